@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-__all__ = ["Patience", "patient", "uninterrupted"]
-
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _TOGETHER_S = 0.5
@@ -23,27 +21,14 @@ _TOGETHER_S = 0.5
 
 @dataclass
 class Patience:
-    """Whether somebody wants an end.
-
-    Attributes
-    ----------
-    asked : bool
-    """
+    """Whether somebody wants an end."""
 
     asked: bool = False
 
 
 @contextmanager
 def patient(answer: Callable[[], None], *, asked: bool = False) -> Iterator[Patience]:
-    """Let a block end well at the first Ctrl-C and the like; the second one interrupts it.
-
-    Parameters
-    ----------
-    answer : callable
-        Called at the first one.
-    asked : bool
-        Whether the first one has come already.
-    """
+    """Let a block end well at the first Ctrl-C and the like; the second one interrupts it."""
     patience = Patience(asked)
     if threading.current_thread() is not threading.main_thread():
         yield patience

@@ -6,28 +6,6 @@ import re
 
 from tailscope.exceptions import UsageError
 
-__all__ = [
-    "QUANTILES",
-    "between_text",
-    "count_text",
-    "counted",
-    "duration_ns",
-    "duration_text",
-    "frame_size",
-    "long_text",
-    "mix_parts",
-    "percentile_name",
-    "positive_duration_ns",
-    "printable",
-    "quantile_of",
-    "quantity_text",
-    "rate_pps",
-    "share_text",
-    "shortened",
-    "typed_duration",
-    "value_label",
-]
-
 QUANTILES = {
     "p50": "p50",
     "p90": "p90",
@@ -52,11 +30,6 @@ _UNITS = ((1_000_000_000, 9, "s"), (1_000_000, 6, "ms"), (1_000, 3, "µs"))
 def duration_text(ns: float) -> str:
     """Write a duration in its natural unit without losing a nanosecond.
 
-    Parameters
-    ----------
-    ns : int or float
-        Duration in ns; a fraction of a nanosecond is rounded.
-
     Examples
     --------
     >>> duration_text(3137)
@@ -74,16 +47,6 @@ def duration_text(ns: float) -> str:
 
 def between_text(low_ns: float, high_ns: float) -> str | None:
     """Write two durations in the unit of the longer one, to its fourth digit.
-
-    Parameters
-    ----------
-    low_ns, high_ns : int or float
-        In ns, neither negative.
-
-    Returns
-    -------
-    str or None
-        None where both are written alike.
 
     Examples
     --------
@@ -150,11 +113,6 @@ def counted(count: int, noun: str) -> str:
 
 def percentile_name(q: float) -> str:
     """Write a quantile as the percentile that people speak of.
-
-    Parameters
-    ----------
-    q : float
-        Quantile in [0, 1].
 
     Examples
     --------
@@ -224,20 +182,7 @@ def typed_duration(ns: int) -> str:
 
 
 def duration_ns(value: int | str, name: str) -> int:
-    """Read a duration.
-
-    Parameters
-    ----------
-    value : int or str
-        Nanoseconds, or a text such as ``"5ms"``, ``"100ns"``, ``"1s"``.
-    name : str
-        What the duration is, for the error.
-
-    Raises
-    ------
-    UsageError
-        If it is no duration.
-    """
+    """Read a duration."""
     if isinstance(value, int):
         if value < 0:
             raise UsageError(f"{name}: a duration is not negative, got {value} ns")
@@ -251,13 +196,7 @@ def duration_ns(value: int | str, name: str) -> int:
 
 
 def positive_duration_ns(text: str, option: str) -> int:
-    """Read a duration of at least 1 ns, such as ``5ms``.
-
-    Raises
-    ------
-    UsageError
-        If it is none.
-    """
+    """Read a duration of at least 1 ns, such as ``5ms``."""
     found = duration_ns(text, option)
     if found == 0:
         raise UsageError(f"{option}: expected at least 1ns, got {text}")
@@ -266,11 +205,6 @@ def positive_duration_ns(text: str, option: str) -> int:
 
 def quantile_of(text: str, option: str) -> float:
     """Read a quantile: ``0.999``, ``p99.9`` and ``99.9%`` are the same.
-
-    Raises
-    ------
-    UsageError
-        If it is none. Which quantiles make sense is for the caller to say.
 
     Examples
     --------
@@ -289,13 +223,7 @@ def quantile_of(text: str, option: str) -> float:
 
 
 def rate_pps(text: str, option: str) -> int:
-    """Read a packet rate, such as ``10k``.
-
-    Raises
-    ------
-    UsageError
-        If it is none.
-    """
+    """Read a packet rate, such as ``10k``."""
     import tailscope._engine as _engine
 
     try:
@@ -313,24 +241,6 @@ def value_label(value: object) -> str:
 
 def frame_size(text: str | int, option: str) -> int | str:
     """Read the size of frames in bytes, or a mix of sizes.
-
-    Parameters
-    ----------
-    text : str or int
-        A number; ``imix``, the simple IMIX of 7 frames of 64 bytes, 4 of 594 and 1 of 1518; or a
-        mix of one's own, as ``SIZE:WEIGHT,...``.
-    option : str
-        What errors begin with.
-
-    Returns
-    -------
-    int or str
-        A text is a mix.
-
-    Raises
-    ------
-    UsageError
-        If it is none of these.
 
     Examples
     --------

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     Plans = Mapping[str, PairPlan | UsageError]
 
-__all__ = ["command"]
-
 
 def command(
     captures: Annotated[

@@ -19,8 +19,6 @@ from tailscope.units import positive_duration_ns, rate_pps
 if TYPE_CHECKING:
     from tailscope.store.records.floor import FloorRecord
 
-__all__ = ["command"]
-
 
 def command(
     wire: Annotated[

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from tailscope.testbed.clean import Leftover
     from tailscope.testbed.messages import GeneratorProgress
 
-__all__ = ["run_experiment"]
-
 _STATES = ("done", "running", "partial", "failed", "waiting", "pending")
 _SHOWN = {"p50": 0.5, "p99": 0.99, "p999": 0.999, "p9999": 0.9999, "p99999": 0.99999}
 

@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["command"]
-
 
 def command(
     dry_run: Annotated[

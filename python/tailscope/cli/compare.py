@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tailscope.compare.limits import Judgement, Limit
     from tailscope.compare.sources import ComparedRuns
 
-__all__ = ["command"]
-
 _DRAWN = 6
 """As many runs as there are colours."""
 

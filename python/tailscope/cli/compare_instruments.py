@@ -14,8 +14,6 @@ from tailscope.units import positive_duration_ns, rate_pps
 if TYPE_CHECKING:
     from tailscope.experiment.search.instruments import Seen
 
-__all__ = ["command"]
-
 
 def command(
     out: Annotated[

@@ -18,28 +18,18 @@ if TYPE_CHECKING:
     from tailscope.compare.limits import Judgement, Limit
     from tailscope.verdict.verdict import Outcome
 
-__all__ = ["Compared"]
-
 
 @dataclass(frozen=True)
 class Compared:
-    """Runs that were compared.
-
-    Attributes
-    ----------
-    found : sequence of (Comparison, sequence of Judgement)
-        One for each pair.
-    left_out : sequence of str
-        What was not compared, and why.
-    limits : sequence of Limit
-    statements : int
-        How many intervals hold together.
-    """
+    """Runs that were compared."""
 
     found: Sequence[tuple[Comparison, Sequence[Judgement]]]
+    """One for each pair."""
     left_out: Sequence[str]
+    """What was not compared, and why."""
     limits: Sequence[Limit]
     statements: int
+    """How many intervals hold together."""
 
     @property
     def outcome(self) -> Outcome | None:
@@ -50,20 +40,7 @@ class Compared:
         return all_together(judgements, not self.left_out) if self.limits else None
 
     def tell(self, command: str, json_file: str | None, junit_file: Path | None) -> int:
-        """Write files, print what was found, and return the exit status.
-
-        Parameters
-        ----------
-        command : str
-            The name of the command.
-        json_file : str or None
-        junit_file : Path or None
-
-        Raises
-        ------
-        EvidenceError
-            If there are no limits, no quantile is an estimate anywhere, and nothing else differs.
-        """
+        """Write files, print what was found, and return the exit status."""
         outcome = self.outcome
         if json_file is not None:
             write_json(json_file, self.record())

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Side = tuple[RunPlan, Cores]
 
-__all__ = ["command"]
-
 _LIMITS = ("p50>+3%", "p99>+3%")
 _WORDS = {False: ("is slower", "is faster"), True: ("loses more", "loses fewer")}
 

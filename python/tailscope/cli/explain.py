@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.explanation import ExplainedStages, Explanation
     from tailscope.store.records.run import RunInfo
 
-__all__ = ["command", "print_association", "print_tail"]
-
 _MOST_DETAILS = 3
 """Of what else is known of a cause; `--json` has all."""
 

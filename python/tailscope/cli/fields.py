@@ -16,31 +16,13 @@ from tailscope.exceptions import UsageError
 from tailscope.plan.field import COUNT, Field, fields_of
 from tailscope.plan.fields import PairFields, PlanFields, fields_on
 
-__all__ = ["option_of", "with_fields"]
-
 _PANELS = {"dut": DUT, "traffic": TRAFFIC, "measurement": MEASUREMENT, "host": HOST}
 
 
 def option_of(
     name: str, about: str | None = None, *, own_default: bool = False, panel: str | None = None
 ) -> Any:
-    """Make the option of a field.
-
-    Parameters
-    ----------
-    name : str
-        Of the field, as people write it.
-    about : str, optional
-        Help that suits the command better than the field's own.
-    own_default : bool
-        Whether the command has a default of its own, or none; else help names the field's.
-    panel : str, optional
-        The section of help.
-
-    Returns
-    -------
-    typer.models.OptionInfo
-    """
+    """Make the option of a field."""
     field = _by_name(PairFields).get(name) or _by_name(PlanFields)[name]
     text = about or field.about
     if field.has_names:
@@ -69,11 +51,6 @@ def with_fields(command: str) -> Callable[[Callable[..., int]], Callable[..., in
     Its parameter ``fields`` is replaced by them, and receives what was given: by the names of the
     fields, None where there is nothing. A field that the command has a parameter for, as it has a
     default of its own, is left out.
-
-    Parameters
-    ----------
-    command : str
-        As `Field.on` has it.
     """
 
     def decorate(function: Callable[..., int]) -> Callable[..., int]:

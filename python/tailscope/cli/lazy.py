@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from typer._click import Command, Context
 
-__all__ = ["LazyCommand", "commands_of"]
-
 
 def commands_of(package: str, summaries: Mapping[str, str]) -> dict[str, Command]:
     """The commands of a package: by name what each of them does."""
@@ -31,13 +29,6 @@ class LazyCommand(TyperCommand):
 
     The module of a command holds the function ``command``, whose docstring says what the help says
     beyond the summary; that of a group, the table ``COMMANDS``.
-
-    Parameters
-    ----------
-    package : str
-        Where its module lies, which is called as it is.
-    name : str
-    summary : str
     """
 
     def __init__(self, package: str, name: str, summary: str) -> None:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from tailscope.store.filters import Filter
 
-__all__ = ["command"]
-
 _NOTHING = "-"
 _NEVER_EMPTY = 1
 _MOST_CHARACTERS = 200

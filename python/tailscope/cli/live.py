@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tailscope.testbed.messages import GeneratorProgress, LoopProgress, ProgressEvent
 
-__all__ = ["LiveLine", "Pace"]
-
 _EVERY_S = 5.0
 _CLEAR = "\r\x1b[J"
 
@@ -33,11 +31,6 @@ class LiveLine:
 
     On a terminal it never takes more than one line. The cursor waits at its beginning, from where
     all of it can be cleared even if the terminal was made narrower and has broken it.
-
-    Parameters
-    ----------
-    quiet : bool
-        Show nothing.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -94,14 +87,7 @@ class LiveLine:
 
 
 class Pace:
-    """Says of one measurement after another how it goes.
-
-    Parameters
-    ----------
-    warm_up_s : float
-    duration_s : float or None
-        Of each measurement, without its warm-up; None where that is not known.
-    """
+    """Says of one measurement after another how it goes."""
 
     def __init__(self, warm_up_s: float = 0.0, duration_s: float | None = None) -> None:
         self._warm_up_s, self._duration_s = warm_up_s, duration_s

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.watched import WatchedRecord
     from tailscope.testbed.cores import Cores
 
-__all__ = ["command"]
-
 
 def command(
     cpus: Annotated[

@@ -9,8 +9,6 @@ import typer
 
 from tailscope.cli.options import RunName, RunsFolder
 
-__all__ = ["command"]
-
 
 def command(
     run: RunName,

@@ -20,34 +20,6 @@ if TYPE_CHECKING:
 
     from tailscope.store.about import Labels
 
-__all__ = [
-    "STANDARD",
-    "AboutFile",
-    "CpusToFree",
-    "DryRun",
-    "FailOn",
-    "JsonFile",
-    "JunitFile",
-    "Keep",
-    "Labelled",
-    "NamedBy",
-    "Profile",
-    "Quiet",
-    "RunLabels",
-    "RunName",
-    "RunNames",
-    "RunsFolder",
-    "checked_figure",
-    "given_labels",
-    "labelled",
-    "labels",
-    "named_files",
-    "named_values",
-    "refuse_idle_options",
-    "without_format",
-    "write_json",
-]
-
 STANDARD = "-"
 """In place of a file's name: standard input or output."""
 
@@ -142,13 +114,7 @@ Profile: TypeAlias = Annotated[
 
 
 def given_labels(runs: list[Path], given: list[str] | None) -> dict[Path, str]:
-    """Read what ``--label`` calls runs.
-
-    Raises
-    ------
-    UsageError
-        If a label is of none of the runs, or one of them has two.
-    """
+    """Read what ``--label`` calls runs."""
     by_path = {run.resolve(): run for run in runs}
     found: dict[Path, str] = {}
     for name, path in named_values(given, "--label").items():
@@ -163,19 +129,7 @@ def given_labels(runs: list[Path], given: list[str] | None) -> dict[Path, str]:
 
 
 def labelled(runs: list[Path], given: list[str] | None = None) -> dict[str, Path]:
-    """Call each run by its label, or its name, or what its path does not share with names alike.
-
-    Parameters
-    ----------
-    runs : list of Path
-    given : list of str, optional
-        What ``--label`` says.
-
-    Raises
-    ------
-    UsageError
-        If the same run is named twice, or two runs would be called the same.
-    """
+    """Call each run by its label, or its name, or what its path does not share with names alike."""
     own = given_labels(runs, given)
     paths = [run.resolve() for run in runs]
     if len(set(paths)) != len(paths):
@@ -192,13 +146,7 @@ def labelled(runs: list[Path], given: list[str] | None = None) -> dict[str, Path
 
 
 def checked_figure(path: Path | None) -> Path | None:
-    """Where ``--figure`` shall be; the end of its name says in which format.
-
-    Raises
-    ------
-    UsageError
-        If it is none that can be drawn.
-    """
+    """Where ``--figure`` shall be; the end of its name says in which format."""
     from tailscope.report.formats import FORMATS
 
     if path is not None and path.suffix.lower().removeprefix(".") not in FORMATS:
@@ -209,13 +157,7 @@ def checked_figure(path: Path | None) -> Path | None:
 
 
 def labels(file: Path | None, given: list[str] | None, pattern: str | None) -> Labels | None:
-    """Read what was said of captures or tables; None where nothing was.
-
-    Raises
-    ------
-    UsageError
-        If a label is unknown, or has a value that it cannot have.
-    """
+    """Read what was said of captures or tables; None where nothing was."""
     if file is None and not given and pattern is None:
         return None
     from tailscope.store.about import labels_of
@@ -224,13 +166,7 @@ def labels(file: Path | None, given: list[str] | None, pattern: str | None) -> L
 
 
 def named_values(given: list[str] | None, option: str) -> dict[str, str]:
-    """Read an option that is given as NAME=VALUE, once for each name.
-
-    Raises
-    ------
-    UsageError
-        If it is not, or a name comes twice.
-    """
+    """Read an option that is given as NAME=VALUE, once for each name."""
     found: dict[str, str] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
@@ -243,13 +179,7 @@ def named_values(given: list[str] | None, option: str) -> dict[str, str]:
 
 
 def named_files(texts: list[str], option: str) -> dict[str, Path]:
-    """Read files that are given as NAME=FILE; without a name, one is called by its own.
-
-    Raises
-    ------
-    UsageError
-        If one is not there, or two have the same name.
-    """
+    """Read files that are given as NAME=FILE; without a name, one is called by its own."""
     found: dict[str, Path] = {}
     for text in texts:
         name, equals, file = text.partition("=")
@@ -264,13 +194,7 @@ def named_files(texts: list[str], option: str) -> dict[str, Path]:
 
 
 def refuse_idle_options(fields: Mapping[str, object]) -> None:
-    """Refuse an option of a run that would do nothing without another one.
-
-    Raises
-    ------
-    UsageError
-        If there is one.
-    """
+    """Refuse an option of a run that would do nothing without another one."""
     if fields.get("co_runner_cpus") is not None and not fields.get("co_runners"):
         raise UsageError("--co-runner-cpus: expected --co-runner, too")
 

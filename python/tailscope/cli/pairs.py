@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from tailscope.exceptions import UsageError
 
-__all__ = ["Pair", "find_pairs", "stem_of"]
-
 _KINDS = (".pcap", ".pcapng", ".cap")
 _COMPRESSIONS = ("", ".gz", ".zst", ".xz", ".lz4", ".bz2")
 _SUFFIXES = tuple(kind + compression for kind in _KINDS for compression in _COMPRESSIONS)
@@ -30,22 +28,7 @@ class Pair(NamedTuple):
 
 
 def find_pairs(folder: Path) -> list[Pair]:
-    """Find captures ``*-pre-*`` and their ``*-post-*``, in the folder and those below it.
-
-    Parameters
-    ----------
-    folder : Path
-
-    Returns
-    -------
-    list of Pair
-        Sorted by name; a capture whose other half is missing is a pair as well.
-
-    Raises
-    ------
-    UsageError
-        If there is none.
-    """
+    """Find captures ``*-pre-*`` and their ``*-post-*``, in the folder and those below it."""
     captures = sorted(
         Path(root) / name
         for root, _, names in os.walk(folder, onerror=_refuse)

@@ -11,8 +11,6 @@ from tailscope.cli.parsing import SingleValues
 if TYPE_CHECKING:
     from typer._click import Context, HelpFormatter
 
-__all__ = ["DUT", "EXPERIMENT", "HOST", "MEASUREMENT", "OUTPUT", "TRAFFIC", "PanelCommand"]
-
 DUT = "Device under test"
 TRAFFIC = "Traffic"
 MEASUREMENT = "Measurement"

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from typer._click import Context, Parameter
 
-__all__ = ["CommandGroup", "SingleValues"]
-
 
 class SingleValues(Command):
     """A command that refuses a second value of an option, unless the option takes several.

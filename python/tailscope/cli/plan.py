@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["command"]
-
 _LEAST_BEYOND = 1e-12
 _BEYOND = (0, 1, 10)
 _HEADER = ("statement", "packets", "lasts", "with bursts", "lasts")
@@ -110,21 +108,14 @@ def _latencies(path: Path) -> NDArray[np.float64]:
 
 
 class _Sizes(NamedTuple):
-    """How many packets it takes for each statement.
-
-    Attributes
-    ----------
-    packets : dict of str to int or None
-        None where nobody knows, or nobody has asked.
-    design_effect : float or None
-        How many packets of a run count as one.
-    reason : str or None
-        Why the latency itself cannot be known.
-    """
+    """How many packets it takes for each statement."""
 
     packets: dict[str, int | None]
+    """None where nobody knows, or nobody has asked."""
     design_effect: float | None
+    """How many packets of a run count as one."""
     reason: str | None
+    """Why the latency itself cannot be known."""
 
     def with_bursts(self, name: str) -> int | None:
         """The same where packets are delayed in bursts, as in that run."""

@@ -13,21 +13,11 @@ if TYPE_CHECKING:
 
     from tailscope.extra.cluster.tasks import Done
 
-__all__ = ["ProgressBar", "TasksBar"]
-
 PATIENCE_S = 1.0
 
 
 class ProgressBar:
-    """Shows progress on standard error when that is a terminal and it takes more than a second.
-
-    Parameters
-    ----------
-    what : str
-        What is being done.
-    unit : {"bytes", "packets", "runs"}
-        What is counted.
-    """
+    """Shows progress on standard error when that is a terminal and it takes more than a second."""
 
     def __init__(self, what: str, unit: str = "bytes") -> None:
         self._what, self._unit = what, unit
@@ -79,15 +69,7 @@ class ProgressBar:
 
 
 class TasksBar(ProgressBar):
-    """Shows how far the workers of a scheduler are.
-
-    Parameters
-    ----------
-    things : str
-        What a task is: "pairs".
-    unit : {"bytes", "packets"}
-        What their sizes count.
-    """
+    """Shows how far the workers of a scheduler are."""
 
     def __init__(self, things: str, unit: str = "bytes") -> None:
         super().__init__(things, unit)

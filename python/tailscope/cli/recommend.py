@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tailscope.recommend.rule import Rule, RuleAnswer
     from tailscope.recommend.tables import TailTables
 
-__all__ = ["command"]
-
 
 def command(
     runs: Annotated[

@@ -11,8 +11,6 @@ from tailscope.units import printable
 if TYPE_CHECKING:
     from tailscope.host.machine import Machine
 
-__all__ = ["remind"]
-
 
 def remind(machine: Machine | None = None) -> None:
     """Say that the host is tuned, where a command that has ended left it so."""

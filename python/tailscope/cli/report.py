@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from tailscope.report.campaign.material import CampaignReading
 
-__all__ = ["command"]
-
 _TRACE = ".pftrace"
 
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tailscope.experiment.run.measured import Measured
     from tailscope.testbed.cores import Cores
 
-__all__ = ["command"]
-
 
 @with_fields("run")
 def command(

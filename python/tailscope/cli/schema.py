@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-__all__ = ["command"]
-
 
 def command() -> int:
     from tailscope.experiment.campaign.spec import schema

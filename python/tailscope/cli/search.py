@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.search import SearchRecord
     from tailscope.testbed.cores import Cores
 
-__all__ = ["command"]
-
 _NOTHING = "-"
 _LIMITS = {
     "loss": "loss in the device",

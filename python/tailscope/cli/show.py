@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tailscope.store.notes import Remarks
     from tailscope.store.run import Run
 
-__all__ = ["command"]
-
 
 def command(
     run: RunName,

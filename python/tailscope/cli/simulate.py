@@ -10,8 +10,6 @@ import typer
 from tailscope.cli.fields import option_of
 from tailscope.units import count_text, duration_text, positive_duration_ns, printable, rate_pps
 
-__all__ = ["command"]
-
 
 def command(
     out: Annotated[

@@ -19,8 +19,6 @@ from tailscope.exceptions import UsageError
 if TYPE_CHECKING:
     from tailscope.store.query import QueryResult
 
-__all__ = ["command"]
-
 _MOST_ROWS = 1000
 """More is for machines."""
 _NOTHING = "-"

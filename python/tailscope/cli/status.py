@@ -1,7 +1,5 @@
 """What the exit status of a command means."""
 
-__all__ = ["EXIT_STATUS", "INTERRUPTED", "OF_VERDICTS", "UNDECIDED"]
-
 INTERRUPTED = 130
 """The exit status of what somebody has ended before its time."""
 

@@ -30,13 +30,11 @@ if TYPE_CHECKING:
 
     from tailscope.engine.analysis import Analysis
     from tailscope.experiment.run.pair import Figures
-    from tailscope.store.notes import Note
+    from tailscope.store.records.notes import Note
     from tailscope.store.records.run import RunInfo
     from tailscope.store.run import Run
 
     Row = Sequence[str]
-
-__all__ = ["aligned", "local_time", "note_lines", "one_line", "print_table"]
 
 
 def print_table(
@@ -44,16 +42,7 @@ def print_table(
     about: RunInfo | AnalysisPlan,
     written: Iterable[Path | None] = (),
 ) -> None:
-    """Print all figures of one pair on standard output.
-
-    Parameters
-    ----------
-    analysis : Analysis, Figures or Run
-    about : RunInfo or AnalysisPlan
-        The content of ``run.json``; of captures that were analysed without one, the plan.
-    written : iterable of Path or None
-        Folders that more was written to.
-    """
+    """Print all figures of one pair on standard output."""
     sections = [
         count_rows(analysis.summary),
         latency_rows(analysis.summary),
@@ -91,12 +80,6 @@ def aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
     Where standard output is a terminal, cells are broken between words so that lines fit it.
 
     By hand, because laying out a table with rich takes longer than the whole analysis.
-
-    Parameters
-    ----------
-    header : sequence of str
-    sections : sequence of iterables of sequences of str
-        Rows; those of one section belong together.
     """
     parts = [
         [tuple(_WITH_UNIT.sub(_UNBROKEN, cell) for cell in row) for row in section]

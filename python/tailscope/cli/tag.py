@@ -9,8 +9,6 @@ import typer
 
 from tailscope.cli.options import RunNames, RunsFolder
 
-__all__ = ["command"]
-
 
 def command(
     runs: RunNames,

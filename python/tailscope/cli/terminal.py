@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["GAP", "columns_of", "cut", "fitted", "fitting", "say", "width_of", "wrapped"]
-
 GAP = "  "
 """Between the parts of a line, and the columns of a table."""
 
@@ -23,13 +21,7 @@ _NARROW = re.compile("[\x00-\x7f\u00a0-\u00ac\u00ae-\u02ff≥]*")
 
 
 def columns_of(stream: TextIO) -> int | None:
-    """The columns of the terminal that a stream goes to, by now.
-
-    Returns
-    -------
-    int or None
-        None where it goes elsewhere. A terminal that does not know its width has 80.
-    """
+    """The columns of the terminal that a stream goes to, by now."""
     if not stream.isatty():
         return None
     columns = 0
@@ -76,22 +68,7 @@ def _front(text: str, columns: int) -> str:
 
 
 def fitting(widths: Mapping[str, int], importance: Iterable[str], columns: int) -> set[str]:
-    """Choose what is shown: the most important first, as long as there is room.
-
-    Parameters
-    ----------
-    widths : mapping of str to int
-        Columns that each part takes.
-    importance : iterable of str
-        The names of parts, the most important one first; it may name others.
-    columns : int
-        For all, with a gap between any two.
-
-    Returns
-    -------
-    set of str
-        The names of the parts that fit. The most important one always does.
-    """
+    """Choose what is shown: the most important first, as long as there is room."""
     chosen: set[str] = set()
     taken = -len(GAP)
     for name in importance:
@@ -105,17 +82,7 @@ def fitting(widths: Mapping[str, int], importance: Iterable[str], columns: int) 
 
 
 def fitted(parts: Mapping[str, str], importance: Iterable[str], columns: int | None) -> str:
-    """Join the parts of a line, without those that there is no room for.
-
-    Parameters
-    ----------
-    parts : mapping of str to str
-        In the order to show them in.
-    importance : iterable of str
-        As `fitting` takes it.
-    columns : int or None
-        None for all of them.
-    """
+    """Join the parts of a line, without those that there is no room for."""
     if columns is None:
         return GAP.join(parts.values())
     widths = {name: width_of(text) for name, text in parts.items()}

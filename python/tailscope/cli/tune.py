@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.messages import GeneratorProgress
 
-__all__ = ["command"]
-
 
 def command(
     experiment: Annotated[Path, typer.Argument(metavar="FILE", help="An experiment of one cell.")],

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tailscope.verdict.slo import Level, Term
     from tailscope.verdict.verdict import Finding, Outcome, RunVerdict, TermVerdict
 
-__all__ = ["command"]
-
 _FORMATS = ("text", "github")
 _COMMANDS = {"pass": "notice", "fail": "error", "inconclusive": "warning"}
 _HEADER = ("term", "found", "beyond", "of", "share beyond", "allowed", "a burst", "verdict")

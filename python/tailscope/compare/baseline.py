@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from tailscope.compare.figures import Figure
     from tailscope.compare.limits import Limit
 
-__all__ = ["FIGURES", "compare_with", "read_baseline", "save_baseline"]
-
 FIGURES = figures_with(quantile_figure(q) for q in (0.75, 0.95, 0.995, 0.9995, 0.99995))
 """Figures of a baseline: those that are compared, and quantiles that a limit may name."""
 
@@ -74,25 +72,7 @@ _AGAIN = "`tailscope baseline save RUN... --out FILE` writes one"
 
 
 def save_baseline(runs: Mapping[Path, str], out: Path) -> list[RunFigures]:
-    """Write what runs are compared by.
-
-    Parameters
-    ----------
-    runs : Mapping of Path to str
-        Run directories that repeat each other, and what each is called.
-    out : Path
-
-    Returns
-    -------
-    list of RunFigures
-
-    Raises
-    ------
-    RunError
-        If one is no run, was not finished, or is not what was written.
-    UsageError
-        If they are not alike.
-    """
+    """Write what runs are compared by."""
     samples = read_samples(runs, FIGURES, _ERRORS)
     for sample in samples[1:]:
         for name, one, other in _differing(samples[0], sample):
@@ -112,15 +92,7 @@ def save_baseline(runs: Mapping[Path, str], out: Path) -> list[RunFigures]:
 
 
 def read_baseline(path: Path) -> BaselineRecord:
-    """Read a baseline.
-
-    Raises
-    ------
-    RunError
-        If it is none, or a newer tailscope has written it.
-    RunCorruptError
-        If it is damaged; the error names the field.
-    """
+    """Read a baseline."""
     place = path.resolve()
     try:
         content = read_file(place.parent, place.name, most_bytes=MOST_RECORD_BYTES)
@@ -146,32 +118,7 @@ def compare_with(
     name: str,
     limits: Sequence[Limit],
 ) -> tuple[Comparison, float]:
-    """Compare runs with a baseline; without its machine or plan, no limit is decided.
-
-    Parameters
-    ----------
-    record : BaselineRecord
-    path : Path
-        Where it was read.
-    runs : Mapping of Path to str
-        The candidate's run directories, and what each is called.
-    name : str
-        What the candidate is called.
-    limits : sequence of Limit
-
-    Returns
-    -------
-    Comparison
-    float
-        With which the limits may be wrong, each.
-
-    Raises
-    ------
-    UsageError
-        If a limit is on a figure that the baseline lacks, or there are too many of them.
-    RunError
-        If a run is none, was not finished, or is not what was written.
-    """
+    """Compare runs with a baseline; without its machine or plan, no limit is decided."""
     figures = figures_with(limit.figure for limit in limits)
     has = record.runs[0].as_is
     for figure in figures:

@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from tailscope.compare.sources import ComparedRuns
     from tailscope.compare.surroundings import Other
 
-__all__ = [
-    "Comparison",
-    "FigureChange",
-    "Sides",
-    "Verdict",
-    "compare",
-    "compare_figures",
-    "error_of",
-]
-
 
 class Verdict(StrEnum):
     """What is said of a difference."""
@@ -44,29 +34,19 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class FigureChange:
-    """What is found of one figure.
-
-    Attributes
-    ----------
-    figure : Figure
-    verdict : Verdict
-    baseline, candidate : Bounds
-        The mean of the runs; where it is no estimate, with the lower end as its bound.
-    difference : Ends or None
-        Candidate less baseline; None where there is no estimate.
-    lacks : str or None
-        Why there is none, or why it is unclear.
-    of_those_that_came : tuple of float
-        Of a quantile: the same on both sides of the packets that came back alone.
-    """
+    """What is found of one figure."""
 
     figure: Figure
     verdict: Verdict
     baseline: Bounds
     candidate: Bounds
+    """The mean of the runs; where it is no estimate, with the lower end as its bound."""
     difference: Bounds | None = None
+    """Candidate less baseline; None where there is no estimate."""
     lacks: str | None = None
+    """Why there is none, or why it is unclear."""
     of_those_that_came: tuple[float, float] = (math.nan, math.nan)
+    """Of a quantile: the same on both sides of the packets that came back alone."""
 
     @property
     def relative(self) -> float | None:
@@ -102,12 +82,7 @@ class FigureChange:
 
 @dataclass(frozen=True)
 class Sides:
-    """Runs that are compared, read.
-
-    Attributes
-    ----------
-    baseline, candidate : tuple of RunFigures
-    """
+    """Runs that are compared, read."""
 
     baseline: tuple[RunFigures, ...]
     candidate: tuple[RunFigures, ...]
@@ -160,22 +135,13 @@ class Sides:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is found of a pair.
-
-    Attributes
-    ----------
-    pair : ComparedRuns
-    sides : Sides
-    findings : tuple of FigureChange
-    others : tuple of Other
-        What else differs between them.
-    warnings : tuple of str
-    """
+    """What is found of a pair."""
 
     pair: ComparedRuns
     sides: Sides
     findings: tuple[FigureChange, ...]
     others: tuple[Other, ...]
+    """What else differs between them."""
     warnings: tuple[str, ...]
 
     def record(self) -> dict[str, Any]:
@@ -201,22 +167,7 @@ def error_of(statements: int) -> float:
 def compare(
     pair: ComparedRuns, figures: Sequence[Figure], error: float, more_errors: Sequence[float] = ()
 ) -> Comparison:
-    """Compare runs.
-
-    Parameters
-    ----------
-    pair : ComparedRuns
-    figures : sequence of Figure
-    error : float
-        With which each end of an interval may be wrong.
-    more_errors : sequence of float
-        Errors that intervals are wanted for beside it.
-
-    Raises
-    ------
-    RunError
-        If a run is none, was not finished, is not what was written, or lacks a figure.
-    """
+    """Compare runs."""
     errors = tuple(dict.fromkeys((error, *more_errors)))
     samples = read_samples(pair.names, figures, errors)
     return compare_figures(pair, samples, figures, error)
@@ -225,18 +176,7 @@ def compare(
 def compare_figures(
     pair: ComparedRuns, samples: Sequence[RunFigures], figures: Sequence[Figure], error: float
 ) -> Comparison:
-    """Compare runs that were read.
-
-    Parameters
-    ----------
-    pair : ComparedRuns
-    samples : sequence of RunFigures
-        Of its baseline, and then of its candidate.
-    figures : sequence of Figure
-        Which all of them have.
-    error : float
-        With which each end of an interval may be wrong.
-    """
+    """Compare runs that were read."""
     samples = tuple(lost_alike(samples))
     first = len(pair.baseline_runs)
     sides = Sides(samples[:first], samples[first:])

@@ -19,35 +19,24 @@ if TYPE_CHECKING:
     from tailscope.compare.limits import Limit
     from tailscope.models.paired import Pair
 
-__all__ = ["Finding", "Judge"]
-
 _OWN_SHARE = 0.5
 """A block is set aside if so much of a figure is the instrument's own."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What the pairs say of a limit.
-
-    Attributes
-    ----------
-    limit : Limit
-    outcome : Outcome
-    difference : Bounds
-        How far B lies above A: as a share of A where the limit is one, else in the figure's unit.
-        It includes what the instrument's stalls leave open.
-    pairs, set_aside : int
-        Those that count, and those in which the instrument stalled too long.
-    pairs_to_settle : int or None
-        How many would decide it, if nothing changes; None where it is decided, or nothing would.
-    """
+    """What the pairs say of a limit."""
 
     limit: Limit
     outcome: Outcome
     difference: Bounds
+    """How far B lies above A: as a share of A where the limit is one, else in the figure's unit. It
+    includes what the instrument's stalls leave open."""
     pairs: int
     set_aside: int
+    """Those that count, and those in which the instrument stalled too long."""
     pairs_to_settle: int | None
+    """How many would decide it, if nothing changes; None where it is decided, or nothing would."""
 
     @property
     def is_real(self) -> bool:
@@ -71,21 +60,7 @@ class Finding:
 
 
 class Judge:
-    """Looks at pairs as they come, more and more rarely, and judges limits.
-
-    Parameters
-    ----------
-    limits : sequence of Limit
-        How much slower B may be.
-
-    Attributes
-    ----------
-    pairs : list of Pair
-        Those that came.
-    findings : list of Finding
-        Of the last look, one for each limit; empty before the first one. All looks, and all limits,
-        hold together.
-    """
+    """Looks at pairs as they come, more and more rarely, and judges limits."""
 
     def __init__(self, limits: Sequence[Limit]) -> None:
         self._limits, self._looks = limits, 0

@@ -10,8 +10,6 @@ from tailscope.units import percentile_name
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["LOST", "MAX", "RATE", "TRANSFER", "Figure", "figures_with", "quantile_figure"]
-
 Unit: TypeAlias = Literal["ns", "share", "pps"]
 
 _QUANTILES = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
@@ -19,14 +17,7 @@ _QUANTILES = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a run.
-
-    Attributes
-    ----------
-    name : str
-    unit : {"ns", "share", "pps"}
-    quantile : float or None
-    """
+    """A figure of a run."""
 
     name: str
     unit: Unit

@@ -19,20 +19,9 @@ if TYPE_CHECKING:
     from tailscope.compare.figures import Figure
     from tailscope.store.run import Run
 
-__all__ = ["imported_figures"]
-
 
 def imported_figures(run: Run, figures: Sequence[Figure], errors: Sequence[float]) -> RunFigures:
-    """Reduce an imported run; a figure that it does not hold is no estimate, and says why.
-
-    Parameters
-    ----------
-    run : Run
-        Imported.
-    figures : sequence of Figure
-    errors : sequence of float
-        With which each end of an interval may be wrong.
-    """
+    """Reduce an imported run; a figure that it does not hold is no estimate, and says why."""
     sample = ImportedSample.of(run)
     doubts: tuple[Doubt, ...] = ()
     if sample.failed is None:

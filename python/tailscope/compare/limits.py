@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tailscope.models.differences import Bounds
     from tailscope.verdict.evidence import Doubt
 
-__all__ = ["Judgement", "Limit", "all_together", "judge", "limit_error", "parse_limit"]
-
 _OPTION = "--fail-on"
 _EXAMPLE = "such as 'p99.99>+10%', 'p99.9>+5us' or 'lost>+0.1%'"
 _LIMIT = re.compile(r"([^\s>]+)\s*>\s*\+\s*([^\s>]+)")
@@ -32,49 +30,31 @@ _PERCENT = re.compile(r"(\d+(?:\.\d*)?)%", re.ASCII)
 
 @dataclass(frozen=True)
 class Limit:
-    """How much may be added to a figure.
-
-    Attributes
-    ----------
-    text : str
-        As it was written.
-    figure : Figure
-    share : float
-        Of the baseline.
-    added : float
-        In the figure's unit.
-    """
+    """How much may be added to a figure."""
 
     text: str
+    """As it was written."""
     figure: Figure
     share: float = 0.0
+    """Of the baseline."""
     added: float = 0.0
+    """In the figure's unit."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Whether a regression is beyond its limit.
-
-    Attributes
-    ----------
-    limit : Limit
-    outcome : Outcome
-        Pass: it is shown not to be; fail: it is shown to be.
-    excess : Ends or None
-        How far the candidate lies beyond what is allowed; None where there is no estimate.
-    packets : int or None
-        How many each run would have to have to decide it; None where it is decided, more runs would
-        do it, nothing would, or it cannot be told.
-    runs : int or None
-        How many runs each side would have to have.
-    reasons : tuple of str
-    """
+    """Whether a regression is beyond its limit."""
 
     limit: Limit
     outcome: Outcome
+    """Pass: it is shown not to be; fail: it is shown to be."""
     excess: Bounds | None
+    """How far the candidate lies beyond what is allowed; None where there is no estimate."""
     packets: int | None
+    """How many each run would have to have to decide it; None where it is decided, more runs would
+    do it, nothing would, or it cannot be told."""
     runs: int | None
+    """How many runs each side would have to have."""
     reasons: tuple[str, ...]
 
     def record(self) -> dict[str, Any]:
@@ -97,13 +77,7 @@ class Judgement:
 
 
 def parse_limit(text: str) -> Limit:
-    """Read a limit, such as ``p99.9>+10%``, ``p99>+5us`` or ``lost>+0.1%``.
-
-    Raises
-    ------
-    UsageError
-        If it cannot be understood, or is of a figure that no sample tells.
-    """
+    """Read a limit, such as ``p99.9>+10%``, ``p99>+5us`` or ``lost>+0.1%``."""
     match = _LIMIT.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{_OPTION}: got {text!r}, expected NAME>+LIMIT", hint=_EXAMPLE)
@@ -140,16 +114,7 @@ def limit_error(limits: int, pairs: int) -> float:
 
 
 def judge(limit: Limit, comparison: Comparison, error: float) -> Judgement:
-    """Judge a regression.
-
-    Parameters
-    ----------
-    limit : Limit
-    comparison : Comparison
-        Whose figures have intervals of this error.
-    error : float
-        With which each end may be wrong.
-    """
+    """Judge a regression."""
     sides, figure = comparison.sides, limit.figure
     if (lacks := sides.lacks(figure)) is not None:
         packets, takes = _to_support(sides, figure)

@@ -29,29 +29,13 @@ if TYPE_CHECKING:
     from tailscope.verdict.evidence import PacketSample
     from tailscope.verdict.taken import Taken
 
-__all__ = ["lost_alike", "read_samples"]
-
 _NS_PER_S = 1_000_000_000
 
 
 def read_samples(
     names: Mapping[Path, str], figures: Sequence[Figure], errors: Sequence[float]
 ) -> list[RunFigures]:
-    """Read runs that are compared: the shortest of their windows counts for all of them.
-
-    Parameters
-    ----------
-    names : Mapping of Path to str
-        The run directories, and what each is called.
-    figures : sequence of Figure
-    errors : sequence of float
-        With which each end of an interval may be wrong.
-
-    Raises
-    ------
-    RunError
-        If one is no run, was not finished, is not what was written, or lacks a figure.
-    """
+    """Read runs that are compared: the shortest of their windows counts for all of them."""
     from tailscope.store.reader import read_run
 
     runs = {path: read_run(path, label=name) for path, name in names.items()}

@@ -16,28 +16,18 @@ if TYPE_CHECKING:
 
     from tailscope.store.campaign import CampaignRun
 
-__all__ = ["ComparedRuns", "ComparedSide", "pairs_of", "read_source"]
-
 
 @dataclass(frozen=True)
 class ComparedSide:
-    """A run, runs that repeat each other, or a campaign.
-
-    Attributes
-    ----------
-    name : str
-    path : Path
-    cells : Mapping of str to list of Path
-        For the values that vary in a campaign, the runs that repeat each other; a single cell
-        without a name for runs.
-    unfinished : Mapping of str to list of str
-        Cells of which runs are missing, or not done, and why each of them.
-    """
+    """A run, runs that repeat each other, or a campaign."""
 
     name: str
     path: Path
     cells: dict[str, list[Path]] = field(default_factory=dict)
+    """For the values that vary in a campaign, the runs that repeat each other; a single cell
+    without a name for runs."""
     unfinished: dict[str, list[str]] = field(default_factory=dict)
+    """Cells of which runs are missing, or not done, and why each of them."""
 
     def names(self, cell: str) -> dict[Path, str]:
         """The runs of a cell, and what each is called."""
@@ -48,43 +38,21 @@ class ComparedSide:
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """Runs that are compared.
-
-    Attributes
-    ----------
-    cell : str
-        The values that they have in common; empty without a campaign.
-    baseline, candidate : str
-        What they are called.
-    baseline_runs, candidate_runs : tuple of Path
-    names : Mapping of Path to str
-        What each of these runs is called.
-    """
+    """Runs that are compared."""
 
     cell: str
+    """The values that they have in common; empty without a campaign."""
     baseline: str
     candidate: str
+    """What they are called."""
     baseline_runs: tuple[Path, ...]
     candidate_runs: tuple[Path, ...]
     names: Mapping[Path, str]
+    """What each of these runs is called."""
 
 
 def read_source(path: Path, label: str | None = None) -> ComparedSide:
-    """Find the runs at a path.
-
-    Parameters
-    ----------
-    path : Path
-    label : str, optional
-        What it is called, if not by its path.
-
-    Raises
-    ------
-    RunError
-        If it is neither a run, a campaign nor a folder of runs.
-    RunCorruptError
-        If ``campaign.json`` is damaged.
-    """
+    """Find the runs at a path."""
     source = ComparedSide(label or str(path), path)
     if is_campaign(path):
         for run in read_campaign(path):
@@ -115,14 +83,7 @@ def _cell(run: CampaignRun) -> str:
 
 
 def pairs_of(sources: Sequence[ComparedSide]) -> tuple[list[ComparedRuns], list[str]]:
-    """Join cells with the same values: those of the first source with those of each other one.
-
-    Returns
-    -------
-    list of ComparedRuns
-    list of str
-        Cells that have no match, or are not complete, and why.
-    """
+    """Join cells with the same values: those of the first source with those of each other one."""
     first, *others = sources
     pairs, left_out = [], []
     for source in sources:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.base import Section
     from tailscope.store.records.run import RunInfo
 
-__all__ = ["Other", "facts_of", "surroundings", "tainted_share"]
-
 _NOT_OF_THE_PLAN = ("command", "pre", "post", "out", "json", "csv", "figures", "source")
 _CLOCK = ("source", "pre_resolution", "post_resolution")
 _PLATFORM = ("name", "representative", "realtime", "nohz_full_cpus", "parameters")
@@ -28,18 +26,12 @@ _NOT_RECORDED = "-"
 
 
 class Other(NamedTuple):
-    """Something that is not the same in both.
-
-    Attributes
-    ----------
-    name : str
-    baseline, candidate : str
-        What it is there; of runs that differ among themselves all that it is.
-    """
+    """Something that is not the same in both."""
 
     name: str
     baseline: str
     candidate: str
+    """What it is there; of runs that differ among themselves all that it is."""
 
 
 def surroundings(baseline: Sequence[RunFigures], candidate: Sequence[RunFigures]) -> list[Other]:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tailscope.compare.compare import Comparison, FigureChange
     from tailscope.compare.limits import Judgement
 
-__all__ = ["headline", "judgement_text", "lines", "short_lines", "title"]
-
 _WORDS = {
     ("ns", "higher"): "slower",
     ("ns", "lower"): "faster",
@@ -39,12 +37,7 @@ def title(comparison: Comparison) -> str:
 
 
 def headline(comparison: Comparison) -> str:
-    """Say in a sentence what differs: quantiles, and lost packets.
-
-    Parameters
-    ----------
-    comparison : Comparison
-    """
+    """Say in a sentence what differs: quantiles, and lost packets."""
     pair, findings = comparison.pair, comparison.findings
     differs = []
     for word in ("slower", "faster"):
@@ -82,13 +75,7 @@ def short_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def lines(comparison: Comparison, judgements: Sequence[Judgement]) -> Iterator[str]:
-    """Everything that was found of a pair, below its title.
-
-    Parameters
-    ----------
-    comparison : Comparison
-    judgements : sequence of Judgement
-    """
+    """Everything that was found of a pair, below its title."""
     yield title(comparison)
     width = max(len(finding.figure.name) for finding in comparison.findings)
     window_ns = _window_ns(comparison)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from tailscope.duts.dut import Dut
 
-__all__ = ["DUTS", "dut_named", "without_image"]
-
 DUTS: dict[str, type[Dut]] = {
     dut.name: dut
     for dut in (
@@ -39,13 +37,7 @@ DUTS: dict[str, type[Dut]] = {
 
 
 def dut_named(name: str, options: Mapping[str, str], wire: str = "memif") -> Dut:
-    """Make a device of a kind.
-
-    Raises
-    ------
-    UsageError
-        If there is no such kind, it cannot have that wire, or it has no such option.
-    """
+    """Make a device of a kind."""
     if name not in DUTS:
         raise UsageError(f"--dut: got {name!r}, expected one of {', '.join(DUTS)}")
     return DUTS[name](options, wire)

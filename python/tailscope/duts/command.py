@@ -20,21 +20,13 @@ if TYPE_CHECKING:
 
     from tailscope.testbed.places import Process
 
-__all__ = ["Command", "filled", "words_of"]
-
 _READY_S = 60.0
 _LINKS = re.compile(r"\{links\}|\{link\d+\}")
 _NAMED = ("{link0}", "{link1}")
 
 
 def words_of(name: str, value: str) -> list[str]:
-    """Read an option that is a command: its words.
-
-    Raises
-    ------
-    UsageError
-        If it has none, or a quote that does not end.
-    """
+    """Read an option that is a command: its words."""
     try:
         words = shlex.split(value)
     except ValueError as error:
@@ -124,13 +116,7 @@ class Command(Dut):
         return tuple(filter(None, (which(words_of(name, self.given[name])[0]) for name in names)))
 
     def wait_ready(self, name: str, process: Process, context: DutContext) -> None:
-        """Wait for its probe.
-
-        Raises
-        ------
-        TestbedError
-            If it ends, or is not ready in time: with for what it was waited.
-        """
+        """Wait for its probe."""
         within = self.given.get("ready-within")
         timeout_s = _READY_S if within is None else _within("ready-within", within)
         ready: str | Callable[[], bool]

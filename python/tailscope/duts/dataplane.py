@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.dataplane import ForwarderCounts
     from tailscope.testbed.messages import ForwarderResult, LoopProgress
 
-__all__ = ["LOOP", "Delay", "Forwarder", "L2fwd", "L3fwd", "Loop", "Work"]
-
 LOOP = "loop"
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tailscope.testbed.places import Place
     from tailscope.testbed.wires import Side
 
-__all__ = ["Configuration", "Dut", "DutContext", "Packets", "Running", "as_it_is", "one_of"]
-
 Configuration: TypeAlias = str | list[str] | list[list[str]]
 """How a device was set up: a file, a command line, or commands."""
 
@@ -29,36 +27,24 @@ ANY_WIRE = ("memif", "veth", "pci", "vhost")
 
 @dataclass(frozen=True)
 class DutContext:
-    """What a device is given to live in.
-
-    Attributes
-    ----------
-    place : Place
-        Where its commands run.
-    side : Side
-        Its ports, as they are known there.
-    cpus : tuple of int
-        The CPUs that work for it, as they are numbered there.
-    housekeeping : tuple of int
-        CPUs for everything else.
-    stall_ns : int
-        A turn of a polling loop that takes longer is a stall.
-    pinned : bool
-        Whether it stays on its CPUs; else it may run on all of these.
-    record : Path or None
-        Where to write down stalls: of this machine, on the clock of the packets.
-    stages_every : int or None
-        Of so many packets it writes down there when it received and sent one, if it can.
-    """
+    """What a device is given to live in."""
 
     place: Place
+    """Where its commands run."""
     side: Side
+    """Its ports, as they are known there."""
     cpus: tuple[int, ...]
+    """The CPUs that work for it, as they are numbered there."""
     housekeeping: tuple[int, ...]
+    """CPUs for everything else."""
     stall_ns: int
+    """A turn of a polling loop that takes longer is a stall."""
     record: Path | None = None
+    """Where to write down stalls: of this machine, on the clock of the packets."""
     stages_every: int | None = None
+    """Of so many packets it writes down there when it received and sent one, if it can."""
     pinned: bool = True
+    """Whether it stays on its CPUs; else it may run on all of these."""
 
     @property
     def allowed(self) -> tuple[int, ...]:
@@ -104,30 +90,20 @@ class Packets(Protocol):
 
 
 class Running(ABC):
-    """A device that forwards.
-
-    Attributes
-    ----------
-    version : str
-        What it says of itself.
-    configuration : Configuration
-        How it was set up.
-    rules_sha256 : str or None
-        The checksum of the rules by which it filters; None without rules.
-    partial : sequence of str
-        Why what it counted is not all; known once it was stopped.
-    clock : CounterClock or None
-        What the counter is in Unix time by which it writes down its stalls, if it does.
-    passed : PassedPackets or None
-        What it has written down of the way of packets; known once it was stopped.
-    """
+    """A device that forwards."""
 
     version: str
+    """What it says of itself."""
     configuration: Configuration
+    """How it was set up."""
     rules_sha256: str | None = None
+    """The checksum of the rules by which it filters; None without rules."""
     partial: Sequence[str] = ()
+    """Why what it counted is not all; known once it was stopped."""
     clock: CounterClock | None = None
+    """What the counter is in Unix time by which it writes down its stalls, if it does."""
     passed: PassedPackets | None = None
+    """What it has written down of the way of packets; known once it was stopped."""
 
     @property
     @abstractmethod
@@ -144,20 +120,7 @@ class Running(ABC):
 
 
 class Dut(ABC):
-    """A kind of device under test, with its options.
-
-    Parameters
-    ----------
-    options : Mapping of str to str
-        As given.
-    wire : str
-        What kind of wire joins it.
-
-    Raises
-    ------
-    UsageError
-        If it cannot have that wire, there is no such option, or its value makes no sense.
-    """
+    """A kind of device under test, with its options."""
 
     name: ClassVar[str]
     about: ClassVar[str]
@@ -254,24 +217,12 @@ class Dut(ABC):
         return 0.5
 
     def check(self) -> None:
-        """See whether this machine has what the device needs.
-
-        Raises
-        ------
-        TestbedError
-            If it has not.
-        """
+        """See whether this machine has what the device needs."""
         for program, package in self.programs.items():
             find_program(f"dut {self.name}", program, package)
 
     def check_traffic(self, packets: Packets) -> None:
-        """See whether it can forward what a run sends.
-
-        Raises
-        ------
-        UsageError
-            If it cannot: with the option.
-        """
+        """See whether it can forward what a run sends."""
         if packets.direction == "both" and not (self.both_ways and self.ports == 2):
             raise UsageError(
                 f"--direction: got both, expected one with --dut {self.name}: it forwards one way"
@@ -284,13 +235,7 @@ class Dut(ABC):
 
     @abstractmethod
     def open(self, context: DutContext) -> AbstractContextManager[Running]:
-        """Start it within a block, at whose beginning it is ready.
-
-        Raises
-        ------
-        TestbedError
-            If it does not start: with its own words.
-        """
+        """Start it within a block, at whose beginning it is ready."""
 
 
 def as_it_is(_name: str, value: str) -> str:

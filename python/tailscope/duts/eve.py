@@ -7,8 +7,6 @@ from msgspec.json import decode
 
 from tailscope.store.records.dataplane import SuricataCounts
 
-__all__ = ["counts_of"]
-
 
 # Only what is read here is named: what else there is differs by version.
 class EveVerdicts(Struct, frozen=True, kw_only=True):

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tailscope.duts.dut import DutContext
     from tailscope.store.records.dataplane import EspCounts, IpsecCounts, LinkCounts
 
-__all__ = ["Ipsec", "counts_of"]
-
 _CIPHER = "rfc4106(gcm(aes))"
 _KEY_BYTES = 20
 """AES-128, and 4 of salt (RFC 4106)."""

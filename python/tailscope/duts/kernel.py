@@ -18,21 +18,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.dataplane import DutCounts, LinkCounts
     from tailscope.testbed.places import Place
 
-__all__ = [
-    "FAR_SIDE",
-    "NEAR_SIDE",
-    "Bridge",
-    "Kernel",
-    "Mirred",
-    "Router",
-    "RouterSide",
-    "RunningKernel",
-    "check_routed",
-    "do",
-    "setting",
-    "steer",
-]
-
 _MAC = "02:00:00:00:00:10"
 """Where the generator sends its frames."""
 _NEIGHBOUR_MAC = "02:00:00:00:00:11"
@@ -41,20 +26,13 @@ _COUNTED = ("rx_packets", "tx_packets", "rx_errors", "tx_errors", "rx_dropped", 
 
 
 class RouterSide(NamedTuple):
-    """One side of a router.
-
-    Attributes
-    ----------
-    network : str
-    address : str
-        The router's own, in that network.
-    generator : str
-        The generator's.
-    """
+    """One side of a router."""
 
     network: str
     address: str
+    """The router's own, in that network."""
     generator: str
+    """The generator's."""
 
     def commands(self, link: str) -> list[list[str]]:
         """Set a link up for it: with an address, and a neighbour that never answers."""
@@ -99,14 +77,7 @@ class Kernel(Dut):
 
 
 class RunningKernel(Running):
-    """A device of the kernel that forwards.
-
-    Parameters
-    ----------
-    context : DutContext
-    commands : list of list of str
-        What set it up.
-    """
+    """A device of the kernel that forwards."""
 
     def __init__(self, context: DutContext, commands: list[list[str]]) -> None:
         self._context = context
@@ -162,13 +133,7 @@ class RunningKernel(Running):
 
 
 def do(context: DutContext, *commands: list[str]) -> list[list[str]]:
-    """Run commands where a device is, and return them.
-
-    Raises
-    ------
-    TestbedError
-        If one fails: with what it said.
-    """
+    """Run commands where a device is, and return them."""
     for command in commands:
         context.place.run(command)
     return list(commands)
@@ -292,13 +257,7 @@ class Router(Kernel):
 
 
 def check_routed(dut: str, packets: Packets) -> None:
-    """See whether a router can forward what a run sends.
-
-    Raises
-    ------
-    UsageError
-        If it cannot: with the option.
-    """
+    """See whether a router can forward what a run sends."""
     if packets.replay is not None:
         return
     if packets.vlan is not None:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tailscope.store.records.dataplane import LinkCounts
 
-__all__ = ["counts_of"]
-
 _DROPS = ("drop", "reject")
 
 
@@ -59,20 +57,7 @@ class NftCounter(Struct, frozen=True, kw_only=True):
 
 
 def counts_of(listed: str, links: dict[str, LinkCounts]) -> NftablesCounts:
-    """Read what rules counted.
-
-    Parameters
-    ----------
-    listed : str
-        As nft prints it.
-    links : dict of str to LinkCounts
-        What the device's links counted.
-
-    Raises
-    ------
-    TestbedError
-        If it is something else.
-    """
+    """Read what rules counted."""
     try:
         found = decode(listed, type=NftList).nftables
         counted = [_counts(each.rule) for each in found if each.rule is not None]

@@ -14,8 +14,6 @@ from tailscope.exceptions import TestbedError, UsageError
 if TYPE_CHECKING:
     from tailscope.store.records.dataplane import LinkCounts, NftablesCounts
 
-__all__ = ["GENERATED_RULES", "Nftables"]
-
 GENERATED_RULES = 100
 """What a packet is compared with, one rule after the other: those of a firewall for a few hosts."""
 _MOST_RULES = 100_000

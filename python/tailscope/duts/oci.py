@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.dataplane import DutCounts
     from tailscope.testbed.places import Place, Process
 
-__all__ = ["Oci"]
-
 _STOP_S = 5
 _CAPABILITIES = ("NET_ADMIN", "NET_RAW", "SYS_NICE")
 _WHERE = (

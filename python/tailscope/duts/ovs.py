@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.dataplane import DutCounts
     from tailscope.testbed.places import Place, Process
 
-__all__ = ["Ovs"]
-
 _WITH_DPDK = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
 """Debian's, which stands beside the one without."""
 _SWITCH = "ovs-vswitchd"

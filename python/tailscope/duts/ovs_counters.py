@@ -6,8 +6,6 @@ import re
 
 from tailscope.store.records.dataplane import LinkCounts, OvsCounts, OvsThreadCounts
 
-__all__ = ["counts_of"]
-
 _PORT = re.compile(r"^  port \d+: (\S+)")
 _SIDE = re.compile(r"^ +(RX|TX) packets:(\d+|\?) errors:(\d+|\?) dropped:(\d+|\?)")
 _THREAD = re.compile(r"^(pmd thread .*|main thread):$")
@@ -29,17 +27,7 @@ _COUNTED = {
 
 
 def counts_of(datapath: str, threads: str, flows: str) -> OvsCounts:
-    """Read what was counted.
-
-    Parameters
-    ----------
-    datapath : str
-        As ``dpctl/show --statistics`` prints it.
-    threads : str
-        As ``dpif-netdev/pmd-stats-show`` does.
-    flows : str
-        As ``ovs-ofctl dump-flows`` does.
-    """
+    """Read what was counted."""
     lost, listed = _LOST.search(datapath), _FLOW.findall(flows)
     return OvsCounts(
         ports=_ports(datapath),

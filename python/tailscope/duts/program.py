@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.dataplane import DutCounts
     from tailscope.testbed.places import Process
 
-__all__ = ["RunningProgram", "failure", "wait_for"]
-
 _END_S = 30.0
 _POLL_S = 0.2
 _NOT_FOUND = 127
@@ -28,20 +26,7 @@ _NOT_FOUND = 127
 
 
 class RunningProgram(Running):
-    """A program that forwards.
-
-    Parameters
-    ----------
-    name : str
-        What it is called in errors.
-    process : Process
-    version : str
-    configuration : Configuration
-    counts : callable, optional
-        Makes what it counted, once it has ended; without it nothing was counted.
-    rules_sha256 : str, optional
-        The checksum of its rules.
-    """
+    """A program that forwards."""
 
     def __init__(
         self,
@@ -84,25 +69,7 @@ def wait_for(
     timeout_s: float,
     waits_for: str | None = None,
 ) -> None:
-    """Wait until a program is ready.
-
-    Parameters
-    ----------
-    name : str
-        What it is called in errors.
-    process : Process
-        Its output and errors are merged.
-    ready : str or callable
-        A regular expression of what it says then, or what tells.
-    timeout_s : float
-    waits_for : str, optional
-        What `ready` waits for, for the error, if it is no expression.
-
-    Raises
-    ------
-    TestbedError
-        If it is not, or ends: with its own words.
-    """
+    """Wait until a program is ready."""
     countdown = Countdown(timeout_s)
     if isinstance(ready, str):
         waits_for = f"{ready!r} in its output"

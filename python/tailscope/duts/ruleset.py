@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-__all__ = ["GENERATED_RULES", "checksum", "generated_rules"]
-
 GENERATED_RULES = 20_000
 """The free rule sets for Suricata have tens of thousands."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tailscope.store.records.dataplane import SnortCounts
 
-__all__ = ["Snort"]
-
 _READY_S = 120.0
 _HINT = (
     "Debian has no Snort 3: build snort3 and libdaq from their sources and put snort on PATH,"

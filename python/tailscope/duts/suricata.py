@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from tailscope.testbed.places import Place
 
-__all__ = ["DEFAULT_RULES", "EVENT_RULES", "Suricata"]
-
 DEFAULT_RULES = Path("/var/lib/suricata/rules/suricata.rules")
 """Where ``suricata-update`` puts the rules that it downloads."""
 EVENT_RULES = Path("/etc/suricata/rules")

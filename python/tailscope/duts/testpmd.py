@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.dataplane import DutCounts, TestpmdCounts
     from tailscope.testbed.places import Process
 
-__all__ = ["Testpmd"]
-
 _PROGRAM = "dpdk-testpmd"
 _BY_LINES = ("stdbuf", "--output=L")
 """Into a pipe it would say nothing before it ends."""

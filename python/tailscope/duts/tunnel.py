@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tailscope.exceptions import TestbedError
     from tailscope.testbed.places import Process
 
-__all__ = ["MTU", "Gateway", "RunningTunnel", "Tunnel", "reason"]
-
 MTU = 1500
 """Of the tunnel: the largest frames of a generator go through whole."""
 _OUTER_MTU = 1600
@@ -51,24 +49,16 @@ exec sleep infinity
 
 @dataclass(frozen=True)
 class Gateway:
-    """One end of a tunnel.
-
-    Attributes
-    ----------
-    number : int
-        0 where packets come from, 1 where they go to.
-    link : str
-        The device's port.
-    side : RouterSide
-        What is behind that.
-    way : tuple of str
-        What commands begin with that run there; ``/run`` is the tunnel's own.
-    """
+    """One end of a tunnel."""
 
     number: int
+    """0 where packets come from, 1 where they go to."""
     link: str
+    """The device's port."""
     side: RouterSide
+    """What is behind that."""
     way: tuple[str, ...]
+    """What commands begin with that run there; ``/run`` is the tunnel's own."""
 
     @property
     def outer_link(self) -> str:
@@ -156,19 +146,7 @@ class Tunnel(Dut):
 
 
 class RunningTunnel(RunningKernel):
-    """A tunnel that forwards.
-
-    Parameters
-    ----------
-    context : DutContext
-    ends : sequence of Gateway
-    commands : list of list of str
-        What set it up.
-    links : Mapping of str to int
-        Links of its own that count, and the number of the gateway that each is at.
-    programs : dict of str to Process
-        What runs for it, by name.
-    """
+    """A tunnel that forwards."""
 
     configuration: list[list[str]]
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     )
     from tailscope.testbed.places import Place, Process
 
-__all__ = ["Wireguard"]
-
 _PROGRAM = "wireguard-go"
 _TUN = Path("/dev/net/tun")
 _PORT = "51820"

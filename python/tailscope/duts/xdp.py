@@ -12,8 +12,6 @@ from tailscope.exceptions import TestbedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Xdp"]
-
 _READY_S = 20.0
 
 

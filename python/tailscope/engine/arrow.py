@@ -16,16 +16,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["column", "strings", "table", "values"]
-
 
 def table(columns: Mapping[str, pa.Array | NDArray[np.generic] | Sequence[object]]) -> pa.Table:
-    """Make a table of columns, which may be Arrow's already.
-
-    Parameters
-    ----------
-    columns : Mapping of str to pyarrow.Array, ndarray or sequence, each of shape (n,)
-    """
+    """Make a table of columns, which may be Arrow's already."""
     made = [each if isinstance(each, pa.Array) else column(each) for each in columns.values()]
     return pa.Table.from_arrays(made, names=list(columns))
 
@@ -33,15 +26,7 @@ def table(columns: Mapping[str, pa.Array | NDArray[np.generic] | Sequence[object
 def column(
     cells: NDArray[np.generic] | Sequence[object], missing: NDArray[np.bool_] | None = None
 ) -> pa.Array:
-    """Make a column of numbers, booleans or strings; numbers share the memory of an array.
-
-    Parameters
-    ----------
-    cells : ndarray or sequence, shape (n,)
-        An empty list is one of integers.
-    missing : ndarray of bool, shape (n,), optional
-        Which numbers are null.
-    """
+    """Make a column of numbers, booleans or strings; numbers share the memory of an array."""
     is_typed = isinstance(cells, np.ndarray) or len(cells) > 0
     array = np.asarray(cells, None if is_typed else np.int64)
     if array.dtype.kind in "OU":
@@ -54,13 +39,7 @@ def column(
 
 
 def strings(texts: list[str]) -> pa.Array:
-    """Make a column of strings.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        If they are longer than 2 GiB together, which is as far as a column of strings counts.
-    """
+    """Make a column of strings."""
     encoded = [text.encode() for text in texts]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
@@ -68,14 +47,7 @@ def strings(texts: list[str]) -> pa.Array:
 
 
 def values(cells: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """Return what a column holds: numbers share its memory if they are in one piece.
-
-    Parameters
-    ----------
-    cells : pyarrow.Array or pyarrow.ChunkedArray, shape (n,)
-        Numbers without missing values, booleans, or anything else, which becomes an array of
-        objects.
-    """
+    """Return what a column holds: numbers share its memory if they are in one piece."""
     array = cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
     if pa.types.is_boolean(array.type) and not array.null_count:
         bits = np.unpackbits(np.frombuffer(array.buffers()[1], np.uint8), bitorder="little")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tailscope.plan.field import Field
 
-__all__ = ["FIELDS", "TRAFFIC", "field_named", "no_device", "plan_of"]
-
 FIELDS = fields_on("run")
 """The fields of an experiment by the names that people give them."""
 
@@ -49,11 +47,6 @@ def plan_of(fields: Mapping[str, object]) -> RunPlan:
     """Make a plan of fields; those that are missing or None have their defaults.
 
     Errors name a field as the command line does: ``--warm-up``.
-
-    Raises
-    ------
-    UsageError
-        If a value cannot be understood, or some contradict each other.
     """
     given = {name: value for name, value in fields.items() if value is not None}
     if given.get("dut") is None:

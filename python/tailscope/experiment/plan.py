@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.wires import Wire
 
-__all__ = ["WAYS", "InstanceCpus", "RunPlan", "failures"]
-
 WAYS = ("forth", "back")
 """Directions of packets: from the generator's first port to its second, and the other way."""
 _KERNEL_WIRES, _KERNEL_PLATFORMS = ("veth", "pci"), ("bare", "lxc", "podman")
@@ -45,20 +43,13 @@ _STAGED_PPS, _STAGED = 10_000, 1_000_000
 
 @dataclass(frozen=True)
 class InstanceCpus:
-    """The CPUs of one instance.
-
-    Attributes
-    ----------
-    generator : int or None
-        None for an instance that gets no traffic.
-    dut : tuple of int
-    dut_anywhere : tuple of int
-        CPUs that the device may run on, where it is not pinned to its own; empty where it is.
-    """
+    """The CPUs of one instance."""
 
     generator: int | None
+    """None for an instance that gets no traffic."""
     dut: tuple[int, ...]
     dut_anywhere: tuple[int, ...] = ()
+    """CPUs that the device may run on, where it is not pinned to its own; empty where it is."""
 
     def named(self, number: int | None = None) -> dict[str, str]:
         """Which CPU has which role; `number` tells instances apart."""
@@ -73,11 +64,6 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
     """One run: a device, a wire, traffic, and how long.
 
     Its fields are those of `PlanFields`; here is what follows from them.
-
-    Raises
-    ------
-    UsageError
-        If a value is not allowed, or some contradict each other.
     """
 
     def __post_init__(self) -> None:
@@ -125,13 +111,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         return wire_named(self.wire, self.wire_options)
 
     def check(self) -> None:
-        """See whether this machine has what the run needs, before anything is started.
-
-        Raises
-        ------
-        TestbedError
-            If it has not.
-        """
+        """See whether this machine has what the run needs, before anything is started."""
         for check in self._checks():
             check()
 
@@ -192,13 +172,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         return None
 
     def check_stages(self) -> None:
-        """See whether stages can be recorded.
-
-        Raises
-        ------
-        TestbedError
-            If they cannot: with what is missing.
-        """
+        """See whether stages can be recorded."""
         if (why_not := self._no_stages) is not None:
             raise TestbedError(why_not)
         if not self.make_dut().notes_stages:
@@ -217,13 +191,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         return max(by_rate, by_number)
 
     def cores(self) -> Cores:
-        """The CPUs of this machine, as the plan wants them used.
-
-        Raises
-        ------
-        TestbedError
-            If a CPU that it names is not there, or may not be used.
-        """
+        """The CPUs of this machine, as the plan wants them used."""
         return pick_cores(read_topology(), self.poller_roles, self.cpus)
 
     def folders(self, out: Path) -> list[Path]:

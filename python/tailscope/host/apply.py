@@ -22,101 +22,51 @@ if TYPE_CHECKING:
     from tailscope.host.knobs.knob import Change, Cpus, Knob
     from tailscope.host.machine import Machine
 
-__all__ = [
-    "Choice",
-    "KnobOutcome",
-    "Reverted",
-    "applicable",
-    "apply",
-    "needs_root",
-    "planned",
-    "revert",
-    "tuned",
-]
-
 _SETTABLE = ("runtime", "held")
 _ADDED = "+"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which knobs are set.
-
-    Attributes
-    ----------
-    knobs : list of Knob
-        Those that would change something.
-    left_out : dict of str to str
-        Others by name, with why they are not set, or what they spoil.
-    """
+    """Which knobs are set."""
 
     knobs: list[Knob]
+    """Those that would change something."""
     left_out: dict[str, str]
+    """Others by name, with why they are not set, or what they spoil."""
 
 
 @dataclass(frozen=True)
 class KnobOutcome:
-    """What became of one change.
-
-    Attributes
-    ----------
-    knob, path, wanted : str
-    original : str or None
-        What was there; None where nothing was, or it cannot be read.
-    refused : str or None
-        Why it was not taken; None where it was.
-    """
+    """What became of one change."""
 
     knob: str
     path: str
     original: str | None
+    """What was there; None where nothing was, or it cannot be read."""
     wanted: str
     refused: str | None
+    """Why it was not taken; None where it was."""
 
 
 @dataclass
 class Reverted:
-    """What was taken back.
-
-    Attributes
-    ----------
-    by : str or None
-        What had tuned; None where nothing had.
-    restored : list of Entry
-        What is as it was, the last change first.
-    failed : list of tuple of Entry and str
-        What is not, and why; the journal is kept for another try.
-    aside : Path or None
-        Where the journal is now if the machine was booted since, which takes all back.
-    """
+    """What was taken back."""
 
     by: str | None = None
+    """What had tuned; None where nothing had."""
     restored: list[Entry] = field(default_factory=list)
+    """What is as it was, the last change first."""
     failed: list[tuple[Entry, str]] = field(default_factory=list)
+    """What is not, and why; the journal is kept for another try."""
     aside: Path | None = None
+    """Where the journal is now if the machine was booted since, which takes all back."""
 
 
 def applicable(
     machine: Machine, cpus: Cpus, only: Iterable[str] | None = None, *, holding: bool = True
 ) -> Choice:
-    """Choose the knobs that would change something here.
-
-    Parameters
-    ----------
-    machine : Machine
-    cpus : tuple of int
-        The CPUs to keep free.
-    only : iterable of str, optional
-        Names of knobs, in which ``*`` stands for anything. By default all but those that want to
-        be asked for.
-    holding : bool
-        Whether there is somebody who holds what has to be held.
-
-    Raises
-    ------
-    UsageError
-        If one of the names is no knob's, or that of one which cannot be set.
-    """
+    """Choose the knobs that would change something here."""
     found = Choice([], {})
     for knob in _settable(None if only is None else list(only)):
         nothing = _nothing_to_do(knob, machine, cpus)
@@ -151,20 +101,6 @@ def apply(
 
     An exception, Ctrl-C included, takes back what was done. Where nothing was taken, there is
     nothing to revert.
-
-    Parameters
-    ----------
-    machine, cpus, only
-        As for `applicable`.
-    by : str
-        The command, for those who find the host tuned.
-
-    Raises
-    ------
-    TestbedError
-        If this is not root.
-    TuningError
-        If the host is tuned already.
     """
     needs_root(machine)
     with tuning_lock(machine):
@@ -177,24 +113,7 @@ def apply(
 def tuned(
     machine: Machine, cpus: Cpus, only: Iterable[str] | None = None, *, by: str
 ) -> Iterator[list[KnobOutcome]]:
-    """Set knobs within a block, those that have to be held included.
-
-    Parameters
-    ----------
-    machine, cpus, only, by
-        As for `apply`; no name at all sets nothing.
-
-    Yields
-    ------
-    list of KnobOutcome
-
-    Raises
-    ------
-    TestbedError
-        If this is not root.
-    TuningError
-        If the host is tuned already, or not all could be taken back.
-    """
+    """Set knobs within a block, those that have to be held included."""
     needs_root(machine)
     with tuning_lock(machine):
         choice = applicable(machine, cpus, only)
@@ -205,21 +124,7 @@ def tuned(
 
 
 def revert(machine: Machine, *, dry_run: bool = False) -> Reverted:
-    """Take back what was set, also after a crash; a second time there is nothing to do.
-
-    Parameters
-    ----------
-    machine : Machine
-    dry_run : bool
-        Only say what would be.
-
-    Raises
-    ------
-    TestbedError
-        If this is not root.
-    TuningError
-        If the journal is damaged, or another machine's.
-    """
+    """Take back what was set, also after a crash; a second time there is nothing to do."""
     needs_root(machine)
     with tuning_lock(machine):
         journal = Journal.read(machine)
@@ -236,13 +141,7 @@ def revert(machine: Machine, *, dry_run: bool = False) -> Reverted:
 
 
 def needs_root(machine: Machine) -> None:
-    """See that this process may change the machine.
-
-    Raises
-    ------
-    TestbedError
-        If not.
-    """
+    """See that this process may change the machine."""
     if machine.is_this and os.geteuid() != 0:
         raise TestbedError(
             f"changing settings of the host requires root: got user {os.geteuid()}, expected 0",

@@ -14,60 +14,42 @@ if TYPE_CHECKING:
     from tailscope.host.knobs.knob import Cpus, Knob
     from tailscope.host.machine import Machine
 
-__all__ = ["STATES", "Audit", "KnobFinding", "audit", "cpus_to_keep_free", "remarks"]
-
 STATES = ("bad", "unknown", "good", "not applicable")
 """What can be said of a knob, worst first."""
 
 
 @dataclass(frozen=True)
 class KnobFinding:
-    """What was found at one knob.
-
-    Attributes
-    ----------
-    name, title, why, source, cost, risk, kind : str
-        Of the knob.
-    state : str
-        One of `STATES`.
-    as_is, should_be : str or None
-        None where it cannot be read, or does not apply.
-    permanent : list of str
-        What makes it last.
-    evidence : list of str
-        What was read, and where.
-    """
+    """What was found at one knob."""
 
     name: str
     title: str
     state: str
+    """One of `STATES`."""
     as_is: str | None
     should_be: str | None
+    """None where it cannot be read, or does not apply."""
     why: str
     source: str
     cost: str
     risk: str
     kind: str
+    """Of the knob."""
     permanent: list[str]
+    """What makes it last."""
     evidence: list[str]
+    """What was read, and where."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found at all knobs.
-
-    Attributes
-    ----------
-    cpus : str
-        The CPUs to keep free, as a list.
-    findings : list of KnobFinding
-    remarks : list of str
-        What is to be known of all of them.
-    """
+    """What was found at all knobs."""
 
     cpus: str
+    """The CPUs to keep free, as a list."""
     findings: list[KnobFinding]
     remarks: list[str]
+    """What is to be known of all of them."""
 
     def count(self, state: str) -> int:
         """How many knobs are in a state."""
@@ -90,13 +72,7 @@ class Audit:
 
 
 def cpus_to_keep_free(machine: Machine, text: str) -> Cpus:
-    """Read the CPUs that something shall be done for.
-
-    Raises
-    ------
-    UsageError
-        If it is no list, or one of them is not there.
-    """
+    """Read the CPUs that something shall be done for."""
     cpus = tuple(sorted(set(parse_cpus(text, "--cpus"))))
     there = online(machine)
     missing = [cpu for cpu in cpus if cpu not in there]
@@ -109,14 +85,7 @@ def cpus_to_keep_free(machine: Machine, text: str) -> Cpus:
 
 
 def audit(machine: Machine, cpus: Cpus) -> Audit:
-    """Read every knob.
-
-    Parameters
-    ----------
-    machine : Machine
-    cpus : tuple of int
-        The CPUs to keep free: those that poll.
-    """
+    """Read every knob."""
     findings = [_finding(knob, machine, cpus) for knob in KNOBS]
     return Audit(cpu_list(cpus), findings, remarks(machine, cpus))
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from tailscope.exceptions import UsageError
 from tailscope.host.kernel import NOHZ
 
-__all__ = ["BootLine", "Booted", "boot_line", "expanded"]
-
 _PARAMETER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(=[A-Za-z0-9_.,:/@%+=-]*)?")
 _MARK = "tailscope.boot="
 """A parameter that no kernel reads: it tells a boot of ours from all others."""
@@ -18,21 +16,14 @@ _MARK = "tailscope.boot="
 
 @dataclass(frozen=True)
 class BootLine:
-    """A kernel and its parameters; without both, the machine's default boot.
-
-    Attributes
-    ----------
-    kernel : str or None
-        One of `tailscope.host.kernel.KERNELS`.
-    release : str or None
-        The release that stands for it; None where the user's command knows.
-    parameters : tuple of str
-        What the cell asks for, beside the parameters that the machine always has.
-    """
+    """A kernel and its parameters; without both, the machine's default boot."""
 
     kernel: str | None
+    """One of `tailscope.host.kernel.KERNELS`."""
     release: str | None
+    """The release that stands for it; None where the user's command knows."""
     parameters: tuple[str, ...]
+    """What the cell asks for, beside the parameters that the machine always has."""
 
     @property
     def is_default(self) -> bool:
@@ -65,22 +56,16 @@ class BootLine:
 
 @dataclass(frozen=True)
 class Booted:
-    """What a machine says of the kernel that it runs.
-
-    Attributes
-    ----------
-    boot_id : str
-        Another one after each boot.
-    release, version, command_line, nohz_full, realtime : str
-        As ``/proc`` and ``/sys`` say; empty where there is none.
-    """
+    """What a machine says of the kernel that it runs."""
 
     boot_id: str
+    """Another one after each boot."""
     release: str
     version: str
     command_line: str
     nohz_full: str
     realtime: str
+    """As ``/proc`` and ``/sys`` say; empty where there is none."""
 
     @property
     def flavour(self) -> str:
@@ -117,22 +102,7 @@ class Booted:
 
 
 def boot_line(kernel: str | None, release: str | None, parameters: str) -> BootLine:
-    """Read how a machine is to be booted.
-
-    Parameters
-    ----------
-    kernel : str or None
-        One of `tailscope.host.kernel.KERNELS`.
-    release : str or None
-        The release that stands for it.
-    parameters : str
-        Without ``{cpus}``.
-
-    Raises
-    ------
-    UsageError
-        If a parameter has characters that a boot loader or a shell may read as something else.
-    """
+    """Read how a machine is to be booted."""
     words = tuple(dict.fromkeys(parameters.split()))
     for word in words:
         if not _PARAMETER.fullmatch(word) or word.startswith(_MARK):

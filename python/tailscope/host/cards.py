@@ -9,8 +9,6 @@ import socket
 import struct
 from typing import NamedTuple
 
-__all__ = ["read_setting", "write_setting"]
-
 _SIOCETHTOOL = 0x8946
 _NAME_BYTES = 16
 
@@ -34,30 +32,13 @@ _GROUPS = {
 
 
 def read_setting(setting: str) -> str:
-    """Read a setting.
-
-    Parameters
-    ----------
-    setting : str
-        ``CARD/GROUP/FIELD``, such as ``eth0/ring/rx``.
-
-    Raises
-    ------
-    OSError
-        If there is no such card, or it has no such setting.
-    """
+    """Read a setting."""
     card, group, at = _parse(setting)
     return str(_ask(card, array.array("I", [group.command, *[0] * (group.words - 1)]))[at])
 
 
 def write_setting(setting: str, text: str) -> None:
-    """Change one setting and leave the others of its group.
-
-    Raises
-    ------
-    OSError
-        If the card refuses.
-    """
+    """Change one setting and leave the others of its group."""
     card, group, at = _parse(setting)
     words = _ask(card, array.array("I", [group.command, *[0] * (group.words - 1)]))
     words[0], words[at] = group.command + 1, int(text)

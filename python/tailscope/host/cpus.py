@@ -10,8 +10,6 @@ from tailscope.exceptions import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["CPU_ROLES", "cpu_list", "cpu_mask", "cpus_by_role", "parse_cpu_mask", "parse_cpus"]
-
 CPU_ROLES = ("generator", "dut", "housekeeping")
 """What CPUs of a run are for."""
 
@@ -19,19 +17,7 @@ _MASK_WORD_DIGITS = 8
 
 
 def parse_cpus(text: str, option: str | None = None) -> list[int]:
-    """Read a list of CPUs as the kernel writes them, such as ``1,3-5``.
-
-    Parameters
-    ----------
-    text : str
-    option : str, optional
-        The option that it was given as, for the error.
-
-    Raises
-    ------
-    UsageError
-        If it is none.
-    """
+    """Read a list of CPUs as the kernel writes them, such as ``1,3-5``."""
     expected = f"got {text!r}, expected a list of CPUs such as 1,3-5"
     refused = UsageError(expected if option is None else f"{option}: {expected}")
     found: list[int] = []
@@ -49,24 +35,7 @@ def parse_cpus(text: str, option: str | None = None) -> list[int]:
 
 
 def cpus_by_role(text: str, option: str) -> dict[str, list[int]]:
-    """Read CPUs by role, such as ``generator=2,dut=4-5``, or a list for all that poll.
-
-    Parameters
-    ----------
-    text : str
-    option : str
-        The option that it was given as, for the error.
-
-    Returns
-    -------
-    dict of str to list of int
-        By role of `CPU_ROLES`; a list for all under the empty name. An empty list is ``dut=any``.
-
-    Raises
-    ------
-    UsageError
-        If it is neither, or a role comes twice.
-    """
+    """Read CPUs by role, such as ``generator=2,dut=4-5``, or a list for all that poll."""
     if "=" not in text:
         return {"": list(dict.fromkeys(parse_cpus(text, option)))}
     found: dict[str, list[int]] = {}
@@ -103,11 +72,6 @@ def cpu_list(cpus: Iterable[int]) -> str:
 
 def parse_cpu_mask(text: str) -> set[int]:
     """Read a mask of CPUs.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
 
     Examples
     --------

@@ -6,8 +6,6 @@ import re
 
 from msgspec import UNSET, Struct, UnsetType
 
-__all__ = ["FORMAT", "Entry", "EntryLine", "HeadLine"]
-
 FORMAT = 1
 """The version of the layout; journals from before it was written down are of this one too."""
 
@@ -28,19 +26,12 @@ class HeadLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True):
-    """One change.
-
-    Attributes
-    ----------
-    knob, path : str
-    original : str or None
-        What was there, exactly; None for a folder that was not.
-    wanted : str
-    """
+    """One change."""
 
     knob: str
     path: str
     original: str | None
+    """What was there, exactly; None for a folder that was not."""
     wanted: str
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tailscope.host.knobs.knob import Cpus, Lasting
     from tailscope.host.machine import Machine
 
-__all__ = ["FORMATS", "export"]
-
 _GRUB = "/etc/default/grub.d/tailscope.cfg"
 _SYSCTL = "/etc/sysctl.d/90-tailscope.conf"
 _TMPFILES = "/etc/tmpfiles.d/tailscope.conf"
@@ -40,21 +38,7 @@ class _Lasting:
 
 
 def export(machine: Machine, cpus: Cpus, name: str) -> str:
-    """Write what should last.
-
-    Parameters
-    ----------
-    machine : Machine
-    cpus : tuple of int
-        The CPUs to keep free.
-    name : str
-        One of `FORMATS`.
-
-    Raises
-    ------
-    UsageError
-        If there is no such format.
-    """
+    """Write what should last."""
     if name not in FORMATS:
         raise UsageError(f"--format: got {name!r}, expected one of {', '.join(FORMATS)}")
     return FORMATS[name](_collected(machine, cpus)) + "\n"

@@ -9,8 +9,6 @@ from pathlib import Path
 from tailscope.host.cpus import parse_cpus
 from tailscope.host.kernel import running_kernel
 
-__all__ = ["fingerprint", "last_level_caches"]
-
 
 def fingerprint() -> dict[str, str | int | None]:
     """Describe this machine: the fields of `tailscope.store.records.host.HostRecord`."""
@@ -34,13 +32,7 @@ def fingerprint() -> dict[str, str | int | None]:
 
 
 def last_level_caches(system: Path = Path("/sys/devices/system/cpu")) -> str | None:
-    """Which CPUs share a last-level cache: their lists, ``;`` between; None where nothing says.
-
-    Parameters
-    ----------
-    system : Path
-        The kernel's folder of CPUs.
-    """
+    """Which CPUs share a last-level cache: their lists, ``;`` between; None where nothing says."""
     sharing = {}
     for cpu in system.glob("cpu[0-9]*"):
         caches = (

@@ -13,8 +13,6 @@ from tailscope.host.machine import Machine
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["FunctionDriver", "virtual_functions"]
-
 FunctionDriver: TypeAlias = Literal["kernel", "vfio-pci"]
 
 _PCI = "/sys/bus/pci"
@@ -41,29 +39,6 @@ def virtual_functions(
     """Make a virtual function of each card within a block.
 
     It may receive frames for any address, and send from any, as a device that forwards has to.
-
-    Parameters
-    ----------
-    names : sequence of str
-        The cards, by links of the kernel or PCI addresses.
-    driver : str
-        What drives the functions: ``kernel`` makes them links; ``vfio-pci`` is for DPDK and guests.
-    machine : Machine, optional
-        Whose cards they are; this machine by default.
-    tell : callable
-        Runs a command, and raises TestbedError if it fails.
-    wait_s : float
-        How long the kernel's driver may take.
-
-    Returns
-    -------
-    context manager of list of str
-        In place of each card its function: a link, or a PCI address.
-
-    Raises
-    ------
-    TestbedError
-        If a card has none, or none to spare: before any is made.
     """
     machine = machine or Machine()
     cards = [_Card(name, machine) for name in names]

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tailscope.host.entries import Entry, EntryLine, HeadLine
     from tailscope.host.machine import Machine
 
-__all__ = ["Journal", "journal_file", "tuning_lock"]
-
 _MACHINE = "/etc/machine-id"
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _SHOWN = 40
@@ -43,34 +41,20 @@ L = TypeVar("L", bound="HeadLine | EntryLine")
 
 @dataclass
 class Journal:
-    """The changes that were begun and not taken back.
-
-    Attributes
-    ----------
-    file : Path
-    by : str
-        What has tuned.
-    machine, boot : str or None
-        Which machine, and since which of its starts.
-    entries : list of Entry
-        In their order.
-    """
+    """The changes that were begun and not taken back."""
 
     file: Path
     by: str
+    """What has tuned."""
     machine: str | None
     boot: str | None
+    """Which machine, and since which of its starts."""
     entries: list[Entry] = field(default_factory=list)
+    """In their order."""
 
     @classmethod
     def expect_none(cls, machine: Machine) -> None:
-        """See that there is none yet.
-
-        Raises
-        ------
-        TuningError
-            If there is.
-        """
+        """See that there is none yet."""
         file = journal_file(machine)
         if os.path.lexists(file):
             raise TuningError(
@@ -93,13 +77,7 @@ class Journal:
 
     @classmethod
     def read(cls, machine: Machine) -> Journal | None:
-        """Read the journal; None where there is none.
-
-        Raises
-        ------
-        TuningError
-            If it is damaged, with file and line, of another format, or others may write to it.
-        """
+        """Read the journal; None where there is none."""
         from tailscope.host.entries import EntryLine, HeadLine
 
         file = journal_file(machine)
@@ -127,13 +105,7 @@ class Journal:
         _append(self.file, asdict(entry), len(self.entries))
 
     def check(self, machine: Machine) -> None:
-        """See that it is of this machine.
-
-        Raises
-        ------
-        TuningError
-            If it is not.
-        """
+        """See that it is of this machine."""
         here = machine.read(_MACHINE)
         if self.entries and self.machine != here:
             raise TuningError(
@@ -163,13 +135,7 @@ def journal_file(machine: Machine) -> Path:
 
 @contextmanager
 def tuning_lock(machine: Machine) -> Iterator[None]:
-    """Keep others from tuning and reverting within a block.
-
-    Raises
-    ------
-    TuningError
-        If another process does so, or the folder of the lock is not safe.
-    """
+    """Keep others from tuning and reverting within a block."""
     folder = machine.run_folder
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     _check(folder, folder.lstat(), stat.S_IFDIR, _OTHERS_MAY_WRITE)

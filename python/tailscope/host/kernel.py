@@ -12,8 +12,6 @@ from pathlib import Path
 
 from tailscope.exceptions import OtherKernelError, UsageError
 
-__all__ = ["KERNELS", "NOHZ", "Kernel", "check_kernel", "running_kernel"]
-
 KERNELS = ("vanilla", "rt", "nohz")
 """The kernels of the papers: as it comes, PREEMPT_RT, and without ticks on isolated CPUs."""
 
@@ -33,28 +31,19 @@ _BOOT = {
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a kernel says of itself.
-
-    Attributes
-    ----------
-    release : str
-    preemption : str
-        ``rt``, ``full``, ``voluntary``, ``none``, ``lazy``, or ``unknown``.
-    nohz_full, isolated : str
-        CPUs without ticks while one task runs, and CPUs that the scheduler leaves alone, as a list
-        such as ``1,3-5``; empty for none.
-    hz : int
-        Ticks in a second.
-    tick : str
-        ``periodic``, ``idle`` (stopped on idle CPUs), or ``full`` (on busy ones too).
-    """
+    """What a kernel says of itself."""
 
     release: str
     preemption: str
+    """``rt``, ``full``, ``voluntary``, ``none``, ``lazy``, or ``unknown``."""
     nohz_full: str
     isolated: str
+    """CPUs without ticks while one task runs, and CPUs that the scheduler leaves alone, as a list
+    such as ``1,3-5``; empty for none."""
     hz: int
+    """Ticks in a second."""
     tick: str
+    """``periodic``, ``idle`` (stopped on idle CPUs), or ``full`` (on busy ones too)."""
 
     @property
     def flavour(self) -> str:
@@ -69,13 +58,7 @@ class Kernel:
 
 
 def running_kernel(root: Path = Path("/")) -> Kernel:
-    """Read what this machine runs; what cannot be read is as if it were not there.
-
-    Parameters
-    ----------
-    root : Path
-        Where ``proc`` and ``sys`` are.
-    """
+    """Read what this machine runs; what cannot be read is as if it were not there."""
     cpus = root / "sys/devices/system/cpu"
     nohz_full = _list(cpus / "nohz_full")
     return Kernel(
@@ -89,22 +72,7 @@ def running_kernel(root: Path = Path("/")) -> Kernel:
 
 
 def check_kernel(wanted: str | None, boot: str | None = None) -> None:
-    """See that this machine runs the kernel that is wanted, booted as is wanted.
-
-    Parameters
-    ----------
-    wanted : str or None
-        One of `KERNELS`.
-    boot : str or None
-        Parameters; of those with ``{cpus}`` in them only the name matters.
-
-    Raises
-    ------
-    UsageError
-        If there is no such kernel.
-    TestbedError
-        If another one runs: with what to boot.
-    """
+    """See that this machine runs the kernel that is wanted, booted as is wanted."""
     lacking = _not_booted_with(boot or "")
     if lacking:
         parameters = " ".join(lacking)

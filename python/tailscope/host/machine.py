@@ -25,8 +25,6 @@ from tailscope.host import cards, tasks
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Machine", "chosen"]
-
 _NO_FILES = {
     "affinity": (tasks.read_affinity, tasks.write_affinity),
     "ethtool": (cards.read_setting, cards.write_setting),
@@ -47,13 +45,7 @@ def chosen(text: str) -> str:
 
 
 class Machine:
-    """A machine's settings.
-
-    Parameters
-    ----------
-    root : Path
-        Where ``proc``, ``sys``, ``dev``, ``etc`` and ``run`` are.
-    """
+    """A machine's settings."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
@@ -83,13 +75,7 @@ class Machine:
         return None
 
     def link(self, path: str) -> str:
-        """Read what a symbolic link names.
-
-        Raises
-        ------
-        OSError
-            If there is none.
-        """
+        """Read what a symbolic link names."""
         return str(self._file(path).readlink())
 
     def exists(self, path: str) -> bool:
@@ -110,13 +96,7 @@ class Machine:
         return False
 
     def write(self, path: str, text: str) -> None:
-        """Write a text, in one piece, as the kernel wants it.
-
-        Raises
-        ------
-        OSError
-            If there is no such path, or what is behind it refuses.
-        """
+        """Write a text, in one piece, as the kernel wants it."""
         scheme, _, rest = path.partition(":")
         if path.endswith("/"):
             self._file(path).mkdir(exist_ok=True)
@@ -135,13 +115,7 @@ class Machine:
 
     @contextmanager
     def holding(self, path: str, content: bytes) -> Iterator[None]:
-        """Keep a file open within a block, after writing to it; the kernel forgets it afterwards.
-
-        Raises
-        ------
-        OSError
-            If it may not be written.
-        """
+        """Write to a file and keep it open within a block; the kernel forgets it afterwards."""
         file = os.open(self._file(path), os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(file, content)

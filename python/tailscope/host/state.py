@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["state_folder"]
-
 
 def state_folder() -> Path:
     """The folder of it, in the user's state."""

@@ -9,22 +9,9 @@ from pathlib import Path
 
 from tailscope.host.cpus import parse_cpus
 
-__all__ = ["read_affinity", "write_affinity"]
-
 
 def read_affinity(task: str) -> str:
-    """The CPUs of a task as a list.
-
-    Parameters
-    ----------
-    task : str
-        ``PID/NAME``: numbers are given again, so that the name has to fit.
-
-    Raises
-    ------
-    OSError
-        If there is no such task.
-    """
+    """The CPUs of a task as a list."""
     pid, _, name = task.partition("/")
     status = Path("/proc", pid, "status").read_text(errors="replace")
     found = dict(re.findall(r"^(\w+):\t(.*)$", status, re.MULTILINE))
@@ -35,12 +22,6 @@ def read_affinity(task: str) -> str:
 
 
 def write_affinity(task: str, cpus: str) -> None:
-    """Move a task to other CPUs.
-
-    Raises
-    ------
-    OSError
-        If there is no such task, or the kernel keeps it where it is.
-    """
+    """Move a task to other CPUs."""
     read_affinity(task)
     os.sched_setaffinity(int(task.partition("/")[0]), parse_cpus(cpus))

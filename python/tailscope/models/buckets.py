@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["Between", "Buckets", "Ranks"]
-
 
 class Between(NamedTuple):
     """Where something lies: at least, and at most."""
@@ -25,19 +23,13 @@ class Between(NamedTuple):
 
 @dataclass(frozen=True)
 class Buckets:
-    """Latencies in buckets, which may differ in width and overlap.
-
-    Attributes
-    ----------
-    low_ns, high_ns : ndarray of int64, shape (n_buckets,)
-        Edges: a latency in a bucket is at least `low_ns` and at most `high_ns`.
-    counts : ndarray of int64, shape (n_buckets,)
-        At least 1 each.
-    """
+    """Latencies in buckets, which may differ in width and overlap."""
 
     low_ns: Integers
     high_ns: Integers
+    """Edges: a latency in a bucket is at least `low_ns` and at most `high_ns`."""
     counts: Integers
+    """At least 1 each."""
 
     @property
     def count(self) -> int:
@@ -45,13 +37,7 @@ class Buckets:
         return int(self.counts.sum())
 
     def at(self, rank: int) -> Between:
-        """Where the latency of a rank lies.
-
-        Parameters
-        ----------
-        rank : int
-            From 1, the shortest.
-        """
+        """Where the latency of a rank lies."""
         ends = []
         for edges, ranks in (self._by_low, self._by_high):
             ends.append(int(edges[np.searchsorted(ranks, rank)]))
@@ -65,14 +51,7 @@ class Buckets:
         return found, off
 
     def beyond(self, limit_ns: float, *, is_strict: bool) -> Between:
-        """How many latencies lie beyond a limit, at least and at most.
-
-        Parameters
-        ----------
-        limit_ns : float
-        is_strict : bool
-            Whether one that equals the limit is not beyond it.
-        """
+        """How many latencies lie beyond a limit, at least and at most."""
         if is_strict:
             surely, perhaps = self.low_ns > limit_ns, self.high_ns > limit_ns
         else:
@@ -90,30 +69,18 @@ class Buckets:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Latencies by rank, as far as a histogram and the longest of them tell.
-
-    Attributes
-    ----------
-    count : int
-        All latencies.
-    buckets : Buckets or None
-    longest_ns : ndarray of integers, shape (n_longest,)
-        The longest latencies, longest first; empty where they are not known.
-    """
+    """Latencies by rank, as far as a histogram and the longest of them tell."""
 
     count: int
+    """All latencies."""
     buckets: Buckets | None
     longest_ns: NDArray[np.integer]
+    """The longest latencies, longest first; empty where they are not known."""
 
     def at(self, rank: int) -> Between | None:
         """Where the latency of a rank lies; None where nothing tells it.
 
         The longest of all is exact if it is known; others lie in a bucket if there are buckets.
-
-        Parameters
-        ----------
-        rank : int
-            From 1, the shortest.
         """
         place = self.count - rank
         is_known = place < len(self.longest_ns)
@@ -123,14 +90,7 @@ class Ranks:
         return None if self.buckets is None else self.buckets.at(rank)
 
     def beyond(self, limit_ns: float, *, is_strict: bool) -> Between | None:
-        """How many latencies lie beyond a limit, at least and at most; None where nothing tells it.
-
-        Parameters
-        ----------
-        limit_ns : float
-        is_strict : bool
-            Whether one that equals the limit is not beyond it.
-        """
+        """Count latencies beyond a limit, at least and at most; None where nothing tells."""
         if self.is_among_longest(limit_ns):
             longest = self.longest_ns
             number = int(np.sum(longest > limit_ns if is_strict else longest >= limit_ns))

@@ -16,26 +16,18 @@ from tailscope.exceptions import ModelError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ChangePoint", "change_points", "fewest_values"]
-
 _SEED = 0
 _RESOLUTION = 20
 """Steps of a p-value up to the largest that is significant."""
 
 
 class ChangePoint(NamedTuple):
-    """Where a series becomes another one.
-
-    Attributes
-    ----------
-    at : int
-        The first value that is different, from 0.
-    p : float
-        With which probability values in random order look like that, or more so.
-    """
+    """Where a series becomes another one."""
 
     at: int
+    """The first value that is different, from 0."""
     p: float
+    """With which probability values in random order look like that, or more so."""
 
 
 def fewest_values(error: float) -> int:
@@ -43,11 +35,6 @@ def fewest_values(error: float) -> int:
 
     A step in the middle of n values, up or down, is two of the ways in which n values can be
     divided into two halves. These are at most half of the error, because orders are drawn.
-
-    Parameters
-    ----------
-    error : float
-        Largest p-value that is significant.
     """
     n = 2
     while 2 / math.comb(n, n // 2) > error / 2:
@@ -64,23 +51,6 @@ def change_points(values: NDArray[np.float64], error: float) -> list[ChangePoint
     that of B. Phipson and G. K. Smyth, Stat. Appl. Genet. Mol. Biol. 9, 2010, which is never 0.
 
     Source: D. S. Matteson, N. A. James, J. Am. Stat. Assoc. 109, 2014.
-
-    Parameters
-    ----------
-    values : ndarray, shape (n,)
-        In their order.
-    error : float
-        Largest p-value that is significant.
-
-    Returns
-    -------
-    list of ChangePoint
-        In their order; the same for the same values.
-
-    Raises
-    ------
-    ModelError
-        If apache-otava is not installed.
     """
     detector = _detector(error)
     if len(values) < fewest_values(error) or not np.ptp(values):

@@ -23,20 +23,6 @@ if TYPE_CHECKING:
     Marks = NDArray[np.bool_]
     Values = NDArray[np.float64]
 
-__all__ = [
-    "counts_in_time",
-    "design_effect",
-    "design_effect_in_time",
-    "design_effect_of",
-    "first_enough",
-    "in_stretches",
-    "packets_to_settle",
-    "share_beyond",
-    "stretches_of",
-    "tolerated_design_effect",
-    "worst_beside",
-]
-
 _STRETCHES = 100
 _WORST = (10, 20, 50)
 _DOUBT = 2.0
@@ -50,13 +36,7 @@ def stretches_of(packets: int) -> int:
 
 
 def in_stretches(marks: Marks) -> Counts:
-    """How many packets of each stretch are marked.
-
-    Parameters
-    ----------
-    marks : ndarray of bool, shape (n,)
-        In the order of sending.
-    """
+    """How many packets of each stretch are marked."""
     stretches = stretches_of(len(marks))
     at = np.flatnonzero(marks) * stretches // max(1, len(marks))
     return np.bincount(at, minlength=stretches)
@@ -71,13 +51,6 @@ def design_effect(values: Values, is_beyond: Marks) -> float:
     """How many packets of a burst say as much as one that stands alone; 1 if they are independent.
 
     As `design_effect_of`, of packets in memory.
-
-    Parameters
-    ----------
-    values : ndarray, shape (n,)
-        Latencies in the order of sending; infinite for packets that never came.
-    is_beyond : ndarray of bool, shape (n,)
-        Which of them exceed the limit.
     """
     n, counts = len(values), [in_stretches(is_beyond)]
     for worst in worst_beside(int(np.count_nonzero(is_beyond)), n):
@@ -94,11 +67,6 @@ def design_effect_of(counts: Sequence[Counts]) -> float:
     packets beyond the limit and of the worst 10, 20 and 50, so that bursts that stayed below
     the limit count too; the largest one decides. Its excess over 1 is doubled, because a few bursts
     tell their size badly, and too small where they were small by chance.
-
-    Parameters
-    ----------
-    counts : sequence of ndarray of int64, each of shape (n_stretches,)
-        Of packets beyond the limit, and of the worst: see `worst_beside`.
     """
     return 1 + _DOUBT * (max(map(_dispersion_of, counts)) - 1)
 
@@ -115,15 +83,6 @@ def design_effect_in_time(sent_ns: NDArray[np.integer], beyond: int, failed: int
 
     Stretches are of equal length between the first and the last of them. Packets that never came
     are put together, as the worst burst would be.
-
-    Parameters
-    ----------
-    sent_ns : ndarray of integers, shape (n_worst,)
-        Of the packets with the longest latencies, longest first.
-    beyond : int
-        How many packets exceed the limit, those that never came included.
-    failed : int
-        How many never came.
     """
     found = 1.0
     for marked in (beyond, *(worst for worst in _WORST if worst > beyond)):
@@ -135,16 +94,7 @@ def design_effect_in_time(sent_ns: NDArray[np.integer], beyond: int, failed: int
 def counts_in_time(
     sent_ns: NDArray[np.integer], marked: int, failed: int, stretches: int
 ) -> NDArray[np.int64]:
-    """How many of the worst packets were sent in each stretch of time.
-
-    Parameters
-    ----------
-    sent_ns : ndarray of integers, shape (n_worst,)
-        Of the packets with the longest latencies, longest first.
-    marked, failed : int
-        How many are counted, those that never came first: these are put into the first stretch.
-    stretches : int
-    """
+    """How many of the worst packets were sent in each stretch of time."""
     times = sent_ns.astype(np.int64) - int(sent_ns.min())
     at = times[: max(0, marked - failed)] * stretches // (int(times.max()) + 1)
     counts = np.bincount(at, minlength=stretches)
@@ -155,18 +105,7 @@ def counts_in_time(
 def share_beyond(
     beyond: float, packets: float, *, design: float = 1.0, error: float = 1 - LEVEL
 ) -> Estimate:
-    """The share of packets that lie beyond a limit, with an exact bound on each side.
-
-    Parameters
-    ----------
-    beyond, packets : int
-        How many exceed it, of how many.
-    design : float
-        The design effect.
-    error : float
-        Each of the two bounds is wrong with at most this probability (C. J. Clopper and E. S.
-        Pearson, Biometrika 26, 1934), so that both together hold with ``1 - 2 * error``.
-    """
+    """The share of packets that lie beyond a limit, with an exact bound on each side."""
     k, n = beyond / design, packets / design
     return Estimate(
         estimate=beyond / packets,
@@ -181,24 +120,7 @@ def share_beyond(
 def packets_to_settle(
     beyond: int, packets: int, limit: float, *, design: float = 1.0, error: float = 1 - LEVEL
 ) -> int | None:
-    """How many packets would tell the share from the limit, if it stays what it was.
-
-    Parameters
-    ----------
-    beyond, packets : int
-        How many exceed it so far, of how many.
-    limit : float
-        The share that is allowed.
-    design : float
-        The design effect.
-    error : float
-        Of each bound.
-
-    Returns
-    -------
-    int or None
-        In all, those there are included; None where the share is as good as the limit.
-    """
+    """How many packets would tell the share from the limit, if it stays what it was."""
     share = beyond / packets
 
     def tells(total: float) -> bool:
@@ -211,17 +133,7 @@ def packets_to_settle(
 def tolerated_design_effect(
     beyond: int, packets: int, limit: float, *, error: float = 1 - LEVEL
 ) -> float:
-    """The largest design effect with which a share is still below its limit.
-
-    Parameters
-    ----------
-    beyond, packets : int
-        How many exceed it, of how many; below the limit without any bursts.
-    limit : float
-        The share that is allowed.
-    error : float
-        Of the bound.
-    """
+    """The largest design effect with which a share is still below its limit."""
     low, high = 1.0, float(packets)
     while high - low > _CLOSE * low:
         middle = (low + high) / 2

@@ -26,46 +26,22 @@ if TYPE_CHECKING:
     Marks = NDArray[np.bool_]
     Values = NDArray[np.float64]
 
-__all__ = [
-    "Bounds",
-    "Ranked",
-    "difference",
-    "mean",
-    "packets_worth",
-    "packets_worth_in_time",
-    "packets_worth_of",
-    "quantile_ends",
-    "ranks_around",
-    "ratio_ends",
-]
-
 _STRETCHES = (100, 20)
 _DOUBT = 1.5
 _BATCHES, _FEWEST_BATCHES = 10, 5
 
 
 class Bounds(NamedTuple):
-    """A figure, and the ends of its interval.
-
-    Attributes
-    ----------
-    value, low, high : float
-        An end that there is none of is infinite.
-    """
+    """A figure, and the ends of its interval."""
 
     value: float
     low: float
     high: float
+    """An end that there is none of is infinite."""
 
 
 def packets_worth(marks: Marks) -> float:
-    """How many packets say as much as one that stands alone, as `packets_worth_of`.
-
-    Parameters
-    ----------
-    marks : ndarray of bool, shape (n,)
-        Which packets lie beyond something, in the order of sending.
-    """
+    """How many packets say as much as one that stands alone, as `packets_worth_of`."""
     return packets_worth_of(in_stretches(marks), len(marks))
 
 
@@ -75,13 +51,6 @@ def packets_worth_of(counts: NDArray[np.int64], packets: int) -> float:
     The run is cut into 100 and into 20 stretches. The variance of the shares of marks in them is
     that of independent packets, or larger by what neighbours have in common. The larger finding
     counts, and its excess over 1 half as much again, because a few bursts tell their size badly.
-
-    Parameters
-    ----------
-    counts : ndarray of int64, shape (n_stretches,)
-        How many packets of each stretch lie beyond something.
-    packets : int
-        All of them.
     """
     share = float(counts.sum()) / max(1, packets)
     if not 0 < share < 1:
@@ -101,15 +70,7 @@ def packets_worth_of(counts: NDArray[np.int64], packets: int) -> float:
 def packets_worth_in_time(
     sent_ns: NDArray[np.integer], beyond: int, failed: int, packets: int
 ) -> float:
-    """The same where only the worst packets are known, and when they were sent.
-
-    Parameters
-    ----------
-    sent_ns : ndarray of integers, shape (n_worst,)
-        Of the packets with the longest latencies, longest first.
-    beyond, failed, packets : int
-        How many lie beyond something, how many of these never came, and how many there are.
-    """
+    """The same where only the worst packets are known, and when they were sent."""
     share = beyond / packets
     if not 0 < share < 1:
         return 1.0
@@ -137,16 +98,6 @@ def quantile_ends(ranked: Ranked, q: float, design: float, error: float) -> Boun
     """A quantile, and the samples between which the true one lies.
 
     Source: H. A. David, H. N. Nagaraja, *Order Statistics*, §7.1; ranks over the design effect.
-
-    Parameters
-    ----------
-    ranked : Ranked
-        At least one.
-    q : float
-    design : float
-        See `packets_worth`.
-    error : float
-        Each end is wrong with at most this probability.
     """
     rank, low, high = ranks_around(q, len(ranked), design, error)
     return Bounds(
@@ -162,21 +113,6 @@ def ranks_around(
     """The rank of a quantile among samples, and the ranks of the ends of its interval.
 
     Source: H. A. David, H. N. Nagaraja, *Order Statistics*, §7.1; ranks over the design effect.
-
-    Parameters
-    ----------
-    q : float
-    n : int
-        At least one.
-    design : float
-        See `packets_worth`.
-    error : float
-        Each end is wrong with at most this probability.
-
-    Returns
-    -------
-    tuple of int
-        From 1; 0 for an end that there is none of.
     """
     rank = rank_of(q, n)
 
@@ -192,15 +128,7 @@ def ranks_around(
 
 
 def ratio_ends(over: Values, under: Values, error: float) -> Bounds:
-    """A ratio of sums over time, with Student's interval of ten batches of neighbours.
-
-    Parameters
-    ----------
-    over, under : ndarray, shape (n,)
-        Of each second.
-    error : float
-        Each end is wrong with at most this probability; fewer than five seconds give no end.
-    """
+    """A ratio of sums over time, with Student's interval of ten batches of neighbours."""
     ratio = float(over.sum() / under.sum())
     batches = min(_BATCHES, len(over))
     if batches < _FEWEST_BATCHES:
@@ -212,15 +140,7 @@ def ratio_ends(over: Values, under: Values, error: float) -> Bounds:
 
 
 def mean(runs: Sequence[Bounds], error: float) -> Bounds:
-    """The mean figure of runs that repeat each other.
-
-    Parameters
-    ----------
-    runs : sequence of Bounds
-        At least one.
-    error : float
-        Each end is wrong with at most this probability.
-    """
+    """The mean figure of runs that repeat each other."""
     value, below, above = _within(runs)
     between = 0.0
     if len(runs) > 1:
@@ -236,15 +156,6 @@ def difference(
     Within runs, distances to the ends add as squares do (MOVER: G. Y. Zou, A. Donner, Statistics in
     Medicine 27, 2008). From run to run it is Student's interval, or Welch's; a single run is taken
     to vary as the others do.
-
-    Parameters
-    ----------
-    baseline, candidate : sequence of Bounds
-        Of the runs; at least one each, with ends of the same error.
-    error : float
-        Each end is wrong with at most this probability.
-    factor : float
-        By which the baseline is multiplied.
     """
     base, base_below, base_above = _within(baseline)
     other, other_below, other_above = _within(candidate)

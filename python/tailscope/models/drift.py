@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     _Floats = NDArray[np.float64]
 
-__all__ = ["Drift", "fit_drift"]
-
 _PIECE_NS = 10 * 10**9
 _READINGS_A_PIECE = 20
 _MOST_PIECES = 256
@@ -27,34 +25,23 @@ _HUBER = 1.345 * 1.4826
 
 @dataclass(frozen=True)
 class Drift:
-    """How far the second of two clocks is ahead of the first.
-
-    Attributes
-    ----------
-    knots : tuple of (int, int)
-        Times of the second clock, and by how many ns it is ahead then; straight in between.
-    readings, left_out : int
-        Readings that it follows from, and those that took too long to say anything.
-    offset_ns : int
-        By how much it is ahead at the first reading.
-    drift_ppb : float
-        By how much faster it runs on average, in parts per 10⁹.
-    residual_ns : int
-        The largest distance of a reading.
-    error_ns : int
-        The same with what that reading may itself be off by.
-    is_even : bool
-        Whether every reading is about as close as it is exact: else a clock was set or adjusted.
-    """
+    """How far the second of two clocks is ahead of the first."""
 
     knots: tuple[tuple[int, int], ...]
+    """Times of the second clock, and by how many ns it is ahead then; straight in between."""
     readings: int
     left_out: int
+    """Readings that it follows from, and those that took too long to say anything."""
     offset_ns: int
+    """By how much it is ahead at the first reading."""
     drift_ppb: float
+    """By how much faster it runs on average, in parts per 10⁹."""
     residual_ns: int
+    """The largest distance of a reading."""
     error_ns: int
+    """The same with what that reading may itself be off by."""
     is_even: bool
+    """Whether every reading is about as close as it is exact: else a clock was set or adjusted."""
 
 
 def fit_drift(first_ns: Sequence[int], second_ns: Sequence[int], error_ns: Sequence[int]) -> Drift:
@@ -62,18 +49,6 @@ def fit_drift(first_ns: Sequence[int], second_ns: Sequence[int], error_ns: Seque
 
     The pieces are about 10 s long. Readings that took more than twice as long as usual are left
     out, and one that lies far off weighs little.
-
-    Parameters
-    ----------
-    first_ns, second_ns : sequence of int
-        What both clocks showed, in order of time.
-    error_ns : sequence of int
-        By how much each reading may be off.
-
-    Raises
-    ------
-    ValueError
-        If there is no reading.
     """
     first, second, error = (
         np.asarray(column, dtype=np.int64) for column in (first_ns, second_ns, error_ns)

@@ -21,19 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "METHOD",
-    "PHASES",
-    "Energy",
-    "Power",
-    "Span",
-    "TooLittleError",
-    "account",
-    "difference",
-    "mean_power",
-    "relative_change",
-]
-
 PHASES = ("idle", "running", "processing")
 
 METHOD = "Student's t over stretches of equal power, weighed by time; half of the last digit added"
@@ -67,39 +54,18 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Power:
-    """Power over time: stretches in which it is constant, in order, with gaps where unknown.
-
-    Attributes
-    ----------
-    start_ns, end_ns : ndarray of int64, shape (n_stretches,)
-    watts : ndarray of float64, shape (n_stretches, n_domains)
-        Of each domain; their sum is what is consumed.
-    resolution_w : float
-        The last digit of the meter.
-    """
+    """Power over time: stretches in which it is constant, in order, with gaps where unknown."""
 
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
     watts: NDArray[np.float64]
+    """Of each domain; their sum is what is consumed."""
     resolution_w: float = 0.0
+    """The last digit of the meter."""
 
     @classmethod
     def from_counters(cls, time_ns: ArrayLike, energy_uj: ArrayLike, range_uj: ArrayLike) -> Self:
-        """Make it of counters of energy: exact means between readings.
-
-        Parameters
-        ----------
-        time_ns : array of int, shape (n_readings,)
-            When they were read, increasing.
-        energy_uj : array of int, shape (n_readings, n_domains)
-        range_uj : array of int, shape (n_domains,)
-            A counter begins again at 0 after this value.
-
-        Raises
-        ------
-        ValueError
-            If times do not increase, or a counter is not within its range.
-        """
+        """Make it of counters of energy: exact means between readings."""
         times, ranges = _times(time_ns), np.asarray(range_uj, np.int64)
         counts = np.asarray(energy_uj, np.int64).reshape(len(times), len(ranges))
         _refuse((counts < 0) | (counts > ranges), counts, "energy_uj", f"0 to {ranges.tolist()}")
@@ -114,21 +80,7 @@ class Power:
     def from_readings(
         cls, time_ns: ArrayLike, watts: ArrayLike, *, resolution_w: float = 0.0
     ) -> Self:
-        """Make it of readings of power: each stands for the time until half way to the next.
-
-        Parameters
-        ----------
-        time_ns : array of int, shape (n_readings,)
-            When they were read, increasing.
-        watts : array of float, shape (n_readings,)
-        resolution_w : float
-            The last digit of the meter.
-
-        Raises
-        ------
-        ValueError
-            If times do not increase, or a reading is negative or no number.
-        """
+        """Make it of readings of power: each stands for the time until half way to the next."""
         times = _times(time_ns)
         values = np.asarray(watts, np.float64).reshape(len(times))
         _refuse(~((values >= 0) & np.isfinite(values)), values, "watts", "at least 0")
@@ -142,20 +94,14 @@ class Power:
 
 @dataclass(frozen=True)
 class Energy:
-    """The figures of a run.
-
-    Attributes
-    ----------
-    estimates : Mapping of str to Estimate or None
-        ``power_w_idle``, ``power_w_running``, ``power_w_processing``, and of
-        ``energy_j_per_packet`` and ``energy_j_per_million_packets`` the total and what is
-        ``_above_idle``; None where there is too little,
-    reasons : Mapping of str to str
-        and why, by the same names.
-    """
+    """The figures of a run."""
 
     estimates: Mapping[str, Estimate | None]
+    """``power_w_idle``, ``power_w_running``, ``power_w_processing``, and of ``energy_j_per_packet``
+    and ``energy_j_per_million_packets`` the total and what is ``_above_idle``; None where there
+    is too little,"""
     reasons: Mapping[str, str]
+    """and why, by the same names."""
 
     def record(self) -> dict[str, float | None]:
         """Them as JSON has them, flat."""
@@ -171,16 +117,7 @@ class Energy:
 
 
 def account(power: Power, phases: Mapping[str, Span], packets: int) -> Energy:
-    """Account for the energy of a run.
-
-    Parameters
-    ----------
-    power : Power
-    phases : Mapping of str to Span
-        When each of `PHASES` was, as far as there was one.
-    packets : int
-        Sent while processing.
-    """
+    """Account for the energy of a run."""
     estimates: dict[str, Estimate | None] = {}
     reasons: dict[str, str] = {}
     for phase in PHASES:
@@ -214,19 +151,6 @@ def mean_power(power: Power, span: Span, *, level: float = LEVEL) -> Estimate:
     Its interval is of the mean of such times: of what varies within this one, not of what drifts
     from one run to the next. A power that stays the same counts once, however often it was read:
     a meter may be slower than who reads it.
-
-    Parameters
-    ----------
-    power : Power
-    span : Span
-    level : float
-        Of the interval.
-
-    Raises
-    ------
-    TooLittleError
-        If there are less than two stretches, they leave out more than a tenth of the time, or the
-        interval is wider than the mean.
     """
     lasted_ns = np.minimum(power.end_ns, span.end_ns) - np.maximum(power.start_ns, span.start_ns)
     within = lasted_ns > 0

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["LEVEL", "Estimate"]
-
 LEVEL = 0.95
 """Of intervals, where nothing else is said."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A figure, and the interval that holds the true one with the given probability.
-
-    Attributes
-    ----------
-    estimate, ci_low, ci_high : float
-        In the unit of the figure.
-    level : float
-        Of the interval.
-    n : int
-        What it rests on: samples, or what they were condensed to.
-    method : str
-        How the interval was found.
-    """
+    """A figure, and the interval that holds the true one with the given probability."""
 
     estimate: float
     ci_low: float
     ci_high: float
+    """In the unit of the figure."""
     level: float = LEVEL
+    """Of the interval."""
     n: int
+    """What it rests on: samples, or what they were condensed to."""
     method: str
+    """How the interval was found."""
 
     def record(self, name: str) -> dict[str, float]:
         """It as JSON has it: flat, under a name that carries the unit."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["Block", "Pair", "error_of_look", "pairs_of_look", "pairs_to_settle", "shift"]
-
 _FIRST = 8
 """Pairs at the first look: the fewest that can reject at all what its part of 5 % is for."""
 _GROWTH = 1.25
@@ -38,20 +36,13 @@ _GROWTH = 1.25
 
 @dataclass(frozen=True)
 class Block:
-    """What a block of packets says.
-
-    Attributes
-    ----------
-    latency_ns, least_ns : ndarray of int64, shape (n,)
-        Ascending: as it was measured, and without what the instrument stalled meanwhile.
-    sent : int
-        Packets; those that never came count as `window_ns`.
-    window_ns : int
-    """
+    """What a block of packets says."""
 
     latency_ns: Integers
     least_ns: Integers
+    """Ascending: as it was measured, and without what the instrument stalled meanwhile."""
     sent: int
+    """Packets; those that never came count as `window_ns`."""
     window_ns: int
 
     @property
@@ -84,21 +75,7 @@ def error_of_look(look: int, error: float) -> float:
 
 
 def shift(differences: NDArray[np.float64], error: float) -> Bounds:
-    """How far one thing lies above the other, with an interval that needs no law.
-
-    Parameters
-    ----------
-    differences : ndarray of float, shape (n,)
-        Of each pair.
-    error : float
-        With which the interval may miss the truth, half of it on each side.
-
-    Returns
-    -------
-    Bounds
-        The median of all means of two differences (each with itself, too); an end that so few pairs
-        do not have is infinite.
-    """
+    """How far one thing lies above the other, with an interval that needs no law."""
     first, second = np.triu_indices(len(differences))
     means = np.sort((differences[first] + differences[second]) / 2)
     left_out = _left_out(len(differences), error / 2)
@@ -112,11 +89,6 @@ def pairs_to_settle(found: Bounds, limit: float, pairs: int) -> int | None:
     """How many pairs would show on which side of a limit a difference lies, if it stays as it is.
 
     Intervals become narrower with the root of the number of pairs.
-
-    Returns
-    -------
-    int or None
-        None if nothing would.
     """
     away = abs(limit - found.value)
     reach = found.value - found.low if found.value > limit else found.high - found.value

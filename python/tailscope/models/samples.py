@@ -17,18 +17,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "SUPPORT",
-    "SampleSize",
-    "packets_for_bound",
-    "packets_for_interval",
-    "packets_for_latency",
-    "packets_for_share",
-    "packets_for_support",
-    "quantile_of",
-    "rank_of",
-]
-
 SUPPORT = 10
 """Samples that must lie beyond a quantile before it is more than a bound."""
 
@@ -85,15 +73,6 @@ def packets_for_latency(
     Of a sample the share at or below the true quantile has the standard error
     ``sqrt(q (1 - q) / n)``. The quantile stays within the error as long as that share moves
     by no more than lies between: counted in a run, on both sides, nothing extrapolated.
-
-    Parameters
-    ----------
-    latency_ns : ndarray, shape (n,)
-        Of a run.
-    q : float
-        Quantile in (0, 1).
-    relative_error : float
-        Of the latency, to each side.
     """
     n, rank = len(latency_ns), rank_of(q, len(latency_ns))
     if n - rank < SUPPORT:

@@ -23,16 +23,6 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
-__all__ = [
-    "MOST_DRIFT",
-    "Bounds",
-    "ClockMap",
-    "ContradictionError",
-    "UnboundedError",
-    "between",
-    "two_clocks",
-]
-
 MOST_DRIFT = 1e-3
 """No clock of a computer drifts by more against another (1000 ppm)."""
 
@@ -52,35 +42,20 @@ class ContradictionError(ValueError):
 
 
 class Bounds(NamedTuple):
-    """What is known of the difference of two clocks at some moments.
-
-    Attributes
-    ----------
-    at_ns : ndarray of int64, shape (n,)
-        By the first clock.
-    low_ns, high_ns : ndarray of float64, shape (n,)
-        What must be added to get the second clock's time is at least and at most so much, beside
-        `base_ns`; infinite where nothing is known.
-    base_ns : int
-        So that a difference of decades loses no digit.
-    """
+    """What is known of the difference of two clocks at some moments."""
 
     at_ns: Integers
+    """By the first clock."""
     low_ns: Floats
     high_ns: Floats
+    """What must be added to get the second clock's time is at least and at most so much, beside
+    `base_ns`; infinite where nothing is known."""
     base_ns: int = 0
+    """So that a difference of decades loses no digit."""
 
     @classmethod
     def at_least(cls, at_ns: ArrayLike, other_ns: ArrayLike) -> Bounds:
-        """Bounds by what was over at these times of the second clock.
-
-        Parameters
-        ----------
-        at_ns : array_like of int, shape (n,)
-            Times by the first clock.
-        other_ns : array_like of int, shape (n,)
-            Times by the second clock, none of them later than that.
-        """
+        """Bounds by what was over at these times of the second clock."""
         at, other = np.asarray(at_ns, np.int64), np.asarray(other_ns, np.int64)
         base_ns = int(other[0] - at[0]) if len(at) else 0
         return cls(at, (other - at - base_ns).astype(float), np.full(len(at), np.inf), base_ns)
@@ -93,14 +68,7 @@ class Bounds(NamedTuple):
 
     @classmethod
     def of_pairs(cls, at_ns: ArrayLike, low_ns: ArrayLike, high_ns: ArrayLike) -> Bounds:
-        """Bounds from both sides.
-
-        Parameters
-        ----------
-        at_ns : array_like of int, shape (n,)
-        low_ns, high_ns : array_like of int, shape (n,)
-            The least and the most to add there.
-        """
+        """Bounds from both sides."""
         at, low, high = (np.asarray(each, np.int64) for each in (at_ns, low_ns, high_ns))
         return cls.at_least(at, at + low).with_others(cls.at_most(at, at + high))
 
@@ -108,15 +76,7 @@ class Bounds(NamedTuple):
     def of_answers(
         cls, asked_ns: ArrayLike, heard_ns: ArrayLike, said_ns: ArrayLike, answered_ns: ArrayLike
     ) -> Bounds:
-        """Bounds from questions and answers: a question is heard after it was asked.
-
-        Parameters
-        ----------
-        asked_ns, answered_ns : array_like of int, shape (n,)
-            When questions left and answers came, by the second clock.
-        heard_ns, said_ns : array_like of int, shape (n,)
-            When questions came and answers left, by the first one.
-        """
+        """Bounds from questions and answers: a question is heard after it was asked."""
         return cls.at_least(heard_ns, asked_ns).with_others(cls.at_most(said_ns, answered_ns))
 
     def with_others(self, others: Bounds) -> Bounds:
@@ -136,30 +96,20 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class ClockMap:
-    """From one clock to another.
-
-    Attributes
-    ----------
-    at_ns : ndarray of int64, shape (n_knots,)
-        Moments by the first clock, ascending; at least two.
-    offset_ns : ndarray of int64, shape (n_knots,)
-        What to add there; in between, it lies on the line between two of them.
-    error_ns : ndarray of float64, shape (n_knots,)
-        How far that may be off; in between, no more than at the worse of the two.
-    within_ns : tuple of int
-        The stretch of time that the bounds are of.
-    drift_error : float or None
-        How far the drift may be off; None where it is not one line.
-    bounds : int
-        Bounds that it keeps.
-    """
+    """From one clock to another."""
 
     at_ns: Integers
+    """Moments by the first clock, ascending; at least two."""
     offset_ns: Integers
+    """What to add there; in between, it lies on the line between two of them."""
     error_ns: Floats
+    """How far that may be off; in between, no more than at the worse of the two."""
     within_ns: tuple[int, int]
+    """The stretch of time that the bounds are of."""
     drift_error: float | None
+    """How far the drift may be off; None where it is not one line."""
     bounds: int
+    """Bounds that it keeps."""
 
     @property
     def pieces(self) -> int:
@@ -209,17 +159,7 @@ class ClockMap:
 
 
 def between(steps: Sequence[ClockMap], other: ClockMap, *, span_ns: tuple[int, int]) -> ClockMap:
-    """From one clock to another, each of which is known against a third.
-
-    Parameters
-    ----------
-    steps : sequence of ClockMap
-        From the one clock to the third one, one after the other.
-    other : ClockMap
-        From the other one to the third one.
-    span_ns : tuple of int
-        The times that are to be mapped, by the first clock.
-    """
+    """From one clock to another, each of which is known against a third."""
     within = steps[0].within_ns
     knots = sorted({*within, min(span_ns[0], within[0]), max(span_ns[1], within[1])})
     here = np.array(knots, np.int64)
@@ -256,23 +196,7 @@ class _Lines(NamedTuple):
 def two_clocks(
     bounds: Bounds, *, span_ns: tuple[int, int] | None = None, most_drift: float = MOST_DRIFT
 ) -> ClockMap:
-    """Find what must be added to the times of one clock to get those of another.
-
-    Parameters
-    ----------
-    bounds : Bounds
-    span_ns : tuple of int, optional
-        The times that are to be mapped, by the first clock, if bounds are not of all of them.
-    most_drift : float
-        By how much of its time one clock gains on the other at most.
-
-    Raises
-    ------
-    UnboundedError
-        If nothing bounds the difference from one of both sides.
-    ContradictionError
-        If nothing keeps all bounds.
-    """
+    """Find what must be added to the times of one clock to get those of another."""
     order = np.argsort(bounds.at_ns, kind="stable")
     at, low, high = bounds.at_ns[order], bounds.low_ns[order], bounds.high_ns[order]
     if not np.isfinite(low).any() or not np.isfinite(high).any():

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
     Marks = NDArray[np.bool_]
 
-__all__ = ["arranged", "arrangement_count", "runs", "sampled", "starts_of"]
-
 _MOST = 10_000
 
 
@@ -38,21 +36,7 @@ def arrangement_count(n: int, lengths: list[int]) -> int:
 
 
 def arranged(n: int, lengths: list[int], most: int = _MOST) -> Marks:
-    """All arrangements if they are few, else a sample, which is the same each time.
-
-    Parameters
-    ----------
-    n : int
-        Windows.
-    lengths : list of int
-        Of the stretches.
-    most : int
-        What is few.
-
-    Returns
-    -------
-    ndarray of bool, shape (n_arrangements, n)
-    """
+    """All arrangements if they are few, else a sample, which is the same each time."""
     if arrangement_count(n, lengths) <= most:
         gaps, lasted = (np.array(each, np.int64) for each in zip(*_all(n, lengths), strict=True))
         return _marks(n, gaps, lasted)
@@ -61,15 +45,7 @@ def arranged(n: int, lengths: list[int], most: int = _MOST) -> Marks:
 
 
 def sampled(n: int, lengths: list[int], count: int) -> tuple[Integers, Integers]:
-    """Choose arrangements at random, the same each time.
-
-    Returns
-    -------
-    gaps : ndarray of int64, shape (count, n_stretches)
-        The number of free windows before each stretch, in order of time.
-    order : ndarray of int64, shape (count, n_stretches)
-        Which of the stretches comes there.
-    """
+    """Choose arrangements at random, the same each time."""
     random = np.random.default_rng(0)
     places = n - sum(lengths) + 1
     gaps = np.argsort(random.random((count, places)), axis=1)[:, : len(lengths)]

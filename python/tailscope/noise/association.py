@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     Values = NDArray[np.float64]
     Marks = NDArray[np.bool_]
 
-__all__ = ["LEVEL", "Slow", "associate", "slow_packets"]
-
 LEVEL = 0.05
 """Chance to name any counter if none has to do with slow packets."""
 
@@ -61,37 +59,20 @@ _CLOSE = 1e-9
 
 
 class Slow(NamedTuple):
-    """The packets that are slow.
-
-    Attributes
-    ----------
-    quantile : float
-        They lie beyond it.
-    threshold_ns : int
-    start_ns, end_ns : ndarray of int64, shape (n,)
-        When each was in the device, in order of its start.
-    span_ns : tuple of int
-        When the first packet came and the last one left.
-    """
+    """The packets that are slow."""
 
     quantile: float
+    """They lie beyond it."""
     threshold_ns: int
     start_ns: Integers
     end_ns: Integers
+    """When each was in the device, in order of its start."""
     span_ns: tuple[int, int]
+    """When the first packet came and the last one left."""
 
 
 def slow_packets(packets: Packets, known: Latencies, quantile: float | None) -> Slow:
-    """Choose the slow packets.
-
-    Parameters
-    ----------
-    packets : Packets
-    known : Latencies
-        Of these.
-    quantile : float or None
-        None takes the first of p99.99, p99.9 and p99 with at least 10 packets beyond.
-    """
+    """Choose the slow packets."""
     for at in _QUANTILES if quantile is None else (quantile,):
         threshold_ns = known.distribution.at(at)
         if known.distribution.above(threshold_ns) >= _ENOUGH:
@@ -101,19 +82,7 @@ def slow_packets(packets: Packets, known: Latencies, quantile: float | None) -> 
 
 
 def associate(files: Sequence[Readings], slow: Slow, said: Offsets) -> Associated:
-    """Test every counter of some files.
-
-    Parameters
-    ----------
-    files : sequence of Readings
-    slow : Slow
-    said : Offsets
-
-    Raises
-    ------
-    UsageError
-        If the times of a file do not overlap those of the captures.
-    """
+    """Test every counter of some files."""
     found = [
         _tested(file, align(file.name, file.span_ns, slow.span_ns, said), slow) for file in files
     ]
@@ -139,20 +108,13 @@ class _Tested(NamedTuple):
 
 @dataclass(frozen=True)
 class _Windows:
-    """The polling windows of a file on the captures' clock, and what was counted in them.
-
-    Attributes
-    ----------
-    start_ns, end_ns : ndarray of int64, shape (n,)
-    counts : ndarray of int64, shape (n, n_counters)
-    names : list of (str, int)
-        Interrupt and CPU of each counter.
-    """
+    """The polling windows of a file on the captures' clock, and what was counted in them."""
 
     start_ns: Integers
     end_ns: Integers
     counts: Integers
     names: list[tuple[str, int]]
+    """Interrupt and CPU of each counter."""
 
     @classmethod
     def of(cls, file: Readings, offset_ns: int) -> _Windows:
@@ -311,21 +273,14 @@ def _search(file: Readings, alignment: Alignment, slow: Slow) -> _Tested:
 
 @dataclass(frozen=True)
 class _Grid:
-    """The time of the captures in steps, four of them as long as a polling window.
-
-    Attributes
-    ----------
-    from_ns, step_ns : int
-    steps : ndarray of bool, shape (n_steps,)
-        Those that hold slow packets.
-    offsets_ns : ndarray of int64, shape (n_offsets,)
-        What may be added to the counters' times.
-    """
+    """The time of the captures in steps, four of them as long as a polling window."""
 
     from_ns: int
     step_ns: int
     steps: Marks
+    """Those that hold slow packets."""
     offsets_ns: Integers
+    """What may be added to the counters' times."""
 
     @classmethod
     def of(cls, file: Readings, slow: Slow, alignment: Alignment) -> _Grid:

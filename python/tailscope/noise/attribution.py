@@ -43,26 +43,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = [
-    "DUT",
-    "EARLIER",
-    "INSTRUMENT",
-    "PARTS",
-    "QUEUE",
-    "REST_OF_BATCH",
-    "SERVICE",
-    "UNEXPLAINED",
-    "Attribution",
-    "Blocked",
-    "Explained",
-    "Met",
-    "Share",
-    "Tally",
-    "blocked_by",
-    "met",
-    "own_work_ns",
-]
-
 DUT, INSTRUMENT, QUEUE = "dut", "instrument", "queue"
 SERVICE, UNEXPLAINED = "service", "unexplained"
 PARTS = (SERVICE, DUT, QUEUE, INSTRUMENT, UNEXPLAINED)
@@ -71,97 +51,64 @@ EARLIER = "earlier packets"
 
 
 class Blocked(NamedTuple):
-    """When a CPU could not work for packets.
-
-    Attributes
-    ----------
-    start_ns, end_ns : ndarray of int64, shape (n,)
-        In order, disjoint.
-    cause, detail : ndarray of integers, shape (n,)
-        By place in `names` and `details`.
-    is_dut : ndarray of bool, shape (n,)
-        Whether it was the device's CPU, or the instrument's alone, or tailscope itself on the
-        device's.
-    names, details : list of str
-    error_ns : int
-        By how much all of them may be early or late against packets: they were timed by another
-        clock.
-    """
+    """When a CPU could not work for packets."""
 
     start_ns: Integers
     end_ns: Integers
+    """In order, disjoint."""
     cause: NDArray[np.integer[Any]]
     detail: NDArray[np.integer[Any]]
+    """By place in `names` and `details`."""
     is_dut: NDArray[np.bool_]
+    """Whether it was the device's CPU, or the instrument's alone, or tailscope itself on the
+    device's."""
     names: list[str]
     details: list[str]
     error_ns: int = 0
+    """By how much all of them may be early or late against packets: they were timed by another
+    clock."""
 
 
 class Met(NamedTuple):
-    """What blocked a CPU during some intervals.
-
-    Attributes
-    ----------
-    part : str
-        `DUT` or `INSTRUMENT`.
-    cause : str
-    total_ns : int
-    """
+    """What blocked a CPU during some intervals."""
 
     part: str
+    """`DUT` or `INSTRUMENT`."""
     cause: str
     total_ns: int
 
 
 class Share(NamedTuple):
-    """What one cause has of the tail.
-
-    Attributes
-    ----------
-    part : str
-        One of `PARTS`.
-    cause : str
-        Empty for what has none.
-    packets : int
-        That waited for it.
-    total_ns : int
-        That they waited for it, all together.
-    share : float
-        Of the excess over the service time of all packets explained, in [0, 1].
-    largest_ns : int
-        That one packet waited for it.
-    """
+    """What one cause has of the tail."""
 
     part: str
+    """One of `PARTS`."""
     cause: str
+    """Empty for what has none."""
     packets: int
+    """That waited for it."""
     total_ns: int
+    """That they waited for it, all together."""
     share: float
+    """Of the excess over the service time of all packets explained, in [0, 1]."""
     largest_ns: int
+    """That one packet waited for it."""
 
 
 @dataclass(frozen=True)
 class Explained:
-    """The parts of some packets' latencies.
-
-    Attributes
-    ----------
-    service_ns, dut_ns, queue_ns, instrument_ns, unexplained_ns : ndarray of int64, shape (n,)
-        They sum to the latencies.
-    cause : list of str, length n
-        What it waited for the longest; empty where that is unexplained, or nothing.
-    queue_cause : list of str, length n
-        What it waited for the longest in the queue; empty where it stood in none.
-    """
+    """The parts of some packets' latencies."""
 
     service_ns: Integers
     dut_ns: Integers
     queue_ns: Integers
     instrument_ns: Integers
     unexplained_ns: Integers
+    """They sum to the latencies."""
     cause: list[str]
+    """What it waited for the longest; empty where that is unexplained, or nothing."""
     queue_cause: list[str]
+    """What it waited for the longest in the queue; empty where it stood in none."""
 
     def parts(self) -> dict[str, Integers]:
         """All parts by the names of `PARTS`."""
@@ -207,31 +154,19 @@ class Tally:
 
 
 class _Wait(NamedTuple):
-    """What packets waited for a cause, by where it blocked a CPU.
-
-    Attributes
-    ----------
-    part : str
-        `DUT` or `INSTRUMENT`.
-    code : int
-        Of the cause.
-    own_ns, before_ns : ndarray of int64, shape (n,)
-        While a packet was there, and in its queue before it came.
-    """
+    """What packets waited for a cause, by where it blocked a CPU."""
 
     part: str
+    """`DUT` or `INSTRUMENT`."""
     code: int
+    """Of the cause."""
     own_ns: Integers
     before_ns: Integers
+    """While a packet was there, and in its queue before it came."""
 
 
 class Attribution:
-    """Divides latencies by what blocked CPUs.
-
-    Parameters
-    ----------
-    blocked : Blocked
-    """
+    """Divides latencies by what blocked CPUs."""
 
     def __init__(self, blocked: Blocked) -> None:
         self._error_ns = blocked.error_ns
@@ -242,14 +177,7 @@ class Attribution:
         self._batch, self._none = self._earlier + 1, self._earlier + 2
 
     def explain(self, block: Delayed, tally: Tally | None = None) -> Explained:
-        """Explain some packets.
-
-        Parameters
-        ----------
-        block : Delayed
-        tally : Tally, optional
-            What they waited for is added to it.
-        """
+        """Explain some packets."""
         rest = block.held_up_ns()
         parts = {part: np.zeros_like(rest) for part in (DUT, QUEUE, INSTRUMENT)}
         waited: dict[int, Integers] = {}
@@ -390,16 +318,6 @@ def blocked_by(
     """Join the timelines of both sides; where both were blocked it was the device.
 
     What tailscope itself did on the device's CPU is the instrument's.
-
-    Parameters
-    ----------
-    dut, instrument : sequence of Timeline
-        One for each CPU. Of several CPUs of a side, any counts: which of them a packet passed is
-        not known.
-    own_work : OwnWork, optional
-        How causes begin that are a side's work.
-    error_ns : int
-        How far their clock may be off that of the packets.
     """
     names: list[str] = []
     details: list[str] = []
@@ -432,13 +350,7 @@ def blocked_by(
 
 
 def met(blocked: Blocked, start_ns: Integers, end_ns: Integers) -> list[Met]:
-    """Say what blocked a CPU during intervals, all of them together, largest first.
-
-    Parameters
-    ----------
-    blocked : Blocked
-    start_ns, end_ns : ndarray of int64, shape (n,)
-    """
+    """Say what blocked a CPU during intervals, all of them together, largest first."""
     found = [
         Met(part, blocked.names[code], int(coverage.within(start_ns, end_ns).sum()))
         for code, sides in enumerate(_by_cause(blocked))
@@ -450,20 +362,7 @@ def met(blocked: Blocked, start_ns: Integers, end_ns: Integers) -> list[Met]:
 def own_work_ns(
     dut: Sequence[Timeline], own_work: OwnWork | None = None
 ) -> tuple[Integers, Integers]:
-    """When tailscope itself kept the device's CPUs from the device.
-
-    Parameters
-    ----------
-    dut : sequence of Timeline
-        One for each of its CPUs.
-    own_work : OwnWork, optional
-        How causes begin that are a side's work.
-
-    Returns
-    -------
-    tuple of two ndarray of int64, shape (n,)
-        Starts and ends, in order, disjoint.
-    """
+    """When tailscope itself kept the device's CPUs from the device."""
     of_dut = () if own_work is None else own_work.dut
     pieces = [timeline.without(of_dut).of([OWN]) for timeline in dut]
     none = [np.zeros(0, np.int64)]

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from tailscope.noise.spans import ReadTrace
     from tailscope.store.packets import Latencies, Packets
 
-__all__ = ["Recordings", "TraceRequest", "explain_captures"]
-
 
 @dataclass(frozen=True)
 class TraceRequest:
@@ -44,62 +42,30 @@ class TraceRequest:
 
 @dataclass(frozen=True)
 class Recordings:
-    """What was recorded beside captures.
-
-    Attributes
-    ----------
-    interrupts : Mapping of str to Path
-        Series of interrupt counters by name.
-    traces : Mapping of str to TraceRequest
-    said : Offsets
-        What is known of their clocks.
-    own_work : tuple of str
-        How causes begin that are the device's own work. Without any, it is the task that has a
-        CPU for more than half of the time.
-    """
+    """What was recorded beside captures."""
 
     interrupts: Mapping[str, Path]
+    """Series of interrupt counters by name."""
     traces: Mapping[str, TraceRequest]
     said: Offsets
+    """What is known of their clocks."""
     own_work: tuple[str, ...]
+    """How causes begin that are the device's own work. Without any, it is the task that has a CPU
+    for more than half of the time."""
 
 
 class ExplainedCaptures(NamedTuple):
-    """What was found.
-
-    Attributes
-    ----------
-    explanation : Explanation
-    blocked : Blocked or None
-        When the device's CPUs were taken; None without a trace.
-    """
+    """What was found."""
 
     explanation: Explanation
     blocked: Blocked | None
+    """When the device's CPUs were taken; None without a trace."""
 
 
 def explain_captures(
     packets: Packets, known: Latencies, recordings: Recordings, quantile: float | None
 ) -> ExplainedCaptures:
-    """Explain the tail of a run that was analysed from captures.
-
-    Parameters
-    ----------
-    packets : Packets
-    known : Latencies
-        Of these.
-    recordings : Recordings
-        One at least.
-    quantile : float or None
-        Start of the tail. By default it is p99.9 for traces; for counters see `slow_packets`.
-
-    Raises
-    ------
-    UsageError
-        If a recording cannot be read, or its clock cannot be brought to that of the captures.
-    TestbedError
-        If a program that reads a trace is missing or fails.
-    """
+    """Explain the tail of a run that was analysed from captures."""
     if not known.distribution.count:
         raise RunError("no packet was matched: there is nothing to explain")
     associated = None

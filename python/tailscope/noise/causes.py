@@ -16,44 +16,30 @@ if TYPE_CHECKING:
 
     from tailscope.noise.timeline import Timeline
 
-__all__ = ["Cause", "causes_of", "event_durations_ns"]
-
 _SUPPORT = 10
 
 
 @dataclass(frozen=True)
 class Cause:
-    """What one cause takes from some CPUs.
-
-    Attributes
-    ----------
-    cause : str
-    count : int
-        Events.
-    rate_hz : float
-        Events a second, on each CPU.
-    total_ns : int
-        Time of all events, without what interrupted them.
-    share : float
-        Of the time of all CPUs, in [0, 1].
-    duration_ns_p50, duration_ns_p99, duration_ns_max : int
-        Of an event.
-    p99_supported : bool
-        Whether at least 10 events lie beyond that quantile; it is the maximum's bound if not.
-    details : tuple of str
-        What else is known, most frequent first.
-    """
+    """What one cause takes from some CPUs."""
 
     cause: str
     count: int
+    """Events."""
     rate_hz: float
+    """Events a second, on each CPU."""
     total_ns: int
+    """Time of all events, without what interrupted them."""
     share: float
+    """Of the time of all CPUs, in [0, 1]."""
     duration_ns_p50: int
     duration_ns_p99: int
     duration_ns_max: int
+    """Of an event."""
     p99_supported: bool
+    """Whether at least 10 events lie beyond that quantile; it is the maximum's bound if not."""
     details: tuple[str, ...]
+    """What else is known, most frequent first."""
 
     def record(self) -> WatchedCause:
         """It as JSON has it."""
@@ -61,15 +47,7 @@ class Cause:
 
 
 def causes_of(timelines: Sequence[Timeline], duration_ns: int) -> list[Cause]:
-    """Count causes over some CPUs, largest total first.
-
-    Parameters
-    ----------
-    timelines : sequence of Timeline
-        One for each CPU, also of those on which nothing happened.
-    duration_ns : int
-        For how long each of them was watched.
-    """
+    """Count causes over some CPUs, largest total first."""
     durations: dict[str, list[NDArray[np.int64]]] = {}
     details: dict[str, dict[str, int]] = {}
     for timeline in timelines:
@@ -89,12 +67,7 @@ def causes_of(timelines: Sequence[Timeline], duration_ns: int) -> list[Cause]:
 
 
 def event_durations_ns(timeline: Timeline) -> NDArray[np.int64]:
-    """The time that each event took, all of its pieces together.
-
-    Returns
-    -------
-    ndarray of int64, shape (n_events,)
-    """
+    """The time that each event took, all of its pieces together."""
     total = np.zeros(len(timeline.cause), np.int64)
     np.add.at(total, timeline.event, timeline.end_ns - timeline.start_ns)
     return total

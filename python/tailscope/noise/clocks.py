@@ -11,8 +11,6 @@ from tailscope.units import duration_ns
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Offsets", "align", "by_name", "is_unix", "offsets_of"]
-
 _UNIX_FROM_NS = 10**18
 """September 2001: a clock that counts from a moment of its own, such as boot, is far below."""
 _REFERENCE_ERROR_NS = 1_000
@@ -20,19 +18,13 @@ _REFERENCE_ERROR_NS = 1_000
 
 
 class Offsets(NamedTuple):
-    """What was said about the clocks of recordings.
-
-    Attributes
-    ----------
-    by_name : Mapping of str to int
-        What to add to the times of a recording to get those of the captures, in ns; the empty
-        name stands for all that are not named.
-    error_ns : int
-        How far that may be off.
-    """
+    """What was said about the clocks of recordings."""
 
     by_name: Mapping[str, int]
+    """What to add to the times of a recording to get those of the captures, in ns; the empty name
+    stands for all that are not named."""
     error_ns: int
+    """How far that may be off."""
 
     def of(self, name: str) -> int | None:
         """The offset of a recording; None if nothing was said."""
@@ -40,25 +32,7 @@ class Offsets(NamedTuple):
 
 
 def by_name(texts: Sequence[str], names: Sequence[str], option: str) -> dict[str, str]:
-    """Read an option that is given as VALUE for all recordings, or as NAME=VALUE for one.
-
-    Parameters
-    ----------
-    texts : sequence of str
-    names : sequence of str
-        Of all recordings.
-    option : str
-
-    Returns
-    -------
-    dict of str to str
-        The empty name stands for all that are not named.
-
-    Raises
-    ------
-    UsageError
-        If there is no such recording, or a name comes twice.
-    """
+    """Read an option that is given as VALUE for all recordings, or as NAME=VALUE for one."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.rpartition("=")
@@ -71,21 +45,7 @@ def by_name(texts: Sequence[str], names: Sequence[str], option: str) -> dict[str
 
 
 def offsets_of(texts: Sequence[str], error: str, names: Sequence[str]) -> Offsets:
-    """Read ``--offset`` and ``--offset-error``.
-
-    Parameters
-    ----------
-    texts : sequence of str
-        ``TIME`` or ``NAME=TIME``; a time may be negative.
-    error : str
-    names : sequence of str
-        Of all recordings.
-
-    Raises
-    ------
-    UsageError
-        If one is no time, or is of a recording that is not there.
-    """
+    """Read ``--offset`` and ``--offset-error``."""
     found = {}
     for name, value in by_name(texts, names, "--offset").items():
         size_ns = duration_ns(value.removeprefix("-"), "--offset")
@@ -106,23 +66,7 @@ def align(
     *,
     to_unix_ns: int | None = None,
 ) -> Alignment:
-    """Bring the clock of a recording to that of the captures.
-
-    Parameters
-    ----------
-    name : str
-        What the recording is called.
-    span_ns, captures_ns : tuple of int
-        When the recording and the captures begin and end, each by its own clock.
-    said : Offsets
-    to_unix_ns : int, optional
-        What the recording itself says must be added to its times to get Unix time.
-
-    Raises
-    ------
-    UsageError
-        If the two do not overlap then.
-    """
+    """Bring the clock of a recording to that of the captures."""
     given = said.of(name)
     if given is None and to_unix_ns is not None and is_unix(captures_ns[0]):
         moved = (span_ns[0] + to_unix_ns, span_ns[1] + to_unix_ns)

@@ -25,22 +25,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "COUNTER_THREAD",
-    "SAMPLING_WARNING",
-    "CounterSample",
-    "CounterSampler",
-    "Readings",
-    "columns",
-    "increments",
-    "rates_hz",
-    "read_authors_csv",
-    "read_counters",
-    "read_readings",
-    "read_samples",
-    "read_steal_ns",
-]
-
 COUNTER_THREAD = "tailscope-irqs"
 """The thread of this process that reads them during a measurement."""
 
@@ -58,27 +42,16 @@ _COUNT = re.compile(r"\d{1,20}")
 
 
 class CounterSample(NamedTuple):
-    """All counters at a moment.
-
-    Attributes
-    ----------
-    unix_ns : int
-    counts : dict of (str, int) to int
-        By name and CPU. A name is the kernel's: ``LOC Local timer interrupts``, ``softirq TIMER``.
-    """
+    """All counters at a moment."""
 
     unix_ns: int
     counts: dict[tuple[str, int], int]
+    """By name and CPU. A name is the kernel's: ``LOC Local timer interrupts``, ``softirq TIMER``.
+    """
 
 
 def read_counters(proc: Path = _PROC) -> CounterSample:
-    """Read ``/proc/interrupts`` and ``/proc/softirqs``.
-
-    Parameters
-    ----------
-    proc : Path
-        Where those are.
-    """
+    """Read ``/proc/interrupts`` and ``/proc/softirqs``."""
     now_ns = time.time_ns()
     counts: dict[tuple[str, int], int] = {}
     for name, prefix in (("interrupts", ""), ("softirqs", "softirq ")):
@@ -103,13 +76,7 @@ def read_steal_ns(proc: Path = _PROC) -> dict[int, int]:
 
 
 class CounterSampler:
-    """Reads all counters at the beginning and at the end of a block, and in between if asked to.
-
-    Parameters
-    ----------
-    interval_s : float or None
-        How often in between; never for None.
-    """
+    """Reads all counters at the beginning and at the end of a block, and in between if asked to."""
 
     def __init__(self, interval_s: float | None = None) -> None:
         self._interval_s = interval_s
@@ -147,13 +114,7 @@ class CounterSampler:
 
 
 def increments(samples: Sequence[CounterSample], cpus: Sequence[int]) -> dict[str, dict[int, int]]:
-    """How often each counter counted between the first sample and the last, where it did.
-
-    Returns
-    -------
-    dict of str to dict of int to int
-        By name, then CPU.
-    """
+    """How often each counter counted between the first sample and the last, where it did."""
     first, last = samples[0].counts, samples[-1].counts
     found: dict[str, dict[int, int]] = {}
     for (name, cpu), count in last.items():
@@ -180,19 +141,7 @@ def columns(samples: Sequence[CounterSample]) -> dict[str, list[int] | list[str]
 
 
 def rates_hz(samples: Sequence[CounterSample], path: Path) -> dict[str, list[float]]:
-    """How often each counter counted in a second, on each CPU on which it did.
-
-    Parameters
-    ----------
-    samples : sequence of CounterSample
-    path : Path
-        Where they are from, for errors.
-
-    Raises
-    ------
-    UsageError
-        If they are not two moments at least.
-    """
+    """How often each counter counted in a second, on each CPU on which it did."""
     lasted_s = (samples[-1].unix_ns - samples[0].unix_ns) / 1e9 if samples else 0
     if lasted_s <= 0:
         raise UsageError(f"{path}: expected at least two readings of counters, got {len(samples)}")
@@ -203,28 +152,19 @@ def rates_hz(samples: Sequence[CounterSample], path: Path) -> dict[str, list[flo
 
 @dataclass(frozen=True)
 class Readings:
-    """A series of counters, each of which is in every reading.
-
-    Attributes
-    ----------
-    name, file : str
-        What it is called, and the name of its file.
-    times_ns : ndarray of int64, shape (n,)
-        Ascending, by a clock of its own.
-    counts : ndarray of int64, shape (n, n_counters)
-        Never falling.
-    names : list of (str, int)
-        Interrupt and CPU of each counter.
-    incomplete : int
-        Counters that were left out, because they are not in every reading.
-    """
+    """A series of counters, each of which is in every reading."""
 
     name: str
     file: str
+    """What it is called, and the name of its file."""
     times_ns: NDArray[np.int64]
+    """Ascending, by a clock of its own."""
     counts: NDArray[np.int64]
+    """Never falling."""
     names: list[tuple[str, int]]
+    """Interrupt and CPU of each counter."""
     incomplete: int
+    """Counters that were left out, because they are not in every reading."""
 
     @property
     def span_ns(self) -> tuple[int, int]:
@@ -237,30 +177,12 @@ class Readings:
         return int(np.median(np.diff(self.times_ns)))
 
     def increments(self) -> NDArray[np.int64]:
-        """What was counted from one reading to the next.
-
-        Returns
-        -------
-        ndarray of int64, shape (n - 1, n_counters)
-        """
+        """What was counted from one reading to the next."""
         return np.diff(self.counts, axis=0)
 
 
 def read_readings(path: Path, name: str) -> Readings:
-    """Read a series of counters.
-
-    Parameters
-    ----------
-    path : Path
-        Any file that `read_samples` reads.
-    name : str
-        What it is called.
-
-    Raises
-    ------
-    UsageError
-        If it is none, or time or a counter runs backwards.
-    """
+    """Read a series of counters."""
     samples = read_samples(path)
     _check_sizes(samples, path)
     if len(samples) < 2:
@@ -288,13 +210,7 @@ def read_readings(path: Path, name: str) -> Readings:
 
 
 def read_samples(path: Path) -> list[CounterSample]:
-    """Read counters: ``interrupts.parquet`` of a run, the authors' CSV, or snapshots.
-
-    Raises
-    ------
-    UsageError
-        If it is none of them.
-    """
+    """Read counters: ``interrupts.parquet`` of a run, the authors' CSV, or snapshots."""
     if path.suffix != ".parquet":
         with _opened(path) as lines:
             is_csv = ";" in lines.readline()
@@ -319,11 +235,6 @@ def read_authors_csv(path: Path) -> list[CounterSample]:
     A line for each sample; columns in any order, divided by semicolons: ``timestamp_us``, and one
     for each interrupt and CPU, such as ``LOC_Local_timer_interrupts_CPU2``. An empty cell is a
     counter that was not there.
-
-    Raises
-    ------
-    UsageError
-        If it is no such file: with the line and the column.
     """
     with _opened(path) as lines:
         header = lines.readline().rstrip("\n").split(";")
@@ -341,11 +252,6 @@ def read_snapshots(path: Path) -> list[CounterSample]:
     """Read copies of ``/proc/interrupts``, each below a line with its Unix time in seconds.
 
     ``while date +%s.%N; do cat /proc/interrupts; sleep 1; done`` writes such a file.
-
-    Raises
-    ------
-    UsageError
-        If it is no such file: with the line.
     """
     found = []
     with _opened(path) as lines:

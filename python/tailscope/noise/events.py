@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
     Ticks = NDArray[np.uint64]
 
-__all__ = ["NMI", "OWN", "PAGE_FAULT", "VECTORS", "Events", "name_of", "read_events"]
-
 OWN = "tailscope's "
 """How causes begin that are tasks of tailscope's own, by what they are for."""
 PAGE_FAULT = "page fault"
@@ -57,48 +55,33 @@ _FUNCTIONS = (b"t", b"T", b"w", b"W")
 
 @dataclass(frozen=True)
 class Events:
-    """What happened on one CPU.
-
-    Attributes
-    ----------
-    cpu : int
-    causes, details : list of str
-        Names, which events share.
-    cause, detail : ndarray of int64, shape (n_events,)
-        The name and what else is known of each event, by place in those lists.
-    start_ns : ndarray of int64, shape (n_events,)
-    sent_ns : ndarray of int64, shape (n_events,)
-        Since when the interrupt was pending, where another CPU sent it and that is known; else when
-        it began.
-    piece_start_ns, piece_end_ns : ndarray of int64, shape (n_pieces,)
-        Stretches of events that nothing interrupted, in order, disjoint.
-    piece_event : ndarray of int64, shape (n_pieces,)
-    lost : int
-        Kernel events for which there was no room.
-    untold_switches : int
-        Switches to another task that the kernel did not tell; some leave out a few in a thousand.
-    from_ns, to_ns : int
-        When recording began and ended.
-    gap_start_ns, gap_end_ns : ndarray of int64, shape (n_gaps,)
-        When it is not known what happened: events were lost, or a switch was not told.
-    """
+    """What happened on one CPU."""
 
     cpu: int
     causes: list[str]
     details: list[str]
+    """Names, which events share."""
     cause: Integers
     detail: Integers
+    """The name and what else is known of each event, by place in those lists."""
     start_ns: Integers
     sent_ns: Integers
+    """Since when the interrupt was pending, where another CPU sent it and that is known; else when
+    it began."""
     piece_start_ns: Integers
     piece_end_ns: Integers
+    """Stretches of events that nothing interrupted, in order, disjoint."""
     piece_event: Integers
     lost: int
+    """Kernel events for which there was no room."""
     untold_switches: int
+    """Switches to another task that the kernel did not tell; some leave out a few in a thousand."""
     from_ns: int
     to_ns: int
+    """When recording began and ended."""
     gap_start_ns: Integers
     gap_end_ns: Integers
+    """When it is not known what happened: events were lost, or a switch was not told."""
 
     def named(self, name: str) -> Integers:
         """The events of a name, in order of time."""
@@ -114,24 +97,7 @@ def read_events(
     measured: Sequence[int],
     own: Mapping[int, str] | None = None,
 ) -> list[Events]:
-    """Read what was recorded on some CPUs.
-
-    Parameters
-    ----------
-    recorded : RecordedTrace
-    clock : Clock
-        Of the packets.
-    cpus : sequence of int
-    measured : sequence of int
-        The threads that these CPUs are for; all others are noise.
-    own : Mapping of int to str, optional
-        Threads of tailscope itself, and what they are for.
-
-    Raises
-    ------
-    AnalysisError
-        If the pages cannot be understood.
-    """
+    """Read what was recorded on some CPUs."""
     is_tsc = recorded.clock == "x86-tsc"
     ticks_per_s = clock.tsc_hz if is_tsc else 1_000_000_000
 
@@ -200,15 +166,7 @@ def _named(
 
 
 def _alike(*columns: NDArray[np.generic]) -> tuple[Integers, Integers]:
-    """Number rows so that those that are alike have the same number.
-
-    Returns
-    -------
-    first : ndarray of int64, shape (n_alike,)
-        For each number, a row that has it.
-    which : ndarray of int64, shape (n,)
-        The number of each row.
-    """
+    """Number rows so that those that are alike have the same number."""
     which: Integers = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         values, codes = np.unique(column, return_inverse=True)
@@ -219,17 +177,7 @@ def _alike(*columns: NDArray[np.generic]) -> tuple[Integers, Integers]:
 
 
 def name_of(kind: tuple[str, int, str], comms: Mapping[int, str], *, flush: bool) -> str:
-    """Call a span what people call it.
-
-    Parameters
-    ----------
-    kind : tuple
-        What it is, its number, and the kernel's name.
-    comms : Mapping of int to str
-        Names of tasks.
-    flush : bool
-        Whether a TLB was flushed in it, on behalf of another CPU.
-    """
+    """Call a span what people call it."""
     what, number, text = kind
     if what == "vector":
         name = VECTORS.get(text, text.replace("_", " "))

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["TAIL_QUANTILE", "explain_tail", "explain_tail_and_worst"]
-
 TAIL_QUANTILE = 0.999
 """Packets beyond it are the tail, unless somebody says otherwise."""
 
@@ -44,17 +42,6 @@ def explain_tail(
     """Explain every packet beyond a quantile, all together.
 
     If no packet lies beyond it, the tail begins at the highest lower one that has some.
-
-    Parameters
-    ----------
-    packets : Packets
-    known : Latencies
-        Of these.
-    blocked : Blocked
-    quantile : float
-        In [0, 1].
-    stages : Stages, optional
-        Of the way of packets through the kernel.
     """
     nobody = np.zeros(0, np.int64)
     return _explain(packets, known, blocked, quantile, nobody, stages)[0]

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
     Unsigned = NDArray[np.uint64]
 
-__all__ = ["HeldIntervals", "HeldPackets", "PacketBounds", "held_packets", "longest_within"]
-
 _TIMES = 2
 """How much longer than the CPU was held packets may wait for that: a queue has to be emptied."""
 _WINDOW_SHARE = 4
@@ -44,19 +42,13 @@ _SLICE_NS = 1_000_000
 
 
 class HeldIntervals(NamedTuple):
-    """When neighbours may have held the CPUs of a device.
-
-    Attributes
-    ----------
-    start_ns, end_ns : ndarray of int64, shape (n,)
-        In order of their starts.
-    held_ns : ndarray of int64, shape (n,)
-        For how long, at most: of each interval, or in waits that have ended in it.
-    """
+    """When neighbours may have held the CPUs of a device."""
 
     start_ns: Integers
     end_ns: Integers
+    """In order of their starts."""
     held_ns: Integers
+    """For how long, at most: of each interval, or in waits that have ended in it."""
 
     @classmethod
     def none(cls) -> HeldIntervals:
@@ -83,15 +75,6 @@ def longest_within(
     make up twice the waits of the window; what may have ended in another window is not counted.
     Where the waits are a quarter of the window or more, the device may not have emptied its queue
     in between: it is every interval that touches it.
-
-    Parameters
-    ----------
-    windows : HeldIntervals
-        They overlap where a reading took its time.
-    start_ns, end_ns : ndarray of int64, shape (n,)
-        In order of their starts.
-    lasted_ns : ndarray of int64, shape (n,)
-        How long the wait of each of them lasted; it ended at the end of the interval at the latest.
     """
     chosen = np.zeros(len(start_ns), bool)
     earliest = start_ns + lasted_ns - _CLOCKS_NS
@@ -120,26 +103,18 @@ def longest_within(
 
 
 class HeldPackets(NamedTuple):
-    """What it takes to bound the packets of a run.
-
-    Attributes
-    ----------
-    start_ns, end_ns : ndarray of int64, shape (n,)
-        When the CPU was held; in order, disjoint.
-    undisturbed_ns : int
-        The latency of a packet that nothing is in the way of; 0 where there are none to tell.
-    most_lost : int
-        Packets that the device can have lost for it, at most: twice as many as come in that time
-        at the highest rate that was seen.
-    is_exact : bool
-        Whether that is when it was held, and not only when it may have been.
-    """
+    """What it takes to bound the packets of a run."""
 
     start_ns: Integers
     end_ns: Integers
+    """When the CPU was held; in order, disjoint."""
     undisturbed_ns: int
+    """The latency of a packet that nothing is in the way of; 0 where there are none to tell."""
     most_lost: int
+    """Packets that the device can have lost for it, at most: twice as many as come in that time at
+    the highest rate that was seen."""
     is_exact: bool = True
+    """Whether that is when it was held, and not only when it may have been."""
 
     def bounds(self) -> PacketBounds:
         """What bounds packets from the first one on."""
@@ -155,13 +130,7 @@ class PacketBounds:
         self._bound_ns = self._latency_ns = self._pre_ns = 0
 
     def of(self, came_ns: Unsigned, took_ns: Unsigned) -> Unsigned:
-        """How much of each latency neighbours can explain at most, shape (n,).
-
-        Parameters
-        ----------
-        came_ns, took_ns : ndarray of uint64, shape (n,)
-            When packets came, and their latencies.
-        """
+        """How much of each latency neighbours can explain at most, shape (n,)."""
         pre_ns, latency_ns = came_ns.view(np.int64), took_ns.view(np.int64)
         post_ns = pre_ns + latency_ns
         before_pre = np.concatenate([[self._pre_ns], pre_ns[:-1]])
@@ -184,15 +153,7 @@ class PacketBounds:
 
 
 def held_packets(held: HeldIntervals, packets: Packets, *, is_exact: bool) -> HeldPackets:
-    """Prepare to bound packets.
-
-    Parameters
-    ----------
-    held : HeldIntervals
-    packets : Packets
-    is_exact : bool
-        Whether it is known when the CPU was held, and not only for how long within each interval.
-    """
+    """Prepare to bound packets."""
     start, end = held.start_ns, held.end_ns
     if not is_exact:
         since, until, waited = _busy_periods(packets)

@@ -11,55 +11,33 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["Coverage", "Overlaps", "Pieces", "covered", "overlaps", "subtract", "union"]
-
 
 class Pieces(NamedTuple):
-    """What is left of intervals.
-
-    Attributes
-    ----------
-    owner : ndarray of int64, shape (n,)
-        The interval that each piece was cut from.
-    start, end : ndarray of int64, shape (n,)
-    before, after : ndarray of int64, shape (n,)
-        The cutting interval right before and right after the piece; -1 at the owner's own ends.
-    """
+    """What is left of intervals."""
 
     owner: Integers
+    """The interval that each piece was cut from."""
     start: Integers
     end: Integers
     before: Integers
     after: Integers
+    """The cutting interval right before and right after the piece; -1 at the owner's own ends."""
 
 
 class Overlaps(NamedTuple):
-    """Where intervals of one list meet those of another.
-
-    Attributes
-    ----------
-    owner : ndarray of int64, shape (n,)
-        The interval of the first list, ascending.
-    other : ndarray of int64, shape (n,)
-        The interval of the second one, ascending for each owner.
-    start, end : ndarray of int64, shape (n,)
-        What they share, never empty.
-    """
+    """Where intervals of one list meet those of another."""
 
     owner: Integers
+    """The interval of the first list, ascending."""
     other: Integers
+    """The interval of the second one, ascending for each owner."""
     start: Integers
     end: Integers
+    """What they share, never empty."""
 
 
 def subtract(start: Integers, end: Integers, cut_start: Integers, cut_end: Integers) -> Pieces:
-    """Cut the intervals of the second list out of those of the first.
-
-    Parameters
-    ----------
-    start, end : ndarray of int64, shape (n,)
-    cut_start, cut_end : ndarray of int64, shape (m,)
-    """
+    """Cut the intervals of the second list out of those of the first."""
     first, count = _met(start, end, cut_start, cut_end)
     owner, at = _expanded(count + 1)
     cut = first[owner] + at
@@ -75,14 +53,7 @@ def subtract(start: Integers, end: Integers, cut_start: Integers, cut_end: Integ
 def overlaps(
     start: Integers, end: Integers, other_start: Integers, other_end: Integers
 ) -> Overlaps:
-    """Find where intervals, which may overlap each other, meet those of a second list.
-
-    Parameters
-    ----------
-    start, end : ndarray of int64, shape (n,)
-        In any order.
-    other_start, other_end : ndarray of int64, shape (m,)
-    """
+    """Find where intervals, which may overlap each other, meet those of a second list."""
     first, count = _met(start, end, other_start, other_end)
     owner, at = _expanded(count)
     other = first[owner] + at
@@ -93,18 +64,7 @@ def overlaps(
 
 
 def union(start: Integers, end: Integers) -> tuple[Integers, Integers]:
-    """What intervals cover together, which may overlap each other.
-
-    Parameters
-    ----------
-    start, end : ndarray of int64, shape (n,)
-        In any order.
-
-    Returns
-    -------
-    tuple of two ndarray of int64, shape (m,)
-        Starts and ends, in order, disjoint; what touches stays apart.
-    """
+    """What intervals cover together, which may overlap each other."""
     order = np.argsort(start, kind="stable")
     start, end = start[order], np.maximum.accumulate(end[order])
     begins = np.ones(len(start), bool)
@@ -114,13 +74,7 @@ def union(start: Integers, end: Integers) -> tuple[Integers, Integers]:
 
 
 class Coverage:
-    """How much of other intervals a list covers, which is asked many times.
-
-    Parameters
-    ----------
-    start, end : ndarray of int64, shape (m,)
-        In order, disjoint.
-    """
+    """How much of other intervals a list covers, which is asked many times."""
 
     def __init__(self, start: Integers, end: Integers) -> None:
         self._start, self._end = start, end
@@ -151,12 +105,7 @@ class Coverage:
 
 
 def covered(start: Integers, end: Integers, other_start: Integers, other_end: Integers) -> Integers:
-    """How much of each interval the second list covers.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-    """
+    """How much of each interval the second list covers."""
     return Coverage(other_start, other_end).within(start, end)
 
 

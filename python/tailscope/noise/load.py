@@ -12,21 +12,13 @@ from tailscope.store.info import named_programs
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["load_text"]
-
 _LOOK_S = 0.2
 _WORTH = 0.1
 """The share of a CPU from which on it is said."""
 
 
 def load_text(cpus: Collection[int]) -> str | None:
-    """Look for a moment who uses CPUs, and say so; None where hardly anybody does.
-
-    Parameters
-    ----------
-    cpus : collection of int
-        Those that will be measured.
-    """
+    """Look for a moment who uses CPUs, and say so; None where hardly anybody does."""
     times, before = ProgramTimes(), busy_ns()
     times.look()
     began = time.monotonic()

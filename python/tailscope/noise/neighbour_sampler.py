@@ -31,16 +31,6 @@ from tailscope.testbed.tasks import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = [
-    "NEIGHBOUR_THREAD",
-    "NeighbourSampler",
-    "ProgramTimes",
-    "RecordedNeighbours",
-    "RunDelay",
-    "busy_ns",
-    "idle_ns",
-]
-
 NEIGHBOUR_THREAD = "tailscope-neigh"
 """The thread of this process that samples; the kernel keeps 15 bytes of its name."""
 
@@ -52,49 +42,33 @@ _STAT = Path("/proc/stat")
 
 
 class RunDelay(NamedTuple):
-    """How long the threads of a device waited for a CPU until some time.
-
-    Attributes
-    ----------
-    unix_ns : int
-        When reading it began.
-    waited_ns : int
-        Since sampling began; a wait counts once it has ended.
-    reading_ns : int
-        For how long it was read.
-    """
+    """How long the threads of a device waited for a CPU until some time."""
 
     unix_ns: int
+    """When reading it began."""
     waited_ns: int
+    """Since sampling began; a wait counts once it has ended."""
     reading_ns: int = 0
+    """For how long it was read."""
 
 
 @dataclass(frozen=True)
 class RecordedNeighbours:
-    """What was sampled.
-
-    Attributes
-    ----------
-    delays : Mapping of str to list of RunDelay
-        For each device, by the mark of its programs.
-    busy_ns, own_ns : Mapping of int to int
-        For each CPU, how long it was not idle at most, and how long it ran what the measurement has
-        started at least.
-    programs_ns : Mapping of (str, int) to int
-        How long each neighbour ran on each CPU, by its name.
-    platform : frozenset of int
-        Threads that are no neighbours: the kernel's, and those that the measurement has started.
-    watched_ns, sampling_ns : int
-        For how long it was sampled, and how long that took.
-    """
+    """What was sampled."""
 
     delays: Mapping[str, list[RunDelay]]
+    """For each device, by the mark of its programs."""
     busy_ns: Mapping[int, int]
     own_ns: Mapping[int, int]
+    """For each CPU, how long it was not idle at most, and how long it ran what the measurement has
+    started at least."""
     programs_ns: Mapping[tuple[str, int], int]
+    """How long each neighbour ran on each CPU, by its name."""
     platform: frozenset[int]
+    """Threads that are no neighbours: the kernel's, and those that the measurement has started."""
     watched_ns: int
     sampling_ns: int
+    """For how long it was sampled, and how long that took."""
 
     def programs_on(self, cpus: Iterable[int]) -> Counter[str]:
         """How long neighbours ran on some CPUs, by their names."""
@@ -110,24 +84,7 @@ class RecordedNeighbours:
 
 
 class ProgramTimes:
-    """How long programs run on each CPU, from the first look at all of them on.
-
-    Parameters
-    ----------
-    name : str, optional
-        Of a measurement's folder: programs that it has started are its own, beside this process and
-        its children.
-
-    Attributes
-    ----------
-    programs_ns : Counter of (str, int)
-        By name and CPU, for neighbours.
-    own_ns : Counter of int
-        By CPU, for programs that the measurement has started, at least: the kernel counts ticks.
-        This process is not among them: what it takes of a device's CPU is not the device's.
-    platform : set of int
-        Threads of the kernel, and of these programs.
-    """
+    """How long programs run on each CPU, from the first look at all of them on."""
 
     def __init__(self, name: str = "") -> None:
         self._name = name
@@ -194,15 +151,7 @@ class ProgramTimes:
 
 
 class NeighbourSampler:
-    """Samples within a block, in a thread of its own.
-
-    Parameters
-    ----------
-    name : str
-        Of the measurement's folder.
-    devices : Mapping of str to set of int
-        The CPUs of each device, by the mark of its programs.
-    """
+    """Samples within a block, in a thread of its own."""
 
     def __init__(self, name: str, devices: Mapping[str, frozenset[int]]) -> None:
         self._devices = {mark: _DeviceDelay(cpus, []) for mark, cpus in devices.items() if mark}

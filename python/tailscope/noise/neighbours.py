@@ -30,15 +30,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = [
-    "Held",
-    "held_by_neighbours",
-    "held_by_tasks",
-    "held_windows",
-    "read_held",
-    "unknown_neighbours",
-]
-
 _TASK = "task "
 _WORKER = "task kworker/"
 """Kernel threads that come and go."""
@@ -61,20 +52,7 @@ def held_by_neighbours(
     timelines: Sequence[Timeline] | None,
     stalls: tuple[Integers, Integers] | None,
 ) -> Held:
-    """Say when neighbours held the CPUs of a device.
-
-    Parameters
-    ----------
-    recorded : RecordedNeighbours
-    mark : str
-        By which programs of the device are known.
-    cpus : collection of int
-        Where it runs.
-    timelines : sequence of Timeline or None
-        Of these CPUs; None where kernel events were not recorded, or only in part.
-    stalls : tuple of two ndarray of int64, shape (n,), or None
-        Starts and ends of all stalls of its loops; None where they are not known.
-    """
+    """Say when neighbours held the CPUs of a device."""
     programs = recorded.programs_on(cpus)
     delays = recorded.delays.get(mark, [])
     windows = held_windows(delays, recorded.most_ns(cpus))
@@ -105,13 +83,7 @@ def unknown_neighbours(reason: str) -> Held:
 
 
 def read_held(content: bytes, name: str) -> HeldIntervals:
-    """Read ``neighbours.parquet`` back; `name` is what it is called in errors.
-
-    Raises
-    ------
-    RunCorruptError
-        If it is none.
-    """
+    """Read ``neighbours.parquet`` back; `name` is what it is called in errors."""
     with TableFile(content, name, NEIGHBOURS) as file:
         columns = file.read(NEIGHBOURS.names)
     return HeldIntervals(**{each: columns[each].astype(np.int64) for each in NEIGHBOURS.names})
@@ -120,18 +92,7 @@ def read_held(content: bytes, name: str) -> HeldIntervals:
 def held_by_tasks(
     timelines: Sequence[Timeline], platform: Collection[int], windows: HeldIntervals
 ) -> tuple[HeldIntervals, Counter[str]]:
-    """When neighbours ran on CPUs whose kernel events were recorded, and which for how long.
-
-    Parameters
-    ----------
-    timelines : sequence of Timeline
-        Of these CPUs; the measured threads have no events.
-    platform : collection of int
-        Threads that are no neighbours.
-    windows : HeldIntervals
-        When the device waited for its CPU: kernels leave out some switches between tasks, so that
-        stalls may have no name.
-    """
+    """When neighbours ran on CPUs whose kernel events were recorded, and which for how long."""
     programs: Counter[str] = Counter()
     starts, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for timeline in timelines:
@@ -170,13 +131,6 @@ def held_windows(delays: Sequence[RunDelay], most_ns: int) -> HeldIntervals:
     A wait is counted when it ends: it may have begun before the window did, and last longer. A
     window lasts until its reading is over, and the next one begins before that: whoever reads may
     lose the CPU in between.
-
-    Parameters
-    ----------
-    delays : sequence of RunDelay
-    most_ns : int
-        For how long neighbours can have run in all; what the device waited beyond that it waited
-        for others.
     """
     if not delays:
         return HeldIntervals.none()

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["columns"]
-
 POINTS = ("arrived", "received", "queued", "started", "dropped")
 """In the order of the numbers that ``tailscope-dp stages`` gives them."""
 LOOP_POINTS = ("polled", "received", "handed_on", "sent")
@@ -45,21 +43,7 @@ _EVENT = np.dtype(
 
 
 def columns(recorded: RecordedStages, clock: Clock, *, back: bool) -> NewColumns:
-    """Read what was recorded as columns of ``stages.parquet``; those of other ways are null.
-
-    Parameters
-    ----------
-    recorded : RecordedStages
-    clock : Clock
-        Of the packets.
-    back : bool
-        Whether those are wanted that travel back, from the device's second port to its first.
-
-    Raises
-    ------
-    DataplaneError
-        If a file is not what ``tailscope-dp`` writes.
-    """
+    """Read what was recorded as columns of ``stages.parquet``; those of other ways are null."""
     if isinstance(recorded, KernelStages):
         return _of_kernel(recorded, clock, back=back)
     return _of_loop(recorded, clock, back=back)

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["Delayed", "Usual", "delayed", "usual_of"]
-
 _STRETCHES = 8
 _LEAST = 10
 """Fewer packets tell nothing of what is usual."""
@@ -53,51 +51,34 @@ _MOST_REMEMBERED = 1 << 16
 
 
 class Usual(NamedTuple):
-    """What is usual of a device.
-
-    Attributes
-    ----------
-    service_ns : int
-        The latency of a packet that finds the device idle and is alone in its batch: the median.
-        If none finds it idle, the same as `each_ns`.
-    each_ns : int
-        How long the device is busy with each packet of a queue: the median.
-    apart_ns : int
-        Packets are of one batch if they leave no further apart.
-    in_order : bool
-        Whether packets leave in the order in which they came, so that their queues are known.
-    """
+    """What is usual of a device."""
 
     service_ns: int
+    """The latency of a packet that finds the device idle and is alone in its batch: the median. If
+    none finds it idle, the same as `each_ns`."""
     each_ns: int
+    """How long the device is busy with each packet of a queue: the median."""
     apart_ns: int
+    """Packets are of one batch if they leave no further apart."""
     in_order: bool
+    """Whether packets leave in the order in which they came, so that their queues are known."""
 
 
 class Delayed(NamedTuple):
-    """Packets to explain, and what they waited for by their timestamps.
-
-    Attributes
-    ----------
-    seq, pre_ns, latency_ns : ndarray of int64, shape (n,)
-    service_ns : ndarray of int64, shape (n,)
-        What they usually take, or less if they took less.
-    earlier_ns : ndarray of int64, shape (n,)
-        How long earlier packets usually kept the device from them.
-    batch_ns : ndarray of int64, shape (n,)
-        How long later packets of their batch did. The three of them never exceed the latency.
-    since_ns : ndarray of int64, shape (n,)
-        When that began which held up the device so that they took as long as they did: before a
-        packet came, or while it was there.
-    """
+    """Packets to explain, and what they waited for by their timestamps."""
 
     seq: Integers
     pre_ns: Integers
     latency_ns: Integers
     service_ns: Integers
+    """What they usually take, or less if they took less."""
     earlier_ns: Integers
+    """How long earlier packets usually kept the device from them."""
     batch_ns: Integers
+    """How long later packets of their batch did. The three of them never exceed the latency."""
     since_ns: Integers
+    """When that began which held up the device so that they took as long as they did: before a
+    packet came, or while it was there."""
 
     def only(self, which: NDArray[np.bool_] | Integers) -> Delayed:
         """Some of them."""
@@ -116,21 +97,15 @@ class Delayed(NamedTuple):
 
 
 class _Batches(NamedTuple):
-    """Packets that left together, in order.
-
-    Attributes
-    ----------
-    first, size : ndarray of int64, shape (n,)
-        The place of the first packet, and how many there are.
-    came_ns, complete_ns, left_ns : ndarray of int64, shape (n,)
-        When the first and the last of them came, and when the last one left.
-    """
+    """Packets that left together, in order."""
 
     first: Integers
     size: Integers
+    """The place of the first packet, and how many there are."""
     came_ns: Integers
     complete_ns: Integers
     left_ns: Integers
+    """When the first and the last of them came, and when the last one left."""
 
 
 def _batches(pre_ns: Integers, front_ns: Integers, apart_ns: int) -> _Batches:
@@ -185,21 +160,14 @@ class _Sample(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Successive packets.
-
-    Attributes
-    ----------
-    pre_ns, latency_ns : ndarray of int64, shape (n,)
-    front_ns : ndarray of int64, shape (n,)
-        When the packet or one before it left last.
-    is_clean : ndarray of bool, shape (n,)
-        Whether its latency is not tainted.
-    """
+    """Successive packets."""
 
     pre_ns: Integers
     latency_ns: Integers
     front_ns: Integers
+    """When the packet or one before it left last."""
     is_clean: NDArray[np.bool_]
+    """Whether its latency is not tainted."""
 
     def is_queued(self, service_ns: int) -> NDArray[np.bool_]:
         """Which packets, but for the first, came so long before all earlier ones had left."""
@@ -288,21 +256,7 @@ def _apart_ns(gaps_ns: Integers) -> int:
 def delayed(
     packets: Packets, usual: Usual, chosen: Callable[[Integers, Integers], NDArray[np.bool_]]
 ) -> Iterator[Delayed]:
-    """Look at all packets for those to explain.
-
-    Parameters
-    ----------
-    packets : Packets
-    usual : Usual
-        Of the device that they passed.
-    chosen : callable
-        Says which to explain, of their numbers and latencies.
-
-    Yields
-    ------
-    Delayed
-        Blocks of any length, in order.
-    """
+    """Look at all packets for those to explain."""
     device = _Device(usual)
     waiting = [np.zeros(0, np.int64)] * 3
     for columns in packets.batches("seq", "pre_ns", "latency_ns"):

@@ -43,15 +43,6 @@ if TYPE_CHECKING:
     from tailscope.noise.tracer import RecordedTrace
     from tailscope.testbed.folder import Folder
 
-__all__ = [
-    "NoiseRecorder",
-    "RecordedNoise",
-    "Thread",
-    "check_noise",
-    "marked_threads",
-    "own_threads",
-]
-
 _PURPOSES = {
     TRACER_THREAD: "tracer",
     COUNTER_THREAD: "reader of interrupt counters",
@@ -63,76 +54,45 @@ _DISTURBER = "disturb"
 
 
 class Thread(NamedTuple):
-    """A thread that a measurement has started.
-
-    Attributes
-    ----------
-    tid : int
-        Its number on this machine.
-    inner : int
-        Its number where it runs: in a container, another one.
-    mark : str
-        Of the place where it was started.
-    pid : int
-        The number of its process on this machine.
-    comm : str
-        What the kernel calls it.
-    """
+    """A thread that a measurement has started."""
 
     tid: int
+    """Its number on this machine."""
     inner: int
+    """Its number where it runs: in a container, another one."""
     mark: str
+    """Of the place where it was started."""
     pid: int
+    """The number of its process on this machine."""
     comm: str
+    """What the kernel calls it."""
 
 
 @dataclass(frozen=True)
 class RecordedNoise:
-    """What was recorded beside the loops' own stalls.
-
-    Attributes
-    ----------
-    events : Recorded or None
-        None where they were not recorded,
-    why_not : str or None
-        and why.
-    samples : list of CounterSample
-        Counters of interrupts, the first and the last at least.
-    steal_ns : dict of int to int
-        What a hypervisor took from each CPU, as far as the kernel knows.
-    cpus : tuple of int
-        The CPUs that were watched.
-    threads : list of Thread
-        Those of the programs that were started, but for co-runners.
-    supervisor : dict of int to str
-        Threads of this process, and what they are for.
-    clock_set_by_ns : int
-        By how much the machine's clock was set meanwhile.
-    neighbours : RecordedNeighbours or None
-        What other programs took of the devices' CPUs; None where nobody has looked.
-    """
+    """What was recorded beside the loops' own stalls."""
 
     events: RecordedTrace | None
+    """None where they were not recorded,"""
     why_not: str | None
+    """and why."""
     samples: list[CounterSample]
+    """Counters of interrupts, the first and the last at least."""
     steal_ns: dict[int, int]
+    """What a hypervisor took from each CPU, as far as the kernel knows."""
     cpus: tuple[int, ...]
+    """The CPUs that were watched."""
     threads: list[Thread]
+    """Those of the programs that were started, but for co-runners."""
     supervisor: dict[int, str]
+    """Threads of this process, and what they are for."""
     clock_set_by_ns: int = 0
+    """By how much the machine's clock was set meanwhile."""
     neighbours: RecordedNeighbours | None = None
+    """What other programs took of the devices' CPUs; None where nobody has looked."""
 
     def own_threads(self, devices: str, working: Sequence[int]) -> dict[int, str]:
-        """Threads of tailscope itself, and what they are for.
-
-        Parameters
-        ----------
-        devices : str
-            How marks end by which processes of devices are known.
-        working : sequence of int
-            What forwards packets: of programs that have such threads, the others are tailscope's,
-            but for the one that disturbs on purpose.
-        """
+        """Threads of tailscope itself, and what they are for."""
         programs = {thread.pid for thread in self.threads if thread.tid in working}
         found = dict(self.supervisor)
         for thread in self.threads:
@@ -145,14 +105,7 @@ class RecordedNoise:
         return found
 
     def threads_of(self, mark: str, inner: Sequence[int] = ()) -> list[int]:
-        """Threads of programs with a mark, as this machine numbers them.
-
-        Parameters
-        ----------
-        mark : str
-        inner : sequence of int, optional
-            Only these, as they are numbered where they run; all of them if none is known by that.
-        """
+        """Threads of programs with a mark, as this machine numbers them."""
         own = [thread for thread in self.threads if thread.mark == mark]
         chosen = [thread for thread in own if thread.inner in inner]
         return [thread.tid for thread in chosen or own]
@@ -207,29 +160,7 @@ class RecordedNoise:
 
 
 class NoiseRecorder:
-    """Records within a block.
-
-    Parameters
-    ----------
-    folder : Folder
-        Of the measurement.
-    cpus : sequence of int
-        The CPUs to watch.
-    what : str
-        One of `NOISE`.
-    counter_interval_s : float or None
-        How often to read the counters of interrupts in between.
-    trace_clock : str, optional
-        The clock of kernel events; that of packets which are timed by the counter by default.
-    devices : Mapping of str to frozenset of int, optional
-        CPUs of devices that have been started, by the marks of their programs: those whose
-        neighbours to watch.
-
-    Raises
-    ------
-    TestbedError
-        If kernel events are wanted, and cannot be recorded.
-    """
+    """Records within a block."""
 
     def __init__(
         self,
@@ -303,18 +234,7 @@ class NoiseRecorder:
 
 
 def check_noise(what: str) -> None:
-    """See whether this machine can record what is wanted of it.
-
-    Parameters
-    ----------
-    what : str
-        One of `NOISE`.
-
-    Raises
-    ------
-    TestbedError
-        If kernel events are wanted, and there is no tracer that may be used.
-    """
+    """See whether this machine can record what is wanted of it."""
     if what == "events":
         with tracefs():
             pass
@@ -327,13 +247,7 @@ def own_threads() -> dict[int, str]:
 
 
 def marked_threads(name: str) -> list[Thread]:
-    """The threads of all programs that a measurement has started, and of theirs; no co-runners.
-
-    Parameters
-    ----------
-    name : str
-        Of the measurement's folder; its parts have marks of their own.
-    """
+    """The threads of all programs that a measurement has started, and of theirs; no co-runners."""
     parents = {pid: parent_of(pid) for pid in processes()}
     told = {pid: environment_of(pid).get(MARK, "") for pid in parents}
     marks = {pid: mark for pid, mark in told.items() if owner_of(mark) == name}

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
     Kind = tuple[str, int, str]
 
-__all__ = ["ReadTrace", "eroded", "longest_task", "read_spans"]
-
 _MORE_VECTORS = ("local_timer", "reschedule")
 _NUMBER = {"irq": re.compile(r"\birq ?= ?(\d+)"), "softirq": re.compile(r"\bvec ?= ?(\d+)")}
 _IRQ_NAME = re.compile(r'\bname ?= ?"?([^",]*?)"?(?:,.*)?$')
@@ -45,41 +43,21 @@ _IDLE = 0
 
 @dataclass(frozen=True)
 class ReadTrace:
-    """What a trace says of some CPUs.
-
-    Attributes
-    ----------
-    timelines : list of Timeline
-        One for each CPU.
-    span_ns : tuple of int
-        The first and the last event of any CPU.
-    used, lost : int
-        Events.
-    unused : dict of str to int
-        Events of these CPUs that say nothing about when a CPU was taken, by name.
-    """
+    """What a trace says of some CPUs."""
 
     timelines: list[Timeline]
+    """One for each CPU."""
     span_ns: tuple[int, int]
+    """The first and the last event of any CPU."""
     used: int
     lost: int
+    """Events."""
     unused: dict[str, int]
+    """Events of these CPUs that say nothing about when a CPU was taken, by name."""
 
 
 def read_spans(events: Iterable[TraceEvent | Lost], cpus: Sequence[int]) -> ReadTrace | None:
-    """Make timelines of events.
-
-    Parameters
-    ----------
-    events : iterable of TraceEvent or Lost
-        In order of time on each CPU.
-    cpus : sequence of int
-
-    Returns
-    -------
-    ReadTrace or None
-        None if there are no events at all.
-    """
+    """Make timelines of events."""
     found = {cpu: _Cpu(cpu) for cpu in cpus}
     unused: Counter[str] = Counter()
     used = lost = 0
@@ -121,16 +99,7 @@ def longest_task(timeline: Timeline, lasted_ns: int) -> str | None:
 
 
 def eroded(blocked: Blocked, offset_ns: int, error_ns: int) -> Blocked:
-    """Move intervals to another clock, and keep of each what is true however far that is off.
-
-    Parameters
-    ----------
-    blocked : Blocked
-    offset_ns : int
-        What is added to their times.
-    error_ns : int
-        How far it may be off: each interval loses that much at both ends.
-    """
+    """Move intervals to another clock, and keep of each what is true however far that is off."""
     start = blocked.start_ns + offset_ns + error_ns
     end = blocked.end_ns + offset_ns - error_ns
     kept = end > start

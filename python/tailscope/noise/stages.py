@@ -55,36 +55,16 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = [
-    "WAYS",
-    "Divided",
-    "Passed",
-    "Stages",
-    "Way",
-    "divide",
-    "explain_stages",
-    "read_recorded_stages",
-    "read_stages",
-    "stages_of",
-]
-
 
 class Way(NamedTuple):
-    """How packets get through a device.
-
-    Attributes
-    ----------
-    where : str
-        What is passed.
-    stages : tuple of str
-        The latency's parts: between departure, the points on the way, and the time of receipt.
-    points : tuple of str
-        Columns of ``stages.parquet``, in their order.
-    """
+    """How packets get through a device."""
 
     where: str
+    """What is passed."""
     stages: tuple[str, str, str, str, str]
+    """The latency's parts: between departure, the points on the way, and the time of receipt."""
     points: tuple[str, str, str, str]
+    """Columns of ``stages.parquet``, in their order."""
 
 
 WAYS: dict[str, Way] = {
@@ -104,84 +84,46 @@ _CAUSES_KEPT = 5
 
 
 class Passed(NamedTuple):
-    """When packets passed points of their way; 0 where one did not.
-
-    Attributes
-    ----------
-    seq : ndarray of int64, shape (n,)
-        In ascending order.
-    points_ns : ndarray of int64, shape (n, 4)
-        A column for each point of the way.
-    dropped_ns : ndarray of int64, shape (n,)
-    reason : ndarray of str, shape (n,)
-        Why it was dropped; empty where it was not.
-    """
+    """When packets passed points of their way; 0 where one did not."""
 
     seq: Integers
+    """In ascending order."""
     points_ns: Integers
+    """A column for each point of the way."""
     dropped_ns: Integers
     reason: NDArray[Any]
+    """Why it was dropped; empty where it was not."""
 
 
 class Stages(NamedTuple):
-    """What is known of the way of packets through a device.
-
-    Attributes
-    ----------
-    way : Way
-    passed : Passed
-    error_ns : int
-        How far these times may be off those of packets.
-    """
+    """What is known of the way of packets through a device."""
 
     way: Way
     passed: Passed
     error_ns: int
+    """How far these times may be off those of packets."""
 
 
 class Divided(NamedTuple):
-    """The latency of packets in stages.
-
-    Attributes
-    ----------
-    is_seen : ndarray of bool, shape (n,)
-        Which packets were looked at.
-    is_whole : ndarray of bool, shape (n,)
-        Which of them were seen at every point, at times that do not contradict each other.
-    stages_ns : ndarray of int64, shape (n, 5)
-        A column for each stage of the way; the row of a whole packet sums to its latency.
-    """
+    """The latency of packets in stages."""
 
     is_seen: NDArray[np.bool_]
+    """Which packets were looked at."""
     is_whole: NDArray[np.bool_]
+    """Which of them were seen at every point, at times that do not contradict each other."""
     stages_ns: Integers
+    """A column for each stage of the way; the row of a whole packet sums to its latency."""
 
 
 def read_stages(path: Path, info: RunInfo) -> Stages | None:
-    """Read ``stages.parquet`` of a run; None where nobody has recorded it.
-
-    Parameters
-    ----------
-    path : Path
-        A run directory.
-    info : RunInfo
-        Its ``run.json``.
-    """
+    """Read ``stages.parquet`` of a run; None where nobody has recorded it."""
     if _recorded(info) is None or layout.STAGES not in info.files:
         return None
     return _stages(verified_file(path, info, layout.STAGES), path, info)
 
 
 def read_recorded_stages(path: Path, info: RunInfo) -> Stages | None:
-    """Read the same of a run that is not finished yet.
-
-    Parameters
-    ----------
-    path : Path
-        A run directory.
-    info : RunInfo
-        What its ``run.json`` is to say.
-    """
+    """Read the same of a run that is not finished yet."""
     if _recorded(info) is None or not is_there(path, layout.STAGES):
         return None
     return _stages((path / layout.STAGES).open("rb"), path, info)
@@ -213,14 +155,7 @@ def _passed_in(file: TableFile, way: Way) -> Passed:
 
 
 def divide(stages: Stages, seq: Integers, pre_ns: Integers, latency_ns: Integers) -> Divided:
-    """Divide the latency of packets into stages.
-
-    Parameters
-    ----------
-    stages : Stages
-    seq, pre_ns, latency_ns : ndarray of int64, shape (n,)
-        Packets that came back.
-    """
+    """Divide the latency of packets into stages."""
     known, post_ns = stages.passed, pre_ns + latency_ns
     if not len(known.seq):
         none = np.zeros(len(seq), np.bool_)
@@ -244,18 +179,7 @@ def divide(stages: Stages, seq: Integers, pre_ns: Integers, latency_ns: Integers
 def explain_stages(
     stages: Stages, packets: Packets, blocked: Blocked, threshold_ns: int
 ) -> ExplainedStages:
-    """Say how long packets were in each stage: all of them, and those of the tail.
-
-    Parameters
-    ----------
-    stages : Stages
-    packets : Packets
-        All that came back.
-    blocked : Blocked
-        When CPUs could not work.
-    threshold_ns : int
-        Packets beyond it are the tail.
-    """
+    """Say how long packets were in each stage: all of them, and those of the tail."""
     nothing, seen = np.zeros(0, np.int64), 0
     pieces = [(nothing, nothing, np.zeros((0, len(stages.way.stages)), np.int64))]
     for batch in packets.batches("seq", "pre_ns", "latency_ns"):

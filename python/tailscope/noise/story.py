@@ -29,61 +29,39 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["Line", "Story", "tell"]
-
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that a packet waited for.
-
-    Attributes
-    ----------
-    part : str
-        One of `tailscope.noise.attribution.PARTS`.
-    cause : str
-        Empty for what has none.
-    waited_ns : int
-    share : float
-        Of the latency, in [0, 1].
-    details : tuple of str
-        What else is known of that cause while the packet was there.
-    """
+    """One thing that a packet waited for."""
 
     part: str
+    """One of `tailscope.noise.attribution.PARTS`."""
     cause: str
+    """Empty for what has none."""
     waited_ns: int
     share: float
+    """Of the latency, in [0, 1]."""
     details: tuple[str, ...]
+    """What else is known of that cause while the packet was there."""
 
 
 @dataclass(frozen=True)
 class Story:
-    """A packet, and what it waited for.
-
-    Attributes
-    ----------
-    seq : int
-    rank : int
-        1 for the worst of all.
-    packets : int
-    sent_after_ns : int
-        After the first packet.
-    latency_ns, service_ns : int
-    lines : list of Line
-        Largest first; they sum to the latency.
-    stages_ns : dict of str to int or None
-        How long it was in each stage of the kernel, which sum to the latency; None where that is
-        not known.
-    """
+    """A packet, and what it waited for."""
 
     seq: int
     rank: int
+    """1 for the worst of all."""
     packets: int
     sent_after_ns: int
+    """After the first packet."""
     latency_ns: int
     service_ns: int
     lines: list[Line]
+    """Largest first; they sum to the latency."""
     stages_ns: dict[str, int] | None = None
+    """How long it was in each stage of the kernel, which sum to the latency; None where that is not
+    known."""
 
     def record(self) -> dict[str, object]:
         """It as JSON has it."""
@@ -97,24 +75,7 @@ def tell(
     seq: int | None = None,
     stages: Stages | None = None,
 ) -> Story:
-    """Tell the story of a packet.
-
-    Parameters
-    ----------
-    packets : Packets
-    known : Latencies
-        Of these.
-    blocked : Blocked
-    seq : int, optional
-        Position in the pre capture; the worst packet's by default.
-    stages : Stages, optional
-        Of the way of packets through the kernel.
-
-    Raises
-    ------
-    UsageError
-        If there is no such packet, or it never came back.
-    """
+    """Tell the story of a packet."""
     if not known.distribution.count:
         raise UsageError("no packet came back: there is nothing to explain")
     usual = usual_of(packets)

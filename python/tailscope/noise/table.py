@@ -38,16 +38,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = [
-    "DISTURBANCES",
-    "SideNoise",
-    "columns",
-    "read_blocked",
-    "read_recorded",
-    "read_timelines",
-    "side_noise",
-]
-
 DISTURBANCES = ("tlb", "call", "reschedule", "busy", "fault")
 """What ``--disturb`` can do, in the order of the data plane's numbers."""
 
@@ -183,24 +173,16 @@ class NoiseRows:
 
 @dataclass(frozen=True)
 class SideNoise:
-    """What kept one side from its work.
-
-    Attributes
-    ----------
-    source : str
-        ``dut`` or ``instrument``.
-    timelines : list of Timeline
-        One for each CPU.
-    rows : NoiseRows
-        But for those of the timelines.
-    untold_switches : dict of int to int
-        For each CPU whose events were recorded, switches that its kernel did not tell.
-    """
+    """What kept one side from its work."""
 
     source: str
+    """``dut`` or ``instrument``."""
     timelines: list[Timeline]
+    """One for each CPU."""
     rows: NoiseRows
+    """But for those of the timelines."""
     untold_switches: dict[int, int]
+    """For each CPU whose events were recorded, switches that its kernel did not tell."""
 
     def stalls_ns(self) -> tuple[Integers, Integers]:
         """Start and duration of each stall of its loops."""
@@ -218,20 +200,7 @@ def side_noise(
     *,
     within_ns: tuple[int, int] | None = None,
 ) -> SideNoise:
-    """Join what the loops of a side saw with what the kernel told.
-
-    Parameters
-    ----------
-    source : str
-    cpus : sequence of int
-    clock : Clock
-    folder : Path or None
-        Where its loops wrote down their stalls; None for a side without.
-    events : sequence of Events or None
-        For each CPU; None where they were not recorded.
-    within_ns : tuple of int, optional
-        Only what began between these two times.
-    """
+    """Join what the loops of a side saw with what the kernel told."""
     rows = NoiseRows()
     *stalls, on_cpu = _intervals(folder, "stall", "stall_lcore", clock, within_ns)
     *injected, _ = _intervals(folder, "injected", None, clock, within_ns)
@@ -254,12 +223,7 @@ def side_noise(
 
 
 def columns(sides: Sequence[SideNoise]) -> dict[str, pa.Array | Integers]:
-    """All rows in order of time, as Arrow takes them.
-
-    Parameters
-    ----------
-    sides : sequence of SideNoise
-    """
+    """All rows in order of time, as Arrow takes them."""
     import pyarrow as pa
 
     from tailscope.engine.arrow import column, strings
@@ -281,20 +245,7 @@ def columns(sides: Sequence[SideNoise]) -> dict[str, pa.Array | Integers]:
 
 
 def read_blocked(run: Path, info: RunInfo) -> Blocked:
-    """Read back when the CPUs of both sides of a run could not work.
-
-    Parameters
-    ----------
-    run : Path
-        A run directory.
-    info : RunInfo
-        Its ``run.json``.
-
-    Raises
-    ------
-    RunError
-        If nobody has recorded that.
-    """
+    """Read back when the CPUs of both sides of a run could not work."""
     if info.noise is None or layout.NOISE not in info.files:
         raise RunError(
             f"{run}: no {layout.NOISE}: no noise was recorded in this run",
@@ -311,15 +262,7 @@ def read_blocked(run: Path, info: RunInfo) -> Blocked:
 
 
 def read_recorded(run: Path, info: RunInfo) -> Blocked | None:
-    """Read the same of a run that is not finished yet; None where it is not known.
-
-    Parameters
-    ----------
-    run : Path
-        A run directory.
-    info : RunInfo
-        What its ``run.json`` is to say.
-    """
+    """Read the same of a run that is not finished yet; None where it is not known."""
     clock = info.device_clock
     if info.noise is None or not is_there(run, layout.NOISE):
         return None
@@ -340,20 +283,7 @@ def _blocked(content: bytes, run: Path, info: RunInfo) -> Blocked:
 
 
 def read_timelines(content: bytes, name: str) -> dict[str, list[Timeline]]:
-    """Read the timelines of both sides back, by source.
-
-    Parameters
-    ----------
-    content : bytes
-        Of ``noise.parquet``.
-    name : str
-        What it is called in errors.
-
-    Raises
-    ------
-    RunCorruptError
-        If the file has other columns.
-    """
+    """Read the timelines of both sides back, by source."""
     from tailscope.engine.arrow import values
 
     causes, details = _Places(), _Places()

@@ -32,51 +32,25 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["TimeTaken", "of_run", "taken_by", "taken_from_instrument", "taken_within"]
-
 _SLICES = 20
 
 
 @dataclass(frozen=True)
 class TimeTaken:
-    """What was taken.
-
-    Attributes
-    ----------
-    cpus : tuple of str
-        From which CPUs.
-    duration_ns : int
-        For how long they were watched.
-    ns_per_s : ndarray of float, shape (n_slices,)
-        In each slice of that time, on average of the CPUs.
-    causes : list of Cause
-        By what, largest total first.
-    """
+    """What was taken."""
 
     cpus: tuple[str, ...]
+    """From which CPUs."""
     duration_ns: int
+    """For how long they were watched."""
     ns_per_s: NDArray[np.float64]
+    """In each slice of that time, on average of the CPUs."""
     causes: list[Cause]
+    """By what, largest total first."""
 
 
 def taken_by(path: Path) -> TimeTaken | None:
-    """Read what was taken from the device's CPUs in a run, or from CPUs that were watched.
-
-    Parameters
-    ----------
-    path : Path
-        A run directory, or one of ``tailscope noise --out``.
-
-    Returns
-    -------
-    TimeTaken or None
-        None for a run in which nobody has watched the device's CPUs.
-
-    Raises
-    ------
-    RunError
-        If it is neither.
-    """
+    """Read what was taken from the device's CPUs in a run, or from CPUs that were watched."""
     if is_there(path, layout.WATCHED):
         return _of_watched(path)
     return of_run(path, read_run(path))
@@ -108,21 +82,7 @@ def _departed(path: Path, info: RunInfo) -> tuple[int, int]:
 def taken_within(
     path: Path, run: Run, begin_ns: Integers, end_ns: Integers
 ) -> NDArray[np.float64] | None:
-    """Say what was taken from a device in stretches of a run, in ns, on average of its CPUs.
-
-    Parameters
-    ----------
-    path : Path
-        The run directory.
-    run : Run
-    begin_ns, end_ns : ndarray of int64, shape (n,)
-        In ascending order; they do not overlap.
-
-    Returns
-    -------
-    ndarray of float, shape (n,), or None
-        None where nobody has watched the device's CPUs.
-    """
+    """Say what was taken from a device in stretches of a run, in ns, on average of its CPUs."""
     timelines = _device_timelines(path, run.info)
     if timelines is None:
         return None
@@ -132,15 +92,7 @@ def taken_within(
 def taken_from_instrument(
     path: Path, run: Run, begin_ns: Integers, end_ns: Integers
 ) -> NDArray[np.float64]:
-    """Say what was taken from the instrument in stretches of a run, in ns; 0 for captures.
-
-    Parameters
-    ----------
-    path : Path
-        The run directory.
-    run : Run
-    begin_ns, end_ns : ndarray of int64, shape (n,)
-    """
+    """Say what was taken from the instrument in stretches of a run, in ns; 0 for captures."""
     if layout.NOISE not in run.info.files:
         return np.zeros(len(begin_ns))
     content = verified(path, run.info, layout.NOISE)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["INJECTED", "OUTSIDE", "PENDING", "UNNAMED", "Timeline", "make_timeline"]
-
 INJECTED = "injected stall"
 OUTSIDE = "hypervisor/SMI"
 """Time that no event of the kernel explains: something below it had the CPU."""
@@ -49,26 +47,17 @@ _TIMES_THE_MEDIAN = 3
 
 @dataclass(frozen=True)
 class Timeline:
-    """What kept one CPU from its work.
-
-    Attributes
-    ----------
-    cpu : int
-    start_ns, end_ns : ndarray of int64, shape (n_pieces,)
-        In order, disjoint.
-    event : ndarray of int64, shape (n_pieces,)
-        The event that each piece belongs to: one that was interrupted has several.
-    cause, detail : ndarray of integers, shape (n_events,)
-        By place in `causes` and `details`.
-    causes, details : list of str
-    """
+    """What kept one CPU from its work."""
 
     cpu: int
     start_ns: Integers
     end_ns: Integers
+    """In order, disjoint."""
     event: Integers
+    """The event that each piece belongs to: one that was interrupted has several."""
     cause: NDArray[np.integer[Any]]
     detail: NDArray[np.integer[Any]]
+    """By place in `causes` and `details`."""
     causes: list[str]
     details: list[str]
 
@@ -118,16 +107,6 @@ def make_timeline(
     Where no loop watches a CPU, an interrupt that another CPU sent says when it did not run: what
     lies between that and its handling is `PENDING`, if it is longer than usual and nothing else
     happened.
-
-    Parameters
-    ----------
-    cpu : int
-    stalls : tuple of two ndarray of int64, shape (n_stalls,), or None
-        Starts and ends in ns, as the loop on this CPU saw them; in order. None without a loop.
-    injected : tuple of two ndarray of int64, shape (n_injected,)
-        Stalls that the loop made itself, on purpose.
-    events : Events or None
-        None where they were not recorded.
     """
     made = _Maker(cpu, events)
     made.add_events()

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from tailscope.testbed.folder import Folder
 
-__all__ = ["EVENTS", "TRACER_THREAD", "RecordedTrace", "Tracer"]
-
 EVENTS = (
     "irq_vectors/*_entry",
     "irq_vectors/*_exit",
@@ -63,69 +61,36 @@ _MISSING_WITHOUT = ("irq_vectors", "irq", "sched")
 
 @dataclass
 class RecordedTrace:
-    """What was recorded, not yet read.
-
-    Attributes
-    ----------
-    events, senders : dict of int to Path
-        Raw pages by CPU: of the CPUs watched, and of all, who interrupts whom.
-    formats : list of tuple of str
-        Group and text of each event's format.
-    page_bytes : int
-    clock : str
-        ``x86-tsc``, the counter of the packets, or ``mono``.
-    mono_unix_ns : int
-        For ``mono``: Unix time less the trace's.
-    clock_error_ns : int
-        By how much times may be off against those of packets; 0 for ``x86-tsc``.
-    lost : dict of int to int
-        For each CPU, events that found no room.
-    senders_lost : int
-        Those of who interrupts whom, on all CPUs.
-    ended_because : str
-        Why it ended before its time; empty if it did not.
-    missing : list of str
-        Events that this kernel does not have, or whose tracer others use.
-    comms : dict of int to str
-        Names of tasks.
-    started_unix_ns, ended_unix_ns : int
-    """
+    """What was recorded, not yet read."""
 
     events: dict[int, Path]
     senders: dict[int, Path]
+    """Raw pages by CPU: of the CPUs watched, and of all, who interrupts whom."""
     formats: list[tuple[str, str]]
+    """Group and text of each event's format."""
     page_bytes: int
     clock: str
+    """``x86-tsc``, the counter of the packets, or ``mono``."""
     mono_unix_ns: int = 0
+    """For ``mono``: Unix time less the trace's."""
     clock_error_ns: int = 0
+    """By how much times may be off against those of packets; 0 for ``x86-tsc``."""
     lost: dict[int, int] = field(default_factory=dict)
+    """For each CPU, events that found no room."""
     senders_lost: int = 0
+    """Those of who interrupts whom, on all CPUs."""
     ended_because: str = ""
+    """Why it ended before its time; empty if it did not."""
     missing: list[str] = field(default_factory=list)
+    """Events that this kernel does not have, or whose tracer others use."""
     comms: dict[int, str] = field(default_factory=dict)
+    """Names of tasks."""
     started_unix_ns: int = 0
     ended_unix_ns: int = 0
 
 
 class Tracer:
-    """Records what the kernel does on some CPUs; a context.
-
-    Parameters
-    ----------
-    folder : Folder
-        Where the pages go; its name is that of the instances.
-    cpus : sequence of int
-        The CPUs to watch.
-    clock : str, optional
-        The trace's clock; ``x86-tsc`` where the kernel has it, else ``mono``.
-    buffer_kb : int
-        Of each CPU.
-
-    Raises
-    ------
-    TestbedError
-        If it cannot be done here: no right to, no tracefs, none of the events.
-    """
+    """Records what the kernel does on some CPUs; a context."""
 
     def __init__(
         self,

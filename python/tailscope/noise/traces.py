@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["Lost", "Reader", "Trace", "TraceEvent", "open_trace", "parse_line"]
-
 Reader = Literal["trace-cmd", "perf", "babeltrace2"]
 
 _PACKAGES: dict[Reader, str] = {
@@ -66,67 +64,37 @@ _REFERENCE = re.compile(
 
 
 class TraceEvent(NamedTuple):
-    """A line of a trace.
-
-    Attributes
-    ----------
-    time_ns : int
-    cpu : int
-    name : str
-        Without the group of the event.
-    fields : str
-        What it says besides.
-    """
+    """A line of a trace."""
 
     time_ns: int
     cpu: int
     name: str
+    """Without the group of the event."""
     fields: str
+    """What it says besides."""
 
 
 class Lost(NamedTuple):
-    """A place at which the tracer lost events.
-
-    Attributes
-    ----------
-    cpu : int or None
-        None for any.
-    events : int
-    """
+    """A place at which the tracer lost events."""
 
     cpu: int | None
+    """None for any."""
     events: int
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace, and who reads it.
-
-    Attributes
-    ----------
-    path : Path
-    reader : str
-    is_text : bool
-        Whether it is the output of ``perf script`` already.
-    to_unix_ns : int or None
-        What the trace itself says must be added to its times to get Unix time; None if nothing.
-    """
+    """A trace, and who reads it."""
 
     path: Path
     reader: Reader
     is_text: bool
+    """Whether it is the output of ``perf script`` already."""
     to_unix_ns: int | None
+    """What the trace itself says must be added to its times to get Unix time; None if nothing."""
 
     def lines(self) -> Iterator[TraceEvent | Lost]:
-        """Read all events, in order of time on each CPU.
-
-        Raises
-        ------
-        TestbedError
-            If the program is missing, fails or takes longer than 9 minutes.
-        UsageError
-            If a line cannot be understood: with its number.
-        """
+        """Read all events, in order of time on each CPU."""
         if self.is_text:
             try:
                 with self.path.open(encoding="utf-8", errors="replace") as lines:
@@ -157,15 +125,7 @@ class Trace:
 
 
 def open_trace(path: Path) -> Trace:
-    """See what kind of trace a file or folder is.
-
-    Raises
-    ------
-    UsageError
-        If it is none that can be read.
-    TestbedError
-        If the program that reads it is missing.
-    """
+    """See what kind of trace a file or folder is."""
     path = path.absolute()
     if path.is_dir():
         if next(path.rglob("metadata"), None) is None:
@@ -190,19 +150,7 @@ def open_trace(path: Path) -> Trace:
 
 
 def parse_line(reader: Reader, line: str) -> TraceEvent | Lost | str | None:
-    """Understand a line that one of the programs has written.
-
-    Parameters
-    ----------
-    reader : str
-    line : str
-
-    Returns
-    -------
-    TraceEvent, Lost, str or None
-        A text is a line that is no event, such as a heading. None is a line that no such program
-        writes.
-    """
+    """Understand a line that one of the programs has written."""
     event, heading = {
         "trace-cmd": (_FTRACE, _FTRACE_HEAD),
         "perf": (_PERF_LINE, _PERF_HEAD),

@@ -32,79 +32,50 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.messages import LoopProgress, WatchResult
 
-__all__ = ["Cost", "WatchPlan", "Watched", "watch"]
-
 _MOST_WITHOUT_S = 5.0
 _SLICE_NS = 100_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchPlan:
-    """What to watch, and how.
-
-    Attributes
-    ----------
-    duration_ns : int
-    stall_ns : int
-        A gap between two readings of the counter that is longer is a stall.
-    noise : str
-        One of `tailscope.noise.recorder.NOISE`.
-    counter_interval_ns : int
-        Interval between readings of interrupt counters; 0 for only before and after.
-    disturb : tuple of str
-        How to disturb the first CPU on purpose.
-    """
+    """What to watch, and how."""
 
     duration_ns: int
     stall_ns: int
+    """A gap between two readings of the counter that is longer is a stall."""
     noise: str
+    """One of `tailscope.noise.recorder.NOISE`."""
     counter_interval_ns: int
+    """Interval between readings of interrupt counters; 0 for only before and after."""
     disturb: tuple[str, ...] = ()
+    """How to disturb the first CPU on purpose."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What recording took, from the same loops with and without it.
-
-    Attributes
-    ----------
-    share_with, share_without : float
-        Of the time in stalls, in [0, 1], in the median tenth of a second.
-    without_s : float
-        For how long nothing was recorded, right after.
-    """
+    """What recording took, from the same loops with and without it."""
 
     share_with: float
     share_without: float
+    """Of the time in stalls, in [0, 1], in the median tenth of a second."""
     without_s: float
+    """For how long nothing was recorded, right after."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What was seen.
-
-    Attributes
-    ----------
-    duration_ns : int
-    side : SideNoise
-        Stalls, causes, and what was done on purpose.
-    causes : list of Cause
-        Over all CPUs, largest first.
-    cpu_causes : dict of int to list of Cause
-    stalls : WatchedStalls
-    noise : RecordedNoise
-    cost : Cost or None
-        None where no kernel events were recorded, or Ctrl-C came before it was known.
-    interrupted : bool
-    """
+    """What was seen."""
 
     duration_ns: int
     side: SideNoise
+    """Stalls, causes, and what was done on purpose."""
     causes: list[Cause]
+    """Over all CPUs, largest first."""
     cpu_causes: dict[int, list[Cause]]
     stalls: WatchedStalls
     noise: RecordedNoise
     cost: Cost | None
+    """None where no kernel events were recorded, or Ctrl-C came before it was known."""
     interrupted: bool
 
 
@@ -114,11 +85,6 @@ def watch(
     """Watch the polling CPUs of `cores`.
 
     Ctrl-C ends it, and what was seen until then is returned.
-
-    Raises
-    ------
-    TestbedError
-        If the loops cannot be started, or kernel events are wanted and cannot be recorded.
     """
     from tailscope.testbed.messages import WATCH
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
         RegularCounter,
     )
 
-__all__ = ["COUNTER_HEADER", "association_lines", "counter_rows", "regular_lines", "trace_lines"]
-
 COUNTER_HEADER = (
     "counter",
     "CPU",

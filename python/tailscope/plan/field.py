@@ -21,27 +21,6 @@ from tailscope.units import (
 if TYPE_CHECKING:
     from msgspec import Struct
 
-__all__ = [
-    "COUNT",
-    "CPUS",
-    "DURATION",
-    "LENGTH",
-    "NAME",
-    "OPTIONS",
-    "RATE",
-    "SIZE",
-    "SWITCH",
-    "TEXT",
-    "VALUES",
-    "WORKERS",
-    "Field",
-    "Group",
-    "Kind",
-    "Scalar",
-    "Value",
-    "fields_of",
-]
-
 Scalar: TypeAlias = str | int | float | bool
 Value: TypeAlias = str | int | bool | Mapping[str, str] | Mapping[str, int] | None
 """What a plan can hold in a field."""
@@ -86,29 +65,20 @@ def _workers(value: Mapping[str, str | int], option: str) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Kind:
-    """How values are written, and how they are read.
-
-    Attributes
-    ----------
-    metavar : str
-        What stands for the value in help.
-    expected : str
-        What a value is, with an example, for errors.
-    written : type
-        What an experiment file may have: a dict for names with values, which the command line
-        has as ``NAME=VALUE``, once for each.
-    read : callable
-        Makes the value of a plan from a written one. Its second argument is the option's name,
-        which errors begin with.
-    write : callable
-        Makes the text that `read` reads as the value; of each value where there are names.
-    """
+    """How values are written, and how they are read."""
 
     metavar: str
+    """What stands for the value in help."""
     expected: str
+    """What a value is, with an example, for errors."""
     written: object
+    """What an experiment file may have: a dict for names with values, which the command line has as
+    ``NAME=VALUE``, once for each."""
     read: Callable[..., Value]
+    """Makes the value of a plan from a written one. Its second argument is the option's name, which
+    errors begin with."""
     write: Callable[..., str] = str
+    """Makes the text that `read` reads as the value; of each value where there are names."""
 
 
 NAME = Kind("NAME", "a name", str, _named)
@@ -128,66 +98,45 @@ WORKERS = Kind("KIND=N", "numbers of workers such as {cpu: 1}", dict[str, int], 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a run.
-
-    Attributes
-    ----------
-    kind : Kind
-    group : str
-        The section of help that it stands in.
-    help : str
-        What it means; ``{choices}`` stands for what is allowed.
-    on : tuple of str
-        Commands that have it as an option. Experiment files have what ``run`` has.
-        Empty for an argument.
-    given_as : str or None
-        The name of its option, if it is not that of the field.
-    short : str or None
-        A second name of its option, of one letter.
-    placeholder : str or None
-        What stands for the value in help, if not what the kind says.
-    shown_default : str or None
-        The default in words, where the value does not say it.
-    choices : callable or None
-        Gives all that is allowed; called when it is asked for, as catalogues take time to import.
-        Of names with values, the names.
-    least, most : int or None
-        What a number must be at least, and at most; of names with values, each number.
-    measured_in : str or None
-        The unit, if the attribute's name does not end in it.
-    formerly : str or None
-        An older name, which is still read.
-    otherwise : str or None
-        The attribute that holds a value that is a text, where this one holds numbers: a mix of
-        sizes.
-    is_column : bool
-        Whether the catalogue's table ``run`` has it as a column.
-    attribute : str
-        What a plan calls it, with the unit last: ``rate_pps``.
-    held : type
-        Of the plan's value, without None.
-    default : object
-        What a plan has where nothing is said.
-    """
+    """A field of a run."""
 
     kind: Kind
     group: Group
+    """The section of help that it stands in."""
     help: str
+    """What it means; ``{choices}`` stands for what is allowed."""
     on: tuple[str, ...] = ("run",)
+    """Commands that have it as an option. Experiment files have what ``run`` has. Empty for an
+    argument."""
     given_as: str | None = None
+    """The name of its option, if it is not that of the field."""
     short: str | None = None
+    """A second name of its option, of one letter."""
     placeholder: str | None = None
+    """What stands for the value in help, if not what the kind says."""
     shown_default: str | None = None
+    """The default in words, where the value does not say it."""
     choices: Callable[[], Iterable[str]] | None = None
+    """Gives all that is allowed; called when it is asked for, as catalogues take time to import. Of
+    names with values, the names."""
     least: int | None = None
     most: int | None = None
+    """What a number must be at least, and at most; of names with values, each number."""
     measured_in: str | None = None
+    """The unit, if the attribute's name does not end in it."""
     formerly: str | None = None
+    """An older name, which is still read."""
     otherwise: str | None = None
+    """The attribute that holds a value that is a text, where this one holds numbers: a mix of
+    sizes."""
     is_column: bool = True
+    """Whether the catalogue's table ``run`` has it as a column."""
     attribute: str = ""
+    """What a plan calls it, with the unit last: ``rate_pps``."""
     held: type = str
+    """Of the plan's value, without None."""
     default: Value = None
+    """What a plan has where nothing is said."""
 
     @property
     def name(self) -> str:
@@ -255,13 +204,7 @@ class Field:
         return (self.range_text if is_limited else None) or self.kind.expected
 
     def read(self, value: object) -> Value:
-        """Make the plan's value of one as people write it.
-
-        Raises
-        ------
-        UsageError
-            If it cannot be understood: the message begins with the name of the option.
-        """
+        """Make the plan's value of one as people write it."""
         return self.kind.read(value, self.option)
 
     def words(self, value: Value) -> list[str]:
@@ -276,13 +219,7 @@ class Field:
         return [self.option, self.kind.write(value)]
 
     def check(self, value: Value) -> None:
-        """See that a plan may have this value.
-
-        Raises
-        ------
-        UsageError
-            If it may not: with option, value and what is expected.
-        """
+        """See that a plan may have this value."""
         if value is None:
             return
         if isinstance(value, Mapping):

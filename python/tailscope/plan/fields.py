@@ -33,23 +33,6 @@ from tailscope.plan.field import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "CAPTURED",
-    "CLOCKS",
-    "DIRECTIONS",
-    "FRAMES",
-    "LOADS",
-    "NOISE",
-    "PATTERNS",
-    "PROTOCOLS",
-    "STAGES",
-    "AboutFields",
-    "AnalysisFields",
-    "PairFields",
-    "PlanFields",
-    "fields_on",
-]
-
 CAPTURED = "captured"
 """The pattern that is the times of a replayed capture."""
 PATTERNS = ("cbr", "poisson", CAPTURED)

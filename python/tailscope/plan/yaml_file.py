@@ -13,8 +13,6 @@ from tailscope.units import shortened
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["YamlFile", "read_yaml", "yaml_of"]
-
 _MOST_BYTES = 256 << 10
 _MOST_DEPTH = 32
 _MOST_VALUES = 10_000
@@ -23,34 +21,15 @@ _MOST_CHARACTERS = 40
 
 @dataclass(frozen=True)
 class YamlFile:
-    """What is in a file.
-
-    Attributes
-    ----------
-    node : yaml.Node or None
-        Where in the file things stand; None if nothing is in it.
-    content : object
-    """
+    """What is in a file."""
 
     node: yaml.Node | None
+    """Where in the file things stand; None if nothing is in it."""
     content: Any
 
 
 def read_yaml(path: Path) -> YamlFile:
-    """Read YAML, or JSON, which is YAML as well.
-
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    UsageError
-        If it is neither, if a key appears twice, or if it is too large: in bytes, in depth, or in
-        values once all aliases stand for what they refer to. It names the line.
-    OSError
-        If it cannot be read.
-    """
+    """Read YAML, or JSON, which is YAML as well."""
     return yaml_of(_text_of(path), str(path))
 
 

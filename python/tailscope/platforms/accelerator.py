@@ -19,29 +19,12 @@ if TYPE_CHECKING:
     from tailscope.platforms.initramfs import GuestKernel
     from tailscope.testbed.places import Here
 
-__all__ = ["boots", "find_accelerator", "machine"]
-
 _KVM = Path("/dev/kvm")
 _PROBE_S = 20.0
 
 
 def find_accelerator(wanted: str, kernel: GuestKernel, here: Here) -> str:
-    """Choose ``kvm`` where it boots a guest, ``tcg`` else.
-
-    Parameters
-    ----------
-    wanted : str
-        ``auto``, ``kvm`` or ``tcg``.
-    kernel : GuestKernel
-        What to boot.
-    here : Here
-        A private folder of this machine.
-
-    Raises
-    ------
-    TestbedError
-        If KVM is wanted and does not boot.
-    """
+    """Choose ``kvm`` where it boots a guest, ``tcg`` else."""
     if wanted == "tcg":
         return "tcg"
     has_kvm = _remembered(kernel)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tailscope.testbed.folder import Folder
     from tailscope.testbed.wires import Side
 
-__all__ = ["Bare"]
-
 
 class Bare(Platform):
     """A process of this machine."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tailscope.platforms.platform import Platform
 
-__all__ = ["PLATFORMS", "platform_named"]
-
 PLATFORMS: dict[str, type[Platform]] = {
     platform.name: platform for platform in (Bare, Lxc, Podman, Vm)
 }
@@ -26,13 +24,7 @@ PLATFORMS: dict[str, type[Platform]] = {
 def platform_named(
     name: str, options: Mapping[str, str], kernel: str | None, boot: str | None
 ) -> Platform:
-    """Make a platform of a kind.
-
-    Raises
-    ------
-    UsageError
-        If there is no such kind, or it has no such option.
-    """
+    """Make a platform of a kind."""
     if name not in PLATFORMS:
         raise UsageError(f"--platform: got {name!r}, expected one of {', '.join(PLATFORMS)}")
     return PLATFORMS[name](options, kernel, boot)

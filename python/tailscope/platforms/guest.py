@@ -17,22 +17,12 @@ from tailscope.testbed.places import Place, Process
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["Guest"]
-
 _RUN_S = 60.0
 _FOLDER = Path("/tmp")  # noqa: S108 - of a guest that is ours alone
 
 
 class Guest(Place):
-    """The inside of a guest, by the port of its agent.
-
-    Parameters
-    ----------
-    port : Path
-        The socket of the agent's serial port.
-    ended : callable
-        Says how the guest ended, when it did not answer.
-    """
+    """The inside of a guest, by the port of its agent."""
 
     def __init__(self, port: Path, ended: Callable[[], str]) -> None:
         self.folder = _FOLDER
@@ -46,13 +36,7 @@ class Guest(Place):
         threading.Thread(target=self._listen, daemon=True).start()
 
     def wait_ready(self, timeout_s: float) -> str:
-        """Wait until the agent is there, and return the release of its kernel.
-
-        Raises
-        ------
-        TestbedError
-            If it is not.
-        """
+        """Wait until the agent is there, and return the release of its kernel."""
         try:
             release = self._ready.get(timeout=timeout_s)
         except queue.Empty:

@@ -17,8 +17,6 @@ from tailscope.testbed.programs import which
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["GuestKernel", "build_initramfs", "guest_kernel"]
-
 _KERNELS = Path(sys.prefix) / "share" / "tailscope" / "kernels"
 _AGENT = Path(__file__).with_name("agent.sh")
 _TOOLS = ("env", "flock", "ip", "nice")
@@ -30,34 +28,16 @@ _CARD_DRIVERS = ("net_e1000", "net_ixgbe", "net_i40e", "net_ice", "net_iavf", "n
 
 @dataclass(frozen=True)
 class GuestKernel:
-    """A kernel for guests.
-
-    Attributes
-    ----------
-    image : Path
-    modules : Path
-        The folder of its modules, with ``modules.dep``.
-    release : str
-    """
+    """A kernel for guests."""
 
     image: Path
     modules: Path
+    """The folder of its modules, with ``modules.dep``."""
     release: str
 
 
 def guest_kernel(kind: str) -> GuestKernel:
-    """Find a kernel for guests.
-
-    Parameters
-    ----------
-    kind : str
-        ``vanilla`` or ``rt``.
-
-    Raises
-    ------
-    TestbedError
-        If it was not set up.
-    """
+    """Find a kernel for guests."""
     folder = _KERNELS / kind
     images = sorted(folder.glob("vmlinuz-*"))
     if not images:
@@ -79,24 +59,7 @@ def build_initramfs(
     dpdk: bool,
     cards: bool,
 ) -> None:
-    """Write the root of a guest, as an archive of cpio.
-
-    Parameters
-    ----------
-    path : Path
-        The archive.
-    kernel : GuestKernel
-    modules : sequence of str
-        Modules to load, in their order; those they depend on come first.
-    programs : iterable of Path
-        Programs, which come with their libraries.
-    files : iterable of Path
-        Files and folders.
-    dpdk : bool
-        Whether DPDK's drivers are needed.
-    cards : bool
-        Whether those of real cards are.
-    """
+    """Write the root of a guest, as an archive of cpio."""
     root = _Root(path.with_suffix(".root"))
     try:
         root.add_busybox()

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tailscope.testbed.places import Process
     from tailscope.testbed.wires import Side
 
-__all__ = ["Lxc", "lent"]
-
 _CONTAINERS = Path("/var/lib/lxc")
 _START_S = 20.0
 _POLL_S = 0.05
@@ -207,14 +205,7 @@ def _stop(here: Here, known: list[str], process: Process) -> None:
 
 @contextmanager
 def lent(side: Side, pid: int) -> Iterator[None]:
-    """Lend links to a container within a block: cards outlive it.
-
-    Parameters
-    ----------
-    side : Side
-    pid : int
-        A process in the container.
-    """
+    """Lend links to a container within a block: cards outlive it."""
     with inside(side.namespace):
         for link in side.links:
             move_link(link, pid)

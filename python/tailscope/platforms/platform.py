@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tailscope.testbed.places import Place
     from tailscope.testbed.wires import Side
 
-__all__ = ["OpenPlatform", "Platform"]
-
 
 def _nothing() -> None:
     """Nobody is in the way."""
@@ -27,58 +25,34 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class OpenPlatform:
-    """A platform that is there.
-
-    Attributes
-    ----------
-    place : Place
-        Where commands of the device run.
-    side : Side
-        The device's ports, as they are known there.
-    cpus, housekeeping : tuple of int
-        CPUs of the device and for all else, as they are numbered there.
-    shares_clock : bool
-        Whether stalls there are on the clock of the packets, and this machine can write them down.
-    about : Mapping
-        What ``run.json`` keeps of it.
-    warnings : tuple of str
-        What the figures are not.
-    hand_over : callable
-        Makes way for the generator; called when the device is ready.
-    """
+    """A platform that is there."""
 
     place: Place
+    """Where commands of the device run."""
     side: Side
+    """The device's ports, as they are known there."""
     cpus: tuple[int, ...]
     housekeeping: tuple[int, ...]
+    """CPUs of the device and for all else, as they are numbered there."""
     shares_clock: bool = True
+    """Whether stalls there are on the clock of the packets, and this machine can write them down.
+    """
     about: Mapping[str, str | int] = field(default_factory=dict)
+    """What ``run.json`` keeps of it."""
     warnings: tuple[str, ...] = ()
+    """What the figures are not."""
     hand_over: Callable[[], object] = _nothing
+    """Makes way for the generator; called when the device is ready."""
 
 
 class Platform(ABC):
-    """A kind of platform, with its options.
-
-    Parameters
-    ----------
-    options : Mapping of str to str
-        As given.
-    kernel : str or None
-        The kernel that is wanted: ``vanilla``, ``rt``, ``nohz``; any where it is None.
-    boot : str or None
-        Parameters that it is to be booted with; ``{cpus}`` stands for the device's CPUs.
-
-    Raises
-    ------
-    UsageError
-        If there is no such option.
-    """
+    """A kind of platform, with its options."""
 
     name: ClassVar[str]
     about: ClassVar[str]
     """What it is, in a line."""
     options: ClassVar[Mapping[str, str]] = {}
+    """As given."""
     wires: ClassVar[tuple[str, ...]]
     programs: ClassVar[Mapping[str, str]] = {}
     """Programs that it needs, and the packages that have them."""
@@ -101,13 +75,7 @@ class Platform(ABC):
         return 0.0
 
     def check(self) -> None:
-        """See whether this machine has what the platform needs.
-
-        Raises
-        ------
-        TestbedError
-            If it has not.
-        """
+        """See whether this machine has what the platform needs."""
         for program, package in self.programs.items():
             find_program(f"platform {self.name}", program, package)
 
@@ -122,17 +90,4 @@ class Platform(ABC):
         housekeeping: tuple[int, ...],
         pinned: bool = True,
     ) -> AbstractContextManager[OpenPlatform]:
-        """Make a home for a device within a block.
-
-        Parameters
-        ----------
-        folder : Folder
-            Of the device: what it needs lies in it or carries its name.
-        side : Side
-            The device's side of a wire that is there.
-        dut : Dut
-        cpus, housekeeping : tuple of int
-            CPUs of this machine for it, and for all else.
-        pinned : bool
-            Whether it stays on its own; else it may run on all of both.
-        """
+        """Make a home for a device within a block."""

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from tailscope.testbed.places import Process
     from tailscope.testbed.wires import Side
 
-__all__ = ["Podman"]
-
 _START_S = 30.0
 _POLL_S = 0.05
 _MOST_MIB = 1 << 24

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tailscope.testbed.folder import Folder
     from tailscope.testbed.places import Process
 
-__all__ = ["Vm"]
-
 _ACCELERATORS = ("auto", "kvm", "tcg")
 _BOOT_S = {"kvm": 30.0, "tcg": 120.0}
 _START_S = 30.0

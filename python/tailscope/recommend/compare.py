@@ -15,24 +15,6 @@ if TYPE_CHECKING:
 
     from tailscope.recommend.evidence import Case
 
-__all__ = [
-    "FEWEST_RUNS",
-    "MEDIAN",
-    "Tail",
-    "best_quantile",
-    "cited",
-    "common_quantile",
-    "have_medians",
-    "least",
-    "proportion",
-    "ratio",
-    "record_of",
-    "tail_of",
-    "tails",
-    "why_not_above",
-    "why_overlapping",
-]
-
 FEWEST_RUNS = 3
 """On each side of a difference: of fewer, docs/calibration.md has how often it is none."""
 
@@ -56,21 +38,14 @@ class Tail:
 
     The worst run stands for all (containers2024 §5.1); the interval covers those of all runs, so
     that two tails are apart only where every run of the one is apart from every run of the other.
-
-    Attributes
-    ----------
-    quantile : float
-    runs : tuple of int
-        The numbers of the runs.
-    latency_ns : Estimate
-    least_ns : Estimate
-        The least that it can have been, without the instrument's stalls.
     """
 
     quantile: float
     runs: tuple[int, ...]
+    """The numbers of the runs."""
     latency_ns: Estimate
     least_ns: Estimate
+    """The least that it can have been, without the instrument's stalls."""
 
     @property
     def figure(self) -> str:

@@ -12,7 +12,15 @@ from tailscope.plan.fields import FRAMES, PlanFields
 from tailscope.recommend import surroundings
 from tailscope.store.campaign import is_campaign, read_campaign
 from tailscope.store.folders import runs_at
-from tailscope.store.info import EMULATED, about_of, clock_of, is_emulated
+from tailscope.store.info import (
+    EMULATED,
+    about_of,
+    clock_of,
+    host_of,
+    is_emulated,
+    kernel,
+    technology,
+)
 from tailscope.store.layout import CAMPAIGN, RUN
 from tailscope.store.reader import read_run
 from tailscope.store.records.plan import MeasurementPlan
@@ -26,20 +34,6 @@ if TYPE_CHECKING:
 
     CoRunners: TypeAlias = tuple[()] | tuple[tuple[tuple[str, int], ...], str | None]
     """Kinds and their workers, and where they run if that was said; empty without any."""
-
-__all__ = [
-    "CARDS",
-    "SHARED_MEMORY",
-    "UNKNOWN_WIRE",
-    "Case",
-    "Evidence",
-    "Facts",
-    "Floor",
-    "LeftOut",
-    "evidence_of",
-    "read_evidence",
-    "runs_in",
-]
 
 CARDS = "cards"
 """The wire where packets travel over real network cards."""
@@ -58,65 +52,42 @@ _FRAMES = (*FRAMES, "replay", "direction")
 
 
 class Facts(NamedTuple):
-    """What must be equal in runs that are compared, but for what they are compared by.
-
-    Attributes
-    ----------
-    technology : str or None
-        What the device ran on: ``bare``, ``lxc``, ``vm``.
-    kernel : str or None
-        The flavour of the kernel that it ran on.
-    optimised : bool or None
-    cache : str
-        Whether the device shares its last-level cache: ``separated``, ``shared``, ``unknown``.
-    co_runners : tuple
-        Co-runners: (kind, workers) of each, and the CPUs that they were given, or None; empty for
-        none.
-    rate_pps : int
-    cards : str
-        The device's network cards; empty where packets travel over none, or they are unknown.
-    device : str
-    device_options : tuple of (str, str)
-    networking : str
-        ``user space`` or ``kernel space``.
-    wire : str
-        `SHARED_MEMORY`, ``veth``, `CARDS` or `UNKNOWN_WIRE`.
-    pattern : str or None
-    burst, size_bytes, flows : int or None
-        None where captures or imports do not say it: they are taken to be alike.
-    frames : tuple
-        What else tells the packets of measurements apart: of captures and imports, the usual.
-    instances : int
-    load : str
-    recorded : tuple
-        Whether kernel events were recorded, and how often counters were read.
-    clock : str
-        Where times come from.
-    machine : tuple
-        The model of the processor, and how many CPUs there are.
-    """
+    """What must be equal in runs that are compared, but for what they are compared by."""
 
     technology: Any
+    """What the device ran on: ``bare``, ``lxc``, ``vm``."""
     kernel: Any
+    """The flavour of the kernel that it ran on."""
     optimised: Any
     cache: Any
+    """Whether the device shares its last-level cache: ``separated``, ``shared``, ``unknown``."""
     co_runners: Any
+    """Co-runners: (kind, workers) of each, and the CPUs that they were given, or None; empty for
+    none."""
     rate_pps: Any
     cards: Any
+    """The device's network cards; empty where packets travel over none, or they are unknown."""
     device: str
     device_options: tuple[tuple[str, str], ...]
     networking: str
+    """``user space`` or ``kernel space``."""
     wire: str
+    """`SHARED_MEMORY`, ``veth``, `CARDS` or `UNKNOWN_WIRE`."""
     pattern: str | None
     burst: int | None
     size_bytes: int | None
     flows: int | None
+    """None where captures or imports do not say it: they are taken to be alike."""
     frames: tuple[object, ...]
+    """What else tells the packets of measurements apart: of captures and imports, the usual."""
     instances: int
     load: str
     recorded: tuple[bool, int]
+    """Whether kernel events were recorded, and how often counters were read."""
     clock: str
+    """Where times come from."""
     machine: tuple[str, int]
+    """The model of the processor, and how many CPUs there are."""
 
 
 class Floor(NamedTuple):
@@ -129,48 +100,32 @@ class Floor(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """A run, and what is known of it.
-
-    Attributes
-    ----------
-    number : int
-        By which it is cited.
-    name : str
-    facts : Facts
-    run : Run
-    optimised_because, cache_because : str
-        Why `facts` say what they say.
-    lost : int or None
-        Packets that the device lost, but for those that it dropped on purpose; of captures and
-        imports all that are lost; None where that was not imported.
-    unsent : int
-        Packets that could not be handed to the wire in time.
-    floor : Floor or None
-        Of the instrument.
-    longest_stall_ns : int
-        Of the instrument's own.
-    bucket_ns : int or None
-        Of the histograms; None where widths differ.
-    unsaid : tuple of str
-        Labels that captures or imports lack: it is taken to be as in others that lack them.
-    cpus, pollers : frozenset of int
-        Those that work for the device, and all that poll.
-    """
+    """A run, and what is known of it."""
 
     number: int
+    """By which it is cited."""
     name: str
     facts: Facts
     run: Run
     optimised_because: str
     cache_because: str
+    """Why `facts` say what they say."""
     lost: int | None
+    """Packets that the device lost, but for those that it dropped on purpose; of captures and
+    imports all that are lost; None where that was not imported."""
     unsent: int
+    """Packets that could not be handed to the wire in time."""
     floor: Floor | None
+    """Of the instrument."""
     longest_stall_ns: int
+    """Of the instrument's own."""
     bucket_ns: int | None
+    """Of the histograms; None where widths differ."""
     cpus: frozenset[int]
     pollers: frozenset[int]
+    """Those that work for the device, and all that poll."""
     unsaid: tuple[str, ...] = ()
+    """Labels that captures or imports lack: it is taken to be as in others that lack them."""
 
     def record(self) -> dict[str, Any]:
         """It as JSON has it."""
@@ -209,25 +164,13 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True)
 class Evidence:
-    """All runs.
-
-    Attributes
-    ----------
-    cases : tuple of Case
-    left_out : tuple of LeftOut
-    """
+    """All runs."""
 
     cases: tuple[Case, ...]
     left_out: tuple[LeftOut, ...] = ()
 
     def compared_by(self, name: str) -> Iterator[tuple[Facts, dict[Any, list[Case]]]]:
-        """Runs that differ in one fact at most: without that fact, and with the runs by its value.
-
-        Parameters
-        ----------
-        name : str
-            One of the first facts of `Facts`.
-        """
+        """Group runs that differ in one fact at most, by their other facts and by its value."""
         found: dict[Facts, dict[Any, list[Case]]] = {}
         for case in self.cases:
             rest = case.facts._replace(**dict[str, Any]({name: None}))
@@ -236,26 +179,7 @@ class Evidence:
 
 
 def runs_in(path: Path) -> tuple[list[Path], list[LeftOut]]:
-    """The runs in a campaign, or in a folder, or the one that a directory is.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    list of Path
-        Run directories.
-    list of LeftOut
-        Cells of a campaign that are not done.
-
-    Raises
-    ------
-    RunError
-        If it is none of these.
-    RunCorruptError
-        If ``campaign.json`` is damaged.
-    """
+    """The runs in a campaign, or in a folder, or the one that a directory is."""
     if not is_campaign(path):
         runs = runs_at(path)
         if not runs:
@@ -272,42 +196,14 @@ def runs_in(path: Path) -> tuple[list[Path], list[LeftOut]]:
 
 
 def read_evidence(runs: Mapping[str, Path], left_out: Sequence[LeftOut] = ()) -> Evidence:
-    """Read runs.
-
-    Parameters
-    ----------
-    runs : Mapping of str to Path
-        Run directories by name.
-    left_out : sequence of LeftOut
-        What was left out before.
-
-    Raises
-    ------
-    RunError
-        If one of them is no run, was never finished, or is not what was written.
-    UsageError
-        If there is none.
-    """
+    """Read runs."""
     if not runs and not left_out:
         raise UsageError("no runs: expected at least one")
     return evidence_of({name: read_run(path, label=name) for name, path in runs.items()}, left_out)
 
 
 def evidence_of(runs: Mapping[str, Run], left_out: Sequence[LeftOut] = ()) -> Evidence:
-    """Take runs that were read for evidence.
-
-    Parameters
-    ----------
-    runs : Mapping of str to Run
-        By name.
-    left_out : sequence of LeftOut
-        What was left out before.
-
-    Raises
-    ------
-    RunCorruptError
-        If one of them is not what was written.
-    """
+    """Take runs that were read for evidence."""
     cases: list[Case] = []
     others = list(left_out)
     for name, run in runs.items():
@@ -378,10 +274,10 @@ def _case(number: int, name: str, run: Run, where: str) -> Case:
 
 
 def _measured_facts(info: RunInfo) -> Facts:
-    plan, host, wire = info.measured, surroundings.host_of(info), _wire(info)
+    plan, host, wire = info.measured, host_of(info), _wire(info)
     return Facts(
-        technology=surroundings.technology(info),
-        kernel=surroundings.kernel(info),
+        technology=technology(info),
+        kernel=kernel(info),
         optimised=None,
         cache=None,
         co_runners=_co_runners(plan),
@@ -444,13 +340,7 @@ def _described_facts(info: RunInfo) -> Facts:
 
 
 def _check(case: Case, where: str) -> None:
-    """See that what is looked at is within its bounds.
-
-    Raises
-    ------
-    RunCorruptError
-        If it is not.
-    """
+    """See that what is looked at is within its bounds."""
     summary = case.run.summary
     for name, got, most in (
         ("lost", case.lost, summary["sent"]),

@@ -17,38 +17,16 @@ if TYPE_CHECKING:
 
     Said = Iterator["RunEvidence | NoEvidence"]
 
-__all__ = [
-    "NoEvidence",
-    "Recommendation",
-    "Rule",
-    "RuleAnswer",
-    "RunEvidence",
-    "co_runners_text",
-    "lowest_against_highest",
-    "numbers",
-    "of_tails",
-    "share_text",
-    "times_text",
-    "where",
-]
-
 
 @dataclass(frozen=True)
 class RunEvidence:
-    """What runs show.
-
-    Attributes
-    ----------
-    text : str
-        In words, runs cited by their numbers.
-    runs : tuple of int
-    figures : list of dict
-        What it rests on: `figure`, `runs`, `estimate` with its interval, `level`, `n`, `method`.
-    """
+    """What runs show."""
 
     text: str
+    """In words, runs cited by their numbers."""
     runs: tuple[int, ...]
     figures: list[dict[str, Any]] = field(default_factory=list)
+    """What it rests on: `figure`, `runs`, `estimate` with its interval, `level`, `n`, `method`."""
 
 
 class NoEvidence(NamedTuple):
@@ -59,13 +37,7 @@ class NoEvidence(NamedTuple):
 
 @dataclass(frozen=True)
 class Recommendation:
-    """A rule that runs give evidence for.
-
-    Attributes
-    ----------
-    rule : Rule
-    findings : tuple of RunEvidence
-    """
+    """A rule that runs give evidence for."""
 
     rule: Rule
     findings: tuple[RunEvidence, ...]
@@ -93,23 +65,16 @@ class RuleAnswer(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """One recommendation of the papers.
-
-    Attributes
-    ----------
-    id : str
-        Its number in limbo2022, or ``cache``.
-    title, source, advice : str
-        What it is about, who says it, and what it comes to.
-    look : callable
-        Looks at the evidence.
-    """
+    """One recommendation of the papers."""
 
     id: str
+    """Its number in limbo2022, or ``cache``."""
     title: str
     source: str
     advice: str
+    """What it is about, who says it, and what it comes to."""
     look: Callable[[Evidence], Said]
+    """Looks at the evidence."""
 
     def answer(self, evidence: Evidence) -> RuleAnswer:
         """Look at the evidence, and say what can be said."""

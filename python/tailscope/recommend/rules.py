@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from tailscope.recommend.evidence import Case, Evidence, Facts
     from tailscope.recommend.rule import Said
 
-__all__ = ["BURSTY", "JUMP", "RULES"]
-
 JUMP = 2.0
 """In overload every packet queues: the median is at least so many times what it was before."""
 BURSTY = 0.01

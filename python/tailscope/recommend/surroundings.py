@@ -6,26 +6,13 @@ from typing import TYPE_CHECKING
 
 from tailscope.host.cpus import cpu_list, parse_cpus
 from tailscope.plan.fields import PlanFields
-from tailscope.store.info import about_of, host_of, kernel, technology
+from tailscope.store.info import about_of, host_of, technology
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tailscope.plan.fields import AboutFields
     from tailscope.store.records.run import RunInfo
-
-__all__ = [
-    "SEVERAL_THREADS",
-    "SINGLE_THREAD",
-    "cache",
-    "device_cpus",
-    "host_of",
-    "kernel",
-    "networking",
-    "optimised",
-    "pollers",
-    "technology",
-]
 
 SINGLE_THREAD = ("l2fwd", "l3fwd", "delay", "work", "testpmd", "snort")
 """Devices with one polling thread on each of their CPUs (limbo2022, Recommendation III)."""
@@ -75,12 +62,6 @@ def optimised(info: RunInfo) -> tuple[bool | None, str]:
     They were if settings were made for the run (``--tune``), or if at least `ENOUGH_PARAMETERS` of
     containers2024 Table 2 were in force on the kernel that the device ran on. Which kernel that is
     does not matter: it is told apart by itself.
-
-    Returns
-    -------
-    bool or None
-    str
-        Why.
     """
     made = sum(each.refused is None for each in info.tuning or ())
     if made:
@@ -122,15 +103,7 @@ def _all_cpus(lists: Iterable[str]) -> frozenset[int]:
 
 
 def cache(info: RunInfo) -> tuple[str, str]:
-    """Whether the device shares its last-level cache with other CPUs.
-
-    Returns
-    -------
-    str
-        ``separated``, ``shared`` or ``unknown``.
-    str
-        Why.
-    """
+    """Whether the device shares its last-level cache with other CPUs."""
     if (said := about_of(info).cache) is not None:
         return said, "so its user says"
     if (info.knobs or {}).get(_CACHE_KNOB) == _OWN_PARTS:

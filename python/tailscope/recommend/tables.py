@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tailscope.recommend.compare import Tail
     from tailscope.recommend.evidence import Case, Evidence, Facts
 
-__all__ = ["STATIC_SOURCE", "Ranked", "TailCell", "TailTables", "tables"]
-
 STATIC_SOURCE = "containers2024 Table 7: from the paper, not measured here"
 
 _PLACES = tuple(product(("lxc", "vm", "bare"), (True, False)))
@@ -60,27 +58,18 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class TailCell:
-    """The tail of a technology.
-
-    Attributes
-    ----------
-    setting : Setting
-    tail : Tail or None
-        The highest quantile that all of its runs support.
-    max_ns, least_max_ns : int or None
-        The longest latency of all runs, and the least that it can have been.
-    lost, sent : int or None
-        Packets that the device lost, of how many; None where it has no run, or that was not
-        imported.
-    runs : tuple of int
-    """
+    """The tail of a technology."""
 
     setting: Setting
     tail: Tail | None = None
+    """The highest quantile that all of its runs support."""
     max_ns: int | None = None
     least_max_ns: int | None = None
+    """The longest latency of all runs, and the least that it can have been."""
     lost: int | None = None
     sent: int | None = None
+    """Packets that the device lost, of how many; None where it has no run, or that was not
+    imported."""
     runs: tuple[int, ...] = ()
 
     def record(self) -> dict[str, Any]:
@@ -108,24 +97,7 @@ class TailCell:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A row of Table 7.
-
-    Attributes
-    ----------
-    device : str or None
-    technology, kernel : str or None
-    optimised : bool or None
-    cache : str or None
-    rank : int or None
-        By latency, among the rows of the same device: one more than the rows that lie wholly below.
-    tail : Tail or None
-        What the rank rests on: the highest quantile that all rows of the device support.
-    security : tuple of str
-        The paper's rank; both of them where it depends on a cache that is not known.
-    resources : str or None
-        The paper's rank.
-    runs : tuple of int
-    """
+    """A row of Table 7."""
 
     device: str | None
     technology: str | None
@@ -133,9 +105,14 @@ class Ranked:
     optimised: bool | None
     cache: str | None
     rank: int | None
+    """By latency, among the rows of the same device: one more than the rows that lie wholly below.
+    """
     tail: Tail | None
+    """What the rank rests on: the highest quantile that all rows of the device support."""
     security: tuple[str, ...]
+    """The paper's rank; both of them where it depends on a cache that is not known."""
     resources: str | None
+    """The paper's rank."""
     runs: tuple[int, ...]
 
     def record(self) -> dict[str, Any]:
@@ -157,21 +134,14 @@ class Ranked:
 
 @dataclass(frozen=True)
 class TailTables:
-    """Both tables, of runs with the same traffic on the same machine.
-
-    Attributes
-    ----------
-    facts : Facts
-        What the runs have in common: traffic, co-runners, machine, clock.
-    cells : list of TailCell
-        Table 6.
-    ranks : list of Ranked
-        Table 7.
-    """
+    """Both tables, of runs with the same traffic on the same machine."""
 
     facts: Facts
+    """What the runs have in common: traffic, co-runners, machine, clock."""
     cells: list[TailCell]
+    """Table 6."""
     ranks: list[Ranked]
+    """Table 7."""
 
     def record(self) -> dict[str, Any]:
         """It as JSON has it."""
@@ -191,12 +161,7 @@ class TailTables:
 
 
 def tables(evidence: Evidence) -> list[TailTables]:
-    """Both tables for each traffic: what was sent alike, on machines of a kind, side by side.
-
-    Parameters
-    ----------
-    evidence : Evidence
-    """
+    """Both tables for each traffic: what was sent alike, on machines of a kind, side by side."""
     by_traffic: dict[Facts, list[Case]] = {}
     for case in evidence.cases:
         by_traffic.setdefault(_traffic(case.facts), []).append(case)

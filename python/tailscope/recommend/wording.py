@@ -12,8 +12,6 @@ from tailscope.words.figures import instrument_text
 if TYPE_CHECKING:
     from tailscope.recommend.tables import Ranked, TailCell, TailTables
 
-__all__ = ["RANK_HEADER", "TAIL_HEADER", "rank_row", "rank_title", "tail_row", "tail_title"]
-
 _NOTHING = "-"
 TAIL_HEADER = (
     *("technology", "device", "kernel", "optimised", "tail", "95 % interval"),

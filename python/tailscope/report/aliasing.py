@@ -12,8 +12,6 @@ from tailscope.units import count_text
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["WORST", "worst_of"]
-
 WORST = 5_000
 """As many packets as the papers draw."""
 
@@ -24,14 +22,7 @@ _NS_PER_S = 1e9
 def worst_of(
     arrival_ns: NDArray[np.int64], latency_ns: dict[str, NDArray[np.int64]]
 ) -> list[Picture]:
-    """The worst packets of several series, a figure each.
-
-    Parameters
-    ----------
-    arrival_ns : ndarray of int64, shape (n,)
-    latency_ns : dict of str to ndarray of int64, each of shape (n,)
-        What each series is called, and its latencies.
-    """
+    """The worst packets of several series, a figure each."""
     time_s = (arrival_ns - arrival_ns[0]) / _NS_PER_S
     found = []
     for colour, (name, series_ns) in enumerate(latency_ns.items()):

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tailscope.compare.compare import Comparison, FigureChange
 
-__all__ = ["MOST_DIFFERENCES", "Difference", "difference_pictures"]
-
 MOST_DIFFERENCES = 12
 """Pairs that are drawn; browsers take a while for more."""
 
@@ -36,54 +34,30 @@ _RESOLUTION_NS = 1.0
 
 @dataclass(frozen=True)
 class Difference:
-    """What a page says of runs that were compared.
-
-    Attributes
-    ----------
-    title : str
-        What was compared with what.
-    headline : str
-        What differs, in a sentence.
-    lines : sequence of str
-        The same for each figure that differs, and what cannot be seen.
-    all_lines : sequence of str
-        A sentence for every figure.
-    judgements : sequence of (str, str)
-        Of each limit its outcome, and a sentence.
-    baseline, candidate : str
-        What they are called.
-    others : sequence of (str, str, str)
-        What else differs, and what it is of both.
-    warnings : sequence of str
-    picture : Picture or None
-        None where no quantile can be compared, or many pairs are drawn already.
-    """
+    """What a page says of runs that were compared."""
 
     title: str
+    """What was compared with what."""
     headline: str
+    """What differs, in a sentence."""
     lines: Sequence[str]
+    """The same for each figure that differs, and what cannot be seen."""
     all_lines: Sequence[str]
+    """A sentence for every figure."""
     judgements: Sequence[tuple[str, str]]
+    """Of each limit its outcome, and a sentence."""
     baseline: str
     candidate: str
+    """What they are called."""
     others: Sequence[tuple[str, str, str]]
+    """What else differs, and what it is of both."""
     warnings: Sequence[str]
     picture: Picture | None
+    """None where no quantile can be compared, or many pairs are drawn already."""
 
 
 def difference_pictures(titles: Mapping[str, Comparison]) -> dict[str, Picture]:
-    """Draw the differences of all quantiles of each pair, all pairs on the same axes.
-
-    Parameters
-    ----------
-    titles : Mapping of str to Comparison
-        By what each is called.
-
-    Returns
-    -------
-    dict of str to Picture
-        By the same names: those of which a quantile can be compared, `MOST_DIFFERENCES` at most.
-    """
+    """Draw the differences of all quantiles of each pair, all pairs on the same axes."""
     shown = {
         title: found
         for title, each in titles.items()

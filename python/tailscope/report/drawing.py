@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["LOOKS", "PAPER", "SCREEN", "Style", "grid_svg", "write_grid", "write_pictures"]
-
 _VECTORS_UP_TO = 4_000
 """More marks than these are drawn as pixels."""
 
@@ -60,27 +58,18 @@ _SETTINGS: dict[str, object] = {
 
 @dataclass(frozen=True)
 class Style:
-    """How figures look.
-
-    Attributes
-    ----------
-    width_in, height_in : float
-        Of one figure, without its legend.
-    colours : tuple of str
-    settings : dict
-        Of matplotlib.
-    titled : bool
-        Whether a figure says what it is; in a paper its caption does.
-    distinct : bool
-        Whether dashes and markers differ where colours do, for print in grey.
-    """
+    """How figures look."""
 
     width_in: float
     height_in: float
+    """Of one figure, without its legend."""
     colours: tuple[str, ...]
     settings: dict[str, object] = field(hash=False)
+    """Of matplotlib."""
     titled: bool
+    """Whether a figure says what it is; in a paper its caption does."""
     distinct: bool
+    """Whether dashes and markers differ where colours do, for print in grey."""
 
 
 SCREEN = Style(
@@ -127,21 +116,7 @@ LOOKS = dict(zip(STYLES, (SCREEN, PAPER), strict=True))
 def write_pictures(
     pictures: Sequence[Picture], folder: Path, formats: Sequence[str], style: Style = SCREEN
 ) -> list[Path]:
-    """Write figures, and beside each a CSV of what it shows.
-
-    Parameters
-    ----------
-    pictures : sequence of Picture
-    folder : Path
-        Made when it is not there; files of the same name are replaced.
-    formats : sequence of {"png", "svg", "pdf"}
-    style : Style, optional
-
-    Returns
-    -------
-    list of Path
-        What was written.
-    """
+    """Write figures, and beside each a CSV of what it shows."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for picture in pictures:
@@ -162,19 +137,7 @@ def write_grid(
     title: str = "",
     style: Style = SCREEN,
 ) -> None:
-    """Write figures as one drawing, side by side and one above the other.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        Where it shall be; their ends, ``.png``, ``.svg`` or ``.pdf``, say how.
-    pictures : sequence of Picture
-    columns : int
-        How many stand side by side.
-    title : str
-        Of all of them.
-    style : Style, optional
-    """
+    """Write figures as one drawing, side by side and one above the other."""
     with _drawn(pictures, columns, title, style) as canvas:
         for path in paths:
             kind = path.suffix.lower().removeprefix(".")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CELLS", "COLOURS", "FORMATS", "OTHERS_COLOUR", "STYLES"]
-
 FORMATS = ("png", "svg", "pdf")
 
 STYLES = ("screen", "paper")

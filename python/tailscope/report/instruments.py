@@ -13,22 +13,12 @@ if TYPE_CHECKING:
 
     from tailscope.engine.analysis import Analysis
 
-__all__ = ["instruments"]
-
 _BUCKET_NS = 100
 _NS_PER_US = 1e3
 
 
 def instruments(found: Mapping[str, Analysis], truth: Sequence[tuple[float, float]]) -> Picture:
-    """The complementary distribution that each instrument saw, and the truth.
-
-    Parameters
-    ----------
-    found : Mapping of str to Analysis
-        By the instrument's name.
-    truth : sequence of (latency_ns, share)
-        Corners of the true complementary distribution.
-    """
+    """The complementary distribution that each instrument saw, and the truth."""
     layers = []
     for colour, (name, analysis) in enumerate(found.items()):
         bucket_ns, counts = analysis.histogram(_BUCKET_NS)

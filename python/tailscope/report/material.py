@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tailscope.store.run import Run
     from tailscope.store.tables import Table
 
-__all__ = ["Density", "Departures", "Material"]
-
 TIME_COLUMNS = 240
 LATENCY_ROWS = 60
 _ERRORS_PER_DECADE = 20
@@ -31,47 +29,28 @@ _PACKET_COLUMNS = ("pre_ns", "latency_ns", "intended_ns")
 
 @dataclass(frozen=True)
 class Density:
-    """How many packets took how long, over time.
-
-    Attributes
-    ----------
-    start_ns : ndarray of int64, shape (n_columns + 1,)
-        Edges in time, since the begin of the run.
-    edge_ns : ndarray of float64, shape (n_rows + 1,)
-        Edges in latency, each a fixed factor above the one below.
-    counts : ndarray of int64, shape (n_columns, n_rows)
-    matched : ndarray of int64, shape (n_seconds,)
-        Packets that were sent in each second of the run, and matched.
-    """
+    """How many packets took how long, over time."""
 
     start_ns: NDArray[np.int64]
+    """Edges in time, since the begin of the run."""
     edge_ns: NDArray[np.float64]
+    """Edges in latency, each a fixed factor above the one below."""
     counts: NDArray[np.int64]
     matched: NDArray[np.int64]
+    """Packets that were sent in each second of the run, and matched."""
 
 
 @dataclass(frozen=True)
 class Departures:
-    """How much later than intended packets left.
-
-    Attributes
-    ----------
-    edge_ns : ndarray of float64, shape (n + 1,)
-    counts : ndarray of int64, shape (n,)
-        Packets in [edge, next edge).
-    """
+    """How much later than intended packets left."""
 
     edge_ns: NDArray[np.float64]
     counts: NDArray[np.int64]
+    """Packets in [edge, next edge)."""
 
 
 class Material:
-    """A run and its tables.
-
-    Parameters
-    ----------
-    run : Run
-    """
+    """A run and its tables."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

@@ -71,16 +71,6 @@ if TYPE_CHECKING:
     from tailscope.store.run import Run
     from tailscope.words.figures import Row
 
-__all__ = [
-    "address_of",
-    "drawing_piece",
-    "environment",
-    "page",
-    "run_piece",
-    "scripts",
-    "tail_piece",
-]
-
 _FIRST = ("percentiles", "tail-made-of")
 """Figures of the first screen."""
 _HEADLINE = ("p50", "p99.9", "max", "lost", "floor", "floor p50", "believed up to", "tainted")
@@ -99,21 +89,7 @@ def page(
     left_out: str = "",
     trace: str = "",
 ) -> str:
-    """Draw runs as one HTML page.
-
-    Parameters
-    ----------
-    runs : sequence of Run
-        At least one; several share their figures.
-    links : Mapping of str to str, optional
-        Files beside the page by what they are called, each as a relative address.
-    differences : sequence of Difference, optional
-        What was found of pairs of them: it comes first.
-    left_out : str, optional
-        Which runs were compared, too, but are not drawn.
-    trace : str, optional
-        The address of the timeline beside the page.
-    """
+    """Draw runs as one HTML page."""
     drawn = pictures([Material(run) for run in runs])
     compared = [each.picture for each in differences if each.picture is not None]
     return (
@@ -160,16 +136,7 @@ def tail_piece(explanation: Explanation) -> str:
 
 
 def drawing_piece(svg: bytes, title: str, note: str) -> str:
-    """Write a drawing as a piece of a page: an image, in which no script of anybody's runs.
-
-    Parameters
-    ----------
-    svg : bytes
-    title : str
-        For who does not see it.
-    note : str
-        What a reader must know.
-    """
+    """Write a drawing as a piece of a page: an image, in which no script of anybody's runs."""
     template = environment().get_template("drawing_piece.html.j2")
     return template.render(svg_base64=base64.b64encode(svg).decode(), title=title, note=note)
 
@@ -190,17 +157,7 @@ def environment() -> Environment:
 
 
 def scripts(drawn: Sequence[Picture]) -> dict[str, Any]:
-    """What a page needs to draw figures, and the only scripts that its browser may run.
-
-    Parameters
-    ----------
-    drawn : sequence of Picture
-
-    Returns
-    -------
-    dict
-        ``data`` is JSON, packed; ``code`` the scripts; ``policy`` allows these and nothing else.
-    """
+    """What a page needs to draw figures, and the only scripts that its browser may run."""
     if not drawn:
         return {"data": "", "code": [], "policy": "script-src 'none'"}
     content = {"colours": COLOURS, "cells": CELLS, "figures": [_figure(each) for each in drawn]}

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["Traced", "write_trace"]
-
 _MOST = 200_000
 """Intervals or packets; of a run with more, about as many around the worst packets. A Perfetto
 trace of that size has about 30 MB and takes seconds."""
@@ -71,44 +69,23 @@ _KINDS = {"cause": "kept from work", "stall": "stalls", "injected": "injected st
 
 @dataclass(frozen=True)
 class Traced:
-    """How much of a run a trace has.
-
-    Attributes
-    ----------
-    intervals, all_intervals : int
-        Of what kept CPUs from their work.
-    packets, all_packets : int
-    worst : int
-        Of the worst packets.
-    around : int
-        So many of them, the slowest, are drawn with what was around them.
-    is_explained : bool
-        Whether these are drawn with the parts of their latency.
-    """
+    """How much of a run a trace has."""
 
     intervals: int
     all_intervals: int
+    """Of what kept CPUs from their work."""
     packets: int
     all_packets: int
     worst: int
+    """Of the worst packets."""
     around: int
+    """So many of them, the slowest, are drawn with what was around them."""
     is_explained: bool
+    """Whether these are drawn with the parts of their latency."""
 
 
 def write_trace(path: Path, file: IO[bytes]) -> Traced:
-    """Write a run as a trace.
-
-    Parameters
-    ----------
-    path : Path
-        A run directory, or one of ``tailscope noise --out``.
-    file : binary file
-
-    Raises
-    ------
-    RunError
-        If it is neither, the run has no single packets, or a file is damaged.
-    """
+    """Write a run as a trace."""
     if is_there(path, layout.WATCHED):
         return _write_watched(path, file)
     run = read_run(path)
@@ -190,14 +167,7 @@ class _Slices(NamedTuple):
 
 
 class _Trace:
-    """A file that is written an event at a time.
-
-    Parameters
-    ----------
-    file : binary file
-    first_ns : int
-        A time of the run: of Perfetto's own clock, which is said to be Unix time.
-    """
+    """A file that is written an event at a time."""
 
     def __init__(self, file: IO[bytes], first_ns: int) -> None:
         from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (

@@ -19,19 +19,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = [
-    "Axis",
-    "Dash",
-    "Layer",
-    "Mark",
-    "Picture",
-    "difference_ticks",
-    "gathered",
-    "sharing_axes",
-    "spread",
-    "table_of",
-]
-
 Mark = Literal["line", "steps", "quantiles", "points", "crosses", "spans", "cells", "bars"]
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
 Scale = Literal["linear", "log", "auto"]
@@ -47,106 +34,70 @@ _ROLES = ("x", "x_end", "y", "y_end", "low", "high", "value")
 
 @dataclass(frozen=True)
 class Axis:
-    """One direction of a figure.
-
-    Attributes
-    ----------
-    label : str
-        What it shows, with its unit.
-    column : str
-        The same as the name of a column.
-    scale : {"linear", "log", "auto"}
-        "auto" is log where the values span a factor of 30 or more.
-    names : tuple of str
-        What stands at 0, 1, 2, … where the axis counts things rather than measures them.
-    starts_at_zero : bool
-        Whether zero is always shown.
-    is_time : bool
-        Whether it is the time of the run: such axes of a page move together.
-    is_odds : bool
-        Whether it shows 1 / (1 - q), and is to be named by percentiles.
-    limits : tuple of float or None
-        The lowest and the highest value to show; None for those that are there.
-    ticks : tuple of float
-        What it names; empty where that follows from what is shown.
-    linear_up_to : float or None
-        Of an axis of differences, which shows zero and both sides of it: up to where its
-        logarithmic scale is linear.
-    """
+    """One direction of a figure."""
 
     label: str
+    """What it shows, with its unit."""
     column: str
+    """The same as the name of a column."""
     scale: Scale = "linear"
+    """"auto" is log where the values span a factor of 30 or more."""
     names: tuple[str, ...] = ()
+    """What stands at 0, 1, 2, … where the axis counts things rather than measures them."""
     starts_at_zero: bool = False
+    """Whether zero is always shown."""
     is_time: bool = False
+    """Whether it is the time of the run: such axes of a page move together."""
     is_odds: bool = False
+    """Whether it shows 1 / (1 - q), and is to be named by percentiles."""
     limits: tuple[float, float] | None = None
+    """The lowest and the highest value to show; None for those that are there."""
     ticks: tuple[float, ...] = ()
+    """What it names; empty where that follows from what is shown."""
     linear_up_to: float | None = None
+    """Of an axis of differences, which shows zero and both sides of it: up to where its logarithmic
+    scale is linear."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """Marks of one kind, of one run or of a part of it.
-
-    Attributes
-    ----------
-    mark : str
-        ``line`` joins points; ``steps`` hold from their x on, ``quantiles`` up to their x;
-        ``points`` and ``crosses`` stand alone; ``spans`` last from x to x_end at the height y;
-        ``cells`` reach from x to x_end and from y to y_end, coloured by value; ``bars`` lie at the
-        height y and are x long.
-    run : str
-        What the run is called.
-    part : str
-        Which part of it.
-    columns : Mapping of str to ndarray, each of shape (n,)
-        ``x``, ``y``, and what the mark needs beside them; ``low`` and ``high`` are the ends of a
-        95 % interval of ``y``, nan where there is none.
-    label : str
-        What the legend calls it; layers of one label are one.
-    colour : int
-        Which of the colours, from 0.
-    dash : {"solid", "dashed", "dotted", "dashdot"}
-    """
+    """Marks of one kind, of one run or of a part of it."""
 
     mark: Mark
+    """``line`` joins points; ``steps`` hold from their x on, ``quantiles`` up to their x;
+    ``points`` and ``crosses`` stand alone; ``spans`` last from x to x_end at the height y;
+    ``cells`` reach from x to x_end and from y to y_end, coloured by value; ``bars`` lie at the
+    height y and are x long."""
     run: str
+    """What the run is called."""
     part: str
+    """Which part of it."""
     columns: Mapping[str, NDArray[Any]]
+    """``x``, ``y``, and what the mark needs beside them; ``low`` and ``high`` are the ends of a 95
+    % interval of ``y``, nan where there is none."""
     label: str = ""
+    """What the legend calls it; layers of one label are one."""
     colour: int = 0
+    """Which of the colours, from 0."""
     dash: Dash = "solid"
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure: a name, what it means, two axes, and what is drawn.
-
-    Attributes
-    ----------
-    name : str
-        Of its files.
-    title : str
-    note : str
-        What a reader must know.
-    x, y : Axis
-    layers : tuple of Layer
-    value_column : str
-        What the values of cells are, as the name of a column.
-    named : tuple of str
-        The labels that the legend names: all, or the first of them; the rest is `OTHERS`.
-    """
+    """A figure: a name, what it means, two axes, and what is drawn."""
 
     name: str
+    """Of its files."""
     title: str
     note: str
+    """What a reader must know."""
     x: Axis
     y: Axis
     layers: tuple[Layer, ...]
     value_column: str = "value"
+    """What the values of cells are, as the name of a column."""
     named: tuple[str, ...] = ()
+    """The labels that the legend names: all, or the first of them; the rest is `OTHERS`."""
     legend: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -200,13 +151,7 @@ def gathered(places: Floats, linear_up_to: float) -> Floats:
 
 
 def difference_ticks(axis: Axis) -> list[float]:
-    """What a logarithmic axis of differences names: powers of ten on both sides of zero.
-
-    Parameters
-    ----------
-    axis : Axis
-        With limits, on which it has as many names as fit.
-    """
+    """What a logarithmic axis of differences names: powers of ten on both sides of zero."""
     assert axis.linear_up_to is not None and axis.limits is not None, "an axis of differences"
     first = round(np.log10(axis.linear_up_to)) + 1
     last = max(first, int(np.log10(max(map(abs, axis.limits)))))
@@ -216,14 +161,7 @@ def difference_ticks(axis: Axis) -> list[float]:
 
 
 def sharing_axes(pictures: Sequence[Picture], x: Axis, y: Axis) -> tuple[Picture, ...]:
-    """Let figures stand beside each other: same scales, same limits.
-
-    Parameters
-    ----------
-    pictures : sequence of Picture
-    x, y : Axis
-        Of all of them; none of them names things.
-    """
+    """Let figures stand beside each other: same scales, same limits."""
     if not pictures:
         return ()
     layers = tuple(layer for picture in pictures for layer in picture.layers)
@@ -254,12 +192,7 @@ def _resolved(axis: Axis, values: Sequence[Floats]) -> Axis:
 
 
 def table_of(picture: Picture) -> str:
-    """What a figure shows, as CSV: a row for each mark.
-
-    Parameters
-    ----------
-    picture : Picture
-    """
+    """What a figure shows, as CSV: a row for each mark."""
     names = {
         "x": picture.x.column,
         "x_end": f"{picture.x.column}_end",

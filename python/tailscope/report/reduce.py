@@ -9,8 +9,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["PIXELS", "extremes", "longest"]
-
 PIXELS = 1_000
 """Columns of a figure: as many as a wide screen shows of one."""
 
@@ -18,22 +16,7 @@ PIXELS = 1_000
 def extremes(
     x: NDArray[np.float64], y: NDArray[np.float64], *, columns: int = PIXELS, log: bool = False
 ) -> NDArray[np.int64]:
-    """Which points to keep so that each column of pixels reaches as far up and down as it did.
-
-    Parameters
-    ----------
-    x, y : ndarray, shape (n,)
-        Finite, in any order.
-    columns : int
-    log : bool
-        Whether columns are equally wide on a logarithmic axis.
-
-    Returns
-    -------
-    ndarray of int64, shape (m,)
-        Places in `x`, ascending; of each column the first lowest and the first highest point, and
-        the first and the last one of all.
-    """
+    """Which points to keep so that each column of pixels reaches as far up and down as it did."""
     if len(x) <= 2 * columns:
         return np.arange(len(x))
     pixel = _columns(x, columns, log=log)
@@ -51,20 +34,7 @@ def longest(
     *,
     columns: int = PIXELS,
 ) -> NDArray[np.int64]:
-    """Which intervals to keep so that each column of pixels has the longest that begins in it.
-
-    Parameters
-    ----------
-    start, length : ndarray, shape (n,)
-    lane : ndarray of int64, shape (n,)
-        Where each is drawn; those of different lanes do not hide each other.
-    columns : int
-
-    Returns
-    -------
-    ndarray of int64, shape (m,)
-        Places, ascending.
-    """
+    """Which intervals to keep so that each column of pixels has the longest that begins in it."""
     if not len(start):
         return np.zeros(0, np.int64)
     place = _columns(start, columns, log=False) + columns * lane

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tailscope.plan.field import Field
 
-__all__ = ["SIDE", "Labels", "NamePattern", "labels_of", "read_about_file", "words_of"]
-
 SIDE = "side"
 """In a pattern: where names say which of two captures it is."""
 
@@ -30,21 +28,11 @@ _WITH_NAMES = tuple(name for name, each in _NAMES.items() if each.has_names)
 
 @dataclass(frozen=True)
 class NamePattern:
-    """How names of files say what they are of.
-
-    Attributes
-    ----------
-    text : str
-        With ``{name}`` where the value of a label is, and ``*`` for anything; of as many folders as
-        it names, behind each other.
-
-    Raises
-    ------
-    UsageError
-        If it names no label, one that there is none of, or one twice.
-    """
+    """How names of files say what they are of."""
 
     text: str
+    """With ``{name}`` where the value of a label is, and ``*`` for anything; of as many folders as
+    it names, behind each other."""
 
     def __post_init__(self) -> None:
         names = self._names()
@@ -60,20 +48,7 @@ class NamePattern:
             raise UsageError(f"--name-pattern: got {self.text!r}, expected each label once")
 
     def values(self, path: Path, stem: str) -> dict[str, str]:
-        """What the name of a file says.
-
-        Parameters
-        ----------
-        path : Path
-            The file, for its folders.
-        stem : str
-            Its name without extensions.
-
-        Raises
-        ------
-        UsageError
-            If the name is not as the pattern says.
-        """
+        """What the name of a file says."""
         folders = self.text.count("/")
         parents = path.absolute().parts[:-1]
         name = "/".join([*parents[len(parents) - folders :], stem])
@@ -103,35 +78,16 @@ class NamePattern:
 
 @dataclass(frozen=True)
 class Labels:
-    """What was said of captures or tables, before their names are known.
-
-    Attributes
-    ----------
-    written : Mapping
-        In a file, by the names of labels, checked.
-    given : Mapping of str to str
-        As options: they win over names of files, and those over the file.
-    pattern : NamePattern or None
-    """
+    """What was said of captures or tables, before their names are known."""
 
     written: Mapping[str, Any] = field(default_factory=dict)
+    """In a file, by the names of labels, checked."""
     given: Mapping[str, Any] = field(default_factory=dict)
+    """As options: they win over names of files, and those over the file."""
     pattern: NamePattern | None = None
 
     def of(self, path: Path, stem: str) -> AboutRecord:
-        """What is said of one file.
-
-        Parameters
-        ----------
-        path : Path
-        stem : str
-            Its name without extensions.
-
-        Raises
-        ------
-        UsageError
-            If its name is not as the pattern says, or a value in it is none.
-        """
+        """What is said of one file."""
         named: Mapping[str, Any] = {}
         if self.pattern is not None:
             named = _typed(self.pattern.values(path, stem), f"{path}: --name-pattern: ")
@@ -145,22 +101,7 @@ class Labels:
 
 
 def labels_of(file: Path | None, given: Mapping[str, str], pattern: str | None) -> Labels:
-    """Read what was said on a command line.
-
-    Parameters
-    ----------
-    file : Path or None
-        Of ``--about``.
-    given : Mapping of str to str
-        Of ``-D``.
-    pattern : str or None
-        Of ``--name-pattern``.
-
-    Raises
-    ------
-    UsageError
-        If a label is unknown, or has a value that it cannot have.
-    """
+    """Read what was said on a command line."""
     return Labels(
         {} if file is None else read_about_file(file),
         _typed(given, "-D "),
@@ -169,18 +110,7 @@ def labels_of(file: Path | None, given: Mapping[str, str], pattern: str | None) 
 
 
 def read_about_file(file: Path) -> dict[str, Any]:
-    """Read labels from a file.
-
-    Parameters
-    ----------
-    file : Path
-        YAML, or JSON, which is YAML as well.
-
-    Raises
-    ------
-    UsageError
-        If it is neither, a label is unknown, or has a value that it cannot have.
-    """
+    """Read labels from a file."""
     from tailscope.plan.yaml_file import read_yaml
 
     content = read_yaml(file).content
@@ -215,13 +145,7 @@ def _typed(written: Mapping[str, object], where: str) -> dict[str, Any]:
 
 
 def _check_name(label: str, where: str) -> None:
-    """See that there is such a label.
-
-    Raises
-    ------
-    UsageError
-        If there is none: with the one that was probably meant.
-    """
+    """See that there is such a label."""
     name, dot, inner = label.partition(".")
     declared = _NAMES.get(name)
     if declared is not None and declared.has_names == bool(dot and inner):

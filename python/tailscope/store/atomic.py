@@ -11,8 +11,6 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["TEMPORARY_SUFFIX", "replacing", "sync_folder", "write_bytes", "write_text"]
-
 TEMPORARY_SUFFIX = ".part"
 
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -25,12 +23,6 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
     It is written under a temporary name in the same folder, synced and renamed. A block that is
     left by an exception, Ctrl-C included, leaves nothing behind.
-
-    Parameters
-    ----------
-    path : Path
-        Where the file shall be. An existing file is replaced; a link leads to what is replaced, and
-        a pipe or a device is written into.
     """
     path = Path(path).resolve()
     if path.exists() and not path.is_file() and not path.is_dir():

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from tailscope.engine.analysis import Analysis, Counts, Nanoseconds, Side
 
-__all__ = ["CsvWriter", "read_columns", "read_worst"]
-
 _NS_PER_MS = 1_000_000
 _WORST_COLUMNS = ("latency", "prets")
 _ROWS_AT_ONCE = 1 << 16
@@ -35,17 +33,7 @@ _MOST_BYTES = 64 << 20
 
 
 class CsvWriter:
-    """Writes the authors' files of one pair; a context at whose end all appear, or none.
-
-    Parameters
-    ----------
-    folder : Path
-        Made when it is not there; files of the same name are replaced.
-    pre : Path
-        The pre capture: it names the files.
-    trim_ns, bucket_ns, worst
-        Parameters of the analysis, part of the names.
-    """
+    """Writes the authors' files of one pair; a context at whose end all appear, or none."""
 
     def __init__(
         self, folder: Path, pre: Path, *, trim_ns: int, bucket_ns: int, worst: int
@@ -156,22 +144,7 @@ class CsvWriter:
 
 
 def read_worst(path: Path) -> tuple[Nanoseconds, Nanoseconds]:
-    """Read a table of the worst packets, as the authors publish it.
-
-    Parameters
-    ----------
-    path : Path
-        CSV with a header and columns ``latency`` and ``prets`` in ns; compressed if its name says.
-
-    Returns
-    -------
-    sent_ns, latency_ns : ndarray of uint64, shape (n_worst,)
-
-    Raises
-    ------
-    CaptureError
-        If it is no such table.
-    """
+    """Read a table of the worst packets, as the authors publish it."""
     latency_ns, sent_ns = read_columns(path, _WORST_COLUMNS)
     return sent_ns, latency_ns
 
@@ -179,19 +152,7 @@ def read_worst(path: Path) -> tuple[Nanoseconds, Nanoseconds]:
 def read_columns(
     path: Path, names: Sequence[str], *, fractions: Sequence[str] = ()
 ) -> list[NDArray[Any]]:
-    """Read columns of a table of the authors: whole numbers, and fractions where those are named.
-
-    Parameters
-    ----------
-    path : Path
-        CSV with a header; compressed if its name says.
-    names, fractions : sequence of str
-
-    Raises
-    ------
-    CaptureError
-        If it is no such table; the error names row and column.
-    """
+    """Read columns of a table of the authors: whole numbers, or fractions if named so."""
     import pyarrow as pa
     from pyarrow import csv
 

@@ -18,18 +18,6 @@ if TYPE_CHECKING:
 
     from tailscope.store.records.campaign import CellRecord, Variable
 
-__all__ = [
-    "DONE",
-    "MISSING",
-    "CampaignCell",
-    "CampaignContent",
-    "CampaignRun",
-    "campaign_content",
-    "is_campaign",
-    "read_campaign",
-    "read_record",
-]
-
 DONE = "done"
 """The state of a cell that is whole."""
 
@@ -38,75 +26,48 @@ MISSING = "-"
 
 
 class CampaignRun(NamedTuple):
-    """A run of a campaign, or a cell that has none.
-
-    Attributes
-    ----------
-    name : str
-        Of the run within the campaign, or of the cell.
-    path : Path or None
-        Its directory; None where there is none.
-    cell : str
-    unfinished : str or None
-        What became of a cell that is not done, or has no run.
-    values : Mapping of str to str, or None
-        What distinguishes the cell, and repeats of it share; None where that was not written.
-    """
+    """A run of a campaign, or a cell that has none."""
 
     name: str
+    """Of the run within the campaign, or of the cell."""
     path: Path | None
+    """Its directory; None where there is none."""
     cell: str
     unfinished: str | None
+    """What became of a cell that is not done, or has no run."""
     values: Mapping[str, str] | None = None
+    """What distinguishes the cell, and repeats of it share; None where that was not written."""
 
 
 class CampaignCell(NamedTuple):
-    """A cell of a campaign, as it was left.
-
-    Attributes
-    ----------
-    name : str
-    values : Mapping of str to str
-        For each variable its value, or the label of it.
-    repeat : int
-        Which of the repeats, from 1.
-    state : str
-        ``done``, ``partial``, ``failed``, ``waiting``, ``pending`` or ``running``.
-    reason, hint : str or None
-        Why it is not done, and what can be done about it.
-    runs : tuple of str
-        Run directories, within the campaign's.
-    """
+    """A cell of a campaign, as it was left."""
 
     name: str
     values: Mapping[str, str]
+    """For each variable its value, or the label of it."""
     repeat: int
+    """Which of the repeats, from 1."""
     state: str
+    """``done``, ``partial``, ``failed``, ``waiting``, ``pending`` or ``running``."""
     reason: str | None
     hint: str | None
+    """Why it is not done, and what can be done about it."""
     runs: tuple[str, ...]
+    """Run directories, within the campaign's."""
 
 
 @dataclass(frozen=True)
 class CampaignContent:
-    """What ``campaign.json`` says.
-
-    Attributes
-    ----------
-    path : Path
-        The directory.
-    record : CampaignRecord
-        All of it.
-    cells : tuple of CampaignCell
-    variables : Mapping of str to list of str
-        What varies, and the values that cells have, as the experiment orders them; `MISSING`
-        behind them where a cell has none.
-    """
+    """What ``campaign.json`` says."""
 
     path: Path
+    """The directory."""
     record: CampaignRecord
+    """All of it."""
     cells: tuple[CampaignCell, ...]
     variables: Mapping[str, list[str]]
+    """What varies, and the values that cells have, as the experiment orders them; `MISSING` behind
+    them where a cell has none."""
 
     @property
     def name(self) -> str:
@@ -125,28 +86,12 @@ def is_campaign(path: Path) -> bool:
 
 
 def read_campaign(path: Path) -> list[CampaignRun]:
-    """The runs of a campaign, in their order, and cells without any.
-
-    Raises
-    ------
-    RunError
-        If another version has written it.
-    RunCorruptError
-        If ``campaign.json`` is damaged.
-    """
+    """The runs of a campaign, in their order, and cells without any."""
     return [run for cell in read_record(path).cells for run in _runs_of(path, cell)]
 
 
 def campaign_content(path: Path) -> CampaignContent:
-    """All that ``campaign.json`` says.
-
-    Raises
-    ------
-    RunError
-        If another version has written it.
-    RunCorruptError
-        If it is damaged.
-    """
+    """All that ``campaign.json`` says."""
     record = read_record(path)
     cells = tuple(_cell_of(path, cell) for cell in record.cells)
     written = {} if record.experiment is None else record.experiment.vary
@@ -154,15 +99,7 @@ def campaign_content(path: Path) -> CampaignContent:
 
 
 def read_record(path: Path) -> CampaignRecord:
-    """The content of ``campaign.json``.
-
-    Raises
-    ------
-    RunError
-        If a newer tailscope has written it.
-    RunCorruptError
-        If it is damaged.
-    """
+    """The content of ``campaign.json``."""
     content = read_file(path, CAMPAIGN, most_bytes=MOST_CAMPAIGN_BYTES)
     return records.read_record(content, CampaignRecord, path / CAMPAIGN, newest=CAMPAIGN_FORMAT)
 

@@ -32,26 +32,18 @@ if TYPE_CHECKING:
     from tailscope.store.folders import RunPlace
     from tailscope.store.record import CatalogueRow, Row
 
-__all__ = ["Catalogue", "catalogue_of", "catalogue_of_records", "quoted", "text_literal"]
-
 _SEEN = {"run": TEXT, "signature": TEXT}
 _ALL: dict[str, Mapping[str, str]] = {"seen": _SEEN, **TABLES}
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All runs below folders, as tables.
-
-    Attributes
-    ----------
-    connection : DuckDBPyConnection
-        To a database in memory with the tables of `tailscope.store.columns.TABLES`.
-    found : FoundRuns
-        Where the runs are.
-    """
+    """All runs below folders, as tables."""
 
     connection: DuckDBPyConnection
+    """To a database in memory with the tables of `tailscope.store.columns.TABLES`."""
     found: FoundRuns
+    """Where the runs are."""
 
     def rows(self, query: str, *values: object) -> list[dict[str, Any]]:
         """Rows that a query gives, by the names of their columns."""
@@ -62,17 +54,7 @@ class Catalogue:
 
 @contextmanager
 def catalogue_of(folders: Sequence[Path]) -> Iterator[Catalogue]:
-    """Have the runs below folders in tables, as they are now.
-
-    Parameters
-    ----------
-    folders : sequence of Path
-
-    Raises
-    ------
-    RunError
-        If one of them is no folder.
-    """
+    """Have the runs below folders in tables, as they are now."""
     found = find_runs(folders)
     file = _cache_folder() / f"{_key(folders)}.duckdb"
     connection = _kept(file) or _empty()
@@ -86,12 +68,7 @@ def catalogue_of(folders: Sequence[Path]) -> Iterator[Catalogue]:
 
 @contextmanager
 def catalogue_of_records(records: Iterable[CatalogueRow]) -> Iterator[Catalogue]:
-    """Have runs in tables that were read elsewhere than in folders.
-
-    Parameters
-    ----------
-    records : iterable of CatalogueRow
-    """
+    """Have runs in tables that were read elsewhere than in folders."""
     connection = _empty()
     try:
         for record in records:

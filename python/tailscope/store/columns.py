@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tailscope.store.tables import Table
 
-__all__ = ["ABOUT", "PACKETS", "PLAN", "RUN", "SUMMARY", "TABLES"]
-
 TEXT, COUNT, REAL, TRUTH, TIME = "VARCHAR", "BIGINT", "DOUBLE", "BOOLEAN", "TIMESTAMP"
 _UNSIGNED = "UBIGINT"
 

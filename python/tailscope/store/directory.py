@@ -55,28 +55,9 @@ if TYPE_CHECKING:
 _RECORDED = (layout.NOISE, layout.NEIGHBOURS, layout.STAGES, layout.INTERRUPTS, layout.POWER)
 """Tables of what was recorded: nothing has to be analysed for them."""
 
-__all__ = [
-    "RunWriter",
-    "check_whole",
-    "is_complete",
-    "move_all",
-    "refuse_foreign",
-    "write_noise",
-]
-
 
 def write_noise(path: Path, record: WatchedRecord, noise: NewColumns, samples: NewColumns) -> None:
-    """Write what was seen of CPUs without packets: a folder of its own.
-
-    Parameters
-    ----------
-    path : Path
-        Made, with access for its owner only.
-    record : WatchedRecord
-        The content of ``noise.json``.
-    noise, samples : Mapping
-        Of ``noise.parquet`` and ``interrupts.parquet``.
-    """
+    """Write what was seen of CPUs without packets: a folder of its own."""
     path.mkdir(mode=0o700, parents=True)
     try:
         write_parquet(path / layout.NOISE, noise)
@@ -91,27 +72,6 @@ class RunWriter:
     """Writes one run, and owns its directory meanwhile; a context.
 
     A run that fails leaves nothing behind, but what was recorded if `keep` was called.
-
-    Parameters
-    ----------
-    path : Path
-        The directory; made, with access for its owner only, when it is not there. It may be empty
-        or hold a run that was never finished.
-    has_packets : bool
-        Whether single packets will be written; not of what others have summarised.
-    resumes : bool
-        Whether it holds a measurement that was recorded and not analysed, which goes on here.
-
-    Attributes
-    ----------
-    path : Path
-    is_whole : bool
-        Whether the run is complete: whatever it lacks can be made again.
-
-    Raises
-    ------
-    RunExistsError
-        If it holds a complete run or anything else, or another process owns it.
     """
 
     def __init__(self, path: Path, *, has_packets: bool = True, resumes: bool = False) -> None:
@@ -180,23 +140,11 @@ class RunWriter:
         self._latency.write(series)
 
     def add_noise(self, noise: NewColumns) -> None:
-        """Write ``noise.parquet``: what kept a core from running, on the clock of the packets.
-
-        Parameters
-        ----------
-        noise : Mapping of str to array, each of shape (n_events,)
-            As `tailscope.noise.table.columns` makes them.
-        """
+        """Write ``noise.parquet``: what kept a core from running, on the clock of the packets."""
         self._write_table(layout.NOISE, noise)
 
     def add_neighbours(self, held: NewColumns) -> None:
-        """Write ``neighbours.parquet``: when other programs held the device's CPUs.
-
-        Parameters
-        ----------
-        held : Mapping of str to array, each of shape (n_intervals,)
-            As `tailscope.noise.neighbours.HeldIntervals.columns` makes them.
-        """
+        """Write ``neighbours.parquet``: when other programs held the device's CPUs."""
         self._write_table(layout.NEIGHBOURS, held)
 
     def close_packets(self) -> None:
@@ -204,78 +152,30 @@ class RunWriter:
         self._stack.close()
 
     def add_stages(self, passed: NewColumns) -> None:
-        """Write ``stages.parquet``: when packets passed points of the kernel.
-
-        Parameters
-        ----------
-        passed : Mapping of str to array
-            As `tailscope.noise.stages.columns` makes them.
-        """
+        """Write ``stages.parquet``: when packets passed points of the kernel."""
         self._write_table(layout.STAGES, passed)
 
     def add_interrupts(self, samples: NewColumns) -> None:
-        """Write ``interrupts.parquet``: counters of interrupts over time.
-
-        Parameters
-        ----------
-        samples : Mapping of str to sequence
-            As `tailscope.noise.counters.columns` makes them.
-        """
+        """Write ``interrupts.parquet``: counters of interrupts over time."""
         self._write_table(layout.INTERRUPTS, samples)
 
     def add_power(self, power: NewColumns) -> None:
-        """Write ``power.parquet``: power over time.
-
-        Parameters
-        ----------
-        power : Mapping of str to array or sequence
-            As `tailscope.experiment.run.energy.RunEnergy.columns` makes them.
-        """
+        """Write ``power.parquet``: power over time."""
         self._write_table(layout.POWER, power)
 
     def explain_by(self, explain: Explain) -> None:
-        """Have the tail, and the worst packets, explained when the run is finished.
-
-        Parameters
-        ----------
-        explain : callable
-            Receives where ``latency.parquet`` is, and the worst packets; returns the content of
-            ``explanation.json``, and columns for ``worst.parquet``.
-        """
+        """Have the tail, and the worst packets, explained when the run is finished."""
         self._explain = explain
 
     def add_captures(self, folder: Path) -> None:
-        """Move captures into the run.
-
-        Parameters
-        ----------
-        folder : Path
-            Files that are in it become ``captures/``.
-        """
+        """Move captures into the run."""
         (self.path / layout.CAPTURES).mkdir(exist_ok=True)
         captures = sorted(path for path in folder.iterdir() if path.is_file())
         move_all(captures, self.path / layout.CAPTURES)
         self._written += [f"{layout.CAPTURES}/{path.name}" for path in captures]
 
     def keep(self, run: RecordedRun, move: Callable[[Path], None]) -> Path:
-        """Keep what was recorded until the run is complete, whatever ends the analysis before.
-
-        Parameters
-        ----------
-        run : RecordedRun
-        move : callable
-            Moves what was recorded into a folder: all of it, or nothing.
-
-        Returns
-        -------
-        Path
-            Where it is now.
-
-        Raises
-        ------
-        OSError
-            If it cannot be moved there: it is where it was.
-        """
+        """Keep what was recorded until the run is complete, whatever ends the analysis before."""
         folder = self.path / layout.RECORDING
         folder.mkdir(mode=0o700, exist_ok=True)
         try:
@@ -308,23 +208,6 @@ class RunWriter:
 
         What was measured comes first: neither an explanation nor a page that fails, or is
         interrupted, takes it away.
-
-        Parameters
-        ----------
-        analysis : Analysis
-        info : RunInfo
-            The content of ``run.json``, apart from when it was written and the other files.
-        bucket_ns : int
-            Bucket of the histograms in ns.
-        report : callable
-            Makes the page ``report.html`` of a run.
-        figures : Mapping, optional
-            Figures beside those of the analysis.
-
-        Returns
-        -------
-        list of str
-            What it lacks, and why.
         """
         self.close_packets()
         self._written.append(layout.LATENCY)
@@ -352,20 +235,7 @@ class RunWriter:
         return [*lacks, *self._complete(run, report)]
 
     def finish_import(self, run: Run, *, report: Callable[[Run], str]) -> list[str]:
-        """Write what was imported, and say that the run is complete.
-
-        Parameters
-        ----------
-        run : Run
-            Tables that it has no row of are not written.
-        report : callable
-            Makes the page ``report.html`` of a run.
-
-        Returns
-        -------
-        list of str
-            What it lacks, and why.
-        """
+        """Write what was imported, and say that the run is complete."""
         check_conservation(run.summary, "summary", is_imported=True)
         self._write_figures(run, {})
         if run.edges is not None:
@@ -469,13 +339,7 @@ def move_all(
 
 
 def check_whole(path: Path, lacks: Sequence[str]) -> None:
-    """Say what a run lacks that was kept nevertheless.
-
-    Raises
-    ------
-    RunUnfinishedError
-        If it lacks anything.
-    """
+    """Say what a run lacks that was kept nevertheless."""
     if lacks:
         raise RunUnfinishedError(
             f"{path}: kept, but {'; '.join(lacks)}", hint=f"`tailscope finish {path}` completes it"
@@ -483,20 +347,7 @@ def check_whole(path: Path, lacks: Sequence[str]) -> None:
 
 
 def refuse_foreign(path: Path, *, resumes: bool = False) -> None:
-    """Refuse to write a run where something is that was not left by an unfinished one.
-
-    Parameters
-    ----------
-    path : Path
-        The directory of the run.
-    resumes : bool
-        Whether a measurement may be there that was recorded and not analysed.
-
-    Raises
-    ------
-    RunExistsError
-        If it holds a complete run or anything else, or another process owns it.
-    """
+    """Refuse to write a run where something is that was not left by an unfinished one."""
     refuse_owned(path)
     _refuse_held(path, resumes=resumes)
 

@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from io import BufferedReader
 
-__all__ = [
-    "MOST_CAMPAIGN_BYTES",
-    "MOST_NOISE_BYTES",
-    "MOST_RECORD_BYTES",
-    "handle_of",
-    "is_there",
-    "opened",
-    "read_file",
-    "size_of",
-]
-
 MOST_RECORD_BYTES: Final = 16 << 20
 """The most that is read of a JSON file."""
 
@@ -55,22 +44,7 @@ def is_there(folder: Path, name: str) -> bool:
 
 
 def size_of(folder: Path, name: str) -> int:
-    """The size of a file in bytes.
-
-    Parameters
-    ----------
-    folder : Path
-        The directory that it belongs to.
-    name : str
-        Its path below that.
-
-    Raises
-    ------
-    RunCorruptError
-        If it is no regular file.
-    OSError
-        If it cannot be reached.
-    """
+    """The size of a file in bytes."""
     with _place(folder, name) as (at, last):
         status = os.stat(last, dir_fd=at, follow_symlinks=False)
     _check_kind(status, folder / name)
@@ -78,22 +52,7 @@ def size_of(folder: Path, name: str) -> int:
 
 
 def handle_of(folder: Path, name: str, flags: int = os.O_RDONLY) -> int:
-    """Open a file; the caller closes it.
-
-    Parameters
-    ----------
-    folder, name
-        As of `size_of`.
-    flags : int
-        Those of `os.open` that say what it is opened for.
-
-    Raises
-    ------
-    RunCorruptError
-        If it is no regular file.
-    OSError
-        If it cannot be opened.
-    """
+    """Open a file; the caller closes it."""
     with _place(folder, name) as (at, last):
         _check_kind(os.stat(last, dir_fd=at, follow_symlinks=False), folder / name)
         handle = os.open(last, flags | _FILE, dir_fd=at)
@@ -111,24 +70,7 @@ def opened(folder: Path, name: str) -> BufferedReader:
 
 
 def read_file(folder: Path, name: str, *, most_bytes: int, size_bytes: int | None = None) -> bytes:
-    """Read a whole file.
-
-    Parameters
-    ----------
-    folder, name
-        As of `size_of`.
-    most_bytes : int
-        One that is larger is not read.
-    size_bytes : int, optional
-        One that has another size is not read.
-
-    Raises
-    ------
-    RunCorruptError
-        If it is no regular file, or of another size.
-    OSError
-        If it cannot be read.
-    """
+    """Read a whole file."""
     with opened(folder, name) as file:
         found = os.fstat(file.fileno()).st_size
         if size_bytes is not None and found != size_bytes:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tailscope.store.catalogue import Catalogue
 
-__all__ = ["FIELDS", "Filter", "choose", "field_named", "is_filter", "kind_of", "parse_filter"]
-
 FIELDS = {**RUN, **SUMMARY}
 """Fields of a run that has one value each, and the type of it."""
 
@@ -41,17 +39,10 @@ _TRUTHS = {"yes": True, "true": True, "no": False, "false": False}
 
 
 class Filter(NamedTuple):
-    """What a field of a run must be.
-
-    Attributes
-    ----------
-    field : str
-        Of `FIELDS`, or ``tag`` or ``note``.
-    operator : str
-    value : str, int, float, bool or datetime
-    """
+    """What a field of a run must be."""
 
     field: str
+    """Of `FIELDS`, or ``tag`` or ``note``."""
     operator: str
     value: str | int | float | bool | datetime
 
@@ -62,18 +53,7 @@ def is_filter(text: str) -> bool:
 
 
 def parse_filter(text: str) -> Filter:
-    """Read a filter.
-
-    Parameters
-    ----------
-    text : str
-        For which `is_filter` holds.
-
-    Raises
-    ------
-    UsageError
-        If there is no such field, it cannot be compared so, or not with this value.
-    """
+    """Read a filter."""
     match = _FILTER.fullmatch(text)
     assert match is not None, "it is a filter"
     name, operator, value = match.groups()
@@ -88,13 +68,7 @@ def parse_filter(text: str) -> Filter:
 
 
 def field_named(name: str) -> str:
-    """The field that a name means; units may be left out, and ``p99.9`` is ``latency_ns_p999``.
-
-    Raises
-    ------
-    UsageError
-        If there is none.
-    """
+    """The field that a name means; units may be left out, and ``p99.9`` is ``latency_ns_p999``."""
     known = _names()
     if name in known:
         return known[name]
@@ -109,21 +83,7 @@ def field_named(name: str) -> str:
 def choose(
     catalogue: Catalogue, filters: Iterable[Filter] = (), *, sort: str = "written_utc"
 ) -> list[dict[str, Any]]:
-    """The runs that meet all filters.
-
-    Parameters
-    ----------
-    catalogue : Catalogue
-    filters : iterable of Filter
-    sort : str
-        One of `FIELDS`, behind a ``-`` for the largest first. Runs without it come last.
-
-    Returns
-    -------
-    list of dict
-        For each run its columns of table ``run``, ``tags``, ``notes``, and under ``summary`` those
-        of table ``summary``.
-    """
+    """The runs that meet all filters."""
     wanted = list(filters)
     order = f"{_column(sort.removeprefix('-'))} {'DESC' if sort.startswith('-') else 'ASC'}"
     terms = " AND ".join(["true", *map(_term, wanted)])

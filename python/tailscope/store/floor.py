@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tailscope.store.records.floor import FloorQuantile
 
-__all__ = ["FLOOR_GRID", "believed_up_to", "load", "path_of", "save"]
-
 FLOOR_GRID = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 _TIMES_THE_MEDIAN = 10
 _SAME = ("cpu_model", "cpu_count", "kernel", "kernel_command_line")
@@ -33,16 +31,6 @@ def believed_up_to(quantiles: Sequence[FloorQuantile]) -> float | None:
     Up to the last one that its samples support and at which the instrument alone, outside of its
     stalls, takes no more than ten times its own median: beyond, what it shows of a device may be
     itself. How far its stalls reach is told by the bounds of each run.
-
-    Parameters
-    ----------
-    quantiles : sequence of FloorQuantile
-        Of the floor, ascending.
-
-    Returns
-    -------
-    float or None
-        A quantile in [0, 1]; None when not even the first one is.
     """
     believed = None
     for quantile in quantiles:

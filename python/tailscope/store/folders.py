@@ -16,8 +16,6 @@ from tailscope.store.record import plain
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["RUNS", "FoundRuns", "RunPlace", "find_runs", "run_named", "runs_at"]
-
 RUNS = Path("runs")
 """Where runs are looked for, and where ``tailscope run`` puts them."""
 
@@ -26,18 +24,12 @@ _FILE, _FOLDER, _NEITHER = "file", "folder", "neither"
 
 @dataclass(frozen=True)
 class RunPlace:
-    """Where a run is.
-
-    Attributes
-    ----------
-    path : Path
-        Its directory.
-    campaign : str or None
-        What the campaign around it is called.
-    """
+    """Where a run is."""
 
     path: Path
+    """Its directory."""
     campaign: str | None
+    """What the campaign around it is called."""
 
     def signature(self) -> str:
         """What differs when the run has changed: times, sizes and numbers of its files."""
@@ -64,18 +56,12 @@ def _files_of(folder: Path) -> list[str]:
 
 @dataclass
 class FoundRuns:
-    """Runs below folders.
-
-    Attributes
-    ----------
-    runs : dict of str to RunPlace
-        By name, in the order of names.
-    unread : list of str
-        Folders that could not be looked into, and why.
-    """
+    """Runs below folders."""
 
     runs: dict[str, RunPlace] = field(default_factory=dict)
+    """By name, in the order of names."""
     unread: list[str] = field(default_factory=list)
+    """Folders that could not be looked into, and why."""
 
 
 def find_runs(folders: Sequence[Path]) -> FoundRuns:
@@ -83,15 +69,6 @@ def find_runs(folders: Sequence[Path]) -> FoundRuns:
 
     A run is called by its path below the folder; below what the folders share, if there are
     several. Links to folders are not followed, and hidden folders not looked into.
-
-    Parameters
-    ----------
-    folders : sequence of Path
-
-    Raises
-    ------
-    RunError
-        If one of them is no folder.
     """
     for folder in folders:
         if not folder.is_dir():
@@ -119,20 +96,7 @@ def runs_at(path: Path) -> list[Path]:
 
 
 def run_named(text: str, folder: Path = RUNS) -> Path:
-    """The run directory that somebody means: a path, or a name of a run in a folder.
-
-    Parameters
-    ----------
-    text : str
-        A path; the name of a run; or the end of it, from a ``/`` on, if no other ends alike.
-    folder : Path
-        Where names are looked up.
-
-    Raises
-    ------
-    UsageError
-        If there is none, or there are several.
-    """
+    """The run directory that somebody means: a path, or a name of a run in a folder."""
     if is_there(Path(text), layout.RUN):
         return Path(text)
     runs = find_runs([folder]).runs if folder.is_dir() else {}

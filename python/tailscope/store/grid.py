@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["AUTHORS_GRID", "HEADLINE", "grid_for"]
-
 HEADLINE = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 """The quantiles of the summary."""
 
@@ -31,11 +29,6 @@ def grid_for(count: int) -> list[float]:
     """The quantiles that `count` samples can speak of, for drawing.
 
     Every percent, 50 ranks a decade, and the headline quantiles, as far as a sample lies beyond.
-
-    Parameters
-    ----------
-    count : int
-        Number of samples.
     """
     percents = (percent / 100 for percent in range(100))
     decades = (1 - 10 ** (-step / _STEPS_DRAWN) for step in range(_DECADES * _STEPS_DRAWN))

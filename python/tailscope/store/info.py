@@ -14,24 +14,6 @@ if TYPE_CHECKING:
 
     from tailscope.store.records.run import NeighboursRecord, RunInfo
 
-__all__ = [
-    "EMULATED",
-    "FOREIGN",
-    "about_of",
-    "clock_of",
-    "foreign_text",
-    "held_text",
-    "host_of",
-    "is_emulated",
-    "kernel",
-    "named_programs",
-    "neighbours_of",
-    "programs_text",
-    "shown_as",
-    "technology",
-    "unusable_text",
-]
-
 _NAMED = 2
 """How many programs a sentence names."""
 

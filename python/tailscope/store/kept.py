@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from tailscope.store.records.run import RunInfo
 
-__all__ = ["Conclusion", "Conclusions", "keep", "kept", "with_origin"]
-
 Conclusion: TypeAlias = TailRecord | OverloadRecord | VerdictRecord | Explanation
 _KINDS: dict[str, type[Conclusion]] = {
     layout.TAIL: TailRecord,
@@ -80,25 +78,7 @@ class Conclusions:
 def keep(
     path: Path, info: RunInfo, name: str, content: Conclusion, *, command: Sequence[str]
 ) -> None:
-    """Write a conclusion into a run directory; an older one of this name is replaced.
-
-    Parameters
-    ----------
-    path : Path
-        The run directory.
-    info : RunInfo
-        Its ``run.json``.
-    name : str
-        One of `layout.KEPT`.
-    content : Conclusion
-    command : sequence of str
-        What was called.
-
-    Raises
-    ------
-    RunCorruptError
-        If something else than a file has its name.
-    """
+    """Write a conclusion into a run directory; an older one of this name is replaced."""
     with suppress(FileNotFoundError):
         size_of(path, name)
     origin = Origin(
@@ -118,24 +98,7 @@ def with_origin(content: Conclusion, origin: Origin) -> Conclusion:
 
 
 def kept(path: Path, info: RunInfo, name: str) -> Conclusion | None:
-    """Read a conclusion that was kept; None where there is none.
-
-    Parameters
-    ----------
-    path : Path
-        The run directory.
-    info : RunInfo
-        Its ``run.json``.
-    name : str
-        One of `layout.KEPT`.
-
-    Raises
-    ------
-    RunError
-        If a newer tailscope has written it.
-    RunCorruptError
-        If it is damaged, or was drawn from other figures than the run holds.
-    """
+    """Read a conclusion that was kept; None where there is none."""
     file = path / name
     try:
         content = read_file(path, name, most_bytes=MOST_RECORD_BYTES)

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from tailscope.engine.analysis import Series
 
-__all__ = ["LatencyFile"]
-
 
 class LatencyFile:
     """``latency.parquet``, written as the matches come in.

@@ -9,8 +9,6 @@ from msgspec import convert
 from tailscope.host.fingerprint import fingerprint
 from tailscope.store.records.host import HostRecord
 
-__all__ = ["boot_id", "this_host"]
-
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 

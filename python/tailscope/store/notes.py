@@ -25,35 +25,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["Note", "Remarks", "add_note", "change_tags", "read_notes"]
-
 _TAG = re.compile(r"\w[\w.:/+-]{0,63}")
 
 
 @dataclass(frozen=True)
 class Remarks:
-    """All that was said of a run.
-
-    Attributes
-    ----------
-    tags : tuple of str
-        In alphabetical order.
-    notes : tuple of Note
-        The oldest first.
-    """
+    """All that was said of a run."""
 
     tags: tuple[str, ...] = ()
+    """In alphabetical order."""
     notes: tuple[Note, ...] = ()
+    """The oldest first."""
 
 
 def read_notes(run: Path) -> Remarks:
-    """Read what was said of a run; nothing where there is no file.
-
-    Raises
-    ------
-    RunCorruptError
-        If the file is damaged.
-    """
+    """Read what was said of a run; nothing where there is no file."""
     path = run / layout.NOTES
     try:
         content = read_file(run, layout.NOTES, most_bytes=MOST_RECORD_BYTES)
@@ -64,29 +50,7 @@ def read_notes(run: Path) -> Remarks:
 
 
 def change_tags(run: Path, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Remarks:
-    """Give a run tags, and take others from it.
-
-    Parameters
-    ----------
-    run : Path
-        The run directory.
-    add, remove : iterable of str
-        A tag that is there is not added again; one that is not there is not missed.
-
-    Returns
-    -------
-    Remarks
-        As they are now.
-
-    Raises
-    ------
-    UsageError
-        If a tag is none.
-    RunError
-        If there is no run.
-    RunCorruptError
-        If ``notes.json`` is damaged.
-    """
+    """Give a run tags, and take others from it."""
     added = {_checked(tag) for tag in add}
     with _locked(run):
         before = read_notes(run)
@@ -95,28 +59,7 @@ def change_tags(run: Path, *, add: Iterable[str] = (), remove: Iterable[str] = (
 
 
 def add_note(run: Path, text: str) -> Remarks:
-    """Write a note about a run, beneath those that are there.
-
-    Parameters
-    ----------
-    run : Path
-        The run directory.
-    text : str
-
-    Returns
-    -------
-    Remarks
-        As they are now.
-
-    Raises
-    ------
-    UsageError
-        If there is nothing in it.
-    RunError
-        If there is no run.
-    RunCorruptError
-        If ``notes.json`` is damaged.
-    """
+    """Write a note about a run, beneath those that are there."""
     if not text.strip():
         raise UsageError("a note: expected some text, got none")
     with _locked(run):

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["LOCK", "is_vacant", "owned", "refuse_owned"]
-
 LOCK = ".lock"
 """The file in a directory that its owner has locked; it is there only as long as there is one."""
 
@@ -32,18 +30,7 @@ _HELD = (errno.EWOULDBLOCK, errno.EACCES)
 
 @contextmanager
 def owned(path: Path) -> Iterator[None]:
-    """Own a directory within a block; one that was made and is still empty at its end is removed.
-
-    Parameters
-    ----------
-    path : Path
-        Made, with access for its owner only, if it is not there.
-
-    Raises
-    ------
-    RunExistsError
-        If another process owns it.
-    """
+    """Own a directory within a block; remove it at the end if it was made and is still empty."""
     was_made = not path.exists()
     lock = _taken(path)
     try:
@@ -57,13 +44,7 @@ def owned(path: Path) -> Iterator[None]:
 
 
 def refuse_owned(path: Path) -> None:
-    """Refuse to work on a directory that another process owns.
-
-    Raises
-    ------
-    RunExistsError
-        If one does.
-    """
+    """Refuse to work on a directory that another process owns."""
     try:
         lock = os.open(path / LOCK, _FLAGS)
     except OSError:

@@ -19,51 +19,28 @@ if TYPE_CHECKING:
 
     from tailscope.engine.analysis import Distribution
 
-__all__ = ["Latencies", "Packets"]
-
 
 _ALWAYS = {column.name for column in LATENCY.columns if not column.may_be_null}
 """Columns that every file has."""
 
 
 class Latencies(NamedTuple):
-    """What one pass over all packets tells; without any, numbers and times are 0.
-
-    Attributes
-    ----------
-    distribution : Distribution
-        Of the latencies.
-    first_seq, last_seq : int
-        Numbers of the first and the last packet.
-    first_ns, last_ns : int
-        When the first packet came, and when the last one left.
-    worst_seq : int
-        Number of the packet with the longest latency, the first of several.
-    """
+    """What one pass over all packets tells; without any, numbers and times are 0."""
 
     distribution: Distribution
+    """Of the latencies."""
     first_seq: int
     last_seq: int
+    """Numbers of the first and the last packet."""
     first_ns: int
     last_ns: int
+    """When the first packet came, and when the last one left."""
     worst_seq: int
+    """Number of the packet with the longest latency, the first of several."""
 
 
 class Packets:
-    """``latency.parquet``: a context that closes it.
-
-    Parameters
-    ----------
-    file : binary file
-        Closed with the packets.
-    name : str
-        What it is called in errors.
-
-    Raises
-    ------
-    RunCorruptError
-        If it is no Parquet, or its columns are not those of a run.
-    """
+    """``latency.parquet``: a context that closes it."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         self._table, self._name = TableFile(file, name, LATENCY), name
@@ -83,23 +60,7 @@ class Packets:
         self._table.__exit__(kind, error, trace)
 
     def batches(self, *names: str) -> Iterator[list[Any]]:
-        """Read columns of all packets, in the order of the pre capture.
-
-        Parameters
-        ----------
-        *names : str
-            Of columns.
-
-        Yields
-        ------
-        list of ndarray or None, each of shape (n,)
-            A column each, as `Series` describes them; None for one without values.
-
-        Raises
-        ------
-        RunCorruptError
-            If the file is damaged, or packets are not in order.
-        """
+        """Read columns of all packets, in the order of the pre capture."""
         derived = "instrument_stall_ns" in names and not self._has("instrument_stall_ns")
         wanted = [*dict.fromkeys((*names, "latency_ns", "tainted"))] if derived else [*names]
         before = -1
@@ -139,13 +100,7 @@ class Packets:
         ]
 
     def beyond(self, limit_ns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Read when packets came and left that took longer than a limit.
-
-        Returns
-        -------
-        tuple of two ndarray of int64, shape (n,)
-            In the order of the pre capture.
-        """
+        """Read when packets came and left that took longer than a limit."""
         came = [np.zeros(0, np.int64)]
         left = [np.zeros(0, np.int64)]
         for pre_ns, latency_ns in self.batches("pre_ns", "latency_ns"):

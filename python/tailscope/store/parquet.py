@@ -19,21 +19,12 @@ if TYPE_CHECKING:
     from tailscope.store.run import NewColumns
     from tailscope.store.tables import Table, TableColumn
 
-__all__ = ["TableFile", "write_parquet"]
-
 _ROWS = 1 << 15
 _BUFFER_BYTES = 1 << 20
 
 
 def write_parquet(path: Path, columns: NewColumns) -> None:
-    """Write a table; under its name it is whole.
-
-    Parameters
-    ----------
-    path : Path
-    columns : Mapping
-        Arrays or sequences of one length, by name.
-    """
+    """Write a table; under its name it is whole."""
     import pyarrow.parquet as pq
 
     from tailscope.engine.arrow import table
@@ -44,22 +35,7 @@ def write_parquet(path: Path, columns: NewColumns) -> None:
 
 
 class TableFile:
-    """A table of a run: a context that closes its file.
-
-    Parameters
-    ----------
-    file : binary file or bytes
-        Closed with the table.
-    name : str
-        What it is called in errors.
-    *tables : Table
-        What it should be: columns of other names are left alone.
-
-    Raises
-    ------
-    RunCorruptError
-        If it is no Parquet, or its columns are not those of the table.
-    """
+    """A table of a run: a context that closes its file."""
 
     def __init__(self, file: IO[bytes] | bytes, name: str, *tables: Table) -> None:
         import pyarrow as pa
@@ -92,13 +68,7 @@ class TableFile:
             self._file.close()
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Read some columns, none of them empty.
-
-        Raises
-        ------
-        RunCorruptError
-            If the file is damaged, or does not have one of them.
-        """
+        """Read some columns, none of them empty."""
         if missing := [name for name in names if name not in self.names]:
             raise self._corrupt(f"{missing[0]}: no such column")
 

@@ -30,22 +30,11 @@ if TYPE_CHECKING:
         Written,
     )
 
-__all__ = ["MeasurementRecord", "analysis_info", "import_info", "measurement_info"]
-
 
 def analysis_info(
     plan: AnalysisPlan, summary: Mapping[str, Figure], about: AboutRecord | None = None
 ) -> RunInfo:
-    """Collect what ``run.json`` keeps of an analysis; checksums follow.
-
-    Parameters
-    ----------
-    plan : AnalysisPlan
-    summary : Mapping
-        Every figure by its flat name.
-    about : AboutRecord, optional
-        What the user says of the captures.
-    """
+    """Collect what ``run.json`` keeps of an analysis; checksums follow."""
     return RunInfo(
         written_unix_ns=0,
         **_versions(),
@@ -66,16 +55,7 @@ def analysis_info(
 
 
 def import_info(plan: ImportPlan, files: Mapping[str, Path], about: AboutRecord | None) -> RunInfo:
-    """Collect what ``run.json`` keeps of an import; checksums follow.
-
-    Parameters
-    ----------
-    plan : ImportPlan
-    files : Mapping of str to Path
-        What was imported, by what it is.
-    about : AboutRecord or None
-        What the user says of it.
-    """
+    """Collect what ``run.json`` keeps of an import; checksums follow."""
     return RunInfo(
         written_unix_ns=0,
         **_versions(),
@@ -92,14 +72,7 @@ def import_info(plan: ImportPlan, files: Mapping[str, Path], about: AboutRecord 
 
 
 def measurement_info(plan: MeasurementPlan, about: MeasurementRecord) -> RunInfo:
-    """Collect what ``run.json`` keeps of a measurement; checksums follow.
-
-    Parameters
-    ----------
-    plan : MeasurementPlan
-    about : MeasurementRecord
-        What the instrument says of itself, and of what it measured.
-    """
+    """Collect what ``run.json`` keeps of a measurement; checksums follow."""
     own = {field.name: getattr(about, field.name) for field in fields(about)}
     return RunInfo(
         written_unix_ns=0,

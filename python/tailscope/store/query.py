@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from tailscope.store.catalogue import Catalogue
 
-__all__ = ["Database", "QueryResult", "database_of"]
-
 T = TypeVar("T")
 
 _FILES = {
@@ -47,50 +45,27 @@ _HINT = (
 
 @dataclass(frozen=True)
 class QueryResult:
-    """What a query gives.
-
-    Attributes
-    ----------
-    columns : list of str
-        Their names.
-    rows : iterator of tuple
-        Can be read once.
-    """
+    """What a query gives."""
 
     columns: list[str]
+    """Their names."""
     rows: Iterator[tuple[object, ...]]
+    """Can be read once."""
 
 
 @dataclass(frozen=True)
 class Database:
-    """Runs and their packets, for reading.
-
-    Attributes
-    ----------
-    warnings : list of str
-        Folders and files that are left out, and why.
-    """
+    """Runs and their packets, for reading."""
 
     _connection: DuckDBPyConnection
     warnings: list[str] = field(default_factory=list)
+    """Folders and files that are left out, and why."""
 
     def ask(self, query: str) -> QueryResult:
         """Answer a query.
 
         It is given to DuckDB as a text that stands for a table. There only a single SELECT is let
         through, and none that has a COPY or an INSERT in its WITH.
-
-        Parameters
-        ----------
-        query : str
-            A ``SELECT``, or what DuckDB takes for one: ``FROM``, ``DESCRIBE``, ``SHOW TABLES``.
-
-        Raises
-        ------
-        UsageError
-            If it is none, or fails.
-        KeyboardInterrupt
-            If it is interrupted.
         """
         values = {"query": plain(query)}
         done = self._waited(lambda: self._connection.execute("FROM query($query)", values))
@@ -116,17 +91,7 @@ class Database:
 
 @contextmanager
 def database_of(folders: Sequence[Path]) -> Iterator[Database]:
-    """Have the runs below folders, and their packets, in a database that changes nothing.
-
-    Parameters
-    ----------
-    folders : sequence of Path
-
-    Raises
-    ------
-    RunError
-        If one of them is no folder.
-    """
+    """Have the runs below folders, and their packets, in a database that changes nothing."""
     with catalogue_of(folders) as catalogue, tempfile.TemporaryDirectory() as scratch:
         catalogue.connection.execute("DROP TABLE seen")
         database = Database(catalogue.connection, list(catalogue.found.unread))

@@ -47,26 +47,6 @@ if TYPE_CHECKING:
     from tailscope.store.run import TableColumns
     from tailscope.store.tables import Cell, Table
 
-__all__ = [
-    "EVERY_PACKET",
-    "arrow_table",
-    "check_held",
-    "check_sizes",
-    "file_states",
-    "open_packets",
-    "packets_of",
-    "read_explanation",
-    "read_figures",
-    "read_info",
-    "read_mark",
-    "read_packets",
-    "read_run",
-    "read_summary",
-    "run_table",
-    "verified",
-    "verified_file",
-]
-
 _WITH_WHOLE_PLAN = 2
 """The first format of ``run.json`` that has every field of a plan."""
 
@@ -113,24 +93,7 @@ class _WorstPackets(TypedDict):
 
 
 def read_run(path: Path, *, label: str | None = None) -> Run:
-    """Read a run directory, apart from its single packets.
-
-    Parameters
-    ----------
-    path : Path
-        The directory.
-    label : str, optional
-        What the run is called in figures; the name of the directory by default.
-
-    Raises
-    ------
-    RunError
-        If there is no run, or a newer tailscope has written it.
-    RunIncompleteError
-        If it was never finished.
-    RunCorruptError
-        If a file differs from its checksum, is damaged, or the counts do not add up.
-    """
+    """Read a run directory, apart from its single packets."""
     path = Path(path)
     info = read_info(path)
     gaps, rate = (_of_sides(path, info, table) for table in (tables.GAPS, tables.RATE))
@@ -149,23 +112,6 @@ def read_figures(path: Path, *, label: str | None = None) -> Run:
     """Read the figures of a run: no packets, no histograms, no tables, which cost the most.
 
     What is read is checked by its checksum; all other files by their size alone.
-
-    Parameters
-    ----------
-    path : Path
-        The directory.
-    label : str, optional
-        What the run is called in figures; the name of the directory by default.
-
-    Returns
-    -------
-    Run
-        Without what was not read.
-
-    Raises
-    ------
-    RunError
-        As `read_run`.
     """
     info = read_info(path)
     check_sizes(path, info)
@@ -179,17 +125,7 @@ def read_figures(path: Path, *, label: str | None = None) -> Run:
 
 
 def read_info(path: Path) -> RunInfo:
-    """Read ``run.json`` of a run that was finished.
-
-    Raises
-    ------
-    RunError
-        If there is no run, or a newer tailscope has written it.
-    RunIncompleteError
-        If it was never finished.
-    RunCorruptError
-        If it is damaged.
-    """
+    """Read ``run.json`` of a run that was finished."""
     file = path / layout.RUN
     found = _marked(path)
     if found is None:
@@ -227,13 +163,7 @@ def _check_plan(content: Mapping[str, object], file: Path) -> None:
 
 
 def read_mark(path: Path) -> RunMark | None:
-    """Read whether a run was finished, and in which format it is; None where there is none.
-
-    Raises
-    ------
-    RunCorruptError
-        If ``run.json`` does not say it.
-    """
+    """Read whether a run was finished, and in which format it is; None where there is none."""
     found = _marked(path)
     return None if found is None else found.mark
 
@@ -250,15 +180,7 @@ def _marked(path: Path) -> _Marked | None:
 
 
 def read_summary(content: bytes, source: Path) -> tuple[dict[str, Figure], tuple[str, ...]]:
-    """Read ``summary.json``: the figures by their flat names, and the warnings.
-
-    Raises
-    ------
-    RunError
-        If a newer tailscope has written it.
-    RunCorruptError
-        If it is damaged.
-    """
+    """Read ``summary.json``: the figures by their flat names, and the warnings."""
     found = read_record(
         content, Summary, source, newest=layout.SUMMARY_FORMAT, upgraded=older.upgraded_summary
     )
@@ -287,13 +209,7 @@ def _read_figures(path: Path, info: RunInfo, label: str) -> _Figures:
 
 
 def check_sizes(path: Path, info: RunInfo) -> None:
-    """See that every file of a run is there, with the size that it was written with.
-
-    Raises
-    ------
-    RunCorruptError
-        If one is not.
-    """
+    """See that every file of a run is there, with the size that it was written with."""
     for name, written in info.files.items():
         expected = written.size_bytes
         try:
@@ -305,22 +221,7 @@ def check_sizes(path: Path, info: RunInfo) -> None:
 
 
 def open_packets(path: Path, info: RunInfo) -> Packets:
-    """Open the single packets of a run: a context that closes them.
-
-    Parameters
-    ----------
-    path : Path
-        The directory.
-    info : RunInfo
-        Its ``run.json``, as `read_run` gives it.
-
-    Raises
-    ------
-    RunCorruptError
-        If the file is not the one that was written.
-    RunError
-        If the run has none.
-    """
+    """Open the single packets of a run: a context that closes them."""
     check_held(Path(path), info, layout.LATENCY, EVERY_PACKET)
     return Packets(verified_file(Path(path), info, layout.LATENCY), str(path / layout.LATENCY))
 
@@ -343,19 +244,7 @@ def packets_of(run: Run) -> Packets | None:
 
 
 def run_table(run: Run, table: Table, columns: Sequence[str]) -> TableColumns | None:
-    """Read columns of a Parquet table of a run; None where it has no such table.
-
-    Parameters
-    ----------
-    run : Run
-    table : Table
-    columns : sequence of str
-
-    Raises
-    ------
-    RunCorruptError
-        If the file is not the one that was written.
-    """
+    """Read columns of a Parquet table of a run; None where it has no such table."""
     source = _source(run, table.file)
     if source is None:
         return None
@@ -364,19 +253,7 @@ def run_table(run: Run, table: Table, columns: Sequence[str]) -> TableColumns | 
 
 
 def arrow_table(run: Run, *tables: Table) -> pa.Table | None:
-    """Read a Parquet table of a run as Arrow has it; None where it has no such table.
-
-    Parameters
-    ----------
-    run : Run
-    *tables : Table
-        What is in the file: at least one, all of the same file.
-
-    Raises
-    ------
-    RunCorruptError
-        If the file is not the one that was written.
-    """
+    """Read a Parquet table of a run as Arrow has it; None where it has no such table."""
     name = tables[0].file
     source = _source(run, name)
     if source is None:
@@ -395,13 +272,7 @@ def _source(run: Run, name: str) -> bytes | IO[bytes] | None:
 
 
 def verified_file(path: Path, info: RunInfo, name: str) -> IO[bytes]:
-    """Open a file of a run, of any size, if it is the one that was written.
-
-    Raises
-    ------
-    RunCorruptError
-        If it is not.
-    """
+    """Open a file of a run, of any size, if it is the one that was written."""
     listed = _listed(path, info, name)
     try:
         file = opened(path, name)
@@ -419,21 +290,7 @@ def verified_file(path: Path, info: RunInfo, name: str) -> IO[bytes]:
 
 
 def verified(path: Path, info: RunInfo, name: str) -> bytes:
-    """Read a file of a run, if it is the one that was written.
-
-    Parameters
-    ----------
-    path : Path
-        The run directory.
-    info : RunInfo
-        Its ``run.json``.
-    name : str
-
-    Raises
-    ------
-    RunCorruptError
-        If it is not.
-    """
+    """Read a file of a run, if it is the one that was written."""
     listed = _listed(path, info, name)
     expected = listed.sha256
     most = MOST_RECORD_BYTES if name in _RECORDS else listed.size_bytes
@@ -485,17 +342,7 @@ def _remarks(path: Path) -> tuple[Remarks, list[str]]:
 
 
 def file_states(path: Path, info: RunInfo, *, checksums: bool) -> dict[str, str]:
-    """For each file of a run, what became of it: ``there``, ``verified``, ``missing``, ``changed``.
-
-    Parameters
-    ----------
-    path : Path
-        The run directory.
-    info : RunInfo
-        Its ``run.json``.
-    checksums : bool
-        Whether to read the files: without, one that has its size is ``there``.
-    """
+    """Say of each file of a run: ``there``, ``verified``, ``missing`` or ``changed``."""
     return {
         name: _state(path, name, file, checksums=checksums) for name, file in info.files.items()
     }
@@ -523,24 +370,7 @@ def _lacks(info: RunInfo, name: str) -> bool:
 
 
 def check_held(path: Path, info: RunInfo, name: str, what: str) -> None:
-    """See that a run has a table: what was imported may not hold it, and some leave it out.
-
-    Parameters
-    ----------
-    path : Path
-        The run directory.
-    info : RunInfo
-        Its ``run.json``.
-    name : str
-        Of the file.
-    what : str
-        What it holds, in words.
-
-    Raises
-    ------
-    RunError
-        If it has not.
-    """
+    """See that a run has a table: what was imported may not hold it, and some leave it out."""
     if name in (info.left_out or ()):
         raise RunError(
             f"{path}: {what}: {name} was left out of this run",
@@ -600,13 +430,7 @@ def _no_worst() -> Worst:
 
 
 def read_explanation(path: Path, info: RunInfo) -> Explanation | None:
-    """Read what the tail of a run is made of; None where nothing is known.
-
-    Raises
-    ------
-    RunCorruptError
-        If the file is damaged, or its parts do not add up.
-    """
+    """Read what the tail of a run is made of; None where nothing is known."""
     if layout.EXPLANATION not in info.files:
         return None
     file = path / layout.EXPLANATION

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     Value: TypeAlias = str | int | float | bool | datetime | None
     Row: TypeAlias = dict[str, Value]
 
-__all__ = ["STATES", "CatalogueRow", "plain", "read_record", "record_of"]
-
 STATES = ("complete", "partial", "incomplete", "damaged", "foreign")
 """Of runs: whole; measured in part; never finished, or not yet; not what was written; written by
 a newer version."""
@@ -38,18 +36,11 @@ _MOST_CHARACTERS = 300
 
 @dataclass
 class CatalogueRow:
-    """A run as the tables have it.
-
-    Attributes
-    ----------
-    run, summary : dict
-        One row each.
-    files : list of dict
-    remarks : Remarks
-    """
+    """A run as the tables have it."""
 
     run: Row
     summary: Row
+    """One row each."""
     files: list[Row] = field(default_factory=list)
     remarks: Remarks = field(default_factory=Remarks)
 
@@ -69,17 +60,7 @@ class CatalogueRow:
 
 
 def read_record(path: Path, *, name: str, campaign: str | None) -> CatalogueRow:
-    """Read what the catalogue keeps of a run; what is wrong with it is part of that.
-
-    Parameters
-    ----------
-    path : Path
-        The run directory.
-    name : str
-        What it is called.
-    campaign : str or None
-        The campaign that it is part of.
-    """
+    """Read what the catalogue keeps of a run; what is wrong with it is part of that."""
     record = CatalogueRow(dict.fromkeys(RUN), dict.fromkeys(SUMMARY))
     record.summary["run"] = name
     record.run |= {"run": name, "path": plain(str(path)), "campaign": campaign}
@@ -98,16 +79,7 @@ def read_record(path: Path, *, name: str, campaign: str | None) -> CatalogueRow:
 
 
 def record_of(name: str, info: RunInfo, figures: Mapping[str, Figure]) -> CatalogueRow:
-    """What the catalogue keeps of a run that was read elsewhere.
-
-    Parameters
-    ----------
-    name : str
-        What it is called.
-    info : RunInfo
-    figures : Mapping of str to value
-        Of its summary.
-    """
+    """What the catalogue keeps of a run that was read elsewhere."""
     record = CatalogueRow(dict.fromkeys(RUN), dict.fromkeys(SUMMARY))
     record.run |= {"run": plain(name), "state": "partial" if info.partial else "complete"}
     record.run["problem"] = plain(_one_line(info.partial)) or None

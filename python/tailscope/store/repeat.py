@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.plan import MeasurementPlan
     from tailscope.store.records.run import RunInfo
 
-__all__ = ["command_of"]
-
 
 def command_of(info: RunInfo) -> str | None:
     """The command, for a shell; None where a laboratory is part of it, which only a file names.

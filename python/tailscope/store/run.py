@@ -28,13 +28,6 @@ if TYPE_CHECKING:
     NewColumns: TypeAlias = Mapping[str, NDArray[np.generic] | pa.Array | Sequence[str]]
     """Columns of a table that is to be written."""
 
-__all__ = [
-    "SIDES",
-    "Edges",
-    "Run",
-    "check_conservation",
-]
-
 SIDES: tuple[Side, Side] = ("pre", "post")
 
 _COUNTED_LATER = ("resegmented", "post_resegmented")
@@ -67,68 +60,43 @@ _SUMS = {
 
 
 class Edges(NamedTuple):
-    """Non-empty buckets of a histogram of others; they may overlap.
-
-    Attributes
-    ----------
-    low_ns, high_ns : ndarray of uint64, shape (n_buckets,)
-        A latency in a bucket is at least the one, and at most the other.
-    counts : ndarray of uint64, shape (n_buckets,)
-    """
+    """Non-empty buckets of a histogram of others; they may overlap."""
 
     low_ns: NDArray[np.uint64]
     high_ns: NDArray[np.uint64]
+    """A latency in a bucket is at least the one, and at most the other."""
     counts: NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: a pair of captures that was analysed, or a measurement.
-
-    Attributes
-    ----------
-    label : str
-        What the run is called in figures.
-    info : RunInfo
-        The content of ``run.json``.
-    summary : Mapping
-        Every figure by its flat name.
-    warnings : tuple of str
-    percentiles : list of Quantile
-        From the minimum up to the last quantile that has a sample beyond.
-    latency : Histogram
-    gaps : Mapping of side to Histogram
-    rate : Mapping of side to Rate
-    worst : Worst
-    edges : Edges or None
-        Of an import with a histogram: its buckets, with both edges.
-    worst_explained : Mapping of str to sequence
-        The parts of the worst packets' latencies and their causes; empty where nothing is known.
-    explanation : Explanation or None
-        What the tail is made of; None where nothing is known.
-    path : Path or None
-        Its directory, with tables that are read when they are asked for.
-    kept : Conclusions
-        Conclusions that were kept beside the run.
-    remarks : Remarks
-        What its user says of it: tags and notes.
-    """
+    """One run: a pair of captures that was analysed, or a measurement."""
 
     label: str
+    """What the run is called in figures."""
     info: RunInfo
+    """The content of ``run.json``."""
     summary: Mapping[str, Figure]
+    """Every figure by its flat name."""
     warnings: tuple[str, ...]
     percentiles: list[Quantile]
+    """From the minimum up to the last quantile that has a sample beyond."""
     latency: Histogram
     gaps: Mapping[Side, Histogram]
     rate: Mapping[Side, Rate]
     worst: Worst
     edges: Edges | None = None
+    """Of an import with a histogram: its buckets, with both edges."""
     worst_explained: NewColumns = field(default_factory=dict)
+    """The parts of the worst packets' latencies and their causes; empty where nothing is known."""
     explanation: Explanation | None = None
+    """What the tail is made of; None where nothing is known."""
     path: Path | None = None
+    """Its directory, with tables that are read when they are asked for."""
     kept: Conclusions = field(default_factory=Conclusions)
+    """Conclusions that were kept beside the run."""
     remarks: Remarks = field(default_factory=Remarks)
+    """What its user says of it: tags and notes."""
 
     @classmethod
     def of(
@@ -140,20 +108,7 @@ class Run:
         bucket_ns: int,
         path: Path | None = None,
     ) -> Run:
-        """Collect the content of a run from an analysis.
-
-        Parameters
-        ----------
-        analysis : Analysis
-        label : str
-            What the run is called in figures.
-        info : RunInfo
-            The content of ``run.json``.
-        bucket_ns : int
-            Bucket of the histograms in ns.
-        path : Path, optional
-            Where its tables are.
-        """
+        """Collect the content of a run from an analysis."""
         return cls(
             label=shown_as(label, info),
             info=info,
@@ -171,23 +126,7 @@ class Run:
 def check_conservation(
     summary: Mapping[str, Figure], source: str, *, is_imported: bool = False
 ) -> None:
-    """Check that no packet got lost between the figures.
-
-    Parameters
-    ----------
-    summary : Mapping
-        Every figure by its flat name.
-    source : str
-        Where it was read, for the error.
-    is_imported : bool
-        Whether they are of others, who may not have counted everything: then they may be null, and
-        a whole is checked where all of its parts are known.
-
-    Raises
-    ------
-    RunCorruptError
-        If a whole differs from the sum of its parts, or one of them is missing.
-    """
+    """Check that no packet got lost between the figures."""
     for whole, parts in _SUMS.items():
         later = dict.fromkeys(_COUNTED_LATER, 0)
         numbers = {name: summary.get(name, later.get(name)) for name in (whole, *parts)}

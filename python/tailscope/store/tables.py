@@ -13,62 +13,23 @@ from tailscope.store import layout
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "BUCKETS",
-    "GAPS",
-    "HISTOGRAM",
-    "INTERRUPTS",
-    "LATENCY",
-    "NEIGHBOURS",
-    "NOISE",
-    "PAIRS",
-    "PERCENTILES",
-    "POWER",
-    "RATE",
-    "READINGS",
-    "SIGHTINGS",
-    "STAGES",
-    "TABLES",
-    "WORST",
-    "WORST_EXPLAINED",
-    "Cell",
-    "Table",
-    "TableColumn",
-    "rows_of",
-]
-
 Kind = Literal["uint64", "int64", "double", "bool", "string", "int", "float", "str"]
 Cell = int | float | bool | str | None
 _MOST = 2**64
 
 
 class TableColumn(NamedTuple):
-    """A column of a table.
-
-    Attributes
-    ----------
-    name : str
-    kind : str
-        The type as Arrow calls it; of CSV, as Python reads it.
-    about : str
-    may_be_null : bool
-    """
+    """A column of a table."""
 
     name: str
     kind: Kind
+    """The type as Arrow calls it; of CSV, as Python reads it."""
     about: str
     may_be_null: bool = False
 
 
 class Table(NamedTuple):
-    """A file that is a table.
-
-    Attributes
-    ----------
-    file : str
-    about : str
-    columns : tuple of TableColumn
-    """
+    """A file that is a table."""
 
     file: str
     about: str
@@ -359,20 +320,7 @@ TABLES = (
 
 
 def rows_of(content: bytes, table: Table, source: str) -> list[tuple[Cell, ...]]:
-    """Read a table from CSV.
-
-    Parameters
-    ----------
-    content : bytes
-    table : Table
-    source : str
-        Where it was read, for the error.
-
-    Raises
-    ------
-    RunCorruptError
-        If it has other columns, or other values; the error names row and column.
-    """
+    """Read a table from CSV."""
     import csv
     import io
 

@@ -14,28 +14,11 @@ from tailscope.store.records.base import encode
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["leave_out_packets"]
-
 
 def leave_out_packets(path: Path) -> bool:
     """Remove the single packets of a run; ``run.json`` says so.
 
     Figures, histograms, the worst packets, stalls and kernel events stay.
-
-    Parameters
-    ----------
-    path : Path
-        A run directory.
-
-    Returns
-    -------
-    bool
-        Whether there were any.
-
-    Raises
-    ------
-    RunError
-        If it is none, or was never finished.
     """
     info = read_info(path)
     if layout.LATENCY not in info.files:

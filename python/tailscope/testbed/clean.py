@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     _Identity = tuple[int, int]
 
-__all__ = ["Leftover", "clean"]
-
 _END_S = 5.0
 _GONE = " (deleted)"
 _FIRST_PIDS = 0xEFFFFFFC
@@ -43,38 +41,24 @@ _FIRST_PIDS = 0xEFFFFFFC
 
 
 class Leftover(NamedTuple):
-    """Something that a dead measurement left behind.
-
-    Attributes
-    ----------
-    what : str
-    reason : str or None
-        Why it is still there; None if it was removed, or was not to be.
-    """
+    """Something that a dead measurement left behind."""
 
     what: str
     reason: str | None = None
+    """Why it is still there; None if it was removed, or was not to be."""
 
 
 @dataclass(frozen=True)
 class _Thing:
-    """Something of a measurement.
-
-    Attributes
-    ----------
-    owners : frozenset of str
-        Whose it may be: the names of measurements.
-    what : str
-    remove : callable
-        Removes it; returns whether it was still there, or raises OSError.
-    folders : tuple of Path
-        Where the folder of the measurement may be, beside where this user looks for it.
-    """
+    """Something of a measurement."""
 
     owners: frozenset[str]
+    """Whose it may be: the names of measurements."""
     what: str
     remove: Callable[[], bool]
+    """Removes it; returns whether it was still there, or raises OSError."""
     folders: tuple[Path, ...] = ()
+    """Where the folder of the measurement may be, beside where this user looks for it."""
 
 
 class _Marked(NamedTuple):
@@ -87,18 +71,7 @@ class _Marked(NamedTuple):
 
 
 def clean(*, dry_run: bool = False) -> Iterator[Leftover]:
-    """Remove what dead measurements left behind; those that run are left alone.
-
-    Parameters
-    ----------
-    dry_run : bool
-        Only say what there is.
-
-    Yields
-    ------
-    Leftover
-        Each thing that was removed, or could not be.
-    """
+    """Remove what dead measurements left behind; those that run are left alone."""
     with ExitStack() as stack:
         things = list(_things(stack))
         # Not before: a measurement holds its lock before anything is its own, so that all that is

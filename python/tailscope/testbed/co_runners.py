@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tailscope.testbed.folder import Folder
     from tailscope.testbed.places import Process
 
-__all__ = ["KINDS", "CoRunners", "check_co_runners", "co_runners"]
-
 KINDS = {"cpu": "--cpu", "cache": "--cache", "memory": "--vm", "io": "--hdd"}
 """Kinds of co-runners, and the option of stress-ng that starts workers of each."""
 
@@ -39,13 +37,7 @@ class CoRunners:
 
 
 def check_co_runners() -> None:
-    """See that there is a program for them.
-
-    Raises
-    ------
-    TestbedError
-        If there is none.
-    """
+    """See that there is a program for them."""
     find_program("co-runners", "stress-ng", "stress-ng")
 
 
@@ -53,17 +45,7 @@ def check_co_runners() -> None:
 def co_runners(
     folder: Folder, workers: Mapping[str, int], cpus: Iterable[int]
 ) -> Iterator[CoRunners]:
-    """Keep co-runners busy within a block.
-
-    Parameters
-    ----------
-    folder : Folder
-        Of the measurement.
-    workers : Mapping of str to int
-        For each of `KINDS`, how many.
-    cpus : iterable of int
-        Where they run.
-    """
+    """Keep co-runners busy within a block."""
     if not workers:
         yield CoRunners(None)
         return

@@ -13,15 +13,6 @@ from tailscope.testbed.removal import remove_tree
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = [
-    "cgroup_version",
-    "container_names",
-    "hidden_paths",
-    "lock_folders",
-    "remove_cgroups",
-    "remove_locks",
-]
-
 _GROUPS = Path("/sys/fs/cgroup")
 _KINDS = ("lxc.payload.", "lxc.monitor.", "podman.payload.")
 _LOCKS = Path("/run/lxc/lock")
@@ -36,15 +27,7 @@ def cgroup_version() -> int:
 
 
 def hidden_paths(paths: Iterable[Path], folders: Iterable[str]) -> list[Path]:
-    """Find the paths that a container would not see, and what they are links to.
-
-    Parameters
-    ----------
-    paths : iterable of Path
-        Of this machine, needed in the container.
-    folders : iterable of str
-        Folders of the root that the container has of its own.
-    """
+    """Find the paths that a container would not see, and what they are links to."""
     known = {form for path in paths for form in (path.absolute(), path.resolve())}
     own = [Path("/", name) for name in folders]
     return sorted(path for path in known if any(map(path.is_relative_to, own)))
@@ -61,13 +44,7 @@ def container_names() -> set[str]:
 
 
 def remove_cgroups(name: str) -> bool:
-    """Remove the groups of a container that is dead; whether there were any.
-
-    Raises
-    ------
-    OSError
-        If something runs in one of them.
-    """
+    """Remove the groups of a container that is dead; whether there were any."""
     found = False
     for group in _groups():
         if group.name in {f"{kind}{name}" for kind in _KINDS}:

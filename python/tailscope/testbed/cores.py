@@ -18,69 +18,38 @@ from tailscope.units import counted
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-__all__ = [
-    "Cores",
-    "Topology",
-    "check_cpus",
-    "confined",
-    "pick_cores",
-    "read_topology",
-    "staying_on",
-]
-
 _SYSTEM = Path("/sys/devices/system/cpu")
 
 
 @dataclass(frozen=True)
 class Topology:
-    """The CPUs of this machine.
-
-    Attributes
-    ----------
-    online, allowed, isolated : tuple of int
-        CPUs that run, that this process may use, and that the scheduler leaves alone.
-    siblings : Mapping of int to frozenset of int
-        For each CPU, those that share its core, itself included.
-    node : Mapping of int to int
-        The NUMA node of each CPU.
-    """
+    """The CPUs of this machine."""
 
     online: tuple[int, ...]
     allowed: tuple[int, ...]
     isolated: tuple[int, ...]
+    """CPUs that run, that this process may use, and that the scheduler leaves alone."""
     siblings: Mapping[int, frozenset[int]]
+    """For each CPU, those that share its core, itself included."""
     node: Mapping[int, int]
+    """The NUMA node of each CPU."""
 
 
 @dataclass(frozen=True)
 class Cores:
-    """What each CPU is for.
-
-    Attributes
-    ----------
-    pollers : tuple of int
-        One for each polling process, in their order; equal ones share a CPU.
-    housekeeping : tuple of int
-        CPUs for everything else; those of the pollers where no other is left.
-    warnings : tuple of str
-    anywhere : tuple of int
-        CPUs that a DuT may run on which is not pinned to its own; empty where it is.
-    """
+    """What each CPU is for."""
 
     pollers: tuple[int, ...]
+    """One for each polling process, in their order; equal ones share a CPU."""
     housekeeping: tuple[int, ...]
+    """CPUs for everything else; those of the pollers where no other is left."""
     warnings: tuple[str, ...] = ()
     anywhere: tuple[int, ...] = ()
+    """CPUs that a DuT may run on which is not pinned to its own; empty where it is."""
 
 
 def read_topology(system: Path = _SYSTEM) -> Topology:
-    """Read the CPUs of this machine.
-
-    Parameters
-    ----------
-    system : Path
-        The kernel's folder of CPUs.
-    """
+    """Read the CPUs of this machine."""
     allowed = tuple(sorted(os.sched_getaffinity(0)))
     online = tuple(_cpus(system / "online")) or allowed
     return Topology(
@@ -100,23 +69,6 @@ def pick_cores(topology: Topology, roles: Sequence[str], wanted: str | None = No
 
     Isolated CPUs come first, then those of the same NUMA node; two processes never share a core
     where there are enough cores, and CPU 0, which serves most interrupts, comes last.
-
-    Parameters
-    ----------
-    topology : Topology
-    roles : sequence of str
-        What each of the processes is: of `tailscope.host.cpus.CPU_ROLES`, or any other name where
-        CPUs are not wanted by role.
-    wanted : str, optional
-        The CPUs to take: a list in the order of `roles`, such as ``1,3``, or one for each role,
-        such as ``generator=1,dut=3``; ``dut=any`` leaves the choice to the scheduler.
-
-    Raises
-    ------
-    UsageError
-        If `wanted` cannot be read, or names no role of these.
-    TestbedError
-        If one of the wanted CPUs is not there or may not be used.
     """
     given = {} if wanted is None else cpus_by_role(wanted, "--cpus")
     for role, cpus in given.items():
@@ -149,20 +101,7 @@ def pick_cores(topology: Topology, roles: Sequence[str], wanted: str | None = No
 
 
 def check_cpus(listed: str | None, option: str) -> None:
-    """See that this process may use the CPUs of a list.
-
-    Parameters
-    ----------
-    listed : str or None
-        Such as ``1,3``; None is any.
-    option : str
-        What names them, for the error.
-
-    Raises
-    ------
-    TestbedError
-        If one of them is not there or may not be used.
-    """
+    """See that this process may use the CPUs of a list."""
     if listed is not None:
         _check(read_topology(), parse_cpus(listed, option), option)
 

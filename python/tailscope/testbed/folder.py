@@ -21,19 +21,6 @@ from tailscope.testbed.removal import remove_tree
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "LOCK",
-    "Folder",
-    "RunFolder",
-    "find_folders",
-    "find_recordings",
-    "folders_of",
-    "is_held",
-    "may_remove",
-    "owner_of",
-    "remove_dead",
-]
-
 _PREFIX = "tailscope-"
 _NAME = re.compile(rf"{_PREFIX}(\d+)-[0-9a-f]{{8}}")
 _KEPT = "-recording"
@@ -48,14 +35,7 @@ _LOOKS, _LOOK_S = 100, 0.01
 
 
 class Folder:
-    """A folder of a measurement, or of a part of one.
-
-    Attributes
-    ----------
-    name : str
-        What everything else that belongs to it is called by, such as network namespaces.
-    path : Path
-    """
+    """A folder of a measurement, or of a part of one."""
 
     def __init__(self, name: str, path: Path) -> None:
         self.name, self.path = name, path
@@ -192,11 +172,6 @@ def remove_dead(path: Path) -> bool:
     """Remove the folder of a measurement; whether it was a dead one that nobody else removed.
 
     The lock is held meanwhile: one who is about to begin here waits, and makes another folder.
-
-    Raises
-    ------
-    OSError
-        If something in it cannot be removed.
     """
     with ExitStack() as stack:
         try:
@@ -256,15 +231,7 @@ def _is_made(path: Path) -> bool:
 
 @contextmanager
 def _opened_lock(path: Path) -> Iterator[int]:
-    """Open the lock of a folder without believing that a measurement made it.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is none.
-    OSError
-        If it is no file of the folder's owner, or must not be looked at.
-    """
+    """Open the lock of a folder without believing that a measurement made it."""
     with ExitStack() as stack:
         folder = os.open(path, _LOOK | os.O_DIRECTORY)
         stack.callback(os.close, folder)

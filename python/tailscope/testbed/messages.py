@@ -30,32 +30,6 @@ from tailscope.store.records.dataplane import (
     WorkTruth,
 )
 
-__all__ = [
-    "FORWARDERS",
-    "GENERATOR",
-    "STAMP",
-    "WATCH",
-    "DelayResult",
-    "ErrorEvent",
-    "ForwarderProgram",
-    "GeneratorProgress",
-    "GeneratorResult",
-    "L2fwdResult",
-    "L3fwdResult",
-    "LoopProgress",
-    "Program",
-    "ProgressEvent",
-    "ReadyEvent",
-    "ReadyLcore",
-    "ReadyPort",
-    "ResultEvent",
-    "StampResult",
-    "WatchResult",
-    "WorkResult",
-    "what_is_wrong",
-]
-
-
 _SHOWN = 200
 
 
@@ -138,23 +112,15 @@ class LoopProgress(ProgressEvent, frozen=True, kw_only=True):
 
 
 class ResultEvent(ProgramCounts, frozen=True, kw_only=True, tag_field="event", tag="result"):
-    """What came out, at the end.
-
-    Attributes
-    ----------
-    clock : CounterClock
-    partial : list of str
-        Why it is not all that was asked for.
-    record : list of str
-        The files that it has written.
-    monitor_tid : int
-        The number of the thread that watched its links and told how far it was; 0 without one.
-    """
+    """What came out, at the end."""
 
     clock: CounterClock
     partial: list[str]
+    """Why it is not all that was asked for."""
     record: list[str]
+    """The files that it has written."""
     monitor_tid: Count
+    """The number of the thread that watched its links and told how far it was; 0 without one."""
 
 
 class GeneratorResult(ResultEvent, frozen=True, kw_only=True):
@@ -177,15 +143,10 @@ class StampResult(ResultEvent, frozen=True, kw_only=True):
 
 
 class ForwarderResult(ResultEvent, frozen=True, kw_only=True):
-    """What came out of a device of the data plane.
-
-    Attributes
-    ----------
-    stages : PassedPackets or None
-        What it has written down of the way of packets, if that was wanted.
-    """
+    """What came out of a device of the data plane."""
 
     stages: PassedPackets | None = None
+    """What it has written down of the way of packets, if that was wanted."""
 
     @property
     def counts(self) -> ForwarderCounts:
@@ -235,35 +196,16 @@ R_co = TypeVar("R_co", bound=ResultEvent, covariant=True)
 
 @dataclass(frozen=True)
 class Program(Generic[P_co, R_co]):
-    """A program of ``tailscope-dp``, and what it says.
-
-    Attributes
-    ----------
-    name : str
-    progress : type
-        What it says once a second.
-    result : type
-        What it says at its end.
-    """
+    """A program of ``tailscope-dp``, and what it says."""
 
     name: str
     progress: type[P_co]
+    """What it says once a second."""
     result: type[R_co]
+    """What it says at its end."""
 
     def read(self, role: str, line: str) -> ReadyEvent | ErrorEvent | P_co | R_co | None:
-        """Read a line; None where it is none of ours.
-
-        Parameters
-        ----------
-        role : str
-            What the process is called in errors.
-        line : str
-
-        Raises
-        ------
-        DataplaneError
-            If it is an object, but none that this program says.
-        """
+        """Read a line; None where it is none of ours."""
         if not line.lstrip().startswith("{"):
             return None
         try:

@@ -13,16 +13,6 @@ from tailscope.testbed.rights import Capability, may_write, owns_network, requir
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = [
-    "check_namespaces",
-    "command_in",
-    "inside",
-    "make_links",
-    "move_link",
-    "moved_into",
-    "namespace",
-]
-
 _NEEDED = (Capability.NET_ADMIN, Capability.NET_RAW, Capability.SYS_ADMIN)
 _PROMISCUOUS = 0x100
 """``IFF_PROMISC``"""
@@ -37,20 +27,7 @@ _GREETING = {
 
 
 def check_namespaces(what: str, otherwise: str) -> None:
-    """See whether this process may make namespaces, and links in them that carry packets.
-
-    Parameters
-    ----------
-    what : str
-        What needs them, for the error.
-    otherwise : str
-        What can be done without them, for its hint.
-
-    Raises
-    ------
-    TestbedError
-        If it may not: with the capabilities that are missing.
-    """
+    """See whether this process may make namespaces, and links in them that carry packets."""
     from pyroute2 import netns
 
     names = Path(netns.NETNS_RUN_DIR)

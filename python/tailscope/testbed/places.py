@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["FOLDER", "MARK", "Here", "Place", "Process"]
-
 MARK = "TAILSCOPE_MEASUREMENT"
 """The variable by which processes of a measurement are known: its folder's name."""
 
@@ -38,14 +36,6 @@ class Process(ABC):
     """A process at a place; a context at whose end it is gone.
 
     What it writes on standard output comes out of `next_line`.
-
-    Attributes
-    ----------
-    urgent : bool
-        Whether it goes before others.
-    bell : queue.SimpleQueue or None
-        Rung for each line that it says, and when it has said all: for those who wait for several
-        processes at once.
     """
 
     def __init__(self) -> None:
@@ -68,18 +58,7 @@ class Process(ABC):
             self.bell.put(None)
 
     def next_line(self, timeout_s: float | None) -> str | None:
-        """Wait for the next line; None when the process has ended.
-
-        Parameters
-        ----------
-        timeout_s : float or None
-            None for as long as it takes.
-
-        Raises
-        ------
-        queue.Empty
-            If nothing is said in that time.
-        """
+        """Wait for the next line; None when the process has ended."""
         line = self._lines.get(timeout=None if timeout_s is None else max(0.0, timeout_s))
         if line is None:
             self._lines.put(None)
@@ -122,25 +101,14 @@ class Process(ABC):
 
 
 class Place(ABC):
-    """Where commands run, and files of a measurement lie.
-
-    Attributes
-    ----------
-    folder : Path
-        A private folder, as processes there see it.
-    """
+    """Where commands run, and files of a measurement lie."""
 
     folder: Path
+    """A private folder, as processes there see it."""
 
     @abstractmethod
     def run(self, command: Sequence[str], *, timeout_s: float = _RUN_S) -> str:
-        """Run a command to its end, and return what it says.
-
-        Raises
-        ------
-        TestbedError
-            If it is not there, or fails: with what it said.
-        """
+        """Run a command to its end, and return what it says."""
 
     @abstractmethod
     def start(
@@ -152,20 +120,7 @@ class Place(ABC):
         merged: bool = False,
         urgent: bool = False,
     ) -> Process:
-        """Start a process.
-
-        Parameters
-        ----------
-        name : str
-            What its log is called.
-        command : sequence of str
-        cpus : iterable of int
-            Where it may run; anywhere by default.
-        merged : bool
-            Whether standard error goes with standard output.
-        urgent : bool
-            Whether it goes before others, where that may be asked for.
-        """
+        """Start a process."""
 
     @abstractmethod
     def write(self, name: str, content: str) -> Path:
@@ -177,21 +132,7 @@ class Place(ABC):
 
 
 class Here(Place):
-    """A place on this machine.
-
-    Parameters
-    ----------
-    folder : Path
-    command : sequence of str
-        What to start processes with, such as ``ip netns exec NAME``.
-    mark : str, optional
-        The name of the measurement; that of its folder by default.
-
-    Attributes
-    ----------
-    ran : list of int
-        The processes that `run` has started.
-    """
+    """A place on this machine."""
 
     def __init__(self, folder: Path, command: Sequence[str] = (), *, mark: str = "") -> None:
         self.folder = folder

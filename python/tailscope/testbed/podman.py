@@ -15,16 +15,6 @@ from tailscope.testbed.places import FOLDER, MARK
 from tailscope.testbed.programs import search_path, which
 from tailscope.testbed.removal import remove_tree
 
-__all__ = [
-    "GROUP",
-    "container_runtime",
-    "is_rootless",
-    "limits",
-    "marks",
-    "own_podman",
-    "remove_podman",
-]
-
 GROUP = "podman.payload."
 """What the groups of control of a container are called by, before its name."""
 _LONGEST = 50
@@ -42,17 +32,7 @@ def container_runtime() -> str | None:
 
 
 def own_podman(folder: Path, mark: str, runtime: str) -> list[str]:
-    """Make a podman that knows only the containers of one folder; the words to call it.
-
-    Parameters
-    ----------
-    folder : Path
-        A private folder: its storage, its configuration and its locks lie in it.
-    mark : str
-        The measurement, by which the processes are known that it leaves.
-    runtime : str
-        The program that starts containers.
-    """
+    """Make a podman that knows only the containers of one folder; the words to call it."""
     home = folder / "podman"
     home.mkdir(mode=0o700, exist_ok=True)
     settings = {

@@ -26,21 +26,6 @@ if TYPE_CHECKING:
 
     from tailscope.testbed.places import Place
 
-__all__ = [
-    "POWER",
-    "POWER_THREAD",
-    "Command",
-    "Ipmi",
-    "Meter",
-    "PowerReading",
-    "PowerRecorder",
-    "PowerSource",
-    "Rapl",
-    "RecordedPower",
-    "check_power",
-    "source_named",
-]
-
 POWER = ("auto", "none", "rapl", "ipmi", "command:CMD ARGS")
 """Where power is read: RAPL if it may be read, nowhere, or a source by its name."""
 
@@ -57,45 +42,29 @@ _SHOWN = 80
 
 @dataclass(frozen=True)
 class Meter:
-    """What is to be known of a source of power.
-
-    Attributes
-    ----------
-    name, includes : str
-    domains : tuple of str
-    range_uj : tuple of int
-        As those of `PowerSource`.
-    """
+    """What is to be known of a source of power."""
 
     name: str
     includes: str
     domains: tuple[str, ...]
     range_uj: tuple[int, ...] = ()
+    """As those of `PowerSource`."""
 
 
 class PowerSource(ABC):
-    """Where power is read.
-
-    Attributes
-    ----------
-    name : str
-        As ``--power`` has it.
-    domains : tuple of str
-        What each value of a reading is of; they do not overlap.
-    includes : str
-        What all of them cover.
-    interval_s : float
-        How often to read it.
-    range_uj : tuple of int
-        Of a source that counts energy: the value after which each counter begins again at 0.
-        Empty for one that says watts.
-    """
+    """Where power is read."""
 
     name: str
+    """As ``--power`` has it."""
     domains: tuple[str, ...]
+    """What each value of a reading is of; they do not overlap."""
     includes: str
+    """What all of them cover."""
     interval_s: float
+    """How often to read it."""
     range_uj: tuple[int, ...] = ()
+    """Of a source that counts energy: the value after which each counter begins again at 0. Empty
+    for one that says watts."""
 
     @property
     def meter(self) -> Meter:
@@ -104,37 +73,15 @@ class PowerSource(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """See whether it can be read on this machine.
-
-        Raises
-        ------
-        TestbedError
-            If it cannot: with what to do about it.
-        """
+        """See whether it can be read on this machine."""
 
     @abstractmethod
     def read(self, place: Place) -> tuple[Decimal, ...]:
-        """Read it: watts, or energy in µJ, of each domain.
-
-        Parameters
-        ----------
-        place : Place
-            Where programs are run.
-
-        Raises
-        ------
-        TestbedError
-            If it cannot be read, or says something else.
-        """
+        """Read it: watts, or energy in µJ, of each domain."""
 
 
 class Rapl(PowerSource):
-    """The processor's own counters of energy: of its packages, and of memory where it has them.
-
-    Parameters
-    ----------
-    machine : Machine, optional
-    """
+    """The processor's own counters of energy: of its packages, and of memory where it has them."""
 
     name = "rapl"
     interval_s = 0.2
@@ -213,13 +160,7 @@ class Ipmi(PowerSource):
 
 
 class Command(PowerSource):
-    """A command of the user's that prints watts, as one number.
-
-    Parameters
-    ----------
-    words : sequence of str
-        The command and its arguments; no shell reads them.
-    """
+    """A command of the user's that prints watts, as one number."""
 
     domains = ("meter",)
     includes = "what the command measures"
@@ -250,13 +191,7 @@ class Command(PowerSource):
 
 
 def source_named(text: str) -> PowerSource | None:
-    """The source that ``--power`` names; None for ``none``, and for ``auto`` where there is none.
-
-    Raises
-    ------
-    UsageError
-        If it cannot be understood.
-    """
+    """Return the source that ``--power`` names; None for ``none``, or ``auto`` without one."""
     if text.startswith(_COMMAND):
         try:
             words = shlex.split(text.removeprefix(_COMMAND))
@@ -274,80 +209,43 @@ def source_named(text: str) -> PowerSource | None:
 
 
 def check_power(text: str) -> None:
-    """See whether power can be read as ``--power`` wants it; ``auto`` takes what there is.
-
-    Raises
-    ------
-    TestbedError
-        If it cannot: with what to do about it.
-    """
+    """See whether power can be read as ``--power`` wants it; ``auto`` takes what there is."""
     source = source_named(text)
     if source is not None and text != "auto":
         source.check()
 
 
 class PowerReading(NamedTuple):
-    """One reading of a source.
-
-    Attributes
-    ----------
-    unix_ns : int
-        The middle of it.
-    took_ns : int
-    values : tuple of Decimal
-        As `PowerSource.read` says.
-    """
+    """One reading of a source."""
 
     unix_ns: int
+    """The middle of it."""
     took_ns: int
     values: tuple[Decimal, ...]
+    """As `PowerSource.read` says."""
 
 
 @dataclass(frozen=True)
 class RecordedPower:
-    """What was read.
-
-    Attributes
-    ----------
-    source : Meter or None
-        None where there is none,
-    why_not : str or None
-        and why.
-    readings : list of PowerReading
-    failures : list of str
-        What readings failed for.
-    phases : dict of str to (int, int)
-        When the machine was left alone, in Unix time, in ns.
-    processes : list of int
-        The programs that read it.
-    """
+    """What was read."""
 
     source: Meter | None
+    """None where there is none,"""
     why_not: str | None
+    """and why."""
     readings: list[PowerReading]
     failures: list[str]
+    """What readings failed for."""
     phases: dict[str, tuple[int, int]]
+    """When the machine was left alone, in Unix time, in ns."""
     processes: list[int]
+    """The programs that read it."""
 
 
 class PowerRecorder:
     """Reads power within a block, where it can be read.
 
     Its thread stays on the CPUs of the thread that enters the block.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the measurement.
-    what : str
-        As ``--power`` has it.
-    phase_s : float
-        How long to leave the machine alone in each phase.
-
-    Raises
-    ------
-    TestbedError
-        If a source is wanted by name, and the first reading of it fails.
     """
 
     def __init__(self, folder: Path, what: str, *, phase_s: float) -> None:
@@ -389,13 +287,7 @@ class PowerRecorder:
         self._thread.start()
 
     def rest(self, phase: str) -> None:
-        """Leave the machine alone for a while, between two readings; not if nothing is read.
-
-        Parameters
-        ----------
-        phase : str
-            What it is called.
-        """
+        """Leave the machine alone for a while, between two readings; not if nothing is read."""
         if self._source is None:
             return
         start_ns = self._take(self._source)

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tailscope.testbed.messages import Program, ProgressEvent, ReadyEvent, ResultEvent
     from tailscope.testbed.places import Place, Process
 
-__all__ = ["Dataplane", "find_binary"]
-
 _BINARY = Path(__file__).parents[1] / "bin" / "tailscope-dp"
 _INSTALL = "install DPDK (Debian, Ubuntu: apt install libdpdk-dev), then run `make setup`"
 _EAL = ("--no-telemetry", "--log-level=warning")
@@ -32,19 +30,7 @@ R = TypeVar("R", bound="ResultEvent")
 
 
 def find_binary() -> tuple[Path, str]:
-    """Find the data plane beside the package.
-
-    Returns
-    -------
-    path : Path
-    version : str
-        What it says of itself, DPDK's version included.
-
-    Raises
-    ------
-    DataplaneError
-        If there is none, it does not start, or it is of another version.
-    """
+    """Find the data plane beside the package."""
     import tailscope._engine as _engine
 
     if not _BINARY.is_file():
@@ -64,34 +50,7 @@ def find_binary() -> tuple[Path, str]:
 
 
 class Dataplane(Generic[P, R]):
-    """A process of ``tailscope-dp``; a context at whose end it is gone.
-
-    Parameters
-    ----------
-    role : str
-        What it is called in errors: ``generator`` or ``dut``.
-    program : Program
-        What it runs, of `tailscope.testbed.messages`.
-    eal : sequence of str
-        DPDK's options for memory and ports.
-    options : sequence of str
-        The program's own options.
-    place : Place
-        Where it runs.
-    lcores : sequence of int
-        The CPUs that poll.
-    housekeeping : iterable of int
-        CPUs for its other threads, which share the lcores where there are none.
-    pinned : bool
-        Whether lcores stay on their CPUs; else they may run on all of both.
-
-    Attributes
-    ----------
-    ready : ReadyEvent or None
-        None until its ports are there.
-    result : ResultEvent or None
-        None until it has said what came out.
-    """
+    """A process of ``tailscope-dp``; a context at whose end it is gone."""
 
     def __init__(
         self,
@@ -144,13 +103,7 @@ class Dataplane(Generic[P, R]):
         return self.process.is_running
 
     def wait_ready(self, timeout_s: float = _READY_S) -> None:
-        """Wait until the ports are there.
-
-        Raises
-        ------
-        DataplaneError
-            If the process says why not, ends, or says nothing.
-        """
+        """Wait until the ports are there."""
         countdown = Countdown(timeout_s)
         while self.ready is None:
             with contextlib.suppress(queue.Empty):
@@ -162,20 +115,7 @@ class Dataplane(Generic[P, R]):
                 )
 
     def next_event(self, timeout_s: float | None) -> ReadyEvent | P | R | None:
-        """Wait for the next event; None when the process has ended.
-
-        Parameters
-        ----------
-        timeout_s : float or None
-            None for as long as it takes.
-
-        Raises
-        ------
-        queue.Empty
-            If nothing is said in that time.
-        DataplaneError
-            If the process says that it cannot go on, or what it should not say.
-        """
+        """Wait for the next event; None when the process has ended."""
         from tailscope.testbed.messages import ErrorEvent, ReadyEvent, ResultEvent
 
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
@@ -219,13 +159,7 @@ class Dataplane(Generic[P, R]):
         return self.result
 
     def check_progress(self) -> None:
-        """Look whether it works; to be called every `LOOK_S`.
-
-        Raises
-        ------
-        DataplaneError
-            If it is stuck.
-        """
+        """Look whether it works; to be called every `LOOK_S`."""
         if self._watchdog is None:
             self._watchdog = Watchdog(self.process.work)
         if self._watchdog.is_stuck():

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from tailscope.exceptions import TestbedError
 
-__all__ = ["find_program", "search_path", "which"]
-
 _SYSTEM = ("/usr/sbin", "/sbin")
 
 
@@ -25,21 +23,7 @@ def which(program: str) -> Path | None:
 
 
 def find_program(what: str, program: str, package: str) -> Path:
-    """Find a program.
-
-    Parameters
-    ----------
-    what : str
-        What needs it, for the error.
-    program : str
-    package : str
-        The package that has it.
-
-    Raises
-    ------
-    TestbedError
-        If it is not there: with what to install.
-    """
+    """Find a program."""
     found = which(program)
     if found is None:
         raise TestbedError(

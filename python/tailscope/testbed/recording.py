@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from tailscope.testbed.places import Place, Process
 
-__all__ = ["RecordingProgram", "RecordingReady"]
-
 _READY_S = 10.0
 _SHOWN = 200
 
@@ -38,21 +36,7 @@ Event = TypeVar("Event", bound=Section)
 
 
 class RecordingProgram(Generic[Result]):
-    """A program that says when it records, and at its end what; a context at whose end it is gone.
-
-    Parameters
-    ----------
-    role : str
-        What it is called in errors.
-    program : str
-    options : sequence of str
-    result : type
-        What it says at its end.
-    place : Place
-        Where it runs.
-    cpus : iterable of int
-        Where it may run.
-    """
+    """A program that says when it records, and what at its end; gone at the end of its context."""
 
     def __init__(
         self,
@@ -89,13 +73,7 @@ class RecordingProgram(Generic[Result]):
         return self._process
 
     def finish(self) -> Result:
-        """End it, and return what it has recorded; it takes as long as it works.
-
-        Raises
-        ------
-        DataplaneError
-            If it says why not, ends without a result, or is stuck.
-        """
+        """End it, and return what it has recorded; it takes as long as it works."""
         self.process.signal(signal.SIGTERM)
         watchdog = Watchdog(self.process.work)
         return self._hear(self._result, watchdog.is_stuck, f"given up: {watchdog.why}")

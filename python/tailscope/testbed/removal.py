@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["remove_tree"]
-
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -22,19 +20,6 @@ def remove_tree(path: Path, *, last: str | None = None) -> None:
     Folders within are moved to the top before they are entered, so that two open folders suffice
     for any depth. The kernel does not move what something is mounted on, so that is never entered.
     No link is followed, whoever changes the folder meanwhile.
-
-    Parameters
-    ----------
-    path : Path
-    last : str, optional
-        A file in it that is removed after everything else.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the folder is gone.
-    OSError
-        The first reason why something is still there; everything else is removed.
     """
     problems: list[OSError] = []
     with _opened(path) as top:

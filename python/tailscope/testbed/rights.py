@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tailscope.exceptions import TestbedError
 
-__all__ = ["Capability", "has_own_users", "may_write", "owns_network", "require"]
-
 _FIRST_USERS = 0xEFFFFFFD
 """The kernel's number of the user namespace that the machine starts with."""
 _GET_USERS = 0xB701
@@ -35,23 +33,7 @@ class Capability(IntEnum):
 
 
 def require(what: str, *needed: Capability, otherwise: str, of_machine: bool = False) -> None:
-    """See that this process has capabilities.
-
-    Parameters
-    ----------
-    what : str
-        What needs them, for the error.
-    needed : Capability
-    otherwise : str
-        What can be done without them, for the hint.
-    of_machine : bool
-        Whether those of a user namespace of its own do not count.
-
-    Raises
-    ------
-    TestbedError
-        If one is missing: with the names of all that are.
-    """
+    """See that this process has capabilities."""
     is_confined = of_machine and has_own_users()
     held = frozenset() if is_confined else _effective()
     if missing := [str(capability) for capability in needed if capability not in held]:

@@ -18,61 +18,35 @@ if TYPE_CHECKING:
     from tailscope.store.records.dataplane import PassedPackets
     from tailscope.testbed.places import Place
 
-__all__ = [
-    "STAGES_PART",
-    "KernelStages",
-    "LoopStages",
-    "RecordedStages",
-    "StageRecorder",
-    "StagesResult",
-    "check_stages",
-]
-
 STAGES_PART = "stages"
 """The part of a measurement's folder by whose name the recorder is known."""
 _TYPES = Path("/sys/kernel/btf/vmlinux")
 
 
 class StagesResult(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
-    """What was recorded.
-
-    Attributes
-    ----------
-    file : str
-    events, lost : int
-        Events in it, and those for which the kernel's buffer had no room.
-    clock_error_ns : int
-        How far their times may be off the counter.
-    reasons : dict of int to str
-        The kernel's names of the reasons in it.
-    """
+    """What was recorded."""
 
     program: Literal["stages"]
     file: str
     events: Count
     lost: Count
+    """Events in it, and those for which the kernel's buffer had no room."""
     clock_error_ns: Count
+    """How far their times may be off the counter."""
     reasons: dict[int, str]
+    """The kernel's names of the reasons in it."""
 
 
 @dataclass(frozen=True)
 class KernelStages:
-    """What was recorded of a device of the kernel.
-
-    Attributes
-    ----------
-    folder : Path
-        Where the events are.
-    links : tuple of int
-        The numbers of the device's two links.
-    every : int
-        Of so many packets, one was looked at.
-    result : StagesResult
-    """
+    """What was recorded of a device of the kernel."""
 
     folder: Path
+    """Where the events are."""
     links: tuple[int, int]
+    """The numbers of the device's two links."""
     every: int
+    """Of so many packets, one was looked at."""
     result: StagesResult
 
     @property
@@ -90,19 +64,12 @@ class KernelStages:
 
 @dataclass(frozen=True)
 class LoopStages:
-    """What polling loops have noted themselves.
-
-    Attributes
-    ----------
-    folder : Path
-        Where their columns are.
-    every : int
-        Of so many packets, one was looked at.
-    passed : PassedPackets
-    """
+    """What polling loops have noted themselves."""
 
     folder: Path
+    """Where their columns are."""
     every: int
+    """Of so many packets, one was looked at."""
     passed: PassedPackets
 
     @property
@@ -121,21 +88,7 @@ RecordedStages: TypeAlias = KernelStages | LoopStages
 
 
 class StageRecorder(RecordingProgram[StagesResult]):
-    """Records the packets of one device; a context at whose end it is gone.
-
-    Parameters
-    ----------
-    here : Place
-        This machine, where it runs; events are written into its folder.
-    there : Place
-        Where the device is.
-    links : sequence of str
-        The device's two links, as they are called there.
-    every : int
-        Of so many packets, it looks at one.
-    cpus : iterable of int
-        Where it may run.
-    """
+    """Records the packets of one device; a context at whose end it is gone."""
 
     def __init__(
         self,
@@ -164,13 +117,7 @@ def _number(there: Place, link: str) -> int:
 
 
 def check_stages() -> None:
-    """See whether this machine can record stages.
-
-    Raises
-    ------
-    TestbedError
-        If it cannot: with what is missing.
-    """
+    """See whether this machine can record stages."""
     what, without = "--stages", "leave stages out: --stages off"
     require(what, Capability.BPF, Capability.PERFMON, otherwise=without, of_machine=True)
     if not _TYPES.exists():

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["ClockPair", "SteadyClock", "ahead_of_kernel_ns", "clock_pair", "largest_step_ns"]
-
 _ATTEMPTS = 16
 _NOTICED_NS = 1_000_000
 _SLEWED_PPM = 1_000
@@ -68,20 +66,7 @@ class SteadyClock:
 def largest_step_ns(
     when_ns: NDArray[np.int64], least_ns: NDArray[np.int64], most_ns: NDArray[np.int64]
 ) -> int:
-    """By how much Unix time was set at once, at most, between readings of it by another clock.
-
-    Parameters
-    ----------
-    when_ns : ndarray of int64, shape (n,)
-        By that clock, in order.
-    least_ns, most_ns : ndarray of int64, shape (n,)
-        What to add to that to get Unix time.
-
-    Returns
-    -------
-    int
-        0 where what was added changes no faster than clocks do that nobody sets.
-    """
+    """By how much Unix time was set at once, at most, between readings of it by another clock."""
     import numpy as np
 
     if len(when_ns) < len(("before", "after")):

@@ -7,19 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = [
-    "TICK_NS",
-    "ThreadTimes",
-    "comm_of",
-    "environment_of",
-    "parent_of",
-    "processes",
-    "status_of",
-    "threads_of",
-    "times_of",
-    "work_of_session",
-]
-
 _PARENT, _SESSION, _FLAGS, _USER_TICKS, _SYSTEM_TICKS, _CPU = 1, 3, 6, 11, 12, 36
 """Places in ``/proc/PID/stat`` behind the name."""
 _KERNEL_THREAD = 0x0020_0000
@@ -28,21 +15,14 @@ TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 class ThreadTimes(NamedTuple):
-    """What the kernel says of a thread's time on CPUs.
-
-    Attributes
-    ----------
-    is_kernel : bool
-        Whether it is a thread of the kernel.
-    run_ns : int
-        How long it has run, in ticks: 10 ms, mostly.
-    cpu : int
-        Where it ran last.
-    """
+    """What the kernel says of a thread's time on CPUs."""
 
     is_kernel: bool
+    """Whether it is a thread of the kernel."""
     run_ns: int
+    """How long it has run, in ticks: 10 ms, mostly."""
     cpu: int
+    """Where it ran last."""
 
 
 def processes() -> list[int]:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tailscope.testbed.places import Here
 
-__all__ = ["Tap", "recording"]
-
 _START_S = 10.0
 _DRAIN_S = 1.5
 """What is still in the kernel's buffer comes within a second."""
@@ -29,43 +27,20 @@ _BUFFER_KIB = 16_384
 
 @dataclass
 class Tap:
-    """One link that is recorded.
-
-    Attributes
-    ----------
-    link : str
-    command : sequence of str
-        What to start a program with that shall see the link.
-    path : Path
-        The capture, while it is written and afterwards.
-    dropped : int
-        Frames that the kernel had no room for; known at the end.
-    """
+    """One link that is recorded."""
 
     link: str
     command: Sequence[str] = ()
+    """What to start a program with that shall see the link."""
     path: Path = field(init=False)
+    """The capture, while it is written and afterwards."""
     dropped: int = field(init=False, default=0)
+    """Frames that the kernel had no room for; known at the end."""
 
 
 @contextmanager
 def recording(taps: Mapping[str, Tap], here: Here, *, only: str = "udp") -> Iterator[None]:
-    """Record links within a block.
-
-    Parameters
-    ----------
-    taps : Mapping of str to Tap
-        By the name that its capture is to have.
-    here : Here
-        Where captures are written.
-    only : str
-        The frames to keep, as tcpdump's filters say it.
-
-    Raises
-    ------
-    TestbedError
-        If a recorder does not start: with its own words.
-    """
+    """Record links within a block."""
     program = find_program("recording", "tcpdump", "tcpdump")
     with ExitStack() as stack:
         logs = []

@@ -16,8 +16,6 @@ from tailscope.testbed.rights import Capability, may_write, require
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["instances", "osnoise", "remove_instance", "remove_leftover", "tracefs"]
-
 _WHAT = "kernel events"
 _STANDARD = Path("/sys/kernel/tracing")
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
@@ -28,18 +26,7 @@ _WORKLOAD = "OSNOISE_WORKLOAD"
 
 @contextmanager
 def tracefs() -> Iterator[Path]:
-    """Find the file system; where nobody has mounted it, mount it for this process alone.
-
-    Yields
-    ------
-    Path
-        Its root.
-
-    Raises
-    ------
-    TestbedError
-        If this process has no right to use it, or the kernel has none.
-    """
+    """Find the file system; where nobody has mounted it, mount it for this process alone."""
     if os.path.ismount(_STANDARD):
         # Whoever was given the instances needs no more.
         if not may_write(_STANDARD / "instances"):
@@ -71,20 +58,6 @@ def osnoise(root: Path, owner: str, cpus: Iterable[int]) -> Iterator[bool]:
 
     That it starts none is an option of the whole kernel. An instance of the tracer stands for the
     change, from before it is made until it is taken back: `remove_instance` does both.
-
-    Parameters
-    ----------
-    root : Path
-        Of the file system.
-    owner : str
-        With what the instance's name begins.
-    cpus : iterable of int
-
-    Yields
-    ------
-    bool
-        Whether it does: not where the kernel has no such tracer or option, and not where somebody
-        else uses it or has set it up.
     """
     if not _has_unused_osnoise(root, set(cpus)):
         yield False
@@ -117,13 +90,7 @@ def _has_unused_osnoise(root: Path, cpus: set[int]) -> bool:
 
 
 def remove_instance(root: Path, name: str) -> None:
-    """Stop an instance, and remove it with its buffers and with what it stands for.
-
-    Raises
-    ------
-    OSError
-        If somebody reads from it.
-    """
+    """Stop an instance, and remove it with its buffers and with what it stands for."""
     path = root / "instances" / name
     with suppress(OSError):
         (path / "tracing_on").write_text("0")
@@ -138,11 +105,6 @@ def remove_leftover(root: Path, name: str) -> bool:
 
     One who removes it after another would take back what a third has meanwhile changed: they wait
     for each other.
-
-    Raises
-    ------
-    OSError
-        If somebody reads from it.
     """
     folder = os.open(root / "instances", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LOOK_S", "Countdown", "Watchdog"]
-
 LOOK_S = 2.0
 """How often to look whether a program that says nothing works."""
 _LOOKS = 60
@@ -21,14 +19,6 @@ class Countdown:
 
     If this process itself is stopped, only a moment passes: what the program has said by then is
     read before anybody judges it.
-
-    Parameters
-    ----------
-    lasts_s : float
-
-    Attributes
-    ----------
-    left_s : float
     """
 
     def __init__(self, lasts_s: float) -> None:
@@ -52,11 +42,6 @@ class Watchdog:
 
     One that says something, uses a CPU or writes works. Looks are counted rather than seconds: if
     this process itself is stopped, that is no look.
-
-    Parameters
-    ----------
-    work : callable
-        Says what the program has done so far, as `Process.work`.
     """
 
     def __init__(self, work: Callable[[], tuple[int, ...]]) -> None:

@@ -28,22 +28,6 @@ if TYPE_CHECKING:
 
     from tailscope.testbed.folder import Folder
 
-__all__ = [
-    "WIRES",
-    "Memif",
-    "Pci",
-    "Side",
-    "Veth",
-    "Vhost",
-    "Wire",
-    "WireEnds",
-    "are_links",
-    "cards",
-    "check_cards",
-    "link_side",
-    "wire_named",
-]
-
 _SOCKET_PATH_BYTES = 107
 _MEMORY_MB = 256
 _STALL_NS, _LINK_STALL_NS = 1000, 20_000
@@ -55,27 +39,18 @@ _PCI_DRIVERS = ("vfio-pci", "uio_pci_generic", "igb_uio", "mlx5_core", "mlx4_cor
 
 @dataclass(frozen=True)
 class Side:
-    """How one side gets at a wire that is there.
-
-    Attributes
-    ----------
-    eal : tuple of str
-        DPDK's options for memory and ports.
-    devices : tuple of str
-        The ports as DPDK names them.
-    links : tuple of str
-        The ports as the kernel names them, where it has them.
-    namespace : str or None
-        The network namespace that the links are in; None is that of this process.
-    sockets : tuple of Path
-        Of vhost-user: what a guest's ports are joined with.
-    """
+    """How one side gets at a wire that is there."""
 
     eal: tuple[str, ...] = ()
+    """DPDK's options for memory and ports."""
     devices: tuple[str, ...] = ()
+    """The ports as DPDK names them."""
     links: tuple[str, ...] = ()
+    """The ports as the kernel names them, where it has them."""
     namespace: str | None = None
+    """The network namespace that the links are in; None is that of this process."""
     sockets: tuple[Path, ...] = ()
+    """Of vhost-user: what a guest's ports are joined with."""
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -118,25 +93,11 @@ class Wire(ABC):
         return _STALL_NS
 
     def check(self) -> None:  # noqa: B027
-        """See whether this machine has what the wire needs, before anything is started.
-
-        Raises
-        ------
-        TestbedError
-            If it has not.
-        """
+        """See whether this machine has what the wire needs, before anything is started."""
 
     @abstractmethod
     def open(self, folder: Folder, ports: int = 2) -> AbstractContextManager[WireEnds]:
-        """Put the wire up within a block.
-
-        Parameters
-        ----------
-        folder : Folder
-            Of the measurement: what the wire needs lies in it or carries its name.
-        ports : int
-            Of each side: 2, or 1 for both directions.
-        """
+        """Put the wire up within a block."""
 
     @abstractmethod
     def open_loop(self, folder: Folder) -> AbstractContextManager[Side]:
@@ -235,21 +196,7 @@ class Veth(Wire):
     def hosts(
         self, folder: Folder, side: Side, addresses: Mapping[str, str]
     ) -> Iterator[dict[str, list[str]]]:
-        """Move links into namespaces of their own, as hosts that have an address.
-
-        Parameters
-        ----------
-        folder : Folder
-        side : Side
-            Of a wire that is open.
-        addresses : Mapping of str to str
-            The IPv4 address of each link, all in one /24.
-
-        Returns
-        -------
-        context manager of dict
-            For each link, what to start programs on that host with.
-        """
+        """Move links into namespaces of their own, as hosts that have an address."""
         from pyroute2 import IPRoute
 
         with ExitStack() as stack:
@@ -346,13 +293,7 @@ WIRES: dict[str, type[Wire]] = {wire.name: wire for wire in (Memif, Veth, Pci, V
 
 
 def wire_named(name: str, options: Mapping[str, str]) -> Wire:
-    """Make a wire of a kind.
-
-    Raises
-    ------
-    UsageError
-        If there is no such kind, or it has no such option.
-    """
+    """Make a wire of a kind."""
     if name not in WIRES:
         raise UsageError(f"--wire: got {name!r}, expected one of {', '.join(WIRES)}")
     return WIRES[name](options)
@@ -383,16 +324,7 @@ def link_side(links: Sequence[str], home: str | None, driver: str = "af_packet")
 
 @contextmanager
 def cards(folder: Folder, side: str, names: Sequence[str]) -> Iterator[Side]:
-    """Network cards as a side of a wire; links are lent to a namespace of their own.
-
-    Parameters
-    ----------
-    folder : Folder
-    side : str
-        Completes the namespace's name.
-    names : sequence of str
-        PCI addresses, or links of the kernel.
-    """
+    """Network cards as a side of a wire; links are lent to a namespace of their own."""
     if are_links(names):
         with namespace(f"{folder.name}-{side}", quiet=True) as home, moved_into(home, names):
             yield link_side(names, home)
@@ -402,13 +334,7 @@ def cards(folder: Folder, side: str, names: Sequence[str]) -> Iterator[Side]:
 
 
 def check_cards(what: str, names: Sequence[str]) -> None:
-    """See that cards are there and can be had.
-
-    Raises
-    ------
-    TestbedError
-        If they are not.
-    """
+    """See that cards are there and can be had."""
     if are_links(names):
         for name in names:
             if "/" in name or not Path("/sys/class/net", name).exists():

@@ -33,90 +33,61 @@ if TYPE_CHECKING:
 
     Unsigned = NDArray[np.uint64]
 
-__all__ = ["Doubt", "PacketSample", "RunSample", "evidence_of", "read_evidence"]
-
 _FAILED = ("late", "corrupt")
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """Why a verdict cannot be believed.
-
-    Attributes
-    ----------
-    reason : str
-    of_pass, of_fail : bool
-        Which one.
-    """
+    """Why a verdict cannot be believed."""
 
     reason: str
     of_pass: bool = True
     of_fail: bool = True
+    """Which one."""
 
 
 @dataclass(frozen=True)
 class PacketSample:
-    """The packets of a run: as they are, or with the least that each can have taken.
-
-    Attributes
-    ----------
-    taken : Taken
-        What each packet that was sent took.
-    lost : int
-        Of these, packets that never came back.
-    counts : Mapping of str to int
-        Of packets: ``lost``, ``dropped``, ``late``, ``reordered``, ``duplicated``, ``corrupt``.
-    fastest_ns : float or None
-        What variation counts from, if it is not the fastest packet: of packets as they are, the
-        least that the fastest can have taken, and the other way round.
-    """
+    """The packets of a run: as they are, or with the least that each can have taken."""
 
     taken: Taken
+    """What each packet that was sent took."""
     lost: int
+    """Of these, packets that never came back."""
     counts: Mapping[str, int]
+    """Of packets: ``lost``, ``dropped``, ``late``, ``reordered``, ``duplicated``, ``corrupt``."""
     fastest_ns: float | None = None
+    """What variation counts from, if it is not the fastest packet: of packets as they are, the
+    least that the fastest can have taken, and the other way round."""
 
 
 @dataclass(frozen=True)
 class RunSample:
-    """A run, as far as a service level is concerned.
-
-    Attributes
-    ----------
-    name : str
-    rate_pps : float or None
-        At which packets were sent.
-    as_is : PacketSample
-        The upper end: all of a latency is the device's.
-    least : PacketSample or None
-        The lower end: each latency less what the instrument stalled meanwhile, and for how long
-        neighbours may have held the device's CPU; without packets that the instrument lost or could
-        not send, or that may be lost because of neighbours, and without lost ones that captures do
-        not prove, or that are outside of what both saw; packets alike that are not matched took no
-        time. None where that is the same, or it does not tell.
-    spoilt : str
-        What the instrument, or neighbours, may have spoilt.
-    resolution_ns : int
-        Of the timestamps.
-    floor : sequence of (quantile, ns)
-        What the instrument takes with nothing in between, outside of its stalls; empty where it is
-        not known.
-    doubts, time_doubts : tuple of Doubt
-        Of all terms, and of those that speak of times.
-    neighbours : str
-        What neighbours took of the device's CPU; empty where that is nothing, or not known.
-    """
+    """A run, as far as a service level is concerned."""
 
     name: str
     rate_pps: float | None
+    """At which packets were sent."""
     as_is: PacketSample
+    """The upper end: all of a latency is the device's."""
     least: PacketSample | None = None
+    """The lower end: each latency less what the instrument stalled meanwhile, and for how long
+    neighbours may have held the device's CPU; without packets that the instrument lost or could
+    not send, or that may be lost because of neighbours, and without lost ones that captures do
+    not prove, or that are outside of what both saw; packets alike that are not matched took no
+    time. None where that is the same, or it does not tell."""
     spoilt: str = ""
+    """What the instrument, or neighbours, may have spoilt."""
     resolution_ns: int = 1
+    """Of the timestamps."""
     floor: tuple[tuple[float, float], ...] = ()
+    """What the instrument takes with nothing in between, outside of its stalls; empty where it is
+    not known."""
     doubts: tuple[Doubt, ...] = ()
     time_doubts: tuple[Doubt, ...] = ()
+    """Of all terms, and of those that speak of times."""
     neighbours: str = ""
+    """What neighbours took of the device's CPU; empty where that is nothing, or not known."""
 
     def doubts_of(self, term: Term) -> list[Doubt]:
         """What stands against a verdict on a term."""
@@ -141,23 +112,7 @@ class RunSample:
 def read_evidence(
     path: Path, level: Level, *, name: str | None = None, with_neighbours: bool = False
 ) -> RunSample:
-    """Read what a run directory knows of a service level.
-
-    Parameters
-    ----------
-    path : Path
-        The run directory.
-    level : Level
-    name : str, optional
-        What the run is called; the name of the directory by default.
-    with_neighbours : bool
-        Whether other programs on the device's CPU belong to what is judged.
-
-    Raises
-    ------
-    RunError
-        If it is no run, was not finished, is not what was written, or lacks a figure.
-    """
+    """Read what a run directory knows of a service level."""
     from tailscope.store.reader import read_run
 
     run = read_run(path, label=name)
@@ -167,21 +122,7 @@ def read_evidence(
 
 
 def evidence_of(path: Path, run: Run, *, with_neighbours: bool = False) -> RunSample:
-    """What a run that was read knows of its packets.
-
-    Parameters
-    ----------
-    path : Path
-        Where its single packets are.
-    run : Run
-    with_neighbours : bool
-        Whether other programs on the device's CPU belong to what is judged.
-
-    Raises
-    ------
-    RunError
-        If it is not what was written, or lacks a figure.
-    """
+    """What a run that was read knows of its packets."""
     from tailscope.store import layout
 
     summary, info = run.summary, run.info
@@ -240,29 +181,19 @@ class _Counts:
 
 @dataclass(frozen=True)
 class _Packets:
-    """What the packets of a run took, by both ends.
-
-    Attributes
-    ----------
-    path : Path
-        Of the run.
-    info : RunInfo
-    held : HeldPackets or None
-        When neighbours held the device's CPU; None where that is nothing, or is judged as it is.
-    as_is, least : Distribution
-        Of latencies, and of these without what others can explain of them.
-    stalled, held_up : int
-        Packets that overlap a stall of the instrument, and that may have waited for neighbours.
-    first_seq : int
-    """
+    """What the packets of a run took, by both ends."""
 
     path: Path
+    """Of the run."""
     info: RunInfo
     held: HeldPackets | None
+    """When neighbours held the device's CPU; None where that is nothing, or is judged as it is."""
     as_is: Distribution
     least: Distribution
+    """Of latencies, and of these without what others can explain of them."""
     stalled: int
     held_up: int
+    """Packets that overlap a stall of the instrument, and that may have waited for neighbours."""
     first_seq: int
 
     def batches(self, *, with_spoilt: bool) -> Iterator[tuple[Unsigned, Unsigned]]:

@@ -28,28 +28,18 @@ if TYPE_CHECKING:
     from tailscope.store.run import Run
     from tailscope.verdict.slo import Level, Term
 
-__all__ = ["ImportedSample", "judge_import"]
-
 
 @dataclass(frozen=True)
 class ImportedSample:
-    """What an imported run says of its packets.
-
-    Attributes
-    ----------
-    run : Run
-    source : str
-        What was imported, in words.
-    ranks : Ranks
-        Latencies of the packets that came.
-    failed : Between or None
-        Packets that were sent and did not come; None where nobody counted them.
-    """
+    """What an imported run says of its packets."""
 
     run: Run
     source: str
+    """What was imported, in words."""
     ranks: Ranks
+    """Latencies of the packets that came."""
     failed: Between | None
+    """Packets that were sent and did not come; None where nobody counted them."""
 
     @classmethod
     def of(cls, run: Run) -> ImportedSample:
@@ -85,16 +75,7 @@ class ImportedSample:
 
 
 def judge_import(level: Level, run: Run, *, runs: int = 1) -> RunVerdict:
-    """Judge an imported run by a service level, as `tailscope.verdict.verdict.judge` does.
-
-    Parameters
-    ----------
-    level : Level
-    run : Run
-        Imported.
-    runs : int
-        How many are judged together.
-    """
+    """Judge an imported run by a service level, as `tailscope.verdict.verdict.judge` does."""
     sample = ImportedSample.of(run)
     statistical = sum(not term.is_observed for term in level.terms)
     error = (1 - LEVEL) / max(1, statistical * runs)

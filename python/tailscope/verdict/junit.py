@@ -11,8 +11,6 @@ from tailscope.verdict.verdict import Outcome
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Case", "Suite", "junit"]
-
 _ELEMENTS = {Outcome.FAIL: "failure", Outcome.INCONCLUSIVE: "error"}
 
 
@@ -32,13 +30,7 @@ class Suite(NamedTuple):
 
 
 def junit(title: str, suites: Sequence[Suite]) -> str:
-    """Write suites and their cases; what is inconclusive is an error, not skipped.
-
-    Parameters
-    ----------
-    title : str
-    suites : sequence of Suite
-    """
+    """Write suites and their cases; what is inconclusive is an error, not skipped."""
     root = ET.Element("testsuites", name=printable(title))
     for name, cases in suites:
         outcomes = [case.outcome for case in cases]

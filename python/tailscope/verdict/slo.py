@@ -13,8 +13,6 @@ from tailscope.exceptions import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["PROFILES", "Level", "NamedLevel", "Term", "parse_level"]
-
 Kind: TypeAlias = Literal["latency", "pdv", "max", "loss", "count"]
 Operator: TypeAlias = Literal["<", "<=", "="]
 
@@ -29,16 +27,10 @@ _SHARE = re.compile(r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*(%?)", re.ASCII)
 
 @dataclass(frozen=True)
 class NamedLevel:
-    """A service level that others have set.
-
-    Attributes
-    ----------
-    text : str
-        As it would be written.
-    source : str
-    """
+    """A service level that others have set."""
 
     text: str
+    """As it would be written."""
     source: str
 
 
@@ -62,30 +54,19 @@ PROFILES = {
 
 @dataclass(frozen=True)
 class Term:
-    """One demand of a service level.
-
-    Attributes
-    ----------
-    text : str
-        As it was written.
-    name : str
-    kind : {"latency", "pdv", "max", "loss", "count"}
-        Of what: quantiles of latency or of its variation, the maximum, a ratio, a number.
-    operator : {"<", "<=", "="}
-    limit : float
-        In ns, as a share, or a number.
-    allowed : float or None
-        The share of packets that may lie beyond: of quantiles, what the quantile leaves; of a loss
-        ratio, the limit. None where the packets of the run are counted, and nothing else.
-    quantile : float or None
-    """
+    """One demand of a service level."""
 
     text: str
+    """As it was written."""
     name: str
     kind: Kind
+    """Of what: quantiles of latency or of its variation, the maximum, a ratio, a number."""
     operator: Operator
     limit: float
+    """In ns, as a share, or a number."""
     allowed: float | None = None
+    """The share of packets that may lie beyond: of quantiles, what the quantile leaves; of a loss
+    ratio, the limit. None where the packets of the run are counted, and nothing else."""
     quantile: float | None = None
 
     @property
@@ -107,37 +88,17 @@ class Term:
 
 @dataclass(frozen=True)
 class Level:
-    """A service level: all its terms hold together.
-
-    Attributes
-    ----------
-    text : str
-        As it was written.
-    terms : tuple of Term
-    profiles : tuple of str
-        Names that stand for some of them.
-    """
+    """A service level: all its terms hold together."""
 
     text: str
+    """As it was written."""
     terms: tuple[Term, ...]
     profiles: tuple[str, ...]
+    """Names that stand for some of them."""
 
 
 def parse_level(text: str, name: str = "--slo") -> Level:
-    """Read a service level: terms and names of profiles, separated by commas.
-
-    Parameters
-    ----------
-    text : str
-        Such as ``p99.999<1ms, loss<1e-5, max<2ms, reordered=0``, or ``urllc-itu``.
-    name : str
-        What it is, for the error.
-
-    Raises
-    ------
-    UsageError
-        If it cannot be understood.
-    """
+    """Read a service level: terms and names of profiles, separated by commas."""
     parts = [part.strip() for part in text.split(",")]
     terms = dict.fromkeys(term for part in parts for term in _terms(part, name))
     return Level(text.strip(), tuple(terms), tuple(part for part in parts if part in PROFILES))

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     Unsigned = NDArray[np.uint64]
     Batches = Callable[[], Iterator[tuple[Unsigned, Unsigned]]]
 
-__all__ = ["Taken"]
-
 _MOST_NS = 2**64 - 1
 
 
@@ -31,20 +29,6 @@ class Taken:
     Packets that did not come back in time, or changed, took infinitely long. Which of the missing
     ones did is not known where others were left out on purpose. They are put at the first gaps, and
     behind the last packet: all together, as the worst burst would be.
-
-    Parameters
-    ----------
-    came : Distribution
-        Of what those that came back took.
-    failed : int
-        How many did not.
-    batches : callable or None
-        Reads packets that came: pieces of their numbers, ascending, and of what they took. None
-        where only the distribution is known.
-    first_seq : int
-        Number of the first packet.
-    instant : int
-        How many more are taken to have needed no time at all.
     """
 
     def __init__(
@@ -62,13 +46,7 @@ class Taken:
 
     @classmethod
     def of(cls, values_ns: NDArray[np.float64]) -> Taken:
-        """Take values in memory, rounded up to whole nanoseconds.
-
-        Raises
-        ------
-        UsageError
-            If one is negative, or none.
-        """
+        """Take values in memory, rounded up to whole nanoseconds."""
         if np.isnan(values_ns).any():
             raise UsageError("latency: got NaN, expected nanoseconds")
         if len(values_ns) and values_ns.min() < 0:

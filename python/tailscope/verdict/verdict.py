@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tailscope.verdict.evidence import Doubt, PacketSample, RunSample
     from tailscope.verdict.slo import Level, Term
 
-__all__ = ["Finding", "Outcome", "RunVerdict", "TermVerdict", "judge", "meets", "worst"]
-
 
 class Outcome(StrEnum):
     """What is said of a term, of a run, or of several."""
@@ -48,35 +46,24 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome:
 
 @dataclass(frozen=True)
 class Finding:
-    """What one reading of a run says of a term.
-
-    Attributes
-    ----------
-    outcome : Outcome
-    found : float or None
-        The quantile, maximum, ratio or number of the run, in the unit of the limit; None without
-        packets, or where the packet that decides never came.
-    beyond : int or None
-        Packets beyond the limit.
-    packets : int
-        Of how many.
-    share : Estimate or None
-        Their share; None where only the packets of the run are counted.
-    design_effect, tolerated_design_effect : float or None
-        As it was found, and the largest one with which it would still pass, if it does.
-    to_settle : int or None
-        Packets in all that would decide, if the share stays what it is; None where it is decided,
-        or never would be.
-    """
+    """What one reading of a run says of a term."""
 
     outcome: Outcome
     found: float | None
+    """The quantile, maximum, ratio or number of the run, in the unit of the limit; None without
+    packets, or where the packet that decides never came."""
     beyond: int | None
+    """Packets beyond the limit."""
     packets: int
+    """Of how many."""
     share: Estimate | None = None
+    """Their share; None where only the packets of the run are counted."""
     design_effect: float | None = None
     tolerated_design_effect: float | None = None
+    """As it was found, and the largest one with which it would still pass, if it does."""
     to_settle: int | None = None
+    """Packets in all that would decide, if the share stays what it is; None where it is decided, or
+    never would be."""
 
     def record(self) -> JudgedReading:
         """It as JSON has it."""
@@ -112,28 +99,18 @@ class _Figures(TypedDict):
 
 @dataclass(frozen=True)
 class TermVerdict:
-    """What is said of a term, and why.
-
-    Attributes
-    ----------
-    term : Term
-    outcome : Outcome
-    as_is : Finding
-        With all that packets took.
-    least : Finding or None
-        With the least that they can have taken; None where that is the same, or not known.
-    reasons : tuple of str
-        Sentences: what stands against a verdict, and what would settle it.
-    more_packets : int or None
-        How many more would settle it; None where no number would, or it is settled.
-    """
+    """What is said of a term, and why."""
 
     term: Term
     outcome: Outcome
     as_is: Finding
+    """With all that packets took."""
     least: Finding | None
+    """With the least that they can have taken; None where that is the same, or not known."""
     reasons: tuple[str, ...]
+    """Sentences: what stands against a verdict, and what would settle it."""
     more_packets: int | None
+    """How many more would settle it; None where no number would, or it is settled."""
 
     @property
     def depends_on_instrument(self) -> bool:
@@ -159,28 +136,18 @@ class TermVerdict:
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """What is said of a run: the worst of its terms.
-
-    Attributes
-    ----------
-    name : str
-        Of the run.
-    outcome : Outcome
-    terms : tuple of TermVerdict
-        Empty where the run could not be judged at all.
-    rate_pps : float or None
-    reason : str or None
-        Why it could not be judged.
-    neighbours : str
-        What other programs took of the device's CPU, where that may matter.
-    """
+    """What is said of a run: the worst of its terms."""
 
     name: str
+    """Of the run."""
     outcome: Outcome
     terms: tuple[TermVerdict, ...] = ()
+    """Empty where the run could not be judged at all."""
     rate_pps: float | None = None
     reason: str | None = None
+    """Why it could not be judged."""
     neighbours: str = ""
+    """What other programs took of the device's CPU, where that may matter."""
 
     def record(self) -> JudgedRun:
         """It as JSON has it."""
@@ -204,13 +171,6 @@ def judge(level: Level, evidence: RunSample, *, runs: int = 1) -> RunVerdict:
 
     What the instrument, or neighbours of the device, may have spoilt is a bound of what packets
     took: a term passes when even the upper ends meet it, and fails when even the lower ends do not.
-
-    Parameters
-    ----------
-    level : Level
-    evidence : RunSample
-    runs : int
-        How many are judged together.
     """
     statistical = sum(not term.is_observed for term in level.terms)
     error = (1 - LEVEL) / max(1, statistical * runs)
@@ -238,15 +198,6 @@ def meets(
 
     What the instrument lost, and what the device dropped on purpose, is left out. None where it
     depends on the instrument's own stalls.
-
-    Parameters
-    ----------
-    level : Level
-    figures : Mapping
-        Every figure by its flat name.
-    latency, least : Histogram
-        Of latencies, and of the least that they can have been where that is known; with buckets of
-        1 ns: exact.
     """
     ends = [(latency, least or latency), (least or latency, latency)]
     readings = [_counted(figures, *each) for each in ends]

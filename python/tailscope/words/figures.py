@@ -34,38 +34,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.verdict import VerdictRecord
     from tailscope.store.run import Run
 
-__all__ = [
-    "Row",
-    "cause_rows",
-    "clock_rows",
-    "clocks_text",
-    "conclusion_doubts",
-    "conclusion_rows",
-    "count_rows",
-    "device_text",
-    "drop_rows",
-    "energy_rows",
-    "explained_text",
-    "has_bounds",
-    "heading",
-    "instrument_rows",
-    "instrument_text",
-    "latency_rows",
-    "lost_text",
-    "median_and_tail",
-    "part_text",
-    "platform_text",
-    "provenance",
-    "reading",
-    "sentence",
-    "stage_rows",
-    "stages_text",
-    "traffic_text",
-    "unknown_floor",
-    "verdict_text",
-    "worst_rows",
-]
-
 BOUND_NOTE = "* fewer than 10 samples lie beyond: a bound, no estimate"
 CAPTURE_FLOOR = "unknown: captures carry none"
 IMPORT_FLOOR = "unknown: imported figures do not say it"
@@ -256,17 +224,7 @@ def _drift_text(drift_ppb: float, error_ppb: float | None) -> str:
 
 
 def clock_rows(info: RunInfo) -> list[tuple[str, ...]]:
-    """Say how clocks of a laboratory were brought to that of the captures, by each method.
-
-    Parameters
-    ----------
-    info : RunInfo
-
-    Returns
-    -------
-    list of tuple
-        Machine, method, number of bounds, offset, drift, error, and whether the method was used.
-    """
+    """Say how clocks of a laboratory were brought to that of the captures, by each method."""
     rows: list[tuple[str, ...]] = []
     for role, machine in (info.machines or {}).items():
         clock = machine.clock
@@ -312,17 +270,7 @@ def clocks_text(explanation: Explanation) -> str:
 
 
 def cause_rows(explanation: Explanation) -> list[tuple[str, ...]]:
-    """Say what the tail waited for, largest first.
-
-    Parameters
-    ----------
-    explanation : Explanation
-
-    Returns
-    -------
-    list of tuple
-        What, its share of the excess, packets, total, largest.
-    """
+    """Say what the tail waited for, largest first."""
     return [
         (
             printable(part_text(cause.part, cause.cause)),
@@ -345,17 +293,7 @@ def stages_text(stages: ExplainedStages) -> str:
 
 
 def stage_rows(stages: ExplainedStages) -> list[tuple[str, ...]]:
-    """Say how long packets were in each stage, in the order of their way.
-
-    Parameters
-    ----------
-    stages : ExplainedStages
-
-    Returns
-    -------
-    list of tuple
-        As `STAGE_HEADER` names them.
-    """
+    """Say how long packets were in each stage, in the order of their way."""
     return [
         (
             each.stage,
@@ -394,15 +332,7 @@ def unknown_floor(info: RunInfo) -> str:
 
 
 def instrument_rows(summary: Mapping[str, Figure], info: RunInfo) -> list[Row]:
-    """Say what the instrument says of itself: its floor, its own stalls, and what they did.
-
-    Parameters
-    ----------
-    summary : Mapping
-        Every figure by its flat name.
-    info : RunInfo
-        Of captures there are no rows.
-    """
+    """Say what the instrument says of itself: its floor, its own stalls, and what they did."""
     instrument = info.instrument
     if instrument is None:
         return []
@@ -489,13 +419,7 @@ def _stall_row(label: str, stalls: Stalls) -> Row:
 
 
 def energy_rows(info: RunInfo) -> list[Row]:
-    """Say what power the machine drew, and what a packet took of it.
-
-    Parameters
-    ----------
-    info : RunInfo
-        Without a source of power there are no rows.
-    """
+    """Say what power the machine drew, and what a packet took of it."""
     figures = None if info.power is None else info.power.figures
     if figures is None:
         return []
@@ -553,17 +477,7 @@ def _tail_rows(found: TailRecord | None) -> Iterator[Row]:
 
 
 def verdict_text(found: VerdictRecord | None) -> dict[str, str] | None:
-    """Say whether a run meets the service level that it was judged by; None where it was not.
-
-    Parameters
-    ----------
-    found : VerdictRecord or None
-
-    Returns
-    -------
-    dict or None
-        ``outcome``: one word; ``text``: a sentence.
-    """
+    """Say whether a run meets the service level that it was judged by; None where it was not."""
     if found is None:
         return None
     said = {
@@ -601,15 +515,7 @@ def _span(summary: Mapping[str, Figure]) -> dict[str, str]:
 
 
 def provenance(summary: Mapping[str, Figure], about: RunInfo | AnalysisPlan) -> dict[str, str]:
-    """Say where the figures come from.
-
-    Parameters
-    ----------
-    summary : Mapping
-        Every figure by its flat name.
-    about : RunInfo or AnalysisPlan
-        The content of ``run.json``; of an analysis of captures its plan is enough.
-    """
+    """Say where the figures come from."""
     info = None if isinstance(about, AnalysisPlan) else about
     plan = about if isinstance(about, AnalysisPlan) else about.plan
     if isinstance(plan, ImportPlan):
@@ -706,25 +612,13 @@ def _imported(plan: ImportPlan, info: RunInfo) -> dict[str, str]:
 
 
 def device_text(plan: PlanFields) -> str:
-    """Say what is measured.
-
-    Parameters
-    ----------
-    plan : PlanFields
-        Of a measurement.
-    """
+    """Say what is measured."""
     options = ", ".join(f"{name}={value}" for name, value in plan.dut_options.items())
     return f"{plan.dut} ({options})" if options else plan.dut
 
 
 def platform_text(plan: PlanFields) -> str:
-    """Say what the device runs on, and who else does.
-
-    Parameters
-    ----------
-    plan : PlanFields
-        Of a measurement.
-    """
+    """Say what the device runs on, and who else does."""
     kernel = f", kernel {plan.kernel}" if plan.kernel else ""
     side_by_side = ""
     if plan.instances > 1:
@@ -735,13 +629,7 @@ def platform_text(plan: PlanFields) -> str:
 
 
 def traffic_text(plan: PlanFields) -> str:
-    """Say what a generator sends.
-
-    Parameters
-    ----------
-    plan : PlanFields
-        Of a measurement.
-    """
+    """Say what a generator sends."""
     if plan.replay is not None:
         rate = "its own times"
         if plan.pattern != CAPTURED:
@@ -766,13 +654,7 @@ def traffic_text(plan: PlanFields) -> str:
 
 
 def reading(runs: Sequence[tuple[Mapping[str, Figure], RunInfo]]) -> str:
-    """Say in a paragraph what measurements at several rates show, and what that is worth.
-
-    Parameters
-    ----------
-    runs : sequence of (summary, info)
-        Figures and the content of ``run.json`` of each.
-    """
+    """Say in a paragraph what measurements at several rates show, and what that is worth."""
     parts = []
     for summary, info in runs:
         best = _last_supported(summary)
@@ -870,12 +752,7 @@ def _least(summary: Mapping[str, Figure], name: str) -> Figure:
 
 
 def instrument_text(least_ns: Figure, latency_ns: Figure) -> str:
-    """Write a latency, from the least that it can have been where that differs.
-
-    Parameters
-    ----------
-    least_ns, latency_ns : int, float or None
-    """
+    """Write a latency, from the least that it can have been where that differs."""
     if least_ns is None or latency_ns is None:
         return _duration(latency_ns)
     between = between_text(float(least_ns), float(latency_ns))

@@ -7,24 +7,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
-__all__ = ["PAGE", "Model", "kept"]
-
 Model = Literal["verdict", "recommendation", "tail", "aliasing", "overload"]
 PAGE = "docs/calibration.md"
 
 
 def kept(model: Model) -> str:
-    """How often what a model says was right, as measured on data with known truth.
-
-    Parameters
-    ----------
-    model : str
-
-    Returns
-    -------
-    str
-        A sentence from `PAGE`, with its name. ``make calibration`` measures it again.
-    """
+    """How often what a model says was right, as measured on data with known truth."""
     return f"{_sentences()[model].removesuffix('.')} ({PAGE})"
 
 

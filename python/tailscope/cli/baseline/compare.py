@@ -10,8 +10,6 @@ import typer
 from tailscope.cli.options import FailOn, JsonFile, JunitFile
 from tailscope.exceptions import UsageError
 
-__all__ = ["command"]
-
 
 def command(
     baseline: Annotated[

@@ -9,19 +9,9 @@ from tailscope.exceptions import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["named", "repeated"]
-
 
 def repeated(paths: list[Path]) -> dict[Path, str]:
-    """The runs at paths, and what each is called.
-
-    Raises
-    ------
-    RunError
-        If there is no run.
-    UsageError
-        If a path is named twice, or holds runs that do not repeat each other.
-    """
+    """The runs at paths, and what each is called."""
     from tailscope.compare.sources import read_source
 
     if len({path.resolve() for path in paths}) < len(paths):

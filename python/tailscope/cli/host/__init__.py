@@ -1,7 +1,5 @@
 """``tailscope host``: how this machine is set, and how it should be."""
 
-__all__ = ["COMMANDS"]
-
 COMMANDS = {
     "audit": "Report the value of each knob, and the value it should have; change nothing.",
     "apply": "Set the knobs of the running machine, as root, until `host revert`.",

@@ -12,8 +12,6 @@ from tailscope.cli.options import CpusToFree
 from tailscope.exceptions import UsageError
 from tailscope.units import printable
 
-__all__ = ["command"]
-
 
 def command(
     cpus: CpusToFree,

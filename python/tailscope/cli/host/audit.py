@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from tailscope.host.audit import Audit
 
-__all__ = ["audit_lines", "command"]
-
 
 def command(cpus: CpusToFree, json_file: JsonFile = None) -> int:
     from tailscope.host.audit import audit, cpus_to_keep_free

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tailscope.units import printable
 
-__all__ = ["change_text", "one_line"]
-
 
 def change_text(path: str, original: str | None, wanted: str) -> str:
     """Write what a file holds, and what it shall hold."""

@@ -9,8 +9,6 @@ import typer
 
 from tailscope.cli.options import CpusToFree
 
-__all__ = ["command"]
-
 
 def command(
     cpus: CpusToFree,

@@ -9,8 +9,6 @@ import typer
 from tailscope.cli.host.changes import one_line
 from tailscope.units import printable
 
-__all__ = ["command"]
-
 
 def command(
     dry_run: Annotated[

@@ -1,7 +1,5 @@
 """``tailscope model``: what follows from the figures of a run."""
 
-__all__ = ["COMMANDS"]
-
 COMMANDS = {
     "aliasing": "Find the clocks that interrupted the device, and what they do to packets.",
     "energy": "Compare the power of idling, running and processing, and the energy of packets.",

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tailscope.models.aliasing.sources import Fit, FittedSource
     from tailscope.store.records.run import RunInfo
 
-__all__ = ["command"]
-
 _NS_PER_S = 1e9
 _QUANTILES = {
     "latency_ns_p50": "p50",

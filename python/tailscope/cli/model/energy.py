@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Change = Callable[[Estimate, Estimate], Estimate]
 
-__all__ = ["command"]
-
 _NOTHING = "-"
 _PACKETS = {
     "energy_j_per_packet": "a packet",
@@ -62,17 +60,11 @@ def command(
 
 @dataclass(frozen=True)
 class _Drawn:
-    """What a run drew.
-
-    Attributes
-    ----------
-    label : str
-    power : PowerRecord
-        As its ``run.json`` has it.
-    """
+    """What a run drew."""
 
     label: str
     power: PowerRecord
+    """As its ``run.json`` has it."""
 
     @property
     def figures(self) -> Mapping[str, Any]:

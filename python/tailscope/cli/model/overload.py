@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tailscope.models.estimate import Estimate
     from tailscope.models.overload.noise import Interruption
 
-__all__ = ["command", "interval_text", "noise_given", "print_forecast"]
-
 _HEADER = ("", "median, or mean", "95 % interval")
 _NOTHING = "-"
 _PAIRS = "166.7:10.9us,83.3:13.6us"
@@ -74,13 +72,7 @@ def command(
 
 
 def noise_given(text: str) -> Path | tuple[Interruption, ...]:
-    """Read ``--noise``: a path, or interrupts as pairs of a rate in Hz and a duration.
-
-    Raises
-    ------
-    UsageError
-        If it is neither.
-    """
+    """Read ``--noise``: a path, or interrupts as pairs of a rate in Hz and a duration."""
     path = Path(text)
     if path.exists() or ":" not in text:
         return path

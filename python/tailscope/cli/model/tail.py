@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from tailscope.models.tail.model import Settings, TailModel
     from tailscope.store.records.tail import TailRecord
 
-__all__ = ["command"]
-
 _NS_PER_S, _NS_PER_MS = 1e9, 1e6
 _SPANS_S = {"h": 3600, "min": 60}
 _SEED = 1

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from tailscope.models.tail.model import Horizon, TailModel
     from tailscope.store.records.tail import TailHorizon, TailRecord, TriedThreshold
 
-__all__ = ["DRAWN", "lowered_from", "record_of"]
-
 DRAWN = ("stability", "levels_ahead", "quantile_pairs")
 """Figures that only drawings need."""
 
@@ -21,16 +19,7 @@ _NS_PER_S = 1e9
 
 
 def record_of(found: TailModel, tainted: int, *, is_drawn: bool = True) -> TailRecord:
-    """What ``--json`` says of a model.
-
-    Parameters
-    ----------
-    found : TailModel
-    tainted : int
-        Packets that the instrument's own stalls could change.
-    is_drawn : bool
-        Whether to compute what only drawings need, which takes twice as long as all else.
-    """
+    """What ``--json`` says of a model."""
     from tailscope.store.records.tail import TailIntervals, TailRecord, TestedStationarity
 
     fit, ahead, check = found.fit, found.ahead, found.check

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from tailscope.models.tail.excesses import Excesses
 
-__all__ = ["LatencySource", "excesses_of", "tables"]
-
 _WORST = ".worst.csv"
 
 

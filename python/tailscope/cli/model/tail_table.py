@@ -19,35 +19,24 @@ if TYPE_CHECKING:
     from tailscope.models.tail.model import Settings, TailModel
     from tailscope.report.picture import Picture
 
-__all__ = ["TailTable", "print_table", "table_of"]
-
 _STATS = ".stats.csv"
 _RATE = "rate"
 
 
 class Foretold(NamedTuple):
-    """What was said of a run, and what came.
-
-    Attributes
-    ----------
-    is_bounded : bool
-    exceedances_bursts : int or None
-        None where nothing was left to check with.
-    is_inside : bool or None
-        Whether the largest latency of the rest lies in its interval.
-    xi, adf_p_value, kpss_p_value : float
-        Of the law, and of the tests of stationarity.
-    figures : dict
-        All figures, without those that only drawings need.
-    """
+    """What was said of a run, and what came."""
 
     is_bounded: bool
     exceedances_bursts: int | None
+    """None where nothing was left to check with."""
     is_inside: bool | None
+    """Whether the largest latency of the rest lies in its interval."""
     xi: float
     adf_p_value: float
     kpss_p_value: float
+    """Of the law, and of the tests of stationarity."""
     figures: dict[str, object]
+    """All figures, without those that only drawings need."""
 
     @classmethod
     def of(cls, found: TailModel, tainted: int) -> Foretold:
@@ -70,24 +59,16 @@ class Foretold(NamedTuple):
 
 
 class TabulatedRun(NamedTuple):
-    """A run, or a table of its worst packets.
-
-    Attributes
-    ----------
-    setting, name : str
-    refused : str or None
-        Why nothing was foretold.
-    foretold : Foretold or None
-        None where nothing could be fitted.
-    equation_1 : Equation1 or None
-        The same of the authors' method.
-    """
+    """A run, or a table of its worst packets."""
 
     setting: str
     name: str
     refused: str | None
+    """Why nothing was foretold."""
     foretold: Foretold | None
+    """None where nothing could be fitted."""
     equation_1: Equation1 | None
+    """The same of the authors' method."""
 
     def content(self) -> dict[str, Any]:
         """What ``--json`` says of it."""

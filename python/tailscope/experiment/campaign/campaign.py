@@ -36,23 +36,12 @@ if TYPE_CHECKING:
     from tailscope.experiment.run.measured import Measured
     from tailscope.host.boot_line import BootLine
 
-__all__ = ["FINISHED", "Campaign"]
-
 FINISHED = ("done",)
 """States of cells that are not run again."""
 
 
 class Campaign:
-    """An experiment in a directory, with ``campaign.json``.
-
-    Parameters
-    ----------
-    path : Path
-        The directory.
-    experiment : Experiment
-    cells : sequence of Cell
-        All of them, in their order.
-    """
+    """An experiment in a directory, with ``campaign.json``."""
 
     def __init__(self, path: Path, experiment: Experiment, cells: Sequence[Cell]) -> None:
         self.path, self.cells = path, list(cells)
@@ -62,15 +51,7 @@ class Campaign:
         self.boots: list[BootRecord] = []
 
     def check(self, *, resume: bool) -> None:
-        """See whether the directory can be opened; nothing is changed.
-
-        Raises
-        ------
-        RunExistsError
-            If it holds anything and is not to be resumed.
-        RunError
-            If it is to be resumed, and is no campaign.
-        """
+        """See whether the directory can be opened; nothing is changed."""
         if not resume and self.path.exists() and not is_vacant(self.path):
             raise RunExistsError(
                 f"{self.path}: exists and is not empty",
@@ -81,15 +62,7 @@ class Campaign:
 
     @contextmanager
     def opened(self, *, resume: bool) -> Iterator[None]:
-        """Have the directory to ourselves within a block.
-
-        Raises
-        ------
-        RunExistsError
-            If another process has it, or it holds anything and is not to be resumed.
-        RunError
-            If it is to be resumed, and is not of this experiment.
-        """
+        """Have the directory to ourselves within a block."""
         self.check(resume=resume)
         with owned(self.path):
             # What was there before it was ours may have changed.
@@ -107,19 +80,7 @@ class Campaign:
     def run_cell(
         self, cell: Cell, measure: Callable[[Cell, Path], Sequence[Measured]]
     ) -> CellRecord:
-        """Run a cell; what goes wrong is written down, and the next one may follow.
-
-        Parameters
-        ----------
-        cell : Cell
-        measure : callable
-            Carries out a cell's plan, into a directory.
-
-        Raises
-        ------
-        KeyboardInterrupt
-            If interrupted; what was measured is kept as a partial result.
-        """
+        """Run a cell; what goes wrong is written down, and the next one may follow."""
         started_unix_ns, started_s = time.time_ns(), time.monotonic()
         running = _cell_record(cell, state="running", started_unix_ns=started_unix_ns)
         self.records[cell.name] = running

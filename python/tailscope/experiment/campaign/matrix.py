@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tailscope.experiment.campaign.spec import Document, Experiment, Hosts
     from tailscope.experiment.plan import RunPlan
 
-__all__ = ["Cell", "cells_of", "only_cells"]
-
 _MOST_CELLS = 100_000
 _AROUND_S = 2.5
 _ANALYSIS_S = 3e-7
@@ -35,26 +33,17 @@ _OF_OPTION = {declared.option: name for name, declared in FIELDS.items()}
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of an experiment.
-
-    Attributes
-    ----------
-    name : str
-        Its folder's name.
-    values : Mapping of str to str
-        For each variable its value, or the label of it.
-    repeat : int
-        Which of the repeats, from 1.
-    plan : RunPlan
-    hosts : Hosts or None
-        The machines of a laboratory.
-    """
+    """One run of an experiment."""
 
     name: str
+    """Its folder's name."""
     values: Mapping[str, str]
+    """For each variable its value, or the label of it."""
     repeat: int
+    """Which of the repeats, from 1."""
     plan: RunPlan
     hosts: Hosts | None = None
+    """The machines of a laboratory."""
 
     @property
     def lasts_s(self) -> float:
@@ -70,13 +59,7 @@ class Cell:
 
 
 def cells_of(experiment: Experiment, document: Document) -> list[Cell]:
-    """Make all cells of an experiment, in the order to run them in.
-
-    Raises
-    ------
-    UsageError
-        If the matrix contradicts itself: with file, line and field.
-    """
+    """Make all cells of an experiment, in the order to run them in."""
     variables = {name: _choices(name, experiment, document) for name in experiment.vary}
     _check_exclusions(experiment, variables, document)
     combinations = 1
@@ -108,13 +91,7 @@ def cells_of(experiment: Experiment, document: Document) -> list[Cell]:
 
 
 def only_cells(cells: list[Cell], only: Mapping[str, str]) -> list[Cell]:
-    """Choose cells by values of variables, several joined by commas.
-
-    Raises
-    ------
-    UsageError
-        If there is no such variable, or no cell has such a value.
-    """
+    """Choose cells by values of variables, several joined by commas."""
     chosen = cells
     for name, text in only.items():
         known = list(cells[0].values)

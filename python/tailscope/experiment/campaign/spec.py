@@ -36,19 +36,6 @@ if TYPE_CHECKING:
 
     from tailscope.plan.field import Field as Declared
 
-__all__ = [
-    "Boot",
-    "Document",
-    "Dut",
-    "Experiment",
-    "Fields",
-    "Host",
-    "Hosts",
-    "complaint",
-    "load_experiment",
-    "schema",
-]
-
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 _LEVEL = re.compile(
     r"(p\d+(\.\d+)?|median|mean|max|loss|reordered|duplicated)\s*(<=?|=)\s*[0-9.]+(e-?\d+)?(ns|us|ms|s|%)?"
@@ -357,19 +344,7 @@ def _entries(node: yaml.MappingNode) -> Iterator[tuple[yaml.Node, yaml.Node]]:
 
 
 def load_experiment(path: Path, profile: str | None = None) -> tuple[Experiment, Document]:
-    """Read an experiment.
-
-    Parameters
-    ----------
-    path : Path
-    profile : str, optional
-        The variant to take.
-
-    Raises
-    ------
-    UsageError
-        If it is not one: with file, line, field and what is allowed.
-    """
+    """Read an experiment."""
     document = Document(path)
     if not isinstance(document.content, dict):
         names = {type(None): "an empty file", list: "a list"}

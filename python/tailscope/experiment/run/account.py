@@ -53,16 +53,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import RunInfo
     from tailscope.testbed.cores import Cores
 
-__all__ = [
-    "configuration_of",
-    "measurement_record",
-    "own_work",
-    "platform_record",
-    "recorded_run",
-    "stalls_of",
-    "with_losses",
-]
-
 
 _UNPINNED = (
     "the DuT is not pinned to CPUs (dut=any): of what kept it from its work, only its own stalls"
@@ -81,19 +71,7 @@ def measurement_record(
     energy: RunEnergy,
     neighbours: NeighboursRecord | None,
 ) -> MeasurementRecord:
-    """Collect what ``run.json`` keeps of all sides of an instance, but for lost packets.
-
-    Parameters
-    ----------
-    plan : RunPlan
-    cores : Cores
-    tuning : sequence of KnobOutcome
-        What was set for the run.
-    ended : EndedInstance
-    sides : sequence of SideNoise
-    energy : RunEnergy
-    neighbours : NeighboursRecord or None
-    """
+    """Collect what ``run.json`` keeps of all sides of an instance, but for lost packets."""
     generator = ended.result.gen
     held_back = _held_back(ended, sides[0])
     platform = ended.platform
@@ -166,14 +144,7 @@ def _noise_of(ended: EndedInstance) -> RecordedNoise:
 
 
 def recorded_run(plan: RunPlan, ended: EndedInstance, about: MeasurementRecord) -> RecordedRun:
-    """Collect all that is known of a measurement before its packets are matched.
-
-    Parameters
-    ----------
-    plan : RunPlan
-    ended : EndedInstance
-    about : MeasurementRecord
-    """
+    """Collect all that is known of a measurement before its packets are matched."""
     generator = ended.result.gen
     warm_up_lost = generator.warm_up_sent - generator.warm_up_received
     lost = generator.unrecorded + full_rings(ended.counts, plan.wire)
@@ -189,13 +160,7 @@ def recorded_run(plan: RunPlan, ended: EndedInstance, about: MeasurementRecord) 
 
 
 def with_losses(recorded: RecordedRun, analysis: Analysis) -> RunInfo:
-    """The content of ``run.json``, with where packets were lost, by all counters.
-
-    Parameters
-    ----------
-    recorded : RecordedRun
-    analysis : Analysis
-    """
+    """The content of ``run.json``, with where packets were lost, by all counters."""
     info = recorded.info
     instrument, plan = info.instrument, info.plan
     assert instrument is not None, "it was measured"

@@ -28,18 +28,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = [
-    "GIVE_UP_NS",
-    "HeldBack",
-    "Losses",
-    "dropped_on_purpose",
-    "full_rings",
-    "held_back_by_generator",
-    "losses_of",
-    "none_came_text",
-    "unsent_texts",
-]
-
 GIVE_UP_NS = 10_000_000
 """A packet that could not leave so long after its time is not sent."""
 
@@ -50,60 +38,31 @@ _CAPTURE_DROPS = ("kernel_drops", "imissed", "no_mbufs")
 
 
 class HeldBack(NamedTuple):
-    """Packets that the generator itself could not send in time.
-
-    Attributes
-    ----------
-    stalled : int
-        Because it stalled.
-    slow : int
-        Although it did not, and the wire refused none.
-    """
+    """Packets that the generator itself could not send in time."""
 
     stalled: int
+    """Because it stalled."""
     slow: int
+    """Although it did not, and the wire refused none."""
 
 
 class Losses(NamedTuple):
-    """Where packets were lost that never came back.
-
-    Attributes
-    ----------
-    in_dut : int
-        By the device's own counters.
-    in_instrument : int
-        By the instrument's own counters.
-    where_unknown : int
-        No counter shows them.
-    dropped_by_dut : int or None
-        Those of `in_dut` that the device says it dropped on purpose; None if it does not say.
-    """
+    """Where packets were lost that never came back."""
 
     in_dut: int
+    """By the device's own counters."""
     in_instrument: int
+    """By the instrument's own counters."""
     where_unknown: int
+    """No counter shows them."""
     dropped_by_dut: int | None
+    """Those of `in_dut` that the device says it dropped on purpose; None if it does not say."""
 
 
 def losses_of(
     lost: int, in_instrument: int, counts: DutCounts | None, wire: str, uncounted: int = 0
 ) -> Losses:
-    """Tell where packets were lost, by what was counted.
-
-    Parameters
-    ----------
-    lost : int
-        Packets that never came back.
-    in_instrument : int
-        Packets that the instrument says it lost.
-    counts : DutCounts or None
-        What the device counted since its start.
-    wire : str
-        What joins it with the generator.
-    uncounted : int
-        Packets of a warm-up, or of another direction, that never came back: the device's counters
-        have them, too.
-    """
+    """Tell where packets were lost, by what was counted."""
     in_instrument = min(lost, in_instrument)
     dropped = dropped_on_purpose(counts)
     by_dut = (dropped or 0) + _drops(counts, wire)
@@ -182,19 +141,7 @@ def _capture_drops(counted: Mapping[str, object]) -> int:
 def none_came_text(
     sent: int, losses: Losses, counts: DutCounts | None, *, has_device: bool, foreign: int
 ) -> str:
-    """Say that no packet came back, and what the device's counters show of that.
-
-    Parameters
-    ----------
-    sent : int
-    losses : Losses
-    counts : DutCounts or None
-        What the device counted.
-    has_device : bool
-        False where the generator is connected to itself.
-    foreign : int
-        Packets that came from elsewhere, or changed beyond recognition.
-    """
+    """Say that no packet came back, and what the device's counters show of that."""
     handed_on = 0
     if isinstance(counts, ProgramCounts):
         handed_on = sum(lcore.tx_packets for lcore in counts.lcores)
@@ -224,15 +171,6 @@ def held_back_by_generator(
     It is the generator's fault if it stalled for more than half of the time that a packet had, or
     if the wire has refused nothing in that time. Otherwise the wire, or the device behind it, did
     not take them.
-
-    Parameters
-    ----------
-    unsent_ns : ndarray of int64, shape (n,)
-        When packets were to leave that did not.
-    refused : ndarray of bool, shape (n,)
-        Whether the wire took fewer packets than were due between then and giving up.
-    stall_start_ns, stall_end_ns : ndarray of int64, shape (m,)
-        The generator's stalls, in order, disjoint.
     """
     until_ns = unsent_ns + GIVE_UP_NS
     stalled = 2 * covered(unsent_ns, until_ns, stall_start_ns, stall_end_ns) > GIVE_UP_NS
@@ -240,14 +178,7 @@ def held_back_by_generator(
 
 
 def unsent_texts(unsent: int, held_back: HeldBack) -> Sequence[str]:
-    """Say why packets were not sent.
-
-    Parameters
-    ----------
-    unsent : int
-        All of them.
-    held_back : HeldBack
-    """
+    """Say why packets were not sent."""
     late = "could not be sent within 10 ms of their time"
     stalled, slow = held_back
     refused = unsent - stalled - slow

@@ -14,20 +14,9 @@ if TYPE_CHECKING:
     from tailscope.store.run import NewColumns
     from tailscope.testbed.power import Meter, PowerReading, RecordedPower
 
-__all__ = ["RunEnergy", "sending_ns"]
-
 
 class RunEnergy:
-    """The energy of a run.
-
-    Parameters
-    ----------
-    recorded : RecordedPower
-    processing_ns : tuple of int or None
-        From the first packet to the last; None where there was none.
-    packets : int
-        Of all generators, within that time.
-    """
+    """The energy of a run."""
 
     def __init__(
         self, recorded: RecordedPower, processing_ns: tuple[int, int] | None, packets: int

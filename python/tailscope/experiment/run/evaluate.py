@@ -55,14 +55,6 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
     Find = Callable[[MeasurementPlan, Sink | None], Analysis]
 
-__all__ = [
-    "analysed",
-    "evaluate",
-    "of_captures",
-    "of_recording",
-    "with_own_work",
-]
-
 
 _SWAPPED = (
     "`hosts.timestamper.cards` seem swapped: the first has to see what goes to the device, the"
@@ -76,20 +68,13 @@ _CABLES = (
 
 
 class Analysed(NamedTuple):
-    """What came of a recording.
-
-    Attributes
-    ----------
-    analysis : Analysis
-    info : RunInfo
-        The content of ``run.json``.
-    lacks : list of str
-        What could not be made of it, and why.
-    """
+    """What came of a recording."""
 
     analysis: Analysis
     info: RunInfo
+    """The content of ``run.json``."""
     lacks: list[str]
+    """What could not be made of it, and why."""
 
 
 def evaluate(
@@ -103,33 +88,7 @@ def evaluate(
     spare: Path,
     later: bool = False,
 ) -> Measured:
-    """Analyse what was recorded, and write it down.
-
-    Parameters
-    ----------
-    plan : RunPlan
-    cores : Cores
-    tuning : sequence of KnobOutcome
-        What was set for the run.
-    ended : EndedInstance
-    packets : int
-        Sent on all wires together.
-    writer : RunWriter or None
-        None where nothing is to be kept.
-    spare : Path
-        Where to keep what was recorded if the run directory does not take it.
-    later : bool
-        Whether to keep it only, as if interrupted: somebody does not want to wait.
-
-    Raises
-    ------
-    DataplaneError
-        If nothing was sent, or the generator could not write everything down.
-    AnalysisError, RunUnfinishedError
-        If it cannot be analysed: the recordings are kept, and the error says where.
-    KeyboardInterrupt
-        If interrupted: so they are, unless there was nothing yet.
-    """
+    """Analyse what was recorded, and write it down."""
     from msgspec.structs import asdict
 
     from tailscope.experiment.run.energy import RunEnergy, sending_ns
@@ -240,18 +199,7 @@ def of_captures(pre: Path, post: Path) -> Find:
 def analysed(
     run: RecordedRun, find: Find, blocked: Blocked | None, writer: RunWriter | None
 ) -> Analysed:
-    """Analyse what was recorded, and write down what comes of it.
-
-    Parameters
-    ----------
-    run : RecordedRun
-    find : callable
-        Analyses it, by the plan; its second argument, if there is any, receives every match.
-    blocked : Blocked or None
-        When CPUs could not work; None where that is not known.
-    writer : RunWriter or None
-        None where nothing is to be kept.
-    """
+    """Analyse what was recorded, and write down what comes of it."""
     plan = run.info.plan
     assert isinstance(plan, MeasurementPlan), "it was measured"
     analysis = find(plan, None if writer is None else writer.sink)
@@ -299,14 +247,7 @@ def _check_recorded(ended: EndedInstance) -> None:
 
 
 def with_own_work(recording: Recording, start_ns: Integers, end_ns: Integers) -> Recording:
-    """Let what tailscope did on the CPUs of the device taint samples as stalls of the generator do.
-
-    Parameters
-    ----------
-    recording : Recording
-    start_ns, end_ns : ndarray of int64, shape (n,)
-        In Unix time.
-    """
+    """Taint samples by what tailscope did on the CPUs of the device, as by stalls of the generator."""
     import numpy as np
 
     from tailscope.noise.intervals import union

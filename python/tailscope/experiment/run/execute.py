@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.wires import WireEnds
 
-__all__ = ["execute", "execute_whole"]
-
 
 class ExecuteOptions(TypedDict, total=False):
     """What `execute` may be given beside a plan and CPUs."""
@@ -54,40 +52,7 @@ def execute(
     around: Callable[[RunFolder, WireEnds], AbstractContextManager[None]] | None = None,
     ending: Callable[[], None] | None = None,
 ) -> list[Measured]:
-    """Carry out a plan.
-
-    Parameters
-    ----------
-    plan : RunPlan
-    cores : Cores
-        The polling CPUs, in the order of `RunPlan.instance_cpus`.
-    out : Path, optional
-        The run directory to write; with several instances that get traffic, the folder of
-        ``instance-1``, ``instance-2``, ..., and with two directions, of ``forth`` and ``back``.
-    progress : callable, optional
-        Receives what the first generator says once a second.
-    inspect : callable, optional
-        Receives what was found while its recordings are there.
-    around : callable, optional
-        Makes a context for the traffic out of the run's folder and the first instance's wire: for
-        others who watch it.
-    ending : callable, optional
-        Called at the first Ctrl-C behind the traffic, at which the run is finished.
-
-    Returns
-    -------
-    list of Measured
-        One for each instance that got traffic, and each direction of it.
-
-    Raises
-    ------
-    TestbedError
-        If something cannot be put up, or a process fails before there is anything to keep.
-    KeyboardInterrupt
-        At the second Ctrl-C. The first one ends the traffic, and what was measured is kept, if
-        there is anything yet. Where the traffic has ended, the run is finished; the second leaves
-        out what can be made later.
-    """
+    """Carry out a plan."""
     plan.check()
     with ExitStack() as stack:
         if out is not None and plan.runs > 1:
@@ -146,15 +111,7 @@ def execute(
 
 
 def execute_whole(plan: RunPlan, cores: Cores, **how: Unpack[ExecuteOptions]) -> Measured:
-    """Carry out a plan of which a part is worth nothing; the arguments are `execute`'s.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        At the first Ctrl-C.
-    TestbedError
-        As `execute`, and if the result is a partial one.
-    """
+    """Carry out a plan of which a part is worth nothing; the arguments are `execute`'s."""
     assert plan.runs == 1, "several instances and directions have several results"
     [measured] = execute(plan, cores, **how)
     if measured.interrupted:

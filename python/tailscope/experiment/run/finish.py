@@ -33,33 +33,9 @@ if TYPE_CHECKING:
 
     Find = Callable[[MeasurementPlan, Sink | None], Analysis]
 
-__all__ = ["finish"]
-
 
 def finish(path: Path, *, command: Sequence[str]) -> list[str]:
-    """Make what a run lacks.
-
-    Parameters
-    ----------
-    path : Path
-        A run directory.
-    command : sequence of str
-        What was called.
-
-    Returns
-    -------
-    list of str
-        The names of the files that were written.
-
-    Raises
-    ------
-    RunError
-        If it is none, was never finished, or is not what was written.
-    RunExistsError
-        If another process owns it.
-    AnalysisError
-        If nothing can be made of what was recorded.
-    """
+    """Make what a run lacks."""
     if is_there(path, layout.RECORDED) and not is_complete(path):
         try:
             return _analysed(path)

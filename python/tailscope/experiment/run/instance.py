@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     Progress = Callable[[GeneratorProgress], None]
 
-__all__ = ["PLATFORM_PART", "EndedInstance", "Instance", "StagesOutcome"]
-
 _BACK = "back/"
 """Where a generator keeps what it records of packets that travel back."""
 _OF_DIRECTIONS = ("generator", "captures")
@@ -51,75 +49,47 @@ PLATFORM_PART = "platform"
 
 
 class StagesOutcome(NamedTuple):
-    """What was recorded of the way of packets through a device.
-
-    Attributes
-    ----------
-    recorded : RecordedStages or None
-    why_not : str or None
-        Why nothing was, though it was wanted where possible.
-    """
+    """What was recorded of the way of packets through a device."""
 
     recorded: RecordedStages | None = None
     why_not: str | None = None
+    """Why nothing was, though it was wanted where possible."""
 
 
 @dataclass(frozen=True)
 class EndedInstance:
-    """What is known of an instance with traffic once all of it has ended.
-
-    Attributes
-    ----------
-    number : int or None
-        Of several instances.
-    cpus : InstanceCpus
-    folders : Mapping of str to Path
-        Where each wrote down what it saw: ``generator``, ``captures``, and ``dut`` where its
-        stalls are on the clock of the packets.
-    side : Side
-        The generator's ports.
-    result : GeneratorResult
-    raised_priority : bool
-        Whether the generator went before other processes.
-    interrupted : bool
-        Whether somebody ended it before its time.
-    partial : list of str
-        Why it is not all that was planned.
-    dut : Dut
-    dut_mark : str
-        What processes of the device are known by.
-    running : Running or None
-        The device; None where there is none, or no platform for it.
-    counts : DutCounts or None
-        What the device counted, if it says.
-    platform : OpenPlatform or None
-    noise : RecordedNoise
-    power : RecordedPower
-    stages : StagesOutcome
-    direction : str or None
-        Of traffic in both directions, the one that this is.
-    others_lost : int
-        Packets of the other one that never came back.
-    """
+    """What is known of an instance with traffic once all of it has ended."""
 
     number: int | None
+    """Of several instances."""
     cpus: InstanceCpus
     folders: Mapping[str, Path]
+    """Where each wrote down what it saw: ``generator``, ``captures``, and ``dut`` where its stalls
+    are on the clock of the packets."""
     side: Side
+    """The generator's ports."""
     result: GeneratorResult
     raised_priority: bool
+    """Whether the generator went before other processes."""
     interrupted: bool
+    """Whether somebody ended it before its time."""
     partial: list[str]
+    """Why it is not all that was planned."""
     dut: Dut
     dut_mark: str
+    """What processes of the device are known by."""
     running: Running | None
+    """The device; None where there is none, or no platform for it."""
     counts: DutCounts | None
+    """What the device counted, if it says."""
     platform: OpenPlatform | None
     noise: RecordedNoise
     power: RecordedPower
     stages: StagesOutcome
     direction: Literal["forth", "back"] | None = None
+    """Of traffic in both directions, the one that this is."""
     others_lost: int = 0
+    """Packets of the other one that never came back."""
 
     def by_direction(self) -> list[EndedInstance]:
         """Each direction with a book of its own; itself where there is one."""
@@ -175,32 +145,10 @@ def never_came(generated: DirectionCounts) -> int:
 
 
 class Instance:
-    """One device with its wire and its generator.
-
-    Parameters
-    ----------
-    plan : RunPlan
-    cores : Cores
-    folder : Folder
-        Of the run.
-    cpus : InstanceCpus
-    number : int or None
-        Of several instances; each has a part of the folder.
-
-    Attributes
-    ----------
-    cpus : InstanceCpus
-    ends : WireEnds
-        Of its wire, once that is put up; a loop has none.
-    interrupted : bool
-        Whether its traffic was ended before its time.
-    writes : bool
-        Whether its traffic has ended, and the generator writes what it recorded, or has written it.
-    hurried : bool
-        Whether somebody did not want to wait for the end of its device.
-    """
+    """One device with its wire and its generator."""
 
     ends: WireEnds
+    """Of its wire, once that is put up; a loop has none."""
 
     def __init__(
         self,
@@ -317,13 +265,7 @@ class Instance:
         self._generator.process.bell = bell
 
     def listen(self, progress: Progress | None) -> bool:
-        """Take what the generator has said by now; whether it goes on.
-
-        Raises
-        ------
-        TestbedError
-            If it or its device fails.
-        """
+        """Take what the generator has said by now; whether it goes on."""
         from tailscope.testbed.messages import GeneratorProgress
 
         assert self._generator is not None
@@ -361,24 +303,7 @@ class Instance:
         power: RecordedPower,
         stages: StagesOutcome,
     ) -> EndedInstance | None:
-        """Stop the device, and collect what all say; None where it had no traffic.
-
-        Parameters
-        ----------
-        reason : str or None
-            Why the result is a partial one, if something else has ended.
-        noise : RecordedNoise
-        power : RecordedPower
-        stages : StagesOutcome
-            Of the kernel; loops say themselves.
-
-        Raises
-        ------
-        DataplaneError
-            If the generator has no result.
-        KeyboardInterrupt
-            If that is because it was interrupted.
-        """
+        """Stop the device, and collect what all say; None where it had no traffic."""
         partial = [reason] if reason else []
         counts = None
         try:

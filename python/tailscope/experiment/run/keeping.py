@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tailscope.engine.analysis import Recording
     from tailscope.store.records.recorded import RecordedRun
 
-__all__ = ["kept", "move_recording"]
-
 
 @contextmanager
 def kept(
@@ -36,32 +34,6 @@ def kept(
     It is kept where nothing can be made of it, too: people may see in it why. Where the run
     directory is on another disk than the recording, or has no room for it, it is kept in a
     directory of its own beside the measurement's private folder.
-
-    Parameters
-    ----------
-    writer : RunWriter
-        Of the run directory.
-    run : RecordedRun
-    spare : Path
-        The directory to keep it in where the run directory does not take it.
-    write : callable
-        Writes the tables of what was recorded beside the packets.
-    move : callable
-        Moves what was recorded of the packets into a folder: all of it, or nothing.
-
-    Yields
-    ------
-    Path
-        The folder where it is.
-
-    Raises
-    ------
-    AnalysisError
-        If nothing follows from what was recorded.
-    RunUnfinishedError
-        If the analysis fails otherwise.
-    KeyboardInterrupt
-        If interrupted.
     """
     with ExitStack() as stack:
         place, refusal = writer, None
@@ -92,15 +64,7 @@ def kept(
 
 
 def move_recording(recording: Recording, source: Path, folder: Path) -> None:
-    """Move the arrays of a recording within a disk: all of them, or none.
-
-    Parameters
-    ----------
-    recording : Recording
-    source : Path
-        Where those are that are mapped; the others are in memory alone.
-    folder : Path
-    """
+    """Move the arrays of a recording within a disk: all of them, or none."""
     import numpy as np
 
     arrays = {name: getattr(recording, name) for name in recording._fields[1:]}

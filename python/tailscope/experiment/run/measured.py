@@ -18,40 +18,27 @@ if TYPE_CHECKING:
     from tailscope.engine.analysis import Analysis, Figure, Recording
     from tailscope.store.records.run import RunInfo
 
-__all__ = ["Measured", "most_important", "own_figures"]
-
 _REPRESENTATIVE = "representative"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run found.
-
-    Attributes
-    ----------
-    analysis : Analysis
-    info : RunInfo
-        The content of ``run.json``.
-    recording : Recording or None
-        Of the generator; valid within `inspect` only: its files go with the run's folder. None
-        where a timestamper watched.
-    dut_folder : Path or None
-        Where the device wrote down its stalls.
-    interrupted : bool
-        Whether somebody ended it before its time.
-    out : Path or None
-        The run directory that was written.
-    lacks : tuple of str
-        What could not be made of it, and why.
-    """
+    """What a run found."""
 
     analysis: Analysis
     info: RunInfo
+    """The content of ``run.json``."""
     recording: Recording | None
+    """Of the generator; valid within `inspect` only: its files go with the run's folder. None where
+    a timestamper watched."""
     dut_folder: Path | None
+    """Where the device wrote down its stalls."""
     interrupted: bool
+    """Whether somebody ended it before its time."""
     out: Path | None
+    """The run directory that was written."""
     lacks: tuple[str, ...] = ()
+    """What could not be made of it, and why."""
 
     @property
     def figures(self) -> dict[str, Figure]:

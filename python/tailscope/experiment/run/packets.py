@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from tailscope.plan.fields import PlanFields
 
-__all__ = ["Replayed", "check_packets", "check_replay", "flow_count", "mean_size_bytes", "replayed"]
-
 _MOST_FLOWS = 65_535
 _ETHERNET_BYTES, _TAG_BYTES, _CHECK_BYTES = 14, 4, 4
 _NETWORK_BYTES = {4: 20, 6: 40}
@@ -38,13 +36,7 @@ class Replayed(NamedTuple):
 
 
 def flow_count(src_ip: str, dst_ip: str, src_port: str, dst_port: str) -> int:
-    """Count the flows that lists of addresses and ports make, each taken in turn.
-
-    Raises
-    ------
-    UsageError
-        If one is none, or there are too many: with the option.
-    """
+    """Count the flows that lists of addresses and ports make, each taken in turn."""
     counts = [
         _counted(src_ip, "--src-ip", _address),
         _counted(dst_ip, "--dst-ip", _address),
@@ -68,13 +60,7 @@ def mean_size_bytes(plan: PlanFields) -> float:
 
 
 def check_packets(plan: PlanFields) -> None:
-    """See that packets can be as a plan wants them.
-
-    Raises
-    ------
-    UsageError
-        If they cannot: with the option.
-    """
+    """See that packets can be as a plan wants them."""
     if plan.replay is not None:
         _check_replayed_fields(plan)
         return
@@ -178,13 +164,7 @@ def _port(text: str) -> tuple[int, int]:
 
 
 def replayed(path: Path) -> Replayed:
-    """Count the packets of a capture, and how long they take.
-
-    Raises
-    ------
-    CaptureError
-        If it cannot be read.
-    """
+    """Count the packets of a capture, and how long they take."""
     from tailscope.engine.analysis import read_keys
 
     packets, first_ns, last_ns = 0, None, 0
@@ -195,15 +175,7 @@ def replayed(path: Path) -> Replayed:
 
 
 def check_replay(plan: PlanFields) -> None:
-    """See that a capture can be sent again within the time that a run has.
-
-    Raises
-    ------
-    UsageError
-        If it takes longer.
-    CaptureError
-        If it cannot be read.
-    """
+    """See that a capture can be sent again within the time that a run has."""
     from pathlib import Path
 
     assert plan.replay is not None, "there is a capture"

@@ -24,22 +24,14 @@ if TYPE_CHECKING:
     from tailscope.store.directory import RunWriter
     from tailscope.store.records.about import AboutRecord
 
-__all__ = ["Figures", "PairPlan", "analyze_pair", "file_of", "write_pair"]
-
 
 class Figures(NamedTuple):
-    """What is shown of one pair.
-
-    Attributes
-    ----------
-    summary : Mapping[str, int | float | str | bool | None]
-        Every figure by its flat name.
-    warnings : tuple of str
-        What a reader of the figures must know.
-    """
+    """What is shown of one pair."""
 
     summary: Mapping[str, Figure]
+    """Every figure by its flat name."""
     warnings: tuple[str, ...]
+    """What a reader of the figures must know."""
 
     def record(self) -> dict[str, Figure | list[str]]:
         """The figures as ``--json`` writes them."""
@@ -48,36 +40,25 @@ class Figures(NamedTuple):
 
 @dataclass(frozen=True)
 class PairPlan:
-    """What will be done with one pair.
-
-    Attributes
-    ----------
-    pre, post : str
-        The captures; ``"-"`` is standard input.
-    match_on, clocks : str
-    trim_ns, window_ns, bucket_ns : int
-        Durations in ns.
-    worst : int
-        Number of worst packets to keep.
-    csv_folder : Path or None
-        Where the authors' CSV files go.
-    out : Path or None
-        The run directory.
-    about : AboutRecord or None
-        What the user says of the pair.
-    """
+    """What will be done with one pair."""
 
     pre: str
     post: str
+    """The captures; ``"-"`` is standard input."""
     match_on: str
     trim_ns: int
     window_ns: int
     bucket_ns: int
+    """Durations in ns."""
     worst: int
+    """Number of worst packets to keep."""
     csv_folder: Path | None
+    """Where the authors' CSV files go."""
     out: Path | None
+    """The run directory."""
     clocks: str = "detect"
     about: AboutRecord | None = None
+    """What the user says of the pair."""
 
     def record(self) -> AnalysisPlan:
         """The resolved options as ``run.json`` keeps them."""
@@ -99,12 +80,6 @@ def analyze_pair(plan: PairPlan, progress: Progress | None = None) -> Figures:
     Where the clocks turn out to be apart and nobody said how, files are read again and the
     difference is estimated; where packets change their form, they are matched by the key that joins
     them. The figures say so.
-
-    Parameters
-    ----------
-    plan : PairPlan
-    progress : callable, optional
-        Receives (bytes done, bytes in total or None); what it raises ends the analysis.
     """
     clocks, joined_by = plan.clocks, None
     while True:
@@ -150,14 +125,7 @@ def _analyze_by(
 
 
 def write_pair(plan: PairPlan, find: Callable[[Sink | None], Analysis]) -> Figures:
-    """Write what was asked for of one pair; a failure leaves nothing behind.
-
-    Parameters
-    ----------
-    plan : PairPlan
-    find : callable
-        Analyses the pair. Its argument, if there is any, receives every match.
-    """
+    """Write what was asked for of one pair; a failure leaves nothing behind."""
     with ExitStack() as stack:
         csv_writer = run_writer = None
         sinks: list[Sink] = []

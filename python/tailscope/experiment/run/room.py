@@ -13,8 +13,6 @@ from tailscope.units import quantity_text
 if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
 
-__all__ = ["check_room", "check_room_to_keep"]
-
 _RECORDED_BYTES = 32
 """Of a packet, in the generator's recording."""
 
@@ -32,21 +30,7 @@ _OTHERS_BYTES = 8 << 20
 
 
 def check_room(plan: RunPlan, folder: Path, out: Path | None) -> None:
-    """See that the recordings of a run will fit, and its directory.
-
-    Parameters
-    ----------
-    plan : RunPlan
-    folder : Path
-        Where the run is recorded.
-    out : Path or None
-        The run directory, whose parent may be missing as well; None where nothing is kept.
-
-    Raises
-    ------
-    TestbedError
-        If one of the disks has no room.
-    """
+    """See that the recordings of a run will fit, and its directory."""
     packets, captured, staged = _sizes(plan)
     recorded = packets * _RECORDED_BYTES + captured + staged * _STAGED_BYTES
     _check(folder, recorded, "recordings", "set XDG_RUNTIME_DIR or TMPDIR to a folder that has it")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["sent_traffic"]
-
 _NS_PER_S = 1e9
 _AT_ONCE = 1 << 20
 """Packets that are looked at together, of which there may be many."""
@@ -29,26 +27,19 @@ _AT_ONCE = 1 << 20
 
 @dataclass
 class _Bursts:
-    """Sums over the bursts of a recording, in ticks.
-
-    Attributes
-    ----------
-    gaps : int
-        Pairs of successive packets of one burst.
-    first_tick, last_tick : int or None
-        When the first packet left that began a burst, and the last one that did.
-    first, last : int
-        The numbers of those bursts.
-    """
+    """Sums over the bursts of a recording, in ticks."""
 
     gaps: int = 0
+    """Pairs of successive packets of one burst."""
     total: int = 0
     shortest: int | None = None
     longest: int | None = None
     first: int = 0
     first_tick: int | None = None
     last: int = 0
+    """The numbers of those bursts."""
     last_tick: int | None = None
+    """When the first packet left that began a burst, and the last one that did."""
     _before: tuple[int, int] | None = field(default=None, repr=False)
 
     def add(self, slot: Integers, departed: Integers, size: int) -> None:
@@ -78,16 +69,7 @@ class _Bursts:
 def sent_traffic(
     plan: PlanFields, generated: GeneratedTraffic, folder: Path, tsc_hz: int
 ) -> SentTraffic:
-    """Compare what a generator was asked to send with what left.
-
-    Parameters
-    ----------
-    plan : PlanFields
-    generated : GeneratedTraffic
-    folder : Path
-        Of its recording.
-    tsc_hz : int
-    """
+    """Compare what a generator was asked to send with what left."""
     is_replay = plan.replay is not None
     gap_ns: float | None = _NS_PER_S / plan.rate_pps
     if plan.pattern == CAPTURED:

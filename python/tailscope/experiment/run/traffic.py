@@ -25,39 +25,21 @@ if TYPE_CHECKING:
     from tailscope.testbed.folder import Folder
     from tailscope.testbed.stage_recorder import StageRecorder
 
-__all__ = ["EndedTraffic", "Traffic"]
-
 _START_S = 0.1
 """How often to look whether a device is there, until there are packets."""
 
 
 class EndedTraffic(NamedTuple):
-    """What traffic has left.
-
-    Attributes
-    ----------
-    ways : list of EndedInstance or None
-        Each direction of each instance that got traffic; None where nothing was recorded.
-    problem : BaseException or None
-        Why there is no time, or no point, in analysing what was recorded at once.
-    """
+    """What traffic has left."""
 
     ways: list[EndedInstance | None]
+    """Each direction of each instance that got traffic; None where nothing was recorded."""
     problem: BaseException | None
+    """Why there is no time, or no point, in analysing what was recorded at once."""
 
 
 class Traffic:
-    """What goes through the devices, until it has ended.
-
-    Parameters
-    ----------
-    plan : RunPlan
-    instances : sequence of Instance
-        All that were put up.
-    folder : Folder
-        Of the run.
-    cores : Cores
-    """
+    """What goes through the devices, until it has ended."""
 
     def __init__(
         self, plan: RunPlan, instances: Sequence[Instance], folder: Folder, cores: Cores
@@ -68,23 +50,7 @@ class Traffic:
         )
 
     def run(self, progress: Progress | None, ended: Callable[[bool], None]) -> EndedTraffic:
-        """Start devices, co-runners and generators, and follow all to their end.
-
-        Parameters
-        ----------
-        progress : callable or None
-            Receives what the first generator says once a second.
-        ended : callable
-            Called when the last packet is there, before anything is stopped; with whether Ctrl-C
-            ended the traffic.
-
-        Raises
-        ------
-        TestbedError
-            If something fails, and no generator has recorded anything.
-        KeyboardInterrupt
-            If interrupted before one has.
-        """
+        """Start devices, co-runners and generators, and follow all to their end."""
         ways: list[EndedInstance | None] = []
         problem: BaseException | None = None
         try:
@@ -103,13 +69,7 @@ class Traffic:
         ended: Callable[[bool], None],
         ways: list[EndedInstance | None],
     ) -> BaseException | None:
-        """Do what `run` does, but for taking down what it put up; `ways` grow by what was recorded.
-
-        Returns
-        -------
-        BaseException or None
-            As `EndedTraffic.problem`.
-        """
+        """Do what `run` does without taking anything down; add what was recorded to `ways`."""
         plan = self._plan
         power = stack.enter_context(
             PowerRecorder(self._folder.path, plan.power, phase_s=plan.power_phase_ns / 1e9)

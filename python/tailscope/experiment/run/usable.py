@@ -22,22 +22,12 @@ if TYPE_CHECKING:
     from tailscope.engine.analysis import Analysis
     from tailscope.store.records.run import RunInfo
 
-__all__ = ["with_unusable"]
-
 _TENTH = 0.1
 _LOSS = "loss"
 
 
 def with_unusable(info: RunInfo, path: Path, analysis: Analysis) -> RunInfo:
-    """Add to what is known of neighbours which figures are not usable because of them.
-
-    Parameters
-    ----------
-    info : RunInfo
-    path : Path
-        Where its packets are, and when neighbours held the device's CPUs.
-    analysis : Analysis
-    """
+    """Add to what is known of neighbours which figures are not usable because of them."""
     noise, record = info.noise, neighbours_of(info)
     if noise is None or record is None or not record.held_ns:
         return info

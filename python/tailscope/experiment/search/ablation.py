@@ -31,21 +31,6 @@ if TYPE_CHECKING:
 
     Values = Mapping[str, Sequence[int]]
 
-__all__ = [
-    "ALL",
-    "FEWEST_ROUNDS",
-    "NONE",
-    "Arm",
-    "Effect",
-    "arms_of",
-    "check_rounds",
-    "check_support",
-    "effects",
-    "measure",
-    "order",
-    "paired_ratio",
-]
-
 ALL, NONE = "all", "none"
 LEVEL = 0.95
 FEWEST_ROUNDS = 3
@@ -53,45 +38,29 @@ FEWEST_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to set the host.
-
-    Attributes
-    ----------
-    name : str
-        `ALL`, `NONE`, or the knob that is left out.
-    knobs : tuple of str
-        The knobs that are set.
-    """
+    """One way to set the host."""
 
     name: str
+    """`ALL`, `NONE`, or the knob that is left out."""
     knobs: tuple[str, ...]
+    """The knobs that are set."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What a knob does to the tail, or all of them together.
-
-    Attributes
-    ----------
-    knob : str
-        `NONE` for all together.
-    ratio : float
-        Latency without it over latency with it: above 1 it helps.
-    ci_low, ci_high : float
-        Of the ratio; 95 % for all comparisons together.
-    n : int
-        Rounds.
-    level : float
-        Of the interval.
-    method : str
-    """
+    """What a knob does to the tail, or all of them together."""
 
     knob: str
+    """`NONE` for all together."""
     ratio: float
+    """Latency without it over latency with it: above 1 it helps."""
     ci_low: float
     ci_high: float
+    """Of the ratio; 95 % for all comparisons together."""
     n: int
+    """Rounds."""
     level: float = LEVEL
+    """Of the interval."""
     method: str = "paired log ratios, Student's t, Bonferroni"
 
     @property
@@ -116,38 +85,20 @@ def arms_of(knobs: Sequence[str]) -> list[Arm]:
 
 
 def check_rounds(rounds: int) -> None:
-    """See that there are enough rounds for an interval.
-
-    Raises
-    ------
-    UsageError
-        If there are too few.
-    """
+    """See that there are enough rounds for an interval."""
     if rounds < FEWEST_ROUNDS:
         raise UsageError(f"--rounds: got {rounds}, expected at least {FEWEST_ROUNDS}")
 
 
 def order(arms: Sequence[Arm], rounds: int, seed: int) -> list[list[Arm]]:
-    """Every arm once a round, each round shuffled by itself.
-
-    Raises
-    ------
-    UsageError
-        If there are too few rounds for an interval.
-    """
+    """Every arm once a round, each round shuffled by itself."""
     check_rounds(rounds)
     chance = random.Random(seed)  # noqa: S311
     return [chance.sample(list(arms), len(arms)) for _ in range(rounds)]
 
 
 def check_support(plan: RunPlan, quantile: float) -> None:
-    """See that a run has samples enough for a quantile.
-
-    Raises
-    ------
-    UsageError
-        If fewer than 10 lie beyond it.
-    """
+    """See that a run has samples enough for a quantile."""
     from tailscope.units import count_text, percentile_name
 
     if not 0 < quantile < 1:
@@ -170,30 +121,7 @@ def measure(
     quantile: float,
     tell: Callable[[int, Arm, GeneratorProgress | None], None],
 ) -> Iterator[dict[str, int]]:
-    """Measure every arm of every round.
-
-    Parameters
-    ----------
-    plan : RunPlan
-    cores : Cores
-    machine : Machine
-    rounds : sequence of sequence of Arm
-    quantile : float
-    tell : callable
-        Receives round, arm, and what the generator says, or None at the beginning.
-
-    Yields
-    ------
-    dict of str to int
-        For each arm, the latency at the quantile in ns; a round each, when it is complete.
-
-    Raises
-    ------
-    TestbedError
-        If the host cannot be tuned, or a run fails.
-    KeyboardInterrupt
-        At Ctrl-C; the host is as it was.
-    """
+    """Measure every arm of every round."""
     for number, arms in enumerate(rounds, 1):
         found = {}
         for arm in arms:
@@ -206,13 +134,7 @@ def measure(
 
 
 def effects(found: Values) -> list[Effect]:
-    """Compare each arm with that of all knobs, largest effect first; all together come last.
-
-    Parameters
-    ----------
-    found : Mapping of str to sequence of int
-        For each arm, the latency by round.
-    """
+    """Compare each arm with that of all knobs, largest effect first; all together come last."""
     arms = [name for name in found if name != ALL]
     compared = [_effect(name, found[name], found[ALL], len(arms)) for name in arms]
     knobs = [effect for effect in compared if effect.knob != NONE]
@@ -228,15 +150,7 @@ def _effect(name: str, without: Sequence[int], everything: Sequence[int], many: 
 def paired_ratio(
     values: Sequence[float], others: Sequence[float], level: float
 ) -> tuple[float, float]:
-    """The mean ratio of pairs, geometric, and the factor by which its interval reaches up and down.
-
-    Parameters
-    ----------
-    values, others : sequence of float, length n
-        At least two pairs.
-    level : float
-        Of the interval: Student's, of the logarithms.
-    """
+    """Return the geometric mean of the ratios of pairs, and the factor of its interval."""
     from scipy import stats
 
     logs = [math.log(max(a, 1) / max(b, 1)) for a, b in zip(values, others, strict=True)]

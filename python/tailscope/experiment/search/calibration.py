@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     Progress = Callable[[str, GeneratorProgress], None]
 
-__all__ = ["DELAY_NS", "STALLS", "calibrate", "check_stalls", "known_delay"]
-
 DELAY_NS = 20_000
 _MOST_ERROR = 0.5
 STALLS = {"stall-period": "20ms", "stall-jitter": "1ms", "stall-duration": "5us,50us,500us,5ms"}
@@ -47,29 +45,6 @@ def calibrate(
 
     Four runs: the generator joined with itself; the device `delay` that holds nothing; the same
     holding every packet for 20 µs; and with stalls of 5 µs to 5 ms, 20 ms apart.
-
-    Parameters
-    ----------
-    wire : str
-    wire_options : Mapping of str to str
-    cores : Cores
-        Two polling CPUs.
-    rate_pps : int
-    duration_ns : int
-        Of the first run; the others take half of it.
-    progress : callable, optional
-        Receives what is being measured, and what the generator says.
-
-    Returns
-    -------
-    FloorRecord
-        Latency of the first run (``latency_ns_*``), the quantile up to
-        which it stays low (``believed_up_to``), departure error, ``delay`` and ``stalls``.
-
-    Raises
-    ------
-    EvidenceError
-        If the known delay is not found: then nothing else that was measured can be believed.
     """
     base = RunPlan(
         dut="loop",
@@ -120,17 +95,7 @@ def calibrate(
 
 
 def known_delay(through: Measured, held: Measured) -> KnownDelay:
-    """Compare runs through a device that holds no packet, and one that holds each for 20 µs.
-
-    Parameters
-    ----------
-    through, held : Measured
-
-    Raises
-    ------
-    EvidenceError
-        If what is found is less than half of that, or more than one and a half times as much.
-    """
+    """Compare runs through a device that holds no packet, and one that holds each for 20 µs."""
     found_ns = _median(held.analysis) - _median(through.analysis)
     if abs(found_ns - DELAY_NS) > _MOST_ERROR * DELAY_NS:
         busy = held_text(held.info) or held_text(through.info)
@@ -148,13 +113,7 @@ def _median(analysis: Analysis) -> int:
 
 
 def check_stalls(measured: Measured) -> tuple[StallRecovery, Queue]:
-    """Compare what both sides wrote down with the stalls that the device `delay` injected.
-
-    Parameters
-    ----------
-    measured : Measured
-        Within the `inspect` of `execute`.
-    """
+    """Compare what both sides wrote down with the stalls that the device `delay` injected."""
     folder = measured.dut_folder
     assert folder is not None, "a device that stalls has written down when"
     assert measured.recording is not None, "the generator has recorded"

@@ -22,28 +22,12 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["pairs"]
-
 
 def pairs(a: tuple[RunPlan, Cores], b: tuple[RunPlan, Cores], seed: int) -> Iterator[Pair]:
     """Measure pair after pair, each in random order.
 
     Every block is a run of its own: its device is started anew, so that luck in where its memory
     lies is in the differences, and not in all blocks of a side.
-
-    Parameters
-    ----------
-    a, b : tuple of RunPlan and Cores
-        A block of each.
-    seed : int
-        Of the order.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        At Ctrl-C: a part of a block is worth nothing.
-    TestbedError
-        If a block cannot be measured.
     """
     order = random.Random(seed)  # noqa: S311
     while True:

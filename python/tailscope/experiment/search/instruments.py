@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.wires import WireEnds
 
-__all__ = ["HIGH_NS", "INSTRUMENTS", "LOW_NS", "TRUTH", "Seen", "compare"]
-
 LOW_NS, HIGH_NS, _SHARE = 20_000, 200_000, 0.01
 """The law: 20 µs, and of one packet in a hundred 200 µs."""
 TRUTH = ((LOW_NS / 4, 1), (LOW_NS, 1), (LOW_NS, _SHARE), (HIGH_NS, _SHARE), (HIGH_NS, 1e-6))
@@ -51,20 +49,13 @@ _CLIENT, _SERVER = "10.99.0.1", "10.99.0.2"
 
 
 class Seen(NamedTuple):
-    """What an instrument saw.
-
-    Attributes
-    ----------
-    name : str
-    analysis : Analysis or None
-        None when it could not be used here, or saw nothing.
-    why_not : str
-        The reason then.
-    """
+    """What an instrument saw."""
 
     name: str
     analysis: Analysis | None
+    """None when it could not be used here, or saw nothing."""
     why_not: str = ""
+    """The reason then."""
 
 
 def compare(
@@ -74,17 +65,7 @@ def compare(
     duration_ns: int,
     tell: Callable[[str], None],
 ) -> list[Seen]:
-    """Let every instrument look at the same device; those that cannot say why.
-
-    Parameters
-    ----------
-    cores : Cores
-        Two polling CPUs.
-    rate_pps, duration_ns : int
-        Of each measurement; `sockperf` sends as fast as answers come.
-    tell : callable
-        Receives the name of the instrument that is next.
-    """
+    """Let every instrument look at the same device; those that cannot say why."""
     found = []
     for name, look in INSTRUMENTS.items():
         tell(name)

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["Forecast", "at_low_load", "forecast", "measured_forecast"]
-
 _LOW_LOAD_PPS, _LOW_LOAD_NS = 10_000, 5_000_000_000
 _BURST = 128
 """Packets back to back, where they are to queue: more than devices accept at once."""
@@ -72,25 +70,16 @@ _NOISE_INCLUDED = (
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the model says of two runs.
-
-    Attributes
-    ----------
-    forwarder, function : str
-        What the runs are called.
-    queues : str
-        What the run is called whose packets queued.
-    prediction : Prediction
-    noise : KnownNoise or None
-        What was taken from the CPU; None where nobody knows.
-    warnings : tuple of str
-    """
+    """What the model says of two runs."""
 
     forwarder: str
     function: str
+    """What the runs are called."""
     queues: str
+    """What the run is called whose packets queued."""
     prediction: Prediction
     noise: KnownNoise | None
+    """What was taken from the CPU; None where nobody knows."""
     warnings: tuple[str, ...]
 
     def figures(self) -> OverloadFigures:
@@ -137,23 +126,15 @@ def _record(value: Estimate | None, name: str) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class KnownNoise:
-    """What is taken from the function's CPU, and how that is known.
-
-    Attributes
-    ----------
-    ns_per_s : Estimate
-    interruptions : tuple of InterruptionRecord
-        What takes it.
-    source : str
-        ``recorded``, ``aliasing`` or ``given``.
-    cpus : tuple of str
-        Where it was recorded.
-    """
+    """What is taken from the function's CPU, and how that is known."""
 
     ns_per_s: Estimate
     interruptions: tuple[InterruptionRecord, ...]
+    """What takes it."""
     source: Literal["recorded", "aliasing", "given"]
+    """``recorded``, ``aliasing`` or ``given``."""
     cpus: tuple[str, ...] = ()
+    """Where it was recorded."""
 
 
 def _recorded(*runs: TimeTaken) -> KnownNoise:
@@ -279,27 +260,7 @@ def forecast(
     noise: Path | Sequence[Interruption] | None = None,
     bursts: Path | None = None,
 ) -> Forecast:
-    """Predict from runs at low load the highest rate of a function.
-
-    Parameters
-    ----------
-    forwarder, function : Path
-        Run directories.
-    noise : Path or sequence of Interruption, optional
-        What to know the noise of the device's CPU from: a run directory, one of ``tailscope noise
-        --out``, a file of ``tailscope model aliasing --json``, or interrupts; the function's runs
-        by default.
-    bursts : Path, optional
-        A run of the function in which packets queue; by default those of the function's run that
-        did.
-
-    Raises
-    ------
-    RunError
-        If one of them is none.
-    ModelError
-        If nothing follows from their figures.
-    """
+    """Predict from runs at low load the highest rate of a function."""
     runs = {"forwarder": read_run(forwarder), "function": read_run(function)}
     if bursts is not None:
         runs["bursts"] = read_run(bursts)
@@ -361,25 +322,7 @@ def measured_forecast(
     folder: Path,
     tell: Callable[[RunPlan], None],
 ) -> Forecast:
-    """Measure both devices at low load, the function with bursts too, and predict.
-
-    Parameters
-    ----------
-    forwarder, function : RunPlan
-        Their rates and durations are not looked at.
-    cores : Cores
-    folder : Path
-        The run directories ``forwarder``, ``function`` and ``bursts`` are written there.
-    tell : callable
-        Receives each plan before it is carried out.
-
-    Raises
-    ------
-    TestbedError
-        If one of them cannot be measured.
-    ModelError
-        If nothing follows from their figures.
-    """
+    """Measure both devices at low load, the function with bursts too, and predict."""
     low = at_low_load(function)
     plans = {"forwarder": at_low_load(forwarder), "function": low}
     plans["bursts"] = structs.replace(low, burst=_BURST)

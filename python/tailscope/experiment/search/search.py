@@ -38,25 +38,6 @@ if TYPE_CHECKING:
     """How far a trial's figures are from a level: 0 where they meet it, at most 1."""
     Measure = Callable[[int], "Trial"]
 
-__all__ = [
-    "BACK_PRESSURE",
-    "INSTRUMENT",
-    "LEVEL",
-    "LOSS",
-    "MAX_RATE",
-    "Goal",
-    "RateFound",
-    "Search",
-    "SearchPlan",
-    "Trial",
-    "in_place_of_device",
-    "loss_goals",
-    "loss_ratio",
-    "service_level_goal",
-    "trials_of",
-    "without_device",
-]
-
 LOSS, LEVEL = "loss", "level"
 BACK_PRESSURE, INSTRUMENT, MAX_RATE = "back-pressure", "instrument", "max-rate"
 
@@ -82,17 +63,11 @@ _MEETS = "meets_level"
 
 @dataclass(frozen=True)
 class Trial:
-    """A rate that was tried.
-
-    Attributes
-    ----------
-    rate_pps : int
-    figures : Mapping
-        Of the run, as ``summary.json`` has them.
-    """
+    """A rate that was tried."""
 
     rate_pps: int
     figures: Figures
+    """Of the run, as ``summary.json`` has them."""
 
     @property
     def invalid(self) -> str | None:
@@ -143,30 +118,17 @@ def loss_ratio(figures: Figures) -> float:
 
 @dataclass(frozen=True)
 class Goal:
-    """What is to hold at a rate.
-
-    Attributes
-    ----------
-    name : str
-    level : callable
-        The ratio of a trial's figures; goals that share it are searched together.
-    most : float
-        The largest ratio that is good.
-    """
+    """What is to hold at a rate."""
 
     name: str
     level: Level
+    """The ratio of a trial's figures; goals that share it are searched together."""
     most: float = 0.0
+    """The largest ratio that is good."""
 
 
 def loss_goals(pdr_loss: float) -> list[Goal]:
-    """No loss (NDR), and as much as `pdr_loss` (PDR).
-
-    Raises
-    ------
-    UsageError
-        If that is no ratio above 0.
-    """
+    """No loss (NDR), and as much as `pdr_loss` (PDR)."""
     if not 0 < pdr_loss < 1:
         raise UsageError(f"--pdr-loss: got {pdr_loss:g}, expected more than 0 and less than 1")
     return [Goal("NDR", loss_ratio), Goal("PDR", loss_ratio, pdr_loss)]
@@ -179,22 +141,15 @@ def service_level_goal() -> Goal:
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """Where to search, and how closely.
-
-    Attributes
-    ----------
-    min_rate_pps, max_rate_pps : int
-    trial_s : float
-        Duration of a trial.
-    width : float
-        The rate that holds and the one that does not lie at most so far apart, relative to the
-        second.
-    """
+    """Where to search, and how closely."""
 
     min_rate_pps: int
     max_rate_pps: int
     trial_s: float
+    """Duration of a trial."""
     width: float
+    """The rate that holds and the one that does not lie at most so far apart, relative to the
+    second."""
 
     def __post_init__(self) -> None:
         if not 0 < self.width < 1:
@@ -209,24 +164,16 @@ class SearchPlan:
 
 @dataclass(frozen=True)
 class RateFound:
-    """What is known of a goal.
-
-    Attributes
-    ----------
-    goal : str
-    rate_pps : int or None
-        The highest rate that holds; None if none does, or none is known yet.
-    fails_at_pps : int or None
-        The lowest rate above it that does not; None if there is none.
-    limited_by : str or None
-        What ends it there: `LOSS`, `LEVEL`, `BACK_PRESSURE`, `INSTRUMENT` or `MAX_RATE`; None where
-        the search did not come so far.
-    """
+    """What is known of a goal."""
 
     goal: str
     rate_pps: int | None
+    """The highest rate that holds; None if none does, or none is known yet."""
     fails_at_pps: int | None
+    """The lowest rate above it that does not; None if there is none."""
     limited_by: str | None
+    """What ends it there: `LOSS`, `LEVEL`, `BACK_PRESSURE`, `INSTRUMENT` or `MAX_RATE`; None where
+    the search did not come so far."""
 
     def record(self) -> SearchedGoal:
         """It as JSON has it."""
@@ -240,45 +187,26 @@ class RateFound:
 
 @dataclass
 class Search:
-    """A search; it can be asked for what is known at any time.
-
-    Attributes
-    ----------
-    plan : SearchPlan
-    goals : sequence of Goal
-    measure : callable
-        Makes a trial at a rate.
-    control : callable or None
-        Makes one without the device.
-    tell : callable
-        Receives each trial, and whether it was without the device.
-    trials : list of Trial
-        Those that were made.
-    controls : list of Trial
-        Those without the device.
-    """
+    """A search; it can be asked for what is known at any time."""
 
     plan: SearchPlan
     goals: Sequence[Goal]
     measure: Measure
+    """Makes a trial at a rate."""
     control: Measure | None = None
+    """Makes one without the device."""
     tell: Callable[[Trial, bool], None] = lambda _trial, _is_control: None
+    """Receives each trial, and whether it was without the device."""
     trials: list[Trial] = field(default_factory=list)
+    """Those that were made."""
     controls: list[Trial] = field(default_factory=list)
+    """Those without the device."""
     _engines: list[_Engine] = field(default_factory=list)
     _beyond: Trial | None = None
     _has_looked: bool = False
 
     def run(self) -> list[RateFound]:
-        """Search for all goals.
-
-        Raises
-        ------
-        TestbedError
-            If a run fails, or the search cannot go on.
-        KeyboardInterrupt
-            At Ctrl-C; `found` says what is known.
-        """
+        """Search for all goals."""
         levels = dict.fromkeys(goal.level for goal in self.goals)
         for level in levels:
             engine = _Engine(self, [goal for goal in self.goals if goal.level is level])

@@ -7,44 +7,28 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from tailscope.engine.analysis import Recording, Ticks
 
-__all__ = ["Queue", "StallRecovery", "find_injected", "find_queues"]
-
 
 class StallRecovery(NamedTuple):
-    """Injected stalls, and what the stall log of the same loop says.
-
-    Attributes
-    ----------
-    injected : int
-        Stalls that were injected.
-    found : int
-        Of those, how many the log has as one stall.
-    interrupted : int
-        Of those found, how many began or ended later because something else came as well; they have
-        no part in the errors.
-    duration_error_ns : ndarray of int64, shape (found - interrupted,)
-        Logged duration less the true one.
-    """
+    """Injected stalls, and what the stall log of the same loop says."""
 
     injected: int
+    """Stalls that were injected."""
     found: int
+    """Of those, how many the log has as one stall."""
     interrupted: int
+    """Of those found, how many began or ended later because something else came as well; they have
+    no part in the errors."""
     duration_error_ns: Ticks
+    """Logged duration less the true one."""
 
 
 class Queue(NamedTuple):
-    """Injected stalls, and the packets that waited for their end.
-
-    Attributes
-    ----------
-    expected : int
-        Stalls during which packets left.
-    seen : int
-        Of those, stalls for which every such packet arrived after the end, or never.
-    """
+    """Injected stalls, and the packets that waited for their end."""
 
     expected: int
+    """Stalls during which packets left."""
     seen: int
+    """Of those, stalls for which every such packet arrived after the end, or never."""
 
 
 def find_injected(
@@ -61,17 +45,6 @@ def find_injected(
     A stall is found where a logged one begins at or before it and ends at or after it. One that is
     longer by `around_ns` or more was not alone: something else stalled the loop just before or
     after it, which the log cannot tell apart.
-
-    Parameters
-    ----------
-    truth_start_tsc, truth_duration_tsc : ndarray of uint64, shape (n_injected,)
-        Read from the counter by the loop that stalled itself.
-    log_start_tsc, log_duration_tsc : ndarray of uint64, shape (n_stalls,)
-        Of the same loop, in order of time.
-    tsc_hz : int
-        Ticks per second.
-    around_ns : int
-        More than a turn of the loop takes.
     """
     import numpy as np
 
@@ -89,15 +62,7 @@ def find_injected(
 
 
 def find_queues(recording: Recording, truth_start_tsc: Ticks, truth_duration_tsc: Ticks) -> Queue:
-    """Look for the queue behind each injected stall in the packets of a run.
-
-    Parameters
-    ----------
-    recording : Recording
-        Of the generator.
-    truth_start_tsc, truth_duration_tsc : ndarray of uint64, shape (n_injected,)
-        On the same counter.
-    """
+    """Look for the queue behind each injected stall in the packets of a run."""
     import numpy as np
 
     departure = np.asarray(recording.departure_tsc)

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tailscope.engine.analysis import Analysis, Sink
     from tailscope.extra.cluster.tasks import Done
 
-__all__ = ["SLICE_BYTES", "analyze_pairs"]
-
 SLICE_BYTES = 64 << 20
 """Of captures, at least, in a slice: less is analysed sooner than it is divided."""
 
@@ -70,25 +68,7 @@ def analyze_pairs(
     *,
     progress: Callable[[Done], None] | None = None,
 ) -> Generator[Figures | Exception]:
-    """Analyse pairs on workers, which write what was asked for.
-
-    Parameters
-    ----------
-    scheduler : str
-        As `open_cluster` takes it.
-    plans : sequence of PairPlan
-        With absolute paths, which mean the same to the workers.
-    folders : sequence of Path
-        Where all results lie.
-    progress : callable, optional
-        Receives how far they are; sizes are in bytes.
-
-    Yields
-    ------
-    Figures or Exception
-        Of each pair in the order of the plans, or why there are none: what `analyze_pair` raises,
-        or a `ClusterError`.
-    """
+    """Analyse pairs on workers, which write what was asked for."""
     with ExitStack() as stack:
         shared = stack.enter_context(shared_folders(*folders))
         client = stack.enter_context(open_cluster(scheduler))
@@ -128,16 +108,7 @@ def _prepared(plan: PairPlan, shared: Shared, number: int) -> _Work | Exception:
 
 
 def _task(work: _Work, total: int, threads: int) -> Task[Figures]:
-    """One task, or several for a pair of more than a thread's share.
-
-    Parameters
-    ----------
-    work : _Work
-    total : int
-        Size of all pairs in bytes.
-    threads : int
-        How many the workers have.
-    """
+    """One task, or several for a pair of more than a thread's share."""
     at_most = min(-(-work.size * threads // total), work.size // SLICE_BYTES)
     if at_most < 2:
         return Task(_analyze, work, size=work.size)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tailscope.extra.cluster.shared import Shared
     from tailscope.extra.cluster.tasks import Done
 
-__all__ = ["read_runs"]
-
 
 def read_runs(
     scheduler: str,
@@ -35,35 +33,7 @@ def read_runs(
     is_written: bool,
     progress: Callable[[Done], None] | None = None,
 ) -> Iterator[CampaignReading]:
-    """Read runs of a campaign.
-
-    Parameters
-    ----------
-    scheduler : str
-        As of `open_cluster`.
-    path : Path
-        The campaign's directory.
-    names : sequence of str
-        Of its runs.
-    take : callable
-        Reads a run by its name; called on workers.
-    is_written : bool
-        Whether it writes into the runs.
-    progress : callable, optional
-        As of `map_tasks`.
-
-    Yields
-    ------
-    CampaignReading
-        In the order of the names.
-
-    Raises
-    ------
-    NotSharedError
-        If a worker does not see the runs that this process sees.
-    ClusterError
-        If the scheduler cannot be reached, or is lost.
-    """
+    """Read runs of a campaign."""
     with ExitStack() as stack:
         # A copy of a run can be read as well as the run; what is written has to come here.
         shared = stack.enter_context(shared_folders(*([path] if is_written else [])))

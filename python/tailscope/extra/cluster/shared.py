@@ -27,33 +27,19 @@ if TYPE_CHECKING:
     from tailscope.experiment.run.pair import PairPlan
     from tailscope.store.records.run import FileEntry
 
-__all__ = ["Shared", "aside", "shared_folders"]
-
 _TOKEN_BYTES = 8
 
 
 class Shared(NamedTuple):
-    """Folders that the command shares with its workers.
-
-    Attributes
-    ----------
-    folders : tuple of Path
-        Absolute.
-    token : str
-        Names what is written for this command, and marks that it has made in each folder.
-    """
+    """Folders that the command shares with its workers."""
 
     folders: tuple[Path, ...]
+    """Absolute."""
     token: str
+    """Names what is written for this command, and marks that it has made in each folder."""
 
     def check(self) -> None:
-        """See that this worker sees the folders.
-
-        Raises
-        ------
-        NotSharedError
-            If it does not.
-        """
+        """See that this worker sees the folders."""
         for folder in self.folders:
             if not _mark(folder, self.token).exists():
                 raise NotSharedError(
@@ -65,13 +51,7 @@ class Shared(NamedTuple):
 
 @contextmanager
 def shared_folders(*folders: Path) -> Iterator[Shared]:
-    """Make folders and mark them for a block, at whose end nothing unfinished is left in them.
-
-    Parameters
-    ----------
-    *folders : Path
-        Absolute.
-    """
+    """Make folders and mark them for a block, at whose end nothing unfinished is left in them."""
     shared = Shared(tuple(dict.fromkeys(folders)), secrets.token_hex(_TOKEN_BYTES))
     made = [folder for folder in shared.folders if not folder.exists()]
     try:
@@ -97,19 +77,7 @@ def _mark(folder: Path, token: str) -> Path:
 
 @contextmanager
 def aside(plan: PairPlan, token: str) -> Iterator[PairPlan]:
-    """Plan the same pair with results elsewhere, which are put in place when the block ends well.
-
-    Parameters
-    ----------
-    plan : PairPlan
-    token : str
-        Of `Shared`.
-
-    Raises
-    ------
-    RunExistsError
-        If the run directory holds another run by then.
-    """
+    """Plan the same pair with results elsewhere; they are put in place when the block succeeds."""
     with ExitStack() as stack:
         out = csv_folder = None
         if plan.out is not None:

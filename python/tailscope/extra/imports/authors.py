@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tailscope.engine.analysis import Figure
     from tailscope.models.buckets import Buckets
 
-__all__ = ["KINDS", "UNREAD", "Tables", "grouped"]
-
 KINDS = ("hist", "percentiles", "stats", "transferrate", "worst")
 """Tables that are read."""
 UNREAD = ("latency-ts", "packetratepre", "packetratepost", "jitterpre", "jitterpost")
@@ -37,36 +35,19 @@ _NAME = re.compile(
 
 @dataclass
 class Tables:
-    """The tables of one run, by their kinds.
-
-    Attributes
-    ----------
-    folder : Path
-    stem : str
-        What their names begin with.
-    trim_ms : str
-    files : dict of str to Path
-    bucket_ns : int or None
-        Of the histogram.
-    unread : list of Path
-    """
+    """The tables of one run, by their kinds."""
 
     folder: Path
     stem: str
+    """What their names begin with."""
     trim_ms: str
     files: dict[str, Path] = field(default_factory=dict)
     bucket_ns: int | None = None
+    """Of the histogram."""
     unread: list[Path] = field(default_factory=list)
 
     def read(self) -> ForeignRun:
-        """Read all of them.
-
-        Raises
-        ------
-        CaptureError
-            If one is not what its name says, they contradict each other, or none says how many
-            packets there were.
-        """
+        """Read all of them."""
         buckets = self._hist()
         figures = {**self._stats(), **self._transferrate()}
         count, warnings = self._counted(buckets, figures)
@@ -223,13 +204,7 @@ class Tables:
 
 
 def grouped(paths: Iterable[Path]) -> list[Tables]:
-    """Tables by the run that they are of; other files are left out.
-
-    Raises
-    ------
-    CaptureError
-        If a run has two tables of a kind.
-    """
+    """Tables by the run that they are of; other files are left out."""
     found: dict[tuple[Path, str, str], Tables] = {}
     for path in paths:
         name = _NAME.fullmatch(path.name)

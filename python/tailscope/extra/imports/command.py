@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tailscope.store.about import Labels
     from tailscope.store.run import Run
 
-__all__ = ["command"]
-
 
 def command(
     path: Annotated[

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tailscope.models.buckets import Between, Buckets
     from tailscope.store.records.run import RunInfo
 
-__all__ = ["Distribution", "run_of"]
-
 
 _NS_PER_S = 1e9
 _TOO_MANY = 2
@@ -39,12 +37,7 @@ _TOO_MANY = 2
 
 @dataclass(frozen=True)
 class Distribution:
-    """The latencies of what was imported, as far as it tells them.
-
-    Attributes
-    ----------
-    source : ForeignRun
-    """
+    """The latencies of what was imported, as far as it tells them."""
 
     source: ForeignRun
 
@@ -77,13 +70,7 @@ class Distribution:
         )
 
     def check(self) -> None:
-        """See that exact quantiles, and the worst packet, lie where the histogram has them.
-
-        Raises
-        ------
-        CaptureError
-            If they do not.
-        """
+        """See that exact quantiles, and the worst packet, lie where the histogram has them."""
         buckets, n = self.source.buckets, self.source.count
         if buckets is None:
             return
@@ -124,21 +111,7 @@ class Distribution:
 
 
 def run_of(source: ForeignRun, info: RunInfo, path: Path) -> Run:
-    """Make a run of what was imported.
-
-    Parameters
-    ----------
-    source : ForeignRun
-    info : RunInfo
-        The content of ``run.json``.
-    path : Path
-        Of the run directory.
-
-    Raises
-    ------
-    CaptureError
-        If the parts of the source contradict each other.
-    """
+    """Make a run of what was imported."""
     found = Distribution(source)
     found.check()
     summary = _summary(source, found)

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tailscope.extra.imports.foreign import ForeignRun
 
-__all__ = ["Found", "Source", "find"]
-
 _BEGINNING = 4096
 _EXPECTED = (
     f"expected tables of the papers' authors (STEM.trim_msN.KIND.csv, KIND one of"
@@ -26,52 +24,25 @@ _EXPECTED = (
 
 @dataclass(frozen=True)
 class Source:
-    """Files that are read together.
-
-    Attributes
-    ----------
-    path : Path
-        The folder that they are in.
-    read : callable
-        Reads them: the runs in it.
-    """
+    """Files that are read together."""
 
     path: Path
+    """The folder that they are in."""
     read: Callable[[], list[ForeignRun]]
+    """Reads them: the runs in it."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What was found at a path.
-
-    Attributes
-    ----------
-    sources : tuple of Source
-    unread : tuple of Path
-        Files that nothing is read of.
-    """
+    """What was found at a path."""
 
     sources: tuple[Source, ...]
     unread: tuple[Path, ...]
+    """Files that nothing is read of."""
 
 
 def find(path: Path, unit: str | None) -> Found:
-    """Find results of others.
-
-    Parameters
-    ----------
-    path : Path
-        A file, with which the other tables of its run are read, or a folder.
-    unit : str or None
-        Of values, where files do not say it.
-
-    Raises
-    ------
-    CaptureError
-        If there is none.
-    UsageError
-        If there are tables of the authors, and the unit is another than theirs.
-    """
+    """Find results of others."""
     files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
     beside = files if path.is_dir() else sorted(path.parent.glob("*"))
     wanted = set(files)

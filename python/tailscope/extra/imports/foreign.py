@@ -21,17 +21,6 @@ if TYPE_CHECKING:
     from tailscope.engine.analysis import Figure
     from tailscope.store.records.plan import Foreign
 
-__all__ = [
-    "MOST",
-    "UNITS",
-    "ForeignRun",
-    "WorstPackets",
-    "buckets_of",
-    "count_of",
-    "ns_of",
-    "unit_needed",
-]
-
 UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """Units of values, in ns."""
 MOST = 2**62
@@ -43,12 +32,7 @@ _MOST_CHARACTERS = 40
 
 @dataclass(frozen=True)
 class WorstPackets:
-    """The packets with the longest latencies, longest first.
-
-    Attributes
-    ----------
-    latency_ns, pre_ns, post_ns : ndarray of uint64, shape (n_worst,)
-    """
+    """The packets with the longest latencies, longest first."""
 
     latency_ns: NDArray[np.uint64]
     pre_ns: NDArray[np.uint64]
@@ -57,61 +41,37 @@ class WorstPackets:
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignRun:
-    """What a result of others holds.
-
-    Attributes
-    ----------
-    kind : str
-    name : str
-        What its files are called, without extensions.
-    source : str
-        Where it is.
-    tag : str or None
-        In a log with several tags.
-    unit : str
-        Of the values in it.
-    files : Mapping of str to Path
-        By what they are.
-    bucket_ns : int or None
-        Width of all buckets; None where widths differ, or there are none.
-    trim_ns : int or None
-        What was left out at the beginning.
-    count : int
-        Of latencies.
-    buckets : Buckets or None
-    exact : Mapping of float to int
-        Quantiles and their exact values, ns.
-    worst : WorstPackets or None
-    figures : Mapping
-        Other figures, by the names of ``summary.json``.
-    warnings : tuple of str
-        What a reader must know.
-    """
+    """What a result of others holds."""
 
     kind: Foreign
     name: str
+    """What its files are called, without extensions."""
     source: str
+    """Where it is."""
     unit: str
+    """Of the values in it."""
     files: Mapping[str, Path]
+    """By what they are."""
     count: int
+    """Of latencies."""
     tag: str | None = None
+    """In a log with several tags."""
     bucket_ns: int | None = None
+    """Width of all buckets; None where widths differ, or there are none."""
     trim_ns: int | None = None
+    """What was left out at the beginning."""
     buckets: Buckets | None = None
     exact: Mapping[float, int] = field(default_factory=dict)
+    """Quantiles and their exact values, ns."""
     worst: WorstPackets | None = None
     figures: Mapping[str, Figure] = field(default_factory=dict)
+    """Other figures, by the names of ``summary.json``."""
     warnings: tuple[str, ...] = ()
+    """What a reader must know."""
 
 
 def ns_of(text: str, unit: str, where: str) -> Decimal:
-    """Read a latency.
-
-    Raises
-    ------
-    CaptureError
-        If it is none: with where it was read.
-    """
+    """Read a latency."""
     got = shortened(text, _MOST_CHARACTERS)
     try:
         value = Decimal(text) * UNITS[unit]
@@ -127,13 +87,7 @@ def ns_of(text: str, unit: str, where: str) -> Decimal:
 
 
 def count_of(text: str, where: str) -> int:
-    """Read a number of packets.
-
-    Raises
-    ------
-    CaptureError
-        If there cannot be so many: with where it was read.
-    """
+    """Read a number of packets."""
     if len(text) > len(str(MOST)) or int(text) > MOST:
         got = shortened(text, _MOST_CHARACTERS)
         raise CaptureError(f"{where}: expected at most {MOST} packets, got {got}")
@@ -143,13 +97,7 @@ def count_of(text: str, where: str) -> int:
 def buckets_of(
     where: Path | str, low_ns: Sequence[int], high_ns: Sequence[int], counts: Sequence[int]
 ) -> Buckets:
-    """Make buckets of what was read.
-
-    Raises
-    ------
-    CaptureError
-        If they hold more packets, or reach further, than there can be.
-    """
+    """Make buckets of what was read."""
     if (total := sum(counts)) > MOST:
         raise CaptureError(f"{where}: expected at most {MOST} packets, got {total}")
     if (longest := max(high_ns, default=0)) > MOST:

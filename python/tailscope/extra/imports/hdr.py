@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     Counted = dict[tuple[int, int], int]
     """Latencies by their lowest and highest value in a bucket."""
 
-__all__ = ["HEADER", "OWN_COMMENT", "read_log", "read_percentiles"]
-
 OWN_COMMENT = "tailscope: latency in ns"
 """What a log says that tailscope has written."""
 HEADER = re.compile(r"\s*Value\s+Percentile\s+TotalCount\s+1/\(1-Percentile\)\s*")
@@ -58,21 +56,7 @@ _CANNOT = "an interval of an HdrHistogram log"
 
 
 def read_log(path: Path, unit: str | None) -> list[ForeignRun]:
-    """Read an interval log: the sum of its intervals, one run for each tag.
-
-    Parameters
-    ----------
-    path : Path
-    unit : str or None
-        Of the recorded values; a log does not say it, unless tailscope has written it.
-
-    Raises
-    ------
-    CaptureError
-        If it is no such log, or an interval cannot be decoded.
-    UsageError
-        If the unit is not known.
-    """
+    """Read an interval log: the sum of its intervals, one run for each tag."""
     text = _text(path)
     if OWN_COMMENT in text:
         if unit not in (None, "ns"):
@@ -220,21 +204,7 @@ def _buckets(path: Path, counted: Counted, unit_ns: int) -> Buckets:
 
 
 def read_percentiles(path: Path, unit: str | None) -> ForeignRun:
-    """Read percentile output: each row says how many values lie at or below its own.
-
-    Parameters
-    ----------
-    path : Path
-    unit : str or None
-        Of the printed values; the file does not say it.
-
-    Raises
-    ------
-    CaptureError
-        If it is no such output, or its end is missing.
-    UsageError
-        If the unit is not known.
-    """
+    """Read percentile output: each row says how many values lie at or below its own."""
     if unit is None:
         raise unit_needed(path, "HdrHistogram's percentile output")
     text = _text(path)

@@ -14,8 +14,6 @@ from tailscope.extra.imports.foreign import ForeignRun, buckets_of, count_of, ns
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["LINE", "read"]
-
 LINE = re.compile(rb"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?,[0-9]+", re.IGNORECASE)
 """A line of the file."""
 
@@ -25,17 +23,6 @@ def read(path: Path, unit: str | None) -> ForeignRun:
 
     The clocks of cards are coarser than a nanosecond, and keys are differences of their times: the
     smallest distance between two of them is taken for the width of a bucket around each.
-
-    Parameters
-    ----------
-    path : Path
-    unit : str or None
-        Of the latencies; ns by default, as MoonGen writes them.
-
-    Raises
-    ------
-    CaptureError
-        If it is no such file.
     """
     unit = unit or "ns"
     found: dict[Decimal, int] = {}

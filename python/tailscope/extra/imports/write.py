@@ -14,27 +14,9 @@ if TYPE_CHECKING:
     from tailscope.store.records.about import AboutRecord
     from tailscope.store.run import Run
 
-__all__ = ["write_import"]
-
 
 def write_import(source: ForeignRun, about: AboutRecord | None, out: Path) -> Run:
-    """Write a run directory of what was imported; a failure leaves nothing behind.
-
-    Parameters
-    ----------
-    source : ForeignRun
-    about : AboutRecord or None
-        What the user says of it.
-    out : Path
-        The run directory.
-
-    Raises
-    ------
-    RunExistsError
-        If it holds a complete run or anything else.
-    CaptureError
-        If the parts of the source contradict each other.
-    """
+    """Write a run directory of what was imported; a failure leaves nothing behind."""
     from tailscope.report.page import page
     from tailscope.store.directory import RunWriter, check_whole
     from tailscope.store.provenance import import_info

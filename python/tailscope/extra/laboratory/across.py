@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["Captured", "Machine", "MappedClock", "map_clock", "noise_on_captures", "read_noise"]
-
 OWN_CLOCK = "own clock"
 """The source of what is known only by a device's own clock."""
 
@@ -54,49 +52,31 @@ class Captured(NamedTuple):
 
 @dataclass(frozen=True)
 class Machine:
-    """What is known of the clock of a machine.
-
-    Attributes
-    ----------
-    role : str
-    times_by : str
-        What its times are.
-    sightings : Sightings
-        Packets that it saw, by these times.
-    pairs : Bounds or None
-        What to add to these times to get its Unix time; None if they are Unix time.
-    answers : Answers
-        Its answers to questions, by its Unix time.
-    was_set_by_ns : int
-        By how much its Unix time was set meanwhile.
-    reports : tuple of ClockReport
-    """
+    """What is known of the clock of a machine."""
 
     role: str
     times_by: TimesBy
+    """What its times are."""
     sightings: Sightings
+    """Packets that it saw, by these times."""
     pairs: Bounds | None
+    """What to add to these times to get its Unix time; None if they are Unix time."""
     answers: Answers
+    """Its answers to questions, by its Unix time."""
     was_set_by_ns: int
+    """By how much its Unix time was set meanwhile."""
     reports: tuple[ClockReport, ...]
 
 
 class MappedClock(NamedTuple):
-    """A machine's clock against that of the captures.
-
-    Attributes
-    ----------
-    record : MachineClock
-        What is kept of it.
-    to_captures : ClockMap or None
-        None where it is not known.
-    to_unix : ClockMap or None
-        What to add to get the machine's own Unix time; None where it is that.
-    """
+    """A machine's clock against that of the captures."""
 
     record: MachineClock
+    """What is kept of it."""
     to_captures: ClockMap | None
+    """None where it is not known."""
     to_unix: ClockMap | None = None
+    """What to add to get the machine's own Unix time; None where it is that."""
 
     def moved(self, times_ns: Integers) -> Integers:
         """Times of the machine on the clock of the captures; as they are if that is not known."""
@@ -112,18 +92,7 @@ class MappedClock(NamedTuple):
 def map_clock(
     machine: Machine, captured: Captured, timestamper: Answers | None, span_ns: tuple[int, int]
 ) -> MappedClock:
-    """Bring the clock of a machine to that of the captures, by all that is known.
-
-    Parameters
-    ----------
-    machine : Machine
-    captured : Captured
-    timestamper : Answers or None
-        The timestamper's answers to the same questions; None if its captures are by another
-        clock.
-    span_ns : tuple of int
-        The times that are to be brought there, by the machine's clock.
-    """
+    """Bring the clock of a machine to that of the captures, by all that is known."""
     found: dict[MappedBy, ClockMap | str] = {
         "packets": _by_packets(machine, captured, span_ns),
         "answers": _by_answers(machine, timestamper, span_ns),
@@ -155,13 +124,7 @@ def map_clock(
 
 
 def read_noise(path: Path) -> pa.Table:
-    """Read the ``noise.parquet`` of one machine.
-
-    Raises
-    ------
-    RunCorruptError
-        If it is none.
-    """
+    """Read the ``noise.parquet`` of one machine."""
     import pyarrow as pa
 
     with TableFile(path.open("rb"), f"{path.parent.name}: {path.name}", NOISE) as file:
@@ -178,10 +141,6 @@ def noise_on_captures(tables: Sequence[tuple[pa.Table, MappedClock]]) -> NewColu
 
     What happened on a machine whose clock is not known is left by that clock, under another source:
     nothing can be concluded from it.
-
-    Parameters
-    ----------
-    tables : sequence of (Table, MappedClock)
     """
     import pyarrow as pa
 

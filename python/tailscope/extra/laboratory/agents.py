@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from tailscope.extra.laboratory.protocol import AgentMessage, Order, Role
     from tailscope.store.records.run import TimestampedFile
 
-__all__ = ["Agent", "Answers", "LocalAgent", "SshAgent", "agent_on", "ssh_connection"]
-
 _CONNECT_S = 20.0
 _END_S = 20.0
 _ALIVE_EVERY_S = 5
@@ -61,20 +59,14 @@ class _How(TypedDict, total=False):
 
 @dataclass
 class Answers:
-    """What an agent said the time is, and when it was asked.
-
-    Attributes
-    ----------
-    asked_ns, answered_ns : list of int
-        When questions left and answers were there, by this machine's monotonic clock.
-    heard_ns, said_ns : list of int
-        When they came and left there, by the agent's.
-    """
+    """What an agent said the time is, and when it was asked."""
 
     asked_ns: list[int] = field(default_factory=list)
     heard_ns: list[int] = field(default_factory=list)
     said_ns: list[int] = field(default_factory=list)
+    """When they came and left there, by the agent's."""
     answered_ns: list[int] = field(default_factory=list)
+    """When questions left and answers were there, by this machine's monotonic clock."""
 
 
 class Agent(ABC):
@@ -82,20 +74,6 @@ class Agent(ABC):
 
     Both sides say what `tailscope.extra.laboratory.protocol` has. When the agent's input ends,
     however that came, it takes down what it has put up.
-
-    Parameters
-    ----------
-    role : str
-        ``loadgen``, ``dut`` or ``timestamper``.
-    where : str
-        How the machine is called in errors.
-
-    Attributes
-    ----------
-    answers : Answers
-        All of them so far.
-    bell : queue.SimpleQueue or None
-        Rung for each event, and at the end: for those who wait for several agents.
     """
 
     def __init__(self, role: Role, where: str) -> None:
@@ -129,17 +107,7 @@ class Agent(ABC):
         self._write(as_line(order))
 
     def hear(self, timeout_s: float) -> AgentMessage:
-        """Wait for the next event.
-
-        Raises
-        ------
-        queue.Empty
-            If there is none in that time.
-        HostError
-            If the agent fails, is gone, or says what its role does not say.
-        OtherKernelError
-            If the machine has to boot another kernel.
-        """
+        """Wait for the next event."""
         event = self._heard.get(timeout=max(0.0, timeout_s))
         if event is None:
             self._heard.put(None)
@@ -156,13 +124,7 @@ class Agent(ABC):
         return event
 
     def wait_for(self, kind: type[M], timeout_s: float) -> M:
-        """Wait for an event of a kind; others are passed over.
-
-        Raises
-        ------
-        HostError
-            If it does not come.
-        """
+        """Wait for an event of a kind; others are passed over."""
         countdown = Countdown(timeout_s)
         while True:
             with contextlib.suppress(queue.Empty):
@@ -174,13 +136,7 @@ class Agent(ABC):
                 raise self.error(f"no {name} within {timeout_s} s")
 
     def ask(self, times: int) -> None:
-        """Ask what the time is there, one question after the other; nothing else is to be said.
-
-        Raises
-        ------
-        HostError
-            If there is no answer.
-        """
+        """Ask what the time is there, one question after the other; nothing else is to be said."""
         for number in range(times):
             asked_ns = time.monotonic_ns()
             self.say(AskOrder(number=number))
@@ -200,20 +156,7 @@ class Agent(ABC):
         return HostError(f"{self.role} ({self.where}): {message}", hint=hint)
 
     def fetch(self, remote: TimestampedFile, folder: Path) -> Path:
-        """Bring a file back, and check that it is the one.
-
-        Parameters
-        ----------
-        remote : TimestampedFile
-            As the agent says it.
-        folder : Path
-            Where to put it.
-
-        Raises
-        ------
-        HostError
-            If it has no name, cannot be read, or is another one.
-        """
+        """Bring a file back, and check that it is the one."""
         name = Path(remote.path).name
         if name in ("", ".."):
             raise self.error(f"it said: files: expected the path of a file, got {remote.path!r}")
@@ -314,17 +257,7 @@ class LocalAgent(Agent):
 
 
 class SshAgent(Agent):
-    """An agent on another machine, by ssh as the user's own would reach it.
-
-    Parameters
-    ----------
-    role : str
-    address : str
-        ``USER@ADDRESS``, or a name of the user's ssh configuration.
-    port : int or None
-    command : str
-        tailscope there.
-    """
+    """An agent on another machine, by ssh as the user's own would reach it."""
 
     def __init__(self, role: Role, address: str, *, port: int | None, command: str) -> None:
         super().__init__(role, address)
@@ -434,21 +367,7 @@ class SshAgent(Agent):
 async def ssh_connection(
     address: str, port: int | None, error_of: Callable[[str, str | None], HostError]
 ) -> SSHClientConnection:
-    """Connect to a machine as the user's own ssh would.
-
-    Parameters
-    ----------
-    address : str
-        ``USER@ADDRESS``, or a name of the user's ssh configuration.
-    port : int or None
-    error_of : callable
-        Makes the machine's error from a text and a hint.
-
-    Raises
-    ------
-    HostError
-        If it refuses, is not known, or is not there.
-    """
+    """Connect to a machine as the user's own ssh would."""
     import asyncssh
 
     user, at, name = address.rpartition("@")

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tailscope.extra.laboratory.protocol import AgentMessage, Order
     from tailscope.testbed.steady import SteadyClock
 
-__all__ = ["command"]
-
 _PATIENCE_S = 1.0
 _MOUTH = threading.Lock()
 
@@ -55,13 +53,7 @@ def command() -> int:
 
 
 class _Ears:
-    """What comes in, and its end.
-
-    Attributes
-    ----------
-    traffic_ends : Future
-        Done at the order to end the traffic, which does not wait for others to be heard.
-    """
+    """What comes in, and its end."""
 
     def __init__(self, clock: SteadyClock) -> None:
         self._clock = clock
@@ -71,13 +63,7 @@ class _Ears:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def hear(self) -> Order | None:
-        """Wait for the next order; None at the end.
-
-        Raises
-        ------
-        HostError
-            If something was said that is none.
-        """
+        """Wait for the next order; None at the end."""
         found = self._heard.get()
         if found is None:
             self._end_was_heard.set()

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from tailscope.host.functions import FunctionDriver
     from tailscope.store.records.run import TimestampedFile
 
-__all__ = ["clean_hosts", "execute_in_lab"]
-
 _READY_S = 300.0
 _MARGIN_S = 60.0
 _SILENCE_S = 180.0
@@ -78,32 +76,6 @@ def execute_in_lab(
 
     The timestamper's captures are analysed here; the load generator's own counts stand beside them.
     What the machines recorded of themselves is brought to the clock of the captures.
-
-    Parameters
-    ----------
-    plan : RunPlan
-    hosts : Hosts
-    out : Path
-        The run directory to write.
-    progress : callable, optional
-        Receives what the load generator says once a second.
-    ending : callable, optional
-        Called at the first Ctrl-C behind the traffic, at which the run is finished.
-
-    Returns
-    -------
-    Measured
-        A partial result, if Ctrl-C ended the traffic.
-
-    Raises
-    ------
-    HostError
-        If a machine refuses, fails or is gone; the others are released.
-    AnalysisError, RunUnfinishedError
-        If it cannot be analysed: the captures are kept in the run directory.
-    KeyboardInterrupt
-        At the second Ctrl-C; if the captures are here by then, they are kept. At the first one, if
-        nothing was sent yet.
     """
     from tailscope.store.directory import RunWriter, move_all
 
@@ -136,17 +108,7 @@ def execute_in_lab(
 
 
 def clean_hosts(hosts: Hosts) -> Iterator[Leftover]:
-    """Have other machines remove what dead agents left behind, as `tailscope clean` does here.
-
-    Parameters
-    ----------
-    hosts : Hosts
-
-    Yields
-    ------
-    Leftover
-        Each thing that was removed; a machine with the reason, where that failed.
-    """
+    """Have other machines remove what dead agents left behind, as `tailscope clean` does here."""
     from tailscope.extra.laboratory.remote import SshMachine
 
     for role, host in by_role(hosts).items():
@@ -302,12 +264,6 @@ def _send(
 
     Ctrl-C ends the traffic, a second one all. It sleeps most of the time: this machine may be one
     of them. The load generator is waited for as long as it says something.
-
-    Returns
-    -------
-    SentEvent
-    bool
-        Whether the traffic was cut short.
     """
     loadgen = agents[-1]
     bell: queue.SimpleQueue[None] = queue.SimpleQueue()

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tailscope.extra.laboratory.protocol import Role
     from tailscope.host.boot_line import BootLine
 
-__all__ = ["by_role", "cables", "check_hosts", "check_plan", "cpus_of", "lacking", "not_known_yet"]
-
 _POLLING: dict[Role, str] = {"dut": "dut", "loadgen": "generator"}
 """What CPUs are called that the machines poll on."""
 
@@ -34,21 +32,7 @@ def by_role(hosts: Hosts) -> dict[Role, Host]:
 
 
 def cables(hosts: Hosts, fields: Mapping[str, Any], document: Document) -> dict[str, Any]:
-    """The wire of a laboratory: cables between cards.
-
-    Parameters
-    ----------
-    hosts : Hosts
-    fields : Mapping
-        Those of a run.
-    document : Document
-        The experiment, for errors.
-
-    Raises
-    ------
-    UsageError
-        If a run with these fields requires a single machine.
-    """
+    """The wire of a laboratory: cables between cards."""
     for name in ("wire", "wire_options"):
         if name in fields:
             raise document.error(["hosts"], f"hosts have cards: remove {name}")
@@ -67,20 +51,7 @@ def cables(hosts: Hosts, fields: Mapping[str, Any], document: Document) -> dict[
 
 
 def check_hosts(hosts: Hosts, plan: RunPlan, document: Document) -> None:
-    """See whether machines are described as a run needs them.
-
-    Parameters
-    ----------
-    hosts : Hosts
-    plan : RunPlan
-    document : Document
-        The experiment, for errors.
-
-    Raises
-    ------
-    UsageError
-        If they are not: with file, line and field.
-    """
+    """See whether machines are described as a run needs them."""
     for role, host in by_role(hosts).items():
         if host.cpus is not None:
             where = ["hosts", role, "cpus"]
@@ -104,13 +75,7 @@ def check_hosts(hosts: Hosts, plan: RunPlan, document: Document) -> None:
 
 
 def check_plan(plan: RunPlan) -> None:
-    """See whether a run can be one of several machines, whichever they are.
-
-    Raises
-    ------
-    UsageError
-        If CPUs are not given by role, or the device has but one port.
-    """
+    """See whether a run can be one of several machines, whichever they are."""
     if plan.make_dut().ports == 1:
         raise UsageError(
             "--dut-option: got one port, expected two with hosts: packets come by one card and"
@@ -152,15 +117,7 @@ def lacking(hosts: Hosts, plan: RunPlan) -> list[str]:
 def not_known_yet(
     hosts: Hosts, plans: Sequence[RunPlan], lines: Mapping[str, BootLine] | None
 ) -> list[str]:
-    """What a plan cannot tell of other machines before they are reached.
-
-    Parameters
-    ----------
-    hosts : Hosts
-    plans : sequence of RunPlan
-    lines : Mapping of str to BootLine or None
-        How the device's machine is booted; None if it is not.
-    """
+    """What a plan cannot tell of other machines before they are reached."""
     found: list[str] = []
     for role, host in by_role(hosts).items():
         if host.ssh is None:

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["MachineWatch", "Watched", "counter_pairs", "described", "knobs_of", "seen_by_links"]
-
 _SIGHTINGS_HZ = 256
 _UNIX = Clock(1_000_000_000, 0, 0)
 _MONO = "mono"
@@ -59,47 +57,19 @@ _MONO = "mono"
 
 @dataclass(frozen=True)
 class Watched:
-    """The device of a machine.
-
-    Attributes
-    ----------
-    dut : Dut
-    running : Running
-    platform : OpenPlatform
-    folder : Path or None
-        Where its loops write down what they see.
-    mark : str
-        What its processes are known by.
-    """
+    """The device of a machine."""
 
     dut: Dut
     running: Running
     platform: OpenPlatform
     folder: Path | None
+    """Where its loops write down what they see."""
     mark: str
+    """What its processes are known by."""
 
 
 class MachineWatch:
-    """Records a machine within a block.
-
-    Parameters
-    ----------
-    folder : RunFolder
-    cpus : sequence of int
-        Those that work for packets.
-    clock : SteadyClock
-        The agent's Unix time.
-    noise : str
-        As the plan has it.
-    counter_interval_s : float or None
-    by_counter : bool
-        Whether there are loops of ours, which are timed by the time-stamp counter.
-
-    Raises
-    ------
-    TestbedError
-        If kernel events are wanted, and cannot be recorded.
-    """
+    """Records a machine within a block."""
 
     def __init__(
         self,
@@ -140,18 +110,7 @@ class MachineWatch:
         captured: Path | None,
         power: RecordedPower,
     ) -> MachineRecording:
-        """What the machine of a device has recorded.
-
-        Parameters
-        ----------
-        noise : RecordedNoise
-        device : Watched
-        working : sequence of int
-            The device's polling loops, as it numbers them.
-        captured : Path or None
-            A capture of some of the packets that came to its links.
-        power : RecordedPower
-        """
+        """What the machine of a device has recorded."""
         threads = noise.threads_of(device.mark, working)
         own = noise.own_threads(PLATFORM_PART, threads)
         own |= dict.fromkeys(power.processes, "reader of power")
@@ -173,15 +132,7 @@ class MachineWatch:
     def of_generator(
         self, noise: RecordedNoise, result: GeneratorResult, folder: Path
     ) -> MachineRecording:
-        """What the machine of a load generator has recorded.
-
-        Parameters
-        ----------
-        noise : RecordedNoise
-        result : GeneratorResult
-        folder : Path
-            Where the generator wrote its recording.
-        """
+        """What the machine of a load generator has recorded."""
         working = [lcore.tid for lcore in result.lcores]
         own = noise.own_threads(PLATFORM_PART, working)
         own = {tid: what for tid, what in own.items() if tid not in working}
@@ -248,20 +199,6 @@ def seen_by_links(
     """Have some of the packets recorded that come to the links of a device of the kernel's.
 
     The kernel chooses them by their numbers before it copies anything.
-
-    Parameters
-    ----------
-    platform : OpenPlatform
-    dut : Dut
-    folder : Folder
-    rate_pps : int
-
-    Returns
-    -------
-    capture : Path or None
-        None where its links cannot be watched.
-    context manager
-        Within which they are recorded.
     """
     place = platform.place
     if dut.uses_dpdk or not platform.side.links or not isinstance(place, Here):
@@ -333,20 +270,7 @@ def _sent_and_received(recorded: Recording) -> Sightings:
 def counter_pairs(
     folder: Path | None, known: CounterClock | None
 ) -> tuple[Integers, Integers, Integers]:
-    """What to add to times by a program's counter to get Unix time: when, at least, at most.
-
-    Parameters
-    ----------
-    folder : Path or None
-        Where the program has written what it saw.
-    known : CounterClock or None
-        Its counter; without it, or without a folder, nothing is known.
-
-    Returns
-    -------
-    tuple of three ndarray of int64, shape (n,)
-        A pair of readings a second.
-    """
+    """What to add to times by a program's counter to get Unix time: when, at least, at most."""
     nothing = np.zeros(0, np.int64)
     if folder is None or known is None or not (folder / "pair_tsc.npy").exists():
         return nothing, nothing, nothing

@@ -31,64 +31,24 @@ from tailscope.store.records.run import (
 )
 from tailscope.testbed.messages import GeneratorProgress, GeneratorResult, what_is_wrong
 
-__all__ = [
-    "AgentError",
-    "AgentMessage",
-    "AnswerEvent",
-    "AskOrder",
-    "CapturesEvent",
-    "CountsEvent",
-    "DutMessage",
-    "DutReady",
-    "EndOrder",
-    "HelloEvent",
-    "LoadgenMessage",
-    "LoadgenReady",
-    "Method",
-    "Order",
-    "PlayOrder",
-    "RecordOrder",
-    "RecordedEvent",
-    "RecordingEvent",
-    "Role",
-    "SendOrder",
-    "SentEvent",
-    "StopOrder",
-    "TimestamperMessage",
-    "TimestamperReady",
-    "as_line",
-    "read_message",
-    "read_order",
-]
-
 Role: TypeAlias = Literal["loadgen", "dut", "timestamper"]
 Method: TypeAlias = Literal["auto", "socket", "tcpdump", "stamp"]
 
 
 class PlayOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="play"):
-    """Play a role; the first order that an agent gets.
-
-    Attributes
-    ----------
-    role : str
-    plan : MeasurementPlan
-        As in ``run.json``.
-    cards : list of str
-        Network cards: PCI addresses, or links of the kernel.
-    cpus : str or None
-        The CPUs to poll on, as a list.
-    method : str or None
-        How a timestamper records.
-    vfs : str or None
-        What drives a virtual function of each card, in place of which it is used.
-    """
+    """Play a role; the first order that an agent gets."""
 
     role: Role
     plan: MeasurementPlan
+    """As in ``run.json``."""
     cards: list[str]
+    """Network cards: PCI addresses, or links of the kernel."""
     cpus: str | None
+    """The CPUs to poll on, as a list."""
     method: Method | None
+    """How a timestamper records."""
     vfs: FunctionDriver | None = None
+    """What drives a virtual function of each card, in place of which it is used."""
 
 
 class SendOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="send"):
@@ -130,19 +90,13 @@ class AgentError(Section, frozen=True, kw_only=True, tag_field="event", tag="err
 
 
 class AnswerEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="answer"):
-    """The time at an agent.
-
-    Attributes
-    ----------
-    number : int
-        Of the question.
-    heard_ns, said_ns : int
-        When the question was heard and the answer said, in Unix time that nobody sets.
-    """
+    """The time at an agent."""
 
     number: Count
+    """Of the question."""
     heard_ns: Count
     said_ns: Count
+    """When the question was heard and the answer said, in Unix time that nobody sets."""
 
 
 class DutReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
@@ -200,49 +154,31 @@ class RecordedEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="
 
 
 class CountsEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
-    """The device was stopped; the files are there as captures are.
-
-    Attributes
-    ----------
-    counts : DutCounts or None
-        None where it could not say.
-    died : str or None
-        How it had ended before that.
-    recorded : MachineRecording
-    """
+    """The device was stopped; the files are there as captures are."""
 
     counts: DutCounts | None
+    """None where it could not say."""
     died: str | None
+    """How it had ended before that."""
     recorded: MachineRecording
 
 
 class CapturesEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
-    """The captures are there, until the agent hears anything.
-
-    Attributes
-    ----------
-    method : str
-        What recorded.
-    clock, timestamp_type : str
-        As in ``run.json``.
-    dropped : SideCounts
-    files : CapturedFiles
-    clock_set_by_ns : int
-        By how much the machine's Unix time was set meanwhile.
-    port_clocks : PortClocks or None
-        None where both ports have the same clock, or none.
-    warnings : list of str
-        What came up since it was ready.
-    """
+    """The captures are there, until the agent hears anything."""
 
     method: Literal["socket", "tcpdump", "stamp"]
+    """What recorded."""
     clock: ClockSource
     timestamp_type: str
+    """As in ``run.json``."""
     dropped: SideCounts
     files: CapturedFiles
     clock_set_by_ns: Signed
+    """By how much the machine's Unix time was set meanwhile."""
     port_clocks: PortClocks | None
+    """None where both ports have the same clock, or none."""
     warnings: list[str]
+    """What came up since it was ready."""
 
 
 Order: TypeAlias = PlayOrder | AskOrder | SendOrder | RecordOrder | EndOrder | StopOrder
@@ -262,13 +198,7 @@ _SHOWN = 200
 
 
 def read_message(role: Role, line: str) -> AgentMessage | None:
-    """Read what an agent says; None where it is no message, such as a greeting of its machine.
-
-    Raises
-    ------
-    HostError
-        If it is an object, but none that this role says.
-    """
+    """Read what an agent says; None where it is no message, such as a greeting of its machine."""
     if not line.lstrip().startswith("{"):
         return None
     try:
@@ -280,13 +210,7 @@ def read_message(role: Role, line: str) -> AgentMessage | None:
 
 
 def read_order(line: str) -> Order:
-    """Read what an agent is told.
-
-    Raises
-    ------
-    HostError
-        If it is no order.
-    """
+    """Read what an agent is told."""
     try:
         return _ORDERS.decode(line)
     except (ValidationError, RecursionError) as error:

@@ -6,8 +6,6 @@ from tailscope.store.records.base import Count, Section, Signed
 from tailscope.store.records.clocks import TimesBy
 from tailscope.store.records.run import KernelNoise, PowerPhase, TimestampedFile
 
-__all__ = ["MachineRecording", "PowerReadings", "SourceOfPower"]
-
 
 class SourceOfPower(Section, frozen=True, kw_only=True):
     """Where power was read, as `tailscope.testbed.power.PowerSource` has it."""
@@ -19,52 +17,32 @@ class SourceOfPower(Section, frozen=True, kw_only=True):
 
 
 class PowerReadings(Section, frozen=True, kw_only=True):
-    """What was read of power, but for the readings: these are a file.
-
-    Attributes
-    ----------
-    source : SourceOfPower or None
-        None where there is none,
-    why_not : str or None
-        and why.
-    failures : int
-        Readings that failed,
-    first_failure : str or None
-        and why the first of them did.
-    phases : dict of str to PowerPhase
-        When the machine was left alone, by its Unix time.
-    """
+    """What was read of power, but for the readings: these are a file."""
 
     source: SourceOfPower | None
+    """None where there is none,"""
     why_not: str | None
+    """and why."""
     failures: Count
+    """Readings that failed,"""
     first_failure: str | None
+    """and why the first of them did."""
     phases: dict[str, PowerPhase]
+    """When the machine was left alone, by its Unix time."""
 
 
 class MachineRecording(Section, frozen=True, kw_only=True):
-    """What an agent has recorded of its machine while packets were on their way.
-
-    Attributes
-    ----------
-    times_by : str
-        The clock of what happened on its CPUs, and of packets that it saw.
-    noise : KernelNoise
-    warnings : list of str
-        What a reader of results must know of it.
-    own_work : list of str
-        How causes begin that are the machine's part in forwarding.
-    power : PowerReadings or None
-    clock_set_by_ns : int
-        By how much its Unix time was set meanwhile.
-    files : dict of str to TimestampedFile
-        ``noise``, ``interrupts``, ``sightings``, ``pairs``; of a device, ``readings`` of power.
-    """
+    """What an agent has recorded of its machine while packets were on their way."""
 
     times_by: TimesBy
+    """The clock of what happened on its CPUs, and of packets that it saw."""
     noise: KernelNoise
     warnings: list[str]
+    """What a reader of results must know of it."""
     own_work: list[str]
+    """How causes begin that are the machine's part in forwarding."""
     power: PowerReadings | None
     clock_set_by_ns: Signed
+    """By how much its Unix time was set meanwhile."""
     files: dict[str, TimestampedFile]
+    """``noise``, ``interrupts``, ``sightings``, ``pairs``; of a device, ``readings`` of power."""

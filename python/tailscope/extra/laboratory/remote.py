@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from asyncssh import SFTPClient, SSHClientConnection
 
-__all__ = ["Machine", "SshMachine"]
-
 _RUN_S = 60.0
 _GOES_DOWN_S = 15.0
 
@@ -31,13 +29,7 @@ class Machine(ABC):
 
     @abstractmethod
     def run(self, *commands: Sequence[str]) -> list[str]:
-        """Run commands one after the other, and return what each says.
-
-        Raises
-        ------
-        HostError
-            If one fails, or the machine cannot be reached.
-        """
+        """Run commands one after the other, and return what each says."""
 
     @abstractmethod
     def contents(self, *paths: str) -> list[str]:
@@ -69,13 +61,7 @@ class Machine(ABC):
 
 
 class SshMachine(Machine):
-    """A machine by ssh, as the user's own would reach it.
-
-    Parameters
-    ----------
-    role, address : str
-    port : int or None
-    """
+    """A machine by ssh, as the user's own would reach it."""
 
     def __init__(self, role: str, address: str, port: int | None) -> None:
         self.where = f"{role} ({address})"

@@ -67,8 +67,6 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
     Columns = dict[str, NDArray[Any]]
 
-__all__ = ["Reported", "ReportedTables", "reported_run", "write_reported"]
-
 _UNIX_CLOCKS = ("kernel-software",)
 """Clocks of captures that are the Unix time of the timestamper, by which it answers."""
 _NOT_KNOWN = "; what was recorded on it is kept by its own clock, and explains no packet"
@@ -76,36 +74,24 @@ _NOT_KNOWN = "; what was recorded on it is kept by its own clock, and explains n
 
 
 class Reported(NamedTuple):
-    """What the machines said, and the files that they made.
-
-    Attributes
-    ----------
-    dut, timestamper, loadgen : DutReady, TimestamperReady, LoadgenReady
-        What they said of themselves before anything was sent.
-    sent : SentEvent
-    seen : CapturesEvent
-    device : CountsEvent
-    load : MachineRecording
-        Of the load generator's machine.
-    answers : dict of str to Answers
-        By role.
-    pre, post : Path
-        The captures.
-    files : dict of str to dict of str to Path
-        By role, and by what is in them.
-    """
+    """What the machines said, and the files that they made."""
 
     dut: DutReady
     timestamper: TimestamperReady
     loadgen: LoadgenReady
+    """What they said of themselves before anything was sent."""
     sent: SentEvent
     seen: CapturesEvent
     device: CountsEvent
     load: MachineRecording
+    """Of the load generator's machine."""
     answers: dict[str, Answers]
+    """By role."""
     pre: Path
     post: Path
+    """The captures."""
     files: dict[str, dict[str, Path]]
+    """By role, and by what is in them."""
 
     def ready(self) -> dict[str, DutReady | TimestamperReady | LoadgenReady]:
         """What each role said of itself before anything was sent."""
@@ -121,13 +107,7 @@ class ReportedTables(NamedTuple):
 
 
 def reported_run(plan: RunPlan, found: Reported) -> tuple[RecordedRun, ReportedTables]:
-    """Make of what machines reported what a run keeps before its packets are matched.
-
-    Parameters
-    ----------
-    plan : RunPlan
-    found : Reported
-    """
+    """Make of what machines reported what a run keeps before its packets are matched."""
     noise = {role: read_noise(files["noise"]) for role, files in found.files.items()}
     clocks = _clocks(found, noise)
     energy = RunEnergy(

@@ -81,29 +81,11 @@ if TYPE_CHECKING:
     Say = Callable[[AgentMessage], None]
     Hear = Callable[[], Order | None]
 
-__all__ = ["play"]
-
 
 def play(
     part: PlayOrder, say: Say, hear: Hear, traffic_ends: Future[None], clock: SteadyClock
 ) -> None:
-    """Play a role until there is nothing more to hear.
-
-    Parameters
-    ----------
-    part : PlayOrder
-    say, hear : callable
-        Tell the other side something, and wait for what it has to say; None is its end.
-    traffic_ends : Future
-        Done when the traffic is to end before its time.
-    clock : SteadyClock
-        By which the agent tells the time.
-
-    Raises
-    ------
-    TestbedError
-        If this machine lacks something, or what was started fails.
-    """
+    """Play a role until there is nothing more to hear."""
     with ExitStack() as stack:
         if part.vfs is not None:
             made = stack.enter_context(virtual_functions(part.cards, part.vfs))

@@ -13,8 +13,6 @@ from tailscope.testbed.tasks import parent_of, threads_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["keep_session_on"]
-
 _SESSION = re.compile(rb"sshd(-session)?: [^ ]+(@| \[priv\]).*", re.DOTALL)
 _MOST_ANCESTORS = 8
 
@@ -23,15 +21,6 @@ def keep_session_on(cpus: Iterable[int]) -> list[int]:
     """Keep the processes of sshd that hold this connection on some CPUs, where that is allowed.
 
     They end with the connection, and nothing is to be taken back.
-
-    Parameters
-    ----------
-    cpus : iterable of int
-
-    Returns
-    -------
-    list of int
-        The processes that stay there.
     """
     chosen, kept = set(cpus), []
     pid = os.getppid()

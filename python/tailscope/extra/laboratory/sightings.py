@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["MOST_SIGHTINGS", "Sightings", "probe_times"]
-
 MOST_SIGHTINGS = 4096
 """Packets by which a clock is brought to another: more would hardly tell more."""
 
@@ -25,15 +23,10 @@ class Sightings(NamedTuple):
     """When a machine saw packets, by its own clock.
 
     A device sees a packet once. A generator sees it leave and come back.
-
-    Attributes
-    ----------
-    seq : ndarray of int64, shape (n,)
-        Numbers of packets.
-    first_ns, last_ns : ndarray of int64, shape (n,)
     """
 
     seq: Integers
+    """Numbers of packets."""
     first_ns: Integers
     last_ns: Integers
 
@@ -58,21 +51,7 @@ class Sightings(NamedTuple):
 
 
 def probe_times(capture: Path, wanted: Integers | None = None) -> tuple[Integers, Integers]:
-    """Numbers of packets in a capture, and when they were captured.
-
-    Parameters
-    ----------
-    capture : Path
-    wanted : ndarray of int64, optional
-        Only packets of these numbers.
-
-    Raises
-    ------
-    CaptureError
-        If it cannot be read.
-    AnalysisError
-        If it holds too little of a packet.
-    """
+    """Numbers of packets in a capture, and when they were captured."""
     numbers, times = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for keys in read_keys(capture, "probe"):
         seq = keys.key_bytes.view(">u8").astype(np.int64)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tailscope.extra.postgresql.server import Server
     from tailscope.extra.postgresql.target import Target
 
-__all__ = ["command"]
-
 
 def command(
     runs: Annotated[

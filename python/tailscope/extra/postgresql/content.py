@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import Input, RunInfo
     from tailscope.store.run import Run
 
-__all__ = [
-    "LATENCY",
-    "PACKETS",
-    "Content",
-    "TableRows",
-    "latencies",
-    "packets",
-    "read_content",
-]
-
 LATENCY = pa.schema(
     {
         "run_id": pa.int32(),
@@ -58,43 +48,27 @@ _PACKET_BYTES = 2 + (4 + 4) + (4 + 8) + 4
 
 
 class TableRows(NamedTuple):
-    """What goes into a table.
-
-    Attributes
-    ----------
-    name : str
-    rows : int
-    most_bytes : int
-        What is sent, at most: packets may be shorter than what they are recognised by.
-    """
+    """What goes into a table."""
 
     name: str
     rows: int
     most_bytes: int
+    """What is sent, at most: packets may be shorter than what they are recognised by."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """All that a run has to send.
-
-    Attributes
-    ----------
-    path : Path
-        The run directory.
-    run : Run
-    sha256 : str
-        Of its ``run.json``: what makes it this run.
-    captures : Mapping of side to Path
-        Both captures, or none.
-    lacking : str or None
-        Why there are no captures.
-    """
+    """All that a run has to send."""
 
     path: Path
+    """The run directory."""
     run: Run
     sha256: str
+    """Of its ``run.json``: what makes it this run."""
     captures: Mapping[Side, Path] = field(default_factory=dict)
+    """Both captures, or none."""
     lacking: str | None = None
+    """Why there are no captures."""
 
     @property
     def info(self) -> str:
@@ -138,26 +112,14 @@ class Content:
         ]
 
     def check_capture(self, capture: Path) -> None:
-        """See that a capture that the run holds itself is the one that was written.
-
-        Raises
-        ------
-        RunCorruptError
-            If it is not.
-        """
+        """See that a capture that the run holds itself is the one that was written."""
         name = f"{layout.CAPTURES}/{capture.name}"
         if name in self.run.info.files:
             verified_file(self.path, self.run.info, name).close()
 
 
 def read_content(path: Path) -> Content:
-    """Read what a run has to send, apart from single packets.
-
-    Raises
-    ------
-    RunError
-        If it is no run, was not finished, or is not what was written.
-    """
+    """Read what a run has to send, apart from single packets."""
     run = read_run(path)
     check_held(path, run.info, layout.LATENCY, EVERY_PACKET)
     mark = read_file(path, layout.RUN, most_bytes=MOST_RECORD_BYTES)

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-__all__ = ["VERSION", "ExportedRun", "check_schema_name", "export"]
-
 VERSION = 2
 """Of tables and views; another one is refused."""
 
@@ -74,29 +72,16 @@ _ANALYZE = "ANALYZE run, summary, percentile, latency, capture, pkt"
 
 
 class ExportedRun(NamedTuple):
-    """What became of a run.
-
-    Attributes
-    ----------
-    state : {"exported", "replaced", "already there"}
-    name : str
-        What the run is called in the database.
-    run_id : int
-    """
+    """What became of a run."""
 
     state: str
     name: str
+    """What the run is called in the database."""
     run_id: int
 
 
 def check_schema_name(name: str) -> None:
-    """See that a name can be one of a schema.
-
-    Raises
-    ------
-    UsageError
-        If not.
-    """
+    """See that a name can be one of a schema."""
     size = len(name.encode(errors="surrogateescape"))
     if not 1 <= size <= _MOST_NAME_BYTES or name != printable(name) or name.startswith("pg_"):
         raise UsageError(
@@ -113,26 +98,7 @@ def export(
     progress: Progress | None = None,
     waiting: Callable[[], None] = lambda: None,
 ) -> ExportedRun:
-    """Send a run, unless it is there already.
-
-    Parameters
-    ----------
-    server : Server
-    schema : str
-        Made where it is not there.
-    content : Content
-    progress : callable, optional
-        Receives (rows sent, rows in total) of single packets.
-    waiting : callable
-        Called once where another export has to end first.
-
-    Raises
-    ------
-    DatabaseError
-        If the server refuses, or the schema is not ours.
-    RunCorruptError
-        If the run is not what was written. Nothing of it is kept then.
-    """
+    """Send a run, unless it is there already."""
     try:
         _take_turn(server, schema, waiting)
         _open_schema(server, schema)

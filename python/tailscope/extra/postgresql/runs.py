@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tailscope.engine.analysis import Figure
     from tailscope.extra.postgresql.server import Server
 
-__all__ = ["records"]
-
 _TABLES = (
     "SELECT count(*) FROM pg_class WHERE relname = 'store_version'"
     " AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)"
@@ -29,23 +27,7 @@ _TABLES = (
 
 
 def records(server: Server, schema: str) -> list[CatalogueRow]:
-    """Read all runs of a schema, without their packets.
-
-    Parameters
-    ----------
-    server : Server
-    schema : str
-
-    Returns
-    -------
-    list of CatalogueRow
-        In the order in which they were exported. What cannot be read is among them, as damaged.
-
-    Raises
-    ------
-    DatabaseError
-        If the server refuses, or the schema holds no runs of this version.
-    """
+    """Read all runs of a schema, without their packets."""
     if not server.value(_TABLES, schema):
         raise DatabaseError(
             f"schema {schema}: no runs: `tailscope export` has made no tables there",

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from tailscope.extra.postgresql.target import Target
 
-__all__ = ["Server", "connected"]
-
 _CANCELLED = "57014"
 """What becomes of Ctrl-C while the driver waits: it asks the server to cancel."""
 
@@ -116,13 +114,7 @@ class Server:
 
 @contextmanager
 def connected(target: Target) -> Iterator[Server]:
-    """Connect within a block; what was not committed at its end is taken back.
-
-    Raises
-    ------
-    DatabaseError
-        If there is no server, or it refuses.
-    """
+    """Connect within a block; what was not committed at its end is taken back."""
     try:
         connection = driver.connect(target.conninfo)
     except adbc.Error as error:

@@ -12,8 +12,6 @@ from tailscope.exceptions import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["Target", "read_target"]
-
 _HIDDEN = "***"
 _SECRET = "(?:ssl)?password"  # noqa: S105
 _PATIENCE = "connect_timeout=10"
@@ -33,21 +31,14 @@ _SETTING = re.compile(r"\s*(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)+)(?=\
 
 
 class Target(NamedTuple):
-    """A server.
-
-    Attributes
-    ----------
-    conninfo : str
-        As libpq takes it.
-    shown : str
-        The same for people, without passwords.
-    secrets : tuple of str
-        What must not be shown.
-    """
+    """A server."""
 
     conninfo: str
+    """As libpq takes it."""
     shown: str
+    """The same for people, without passwords."""
     secrets: tuple[str, ...]
+    """What must not be shown."""
 
     def hide(self, text: str) -> str:
         """Take passwords out of a text from elsewhere."""
@@ -57,13 +48,7 @@ class Target(NamedTuple):
 
 
 def read_target(text: str, option: str) -> Target:
-    """Read an option: a URI, or settings of libpq such as ``service=lab``.
-
-    Raises
-    ------
-    UsageError
-        If it is neither. The message shows nothing of it: there may be a password anywhere.
-    """
+    """Read an option: a URI, or settings of libpq such as ``service=lab``."""
     found = _of_uri(text) or _of_settings(text)
     if found is None:
         raise UsageError(

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tailscope.extra.publish.neutral import Odd, Removed, Review
     from tailscope.extra.publish.site import Publication
 
-__all__ = ["command"]
-
 _AT_MOST = 20
 """Lines of each kind that are printed when a site is written; a dry run prints them all."""
 _WIDTH = 100

@@ -21,74 +21,42 @@ from tailscope.extra.publish.private import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["REMOVED", "Odd", "Removed", "Review", "neutral", "neutral_text"]
-
 _OF_PERSONS = ("ssh", "user", "username", "login")
 """Fields that name a machine or an account."""
 
 
 class Removed(NamedTuple):
-    """A text from which something was taken out.
-
-    Attributes
-    ----------
-    where : str
-        File and field.
-    shown : str
-        The line of the text, as it is published.
-    what : tuple of str
-        Kinds of what was taken out.
-    """
+    """A text from which something was taken out."""
 
     where: str
+    """File and field."""
     shown: str
+    """The line of the text, as it is published."""
     what: tuple[str, ...]
+    """Kinds of what was taken out."""
 
 
 class Odd(NamedTuple):
-    """A text that is published, and may be private.
-
-    Attributes
-    ----------
-    where : str
-        File and field.
-    shown : str
-        The line of the text, as it is published.
-    why : tuple of str
-        Each with the word that is meant.
-    """
+    """A text that is published, and may be private."""
 
     where: str
+    """File and field."""
     shown: str
+    """The line of the text, as it is published."""
     why: tuple[str, ...]
+    """Each with the word that is meant."""
 
 
 @dataclass(frozen=True)
 class Review:
-    """What was taken out of records, and what looks odd in what is left.
-
-    Attributes
-    ----------
-    removed : Counter of Removed
-    odd : Counter of Odd
-        How often each of them was found.
-    """
+    """What was taken out of records, and what looks odd in what is left."""
 
     removed: Counter[Removed] = field(default_factory=Counter)
     odd: Counter[Odd] = field(default_factory=Counter)
+    """How often each of them was found."""
 
     def note(self, where: str, before: str, after: str, what: tuple[str, ...]) -> None:
-        """Take note of a text.
-
-        Parameters
-        ----------
-        where : str
-            File and field.
-        before, after : str
-            The text, and what is left of it.
-        what : tuple of str
-            Kinds of what was taken out.
-        """
+        """Take note of a text."""
         known = frozenset(before.split("\n"))
         for line in after.split("\n"):
             if line not in known:
@@ -104,16 +72,6 @@ def neutral(record: Any, *, name: str = "", review: Review | None = None, where:
     Absolute paths lose their folders, but for those of the system; accounts (``user@host``), names
     of machines for ssh and the values of whatever is called a password, secret, token or key go,
     lists and objects among them.
-
-    Parameters
-    ----------
-    record : dict, list, str, int, float, bool or None
-    name : str
-        What it is called, in the record that holds it.
-    review : Review, optional
-        Takes note of what is taken out, and of what looks odd.
-    where : str
-        The file, and the field in it.
     """
     return _Cleaning(review).of(record, name, where)
 

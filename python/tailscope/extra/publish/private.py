@@ -27,19 +27,6 @@ from detect_secrets.settings import default_settings, get_plugins
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = [
-    "ACCOUNT",
-    "ARGUMENT",
-    "FOLDER",
-    "NAMED",
-    "REMOVED",
-    "SECRET_NAME",
-    "SECRET_OPTION",
-    "odd_in",
-    "without_arguments",
-    "without_private",
-]
-
 REMOVED = "(removed)"
 FOLDER = "folder"
 ACCOUNT = "account"
@@ -180,12 +167,7 @@ class _Rule(NamedTuple):
 
 @lru_cache(maxsize=1 << 15)
 def without_private(text: str) -> tuple[str, tuple[str, ...]]:
-    """A text without what is private, and what that was.
-
-    Parameters
-    ----------
-    text : str
-    """
+    """A text without what is private, and what that was."""
     found: list[str] = []
     for _ in range(_PASSES):
         before = text
@@ -262,13 +244,7 @@ def _without_arguments(text: str) -> str:
 
 
 def without_arguments(words: Sequence[str]) -> list[str]:
-    """Words of commands without accounts and secrets of programs whose options are known.
-
-    Parameters
-    ----------
-    words : sequence of str
-        What separates commands is a word, too.
-    """
+    """Words of commands without accounts and secrets of programs whose options are known."""
     found: list[str] = []
     letters = ""
     awaited: re.Pattern[str] | None = None
@@ -331,13 +307,7 @@ def _without_folders(path: str) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def odd_in(text: str) -> tuple[tuple[str, str], ...]:
-    """What is left in a text and may be private after all: why, and the word.
-
-    Parameters
-    ----------
-    text : str
-        Without what `without_private` takes out.
-    """
+    """What is left in a text and may be private after all: why, and the word."""
     return tuple(_odd_in(text))
 
 

@@ -7,15 +7,6 @@ from typing import Final, Literal
 from tailscope.store.records.base import Count, Record, Section
 from tailscope.store.records.host import HostRecord
 
-__all__ = [
-    "ENVIRONMENT_FORMAT",
-    "PUBLICATION_FORMAT",
-    "EnvironmentRecord",
-    "EnvironmentsRecord",
-    "PublicationRecord",
-    "PublishedCampaign",
-]
-
 PUBLICATION_FORMAT: Final = 1
 ENVIRONMENT_FORMAT: Final = 2
 

@@ -45,18 +45,6 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-__all__ = [
-    "CHECKSUMS",
-    "INDEX",
-    "MARK",
-    "PACKETS_UP_TO_BYTES",
-    "Publication",
-    "check_place",
-    "plan_site",
-    "review_site",
-    "write_site",
-]
-
 Kind = TypeVar("Kind", bound=Struct)
 
 INDEX = "index.html"
@@ -85,23 +73,15 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Publication:
-    """What will be published.
-
-    Attributes
-    ----------
-    material : CampaignMaterial
-    folders : Mapping of str to str
-        For each run that can be read, where it will be.
-    copied : Mapping of str to tuple of str
-        For each run the files that are taken as they are.
-    left_out : Mapping of str to int
-        Files that are not published, with their sizes.
-    """
+    """What will be published."""
 
     material: CampaignMaterial
     folders: Mapping[str, str]
+    """For each run that can be read, where it will be."""
     copied: Mapping[str, tuple[str, ...]]
+    """For each run the files that are taken as they are."""
     left_out: Mapping[str, int]
+    """Files that are not published, with their sizes."""
 
     def files(self) -> Iterator[tuple[str, int | None]]:
         """Each file, and its size; None for what is yet to be made."""
@@ -120,20 +100,7 @@ class Publication:
 
 
 def plan_site(campaign: Path, *, packets: bool | None = None) -> Publication:
-    """Say what will be published.
-
-    Parameters
-    ----------
-    campaign : Path
-    packets : bool, optional
-        Whether single packets, ``latency.parquet`` and captures, are published; up to
-        `PACKETS_UP_TO_BYTES` by default.
-
-    Raises
-    ------
-    RunError
-        If ``campaign.json`` cannot be read, or a run names files outside of its directory.
-    """
+    """Say what will be published."""
     if not (campaign / layout.CAMPAIGN).exists():
         found = f"a folder without {layout.CAMPAIGN}" if campaign.is_dir() else "no such folder"
         raise RunError(
@@ -160,17 +127,7 @@ def plan_site(campaign: Path, *, packets: bool | None = None) -> Publication:
 
 
 def review_site(plan: Publication) -> Review:
-    """Say what is taken out of the records that are published, and what looks odd in the rest.
-
-    Parameters
-    ----------
-    plan : Publication
-
-    Raises
-    ------
-    RunCorruptError
-        If a record of a run is not the one that was written.
-    """
+    """Say what is taken out of the records that are published, and what looks odd in the rest."""
     found = Review()
     for file, record in _records(plan.material):
         neutral(as_content(record), review=found, where=file)
@@ -191,23 +148,7 @@ def _records(material: CampaignMaterial) -> Iterator[tuple[str, Struct]]:
 
 
 def write_site(plan: Publication, out: Path, progress: Progress | None = None) -> None:
-    """Write a site as a whole, or nothing.
-
-    Parameters
-    ----------
-    plan : Publication
-    out : Path
-        Empty, not there, or an earlier publication of the same campaign, which is replaced.
-    progress : callable, optional
-        Told how many runs are done, and of how many.
-
-    Raises
-    ------
-    RunExistsError
-        If it holds anything else.
-    RunCorruptError
-        If a file of a run is not the one that was written.
-    """
+    """Write a site as a whole, or nothing."""
     out = out.resolve()
     check_place(plan, out)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -241,13 +182,7 @@ def _scratch(out: Path) -> Iterator[Path]:
 
 
 def check_place(plan: Publication, out: Path) -> None:
-    """See that nothing but an earlier publication of this campaign is replaced.
-
-    Raises
-    ------
-    RunExistsError
-        If something else would be.
-    """
+    """See that nothing but an earlier publication of this campaign is replaced."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     try:

@@ -15,17 +15,6 @@ if TYPE_CHECKING:
 
     from tailscope.extra.standards.clauses import Clause
 
-__all__ = [
-    "BURST_S",
-    "STANDARDS",
-    "TRIAL_S",
-    "Asked",
-    "Standard",
-    "Step",
-    "goals_of",
-    "standard_named",
-]
-
 TRIAL_S: Final = 60.0
 """Duration of a trial: RFC 2544, section 24."""
 BURST_S: Final = 2.0
@@ -41,31 +30,20 @@ _NEEDS_THROUGHPUT = {_LATENCY, "pdv", "back-to-back", "recovery", "soak"}
 
 @dataclass(frozen=True)
 class Standard:
-    """A standard whose tests can be made.
-
-    Attributes
-    ----------
-    name : str
-    about : str
-    tests : Mapping of str to Clause
-        By what they are called.
-    usual : tuple of str
-        Those that are made unless others are asked for.
-    sizes : tuple of str
-        Sizes of frames, up to the largest one of the generator.
-    repetitions : Mapping of str to int
-        How often a test is to be made.
-    tries : int
-        Trials at a load at which frames are lost.
-    """
+    """A standard whose tests can be made."""
 
     name: str
     about: str
     tests: Mapping[str, Clause]
+    """By what they are called."""
     usual: tuple[str, ...]
+    """Those that are made unless others are asked for."""
     sizes: tuple[str, ...]
+    """Sizes of frames, up to the largest one of the generator."""
     repetitions: Mapping[str, int]
+    """How often a test is to be made."""
     tries: int = 1
+    """Trials at a load at which frames are lost."""
 
 
 _OF_2544: dict[str, Clause] = {
@@ -134,13 +112,7 @@ STANDARDS: Final = {
 
 
 def standard_named(name: str) -> Standard:
-    """The standard of a name.
-
-    Raises
-    ------
-    UsageError
-        If there is none.
-    """
+    """The standard of a name."""
     if name not in STANDARDS:
         raise UsageError(f"STANDARD: got {name!r}, expected one of {', '.join(STANDARDS)}")
     return STANDARDS[name]
@@ -148,48 +120,19 @@ def standard_named(name: str) -> Standard:
 
 @dataclass(frozen=True)
 class Step:
-    """A test of the plan.
-
-    Attributes
-    ----------
-    test : str
-    clause : Clause
-    trials : int
-        About how many.
-    lasts_s : float
-        About how long all of them take.
-    """
+    """A test of the plan."""
 
     test: str
     clause: Clause
     trials: int
+    """About how many."""
     lasts_s: float
+    """About how long all of them take."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The tests that are to be made with frames of each size.
-
-    Attributes
-    ----------
-    standard : Standard
-    tests : tuple of str
-    trial_s, warm_up_s, soak_s : float
-    repetitions : int or None
-        Of each test; None for as many as the standard wants.
-    width : float
-        Of a search: largest distance of its bounds, relative to the upper one.
-    max_rate_pps : int or None
-        None for what the wire carries without the device.
-    tries : int
-        Trials at a load at which frames are lost: max(r) of TST 009.
-    most_lost : int or None
-        With more frames lost than that a load is not tried again: z of TST 009.
-    capacity_loss : float
-        The loss ratio that the capacity permits.
-    goals : tuple of Goal
-        Of MLRsearch.
-    """
+    """The tests that are to be made with frames of each size."""
 
     standard: Standard
     tests: tuple[str, ...]
@@ -197,12 +140,19 @@ class Asked:
     warm_up_s: float
     soak_s: float
     repetitions: int | None
+    """Of each test; None for as many as the standard wants."""
     width: float
+    """Of a search: largest distance of its bounds, relative to the upper one."""
     max_rate_pps: int | None
+    """None for what the wire carries without the device."""
     tries: int
+    """Trials at a load at which frames are lost: max(r) of TST 009."""
     most_lost: int | None
+    """With more frames lost than that a load is not tried again: z of TST 009."""
     capacity_loss: float
+    """The loss ratio that the capacity permits."""
     goals: tuple[Goal, ...]
+    """Of MLRsearch."""
 
     def __post_init__(self) -> None:
         for test in self.tests:
@@ -268,13 +218,7 @@ class Asked:
 
 
 def goals_of(given: Sequence[str], trial_s: float, width: float) -> tuple[Goal, ...]:
-    """The goals that are asked for, or those that RFC 9971 has for RFC 2544 and TST 009.
-
-    Raises
-    ------
-    UsageError
-        If one cannot be understood.
-    """
+    """The goals that are asked for, or those that RFC 9971 has for RFC 2544 and TST 009."""
     if given:
         return tuple(parse_goal(text, trial_s, width) for text in dict.fromkeys(given))
     return (

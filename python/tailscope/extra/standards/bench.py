@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tailscope.experiment.run.measured import Measured
     from tailscope.testbed.cores import Cores
 
-__all__ = ["CEILING", "DRAIN_S", "TRIES", "Bench", "Offer", "Trial", "TrialPlan"]
-
 DRAIN_S = 2.0
 """How long a trial waits for its last frames: RFC 2544, section 23."""
 TRIES = 3
@@ -40,16 +38,10 @@ CEILING = "highest rate, without the device"
 
 
 class TrialPlan(RunPlan, frozen=True, kw_only=True):
-    """The run that a trial is.
-
-    Attributes
-    ----------
-    step_pps : int or None
-        The rate from `step_after_ns` on; None for one that does not change.
-    step_after_ns : int
-    """
+    """The run that a trial is."""
 
     step_pps: int | None = None
+    """The rate from `step_after_ns` on; None for one that does not change."""
     step_after_ns: int = 0
 
     @classmethod
@@ -73,46 +65,29 @@ class TrialPlan(RunPlan, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Offer:
-    """A load, as a trial offers it.
-
-    Attributes
-    ----------
-    test : str
-        What the trial is for.
-    rate_pps : int
-    duration_s : float
-    step_pps : int or None
-        The rate behind `step_after_s`.
-    step_after_s : float
-    has_delays : bool
-        Whether delays are wanted, which takes time.
-    """
+    """A load, as a trial offers it."""
 
     test: str
+    """What the trial is for."""
     rate_pps: int
     duration_s: float
     step_pps: int | None = None
+    """The rate behind `step_after_s`."""
     step_after_s: float = 0.0
     has_delays: bool = False
+    """Whether delays are wanted, which takes time."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of a load.
-
-    Attributes
-    ----------
-    record : StandardTrial
-    delays : Delays or None
-        Where they were wanted.
-    last_lost_s : float or None
-        From the step of the rate, or the first departure, to that of the last frame that was lost;
-        None if none was, or it was not asked for.
-    """
+    """What became of a load."""
 
     record: StandardTrial
     delays: Delays | None = None
+    """Where they were wanted."""
     last_lost_s: float | None = None
+    """From the step of the rate, or the first departure, to that of the last frame that was lost;
+    None if none was, or it was not asked for."""
 
     @property
     def frames_lost(self) -> int:
@@ -134,23 +109,15 @@ class Trial:
 
 @dataclass
 class Bench:
-    """A device with what measures it; it makes trials with frames of one size or mix.
-
-    Attributes
-    ----------
-    plan : RunPlan
-        Of each trial, but for its rate and duration.
-    cores : Cores
-    tell : callable
-        Receives each trial.
-    trials : list of Trial
-        All that were made.
-    """
+    """A device with what measures it; it makes trials with frames of one size or mix."""
 
     plan: RunPlan
+    """Of each trial, but for its rate and duration."""
     cores: Cores
     tell: Callable[[Trial], None] = lambda _trial: None
+    """Receives each trial."""
     trials: list[Trial] = field(default_factory=list)
+    """All that were made."""
     _beyond: Offer | None = None
 
     @property
@@ -163,13 +130,6 @@ class Bench:
 
         Of trials in which it could not, one of those that say why for most of them. A load that is
         beyond another one which could not be offered is offered once.
-
-        Raises
-        ------
-        TestbedError
-            If a run fails.
-        KeyboardInterrupt
-            At Ctrl-C: a part of a trial is worth nothing.
         """
         refused: list[Trial] = []
         tries = 1 if self._is_beyond(offer) else TRIES

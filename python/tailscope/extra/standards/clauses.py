@@ -5,57 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = [
-    "B2B_BUFFERS",
-    "BACK_TO_BACK",
-    "BACK_TO_BACK_8219",
-    "BIDIRECTIONAL",
-    "FRAME_SIZES",
-    "FRAME_SIZES_8219",
-    "IPDV",
-    "LATENCY",
-    "LATENCY_8219",
-    "LOSS",
-    "LOSS_8219",
-    "MEDIA_MAXIMUM",
-    "MLR_2544",
-    "MLR_RESULTS",
-    "MLR_TST009",
-    "PDV",
-    "RECOVERY",
-    "RECOVERY_8219",
-    "RESET",
-    "RESET_8219",
-    "SOAK",
-    "STORE_AND_FORWARD",
-    "SUMMARY_8219",
-    "THROUGHPUT",
-    "THROUGHPUT_8219",
-    "TRIAL",
-    "TRIAL_DURATION",
-    "TST_CAPACITY",
-    "TST_SEARCH",
-    "VERIFYING_FRAMES",
-    "Clause",
-]
-
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause of a standard.
-
-    Attributes
-    ----------
-    document : str
-    section : str
-        Its number, or its title where the number is not what it is known by.
-    title : str
-        What it is about.
-    """
+    """A clause of a standard."""
 
     document: str
     section: str
+    """Its number, or its title where the number is not what it is known by."""
     title: str
+    """What it is about."""
 
     @property
     def cited(self) -> str:

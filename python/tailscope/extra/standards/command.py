@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from tailscope.extra.standards.records import StandardRecord
     from tailscope.testbed.cores import Cores
 
-__all__ = ["command"]
-
 
 @with_fields("rfc")
 def command(

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tailscope.extra.standards.clauses import Clause
     from tailscope.extra.standards.records import FrameSizeResult
 
-__all__ = ["cannot_claim", "stands"]
-
 _NO_MEDIUM = ("memif", "veth", "vhost")
 """Wires that are memory: their medium has no rate."""
 _LARGEST_BYTES = 1518
@@ -27,17 +25,7 @@ _RECOMMENDED_8219 = (1522, 2048, 4096, 8192, 9216)
 def stands(
     asked: Asked, sizes: Sequence[str], wire: str, results: Sequence[FrameSizeResult]
 ) -> list[ClauseRecord]:
-    """Say of each clause that matters whether the tests did as it asks.
-
-    Parameters
-    ----------
-    asked : Asked
-    sizes : sequence of str
-        Frames that tests are, or were, to be made with.
-    wire : str
-    results : sequence of FrameSizeResult
-        What was found; none yet for a plan.
-    """
+    """Say of each clause that matters whether the tests did as it asks."""
     return [*_general(asked, sizes, wire), *_of_tests(asked, results)]
 
 
@@ -236,12 +224,7 @@ def _of_goals(asked: Asked, results: Sequence[FrameSizeResult]) -> Iterator[Clau
 
 
 def cannot_claim(wire: str) -> list[str]:
-    """What the figures are not, in sentences.
-
-    Parameters
-    ----------
-    wire : str
-    """
+    """What the figures are not, in sentences."""
     found = [
         "The tester is software on a machine that it shares with the device: what it could not"
         " offer says nothing of the device, and is reported as the instrument's limit.",

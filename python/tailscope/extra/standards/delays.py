@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["Counted", "Delays", "Tagged", "spread_of"]
-
 _MERGE = 1 << 20
 """Values that wait to be counted together."""
 
@@ -32,12 +30,7 @@ class Counted:
     _waiting: list[Integers] = field(default_factory=list)
 
     def add(self, values: Integers) -> None:
-        """Count more of them.
-
-        Parameters
-        ----------
-        values : ndarray of int64, shape (n,)
-        """
+        """Count more of them."""
         if len(values):
             self._waiting.append(values)
         if sum(map(len, self._waiting)) >= _MERGE:
@@ -87,42 +80,15 @@ class Counted:
 
 @dataclass(frozen=True)
 class Tagged:
-    """The frame whose latency a stream of RFC 2544, section 26.2, is for.
-
-    Attributes
-    ----------
-    latency_ns : int
-    tainted : bool
-        Whether the instrument stalled while it was on its way.
-    """
+    """The frame whose latency a stream of RFC 2544, section 26.2, is for."""
 
     latency_ns: int
     tainted: bool
+    """Whether the instrument stalled while it was on its way."""
 
 
 class Delays:
-    """Delays of a stream: receives its matches as `analyze_recording` hands them to a sink.
-
-    Parameters
-    ----------
-    half_ns : int
-        From the first departure to where the second half of the stream begins.
-
-    Attributes
-    ----------
-    every, second_half : Counted
-        Delays in ns of all frames, and of those that left in the second half.
-    differences : Counted
-        Delay of a frame less that of the one sent before it, of which both came back.
-    tagged : Tagged or None
-        The first frame of the second half that came back.
-    tainted : int
-        Frames during whose flight the instrument stalled.
-    last_gap : int or None
-        The last frame, by its number, that did not come back before one that did.
-    last : int or None
-        The last frame, by its number, that came back.
-    """
+    """Delays of a stream: receives its matches as `analyze_recording` hands them to a sink."""
 
     def __init__(self, half_ns: int) -> None:
         self._half_ns = half_ns
@@ -174,13 +140,7 @@ class Delays:
 
 
 def spread_of(found: Sequence[float]) -> Spread:
-    """Summarise what repetitions found: median, 1st and 99th percentile (RFC 8219).
-
-    Parameters
-    ----------
-    found : sequence of float
-        At least one.
-    """
+    """Summarise what repetitions found: median, 1st and 99th percentile (RFC 8219)."""
     counted = Counted()
     counted.add(np.asarray(np.floor(found), np.int64))
     ordered = sorted(found)

@@ -21,8 +21,6 @@ from tailscope.words.figures import device_text, platform_text
 if TYPE_CHECKING:
     from tailscope.extra.standards.records import StandardRecord
 
-__all__ = ["standard_page", "standard_pictures"]
-
 _SIZE = Axis("frame [bytes]", "frame_bytes", starts_at_zero=True)
 _RATE = Axis("frames/s", "rate_pps", starts_at_zero=True)
 _OFFERED = Axis("offered, of the highest rate [%]", "max_rate_percent", starts_at_zero=True)
@@ -30,12 +28,7 @@ _LOSS = Axis("loss [%]", "loss_percent", starts_at_zero=True)
 
 
 def standard_page(record: StandardRecord) -> str:
-    """Draw what the tests found as one HTML page, which needs nothing else.
-
-    Parameters
-    ----------
-    record : StandardRecord
-    """
+    """Draw what the tests found as one HTML page, which needs nothing else."""
     drawn = standard_pictures(record)
     host = {
         name.replace("_", " "): str(value)

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from tailscope.extra.standards.records import Limit
     from tailscope.extra.standards.search import GoalBounds
 
-__all__ = ["SizeTests"]
-
 _OVERLOAD = 1.1
 _LOSS_STEPS = 10
 _OF_DEVICE = ("loss", "back-pressure")
@@ -50,13 +48,7 @@ _OF_DEVICE = ("loss", "back-pressure")
 
 
 class SizeTests:
-    """The tests with frames of one size or mix; it can be asked for what is known at any time.
-
-    Parameters
-    ----------
-    bench : Bench
-    asked : Asked
-    """
+    """The tests with frames of one size or mix; it can be asked for what is known at any time."""
 
     def __init__(self, bench: Bench, asked: Asked) -> None:
         self._bench, self._asked = bench, asked
@@ -65,15 +57,7 @@ class SizeTests:
         self._remarks: list[str] = []
 
     def run(self) -> None:
-        """Make all tests.
-
-        Raises
-        ------
-        TestbedError
-            If a run fails, or a search cannot go on.
-        KeyboardInterrupt
-            At Ctrl-C; `result` says what is known.
-        """
+        """Make all tests."""
         tests: dict[str, Callable[[], None]] = {
             "throughput": self._throughput,
             "capacity": self._capacity,

@@ -8,25 +8,6 @@ from tailscope.store.records.base import Count, Record, Section, Signed
 from tailscope.store.records.host import HostRecord
 from tailscope.store.records.plan import MeasurementPlan
 
-__all__ = [
-    "STANDARD_FORMAT",
-    "BackToBackFound",
-    "BurstTried",
-    "ClauseRecord",
-    "DelaysFound",
-    "FrameSizeResult",
-    "GoalFound",
-    "LatencyFound",
-    "Limit",
-    "LossFound",
-    "RateLimits",
-    "RecoveryFound",
-    "SoakFound",
-    "Spread",
-    "StandardRecord",
-    "StandardTrial",
-]
-
 STANDARD_FORMAT: Final = 1
 
 Limit: TypeAlias = Literal["loss", "back-pressure", "not-offered", "max-rate"]

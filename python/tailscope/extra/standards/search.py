@@ -23,20 +23,6 @@ if TYPE_CHECKING:
 
     OutcomeOf = Callable[[int], "Outcome"]
 
-__all__ = [
-    "Bounds",
-    "Goal",
-    "GoalBounds",
-    "Load",
-    "Outcome",
-    "Tried",
-    "binary_search",
-    "most_steps",
-    "parse_goal",
-    "search_goals",
-    "verified",
-]
-
 _PARTS = 1_000_000_000
 """A loss ratio is handed over to MLRsearch as counts."""
 _NEVER_S = 1e9
@@ -58,13 +44,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Load:
-    """What is offered.
-
-    Attributes
-    ----------
-    rate_pps : int
-    duration_s : float
-    """
+    """What is offered."""
 
     rate_pps: int
     duration_s: float
@@ -72,57 +52,31 @@ class Load:
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of a load.
-
-    Attributes
-    ----------
-    outcome : Outcome
-    frames_sent, frames_lost : int
-    carried_pps : float
-        What came back, of a load that could not be offered: the instrument's limit.
-    """
+    """What became of a load."""
 
     outcome: Outcome
     frames_sent: int = 0
     frames_lost: int = 0
     carried_pps: float = 0.0
+    """What came back, of a load that could not be offered: the instrument's limit."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where a load stops to hold.
-
-    Attributes
-    ----------
-    holds : int or None
-        The highest that was seen to hold.
-    fails : int or None
-        The lowest that was not.
-    why : Outcome or None
-        What became of that one.
-    """
+    """Where a load stops to hold."""
 
     holds: int | None
+    """The highest that was seen to hold."""
     fails: int | None
+    """The lowest that was not."""
     why: Outcome | None
+    """What became of that one."""
 
 
 def binary_search(
     outcome_of: Callable[[int], Outcome], most: int, *, width: float, least: int = 1
 ) -> Bounds:
-    """Search by halves: RFC 2544, sections 26.1 and 26.4; TST 009, section 12.3.2.
-
-    Parameters
-    ----------
-    outcome_of : callable
-        Offers a load.
-    most : int
-        The largest load, offered first.
-    width : float
-        The search ends where the bounds are at most so far apart, relative to the upper one.
-    least : int
-        No smaller load is offered.
-    """
+    """Search by halves: RFC 2544, sections 26.1 and 26.4; TST 009, section 12.3.2."""
     why = outcome_of(most)
     if why is Outcome.HOLDS:
         return Bounds(most, None, None)
@@ -148,18 +102,7 @@ def most_steps(width: float) -> int:
 
 
 def verified(offer: Callable[[int], Tried], *, tries: int, most_lost: int | None) -> OutcomeOf:
-    """Try a load again where frames were lost: binary search with loss verification.
-
-    Parameters
-    ----------
-    offer : callable
-        Makes a trial.
-    tries : int
-        At most so many trials at a load: max(r) of TST 009, section 12.3.3; 1 for RFC 2544.
-    most_lost : int or None
-        With more frames lost than that it is not tried again: z of the same section; None for
-        infinity.
-    """
+    """Try a load again where frames were lost: binary search with loss verification."""
 
     def outcome_of(load: int) -> Outcome:
         for _ in range(tries):
@@ -175,32 +118,21 @@ def verified(offer: Callable[[int], Tried], *, tries: int, most_lost: int | None
 
 @dataclass(frozen=True)
 class Goal:
-    """A Search Goal of RFC 9971, its attributes by their names there.
-
-    Attributes
-    ----------
-    name : str
-    final_trial_duration_s : float
-        Goal Final Trial Duration.
-    duration_sum_s : float
-        Goal Duration Sum.
-    loss_ratio : float
-        Goal Loss Ratio.
-    exceed_ratio : float
-        Goal Exceed Ratio.
-    width : float
-        Goal Width, relative to the upper bound.
-    initial_trial_duration_s : float
-        Goal Initial Trial Duration.
-    """
+    """A Search Goal of RFC 9971, its attributes by their names there."""
 
     name: str
     final_trial_duration_s: float
+    """Goal Final Trial Duration."""
     duration_sum_s: float
+    """Goal Duration Sum."""
     loss_ratio: float
+    """Goal Loss Ratio."""
     exceed_ratio: float
+    """Goal Exceed Ratio."""
     width: float
+    """Goal Width, relative to the upper bound."""
     initial_trial_duration_s: float
+    """Goal Initial Trial Duration."""
 
     @property
     def as_searched(self) -> SearchGoal:
@@ -221,11 +153,6 @@ def parse_goal(text: str, trial_s: float, width: float) -> Goal:
     """Read a goal: ``loss=0.005,exceed=0.5,final=60s,sum=120s,width=0.01,initial=1s``.
 
     What is left out is that of the goal which conforms to RFC 2544, with trials of `trial_s`.
-
-    Raises
-    ------
-    UsageError
-        If it cannot be understood, or contradicts itself.
     """
     given: dict[str, str] = {}
     for part in text.split(","):
@@ -265,28 +192,19 @@ def parse_goal(text: str, trial_s: float, width: float) -> Goal:
 
 @dataclass(frozen=True)
 class GoalBounds:
-    """The Goal Result of a Search Goal.
-
-    Attributes
-    ----------
-    goal : Goal
-    lower_pps, upper_pps : int or None
-        Relevant Lower Bound and Relevant Upper Bound.
-    conditional_pps : float or None
-        Conditional Throughput.
-    upper_is_lossy : bool
-        Whether the upper bound is one because frames were lost, not because it could not be
-        offered.
-    upper_is_refused : bool
-        Whether it could not, as the wire or the device took no more.
-    """
+    """The Goal Result of a Search Goal."""
 
     goal: Goal
     lower_pps: int | None
     upper_pps: int | None
+    """Relevant Lower Bound and Relevant Upper Bound."""
     conditional_pps: float | None
+    """Conditional Throughput."""
     upper_is_lossy: bool
+    """Whether the upper bound is one because frames were lost, not because it could not be offered.
+    """
     upper_is_refused: bool = False
+    """Whether it could not, as the wire or the device took no more."""
 
     @property
     def is_regular(self) -> bool:
@@ -300,21 +218,7 @@ class GoalBounds:
 def search_goals(
     goals: Sequence[Goal], offer: Callable[[Load], Tried], *, most_pps: int, least_pps: int
 ) -> list[GoalBounds]:
-    """Search for all goals by FD.io's MLRsearch (package ``MLRsearch``, of RFC 9971's authors).
-
-    Parameters
-    ----------
-    goals : sequence of Goal
-    offer : callable
-        Makes a trial.
-    most_pps, least_pps : int
-        Max Load and Min Load.
-
-    Raises
-    ------
-    TestbedError
-        If the search cannot go on.
-    """
+    """Search for all goals by FD.io's MLRsearch (package ``MLRsearch``, of RFC 9971's authors)."""
     searched = {goal: goal.as_searched for goal in goals}
     measurer = _Measurer(offer)
     config = Config(

@@ -19,14 +19,6 @@ if TYPE_CHECKING:
         StandardRecord,
     )
 
-__all__ = [
-    "ResultTable",
-    "clause_texts",
-    "frame_text",
-    "remarks_of",
-    "result_tables",
-]
-
 _NOTHING = "-"
 _LIMITED = {
     "loss": "frames lost",
@@ -37,28 +29,16 @@ _LIMITED = {
 
 
 class ResultTable(NamedTuple):
-    """A test's results by size.
-
-    Attributes
-    ----------
-    title : str
-        What it is, and the clauses that say how it is measured.
-    header : tuple of str
-    rows : sequence of tuple of str
-    """
+    """A test's results by size."""
 
     title: str
+    """What it is, and the clauses that say how it is measured."""
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
 
 
 def result_tables(record: StandardRecord) -> list[ResultTable]:
-    """One table a test, in the order of the standard.
-
-    Parameters
-    ----------
-    record : StandardRecord
-    """
+    """One table a test, in the order of the standard."""
     found = [make(record.standard, record.sizes) for make in _TABLES]
     return [table for table in found if table is not None]
 

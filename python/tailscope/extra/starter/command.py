@@ -10,8 +10,6 @@ import typer
 from tailscope.cli.options import DryRun
 from tailscope.units import printable
 
-__all__ = ["command"]
-
 _LEVELS = ("p99<1ms", "loss<1e-3")
 
 

@@ -14,27 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["FOLDER", "Starter", "write"]
-
 FOLDER = "tail-latency"
 """Of the files, in the project."""
 _HEADER = "# Fields, and what they may be: `tailscope schema`, docs/experiments.md.\n"
 
 
 class Starter(NamedTuple):
-    """What is measured, and where its gate runs.
-
-    Attributes
-    ----------
-    fields : Mapping of str to object
-        Of the experiment, by their names there.
-    service_levels : sequence of str
-        A term each.
-    ci : str
-    """
+    """What is measured, and where its gate runs."""
 
     fields: Mapping[str, object]
+    """Of the experiment, by their names there."""
     service_levels: Sequence[str]
+    """A term each."""
     ci: Literal["github", "gitlab"]
 
     def files(self) -> dict[str, str]:
@@ -82,13 +73,7 @@ class Starter(NamedTuple):
 
 
 def write(project: Path, files: Mapping[str, str]) -> None:
-    """Write files into a project; none of them if one is there already.
-
-    Raises
-    ------
-    UsageError
-        If one is there, or cannot be written.
-    """
+    """Write files into a project; none of them if one is there already."""
     there = [path for path in files if (project / path).exists()]
     if there:
         raise UsageError(

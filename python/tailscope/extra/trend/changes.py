@@ -22,36 +22,25 @@ if TYPE_CHECKING:
     from tailscope.compare.limits import Limit
     from tailscope.extra.trend.series import Experiment, Series
 
-__all__ = ["Change", "Finding", "Trend", "trends_of"]
-
 _EACH_END = (1 - LEVEL) / 2
 _NOTHING = Bounds(math.nan, -math.inf, math.inf)
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change point.
-
-    Attributes
-    ----------
-    at : int
-        The first step of the series that is different, from 0.
-    p : float
-    before, after : float
-        The mean of the steps between this change point and its neighbours.
-    difference : Bounds
-        After less before, with the 95 % interval that runs of their own, and the differences from
-        step to step, allow; it includes what the instrument's stalls leave open.
-    others : tuple of (str, str, str)
-        What else is not the same before and after: name and both values.
-    """
+    """A change point."""
 
     at: int
+    """The first step of the series that is different, from 0."""
     p: float
     before: float
     after: float
+    """The mean of the steps between this change point and its neighbours."""
     difference: Bounds
+    """After less before, with the 95 % interval that runs of their own, and the differences from
+    step to step, allow; it includes what the instrument's stalls leave open."""
     others: tuple[tuple[str, str, str], ...]
+    """What else is not the same before and after: name and both values."""
 
     @property
     def is_clear(self) -> bool:
@@ -78,20 +67,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a series says of a limit.
-
-    Attributes
-    ----------
-    limit : Limit
-    outcome : Outcome
-    excess : Bounds or None
-        How far the last part of the series lies beyond what is allowed; None where there is none.
-    reason : str
-    """
+    """What a series says of a limit."""
 
     limit: Limit
     outcome: Outcome
     excess: Bounds | None
+    """How far the last part of the series lies beyond what is allowed; None where there is none."""
     reason: str
 
     def record(self) -> dict[str, Any]:
@@ -106,24 +87,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Trend:
-    """What was found of a series.
-
-    Attributes
-    ----------
-    experiment : Experiment
-    series : Series
-    changes : tuple of Change
-    fewest : int
-        How many steps it takes to see any change.
-    findings : tuple of Finding
-        One for each limit on this figure.
-    """
+    """What was found of a series."""
 
     experiment: Experiment
     series: Series
     changes: tuple[Change, ...]
     fewest: int
+    """How many steps it takes to see any change."""
     findings: tuple[Finding, ...]
+    """One for each limit on this figure."""
 
     @property
     def is_short(self) -> bool:
@@ -166,18 +138,6 @@ def trends_of(
 
     All series together show a change in figures that do not change with at most 5 % (Bonferroni);
     all judgements together are wrong with at most as much.
-
-    Parameters
-    ----------
-    experiments : sequence of Experiment
-    figures : sequence of Figure
-    limits : sequence of Limit
-        On some of the figures.
-
-    Raises
-    ------
-    ModelError
-        If apache-otava is not installed.
     """
     every = [(each, each.series(figure)) for each in experiments for figure in figures]
     at_most = 1 - LEVEL

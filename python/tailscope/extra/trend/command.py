@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tailscope.store.filters import Filter
     from tailscope.verdict.verdict import Outcome
 
-__all__ = ["command"]
-
 _METRICS = ("p50", "p99", "p99.9", "lost")
 _MOST_LEFT_OUT = 10
 _SCHEMA = "tailscope"

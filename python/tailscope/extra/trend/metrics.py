@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from tailscope.compare.figures import Figure
 
-__all__ = ["METRICS", "Reading", "metric_named", "reading_of"]
-
 _KEYS = {written: name for name, written in QUANTILES.items()}
 METRICS: Mapping[str, Figure] = {
     **{name: quantile_figure(round(float(name[1:]) / 100, 12)) for name in _KEYS},
@@ -31,43 +29,23 @@ _EACH_END = (1 - LEVEL) / 2
 
 
 class Reading(NamedTuple):
-    """A figure of a run, or of the runs of a step.
-
-    Attributes
-    ----------
-    as_is : Bounds
-        With its 95 % interval.
-    least : Bounds
-        The same without what the instrument stalled meanwhile.
-    """
+    """A figure of a run, or of the runs of a step."""
 
     as_is: Bounds
+    """With its 95 % interval."""
     least: Bounds
+    """The same without what the instrument stalled meanwhile."""
 
 
 def metric_named(name: str, option: str) -> Figure:
-    """The figure of a name.
-
-    Raises
-    ------
-    UsageError
-        If summaries have no such figure.
-    """
+    """The figure of a name."""
     if name not in METRICS:
         raise UsageError(f"{option}: got {name!r}, expected one of {', '.join(METRICS)}")
     return METRICS[name]
 
 
 def reading_of(summary: Mapping[str, Any], figure: Figure) -> Reading | str:
-    """A figure of a run, or why it is no estimate of anything.
-
-    Parameters
-    ----------
-    summary : Mapping of str to number or None
-        The columns of table ``summary``.
-    figure : Figure
-        One of `METRICS`.
-    """
+    """A figure of a run, or why it is no estimate of anything."""
     if figure == LOST:
         return _lost(summary)
     name = "max" if figure == MAX else _KEYS[figure.name]

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from tailscope.extra.trend.changes import Trend
 
-__all__ = ["MOST_PICTURES", "trend_page", "trend_pictures"]
-
 MOST_PICTURES = 24
 """Series that are drawn; browsers take a while for more."""
 
@@ -25,14 +23,7 @@ _STEPS = Axis("step, the oldest first", "step")
 
 
 def trend_page(trends: Sequence[Trend], left_out: Sequence[str]) -> str:
-    """Draw series as one HTML page: those that changed, or were judged, first.
-
-    Parameters
-    ----------
-    trends : sequence of Trend
-    left_out : sequence of str
-        Runs that are in no series, and why.
-    """
+    """Draw series as one HTML page: those that changed, or were judged, first."""
     pictures = trend_pictures(trends)
     experiments: dict[str, list[Trend]] = {}
     for trend in trends:
@@ -71,17 +62,7 @@ def trend_page(trends: Sequence[Trend], left_out: Sequence[str]) -> str:
 
 
 def trend_pictures(trends: Sequence[Trend]) -> dict[int, Picture]:
-    """Draw series, `MOST_PICTURES` at most: those that changed or were judged, and then others.
-
-    Parameters
-    ----------
-    trends : sequence of Trend
-
-    Returns
-    -------
-    dict of int to Picture
-        By the identity of the trend.
-    """
+    """Draw series, `MOST_PICTURES` at most: those that changed or were judged, and then others."""
     shown = [trend for trend in trends if trend.series.steps]
     chosen = sorted(shown, key=lambda trend: not (trend.changes or trend.findings))[:MOST_PICTURES]
     return {

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from tailscope.compare.figures import Figure
 
-__all__ = ["MOST_STEPS", "Experiment", "Order", "Series", "Step", "experiments_of", "parse_order"]
-
 MOST_STEPS = 100
 """The newest steps of a series that change points are looked for in: the time that it takes grows
 with the cube of their number."""
@@ -43,31 +41,20 @@ _SIGNED = re.compile(r"_(ns|pps|bytes)$")
 
 
 class Order(NamedTuple):
-    """What runs are ordered by.
-
-    Attributes
-    ----------
-    prefix : str or None
-        Runs with the same tag that begins so are one step; None where each run is a step.
-    """
+    """What runs are ordered by."""
 
     prefix: str | None = None
+    """Runs with the same tag that begins so are one step; None where each run is a step."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A place in a series.
-
-    Attributes
-    ----------
-    name : str
-        When its run was written, or the rest of the tag that its runs share.
-    rows : sequence of dict
-        Its runs, as the catalogue has them.
-    """
+    """A place in a series."""
 
     name: str
+    """When its run was written, or the rest of the tag that its runs share."""
     rows: Sequence[Mapping[str, Any]]
+    """Its runs, as the catalogue has them."""
 
     @property
     def runs(self) -> list[str]:
@@ -90,39 +77,25 @@ class Step:
 
 @dataclass(frozen=True)
 class Series:
-    """A figure of an experiment over its steps.
-
-    Attributes
-    ----------
-    figure : Figure
-    steps : sequence of Step
-        Those of which it is an estimate; the newest ones, if there are very many.
-    readings : sequence of Reading
-        The figure of each.
-    left_out : sequence of str
-        Other steps, and why.
-    """
+    """A figure of an experiment over its steps."""
 
     figure: Figure
     steps: Sequence[Step]
+    """Those of which it is an estimate; the newest ones, if there are very many."""
     readings: Sequence[Reading]
+    """The figure of each."""
     left_out: Sequence[str]
+    """Other steps, and why."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Runs that differ in nothing that was asked for.
-
-    Attributes
-    ----------
-    title : str
-        What tells it from others.
-    steps : sequence of Step
-        In their order.
-    """
+    """Runs that differ in nothing that was asked for."""
 
     title: str
+    """What tells it from others."""
     steps: Sequence[Step] = field(repr=False)
+    """In their order."""
 
     @property
     def is_told(self) -> bool:
@@ -160,13 +133,7 @@ def _together(readings: Sequence[Reading]) -> Reading:
 
 
 def parse_order(text: str) -> Order:
-    """Read ``--by``: ``time``, ``commit`` or ``tag:PREFIX``.
-
-    Raises
-    ------
-    UsageError
-        If it is none of them.
-    """
+    """Read ``--by``: ``time``, ``commit`` or ``tag:PREFIX``."""
     if text == "time":
         return Order()
     if text in _TAGS:
@@ -187,19 +154,6 @@ def experiments_of(
 
     Runs of an experiment are alike in every option, and in processor, kernel flavour and clock.
     Steps are in the order in which their first runs were written.
-
-    Parameters
-    ----------
-    rows : iterable of Mapping
-        Runs, as `tailscope.store.filters.choose` gives them, in the order of time.
-    order : Order
-
-    Returns
-    -------
-    list of Experiment
-        Those with the most steps first.
-    list of str
-        Runs that are in none, and why.
     """
     left_out = []
     sorted_rows: dict[tuple[Any, ...], dict[str, list[Mapping[str, Any]]]] = {}

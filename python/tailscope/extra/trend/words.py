@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tailscope.extra.trend.changes import Change, Finding, Trend
     from tailscope.extra.trend.series import Step
 
-__all__ = ["HEADER", "change_rows", "finding_text", "headline", "notes", "span", "value_text"]
-
 HEADER = ("metric", "since", "before", "after", "change, 95 % interval", "p")
 _LONGEST_NAME = 16
 _DIGITS = 4
@@ -62,13 +60,7 @@ def change_rows(trend: Trend) -> Iterator[tuple[str, ...]]:
 
 
 def notes(trends: Sequence[Trend]) -> Iterator[str]:
-    """What a reader must know of the change points of an experiment.
-
-    Parameters
-    ----------
-    trends : sequence of Trend
-        Of its figures.
-    """
+    """What a reader must know of the change points of an experiment."""
     found = [
         (trend.series.steps[change.at], change) for trend in trends for change in trend.changes
     ]

@@ -20,32 +20,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["Account", "Books"]
-
 _SHOWN = 40
 
 
 @dataclass(frozen=True)
 class Account:
-    """What all runs of a watch come to.
-
-    Attributes
-    ----------
-    runs, failed : int
-    lasted_s, watched_s : float
-        From the begin of the first run to the end of the last one; and how much of it packets were
-        being sent.
-    sent, lost, unsent : int
-        Packets.
-    """
+    """What all runs of a watch come to."""
 
     runs: int
     failed: int
     lasted_s: float
     watched_s: float
+    """From the begin of the first run to the end of the last one; and how much of it packets were
+    being sent."""
     sent: int
     lost: int
     unsent: int
+    """Packets."""
 
     @classmethod
     def of(cls, runs: Sequence[WatchedRun]) -> Account:
@@ -67,22 +58,6 @@ class Books:
     """The books of a watch, open to be written: no other process has them.
 
     Lines that find no room on the disk are kept, and written with the next one.
-
-    Parameters
-    ----------
-    file : int
-        Descriptor of ``watch.jsonl``.
-    path : Path
-        The folder of the watch.
-    runs : list of WatchedRun
-        What is in it.
-    size_bytes : int
-        The size of that.
-
-    Attributes
-    ----------
-    runs : list of WatchedRun
-        Those that have ended, in their order.
     """
 
     def __init__(self, file: int, path: Path, runs: list[WatchedRun], size_bytes: int) -> None:
@@ -96,18 +71,6 @@ class Books:
 
         A line that was being written when the watch was killed is taken away: what it said is not
         known.
-
-        Parameters
-        ----------
-        path : Path
-            Made, with access for its owner only, if it is not there.
-
-        Raises
-        ------
-        RunExistsError
-            If another process has them, or the folder holds anything else.
-        RunCorruptError
-            If a line is none that was written.
         """
         name = path / layout.WATCH
         _refuse_other(path)
@@ -124,15 +87,7 @@ class Books:
 
     @staticmethod
     def read(path: Path) -> list[WatchedRun]:
-        """Read the books of a watch that may be going on.
-
-        Raises
-        ------
-        RunError
-            If there are none.
-        RunCorruptError
-            If a line is none that was written.
-        """
+        """Read the books of a watch that may be going on."""
         if not (path / layout.WATCH).is_file():
             raise RunError(f"{path}: no watch: no {layout.WATCH} in it")
         return _read(path / layout.WATCH)[0]

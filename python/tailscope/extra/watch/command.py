@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.explanation import Explanation
     from tailscope.testbed.cores import Cores
 
-__all__ = ["command"]
-
 _NOWHERE = "none"
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.explanation import Explanation
     from tailscope.testbed.messages import GeneratorProgress
 
-__all__ = ["WatchFigures"]
-
 _SCHEMA = 3
 """Of native histograms: eight buckets for each doubling, each 9 % wide."""
 
@@ -51,13 +49,7 @@ _QUANTILES = {
 
 
 class WatchFigures(Collector):
-    """What is known of a watch; one thread tells it, others read.
-
-    Parameters
-    ----------
-    about : Mapping of str to str
-        Labels that say what is watched.
-    """
+    """What is known of a watch; one thread tells it, others read."""
 
     def __init__(self, about: Mapping[str, str]) -> None:
         self._about = dict(about)

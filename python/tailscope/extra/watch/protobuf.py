@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
     from prometheus_client.samples import Sample
 
-__all__ = ["CONTENT_TYPE", "encoded", "messages"]
-
 _PACKAGE = "io.prometheus.client"
 CONTENT_TYPE = f"application/vnd.google.protobuf; proto={_PACKAGE}.MetricFamily; encoding=delimited"
 

@@ -7,8 +7,6 @@ from typing import Final, Literal
 from tailscope.store.records.base import Count, Record
 from tailscope.store.records.campaign import CellFigures
 
-__all__ = ["WATCH_FORMAT", "WatchedRun"]
-
 WATCH_FORMAT: Final = 1
 
 

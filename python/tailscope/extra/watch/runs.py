@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import RunInfo
     from tailscope.testbed.cores import Cores
 
-__all__ = ["Watch"]
-
 _NAME, _NAME_LENGTH = "%Y%m%dT%H%M%SZ", 16
 _PAUSE_S = (10.0, 600.0)
 """Before a run is tried again that has failed: at first, and at most; twice as long each time."""
@@ -46,34 +44,19 @@ _PAUSE_S = (10.0, 600.0)
 
 @dataclass
 class Watch:
-    """The runs of a watch, and its books.
-
-    Attributes
-    ----------
-    plan : RunPlan
-        Of each run.
-    cores : Cores
-    books : Books
-    keep : int
-        How many of the newest runs keep their single packets.
-    lasts_s : float or None
-        No run begins after so many seconds; None for as long as nobody ends it.
-    """
+    """The runs of a watch, and its books."""
 
     plan: RunPlan
+    """Of each run."""
     cores: Cores
     books: Books
     keep: int
+    """How many of the newest runs keep their single packets."""
     lasts_s: float | None = None
+    """No run begins after so many seconds; None for as long as nobody ends it."""
 
     def check(self) -> None:
-        """See that the runs which are there are of this plan.
-
-        Raises
-        ------
-        RunError
-            If they are not.
-        """
+        """See that the runs which are there are of this plan."""
         kept = self._kept
         if not kept:
             return
@@ -91,16 +74,6 @@ class Watch:
         """Write down what became of runs that the watch was killed in.
 
         What was recorded is analysed. Of what was still on its way nothing is known.
-
-        Parameters
-        ----------
-        command : sequence of str
-            What was called.
-
-        Returns
-        -------
-        list of WatchedRun
-            Their lines.
         """
         found = []
         for path in self._unwritten():
@@ -115,27 +88,6 @@ class Watch:
         """Watch: carry out one run after another.
 
         A run that fails is written down, and another one follows, unless none was ever kept.
-
-        Parameters
-        ----------
-        progress : callable or None
-            As of `execute`.
-        ending : callable
-            As of `execute`.
-
-        Yields
-        ------
-        run : WatchedRun
-            That has ended, and is in the books.
-        measured : Measured or None
-            What it found, if it found anything.
-
-        Raises
-        ------
-        TailscopeError
-            If a run fails before any was kept.
-        KeyboardInterrupt
-            At Ctrl-C where there is nothing to keep. Else it ends the run and the watch well.
         """
         ends_s = None if self.lasts_s is None else time.monotonic() + self.lasts_s
         pause_s, has_measured = _PAUSE_S[0], bool(self._kept)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     App = Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]
 
-__all__ = ["application", "serving"]
-
 _BINARY = CONTENT_TYPE.partition(";")[0]
 _WAIT_S = 10.0
 
@@ -54,26 +52,7 @@ def application(metrics: Collector) -> App:
 
 @contextmanager
 def serving(metrics: Collector, host: str, port: int) -> Iterator[int]:
-    """Serve metrics within a block.
-
-    Parameters
-    ----------
-    metrics : Collector
-    host : str
-        The address to listen at.
-    port : int
-        0 for one that is free.
-
-    Yields
-    ------
-    int
-        The port.
-
-    Raises
-    ------
-    UsageError
-        If nobody can listen there.
-    """
+    """Serve metrics within a block."""
     try:
         server = make_server(host, port, application(metrics), _server(host), _QuietHandler)
     except (OSError, OverflowError) as error:

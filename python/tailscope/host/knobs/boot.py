@@ -9,8 +9,6 @@ from tailscope.host.knobs.knob import Boot, is_intel, is_x86
 if TYPE_CHECKING:
     from tailscope.host.knobs.knob import Knob
 
-__all__ = ["KNOBS"]
-
 _CPUS = "/sys/devices/system/cpu"
 _LIMBO = "limbo2022 Table 1"
 _BOTH = "limbo2022 Table 1, containers2024 Table 2"

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from tailscope.host.knobs.knob import Cpus, Knob
     from tailscope.host.machine import Machine
 
-__all__ = ["KNOBS"]
-
 _RESCTRL = "/sys/fs/resctrl"
 _INFO = f"{_RESCTRL}/info/L3"
 _GOOD = "own parts"

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from tailscope.host.knobs.knob import Knob
 
-__all__ = ["KNOBS", "knobs_named"]
-
 _MODULES = (boot, scheduler, memory, interrupts, power, cache, network)
 
 KNOBS: tuple[Knob, ...] = tuple(knob for module in _MODULES for knob in module.KNOBS)
@@ -22,18 +20,7 @@ KNOBS: tuple[Knob, ...] = tuple(knob for module in _MODULES for knob in module.K
 
 
 def knobs_named(patterns: Iterable[str]) -> list[Knob]:
-    """Find knobs by name.
-
-    Parameters
-    ----------
-    patterns : iterable of str
-        Names, in which ``*`` stands for anything.
-
-    Raises
-    ------
-    UsageError
-        If one of them is no knob's.
-    """
+    """Find knobs by name."""
     wanted = list(patterns)
     for pattern in wanted:
         if not any(fnmatchcase(knob.name, pattern) for knob in KNOBS):

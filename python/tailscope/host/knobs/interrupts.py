@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tailscope.host.knobs.knob import Cpus, Knob
     from tailscope.host.machine import Machine
 
-__all__ = ["KNOBS", "affinity_file", "interrupt_counts"]
-
 _SOURCE = "kernel: Documentation/core-api/irq/irq-affinity.rst"
 _BANNED = "IRQBALANCE_BANNED_CPULIST"
 _BANNED_MASK = "IRQBALANCE_BANNED_CPUS"

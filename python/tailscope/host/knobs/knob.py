@@ -18,27 +18,6 @@ if TYPE_CHECKING:
 
     from tailscope.host.machine import Machine
 
-__all__ = [
-    "AtLeast",
-    "Boot",
-    "Change",
-    "CpuListFile",
-    "CpuMaskFile",
-    "Cpus",
-    "File",
-    "Files",
-    "Knob",
-    "Lasting",
-    "PerCpuFile",
-    "Report",
-    "filled",
-    "is_intel",
-    "is_x86",
-    "listed",
-    "online",
-    "others",
-]
-
 Cpus: TypeAlias = tuple[int, ...]
 """The CPUs to keep free, in ascending order."""
 
@@ -54,17 +33,11 @@ class Change(NamedTuple):
 
 
 class Lasting(NamedTuple):
-    """How a setting outlives a reboot.
-
-    Attributes
-    ----------
-    how : str
-        ``boot`` (a parameter of the kernel), ``sysctl``, ``sysfs`` (a file to write at boot), or
-        ``advice`` (`value` says what to do).
-    name, value : str
-    """
+    """How a setting outlives a reboot."""
 
     how: str
+    """``boot`` (a parameter of the kernel), ``sysctl``, ``sysfs`` (a file to write at boot), or
+    ``advice`` (`value` says what to do)."""
     name: str
     value: str
 
@@ -84,41 +57,29 @@ class Lasting(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Knob(ABC):
-    """Something of the machine that decides latency.
-
-    Attributes
-    ----------
-    name, title : str
-        What it is called on the command line, and for people.
-    why, source : str
-        Why it matters, and who says so.
-    cost, risk : str
-        What is given up, and what may go wrong.
-    asked : str
-        Why it is changed only where it is asked for by name; empty where it need not be.
-    undone_by : str
-        The knob that, where it is bad, may undo it.
-    lags : str
-        Why it takes long until it acts, or no longer does, so that it cannot be set for one run
-        and not for the next; empty where it acts at once.
-    needs : callable, optional
-        Whether a machine can have it at all.
-    kind : str
-        ``runtime`` (can be set while the machine runs), ``held`` (only for as long as a process
-        holds it), ``boot`` (needs a reboot), ``report`` (only looked at).
-    """
+    """Something of the machine that decides latency."""
 
     name: str
     title: str
+    """What it is called on the command line, and for people."""
     why: str
     source: str
+    """Why it matters, and who says so."""
     cost: str = "none"
     risk: str = "none"
+    """What is given up, and what may go wrong."""
     asked: str = ""
+    """Why it is changed only where it is asked for by name; empty where it need not be."""
     undone_by: str = ""
+    """The knob that, where it is bad, may undo it."""
     lags: str = ""
+    """Why it takes long until it acts, or no longer does, so that it cannot be set for one run and
+    not for the next; empty where it acts at once."""
     needs: Callable[[Machine], bool] | None = None
+    """Whether a machine can have it at all."""
     kind: ClassVar[str] = "report"
+    """``runtime`` (can be set while the machine runs), ``held`` (only for as long as a process
+    holds it), ``boot`` (needs a reboot), ``report`` (only looked at)."""
 
     def recommended(self, machine: Machine, cpus: Cpus) -> str | None:
         """What it should be; None where it does not apply."""
@@ -157,28 +118,19 @@ class Knob(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Boot(Knob):
-    """A parameter of the kernel's command line.
-
-    Attributes
-    ----------
-    parameter : str
-        As it should be, with ``{cpus}``, or ``{others}`` for all other CPUs.
-    equal : tuple of str
-        Parameters that say the same.
-    taken : str
-        A file that lists the CPUs for which the kernel took it, where kernels have one: it alone
-        is believed.
-    implied : str
-        A file that lists further CPUs for which it holds.
-    misspelt : str
-        How it is often written, without effect.
-    """
+    """A parameter of the kernel's command line."""
 
     parameter: str
+    """As it should be, with ``{cpus}``, or ``{others}`` for all other CPUs."""
     equal: tuple[str, ...] = ()
+    """Parameters that say the same."""
     taken: str = ""
+    """A file that lists the CPUs for which the kernel took it, where kernels have one: it alone is
+    believed."""
     implied: str = ""
+    """A file that lists further CPUs for which it holds."""
     misspelt: str = ""
+    """How it is often written, without effect."""
     kind: ClassVar[str] = "boot"
 
     def wanted(self, machine: Machine, cpus: Cpus) -> str | None:
@@ -224,19 +176,13 @@ class Boot(Knob):
 
 @dataclass(frozen=True, kw_only=True)
 class Files(Knob):
-    """Texts of files, all of which should be of one kind.
-
-    Attributes
-    ----------
-    parameter, misspelt : str
-        The boot parameter by which it lasts, where it is by one, and how it is often misspelt.
-    together : bool
-        Whether one write is of no use where an earlier one was refused.
-    """
+    """Texts of files, all of which should be of one kind."""
 
     parameter: str = ""
     misspelt: str = ""
+    """The boot parameter by which it lasts, where it is by one, and how it is often misspelt."""
     together: bool = False
+    """Whether one write is of no use where an earlier one was refused."""
     kind: ClassVar[str] = "runtime"
 
     @abstractmethod
@@ -280,19 +226,13 @@ class Files(Knob):
 
 @dataclass(frozen=True, kw_only=True)
 class File(Files):
-    """One file with one value.
-
-    Attributes
-    ----------
-    path, want : str
-        With ``{cpus}`` and ``{others}`` in the value.
-    equal : tuple of str
-        Values that are as good.
-    """
+    """One file with one value."""
 
     path: str
     want: str
+    """With ``{cpus}`` and ``{others}`` in the value."""
     equal: tuple[str, ...] = ()
+    """Values that are as good."""
 
     def settings(self, machine: Machine, cpus: Cpus) -> list[Change]:
         want = filled(self.want, machine, cpus)
@@ -344,20 +284,13 @@ class CpuMaskFile(File):
 
 @dataclass(frozen=True, kw_only=True)
 class PerCpuFile(Files):
-    """A file for each CPU to keep free.
-
-    Attributes
-    ----------
-    pattern : str
-        Its path, with ``{cpu}``; there may be several, with ``*``.
-    want : str
-    tuned : str
-        The option of TuneD's ``[cpu]`` that does it too.
-    """
+    """A file for each CPU to keep free."""
 
     pattern: str
+    """Its path, with ``{cpu}``; there may be several, with ``*``."""
     want: str
     tuned: str = ""
+    """The option of TuneD's ``[cpu]`` that does it too."""
 
     def settings(self, machine: Machine, cpus: Cpus) -> list[Change]:
         return [

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from tailscope.host.knobs.knob import Cpus, Knob
     from tailscope.host.machine import Machine
 
-__all__ = ["KNOBS"]
-
 _VM = "/proc/sys/vm"
 _PAGES = "/sys/kernel/mm"
 _NODES = "/sys/devices/system/node/node[0-9]*"

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tailscope.host.knobs.knob import Cpus, Knob
     from tailscope.host.machine import Machine
 
-__all__ = ["KNOBS"]
-
 _NETWORK_CLASS = "0x02"
 _RING = 1024
 _DEFAULT = "00000000"
@@ -23,18 +21,12 @@ _DEFAULT_IPV6 = ["0" * 32, "00"]
 
 @dataclass(frozen=True, kw_only=True)
 class CardSettings(Files):
-    """Settings of every card but the one by which the machine is reached.
-
-    Attributes
-    ----------
-    group : str
-        Which of `cards` has them.
-    want : tuple
-        Each setting with what it should be.
-    """
+    """Settings of every card but the one by which the machine is reached."""
 
     group: str
+    """Which of `cards` has them."""
     want: tuple[tuple[str, str], ...]
+    """Each setting with what it should be."""
 
     def settings(self, machine: Machine, cpus: Cpus) -> list[Change]:
         return [

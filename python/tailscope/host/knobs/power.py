@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from tailscope.host.knobs.knob import Cpus
     from tailscope.host.machine import Machine
 
-__all__ = ["KNOBS", "CpuDmaLatency"]
-
 _CPUS = "/sys/devices/system/cpu"
 _PM = "kernel: Documentation/admin-guide/pm"
 _SLEEP = "noms2020 §III (sleep states)"

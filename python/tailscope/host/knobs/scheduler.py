@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tailscope.host.knobs.knob import Cpus, Knob
     from tailscope.host.machine import Machine
 
-__all__ = ["CGROUP", "KNOBS"]
-
 CGROUP = "/sys/fs/cgroup/tailscope"
 """The group of CPUs that `isolated-cpuset` makes."""
 

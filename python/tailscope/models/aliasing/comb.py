@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
     Numbers: TypeAlias = NDArray[np.int64]
 
-__all__ = ["Comb", "Group", "lock"]
-
 _STEPS = 3
 _PRIMES = (2, 3, 5, 7)
 _LONGEST_PATTERN = 8
@@ -38,43 +36,28 @@ _NARROWER = 0.5
 
 
 class Group(NamedTuple):
-    """Teeth that end alike.
-
-    Attributes
-    ----------
-    teeth : tuple of int
-        Their numbers, among `Comb.every`.
-    end_ns : float
-        When tooth 0 ends, or would if it were one of them.
-    """
+    """Teeth that end alike."""
 
     teeth: tuple[int, ...]
+    """Their numbers, among `Comb.every`."""
     end_ns: float
+    """When tooth 0 ends, or would if it were one of them."""
 
 
 @dataclass(frozen=True)
 class Comb:
-    """Ends of periodic interruptions.
-
-    Attributes
-    ----------
-    period_ns : float
-        From tooth to tooth.
-    every : int
-        After so many teeth the pattern repeats.
-    groups : tuple of Group
-        Teeth that are in none interrupt nothing.
-    spread_ns : float
-        Mean distance of departures from the end of their tooth.
-    wander : Wander
-        How late ticks are against even ones.
-    """
+    """Ends of periodic interruptions."""
 
     period_ns: float
+    """From tooth to tooth."""
     every: int
+    """After so many teeth the pattern repeats."""
     groups: tuple[Group, ...]
+    """Teeth that are in none interrupt nothing."""
     spread_ns: float
+    """Mean distance of departures from the end of their tooth."""
     wander: Wander = STEADY
+    """How late ticks are against even ones."""
 
     @property
     def rate_hz(self) -> float:
@@ -93,33 +76,12 @@ class Comb:
         return min(1.0, 2 * self.reach_ns * teeth / (self.every * self.period_ns))
 
     def caught(self, leave_ns: Floats) -> tuple[Numbers, Numbers]:
-        """Say for each departure which tooth ends next to it, and the number of its group.
-
-        Parameters
-        ----------
-        leave_ns : ndarray of float64, shape (n,)
-
-        Returns
-        -------
-        tooth, group : ndarray of int64, shape (n,)
-            The group is -1 where the tooth ends too far away, or is idle.
-        """
+        """Say for each departure which tooth ends next to it, and the number of its group."""
         tooth, group, away_ns = self.nearest(leave_ns)
         return tooth, np.where(np.abs(away_ns) <= self.reach_ns, group, -1)
 
     def nearest(self, leave_ns: Floats) -> tuple[Numbers, Numbers, Floats]:
-        """Say for each departure which tooth ends next to it, and how long before.
-
-        Parameters
-        ----------
-        leave_ns : ndarray of float64, shape (n,)
-
-        Returns
-        -------
-        tooth, group : ndarray of int64, shape (n,)
-            The group is -1 where the tooth is idle.
-        away_ns : ndarray of float64, shape (n,)
-        """
+        """Say for each departure which tooth ends next to it, and how long before."""
         even_ns = leave_ns - self.wander.at(leave_ns)
         ends_ns = np.array([group.end_ns for group in self.groups])
         group_of = np.full(self.every, -1)
@@ -130,12 +92,7 @@ class Comb:
         return tooth, group_at, even_ns - tooth * self.period_ns - ends_ns[group_at]
 
     def evidence(self, leave_ns: Floats) -> float:
-        """How much better these departures are explained by the comb than by chance.
-
-        Parameters
-        ----------
-        leave_ns : ndarray of float64, shape (n,)
-        """
+        """How much better these departures are explained by the comb than by chance."""
         caught = np.count_nonzero(self.caught(leave_ns)[1] >= 0)
         freedom = len(self.groups) * math.log(len(leave_ns))
         return evidence(int(caught), len(leave_ns), self.chance) - freedom
@@ -145,20 +102,6 @@ def lock(line: Line, leave_ns: Floats, wait_ns: Floats, others_ns: Floats) -> Co
     """Fit a comb to departures, given where teeth of its clock end, or of a multiple of it.
 
     A packet that waits for the end of an interruption leaves at that end, whenever it came.
-
-    Parameters
-    ----------
-    line : Line
-    leave_ns, wait_ns : ndarray of float64, shape (n,)
-        When each delayed packet was let go, and for how long it had waited.
-    others_ns : ndarray of float64, shape (n_others,)
-        When packets came that were not delayed: idle teeth are those that they met.
-
-    Returns
-    -------
-    Comb or None
-        None if departures keep to the clock hardly better than arrivals do. Then something else
-        recurs at that rate, such as work that comes with every 32nd packet.
     """
     fold = _Fold.of(line, leave_ns, wait_ns, others_ns)
     while (slower := fold.slower()) is not None:
@@ -170,29 +113,19 @@ def lock(line: Line, leave_ns: Floats, wait_ns: Floats, others_ns: Floats) -> Co
 
 @dataclass(frozen=True)
 class _Fold:
-    """Packets laid over one period.
-
-    Attributes
-    ----------
-    line : Line
-    leave_ns : ndarray of float64, shape (n,)
-        When each delayed packet left.
-    tooth : ndarray of int64, shape (n,)
-        Next to which it did.
-    near : ndarray of bool, shape (n,)
-        Whether that is within the window.
-    met : ndarray of int64
-        Teeth that other packets met, and were not delayed.
-    alike_ns : float
-        Ends that differ by less are the same.
-    """
+    """Packets laid over one period."""
 
     line: Line
     leave_ns: Floats
+    """When each delayed packet left."""
     tooth: Numbers
+    """Next to which it did."""
     near: NDArray[np.bool_]
+    """Whether that is within the window."""
     met: Numbers
+    """Teeth that other packets met, and were not delayed."""
     alike_ns: float
+    """Ends that differ by less are the same."""
 
     @classmethod
     def of(cls, line: Line, leave_ns: Floats, wait_ns: Floats, others_ns: Floats) -> _Fold:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tailscope.models.aliasing.search import FoundComb
     from tailscope.models.aliasing.simulation import Times
 
-__all__ = ["LEAST_AGREEMENT", "in_step", "mismatch", "p_value"]
-
 LEAST_AGREEMENT = 0.6
 """Sources that explain less of the delayed packets are not believed."""
 
@@ -36,16 +34,6 @@ def p_value(found: FoundComb, arrival_ns: Times, wait_ns: Times) -> float:
     There are two ways without a clock. Packets may be delayed at random: `FoundComb.chance` is a
     bound. Or delays may recur with the packets, as work with every 32nd of them: then the waits
     could as well be exchanged among those who waited, and as many would leave together.
-
-    Parameters
-    ----------
-    found : FoundComb
-    arrival_ns, wait_ns : ndarray of int64, shape (n,)
-
-    Returns
-    -------
-    float
-        The larger one.
     """
     delayed = Delayed(arrival_ns, wait_ns, found.threshold_ns)
     some = slice(None, None, -(-len(delayed.heads) // _ENOUGH_ROWS))
@@ -72,16 +60,6 @@ def in_step(comb: Comb, arrival_ns: Times) -> int | None:
     """Find out whether packets keep to the comb themselves, or to a multiple of its rate.
 
     Then nothing tells a clock from work that comes with every so many packets.
-
-    Parameters
-    ----------
-    comb : Comb
-    arrival_ns : ndarray of int64, shape (n,)
-
-    Returns
-    -------
-    int or None
-        The multiple; None if packets drift through the comb.
     """
     rng = np.random.default_rng(_SEED)
     if len(arrival_ns) > _ENOUGH_PACKETS:
@@ -96,13 +74,7 @@ def in_step(comb: Comb, arrival_ns: Times) -> int | None:
 
 
 def mismatch(prediction: Prediction) -> str | None:
-    """Say why the packets of a run contradict sources that were found in it; None if they do not.
-
-    Parameters
-    ----------
-    prediction : Prediction
-        What they predict for the same packets.
-    """
+    """Say why the packets of a run contradict the sources found in it; None if they do not."""
     agreement = prediction.agreement or 0.0
     if agreement < LEAST_AGREEMENT:
         return (

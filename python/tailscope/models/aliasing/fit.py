@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tailscope.models.aliasing.search import FoundComb
     from tailscope.models.aliasing.simulation import Times
 
-__all__ = ["fit", "given"]
-
 _NOT_FOUND = "no periodic interruption found"
 _MOST_COMBS = 8
 _BLOCKS = 20
@@ -41,16 +39,6 @@ def fit(arrival_ns: Times, latency_ns: Times) -> Fit:
     A packet that waits for the end of an interruption leaves at that end, so that its arrival +
     latency - median lies on a comb, however the packets came. What the packets themselves
     contradict is refused, and no source is better than one that is none.
-
-    Parameters
-    ----------
-    arrival_ns, latency_ns : ndarray of int64, shape (n,)
-        When packets came, ascending, and how long they took.
-
-    Returns
-    -------
-    Fit
-        Phases are counted from the first packet.
     """
     packets = len(arrival_ns)
     if packets < LEAST_EVENTS:
@@ -133,24 +121,7 @@ def _rates_text(found: Fit) -> str:
 
 
 def given(arrival_ns: Times, latency_ns: Times, sources: Sequence[Periodic]) -> Fit:
-    """Take sources as they are said to be.
-
-    Parameters
-    ----------
-    arrival_ns, latency_ns : ndarray of int64, shape (n,)
-        At least one packet.
-    sources : sequence of Periodic
-
-    Returns
-    -------
-    Fit
-        As many packets are taken as delayed as the sources would delay: the slowest.
-
-    Raises
-    ------
-    ValueError
-        If the sources leave the server no time at all.
-    """
+    """Take sources as they are said to be."""
     base_ns = median_ns(latency_ns)
     arrival_ns, wait_ns = arrival_ns - arrival_ns[0], latency_ns - base_ns
     expected = int(np.count_nonzero(simulate(arrival_ns, sources, base_ns=0)))

@@ -13,16 +13,6 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
     Numbers: TypeAlias = NDArray[np.int64]
 
-__all__ = [
-    "FINEST_NS",
-    "LEAST_EVENTS",
-    "Line",
-    "by_chance",
-    "evidence",
-    "folded",
-    "narrowed",
-]
-
 LEAST_EVENTS = 20
 """Fewer delayed packets say nothing of a clock."""
 
@@ -46,12 +36,7 @@ class Line(NamedTuple):
     window_ns: float
 
     def evidence(self, leave_ns: Floats) -> float:
-        """How much better these departures are explained by the line than by chance.
-
-        Parameters
-        ----------
-        leave_ns : ndarray of float64, shape (n,)
-        """
+        """How much better these departures are explained by the line than by chance."""
         _, away_ns = folded(leave_ns, self.period_ns, self.phase_ns)
         caught = np.count_nonzero(np.abs(away_ns) <= self.window_ns)
         return evidence(int(caught), len(leave_ns), 2 * self.window_ns / self.period_ns)
@@ -60,10 +45,6 @@ class Line(NamedTuple):
         """Whether departures near the line keep to it better than arrivals do.
 
         Teeth may end in more than one way, so that departures have some width.
-
-        Parameters
-        ----------
-        leave_ns, wait_ns : ndarray of float64, shape (n,)
         """
         _, away_ns = folded(leave_ns, self.period_ns, self.phase_ns)
         near = np.abs(away_ns) <= self.window_ns
@@ -77,14 +58,7 @@ def _scatter(times_ns: Floats) -> float:
 
 
 def evidence(caught: int, total: int, chance: float) -> float:
-    """Logarithm of how much likelier such a share is of itself than by chance; 0 if it is not.
-
-    Parameters
-    ----------
-    caught, total : int
-    chance : float
-        Share that chance would catch.
-    """
+    """Logarithm of how much likelier such a share is of itself than by chance; 0 if it is not."""
     share = caught / total
     if share <= chance:
         return 0.0
@@ -93,18 +67,7 @@ def evidence(caught: int, total: int, chance: float) -> float:
 
 
 def folded(leave_ns: Floats, period_ns: float, phase_ns: float) -> tuple[Numbers, Floats]:
-    """Say for each time which tooth it is next to, and how far behind it.
-
-    Parameters
-    ----------
-    leave_ns : ndarray of float64, shape (n,)
-    period_ns, phase_ns : float
-
-    Returns
-    -------
-    tooth : ndarray of int64, shape (n,)
-    away_ns : ndarray of float64, shape (n,)
-    """
+    """Say for each time which tooth it is next to, and how far behind it."""
     tooth = np.rint((leave_ns - phase_ns) / period_ns).astype(np.int64)
     return tooth, leave_ns - phase_ns - tooth * period_ns
 
@@ -130,19 +93,7 @@ def _densest(period_ns: float, leave_ns: Floats) -> Line:
 
 
 def narrowed(rate_hz: float, leave_ns: Floats) -> Line | None:
-    """Find where most departures are, in a window that shrinks as long as it keeps them.
-
-    Parameters
-    ----------
-    rate_hz : float
-        Of the clock, or nearly so.
-    leave_ns : ndarray of float64, shape (n,)
-
-    Returns
-    -------
-    Line or None
-        None if there are too few near any line.
-    """
+    """Find where most departures are, in a window that shrinks as long as it keeps them."""
     period_ns = 1e9 / rate_hz
     if len(leave_ns) < LEAST_EVENTS or np.ptp(leave_ns) < period_ns:
         return None
@@ -175,12 +126,5 @@ def _straight(tooth: Numbers, away_ns: Floats) -> tuple[float, float]:
 
 
 def by_chance(near: NDArray[np.bool_], window: float) -> float:
-    """How many of those near a tooth would be there without it, by how many are elsewhere.
-
-    Parameters
-    ----------
-    near : ndarray of bool, shape (n,)
-    window : float
-        Half its width, in periods.
-    """
+    """How many of those near a tooth would be there without it, by how many are elsewhere."""
     return float(np.count_nonzero(~near)) * 2 * window / (1 - 2 * window)

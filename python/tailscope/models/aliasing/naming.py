@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     Rates = Mapping[str, Sequence[float]]
 
-__all__ = ["counted_as"]
-
 _ALIKE = 0.01
 
 
@@ -24,19 +22,6 @@ def counted_as(
 
     A machine and its guest may tick alike. If a comb has teeth of its own that only one of them
     has counted, it is the comb of that machine, and the other combs of this rate are not.
-
-    Parameters
-    ----------
-    sources : sequence of Periodic
-    machines : mapping of str to mapping of str to sequence of float
-        How often each counter of each machine counted, on each CPU. Of CPUs that are set alike the
-        median says it.
-
-    Returns
-    -------
-    list of list of (str, str)
-        For each source machine and counter: those whose rate is that of the comb, then those of
-        the source's own, both within 1 %.
     """
     typical = {
         machine: {name: median(rates) for name, rates in counters.items()}

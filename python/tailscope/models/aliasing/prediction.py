@@ -16,47 +16,29 @@ if TYPE_CHECKING:
     from tailscope.models.aliasing.simulation import RecordedInterruptions, Times
     from tailscope.models.aliasing.sources import Fit
 
-__all__ = ["Prediction", "figures", "predict", "predict_recorded"]
-
 _ONE_IN = {"p50": 2, "p99": 100, "p999": 1_000, "p9999": 10_000}
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Predicted beside measured.
-
-    Attributes
-    ----------
-    latency_ns : ndarray of int64, shape (n,)
-        Predicted, packet by packet.
-    measured, predicted : dict
-        Quantiles, largest latency, and how many packets are delayed.
-    tolerance_ns : int
-        As far as packets without delay may lie above their median, and the resolution at least.
-    delay_ns_p50 : int
-        Half the packets measured as delayed took so much longer than the median; 0 without any.
-    agreement : float or None
-        Share of the packets measured as delayed that took what is predicted, within the tolerance.
-    """
+    """Predicted beside measured."""
 
     latency_ns: Times
+    """Predicted, packet by packet."""
     measured: Mapping[str, int]
     predicted: Mapping[str, int]
+    """Quantiles, largest latency, and how many packets are delayed."""
     tolerance_ns: int
+    """As far as packets without delay may lie above their median, and the resolution at least."""
     delay_ns_p50: int
+    """Half the packets measured as delayed took so much longer than the median; 0 without any."""
     agreement: float | None
+    """Share of the packets measured as delayed that took what is predicted, within the tolerance.
+    """
 
 
 def predict(found: Fit, arrival_ns: Times, latency_ns: Times) -> Prediction:
-    """Let the packets of a run meet the sources once more.
-
-    Parameters
-    ----------
-    found : Fit
-        With sources.
-    arrival_ns, latency_ns : ndarray of int64, shape (n,)
-        As they were measured.
-    """
+    """Let the packets of a run meet the sources once more."""
     assert found.threshold_ns is not None, "only sources tell which packets are delayed"
     predicted_ns = simulate(
         arrival_ns,
@@ -73,13 +55,6 @@ def predict_recorded(
     """Let the packets of a run meet interruptions that were recorded beside them.
 
     As many packets are taken as delayed as the interruptions delay: the slowest.
-
-    Parameters
-    ----------
-    recorded : RecordedInterruptions
-        On the clock of the packets.
-    arrival_ns, latency_ns : ndarray of int64, shape (n,)
-        As they were measured, at least one packet.
     """
     base_ns = median_ns(latency_ns)
     predicted_ns = simulate(arrival_ns, [recorded], base_ns=base_ns)
@@ -112,15 +87,7 @@ def figures(latency_ns: Times, threshold_ns: int | None) -> Mapping[str, int | N
 
 
 def figures(latency_ns: Times, threshold_ns: int | None) -> Mapping[str, int | None]:
-    """Quantiles of a latency, as tailscope defines them, its largest value, and the delayed.
-
-    Parameters
-    ----------
-    latency_ns : ndarray of int64, shape (n,)
-        At least one.
-    threshold_ns : int or None
-        Packets above it are delayed.
-    """
+    """Quantiles of a latency, as tailscope defines them, its largest value, and the delayed."""
     in_order = np.sort(latency_ns)
     quantiles = {
         f"latency_ns_{name}": int(in_order[len(in_order) - len(in_order) // beyond - 1])

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Marks = NDArray[np.bool_]
 
-__all__ = ["FALSE_ALARMS", "Delayed", "FoundComb", "is_on", "strongest"]
-
 FALSE_ALARMS = 1e-3
 """Bound of the probability that a clock is found where packets are delayed at random."""
 
@@ -34,20 +32,13 @@ _ALIKE = 1e-3
 
 
 class FoundComb(NamedTuple):
-    """A clock that interrupts.
-
-    Attributes
-    ----------
-    comb : Comb
-    threshold_ns : int
-        Packets that waited longer are more often on the comb than not.
-    chance : float
-        Bound of the probability that packets delayed at random stand out as much at any rate.
-    """
+    """A clock that interrupts."""
 
     comb: Comb
     threshold_ns: int
+    """Packets that waited longer are more often on the comb than not."""
     chance: float
+    """Bound of the probability that packets delayed at random stand out as much at any rate."""
 
 
 class _Candidate(NamedTuple):
@@ -60,25 +51,7 @@ class _Candidate(NamedTuple):
 
 
 class Delayed:
-    """Packets that waited longer than a threshold, in rows: one interruption may delay several.
-
-    Parameters
-    ----------
-    arrival_ns, wait_ns : ndarray of int64, shape (n,)
-    threshold_ns : int
-
-    Attributes
-    ----------
-    packets : ndarray of bool, shape (n,)
-        Which they are.
-    heads : ndarray of int, shape (n_rows,)
-        Places of the first of each row: it came when the interruption was under way, and left
-        when it ended, while the others had to queue.
-    sizes : ndarray of int, shape (n_rows,)
-        Packets in each row.
-    leave_ns, wait_ns : ndarray of float64, shape (n_rows,)
-        When the head of each row was let go, and how long it had waited.
-    """
+    """Packets that waited longer than a threshold, in rows: one interruption may delay several."""
 
     def __init__(self, arrival_ns: Times, wait_ns: Times, threshold_ns: int) -> None:
         self.packets = wait_ns > threshold_ns
@@ -90,27 +63,14 @@ class Delayed:
         self.sizes = np.bincount(self._row, minlength=len(self.heads))
 
     def in_rows(self, rows: Marks) -> Marks:
-        """Mark the packets of some rows.
-
-        Parameters
-        ----------
-        rows : ndarray of bool, shape (n_rows,)
-        """
+        """Mark the packets of some rows."""
         found = self.packets.copy()
         found[self.packets] = rows[self._row]
         return found
 
 
 def strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
-    """Find the clock that stands out most, or say why there is none.
-
-    Parameters
-    ----------
-    arrival_ns : ndarray of int64, shape (n,)
-        Ascending, from 0 on.
-    wait_ns : ndarray of int64, shape (n,)
-        How much longer than usual each packet took.
-    """
+    """Find the clock that stands out most, or say why there is none."""
     found = _strongest(arrival_ns, wait_ns)
     return found if isinstance(found, str) else _sharpened(found, arrival_ns, wait_ns)
 
@@ -213,13 +173,7 @@ def _refusal(loudest: Peak | None, tried: int) -> str:
 
 
 def is_on(comb: Comb, leave_ns: Times | Floats) -> Marks:
-    """Whether departures are near the end of a tooth.
-
-    Parameters
-    ----------
-    comb : Comb
-    leave_ns : ndarray, shape (n,)
-    """
+    """Whether departures are near the end of a tooth."""
     return comb.caught(leave_ns.astype(np.float64))[1] >= 0
 
 

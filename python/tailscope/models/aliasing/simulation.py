@@ -17,24 +17,9 @@ if TYPE_CHECKING:
 
     Times: TypeAlias = NDArray[np.int64]
 
-__all__ = [
-    "InterruptSource",
-    "Interruptions",
-    "Periodic",
-    "RecordedInterruptions",
-    "departures",
-    "queue",
-    "simulate",
-]
-
 
 class Interruptions(NamedTuple):
-    """When the server is called away, and how long each call takes.
-
-    Attributes
-    ----------
-    start_ns, duration_ns : ndarray of int64, shape (n_interruptions,)
-    """
+    """When the server is called away, and how long each call takes."""
 
     start_ns: Times
     duration_ns: Times
@@ -53,29 +38,19 @@ class InterruptSource(Protocol):
 
 @dataclass(frozen=True)
 class Periodic:
-    """A clock that interrupts at some of its ticks, each time for as long.
-
-    Attributes
-    ----------
-    period_ns : float
-        From tick to tick.
-    duration_ns : int
-    phase_ns : float
-        Start of tick 0, counted from the first packet.
-    every : int
-        Ticks repeat in groups of so many ...
-    teeth : tuple of int
-        ... of which those with these numbers, from 0, interrupt.
-    wander : Wander
-        How late ticks are against even ones.
-    """
+    """A clock that interrupts at some of its ticks, each time for as long."""
 
     period_ns: float
+    """From tick to tick."""
     duration_ns: int
     phase_ns: float = 0.0
+    """Start of tick 0, counted from the first packet."""
     every: int = 1
+    """Ticks repeat in groups of so many ..."""
     teeth: tuple[int, ...] = (0,)
+    """... of which those with these numbers, from 0, interrupt."""
     wander: Wander = STEADY
+    """How late ticks are against even ones."""
 
     def __post_init__(self) -> None:
         if not 0 < self.period_ns < math.inf:
@@ -113,12 +88,7 @@ class Periodic:
 
 @dataclass(frozen=True)
 class RecordedInterruptions:
-    """Interruptions that were recorded, on the clock of the packets.
-
-    Attributes
-    ----------
-    start_ns, duration_ns : ndarray of int64, shape (n_interruptions,)
-    """
+    """Interruptions that were recorded, on the clock of the packets."""
 
     start_ns: Times
     duration_ns: Times
@@ -149,27 +119,7 @@ def simulate(
     base_ns: int | Times,
     service_ns: int | Times = 0,
 ) -> Times:
-    """Latency of every packet beside these interruptions.
-
-    Parameters
-    ----------
-    arrival_ns : ndarray of int64, shape (n,)
-        Ascending: at a constant rate, at random, in bursts, or as recorded.
-    sources : sequence of InterruptSource
-    base_ns : int or ndarray of int64, shape (n,)
-        Latency of a packet that need not wait, its service included.
-    service_ns : int or ndarray of int64, shape (n,)
-        For how long the server is busy with a packet.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-
-    Raises
-    ------
-    ValueError
-        If packets are not in order, or the sources leave the server no time at all.
-    """
+    """Latency of every packet beside these interruptions."""
     if np.any(np.diff(arrival_ns) < 0):
         raise ValueError("arrival_ns: expected ascending times")
     share = sum(source.share for source in sources)
@@ -198,18 +148,6 @@ def departures(
     ``max(start, previous end)`` on. What is left, A(t) = time the server had for packets until t,
     is a clock of its own, on which packets form a queue without interruptions. It stands still
     during an interruption: a departure that falls on such a moment happens at its end.
-
-    Parameters
-    ----------
-    arrival_ns : ndarray of int64, shape (n,)
-        Ascending.
-    interruptions : Interruptions
-        In order of their start.
-    service_ns : int or ndarray of int64, shape (n,)
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
     """
     duration_ns = interruptions.duration_ns
     away_ns = np.concatenate([[0], np.cumsum(duration_ns)])
@@ -225,14 +163,7 @@ def departures(
 
 
 def queue(arrival_ns: Times, service_ns: int | Times) -> Times:
-    """When each leaves that is served in order, from max(arrival, previous departure) on.
-
-    Parameters
-    ----------
-    arrival_ns : ndarray of int64, shape (n,)
-        Ascending.
-    service_ns : int or ndarray of int64, shape (n,)
-    """
+    """When each leaves that is served in order, from max(arrival, previous departure) on."""
     served_ns = np.cumsum(np.broadcast_to(service_ns, arrival_ns.shape), dtype=np.int64)
     departure_ns: Times = served_ns + np.maximum.accumulate(arrival_ns - (served_ns - service_ns))
     return departure_ns

@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from tailscope.models.aliasing.simulation import Periodic, Times
 
-__all__ = ["LEVEL", "Fit", "FittedSource", "Interval", "median_ns"]
-
 LEVEL = 0.95
 """Confidence of the intervals."""
 
@@ -25,34 +23,24 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class FittedSource:
-    """Interruptions of one kind: teeth of a clock that last equally long.
-
-    Attributes
-    ----------
-    periodic : Periodic
-        The interruptions, as `simulate` takes them.
-    latency_ns : int
-        The largest latency that they gave a packet.
-    packets : int or None
-        Packets that they delayed, those included that queued behind; None where nobody looked.
-    explained : float or None
-        Share of all delayed packets.
-    rate_ci_hz : Interval or None
-        None where the packets do not suffice.
-    duration_ci_ns : Interval or None
-        None where packets did not meet the interruptions evenly: the longest wait then does not say
-        how much longer one may last.
-    p_value : float or None
-        Probability that packets without this clock look as much like one; None where nobody looked.
-    """
+    """Interruptions of one kind: teeth of a clock that last equally long."""
 
     periodic: Periodic
+    """The interruptions, as `simulate` takes them."""
     latency_ns: int
+    """The largest latency that they gave a packet."""
     packets: int | None = None
+    """Packets that they delayed, those included that queued behind; None where nobody looked."""
     explained: float | None = None
+    """Share of all delayed packets."""
     rate_ci_hz: Interval | None = None
+    """None where the packets do not suffice."""
     duration_ci_ns: Interval | None = None
+    """None where packets did not meet the interruptions evenly: the longest wait then does not say
+    how much longer one may last."""
     p_value: float | None = None
+    """Probability that packets without this clock look as much like one; None where nobody looked.
+    """
 
     def record(self) -> dict[str, object]:
         """Its figures by their names."""
@@ -80,32 +68,21 @@ class FittedSource:
 
 @dataclass(frozen=True)
 class Fit:
-    """What a series of packets says of the interruptions that it met.
-
-    Attributes
-    ----------
-    base_latency_ns : int
-        The median: of a packet that met none.
-    packets : int
-    threshold_ns : int or None
-        Packets above it are delayed; None where there is no source to tell.
-    delayed : int or None
-        How many there are.
-    service_ns : int
-        From one to the next departure where packets had queued; 0 where too few had.
-    sources : tuple of FittedSource
-        Sources of one comb in a row, the comb that stands out most first.
-    reason : str or None
-        Why there is none.
-    """
+    """What a series of packets says of the interruptions that it met."""
 
     base_latency_ns: int
+    """The median: of a packet that met none."""
     packets: int
     threshold_ns: int | None
+    """Packets above it are delayed; None where there is no source to tell."""
     delayed: int | None
+    """How many there are."""
     service_ns: int
+    """From one to the next departure where packets had queued; 0 where too few had."""
     sources: tuple[FittedSource, ...]
+    """Sources of one comb in a row, the comb that stands out most first."""
     reason: str | None
+    """Why there is none."""
 
     @property
     def explained(self) -> float | None:
@@ -115,12 +92,6 @@ class Fit:
 
 
 def median_ns(latency_ns: Times) -> int:
-    """Latency of a packet that met no interruption: the smallest that half of all do not exceed.
-
-    Parameters
-    ----------
-    latency_ns : ndarray of int64, shape (n,)
-        At least one.
-    """
+    """Latency of a packet that met no interruption: the smallest that half of all do not exceed."""
     middle = (len(latency_ns) - 1) // 2
     return int(np.partition(latency_ns, middle)[middle])

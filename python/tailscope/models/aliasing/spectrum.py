@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from tailscope.models.aliasing.simulation import Times
 
-__all__ = ["HIGHEST_HZ", "Peak", "peaks"]
-
 HIGHEST_HZ = 2_000.0
 """Rates are looked for up to here; ticks of kernels come 100 to 1000 times a second."""
 
@@ -27,20 +25,13 @@ _MOST_PEAKS = 32
 
 
 class Peak(NamedTuple):
-    """A rate that stands out.
-
-    Attributes
-    ----------
-    rate_hz : float
-    power : float
-        Of events that hit packets at random it exceeds z at one rate with probability exp(-z).
-    chance : float
-        Bound of the probability that it is exceeded at any of the rates that were looked at.
-    """
+    """A rate that stands out."""
 
     rate_hz: float
     power: float
+    """Of events that hit packets at random it exceeds z at one rate with probability exp(-z)."""
     chance: float
+    """Bound of the probability that it is exceeded at any of the rates that were looked at."""
 
 
 def peaks(arrival_ns: Times, events: NDArray[np.intp]) -> list[Peak]:
@@ -50,19 +41,6 @@ def peaks(arrival_ns: Times, events: NDArray[np.intp]) -> list[Peak]:
     whose law is exponential (Rayleigh's test). So the spectrum of all packets is subtracted, in the
     share of the events: a rate of the traffic itself is none of theirs. Events that come in swarms
     raise whole ranges of rates: power is taken relative to its median nearby.
-
-    Parameters
-    ----------
-    arrival_ns : ndarray of int64, shape (n,)
-        Ascending.
-    events : ndarray of int, shape (n_events,)
-        Places of those packets; at least one.
-
-    Returns
-    -------
-    list of Peak
-        Strongest first: all that stand out almost as much as the strongest, because multiples of
-        the true rate do, and its mirror images at the rate of the packets.
     """
     time_s = (arrival_ns - arrival_ns[0]) / _NS_PER_S
     rates_hz, power = _spectrum(time_s, events)

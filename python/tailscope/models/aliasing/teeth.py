@@ -16,76 +16,41 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
     Numbers: TypeAlias = NDArray[np.int64]
 
-__all__ = ["Teeth", "fitted_period", "fitted_teeth", "medians", "spread"]
-
 _DEGREES = (1, 3, 6)
 _EVENTS_A_DEGREE = 30
 
 
 class Teeth(NamedTuple):
-    """Teeth as they were fitted.
-
-    Attributes
-    ----------
-    period_ns : float
-    wander : Wander
-    left_ns : ndarray of float64, shape (n,)
-        Departures without period and wander: the end of their tooth, and noise.
-    cost : float
-        Of wander, as the Bayesian information criterion has it: lower is better.
-    """
+    """Teeth as they were fitted."""
 
     period_ns: float
     wander: Wander
     left_ns: Floats
+    """Departures without period and wander: the end of their tooth, and noise."""
     cost: float
+    """Of wander, as the Bayesian information criterion has it: lower is better."""
 
 
 def fitted_teeth(tooth: Numbers, group: Numbers, leave_ns: Floats) -> Teeth:
-    """Fit period and wander, the groups having an end each; the plainest wander that suffices.
-
-    Parameters
-    ----------
-    tooth, group : ndarray of int64, shape (n,)
-    leave_ns : ndarray of float64, shape (n,)
-    """
+    """Fit period and wander, the groups having an end each; the plainest wander that suffices."""
     enough = [degree for degree in _DEGREES if len(tooth) >= _EVENTS_A_DEGREE * degree]
     fitted = [_fitted(tooth, group, leave_ns, degree) for degree in enough or _DEGREES[:1]]
     return min(fitted, key=lambda teeth: teeth.cost)
 
 
 def fitted_period(tooth: Numbers, group: Numbers, leave_ns: Floats) -> float:
-    """Fit the period alone, the groups having an end each.
-
-    Parameters
-    ----------
-    tooth, group : ndarray of int64, shape (n,)
-    leave_ns : ndarray of float64, shape (n,)
-    """
+    """Fit the period alone, the groups having an end each."""
     x, y = _centred(tooth.astype(np.float64), group), _centred(leave_ns, group)
     return float(x @ y / (x @ x))
 
 
 def medians(group: Numbers, left_ns: Floats) -> Floats:
-    """Median of each group.
-
-    Parameters
-    ----------
-    group : ndarray of int64, shape (n,)
-        None is empty.
-    left_ns : ndarray of float64, shape (n,)
-    """
+    """Median of each group."""
     return np.array([np.median(left_ns[group == each]) for each in range(group.max() + 1)])
 
 
 def spread(group: Numbers, left_ns: Floats) -> float:
-    """Mean distance from the median of the own group.
-
-    Parameters
-    ----------
-    group : ndarray of int64, shape (n,)
-    left_ns : ndarray of float64, shape (n,)
-    """
+    """Mean distance from the median of the own group."""
     return float(np.mean(np.abs(left_ns - medians(group, left_ns)[group])))
 
 

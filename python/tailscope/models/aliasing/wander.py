@@ -12,25 +12,17 @@ if TYPE_CHECKING:
 
     Floats: TypeAlias = NDArray[np.float64]
 
-__all__ = ["STEADY", "Wander", "curves"]
-
 _LOOKED_AT = 101
 
 
 class Wander(NamedTuple):
-    """A smooth curve: how late ticks are against even ones. Beyond its ends it is level.
-
-    Attributes
-    ----------
-    first_ns, last_ns : float
-        When it begins and ends, counted from the first packet.
-    coefficients : tuple of float
-        Of Legendre polynomials, in nanoseconds, from the second degree on: the first is the rate.
-    """
+    """A smooth curve: how late ticks are against even ones. Beyond its ends it is level."""
 
     first_ns: float
     last_ns: float
+    """When it begins and ends, counted from the first packet."""
     coefficients: tuple[float, ...]
+    """Of Legendre polynomials, in nanoseconds, from the second degree on: the first is the rate."""
 
     @property
     def largest_ns(self) -> float:
@@ -38,16 +30,7 @@ class Wander(NamedTuple):
         return float(np.max(np.abs(self.at(np.linspace(self.first_ns, self.last_ns, _LOOKED_AT)))))
 
     def at(self, time_ns: Floats) -> Floats:
-        """How late ticks are at these times.
-
-        Parameters
-        ----------
-        time_ns : ndarray of float64, shape (n,)
-
-        Returns
-        -------
-        ndarray of float64, shape (n,)
-        """
+        """How late ticks are at these times."""
         if not self.coefficients:
             return np.zeros(len(time_ns))
         place = _place(time_ns, self.first_ns, self.last_ns)
@@ -59,19 +42,7 @@ STEADY = Wander(0.0, 1.0, ())
 
 
 def curves(time_ns: Floats, first_ns: float, last_ns: float, degree: int) -> Floats:
-    """Columns to fit a wander with: Legendre polynomials from the second degree to `degree`.
-
-    Parameters
-    ----------
-    time_ns : ndarray of float64, shape (n,)
-    first_ns, last_ns : float
-    degree : int
-        At least 1, which has no column.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, degree - 1)
-    """
+    """Columns to fit a wander with: Legendre polynomials from the second degree to `degree`."""
     columns = legendre.legvander(_place(time_ns, first_ns, last_ns), degree)[:, 2:]
     return np.asarray(columns, np.float64)
 

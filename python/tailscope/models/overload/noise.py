@@ -16,27 +16,18 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-__all__ = ["FEWEST_SLICES", "Interruption", "as_given", "noise_of", "noise_over_time"]
-
 FEWEST_SLICES = 2
 
 
 @dataclass(frozen=True)
 class Interruption:
-    """One kind of interrupt: a row of Table V.
-
-    Attributes
-    ----------
-    cause : str
-    rate_hz : Estimate
-        How often it comes.
-    duration_ns : Estimate
-        How long one takes, on average.
-    """
+    """One kind of interrupt: a row of Table V."""
 
     cause: str
     rate_hz: Estimate
+    """How often it comes."""
     duration_ns: Estimate
+    """How long one takes, on average."""
 
 
 def as_given(value: float) -> Estimate:
@@ -45,23 +36,7 @@ def as_given(value: float) -> Estimate:
 
 
 def noise_of(interruptions: Iterable[Interruption]) -> Estimate:
-    """Sum up a table of interrupts: rate times duration of each.
-
-    Parameters
-    ----------
-    interruptions : iterable of Interruption
-
-    Returns
-    -------
-    Estimate
-        In ns per second. Its ends are those of all rates and durations at once: it holds at least
-        as often as theirs.
-
-    Raises
-    ------
-    ModelError
-        If a rate or a duration is negative or no number.
-    """
+    """Sum up a table of interrupts: rate times duration of each."""
     rows = list(interruptions)
     for row in rows:
         for name, value in (("rate_hz", row.rate_hz), ("duration_ns", row.duration_ns)):
@@ -85,16 +60,6 @@ def noise_over_time(ns_per_s: ArrayLike) -> Estimate:
 
     Interrupts follow clocks, or come in swarms, and never independently of each other. So the
     interval is Student's, of slices that hold many of them.
-
-    Parameters
-    ----------
-    ns_per_s : array-like of float, shape (n_slices,)
-        What was taken in each slice, per second of it.
-
-    Raises
-    ------
-    ModelError
-        If there are fewer than two slices, or one is negative or no number.
     """
     from scipy import stats
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from tailscope.exceptions import EvidenceError, ModelError
 from tailscope.models.estimate import Estimate
 
-__all__ = ["AGREE", "FEWEST_SAMPLES", "Prediction", "cpu_time", "highest_rate", "predict"]
-
 NS_PER_S = 1e9
 
 FEWEST_SAMPLES = 6
@@ -25,31 +23,21 @@ _UNKNOWN = "none: no packets were seen that queued"
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the model says.
-
-    Attributes
-    ----------
-    transfer_ns : Estimate
-        The forwarder's median, which stands for twice the transfer.
-    e2e_ns : Estimate
-        The function's median.
-    cpu_ns : Estimate
-        What the function computes for a packet, by the medians.
-    queued_cpu_ns : Estimate or None
-        The same, by packets that queued; None where too few did.
-    noise_ns_per_s : Estimate or None
-        What interrupts take; None where nobody knows.
-    rate_max_pps : Estimate
-        The highest rate. Without packets that queued it has no interval: the function may hold
-        packets in parallel, and a median is no mean.
-    """
+    """What the model says."""
 
     transfer_ns: Estimate
+    """The forwarder's median, which stands for twice the transfer."""
     e2e_ns: Estimate
+    """The function's median."""
     cpu_ns: Estimate
+    """What the function computes for a packet, by the medians."""
     queued_cpu_ns: Estimate | None
+    """The same, by packets that queued; None where too few did."""
     noise_ns_per_s: Estimate | None
+    """What interrupts take; None where nobody knows."""
     rate_max_pps: Estimate
+    """The highest rate. Without packets that queued it has no interval: the function may hold
+    packets in parallel, and a median is no mean."""
 
 
 def predict(
@@ -60,30 +48,7 @@ def predict(
     *,
     is_queued_net: bool = True,
 ) -> Prediction:
-    """Predict the highest rate of a function.
-
-    Parameters
-    ----------
-    forwarder, function : Estimate
-        Median latency in ns, both at low load, through the same wire and platform.
-    noise : Estimate, optional
-        What interrupts take of the function's CPU, in ns per second; not counted by default.
-    queued : Estimate, optional
-        Time on the CPU in ns, by packets that queued (`queued_time`).
-    is_queued_net : bool
-        Whether the noise was taken off that time; where not, it is in it, and not counted again.
-
-    Returns
-    -------
-    Prediction
-
-    Raises
-    ------
-    ModelError
-        If nothing follows from these figures.
-    EvidenceError
-        If medians and packets that queued contradict each other.
-    """
+    """Predict the highest rate of a function."""
     cpu = cpu_time(forwarder, function)
     by_medians = highest_rate(cpu, noise)
     if queued is None:
@@ -129,15 +94,7 @@ def _interval_text(value: Estimate) -> str:
 
 
 def cpu_time(forwarder: Estimate, function: Estimate) -> Estimate:
-    """Equation 1: what the function computes for a packet, in ns.
-
-    Raises
-    ------
-    ModelError
-        If a median is no positive number.
-    EvidenceError
-        If one rests on too few samples, or the function cannot be told to be slower.
-    """
+    """Equation 1: what the function computes for a packet, in ns."""
     for role, median in (("forwarder", forwarder), ("function", function)):
         _check(f"{role}: median latency in ns", median)
         if median.estimate == 0:
@@ -170,23 +127,6 @@ def highest_rate(cpu: Estimate, noise: Estimate | None = None) -> Estimate:
     """Equation 2: the time that is left in a second, divided by that of a packet.
 
     It falls with either, so its ends are at theirs.
-
-    Parameters
-    ----------
-    cpu : Estimate
-        In ns a packet.
-    noise : Estimate, optional
-        In ns per second; none is counted by default.
-
-    Returns
-    -------
-    Estimate
-        In packets per second.
-
-    Raises
-    ------
-    ModelError
-        If `cpu` is not above 0, or the noise takes the whole second.
     """
     _check("time on the CPU in ns", cpu)
     if cpu.ci_low <= 0:

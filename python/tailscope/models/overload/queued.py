@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["FEWEST_QUEUES", "Queues", "queued_time", "queues_of"]
-
 FEWEST_QUEUES = 20
 """With fewer, the spread between queues is not known well enough for an interval."""
 
@@ -27,20 +25,14 @@ _SAME_BATCH = 0.5
 
 @dataclass(frozen=True)
 class Queues:
-    """Times in which a device had always another packet to work on.
-
-    Attributes
-    ----------
-    begin_ns, end_ns : ndarray of int64, shape (n_queues,)
-        From the departure of the packet, or batch, before the first that waited, to that of the
-        last.
-    packets : ndarray of int64, shape (n_queues,)
-        Packets that left meanwhile.
-    """
+    """Times in which a device had always another packet to work on."""
 
     begin_ns: Integers
     end_ns: Integers
+    """From the departure of the packet, or batch, before the first that waited, to that of the
+    last."""
     packets: Integers
+    """Packets that left meanwhile."""
 
     def where(self, kept: NDArray[np.bool_]) -> Queues:
         """Some of them."""
@@ -56,20 +48,6 @@ def queues_of(
     if it was sent longer before that one's return than the two transfers take together. As long as
     packets wait, the device works without a pause, and time between departures is time of work. A
     batch leaves at once, so that a queue is counted from the last packet of its first batch.
-
-    Parameters
-    ----------
-    seq : array-like of int, shape (n,)
-        Numbers of the packets; where one is missing, a queue ends.
-    pre_ns : array-like of int, shape (n,)
-        When each was sent, in ascending order.
-    latency_ns : array-like of int, shape (n,)
-    transfer_ns : float
-        Time of both transfers.
-
-    Returns
-    -------
-    Queues
     """
     number, sent, latency = (
         np.asarray(each).astype(np.int64) for each in (seq, pre_ns, latency_ns)
@@ -97,22 +75,6 @@ def queued_time(queues: Queues, noise_ns: ArrayLike | None = None) -> Estimate |
 
     Queues are independent of each other, packets in one are not: the interval is Student's, of the
     ratio of two sums.
-
-    Parameters
-    ----------
-    queues : Queues
-    noise_ns : array-like of float, shape (n_queues,), optional
-        What was taken from the device meanwhile, which was no work.
-
-    Returns
-    -------
-    Estimate or None
-        `n` is the number of packets. None if fewer than `FEWEST_QUEUES` queues formed.
-
-    Raises
-    ------
-    ModelError
-        If noise has taken more than all of the time.
     """
     from scipy import stats
 

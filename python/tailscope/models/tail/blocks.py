@@ -17,22 +17,13 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["BlockMaxima", "fit_maxima"]
-
 _NEARLY_0 = 1e-6
 _GUMBEL_SCALE = np.sqrt(6) / np.pi
 _EULER = 0.5772156649
 
 
 class BlockMaxima(NamedTuple):
-    """The law, and what one block of those that follow is expected to exceed.
-
-    Attributes
-    ----------
-    blocks : int
-    xi, sigma_ns, location_ns : float
-    return_level_ns : float
-    """
+    """The law, and what one block of those that follow is expected to exceed."""
 
     blocks: int
     xi: float
@@ -42,14 +33,7 @@ class BlockMaxima(NamedTuple):
 
 
 def fit_maxima(maxima_ns: Floats, ratio: float) -> BlockMaxima | None:
-    """Fit the law of the largest likelihood; None where all maxima are alike.
-
-    Parameters
-    ----------
-    maxima_ns : ndarray of float64, shape (n_blocks,)
-    ratio : float
-        Of what follows to what was seen.
-    """
+    """Fit the law of the largest likelihood; None where all maxima are alike."""
     from scipy.optimize import minimize
 
     spread = float(maxima_ns.std())

@@ -16,24 +16,17 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["Bursts", "bursts", "intervals_index", "joined", "usual_run_length_ns"]
-
 _APART_NS, _APART_PACKETS = 1_000_000, 10
 
 
 @dataclass(frozen=True)
 class Bursts:
-    """Excesses in runs, each with its worst packet.
-
-    Attributes
-    ----------
-    sent_ns, worst_ns, packets : ndarray of int64, shape (n_bursts,)
-        When the first packet of each was sent, its largest latency, and its excesses.
-    """
+    """Excesses in runs, each with its worst packet."""
 
     sent_ns: Integers
     worst_ns: Integers
     packets: Integers
+    """When the first packet of each was sent, its largest latency, and its excesses."""
 
     def __len__(self) -> int:
         return len(self.worst_ns)

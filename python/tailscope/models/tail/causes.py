@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]
 
-__all__ = ["Rare", "Schedule", "StartUp", "on_schedule", "rare_sizes", "schedule", "start_up"]
-
 _STARTED_WITHIN = 0.1
 _START_BURSTS = 5
 _START_BY_CHANCE = 0.01
@@ -42,35 +40,22 @@ _MOST_EVENTS = 40
 
 
 class StartUp(NamedTuple):
-    """Bursts of the beginning that do not return.
-
-    Attributes
-    ----------
-    until_ns : int
-        Since the first packet.
-    bursts : int
-    worst_ns : int
-    """
+    """Bursts of the beginning that do not return."""
 
     until_ns: int
+    """Since the first packet."""
     bursts: int
     worst_ns: int
 
 
 @dataclass(frozen=True)
 class Rare:
-    """A class of large bursts that the law of all others does not reach.
-
-    Attributes
-    ----------
-    sizes_ns : ndarray of int64, shape (n,)
-        The worst latency of each, largest first.
-    duration_ns : float
-        Of all that was looked at.
-    """
+    """A class of large bursts that the law of all others does not reach."""
 
     sizes_ns: Integers
+    """The worst latency of each, largest first."""
     duration_ns: float
+    """Of all that was looked at."""
 
     def __len__(self) -> int:
         return len(self.sizes_ns)
@@ -101,27 +86,18 @@ class Rare:
 
 
 class Schedule(NamedTuple):
-    """Bursts that come by a clock.
-
-    Attributes
-    ----------
-    period_ns : float or None
-        From one to the next; None where the gaps differ, but are the same in several runs.
-    offsets_ns : tuple of int
-        Since the first of them, as far as they were seen.
-    runs : int
-        In which they were seen.
-    shifts_ns : tuple of (int or None)
-        For each run, when its first is due; None where it has none of them.
-    size_ns : int
-        The median of the worst latencies.
-    """
+    """Bursts that come by a clock."""
 
     period_ns: float | None
+    """From one to the next; None where the gaps differ, but are the same in several runs."""
     offsets_ns: tuple[int, ...]
+    """Since the first of them, as far as they were seen."""
     runs: int
+    """In which they were seen."""
     shifts_ns: tuple[int | None, ...]
+    """For each run, when its first is due; None where it has none of them."""
     size_ns: int
+    """The median of the worst latencies."""
 
 
 def start_up(found: Bursts, begin_ns: int, duration_ns: int) -> StartUp | None:
@@ -155,13 +131,7 @@ def start_up(found: Bursts, begin_ns: int, duration_ns: int) -> StartUp | None:
 
 
 def rare_sizes(worst_ns: Integers) -> int:
-    """How many of the largest stand apart from all others, by the widest gap; 0 for none.
-
-    Parameters
-    ----------
-    worst_ns : ndarray of int64, shape (n,)
-        In descending order.
-    """
+    """How many of the largest stand apart from all others, by the widest gap; 0 for none."""
     most = min(_RARE_MOST, len(worst_ns) // _RARE_SHARE)
     if not most:
         return 0
@@ -173,15 +143,7 @@ def rare_sizes(worst_ns: Integers) -> int:
 def schedule(
     times_ns: Sequence[Integers], sizes_ns: Sequence[Integers], duration_ns: float
 ) -> Schedule | None:
-    """Find a clock behind rare bursts: one period, or gaps that repeat from run to run.
-
-    Parameters
-    ----------
-    times_ns, sizes_ns : sequence of ndarray of int64
-        Of each run: since its first packet, in order of time.
-    duration_ns : float
-        Of a run.
-    """
+    """Find a clock behind rare bursts: one period, or gaps that repeat from run to run."""
     if not 0 < max(map(len, times_ns), default=0) <= _MOST_EVENTS:
         return None
     return _periodic(times_ns, sizes_ns) or _repeated(times_ns, sizes_ns, duration_ns)

@@ -17,45 +17,24 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Ahead", "At", "levels_ahead", "quantile_pairs", "stability"]
-
 _AHEAD, _POINTS = 100, 25
 _THRESHOLDS = 12
 _PLOTTED = 500
 
 
 class At(NamedTuple):
-    """What a threshold gives. Above one that is high enough ξ and σ* stay, and the mean is a line.
-
-    Attributes
-    ----------
-    threshold_ns, bursts : int
-    xi, sigma_star_ns, mean_excess_ns : tuple of float
-        Estimate, low and high end of its interval; σ* is σ − ξ·threshold.
-    """
+    """What a threshold gives. Above a high enough one ξ and σ* stay, and the mean is a line."""
 
     threshold_ns: int
     bursts: int
     xi: tuple[float, float, float]
     sigma_star_ns: tuple[float, float, float]
     mean_excess_ns: tuple[float, float, float]
+    """Estimate, low and high end of its interval; σ* is σ − ξ·threshold."""
 
 
 def stability(found: Bursts, packets: int, base_ns: int, level: float) -> list[At]:
-    """Fit to a ladder of thresholds (parameter stability, mean residual life).
-
-    Parameters
-    ----------
-    found : Bursts
-        Above the base.
-    packets : int
-        All packets of the part.
-    base_ns : int
-    level : float
-        Of intervals.
-
-    Source: S. Coles, *An Introduction to Statistical Modeling of Extreme Values*, section 4.3.
-    """
+    """Fit to a ladder of thresholds (parameter stability, mean residual life)."""
     from scipy.special import ndtri
 
     most = len(found)
@@ -87,12 +66,7 @@ def stability(found: Bursts, packets: int, base_ns: int, level: float) -> list[A
 
 
 class Ahead(NamedTuple):
-    """What one burst among so many packets is expected to exceed.
-
-    Attributes
-    ----------
-    packets, level_ns, low_ns, high_ns : ndarray of float64, shape (n_points,)
-    """
+    """What one burst among so many packets is expected to exceed."""
 
     packets: Floats
     level_ns: Floats
@@ -109,13 +83,7 @@ def levels_ahead(found: Fit, level: float) -> Ahead:
 
 
 def quantile_pairs(found: Fit) -> tuple[Floats, Floats]:
-    """Latencies as the most likely law has them, beside those that were measured, in ns.
-
-    Returns
-    -------
-    tuple of ndarray of float64, shape (n,)
-        In ascending order; of many every few, and all of the largest.
-    """
+    """Latencies as the most likely law has them, beside those that were measured, in ns."""
     measured = np.sort(found.bursts.worst_ns).astype(float)
     n = len(measured)
     share = 1 - (np.arange(n) + 0.5) / n

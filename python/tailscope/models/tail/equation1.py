@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from tailscope.models.tail.excesses import Excesses
 
-__all__ = ["THRESHOLDS", "Equation1", "PaperFit", "equation_1"]
-
 THRESHOLDS = (0.995, 0.999, 0.9995, 0.9999, 0.99999)
 """The set 𝕋 of the paper."""
 
@@ -31,19 +29,10 @@ _FEWEST = 3
 
 
 class PaperFit(NamedTuple):
-    """The law above one of the thresholds.
-
-    Attributes
-    ----------
-    threshold : float
-        As a quantile of the first part.
-    threshold_ns : int
-    excesses : int
-    xi, sigma_ns : float
-    js_divergence_bits : float
-    """
+    """The law above one of the thresholds."""
 
     threshold: float
+    """As a quantile of the first part."""
     threshold_ns: int
     excesses: int
     xi: float
@@ -52,24 +41,16 @@ class PaperFit(NamedTuple):
 
 
 class Equation1(NamedTuple):
-    """What the paper's method says of a run.
-
-    Attributes
-    ----------
-    fits : list of PaperFit
-        Above each threshold that the series reaches.
-    chosen : PaperFit
-    return_level_ns : float
-        Equation 1.
-    exceedances_packets, exceedances_bursts : int
-        Of the rest, above it.
-    """
+    """What the paper's method says of a run."""
 
     fits: Sequence[PaperFit]
+    """Above each threshold that the series reaches."""
     chosen: PaperFit
     return_level_ns: float
+    """Equation 1."""
     exceedances_packets: int
     exceedances_bursts: int
+    """Of the rest, above it."""
 
     @property
     def is_bounded(self) -> bool:
@@ -78,21 +59,7 @@ class Equation1(NamedTuple):
 
 
 def equation_1(excesses: Excesses, split: float, run_length_ns: int) -> Equation1:
-    """Model a run as the paper does, and count what exceeds the level in the rest.
-
-    Parameters
-    ----------
-    excesses : Excesses
-    split : float
-        Share of the packets that is fitted.
-    run_length_ns : int
-        Packets less far apart are one burst of those that are counted in the rest.
-
-    Raises
-    ------
-    EvidenceError
-        If the series reaches none of the thresholds.
-    """
+    """Model a run as the paper does, and count what exceeds the level in the rest."""
     part, rest = excesses.split(split)
     fits = [found for quantile in THRESHOLDS if (found := _fit(part, quantile)) is not None]
     if not fits:

@@ -15,32 +15,22 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["Excesses", "Parts", "of_worst", "select"]
-
 
 @dataclass(frozen=True)
 class Excesses:
-    """The packets above a latency, and how many there were in all.
-
-    Attributes
-    ----------
-    sent_ns, latency_ns, place : ndarray of int64, shape (n_excesses,)
-        In order of sending; `place` counts all packets.
-    floor_ns : int
-        Every packet that took longer is here.
-    count : int
-        Packets in all.
-    begin_ns, end_ns : int
-        When the first and the last packet was sent, as far as is known.
-    """
+    """The packets above a latency, and how many there were in all."""
 
     sent_ns: Integers
     latency_ns: Integers
     place: Integers
+    """In order of sending; `place` counts all packets."""
     floor_ns: int
+    """Every packet that took longer is here."""
     count: int
+    """Packets in all."""
     begin_ns: int
     end_ns: int
+    """When the first and the last packet was sent, as far as is known."""
 
     @property
     def duration_ns(self) -> int:
@@ -98,21 +88,7 @@ class Parts(NamedTuple):
 def select(
     sent_ns: NDArray[np.number], latency_ns: NDArray[np.number], quantile: float, first: float = 1
 ) -> Excesses:
-    """Take what lies beyond a quantile out of a whole series.
-
-    Parameters
-    ----------
-    sent_ns, latency_ns : ndarray of numbers, shape (n_packets,)
-        Whole ns, in any order.
-    quantile : float
-    first : float
-        Of the share that is first in time, what lies beyond its own quantile is taken too.
-
-    Raises
-    ------
-    ModelError
-        If there is no packet, or one whose time or latency is no number, or negative.
-    """
+    """Take what lies beyond a quantile out of a whole series."""
     if sent_ns.shape != latency_ns.shape or sent_ns.ndim != 1:
         raise ModelError(
             "expected a time for each latency, got"
@@ -143,18 +119,6 @@ def of_worst(sent_ns: NDArray[np.number], latency_ns: NDArray[np.number], count:
 
     Where the others are in time is not known: the rate is taken to be constant between the first
     and the last of the worst.
-
-    Parameters
-    ----------
-    sent_ns, latency_ns : ndarray of numbers, shape (n_worst,)
-        Whole ns, in any order.
-    count : int
-        Packets in all.
-
-    Raises
-    ------
-    ModelError
-        If there is none, or there are more than `count`.
     """
     if not 0 < len(sent_ns) <= count:
         raise ModelError(f"expected 1 to {count} packets, the number in all, got {len(sent_ns)}")

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["FEWEST_BURSTS", "METHODS", "Fit", "Intervals", "divergence_bits", "fit", "fit_bursts"]
-
 FEWEST_BURSTS = 30
 """From fewer nothing is concluded."""
 
@@ -35,38 +33,25 @@ _BINS = 20
 
 
 class Intervals(NamedTuple):
-    """By one method, of one level.
-
-    Attributes
-    ----------
-    xi, sigma_ns, level_ns : tuple of float
-        Low and high.
-    """
+    """By one method, of one level."""
 
     xi: tuple[float, float]
     sigma_ns: tuple[float, float]
     level_ns: tuple[float, float]
+    """Low and high."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The law of the worst packets of bursts above a threshold.
-
-    Attributes
-    ----------
-    threshold_ns : int
-    bursts : Bursts
-        Those above it, of the part that was fitted.
-    packets : int
-        All packets of that part.
-    best : Pareto
-        The law of the largest likelihood, in ns.
-    """
+    """The law of the worst packets of bursts above a threshold."""
 
     threshold_ns: int
     bursts: Bursts
+    """Those above it, of the part that was fitted."""
     packets: int
+    """All packets of that part."""
     best: Pareto[float]
+    """The law of the largest likelihood, in ns."""
 
     @cached_property
     def laws(self) -> Laws:
@@ -141,16 +126,7 @@ class Fit:
         return self.laws.mean(pdtrc(at_least - 1, expected))
 
     def intervals(self, packets: float, level: float, resamples: Laws) -> dict[str, Intervals]:
-        """Intervals of shape, scale, and of the latency that one burst exceeds, by each method.
-
-        Parameters
-        ----------
-        packets : float
-            For that latency.
-        level : float
-        resamples : Laws
-            Of the bootstrap.
-        """
+        """Intervals of shape, scale, and of the latency that one burst exceeds, by each method."""
         ways = {
             "integrated": (self.laws, self.laws.central),
             "profile": (self.laws, self.laws.profile),
@@ -186,31 +162,12 @@ def divergence_bits(survival: Floats) -> float:
 
 
 def fit(excesses: Excesses, threshold_ns: int, run_length_ns: int) -> Fit:
-    """Fit a law to the worst packets of the bursts above a threshold.
-
-    Raises
-    ------
-    EvidenceError
-        If there are too few bursts, or all are alike.
-    """
+    """Fit a law to the worst packets of the bursts above a threshold."""
     return fit_bursts(bursts(excesses, threshold_ns, run_length_ns), threshold_ns, excesses.count)
 
 
 def fit_bursts(found: Bursts, threshold_ns: int, packets: int) -> Fit:
-    """Fit a law to those of some bursts that are above a threshold.
-
-    Parameters
-    ----------
-    found : Bursts
-    threshold_ns : int
-    packets : int
-        All packets of the part that the bursts are of.
-
-    Raises
-    ------
-    EvidenceError
-        If there are too few, or all are alike.
-    """
+    """Fit a law to those of some bursts that are above a threshold."""
     above = found.kept(found.worst_ns > threshold_ns)
     if len(above) < FEWEST_BURSTS:
         raise EvidenceError(

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tailscope.models.tail.outlook import Outlook
     from tailscope.models.tail.stationarity import Stationarity
 
-__all__ = ["LEAST_FIT", "LOWEST", "Candidate", "Forecast", "forecast"]
-
 LOWEST = 0.99
 """What has to be known of a series: a part of it may have a lower quantile than the whole."""
 
@@ -52,76 +50,48 @@ any."""
 
 @dataclass(frozen=True)
 class Candidate:
-    """A threshold that was tried.
-
-    Attributes
-    ----------
-    quantile : float
-        Of the part that is fitted.
-    threshold_ns : int
-    fit : Fit or None
-    p_value : float or None
-        How often a sample of the law is at least as far from it.
-    refused : str or None
-        Why the law does not hold.
-    """
+    """A threshold that was tried."""
 
     quantile: float
+    """Of the part that is fitted."""
     threshold_ns: int
     fit: Fit | None
     p_value: float | None
+    """How often a sample of the law is at least as far from it."""
     refused: str | None
+    """Why the law does not hold."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """A law, what acts beside it, and what to expect.
-
-    Attributes
-    ----------
-    base_ns : int
-        Bursts are of packets above that.
-    is_lowered : bool
-        Whether the threshold that was asked for left too few bursts.
-    found : Bursts
-        All of them but those of the start, of all parts; times since the first packet of each.
-    packets : int
-        In all parts.
-    duration_ns : float
-        Of all parts, without their starts.
-    ratio : float
-        Of what follows to that.
-    starts : list of (StartUp or None)
-        Of each part.
-    rare : Rare or None
-        Bursts of a class of their own, at random.
-    clocked : Rare or None
-        Those on a schedule.
-    schedule : Schedule or None
-    candidates : list of Candidate
-    chosen : Candidate
-    stationarity : Stationarity
-        Of the worst latencies of the bursts that were fitted, in order of time.
-    outlook : Outlook
-    block_maxima : BlockMaxima or None
-        A second opinion; None where a block has no burst.
-    """
+    """A law, what acts beside it, and what to expect."""
 
     base_ns: int
+    """Bursts are of packets above that."""
     is_lowered: bool
+    """Whether the threshold that was asked for left too few bursts."""
     found: Bursts
+    """All of them but those of the start, of all parts; times since the first packet of each."""
     packets: int
+    """In all parts."""
     duration_ns: float
+    """Of all parts, without their starts."""
     ratio: float
+    """Of what follows to that."""
     starts: list[StartUp | None]
+    """Of each part."""
     rare: Rare | None
+    """Bursts of a class of their own, at random."""
     clocked: Rare | None
+    """Those on a schedule."""
     schedule: Schedule | None
     candidates: list[Candidate]
     chosen: Candidate
     stationarity: Stationarity
+    """Of the worst latencies of the bursts that were fitted, in order of time."""
     outlook: Outlook
     block_maxima: BlockMaxima | None
+    """A second opinion; None where a block has no burst."""
 
     @property
     def fit(self) -> Fit:
@@ -186,27 +156,7 @@ def forecast(
     level: float,
     rng: np.random.Generator,
 ) -> Forecast:
-    """Look ahead from parts of runs.
-
-    Parameters
-    ----------
-    parts : sequence of Excesses
-    packets : float
-        That follow.
-    threshold : float or None
-        Quantile beyond which a law is fitted; None for the lowest that a law is found for.
-    run_length_ns : int
-        Excesses less far apart are one burst.
-    level : float
-        Of intervals.
-    rng : Generator
-        Of the test of fit.
-
-    Raises
-    ------
-    EvidenceError
-        If there are too few bursts, or all latencies are alike.
-    """
+    """Look ahead from parts of runs."""
     count = sum(part.count for part in parts)
     if count < FEWEST_BURSTS:
         raise EvidenceError(

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["RESAMPLES", "anderson_darling", "goodness"]
-
 RESAMPLES = 199
 """Samples of the law that the excesses are compared with."""
 
@@ -41,14 +39,6 @@ def goodness(
 
     The law was fitted to the excesses, so the tables of the statistic do not hold: each sample of
     the law is fitted again (parametric bootstrap).
-
-    Parameters
-    ----------
-    excesses : ndarray of float64, shape (n,)
-    best : Pareto
-        Fitted to them.
-    rng : Generator
-    resamples : int
     """
     found = anderson_darling(best.survival(excesses))
     samples = best.draw((resamples, len(excesses)), rng)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]
 
-__all__ = ["Laws", "plausible", "resampled"]
-
 _COARSE, _FINE = 81, 121
 _WIDTHS = 12.0
 """The first grid reaches so many standard deviations from the maximum."""
@@ -33,27 +31,18 @@ _AT_ONCE = 100_000
 
 @dataclass(frozen=True)
 class Laws:
-    """Many laws, and how often each lets an excess come.
-
-    Attributes
-    ----------
-    distinct : Pareto
-        Arrays of shape (n_distinct,): laws that differ in their rate only are one.
-    which : ndarray of int64, shape (n_laws,)
-        The place of each among them.
-    rate : ndarray of float64, shape (n_laws,)
-        Excesses where one was seen.
-    log_likelihood : ndarray of float64, shape (n_laws,)
-        Less that of the most likely one.
-    weight : ndarray of float64, shape (n_laws,)
-        The sum is 1.
-    """
+    """Many laws, and how often each lets an excess come."""
 
     distinct: Pareto[Floats]
+    """Arrays of shape (n_distinct,): laws that differ in their rate only are one."""
     which: Integers
+    """The place of each among them."""
     rate: Floats
+    """Excesses where one was seen."""
     log_likelihood: Floats
+    """Less that of the most likely one."""
     weight: Floats
+    """The sum is 1."""
 
     @cached_property
     def law(self) -> Pareto[Floats]:
@@ -102,12 +91,6 @@ def plausible(excesses: Floats, best: Pareto[float]) -> Laws:
 
     The weight of each is its likelihood, with equal steps of ξ, of log σ and of the log of the rate
     counting alike.
-
-    Parameters
-    ----------
-    excesses : ndarray of float64, shape (n,)
-    best : Pareto
-        Of the largest likelihood.
     """
     width = _WIDTHS / np.sqrt(len(excesses))
     sums = _Sums(excesses)
@@ -136,16 +119,7 @@ def plausible(excesses: Floats, best: Pareto[float]) -> Laws:
 
 
 def resampled(excesses: Floats, best: Pareto[float], count: int, rng: np.random.Generator) -> Laws:
-    """Fit laws to samples of the best one (parametric bootstrap).
-
-    Parameters
-    ----------
-    excesses : ndarray of float64, shape (n,)
-    best : Pareto
-    count : int
-        Samples.
-    rng : Generator
-    """
+    """Fit laws to samples of the best one (parametric bootstrap)."""
     laws = refit(best.draw((count, len(excesses)), rng), best)
     rate = np.maximum(rng.poisson(len(excesses), count), 1) / len(excesses)
     alike = np.zeros(count)

@@ -20,115 +20,73 @@ if TYPE_CHECKING:
     from tailscope.models.tail.fit import Fit, Intervals
     from tailscope.models.tail.forecast import Forecast
 
-__all__ = ["REFUTED", "Check", "Horizon", "Settings", "TailModel", "model"]
-
 REFUTED = 0.01
 """A law is given up if the rest of the run is less probable than this."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to model a tail.
-
-    Attributes
-    ----------
-    split : float
-        Share of the packets, the first in time, that the law is fitted to; the rest checks it.
-    threshold : float or None
-        Quantile beyond which the law is fitted; None for the lowest that a law is found for.
-    run_length_ns : int or None
-        Excesses less far apart are one burst; None for `usual_run_length_ns`.
-    level : float
-        Of intervals.
-    method : str
-        One of `tailscope.models.tail.fit.METHODS`.
-    resamples : int
-        Of the bootstrap.
-    horizon_ns : int or None
-        How far to look ahead.
-    """
+    """How to model a tail."""
 
     split: float = 0.2
+    """Share of the packets, the first in time, that the law is fitted to; the rest checks it."""
     threshold: float | None = None
+    """Quantile beyond which the law is fitted; None for the lowest that a law is found for."""
     run_length_ns: int | None = None
+    """Excesses less far apart are one burst; None for `usual_run_length_ns`."""
     level: float = LEVEL
+    """Of intervals."""
     method: str = METHODS[0]
+    """One of `tailscope.models.tail.fit.METHODS`."""
     resamples: int = 1000
+    """Of the bootstrap."""
     horizon_ns: int | None = None
+    """How far to look ahead."""
 
 
 class Check(NamedTuple):
-    """What the rest of the run says of the forecast.
-
-    Attributes
-    ----------
-    packets : int
-        In the rest.
-    max_ns : int or None
-        The largest latency; None where none is above what is known of the series.
-    exceedances_packets, exceedances_bursts : int
-        That took longer than one burst was expected to.
-    p_value : float
-        How probable as many bursts or more are, if the law is right.
-    """
+    """What the rest of the run says of the forecast."""
 
     packets: int
+    """In the rest."""
     max_ns: int | None
+    """The largest latency; None where none is above what is known of the series."""
     exceedances_packets: int
     exceedances_bursts: int
+    """That took longer than one burst was expected to."""
     p_value: float
+    """How probable as many bursts or more are, if the law is right."""
 
 
 class Horizon(NamedTuple):
-    """What to expect.
-
-    Attributes
-    ----------
-    duration_ns : int
-    packets : float
-        At the rate of the run.
-    level_ns : Estimate
-        The latency that one burst is expected to exceed, by a law for the whole run.
-    forecast : Forecast
-        From the whole run.
-    """
+    """What to expect."""
 
     duration_ns: int
     packets: float
+    """At the rate of the run."""
     level_ns: Estimate
+    """The latency that one burst is expected to exceed, by a law for the whole run."""
     forecast: Forecast
+    """From the whole run."""
 
 
 @dataclass(frozen=True)
 class TailModel:
-    """A model, its check, and what follows.
-
-    Attributes
-    ----------
-    runs : sequence of Excesses
-    run_length_ns : int
-    ahead : Forecast
-        From the first part.
-    intervals : dict of str to Intervals
-        Of the law of the bulk, by each method.
-    settings : Settings
-    extremal_index_intervals : float or None
-        Bursts per excess, without a run length; None for several runs.
-    packets : float
-        That follow.
-    check : Check or None
-        None where all of the run was fitted.
-    horizon : Horizon or None
-    """
+    """A model, its check, and what follows."""
 
     runs: Sequence[Excesses]
     run_length_ns: int
     ahead: Forecast
+    """From the first part."""
     intervals: dict[str, Intervals]
+    """Of the law of the bulk, by each method."""
     settings: Settings
     extremal_index_intervals: float | None
+    """Bursts per excess, without a run length; None for several runs."""
     packets: float
+    """That follow."""
     check: Check | None
+    """None where all of the run was fitted."""
     horizon: Horizon | None
 
     @property
@@ -175,20 +133,7 @@ class TailModel:
 def model(
     runs: Sequence[Excesses] | Excesses, settings: Settings, rng: np.random.Generator
 ) -> TailModel:
-    """Model the tail of a run, or of several of one setting.
-
-    Parameters
-    ----------
-    runs : Excesses or sequence of Excesses
-    settings : Settings
-    rng : Generator
-        Of the bootstrap, and of the test of fit.
-
-    Raises
-    ------
-    EvidenceError
-        If there are too few bursts, or all latencies are alike.
-    """
+    """Model the tail of a run, or of several of one setting."""
     every = [runs] if isinstance(runs, Excesses) else list(runs)
     whole = settings.split >= 1
     parts = [each.split(settings.split) for each in every]

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Outlook", "block_maxima", "exchangeable_ns", "look_ahead"]
-
 _POINTS, _REACH = 1200, 1e3
 _LAWS = 600
 _PARETO_OF = 30
@@ -38,27 +36,18 @@ first fifth of public runs held, the rest had a sixth as many."""
 
 
 class Outlook(NamedTuple):
-    """What to expect of what follows.
-
-    Attributes
-    ----------
-    level_ns : float
-        The latency that one burst is expected to exceed.
-    low_ns : float
-        Of the predictive interval of the largest latency.
-    high_ns : float or None
-        None where the data bound it by nothing.
-    known_high_ns : float
-        The same if only causes act that were seen.
-    expected_rare : float
-        Bursts above the level that are rare or scheduled.
-    """
+    """What to expect of what follows."""
 
     level_ns: float
+    """The latency that one burst is expected to exceed."""
     low_ns: float
+    """Of the predictive interval of the largest latency."""
     high_ns: float | None
+    """None where the data bound it by nothing."""
     known_high_ns: float
+    """The same if only causes act that were seen."""
     expected_rare: float
+    """Bursts above the level that are rare or scheduled."""
 
     def widened(self, low_ns: float, high_ns: float) -> Outlook:
         """The same with an interval that reaches as far as another."""
@@ -74,15 +63,6 @@ def exchangeable_ns(maxima_ns: Floats, ratio: float, level: float) -> float:
 
     That all maxima of what follows lie below the k-th largest of n in what was seen has the
     probability 1/(1 + ratio)^k, about; half the ratio is taken, for rates drift.
-
-    Parameters
-    ----------
-    maxima_ns : ndarray of float64
-        Largest latencies of blocks of equal duration.
-    ratio : float
-        Of what follows to what was seen.
-    level : float
-        Of the interval whose lower end it is.
     """
     rank = int(np.ceil(np.log((1 - level) / 2) / -np.log1p(ratio / _FEWER)))
     ordered = np.sort(maxima_ns)[::-1]
@@ -105,23 +85,7 @@ def look_ahead(
     worst_ns: float,
     level: float,
 ) -> Outlook:
-    """Put the law, rare bursts and what has not been seen yet together.
-
-    Parameters
-    ----------
-    fit : Fit
-        Of the bulk.
-    classes : sequence of (Rare or None)
-        Bursts beside it.
-    ratio : float
-        Of what follows to what was seen.
-    floor_ns : float
-        What follows exceeds that, by `exchangeable_ns`.
-    worst_ns : float
-        The largest that was seen.
-    level : float
-        Of intervals.
-    """
+    """Put the law, rare bursts and what has not been seen yet together."""
     rare = [each for each in classes if each is not None]
     latency = np.geomspace(max(fit.threshold_ns, 1), _REACH * worst_ns, _POINTS)
     survival = _survivals(fit, latency)

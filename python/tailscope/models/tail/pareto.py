@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["HIGHEST_XI", "LOWEST_XI", "Likelihood", "Pareto", "refit"]
-
 LOWEST_XI = -0.5
 """Below, the likelihood grows without limit at the largest excess, and its maximum means nothing.
 
@@ -42,18 +40,12 @@ N_co = TypeVar("N_co", bound="float | Floats", covariant=True)
 
 
 class Pareto(NamedTuple, Generic[N_co]):
-    """The law, or many of them.
-
-    Attributes
-    ----------
-    xi : float or ndarray of float64
-        Shape.
-    sigma : float or ndarray of float64
-        Scale, in the unit of excesses.
-    """
+    """The law, or many of them."""
 
     xi: N_co
+    """Shape."""
     sigma: N_co
+    """Scale, in the unit of excesses."""
 
     def survival(self, excess: Floats | float) -> Floats:
         """P(excess is larger)."""
@@ -84,13 +76,7 @@ def _quantile(xi: Floats, sigma: Floats, survival: Floats) -> Floats:
 
 
 class Likelihood:
-    """How likely independent excesses make each law, with ξ between `LOWEST_XI` and `HIGHEST_XI`.
-
-    Parameters
-    ----------
-    excesses : ndarray of float64, shape (n,)
-        Above 0, not all alike.
-    """
+    """Likelihood of each law for independent excesses, ξ from `LOWEST_XI` to `HIGHEST_XI`."""
 
     def __init__(self, excesses: Floats) -> None:
         self._sorted = np.sort(excesses)
@@ -146,18 +132,7 @@ class Likelihood:
 
 
 def refit(samples: Floats, start: Pareto[float]) -> Pareto[Floats]:
-    """Fit many samples at once, from a law that is near (Fisher scoring).
-
-    Parameters
-    ----------
-    samples : ndarray of float64, shape (n_samples, n)
-    start : Pareto
-
-    Returns
-    -------
-    Pareto
-        With arrays of shape (n_samples,).
-    """
+    """Fit many samples at once, from a law that is near (Fisher scoring)."""
     rows = max(1, _CHUNK // samples.shape[1])
     parts = [_scored(samples[at : at + rows], start) for at in range(0, len(samples), rows)]
     xi, sigma = (np.concatenate(each) for each in zip(*parts, strict=True))

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Stationarity", "Tested", "stationarity"]
-
 _FEWEST = 20
 _SEARCH_LAGS_UP_TO = 5000
 """In longer series the number of lags follows from the length alone: to search takes minutes."""
@@ -33,36 +31,23 @@ cointegration tests", J. Bus. Econ. Stat. 12 (1994)."""
 
 
 class Tested(NamedTuple):
-    """A test of a series.
-
-    Attributes
-    ----------
-    statistic, critical : float
-        What was found, and the value for 5 %.
-    p_value : float
-        As far as tables reach: 0.01 stands for less, 0.1 for more in that of KPSS.
-    lags : int
-    """
+    """A test of a series."""
 
     statistic: float
     critical: float
+    """What was found, and the value for 5 %."""
     p_value: float
+    """As far as tables reach: 0.01 stands for less, 0.1 for more in that of KPSS."""
     lags: int
 
 
 class Stationarity(NamedTuple):
-    """What two tests say.
-
-    Attributes
-    ----------
-    adf : Tested
-        Augmented Dickey-Fuller: a statistic below the critical one rejects a unit root.
-    kpss : Tested
-        Kwiatkowski, Phillips, Schmidt, Shin: one above it rejects that there is none.
-    """
+    """What two tests say."""
 
     adf: Tested
+    """Augmented Dickey-Fuller: a statistic below the critical one rejects a unit root."""
     kpss: Tested
+    """Kwiatkowski, Phillips, Schmidt, Shin: one above it rejects that there is none."""
 
     @property
     def holds(self) -> bool:
@@ -78,17 +63,7 @@ class Stationarity(NamedTuple):
 
 
 def stationarity(series: Floats) -> Stationarity:
-    """Test a series in order of time.
-
-    Parameters
-    ----------
-    series : ndarray of float, shape (n,)
-
-    Raises
-    ------
-    EvidenceError
-        If it is too short, or constant.
-    """
+    """Test a series in order of time."""
     if len(series) < _FEWEST:
         raise EvidenceError(f"expected a series of at least {_FEWEST} values, got {len(series)}")
     if series.min() == series.max():

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from tailscope.report.campaign.material import CampaignMaterial, Combination
 
-__all__ = ["answers"]
-
 
 def answers(material: CampaignMaterial) -> list[str]:
     """Say which combinations have the lowest and the highest tail, and how many meet the level."""

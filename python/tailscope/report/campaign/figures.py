@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tailscope.report.campaign.material import CampaignMaterial, Combination
     from tailscope.store.run import Run
 
-__all__ = ["MOST_PANELS", "Family", "families"]
-
 MOST_PANELS = 24
 """Of each combination; browsers take a while for more."""
 
@@ -64,35 +62,19 @@ _COUNTED = {
 
 @dataclass(frozen=True)
 class Family:
-    """Figures that share their axes, and are read together.
-
-    Attributes
-    ----------
-    name : str
-        Of its files.
-    title, note : str
-    pictures : tuple of Picture
-    left_out : int
-        How many more there would be.
-    """
+    """Figures that share their axes, and are read together."""
 
     name: str
+    """Of its files."""
     title: str
     note: str
     pictures: tuple[Picture, ...]
     left_out: int
+    """How many more there would be."""
 
 
 def families(material: CampaignMaterial, *, panels: int = MOST_PANELS) -> list[Family]:
-    """Every figure that compares anything, and each combination by itself.
-
-    Parameters
-    ----------
-    material : CampaignMaterial
-    panels : int
-        How many combinations are drawn at most; of figures that lay several over each other, which
-        there may be of every variable, a third of that.
-    """
+    """Every figure that compares anything, and each combination by itself."""
     there = [each for each in material.combinations if each.runs]
     slugs = _slugs(material.varied)
     overlaid = [

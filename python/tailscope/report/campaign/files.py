@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tailscope.report.campaign.material import CampaignMaterial
     from tailscope.report.drawing import Style
 
-__all__ = ["RUNS", "laid_out", "title_of", "write_families"]
-
 RUNS = "runs.csv"
 """All runs of the campaign, a row each."""
 
@@ -35,21 +33,7 @@ _LOW = 0.8
 def write_families(
     material: CampaignMaterial, folder: Path, formats: Sequence[str], style: str
 ) -> list[Path]:
-    """Write each family as one drawing, a CSV of what it shows, and all runs as CSV.
-
-    Parameters
-    ----------
-    material : CampaignMaterial
-    folder : Path
-        Made when it is not there; files of the same name are replaced.
-    formats : sequence of {"png", "svg", "pdf"}
-    style : {"screen", "paper"}
-
-    Returns
-    -------
-    list of Path
-        What was written.
-    """
+    """Write each family as one drawing, a CSV of what it shows, and all runs as CSV."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for family in families(material):
@@ -64,13 +48,7 @@ def write_families(
 
 
 def laid_out(family: Family, style: str = STYLES[0]) -> tuple[int, Style]:
-    """How many figures of a family stand side by side, and the style for that many.
-
-    Parameters
-    ----------
-    family : Family
-    style : {"screen", "paper"}
-    """
+    """How many figures of a family stand side by side, and the style for that many."""
     look = LOOKS[style]
     columns = min(_COLUMNS, len(family.pictures))
     if columns > 1:

@@ -27,47 +27,22 @@ if TYPE_CHECKING:
 
     ReadAll = Callable[[Path, Sequence[str]], Iterable["CampaignReading"]]
 
-__all__ = [
-    "CampaignMaterial",
-    "CampaignReading",
-    "Combination",
-    "draw_one",
-    "read_material",
-    "read_one",
-]
-
 
 class CampaignReading(NamedTuple):
-    """What was read of a run of a campaign.
-
-    Attributes
-    ----------
-    name : str
-        Its folder's, within the campaign's.
-    run : Run or None
-        Its figures; None where they cannot be read.
-    problem : str or None
-        Why not.
-    has_page : bool
-        Whether its ``report.html`` is there.
-    """
+    """What was read of a run of a campaign."""
 
     name: str
+    """Its folder's, within the campaign's."""
     run: Run | None
+    """Its figures; None where they cannot be read."""
     problem: str | None
+    """Why not."""
     has_page: bool
+    """Whether its ``report.html`` is there."""
 
 
 def read_one(path: Path, name: str) -> CampaignReading:
-    """Read what the page of a campaign shows of a run; what is wrong with it is part of that.
-
-    Parameters
-    ----------
-    path : Path
-        The campaign's directory.
-    name : str
-        The run's folder within it.
-    """
+    """Read what the page of a campaign shows of a run; what is wrong with it is part of that."""
     folder = path / name
     has_page = is_there(folder, layout.REPORT)
     try:
@@ -78,20 +53,13 @@ def read_one(path: Path, name: str) -> CampaignReading:
 
 @dataclass(frozen=True)
 class Combination:
-    """All runs of a combination of values: its repeats, and instances of its device.
-
-    Attributes
-    ----------
-    values : Mapping of str to str
-        Of each variable that has several.
-    cells : tuple of CampaignCell
-    readings : tuple of CampaignReading
-        Their runs.
-    """
+    """All runs of a combination of values: its repeats, and instances of its device."""
 
     values: Mapping[str, str]
+    """Of each variable that has several."""
     cells: tuple[CampaignCell, ...]
     readings: tuple[CampaignReading, ...]
+    """Their runs."""
 
     @property
     def runs(self) -> list[Run]:
@@ -101,20 +69,13 @@ class Combination:
 
 @dataclass(frozen=True)
 class CampaignMaterial:
-    """A campaign.
-
-    Attributes
-    ----------
-    content : CampaignContent
-    varied : Mapping of str to list of str
-        Variables with several values, and these.
-    combinations : tuple of Combination
-        In the order of their values.
-    """
+    """A campaign."""
 
     content: CampaignContent
     varied: Mapping[str, list[str]]
+    """Variables with several values, and these."""
     combinations: tuple[Combination, ...]
+    """In the order of their values."""
 
     def counts(self) -> dict[str, int]:
         """How many cells are in each state; one whose runs cannot be read is ``unreadable``."""
@@ -151,15 +112,7 @@ def unfinished(cell: CampaignCell) -> str:
 
 
 def draw_one(path: Path, name: str) -> CampaignReading:
-    """Read a run as `read_one`, and draw its own page anew.
-
-    Parameters
-    ----------
-    path : Path
-        The campaign's directory.
-    name : str
-        The run's folder within it.
-    """
+    """Read a run as `read_one`, and draw its own page anew."""
     from tailscope.report.page import page
 
     try:
@@ -171,20 +124,7 @@ def draw_one(path: Path, name: str) -> CampaignReading:
 
 
 def read_material(path: Path, read: ReadAll | None = None) -> CampaignMaterial:
-    """Read a campaign; a run that cannot be read is part of it, with the reason.
-
-    Parameters
-    ----------
-    path : Path
-        The directory.
-    read : callable, optional
-        Reads its runs: receives the directory and their names; by default here, in turn.
-
-    Raises
-    ------
-    RunError
-        If ``campaign.json`` cannot be read.
-    """
+    """Read a campaign; a run that cannot be read is part of it, with the reason."""
     content = campaign_content(path)
     names = [name for cell in content.cells for name in cell.runs]
     found = (read or _in_turn)(path, list(dict.fromkeys(names)))

@@ -26,18 +26,6 @@ if TYPE_CHECKING:
     from tailscope.store.campaign import CampaignCell
     from tailscope.store.run import Run
 
-__all__ = [
-    "FIGURE_OF",
-    "Matrix",
-    "arranged",
-    "cells_and_runs",
-    "highest_supported",
-    "outcome_of",
-    "quantile_of_all",
-    "shown",
-    "table_of_runs",
-]
-
 FIGURE_OF = {q: f"latency_ns_{percentile_name(q).replace('.', '')}" for q in HEADLINE}
 """For each quantile its figure in the summary."""
 
@@ -48,24 +36,16 @@ _MEDIAN = HEADLINE[0]
 
 @dataclass(frozen=True)
 class Matrix:
-    """Combinations in rows and columns.
-
-    Attributes
-    ----------
-    row_names : list of str
-        Variables whose values begin a row.
-    column_name : str
-        The variable of the columns; empty where there is one column.
-    columns : list of str
-        Its values.
-    rows : list of (tuple of str, list of Combination or None)
-        The values of each row, and its cells; None where nothing was to be run.
-    """
+    """Combinations in rows and columns."""
 
     row_names: list[str]
+    """Variables whose values begin a row."""
     column_name: str
+    """The variable of the columns; empty where there is one column."""
     columns: list[str]
+    """Its values."""
     rows: list[tuple[tuple[str, ...], list[Combination | None]]]
+    """The values of each row, and its cells; None where nothing was to be run."""
 
 
 def arranged(material: CampaignMaterial) -> Matrix:
@@ -119,22 +99,7 @@ def outcome_of(combination: Combination) -> Outcome | None:
 def shown(
     combination: Combination, address: Callable[[str], str] | None, q: float | None
 ) -> dict[str, Any]:
-    """What a cell says.
-
-    Parameters
-    ----------
-    combination : Combination
-    address : callable or None
-        Gives the address of a run's page by its name; without it there are no links.
-    q : float or None
-        The quantile that all combinations are compared by; None where there is none.
-
-    Returns
-    -------
-    dict
-        ``compared``: the quantile, and ``outcome``: the verdict; ``figures``, ``lost``,
-        ``verdicts``: more of them; ``marks``; ``problems``; ``links``.
-    """
+    """What a cell says."""
     runs = combination.runs
     return {
         "compared": _figure(runs, _MEDIAN if q is None else q) if runs else None,

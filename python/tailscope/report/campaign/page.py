@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tailscope.report.campaign.material import CampaignMaterial
     from tailscope.store.run import Run
 
-__all__ = ["LARGEST_BYTES", "campaign_page", "campaign_piece"]
-
 LARGEST_BYTES = 2 * 1024 * 1024
 """Of a page."""
 
@@ -50,18 +48,6 @@ def campaign_page(
     """Draw a campaign as one HTML page.
 
     What does not fit into `LARGEST_BYTES` is left out, and the page says how much that is.
-
-    Parameters
-    ----------
-    material : CampaignMaterial
-    address : callable
-        Gives the address of a run's page by its name.
-    links : Mapping of str to str, optional
-        Files beside the page by what they are called, each as a relative address.
-    repeat : sequence of str, optional
-        The commands that repeat it.
-    left_out : str, optional
-        What is not published with it.
     """
     content = material.content
     evidence, host = _evidence(material), content.record.host

@@ -60,12 +60,6 @@ FIGURES: tuple[Callable[[Sequence[Material]], Picture | None], ...] = (
 
 
 def pictures(runs: Sequence[Material]) -> list[Picture]:
-    """Every figure that has anything to show.
-
-    Parameters
-    ----------
-    runs : sequence of Material
-        At least one; several share their figures.
-    """
+    """Every figure that has anything to show."""
     found = (figure(runs) for figure in FIGURES)
     return [picture for picture in found if picture is not None]

@@ -9,8 +9,6 @@ from tailscope.report.picture import Axis
 if TYPE_CHECKING:
     from tailscope.report.picture import Dash, Picture
 
-__all__ = ["LATENCY", "NS_PER_S", "NS_PER_US", "TIME", "dash_of", "unless_empty"]
-
 NS_PER_US = 1e3
 NS_PER_S = 1e9
 

@@ -18,27 +18,11 @@ if TYPE_CHECKING:
     from tailscope.report.material import Material
     from tailscope.store.records.tail import TailRecord
 
-__all__ = [
-    "overload",
-    "tail_levels",
-    "tail_mean_excess",
-    "tail_pictures",
-    "tail_quantiles",
-    "tail_shape",
-]
-
 _THRESHOLD = Axis("threshold [µs]", "threshold_us")
 
 
 def tail_pictures(label: str, record: TailRecord) -> list[Picture]:
-    """The diagnostics of a model of the tail.
-
-    Parameters
-    ----------
-    label : str
-        What the run is called.
-    record : TailRecord
-    """
+    """The diagnostics of a model of the tail."""
     return [draw(label, record) for draw in (_quantiles, _levels, _shape, _mean_excess)]
 
 

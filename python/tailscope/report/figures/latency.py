@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tailscope.report.picture import Dash
     from tailscope.store.run import Run
 
-__all__ = ["DOTTED", "ODDS", "ccdf", "cdf", "histogram", "percentiles", "quantile_layers"]
-
 ODDS = Axis("1 / (1 − q), with the percentile", "one_over_one_minus_q", "log", is_odds=True)
 DOTTED = (
     "Dotted: fewer than 10 samples lie beyond, so the samples show what happened, not what to"
@@ -52,17 +50,7 @@ def percentiles(runs: Sequence[Material]) -> Picture | None:
 
 
 def quantile_layers(run: Run, label: str, colour: int, dash: Dash) -> list[Layer]:
-    """The line of a run in a plot of percentiles.
-
-    Parameters
-    ----------
-    run : Run
-    label : str
-        What the legend calls it.
-    colour : int
-    dash : {"solid", "dashed", "dashdot"}
-        Where the samples support it; dotted beyond.
-    """
+    """The line of a run in a plot of percentiles."""
     return [
         Layer(
             "quantiles",

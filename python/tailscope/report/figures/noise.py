@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Columns = Mapping[str, NDArray[Any]]
 
-__all__ = ["events", "interrupt_counts", "interrupt_rates", "made_of", "stages", "stalls"]
-
 _SOURCES = {"dut": "DuT", "instrument": "instrument"}
 _MOST_LANES = 12
 _MOST_COUNTERS = 12

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from tailscope.report.material import Material
 
-__all__ = ["power"]
-
 
 def power(runs: Sequence[Material]) -> Picture | None:
     """Power of each domain, idle before the run included."""

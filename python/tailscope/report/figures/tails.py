@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from tailscope.report.picture import Dash
 
-__all__ = ["PaperThreshold", "TailShapes", "shape_pictures"]
-
 _SHARE = Axis("share of runs", "share", limits=(0.0, 1.0))
 _NAMES = ("Equation 1", "tailscope", "p99.5", "p99.9", "p99.95", "p99.99", "p99.999", "ADF", "KPSS")
 _LINES: dict[str, tuple[int, Dash]] = {
@@ -28,13 +26,7 @@ _LINES: dict[str, tuple[int, Dash]] = {
 
 
 class PaperThreshold(NamedTuple):
-    """A threshold of the paper's method, in one run.
-
-    Attributes
-    ----------
-    quantile : float
-    threshold_ns, js_divergence_bits : float
-    """
+    """A threshold of the paper's method, in one run."""
 
     quantile: float
     threshold_ns: float
@@ -42,36 +34,21 @@ class PaperThreshold(NamedTuple):
 
 
 class TailShapes(NamedTuple):
-    """What was fitted to some runs, a value for each run that has it.
-
-    Attributes
-    ----------
-    adf_p_values, kpss_p_values : sequence of float
-        Of the bursts that tailscope's law is fitted to.
-    xi : sequence of float
-        Of tailscope's laws.
-    equation_1_xi : sequence of float
-        Of the paper's.
-    thresholds : sequence of PaperThreshold
-        All that the paper's method tried.
-    """
+    """What was fitted to some runs, a value for each run that has it."""
 
     adf_p_values: Sequence[float]
     kpss_p_values: Sequence[float]
+    """Of the bursts that tailscope's law is fitted to."""
     xi: Sequence[float]
+    """Of tailscope's laws."""
     equation_1_xi: Sequence[float]
+    """Of the paper's."""
     thresholds: Sequence[PaperThreshold]
+    """All that the paper's method tried."""
 
 
 def shape_pictures(label: str, shapes: TailShapes) -> list[Picture]:
-    """Draw them as shares of runs up to each value.
-
-    Parameters
-    ----------
-    label : str
-        What the runs are called.
-    shapes : TailShapes
-    """
+    """Draw them as shares of runs up to each value."""
     by_quantile = {
         percentile_name(quantile): [each for each in shapes.thresholds if each.quantile == quantile]
         for quantile in sorted({each.quantile for each in shapes.thresholds})

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tailscope.engine.analysis import Rate
     from tailscope.report.material import Material
 
-__all__ = ["departure_error", "gaps", "loss", "rate"]
-
 _SIDES = {"pre": "before the device", "post": "after it"}
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tailscope.report.material import Material
     from tailscope.store.run import Run
 
-__all__ = ["heat_map", "worst"]
-
 UNEXPLAINED = "unexplained"
 OTHERS = "other causes"
 _MOST_CAUSES = 5

@@ -6,8 +6,6 @@ from tailscope.exceptions import UsageError
 from tailscope.plan.field import fields_of
 from tailscope.plan.fields import AboutFields
 
-__all__ = ["AboutRecord"]
-
 
 class AboutRecord(AboutFields, frozen=True, kw_only=True, omit_defaults=True):
     """What was measured, on what and with what, as its user describes it; the rest is unknown."""

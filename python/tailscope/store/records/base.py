@@ -17,25 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = [
-    "LINES",
-    "Count",
-    "Record",
-    "Section",
-    "Signed",
-    "as_content",
-    "check_format",
-    "check_lines",
-    "convert",
-    "decode",
-    "encode",
-    "encode_content",
-    "format_of",
-    "read_json",
-    "read_record",
-    "upgraded_record",
-]
-
 _MOST = 2**63 - 1
 Count = Annotated[int, Meta(ge=0, le=_MOST)]
 """A whole number that is not negative: a count, a duration in ns, or a time in ns since 1970."""
@@ -86,41 +67,12 @@ Kind = TypeVar("Kind", bound=Struct)
 
 
 def decode(content: bytes, kind: type[Kind], source: Path | str) -> Kind:
-    """Read a record.
-
-    Parameters
-    ----------
-    content : bytes
-        JSON.
-    kind : type
-        What it must be.
-    source : Path or str
-        Where it was read, for the error.
-
-    Raises
-    ------
-    RunCorruptError
-        If it is anything else; the error names the field.
-    """
+    """Read a record."""
     return convert(read_json(content, source), kind, source)
 
 
 def convert(content: object, kind: type[Kind], source: Path | str) -> Kind:
-    """Make a record of what `read_json` gives.
-
-    Parameters
-    ----------
-    content : dict
-    kind : type
-        What it must be.
-    source : Path or str
-        Where it was read, for the error.
-
-    Raises
-    ------
-    RunCorruptError
-        If it is anything else; the error names the field.
-    """
+    """Make a record of what `read_json` gives."""
     try:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
@@ -137,11 +89,6 @@ def read_json(content: bytes, source: Path | str) -> dict[str, object]:
 
     Names of files need not be text: Python's own reader takes what stands for their bytes, which
     msgspec's refuses.
-
-    Raises
-    ------
-    RunCorruptError
-        If it is none, nested too deeply, or of too many values.
     """
     if sum(map(content.count, (b",", b"[", b"{"))) > _MOST_VALUES:
         raise RunCorruptError(f"{source}: expected at most {_MOST_VALUES} values, got more")
@@ -195,28 +142,7 @@ def read_record(
     newest: int,
     upgraded: Callable[[dict[str, object]], dict[str, object]] | None = None,
 ) -> Kind:
-    """Read a record of this format, or of an older one that can be upgraded.
-
-    Parameters
-    ----------
-    content : bytes
-        JSON.
-    kind : type
-        What it must be.
-    source : Path or str
-        Where it was read, for the error.
-    newest : int
-        The format that `kind` has.
-    upgraded : callable, optional
-        Makes the content of this format of one of the format before.
-
-    Raises
-    ------
-    RunError
-        If a newer tailscope has written it.
-    RunCorruptError
-        If it is no such record.
-    """
+    """Read a record of this format, or of an older one that can be upgraded."""
     return upgraded_record(
         read_json(content, source), kind, source, newest=newest, upgraded=upgraded
     )
@@ -247,13 +173,7 @@ def format_of(content: dict[str, object], source: Path | str) -> int:
 
 
 def check_format(found: int, newest: int, source: Path | str) -> None:
-    """Refuse a file of a format that this version does not know.
-
-    Raises
-    ------
-    RunError
-        If the format is newer than `newest`, or never existed.
-    """
+    """Refuse a file of a format that this version does not know."""
     if found > newest:
         raise RunError(
             f"{source}: format: expected {newest}, got {found}",
@@ -264,13 +184,7 @@ def check_format(found: int, newest: int, source: Path | str) -> None:
 
 
 def check_lines(content: bytes, source: Path | str) -> None:
-    """See that a file which holds the checksum of its lines is the one that was written.
-
-    Raises
-    ------
-    RunCorruptError
-        If it is not, or holds none.
-    """
+    """See that a file which holds the checksum of its lines is the one that was written."""
     found = _WITH_LINES.fullmatch(content)
     if found is None:
         raise RunCorruptError(f"{source}: {LINES}: expected it in the last line but one")
@@ -282,13 +196,7 @@ def check_lines(content: bytes, source: Path | str) -> None:
 
 
 def as_content(record: Struct) -> dict[str, object]:
-    """Turn a record into what JSON holds: objects, lists, texts, numbers.
-
-    Raises
-    ------
-    ValueError
-        If a number is none that JSON has.
-    """
+    """Turn a record into what JSON holds: objects, lists, texts, numbers."""
     content = msgspec.to_builtins(record, enc_hook=_plain_number)
     # Where what is not there is left out, these two are written all the same.
     marks = {
@@ -303,11 +211,6 @@ def encode(record: Struct) -> str:
     """Write a record as text, checked to be one that can be read back.
 
     If the record has a field for the checksum of its lines, that is made anew.
-
-    Raises
-    ------
-    AssertionError
-        If it cannot: whoever has filled it has made a mistake.
     """
     content = as_content(record)
     content.pop(LINES, None)
@@ -324,13 +227,7 @@ def _with_lines(text: str) -> str:
 
 
 def encode_content(content: dict[str, object], kind: type[Struct]) -> str:
-    """Write the content of a record as text, checked to be one that can be read back.
-
-    Raises
-    ------
-    AssertionError
-        If it cannot.
-    """
+    """Write the content of a record as text, checked to be one that can be read back."""
     try:
         msgspec.convert(content, kind)
     except msgspec.ValidationError as error:

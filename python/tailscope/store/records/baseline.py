@@ -6,8 +6,6 @@ from typing import Final, Literal
 
 from tailscope.store.records.base import Count, Record, Section
 
-__all__ = ["BASELINE_FORMAT", "BaselineDoubt", "BaselineFigure", "BaselineRecord", "BaselineRun"]
-
 BASELINE_FORMAT: Final = 1
 
 

@@ -9,17 +9,6 @@ from msgspec import field
 from tailscope.store.records.base import Count, Record, Section
 from tailscope.store.records.host import HostRecord
 
-__all__ = [
-    "CAMPAIGN_FORMAT",
-    "BootRecord",
-    "CampaignRecord",
-    "CellFigures",
-    "CellRecord",
-    "ExperimentRecord",
-    "Scalar",
-    "Variable",
-]
-
 CAMPAIGN_FORMAT: Final = 1
 
 Scalar = str | int | float | bool | None

@@ -6,8 +6,6 @@ from typing import Literal, TypeAlias
 
 from tailscope.store.records.base import Count, Section, Signed
 
-__all__ = ["ClockMapping", "ClockReport", "MachineClock", "MappedBy", "TimesBy"]
-
 MappedBy: TypeAlias = Literal["packets", "answers"]
 TimesBy: TypeAlias = Literal["tsc", "unix"]
 
@@ -67,13 +65,7 @@ class MachineClock(Section, frozen=True, kw_only=True, omit_defaults=True):
     """What programs on the machine say of its clock."""
 
     def problem(self, machine: str) -> str | None:
-        """Say why times could not be brought to the clock of the captures; None if they were.
-
-        Parameters
-        ----------
-        machine : str
-            What it is called.
-        """
+        """Say why times could not be brought to the clock of the captures; None if they were."""
         if self.method is not None:
             return None
         reasons = [

@@ -10,48 +10,6 @@ from typing import Literal, TypeAlias
 
 from tailscope.store.records.base import Count, Section
 
-__all__ = [
-    "CounterClock",
-    "DelayCounts",
-    "DelayTruth",
-    "DirectionCounts",
-    "DutCounts",
-    "EspCounts",
-    "ForwardedPairs",
-    "ForwarderCounts",
-    "GeneratedTraffic",
-    "GeneratorCounts",
-    "IpsecCounts",
-    "IpsecEndCounts",
-    "KernelCounts",
-    "L2fwdCounts",
-    "L3fwdCounts",
-    "LcoreCounts",
-    "LinkCounts",
-    "NftablesCounts",
-    "NoCounts",
-    "OvsCounts",
-    "OvsThreadCounts",
-    "PassedPackets",
-    "PortCounts",
-    "ProgramCounts",
-    "RouteCount",
-    "RuleCounts",
-    "SnortCounts",
-    "SocketCounts",
-    "SocketLinks",
-    "StampedTaps",
-    "SuricataCounts",
-    "TapCounts",
-    "TestpmdCounts",
-    "TestpmdPortCounts",
-    "WatchTruth",
-    "WireguardCounts",
-    "WireguardEndCounts",
-    "WorkCounts",
-    "WorkTruth",
-]
-
 
 class CounterClock(Section, frozen=True, kw_only=True):
     """A clock of ticks: a reading, its rate, and the time of that reading."""
@@ -62,32 +20,22 @@ class CounterClock(Section, frozen=True, kw_only=True):
 
 
 class LcoreCounts(Section, frozen=True, kw_only=True):
-    """What one polling loop counted.
-
-    Attributes
-    ----------
-    lcore : int
-        As DPDK numbers it.
-    cpu : int or None
-        None where it may run on several.
-    tid : int
-        The thread's number, where it runs.
-    iterations : int
-        Turns of the loop.
-    tx_dropped : int
-        Packets for which the driver had no room.
-    dropped : dict of str to int
-        Packets dropped on purpose, by reason.
-    """
+    """What one polling loop counted."""
 
     lcore: Count
+    """As DPDK numbers it."""
     cpu: Count | None
+    """None where it may run on several."""
     tid: Count
+    """The thread's number, where it runs."""
     iterations: Count
+    """Turns of the loop."""
     rx_packets: Count
     tx_packets: Count
     tx_dropped: Count
+    """Packets for which the driver had no room."""
     dropped: dict[str, Count]
+    """Packets dropped on purpose, by reason."""
     stalls: Count
     stall_ns_total: Count
     stall_ns_max: Count
@@ -118,95 +66,64 @@ class PortCounts(Section, frozen=True, kw_only=True):
 
 
 class ProgramCounts(Section, frozen=True, kw_only=True, tag_field="program"):
-    """What every program of the data plane says at its end.
-
-    Attributes
-    ----------
-    complete : bool
-        Whether it did all that it was asked for.
-    hugepages : bool
-        Whether its memory is in huge pages.
-    started_tsc, duration_ns : int
-        When its ports were there, and for how long it ran from then on.
-    """
+    """What every program of the data plane says at its end."""
 
     complete: bool
+    """Whether it did all that it was asked for."""
     hugepages: bool
+    """Whether its memory is in huge pages."""
     started_tsc: Count
     duration_ns: Count
+    """When its ports were there, and for how long it ran from then on."""
     lcores: list[LcoreCounts]
     ports: list[PortCounts]
 
 
 class DirectionCounts(Section, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of the packets of a generator in one direction.
-
-    Attributes
-    ----------
-    sent, matched : int
-        Packets of the measurement that left, and those of them that came back.
-    unsent : int
-        Packets that could not leave within 10 ms of their time.
-    duplicated, corrupt, foreign, ambiguous : int
-        Packets that arrived again, damaged, from elsewhere, or could be one of several.
-    unrecorded : int
-        Packets that arrived when there was no more room to record them.
-    warm_up_sent, warm_up_received : int
-        Those of the warm-up.
-    rate_pps : int or None
-        Of a pattern.
-    replayed, ambiguous_sent : int or None
-        Frames of a capture that was sent again, and those of them that are alike.
-    sent_bytes : int or None
-        Of all frames that left, check sequences included. Older versions do not say.
-    """
+    """What became of the packets of a generator in one direction."""
 
     sent: Count
     matched: Count
+    """Packets of the measurement that left, and those of them that came back."""
     unsent: Count
+    """Packets that could not leave within 10 ms of their time."""
     duplicated: Count
     corrupt: Count
     foreign: Count
     ambiguous: Count
+    """Packets that arrived again, damaged, from elsewhere, or could be one of several."""
     unrecorded: Count
+    """Packets that arrived when there was no more room to record them."""
     warm_up_sent: Count
     warm_up_received: Count
+    """Those of the warm-up."""
     rate_pps: Count | None = None
+    """Of a pattern."""
     replayed: Count | None = None
     ambiguous_sent: Count | None = None
+    """Frames of a capture that was sent again, and those of them that are alike."""
     sent_bytes: Count | None = None
+    """Of all frames that left, check sequences included. Older versions do not say."""
 
 
 class GeneratedTraffic(DirectionCounts, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of the packets of a generator.
-
-    Attributes
-    ----------
-    back : DirectionCounts or None
-        Those that travelled the other way, where some did.
-    """
+    """What became of the packets of a generator."""
 
     back: DirectionCounts | None = None
+    """Those that travelled the other way, where some did."""
 
 
 class TapCounts(Section, frozen=True, kw_only=True):
-    """What was recorded of one tap.
-
-    Attributes
-    ----------
-    file : str
-        The capture.
-    received, written : int
-        Frames that came, and that the capture has.
-    ring_full, unstamped : int
-        Frames left out because the writer was behind, or the port gave them no time.
-    """
+    """What was recorded of one tap."""
 
     file: str
+    """The capture."""
     received: Count
     written: Count
+    """Frames that came, and that the capture has."""
     ring_full: Count
     unstamped: Count
+    """Frames left out because the writer was behind, or the port gave them no time."""
 
     @property
     def missed(self) -> int:
@@ -223,26 +140,18 @@ class StampedTaps(Section, frozen=True, kw_only=True):
 
 
 class SocketCounts(Section, frozen=True, kw_only=True):
-    """What was recorded of one link of the kernel.
-
-    Attributes
-    ----------
-    file : str
-        The capture.
-    received, written : int
-        Frames that came, and that the capture has.
-    dropped, unstamped : int
-        Frames left out because the ring was full, or the card gave them no time.
-    foreign : int
-        Frames left out because no generator of tailscope has sent them.
-    """
+    """What was recorded of one link of the kernel."""
 
     file: str
+    """The capture."""
     received: Count
     written: Count
+    """Frames that came, and that the capture has."""
     dropped: Count
     unstamped: Count
+    """Frames left out because the ring was full, or the card gave them no time."""
     foreign: Count
+    """Frames left out because no generator of tailscope has sent them."""
 
     @property
     def missed(self) -> int:
@@ -339,98 +248,64 @@ class KernelCounts(Section, frozen=True, kw_only=True, tag_field="program", tag=
 
 
 class RuleCounts(Section, frozen=True, kw_only=True):
-    """What a rule of nftables counted.
-
-    Attributes
-    ----------
-    chain : str
-        Family, table and chain.
-    handle : int
-        Its number there, as ``nft --handle list ruleset`` shows it.
-    comment, verdict : str or None
-        What its author says of it, and the last thing it does.
-    packets, bytes : int
-        Those that met it, the warm-up included; of a translation, the first of each connection.
-    """
+    """What a rule of nftables counted."""
 
     chain: str
+    """Family, table and chain."""
     handle: Count
+    """Its number there, as ``nft --handle list ruleset`` shows it."""
     comment: str | None
     verdict: str | None
+    """What its author says of it, and the last thing it does."""
     packets: Count
     bytes: Count
+    """Those that met it, the warm-up included; of a translation, the first of each connection."""
 
 
 class NftablesCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="nftables"):
-    """What links and rules of nftables counted.
-
-    Attributes
-    ----------
-    links : dict of str to LinkCounts
-    rules_loaded : int
-        Rules that there were.
-    rules : list of RuleCounts
-        Those with a counter that packets met.
-    dropped : int or None
-        Packets that rules dropped or rejected; None if a rule drops without counting, or a policy.
-    """
+    """What links and rules of nftables counted."""
 
     links: dict[str, LinkCounts]
     rules_loaded: Count
+    """Rules that there were."""
     rules: list[RuleCounts]
+    """Those with a counter that packets met."""
     dropped: Count | None
+    """Packets that rules dropped or rejected; None if a rule drops without counting, or a policy.
+    """
 
 
 class WireguardEndCounts(Section, frozen=True, kw_only=True):
-    """What one end of a tunnel of WireGuard counted.
-
-    Attributes
-    ----------
-    rx_bytes, tx_bytes : int
-        Of encrypted packets, handshakes and all else that ends say to each other included.
-    rx_overflows : int
-        Encrypted packets for which the end's socket had no room; none ever, of the kernel's own.
-    last_handshake_unix_s : int
-        When both ends have last agreed on how to encrypt.
-    """
+    """What one end of a tunnel of WireGuard counted."""
 
     rx_bytes: Count
     tx_bytes: Count
+    """Of encrypted packets, handshakes and all else that ends say to each other included."""
     rx_overflows: Count
+    """Encrypted packets for which the end's socket had no room; none ever, of the kernel's own."""
     last_handshake_unix_s: Count
+    """When both ends have last agreed on how to encrypt."""
 
 
 class WireguardCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="wireguard"):
-    """What links and both ends of a tunnel of WireGuard counted.
-
-    Attributes
-    ----------
-    links : dict of str to LinkCounts
-        Its ports, those between its gateways, and those of the tunnel.
-    near, far : WireguardEndCounts
-        At the first port, and at the second.
-    """
+    """What links and both ends of a tunnel of WireGuard counted."""
 
     links: dict[str, LinkCounts]
+    """Its ports, those between its gateways, and those of the tunnel."""
     near: WireguardEndCounts
     far: WireguardEndCounts
+    """At the first port, and at the second."""
 
 
 class EspCounts(Section, frozen=True, kw_only=True):
-    """What one end of a tunnel of IPsec counted of one direction.
-
-    Attributes
-    ----------
-    packets, bytes : int
-        Those that were encrypted, or decrypted.
-    replayed, failed : int
-        Packets that were refused: for their number, or because they were not whole.
-    """
+    """What one end of a tunnel of IPsec counted of one direction."""
 
     packets: Count
     bytes: Count
+    """Those that were encrypted, or decrypted."""
     replayed: Count
     failed: Count
+    """Packets that were refused: for their number, or because they were not whole."""
 
 
 class IpsecEndCounts(Section, frozen=True, kw_only=True):
@@ -441,43 +316,29 @@ class IpsecEndCounts(Section, frozen=True, kw_only=True):
 
 
 class IpsecCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="ipsec"):
-    """What links and both ends of a tunnel of IPsec counted.
-
-    Attributes
-    ----------
-    links : dict of str to LinkCounts
-        Its ports, and those between its gateways.
-    near, far : IpsecEndCounts
-        At the first port, and at the second.
-    """
+    """What links and both ends of a tunnel of IPsec counted."""
 
     links: dict[str, LinkCounts]
+    """Its ports, and those between its gateways."""
     near: IpsecEndCounts
     far: IpsecEndCounts
+    """At the first port, and at the second."""
 
 
 class SuricataCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="suricata"):
-    """What Suricata counted.
-
-    Attributes
-    ----------
-    dropped, accepted, alerts : int
-        Verdicts on packets, and alerts.
-    capture : dict
-        What its capture method counted, as Suricata has it.
-    drop_reasons : dict of str to int
-        Those that are not 0.
-    rules_loaded, rules_failed : int or None
-        Rules that it has, and that it could not read; None in runs of before.
-    """
+    """What Suricata counted."""
 
     dropped: Count
     accepted: Count
     alerts: Count
+    """Verdicts on packets, and alerts."""
     capture: dict[str, object]
+    """What its capture method counted, as Suricata has it."""
     drop_reasons: dict[str, Count]
+    """Those that are not 0."""
     rules_loaded: Count | None = None
     rules_failed: Count | None = None
+    """Rules that it has, and that it could not read; None in runs of before."""
 
 
 class SnortCounts(
@@ -509,52 +370,35 @@ class TestpmdCounts(Section, frozen=True, kw_only=True, tag_field="program", tag
 
 
 class OvsThreadCounts(Section, frozen=True, kw_only=True):
-    """What a thread of Open vSwitch counted that forwards.
-
-    Attributes
-    ----------
-    received : int
-        Packets.
-    exact_match_hits, signature_match_hits, simple_match_hits, megaflow_hits : int
-        Packets whose flow each of its caches had.
-    misses, lost : int
-        Packets whose flow was asked for, and those for which that failed.
-    idle_cycles, processing_cycles : int
-        Of the processor, without packets and with them; 0 of a thread that sleeps.
-    """
+    """What a thread of Open vSwitch counted that forwards."""
 
     received: Count
+    """Packets."""
     exact_match_hits: Count
     signature_match_hits: Count
     simple_match_hits: Count
     megaflow_hits: Count
+    """Packets whose flow each of its caches had."""
     misses: Count
     lost: Count
+    """Packets whose flow was asked for, and those for which that failed."""
     idle_cycles: Count
     processing_cycles: Count
+    """Of the processor, without packets and with them; 0 of a thread that sleeps."""
 
 
 class OvsCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="ovs"):
-    """What Open vSwitch counted.
-
-    Attributes
-    ----------
-    ports : dict of str to LinkCounts
-    threads : dict of str to OvsThreadCounts
-        Those that forwarded.
-    flows : int
-        Flows that it was told.
-    dropped : int
-        Packets that flows with the action ``drop`` dropped.
-    lost : int
-        Packets that its datapath lost because nobody said in time what to do with them.
-    """
+    """What Open vSwitch counted."""
 
     ports: dict[str, LinkCounts]
     threads: dict[str, OvsThreadCounts]
+    """Those that forwarded."""
     flows: Count
+    """Flows that it was told."""
     dropped: Count
+    """Packets that flows with the action ``drop`` dropped."""
     lost: Count
+    """Packets that its datapath lost because nobody said in time what to do with them."""
 
 
 class NoCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="none"):

@@ -11,22 +11,6 @@ from tailscope.store.records.base import Count, Record, Section, Signed
 from tailscope.store.records.kept import Origin
 from tailscope.store.records.stages import Way
 
-__all__ = [
-    "REST_OF_BATCH",
-    "Alignment",
-    "Associated",
-    "AssociatedCounter",
-    "DropReason",
-    "ExplainedCause",
-    "ExplainedStage",
-    "ExplainedStages",
-    "ExplainingTrace",
-    "Explanation",
-    "PolledFile",
-    "RegularCounter",
-    "StageCause",
-]
-
 Share = Annotated[float, Meta(ge=0, le=1)]
 Rate = Annotated[float, Meta(ge=0)]
 

@@ -7,8 +7,6 @@ from typing import Final, Literal
 from tailscope.store.records.base import Count, Record, Section, Signed
 from tailscope.store.records.host import HostRecord
 
-__all__ = ["FLOOR_FORMAT", "FloorQuantile", "FloorRecord", "InjectedStalls", "KnownDelay"]
-
 FLOOR_FORMAT: Final = 2
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tailscope.store.records.base import Section
 
-__all__ = ["HostRecord"]
-
 
 class HostRecord(Section, frozen=True, kw_only=True):
     """The fingerprint of a machine; null is what could not be read."""

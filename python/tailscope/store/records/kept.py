@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tailscope.store.records.base import Count, Section
 
-__all__ = ["Origin"]
-
 
 class Origin(Section, frozen=True, kw_only=True):
     """Where a conclusion comes from."""

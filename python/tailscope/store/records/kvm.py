@@ -6,8 +6,6 @@ from typing import Final, Literal
 
 from tailscope.store.records.base import Record
 
-__all__ = ["KVM_FORMAT", "KvmRecord"]
-
 KVM_FORMAT: Final = 2
 
 

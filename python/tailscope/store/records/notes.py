@@ -6,8 +6,6 @@ from typing import Final, Literal
 
 from tailscope.store.records.base import Count, Record, Section
 
-__all__ = ["NOTES_FORMAT", "Note", "NotesRecord"]
-
 NOTES_FORMAT: Final = 1
 
 

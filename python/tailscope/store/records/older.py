@@ -10,15 +10,6 @@ from __future__ import annotations
 from tailscope.store import layout
 from tailscope.units import QUANTILES
 
-__all__ = [
-    "counted",
-    "upgraded_run",
-    "upgraded_summary",
-    "with_format",
-    "with_plan",
-    "without_untainted",
-]
-
 _CO_RUNNERS = {"neighbours": "co_runners", "neighbour_cpus": "co_runner_cpus"}
 _STALLS = {"stall_total_ns": "stall_ns_total", "stall_longest_ns": "stall_ns_max"}
 _ALL_STALLS = {"total_ns": "stall_ns_total", "longest_ns": "stall_ns_max"}
@@ -110,14 +101,7 @@ def with_plan(content: dict[str, object]) -> dict[str, object]:
 
 
 def upgraded_run(content: dict[str, object]) -> dict[str, object]:
-    """``run.json`` of format 1 or 2 as one of format 3.
-
-    Parameters
-    ----------
-    content : dict
-        As it was read. What is not as its format has it is left alone: whoever decodes the result
-        says what is wrong with it.
-    """
+    """``run.json`` of format 1 or 2 as one of format 3."""
     found = content if content.get("format") == layout.FORMAT else _run_of_format_2(content)
     return {**found, "format": layout.RUN_FORMAT}
 

@@ -8,8 +8,6 @@ from tailscope.store.layout import FORMAT
 from tailscope.store.records.base import Count, Section
 from tailscope.store.records.kept import Origin
 
-__all__ = ["InterruptionRecord", "OverloadFigures", "OverloadRecord"]
-
 
 class InterruptionRecord(Section, frozen=True, kw_only=True):
     """A cause that takes time from the device."""

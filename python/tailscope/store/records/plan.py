@@ -9,8 +9,6 @@ from tailscope.plan.field import fields_of
 from tailscope.plan.fields import PairFields, PlanFields
 from tailscope.store.records.base import Count, Section
 
-__all__ = ["AnalysisPlan", "Foreign", "ImportPlan", "MeasurementPlan"]
-
 Foreign: TypeAlias = Literal["authors", "hdr-log", "hdr-percentiles", "moongen"]
 """Kinds of results of others."""
 

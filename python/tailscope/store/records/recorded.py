@@ -7,8 +7,6 @@ from typing import Final, Literal
 from tailscope.store.records.base import Count, Record
 from tailscope.store.records.run import RunInfo
 
-__all__ = ["RECORDED_FORMAT", "RecordedRun"]
-
 RECORDED_FORMAT: Final = 1
 
 

@@ -16,38 +16,6 @@ from tailscope.store.records.host import HostRecord
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan
 from tailscope.store.records.stages import StagesRecord
 
-__all__ = [
-    "CapturedFiles",
-    "ClockRecord",
-    "ClockSource",
-    "DutRecord",
-    "FileEntry",
-    "Input",
-    "Instrument",
-    "KernelEvents",
-    "KernelNoise",
-    "KnownFrom",
-    "MachineInfo",
-    "NeighbourProgram",
-    "NeighboursRecord",
-    "NoiseRecord",
-    "OwnWork",
-    "PlatformRecord",
-    "PortClocks",
-    "PowerPhase",
-    "PowerRecord",
-    "RunInfo",
-    "RunMark",
-    "SentTraffic",
-    "SideCounts",
-    "Stalls",
-    "StallsOfSides",
-    "TimestampedFile",
-    "TimestamperRecord",
-    "Written",
-]
-
-
 ClockSource: TypeAlias = Literal[
     "capture-file", "imported", "tsc", "kernel-software", "kernel-hardware", "nic-hardware"
 ]

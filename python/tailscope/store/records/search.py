@@ -9,8 +9,6 @@ from tailscope.store.records.host import HostRecord
 from tailscope.store.records.overload import OverloadFigures
 from tailscope.store.records.plan import MeasurementPlan
 
-__all__ = ["SEARCH_FORMAT", "SearchRecord", "SearchedGoal", "SearchedTrial"]
-
 SEARCH_FORMAT: Final = 2
 
 

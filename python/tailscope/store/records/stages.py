@@ -6,8 +6,6 @@ from typing import Literal, TypeAlias
 
 from tailscope.store.records.base import Count, Section
 
-__all__ = ["StagesRecord", "Way"]
-
 Way: TypeAlias = Literal["kernel", "loop"]
 
 

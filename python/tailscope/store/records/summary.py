@@ -22,17 +22,6 @@ if TYPE_CHECKING:
 
     from tailscope.engine.analysis import Figure
 
-__all__ = [
-    "GROUPS",
-    "FigureGroup",
-    "FigureLine",
-    "Kind",
-    "Summary",
-    "figure_lines",
-    "figures_of",
-    "warnings_of",
-]
-
 Kind = Literal["count", "signed", "real", "truth", "text", "texts"]
 _PLAIN = {
     "count": Count,
@@ -45,25 +34,16 @@ _PLAIN = {
 
 
 class FigureLine(NamedTuple):
-    """Figures that are alike.
-
-    Attributes
-    ----------
-    names : tuple of str
-        As patterns.
-    kind : str
-    about : str
-    everywhere : bool
-        Whether each run has them.
-    is_column : bool
-        Whether the catalogue has a column for each.
-    """
+    """Figures that are alike."""
 
     names: tuple[str, ...]
+    """As patterns."""
     kind: Kind
     about: str
     everywhere: bool = True
+    """Whether each run has them."""
     is_column: bool = True
+    """Whether the catalogue has a column for each."""
 
 
 class FigureGroup(NamedTuple):

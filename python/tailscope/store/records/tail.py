@@ -8,21 +8,6 @@ from tailscope.store.layout import FORMAT
 from tailscope.store.records.base import Count, Record, Section
 from tailscope.store.records.kept import Origin
 
-__all__ = [
-    "LevelAhead",
-    "QuantilePair",
-    "RareBursts",
-    "ScheduledBursts",
-    "StabilityAt",
-    "StartUpBursts",
-    "TailBlockMaxima",
-    "TailHorizon",
-    "TailIntervals",
-    "TailRecord",
-    "TestedStationarity",
-    "TriedThreshold",
-]
-
 
 class TailIntervals(Section, frozen=True, kw_only=True):
     """The intervals that a method gives."""

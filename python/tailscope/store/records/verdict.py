@@ -8,8 +8,6 @@ from tailscope.store.layout import FORMAT
 from tailscope.store.records.base import Count, Record, Section
 from tailscope.store.records.kept import Origin
 
-__all__ = ["JudgedReading", "JudgedRun", "JudgedTerm", "VerdictRecord"]
-
 Word = Literal["pass", "fail", "inconclusive"]
 
 

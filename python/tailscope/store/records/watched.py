@@ -7,8 +7,6 @@ from typing import Final, Literal
 from tailscope.store.records.base import Count, Section
 from tailscope.store.records.run import KernelNoise, Stalls
 
-__all__ = ["WATCHED_FORMAT", "RecordingCost", "WatchedCause", "WatchedRecord", "WatchedStalls"]
-
 WATCHED_FORMAT: Final = 2
 
 

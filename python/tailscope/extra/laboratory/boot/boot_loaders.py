@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from tailscope.extra.laboratory.remote import Machine
     from tailscope.host.boot_line import Booted, BootLine
 
-__all__ = ["BOOT_LOADERS", "BootLoader", "Grub", "Kexec", "SystemdBoot"]
-
 _GRUB = "/boot/grub"
 _GRUBENV = f"{_GRUB}/grubenv"
 _ENTRY = "tailscope"
@@ -30,26 +28,7 @@ class BootLoader(ABC):
 
     @abstractmethod
     def prepare(self, machine: Machine, wanted: BootLine, running: Booted) -> Sequence[str]:
-        """Have the next boot, and no other, be the wanted one.
-
-        Parameters
-        ----------
-        machine : Machine
-        wanted : BootLine
-            Not the default boot.
-        running : Booted
-            What the machine runs.
-
-        Returns
-        -------
-        sequence of str
-            The command that ends what runs.
-
-        Raises
-        ------
-        HostError
-            If the machine lacks something: the kernel, or a program.
-        """
+        """Have the next boot, and no other, be the wanted one."""
 
     @abstractmethod
     def settle(self, machine: Machine) -> None:

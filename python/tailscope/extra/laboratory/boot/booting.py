@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tailscope.extra.laboratory.remote import Machine
     from tailscope.host.boot_line import BootLine
 
-__all__ = ["Rebooter"]
-
 _EVERY_S = 2.0
 _SHOWN = 300
 
@@ -33,22 +31,7 @@ _FACTS = {
 
 
 class Rebooter:
-    """Boots one machine.
-
-    Parameters
-    ----------
-    machine : Machine
-    loader : BootLoader or None
-        What boots it; None where `command` does.
-    command : sequence of str or None
-        The user's own, which is given the kernel's name and each parameter.
-    wait_s : float
-        How long the machine may take to come back.
-    power_cycle : sequence of str or None
-        Command that switches it off and on.
-    say, show : callable
-        Receive what happens, a line each, and how it goes meanwhile.
-    """
+    """Boots one machine."""
 
     def __init__(
         self,
@@ -66,43 +49,17 @@ class Rebooter:
         self._say, self._show = say, show
 
     def running(self) -> Booted:
-        """Ask the machine what it runs.
-
-        Raises
-        ------
-        HostError
-            If it cannot be reached.
-        """
+        """Ask the machine what it runs."""
         said = self._machine.contents(*_FACTS.values())
         known = {name: text.strip() for name, text in zip(_FACTS, said, strict=True)}
         return Booted(**known)
 
     def awaited(self) -> Booted:
-        """Ask a machine that may be rebooting at the moment.
-
-        Raises
-        ------
-        HostError
-            If it does not come back.
-        """
+        """Ask a machine that may be rebooting at the moment."""
         return self._wait(None)
 
     def boot(self, wanted: BootLine, running: Booted) -> Booted:
-        """Boot it, and see that it is as wanted.
-
-        Parameters
-        ----------
-        wanted : BootLine
-        running : Booted
-            What it runs.
-
-        Raises
-        ------
-        OtherKernelError
-            If it came back with another kernel or other parameters.
-        HostError
-            If it lacks something, or does not come back.
-        """
+        """Boot it, and see that it is as wanted."""
         try:
             self._restart(wanted, running)
             found = self._wait(running.boot_id)
@@ -119,13 +76,7 @@ class Rebooter:
             self._loader.settle(self._machine)
 
     def check(self, wanted: BootLine, found: Booted) -> None:
-        """See that a machine came back as it should.
-
-        Raises
-        ------
-        OtherKernelError
-            If it did not: with what it was booted with.
-        """
+        """See that a machine came back as it should."""
         lacks = found.lacks(wanted)
         if lacks:
             raise OtherKernelError(

@@ -19,25 +19,9 @@ if TYPE_CHECKING:
     from tailscope.extra.laboratory.boot.booting import Rebooter
     from tailscope.host.boot_line import Booted, BootLine
 
-__all__ = ["Boots", "boot_lines", "grouped", "runs_of"]
-
 
 def boot_lines(cells: Sequence[Cell], dut: Dut, document: Document) -> dict[str, BootLine]:
-    """For each cell, by its name, how the device's machine is to be booted.
-
-    Parameters
-    ----------
-    cells : sequence of Cell
-    dut : Dut
-        The machine, with ``boot``.
-    document : Document
-        The experiment, for errors.
-
-    Raises
-    ------
-    UsageError
-        If a boot cannot be made of what the experiment says: with file, line and field.
-    """
+    """For each cell, by its name, how the device's machine is to be booted."""
     where = ["hosts", "dut"]
     if dut.ssh is None:
         raise document.error(
@@ -95,16 +79,7 @@ def _release(boot: Boot, kernel: str | None, parameters: str) -> str | None:
 def grouped(
     cells: Sequence[Cell], lines: Mapping[str, BootLine], first: BootLine | None = None
 ) -> list[Cell]:
-    """Sort cells so that the machine boots as seldom as possible; else their order stays.
-
-    Parameters
-    ----------
-    cells : sequence of Cell
-    lines : Mapping of str to BootLine
-        As of `boot_lines`.
-    first : BootLine, optional
-        The boot to begin with: the one that the machine runs.
-    """
+    """Sort cells so that the machine boots as seldom as possible; else their order stays."""
     order = list(dict.fromkeys(lines[cell.name] for cell in cells))
     if first in order:
         order = [first, *(line for line in order if line != first)]
@@ -119,19 +94,7 @@ def runs_of(
 
 
 class Boots:
-    """The boots of a campaign.
-
-    Parameters
-    ----------
-    dut : Dut
-        The machine, with ``boot`` and ``ssh``.
-    lines : Mapping of str to BootLine
-        As of `boot_lines`.
-    campaign : Campaign
-        Keeps account of them.
-    say, show : callable
-        Receive what happens, a line each, and how it goes meanwhile.
-    """
+    """The boots of a campaign."""
 
     def __init__(
         self,
@@ -147,13 +110,7 @@ class Boots:
         self._is_settled = False
 
     def sorted(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Cells by their boots, those first that need none.
-
-        Raises
-        ------
-        HostError
-            If the machine cannot be reached.
-        """
+        """Cells by their boots, those first that need none."""
         if not cells:
             return []
         running = self._running()
@@ -162,15 +119,7 @@ class Boots:
         return grouped(cells, self._lines, first)
 
     def boot_for(self, cell: Cell) -> None:
-        """Boot the machine for a cell, unless it runs as the cell needs it.
-
-        Raises
-        ------
-        OtherKernelError
-            If it could not be booted so, now or for an earlier cell.
-        HostError
-            If it cannot be reached.
-        """
+        """Boot the machine for a cell, unless it runs as the cell needs it."""
         wanted = self._lines[cell.name]
         running = self._running()
         if not self._is_settled:

@@ -13,8 +13,6 @@ from tailscope.testbed.programs import search_path, which
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["clock_reports", "parse_chronyc", "parse_pmc"]
-
 _TIMEOUT_S = 3.0
 _MOST_CHARACTERS = 2000
 _CHRONYC = ("chronyc", "-n", "-c", "tracking")

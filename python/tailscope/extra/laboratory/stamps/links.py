@@ -21,24 +21,14 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import ClockSource
     from tailscope.testbed.places import Place
 
-__all__ = ["Recorded", "by_socket", "on_one_clock"]
-
 
 @dataclass
 class Recorded:
-    """What is known of a recording; of frames that it lacks, and of clocks, once it has ended.
-
-    Attributes
-    ----------
-    clock, timestamp_type : str
-        As in ``run.json``.
-    dropped : SideCounts
-    port_clocks : PortClocks or None
-    warnings : list of str
-    """
+    """What is known of a recording; of frames that it lacks, and of clocks, once it has ended."""
 
     clock: ClockSource
     timestamp_type: str
+    """As in ``run.json``."""
     dropped: SideCounts = field(init=False)
     port_clocks: PortClocks | None = None
     warnings: list[str] = field(default_factory=list)
@@ -53,27 +43,7 @@ def by_socket(
     place: Place,
     cpus: Iterable[int] = (),
 ) -> Iterator[Recorded]:
-    """Record two links within a block, and bring their times to one clock behind it.
-
-    Parameters
-    ----------
-    names : sequence of str
-        The links before and behind the device.
-    captures : Path
-        The folder for both captures.
-    stamping : Stamping
-        Who takes times.
-    place : Place
-    cpus : iterable of int
-        Where the recorder may run.
-
-    Raises
-    ------
-    DataplaneError
-        If the recorder does not start, or ends without a result.
-    TestbedError
-        If the cards' clocks cannot be read.
-    """
+    """Record two links within a block, and bring their times to one clock behind it."""
     found = Recorded(*_KINDS[stamping.by_cards])
     recorder = SocketRecorder(names, captures, place=place, by_cards=stamping.by_cards, cpus=cpus)
     if stamping.clocks is None:
@@ -115,30 +85,7 @@ def _finish(recorder: SocketRecorder, found: Recorded, captures: Path) -> None:
 def on_one_clock(
     post: Path, compared: Comparison, names: tuple[str, str]
 ) -> tuple[PortClocks, str | None]:
-    """Bring the times of a capture behind the device to the clock before it.
-
-    Parameters
-    ----------
-    post : Path
-        The capture; it is replaced.
-    compared : Comparison
-        Readings of both clocks from before its first packet until behind its last.
-    names : tuple of str
-        Of the clocks before and behind the device.
-
-    Returns
-    -------
-    clocks : PortClocks
-    warning : str or None
-        What a reader of the times must know.
-
-    Raises
-    ------
-    TestbedError
-        If there are too few readings.
-    CaptureError
-        If the capture cannot be read or written.
-    """
+    """Bring the times of a capture behind the device to the clock before it."""
     from tailscope.models.drift import fit_drift
 
     if len(compared.first_ns) < 2:

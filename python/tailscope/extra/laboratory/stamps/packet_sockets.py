@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tailscope.testbed.places import Place
 
-__all__ = ["SocketRecorder", "SocketResult"]
-
 
 class SocketResult(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
     """What was recorded; `partial` says why it is not all."""
@@ -27,23 +25,7 @@ class SocketResult(Section, frozen=True, kw_only=True, tag_field="event", tag="r
 
 
 class SocketRecorder(RecordingProgram[SocketResult]):
-    """Records what comes in on two links; a context at whose end it is gone.
-
-    Parameters
-    ----------
-    links : sequence of str
-        Before the device, and behind it.
-    captures : Path
-        The folder for ``pre.pcapng.zst`` and ``post.pcapng.zst``.
-    place : Place
-        Where it runs.
-    by_cards : bool
-        Whether cards take times, which have been told so; else the kernel.
-    probes : bool
-        Whether only the packets of our generator are written.
-    cpus : iterable of int
-        Where it may run.
-    """
+    """Records what comes in on two links; a context at whose end it is gone."""
 
     def __init__(
         self,

@@ -15,8 +15,6 @@ from tailscope.exceptions import TestbedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["CardClock", "ClockReading", "Comparison", "KernelClock", "compare", "comparing"]
-
 _INTERVAL_S = 0.1
 _SAMPLES = 10
 """Of a reading, of which the one that took the least time counts."""
@@ -30,21 +28,14 @@ _FASTEST_PPM = 1000
 
 
 class ClockReading(NamedTuple):
-    """A clock of a card, read between two readings of the system's clock.
-
-    Attributes
-    ----------
-    system_ns : int
-        The middle of the two.
-    clock_ns : int
-        What the card's clock showed.
-    width_ns : int
-        From the first to the second; 0 where the card reads both clocks at once.
-    """
+    """A clock of a card, read between two readings of the system's clock."""
 
     system_ns: int
+    """The middle of the two."""
     clock_ns: int
+    """What the card's clock showed."""
     width_ns: int
+    """From the first to the second; 0 where the card reads both clocks at once."""
 
 
 class CardClock(Protocol):
@@ -55,23 +46,11 @@ class CardClock(Protocol):
         """As people know it, such as ``ptp0``."""
 
     def read(self) -> ClockReading:
-        """Read it.
-
-        Raises
-        ------
-        OSError
-            If it cannot be read.
-        """
+        """Read it."""
 
 
 class KernelClock:
-    """A clock of a card by its device of the kernel.
-
-    Parameters
-    ----------
-    number : int
-        That of ``/dev/ptp0``, ``/dev/ptp1``, ...
-    """
+    """A clock of a card by its device of the kernel."""
 
     def __init__(self, number: int) -> None:
         self.name = f"ptp{number}"
@@ -121,17 +100,7 @@ def _narrowest(samples: list[tuple[int, int, int]]) -> ClockReading:
 
 
 class Comparison:
-    """Readings of two clocks at the same moments.
-
-    Attributes
-    ----------
-    first_ns, second_ns : array of int
-        What both showed.
-    error_ns : array of int
-        By how much each of these may be off, either way.
-    failed : int
-        Readings that failed, or across which the system's clock was set.
-    """
+    """Readings of two clocks at the same moments."""
 
     def __init__(self) -> None:
         self.first_ns, self.second_ns, self.error_ns = array("q"), array("q"), array("q")
@@ -149,19 +118,7 @@ class Comparison:
 
 
 def compare(first: CardClock, second: CardClock) -> tuple[int, int, int] | None:
-    """Read two clocks at the same moment, by the system's clock.
-
-    Returns
-    -------
-    tuple of int, or None
-        What both showed, and by how much that may be off; None if the system's clock was set
-        meanwhile.
-
-    Raises
-    ------
-    OSError
-        If one of them cannot be read.
-    """
+    """Read two clocks at the same moment, by the system's clock."""
     before, middle, after = first.read(), second.read(), first.read()
     system_ns, clock_ns = after.system_ns - before.system_ns, after.clock_ns - before.clock_ns
     width_ns = max(before.width_ns, after.width_ns)
@@ -178,18 +135,7 @@ def compare(first: CardClock, second: CardClock) -> tuple[int, int, int] | None:
 def comparing(
     first: CardClock, second: CardClock, *, interval_s: float = _INTERVAL_S
 ) -> Iterator[Comparison]:
-    """Compare two clocks throughout a block, its beginning and its end included.
-
-    Parameters
-    ----------
-    first, second : CardClock
-    interval_s : float
-
-    Raises
-    ------
-    TestbedError
-        If one of them cannot be read.
-    """
+    """Compare two clocks throughout a block, its beginning and its end included."""
     found = Comparison()
     _add(found, first, second)
     ended = threading.Event()

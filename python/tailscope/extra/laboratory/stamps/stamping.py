@@ -18,18 +18,6 @@ if TYPE_CHECKING:
 
     from tailscope.extra.laboratory.stamps.phc import CardClock
 
-__all__ = [
-    "ALL_FRAMES",
-    "KernelLinks",
-    "Links",
-    "Offer",
-    "Stamping",
-    "best_clock",
-    "by_kernel",
-    "by_ports",
-    "stamping",
-]
-
 ALL_FRAMES = 1
 """HWTSTAMP_FILTER_ALL: the card stamps all frames that it receives."""
 
@@ -46,21 +34,14 @@ _ADVICE = (
 
 
 class Offer(NamedTuple):
-    """What a link's card offers.
-
-    Attributes
-    ----------
-    stamps : bool
-        Whether it stamps frames at all.
-    stamps_all : bool
-        Whether it can stamp all frames that it receives.
-    clock : int or None
-        The number of its clock.
-    """
+    """What a link's card offers."""
 
     stamps: bool
+    """Whether it stamps frames at all."""
     stamps_all: bool
+    """Whether it can stamp all frames that it receives."""
     clock: int | None
+    """The number of its clock."""
 
 
 class Links(Protocol):
@@ -70,22 +51,10 @@ class Links(Protocol):
         """Ask what a link offers."""
 
     def configuration(self, link: str) -> tuple[int, int, int]:
-        """Ask how a link is set: flags, what is stamped when sent, and when received.
-
-        Raises
-        ------
-        OSError
-            If its driver cannot say.
-        """
+        """Ask how a link is set: flags, what is stamped when sent, and when received."""
 
     def configure(self, link: str, configuration: tuple[int, int, int]) -> tuple[int, int, int]:
-        """Set a link, and return what its driver made of it.
-
-        Raises
-        ------
-        OSError
-            If it is refused.
-        """
+        """Set a link, and return what its driver made of it."""
 
     def clock(self, number: int) -> CardClock:
         """Return a clock by its number."""
@@ -141,38 +110,18 @@ def _ask(link: str, request: int, address: int) -> None:
 
 @dataclass
 class Stamping:
-    """Who takes times.
-
-    Attributes
-    ----------
-    by_cards : bool
-        Whether the cards do; else the kernel.
-    clocks : tuple of CardClock, or None
-        The clock of each link, where they are two.
-    warnings : list of str
-        What a reader of the times must know.
-    """
+    """Who takes times."""
 
     by_cards: bool = False
+    """Whether the cards do; else the kernel."""
     clocks: tuple[CardClock, CardClock] | None = None
+    """The clock of each link, where they are two."""
     warnings: list[str] = field(default_factory=list)
+    """What a reader of the times must know."""
 
 
 def best_clock(names: Sequence[str], links: Links) -> Stamping:
-    """Choose the best timestamps that both of two links offer.
-
-    Parameters
-    ----------
-    names : sequence of str
-        The two links.
-    links : Links
-
-    Returns
-    -------
-    Stamping
-        By the kernel if one of the cards cannot stamp all frames, or has no clock that can be read:
-        with a warning that says why.
-    """
+    """Choose the best timestamps that both of two links offer."""
     offers = {name: links.offer(name) for name in names}
     lacks = [text for name, offer in offers.items() if (text := _lack(name, offer))]
     if lacks:
@@ -191,13 +140,7 @@ def by_kernel(reasons: Sequence[str]) -> Stamping:
 
 
 def by_ports(addresses: Sequence[str]) -> Stamping:
-    """Let ports of DPDK take times: those of one card have one clock.
-
-    Parameters
-    ----------
-    addresses : sequence of str
-        PCI addresses, which differ in their last digit within a card.
-    """
+    """Let ports of DPDK take times: those of one card have one clock."""
     if len({address.rpartition(".")[0] for address in addresses}) == 1:
         return Stamping(by_cards=True)
     warning = (
@@ -229,14 +172,7 @@ def _fault(clock: CardClock) -> str | None:
 
 @contextmanager
 def stamping(names: Sequence[str], links: Links) -> Iterator[Stamping]:
-    """Let cards stamp all frames within a block, where both can; afterwards they are as before.
-
-    Parameters
-    ----------
-    names : sequence of str
-        The two links.
-    links : Links
-    """
+    """Let cards stamp all frames within a block, where both can; afterwards they are as before."""
     with ExitStack() as stack:
         chosen = best_clock(names, links)
         if chosen.by_cards:
