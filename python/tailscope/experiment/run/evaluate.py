@@ -247,7 +247,7 @@ def _check_recorded(ended: EndedInstance) -> None:
 
 
 def with_own_work(recording: Recording, start_ns: Integers, end_ns: Integers) -> Recording:
-    """Taint samples by what tailscope did on the CPUs of the device, as by stalls of the generator."""
+    """Taint samples by what tailscope did on the CPUs of the device, as by generator stalls."""
     import numpy as np
 
     from tailscope.noise.intervals import union
