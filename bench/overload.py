@@ -9,7 +9,7 @@ from bench.table import Row
 from tailscope.exceptions import ModelError, TestbedError
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.search.overload import measured_forecast
-from tailscope.experiment.search.search import (
+from tailscope.extra.standards.mlrsearch import (
     BACK_PRESSURE,
     LOSS,
     Search,
@@ -25,7 +25,7 @@ from tailscope.testbed.cores import pick_cores, read_topology
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tailscope.experiment.search.search import RateFound, Trial
+    from tailscope.extra.standards.mlrsearch import RateFound, Trial
     from tailscope.testbed.cores import Cores
 
 PDR = 0.005

@@ -38,7 +38,7 @@ from tailscope.store.records.overload import OverloadRecord
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan
 from tailscope.store.records.recorded import RecordedRun
 from tailscope.store.records.run import RunInfo
-from tailscope.store.records.search import SearchRecord
+from tailscope.extra.standards.search_records import SearchRecord
 from tailscope.store.records.summary import GROUPS, Summary
 from tailscope.store.records.tail import TailRecord
 from tailscope.store.records.verdict import VerdictRecord

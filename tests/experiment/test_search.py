@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailscope.exceptions import UsageError
-from tailscope.experiment.search.search import (
+from tailscope.extra.standards.mlrsearch import (
     BACK_PRESSURE,
     INSTRUMENT,
     LEVEL,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import _completion_classes
 
-from tailscope.cli.lazy import commands_of
+from tailscope.cli.lazy import LazyCommand, added_commands, commands_of
 from tailscope.cli.parsing import CommandGroup
 from tailscope.cli.status import INTERRUPTED, UNDECIDED
 from tailscope.exceptions import EvidenceError, TailscopeError
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "application", "main"]
 
 COMMANDS = {
-    "agent": "Play a laboratory role on this machine; `tailscope run` starts it over ssh.",
     "analyze": "Analyse latency, loss and order between two captures of the same traffic.",
     "baseline": "Keep what runs are compared by as a file, and compare later runs with it.",
     "calibrate": "Measure the floor of this machine and wire; later reports show it.",
@@ -40,13 +39,8 @@ COMMANDS = {
     "compare-instruments": "Measure one known delay with every instrument that works here.",
     "duet": "Measure two set-ups by turns until it is clear whether the second is slower.",
     "explain": "Show what packets waited for: causes of the tail, and the story of one packet.",
-    "export": (
-        "Export runs to PostgreSQL: every packet, all figures, and views that recompute them."
-    ),
     "finish": "Make what a run lacks: what explains its tail, and its page.",
     "host": "Audit and tune this machine.",
-    "import": "Import results of others: the authors' tables, HdrHistogram, MoonGen.",
-    "init": "Write a gate for the tail latency of a program of yours: experiment, script, CI job.",
     "list": "List runs, with their settings, dates and most important figures.",
     "model": "Derive predictions from the figures of a run.",
     "noise": (
@@ -54,29 +48,21 @@ COMMANDS = {
     ),
     "note": "Add a dated note to a run; without a text, print its notes.",
     "plan": "Show how many packets, and how much time, a statement about a quantile needs.",
-    "publish": "Publish a campaign as a static site: pages, data, plan, environment, figures.",
     "recommend": "Recommend a set-up: the papers' recommendations that these runs support.",
     "report": "Draw one run, several runs in the same figures, or a campaign.",
-    "rfc": "Make the tests of RFC 2544, RFC 8219, TST 009 or MLRsearch; the report cites clauses.",
     "run": "Measure the latency of every packet through a device under test.",
     "schema": "Print the JSON Schema of experiments.",
-    "search": "Find the highest rates without loss (NDR) and with a permitted loss (PDR).",
     "show": "Show the table of a run again, with its tags, notes, files and command.",
     "simulate": "Simulate traffic through a device that stalls, and capture it on both sides.",
     "sql": "Query runs in SQL: tables run, summary, tag, note, file, and the packets of all runs.",
     "tag": "Add or remove tags of runs; without either, print their tags.",
     "trace": "Write a run as a timeline for ui.perfetto.dev: CPUs, packets, and the worst of them.",
-    "trend": "Show how figures change from run to run, and since when.",
     "tune": "Rank the host's knobs: measure the tail with all, with none, and with all but one.",
     "verify": "Judge whether runs meet a service level: pass (0), fail (2) or inconclusive (3).",
-    "watch": "Measure for days: a run every hour, metrics for Prometheus, and books of it all.",
 }
 """What each of them does, by its name."""
 
-_MEASURING = (
-    *("calibrate", "compare-instruments", "duet", "noise", "rfc", "run", "search", "tune"),
-    "watch",
-)
+_MEASURING = ("calibrate", "compare-instruments", "duet", "noise", "run", "tune")
 
 _INTERRUPTED_BY_DUCKDB = "Query interrupted"
 """What DuckDB makes of Ctrl-C while it works: a `RuntimeError` with this text."""
@@ -112,7 +98,10 @@ def tailscope_command(
     ] = False,
 ) -> None:
     """Measure, explain and predict the tail latency of network functions."""
-    if context.invoked_subcommand in _MEASURING:
+    group = context.command
+    assert isinstance(group, CommandGroup)
+    command = group.commands.get(context.invoked_subcommand or "")
+    if isinstance(command, LazyCommand) and command.measures:
         from tailscope.cli.reminder import remind
 
         remind()
@@ -122,7 +111,9 @@ def application() -> CommandGroup:
     """The command line: a group of commands that are not yet imported."""
     group = typer.main.get_command(_app)
     assert isinstance(group, CommandGroup)
-    group.commands = commands_of(__name__, COMMANDS)
+    group.commands = dict(
+        sorted({**commands_of(__name__, COMMANDS, _MEASURING), **added_commands()}.items())
+    )
     return group
 
 

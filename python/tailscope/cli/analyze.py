@@ -330,8 +330,9 @@ def _on_workers(
     plans: Plans, scheduler: str, folders: list[Path]
 ) -> Generator[Figures | Exception]:
     from tailscope.cli.progress import TasksBar
-    from tailscope.extra.cluster.pairs import analyze_pairs
+    from tailscope.registry import service
 
+    analyze_pairs = service("analyze_pairs", "--scheduler")
     known = [plan for plan in plans.values() if not isinstance(plan, UsageError)]
     with TasksBar("pairs") as bar:
         analyses = analyze_pairs(scheduler, known, folders, progress=bar.show)

@@ -10,18 +10,44 @@ from typing import TYPE_CHECKING
 import typer
 from typer.core import TyperCommand
 
+from tailscope import extra
 from tailscope.cli.panels import PanelCommand
 from tailscope.cli.parsing import CommandGroup
+from tailscope.registry import additions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from typer._click import Command, Context
 
 
-def commands_of(package: str, summaries: Mapping[str, str]) -> dict[str, Command]:
+def commands_of(
+    package: str, summaries: Mapping[str, str], measuring: Container[str] = ()
+) -> dict[str, Command]:
     """The commands of a package: by name what each of them does."""
-    return {name: LazyCommand(package, name, about) for name, about in summaries.items()}
+    return {
+        name: LazyCommand(_module_of(package, name), name, about, measures=name in measuring)
+        for name, about in summaries.items()
+    }
+
+
+def added_commands() -> dict[str, Command]:
+    """The commands that the folders of `tailscope.extra` add."""
+    return {
+        each.name: LazyCommand(
+            f"{extra.__name__}.{folder}.{each.module}",
+            each.name,
+            each.summary,
+            measures=each.measures,
+        )
+        for folder, addition in additions().items()
+        for each in addition.commands
+    }
+
+
+def _module_of(package: str, name: str) -> str:
+    module = name.replace("-", "_")
+    return f"{package}.{module}_" if iskeyword(module) else f"{package}.{module}"
 
 
 class LazyCommand(TyperCommand):
@@ -31,10 +57,9 @@ class LazyCommand(TyperCommand):
     beyond the summary; that of a group, the table ``COMMANDS``.
     """
 
-    def __init__(self, package: str, name: str, summary: str) -> None:
+    def __init__(self, module: str, name: str, summary: str, *, measures: bool) -> None:
         super().__init__(name, help=summary, rich_markup_mode=None)
-        module = name.replace("-", "_")
-        self._module = f"{package}.{module}_" if iskeyword(module) else f"{package}.{module}"
+        self._module, self.measures = module, measures
 
     def load(self) -> Command:
         """Import the command."""

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.progress import Progress
 
-    from tailscope.extra.cluster.tasks import Done
-
 PATIENCE_S = 1.0
+
+
+class TasksDone(NamedTuple):
+    """How far tasks are.
+
+    Attributes
+    ----------
+    tasks, of_tasks : int
+        Tasks that have an outcome, without those that others need.
+    size, of_size : int
+        The sizes of all.
+    workers : int
+        How many there are.
+    """
+
+    tasks: int
+    of_tasks: int
+    size: int
+    of_size: int
+    workers: int
 
 
 class ProgressBar:
@@ -76,7 +94,7 @@ class TasksBar(ProgressBar):
         self._things = things
         self._has_said = False
 
-    def show(self, done: Done) -> None:
+    def show(self, done: TasksDone) -> None:
         """Show it, or once, anywhere, that there is no worker to wait for."""
         if not done.workers and not self._has_said:
             self._has_said = True

@@ -177,8 +177,9 @@ def _on_workers(
     plan: ReportRequest, path: Path, names: Sequence[str], take: Callable[[str], CampaignReading]
 ) -> Iterator[CampaignReading]:
     from tailscope.cli.progress import TasksBar
-    from tailscope.extra.cluster.runs import read_runs
+    from tailscope.registry import service
 
+    read_runs = service("read_runs", "--scheduler")
     assert plan.scheduler is not None
     with TasksBar("runs", "runs") as bar:
         yield from read_runs(

@@ -17,8 +17,8 @@ from tailscope.experiment.run.blame import (
     none_came_text,
     unsent_texts,
 )
+from tailscope.experiment.run.clocks import counter_pairs
 from tailscope.experiment.run.sent import sent_traffic
-from tailscope.extra.laboratory.own_machine import counter_pairs
 from tailscope.noise.events import OWN
 from tailscope.store import floor
 from tailscope.store.provenance import MeasurementRecord, measurement_info

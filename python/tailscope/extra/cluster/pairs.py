@@ -29,8 +29,8 @@ from tailscope.store.packets import Packets
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
+    from tailscope.cli.progress import TasksDone
     from tailscope.engine.analysis import Analysis, Sink
-    from tailscope.extra.cluster.tasks import Done
 
 SLICE_BYTES = 64 << 20
 """Of captures, at least, in a slice: less is analysed sooner than it is divided."""
@@ -66,7 +66,7 @@ def analyze_pairs(
     plans: Sequence[PairPlan],
     folders: Sequence[Path],
     *,
-    progress: Callable[[Done], None] | None = None,
+    progress: Callable[[TasksDone], None] | None = None,
 ) -> Generator[Figures | Exception]:
     """Analyse pairs on workers, which write what was asked for."""
     with ExitStack() as stack:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from tailscope.cli.progress import TasksDone
     from tailscope.extra.cluster.shared import Shared
-    from tailscope.extra.cluster.tasks import Done
 
 
 def read_runs(
@@ -31,7 +31,7 @@ def read_runs(
     take: Callable[[str], CampaignReading],
     *,
     is_written: bool,
-    progress: Callable[[Done], None] | None = None,
+    progress: Callable[[TasksDone], None] | None = None,
 ) -> Iterator[CampaignReading]:
     """Read runs of a campaign."""
     with ExitStack() as stack:

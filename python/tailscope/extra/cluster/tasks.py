@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import tailscope
+from tailscope.cli.progress import TasksDone
 from tailscope.exceptions import ClusterError, WorkerLostError
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from distributed import Client, Future
 
-__all__ = ["Done", "Task", "TaskOutcome", "map_tasks", "run_tasks", "stop_if_unwanted"]
+__all__ = ["Task", "TaskOutcome", "map_tasks", "run_tasks", "stop_if_unwanted"]
 
 _LOOK_S = 0.05
 _EVERY_S = 0.5
@@ -63,32 +64,12 @@ class TaskOutcome(NamedTuple, Generic[T_co]):
     error: Exception | None
 
 
-class Done(NamedTuple):
-    """How far tasks are.
-
-    Attributes
-    ----------
-    tasks, of_tasks : int
-        Tasks that have an outcome, without those that others need.
-    size, of_size : int
-        The sizes of all.
-    workers : int
-        How many there are.
-    """
-
-    tasks: int
-    of_tasks: int
-    size: int
-    of_size: int
-    workers: int
-
-
 def map_tasks(
     client: Client,
     function: Callable[[Item], T],
     items: Iterable[Item],
     *,
-    progress: Callable[[Done], None] | None = None,
+    progress: Callable[[TasksDone], None] | None = None,
 ) -> Generator[TaskOutcome[T]]:
     """Call a function for each item, on workers.
 
@@ -115,7 +96,7 @@ def map_tasks(
 
 
 def run_tasks(
-    client: Client, tasks: Sequence[Task[T]], *, progress: Callable[[Done], None] | None = None
+    client: Client, tasks: Sequence[Task[T]], *, progress: Callable[[TasksDone], None] | None = None
 ) -> Generator[TaskOutcome[T]]:
     """Run tasks on workers.
 
@@ -152,7 +133,7 @@ class _Watch(Generic[T]):
     """Submits tasks and collects their outcomes, while it tells how far they are."""
 
     def __init__(
-        self, client: Client, tasks: Sequence[Task[T]], progress: Callable[[Done], None] | None
+        self, client: Client, tasks: Sequence[Task[T]], progress: Callable[[TasksDone], None] | None
     ) -> None:
         self._client, self._tasks, self._progress = client, tasks, progress
         self._running: dict[int, _Submitted[T]] = {}
@@ -205,11 +186,11 @@ class _Watch(Generic[T]):
             self._workers = len(self._client.nthreads())
             self._progress(self._far())
 
-    def _far(self) -> Done:
+    def _far(self) -> TasksDone:
         sizes = [sum(each.size for each in _with_needs(task)) for task in self._tasks]
         done = sum(sizes[index] for index in self._done)
         done += sum(submitted.done_size() for submitted in self._running.values())
-        return Done(len(self._done), len(sizes), done, sum(sizes), self._workers)
+        return TasksDone(len(self._done), len(sizes), done, sum(sizes), self._workers)
 
 
 class _Submitted(Generic[T]):

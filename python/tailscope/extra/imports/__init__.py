@@ -1,1 +1,13 @@
 """Results of others as run directories: what they hold, what follows from it, and what does not."""
+
+from __future__ import annotations
+
+from tailscope.registry import AddedCommand, Addition
+
+ADDITION = Addition(
+    commands=(
+        AddedCommand(
+            "import", "Import results of others: the authors' tables, HdrHistogram, MoonGen."
+        ),
+    ),
+)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec.structs import asdict
 
 from tailscope.engine.analysis import Clock, Recording, load_ticks
 from tailscope.exceptions import AnalysisError, CaptureError
+from tailscope.experiment.run.clocks import clock_of, counter_pairs
 from tailscope.experiment.run.instance import PLATFORM_PART
 from tailscope.extra.laboratory.recorded import (
     MachineRecording,
@@ -137,7 +137,7 @@ class MachineWatch:
         own = noise.own_threads(PLATFORM_PART, working)
         own = {tid: what for tid, what in own.items() if tid not in working}
         own[result.monitor_tid] = "generator"
-        seen = _sent_and_received(Recording.load(folder, _clock_of(result.clock)))
+        seen = _sent_and_received(Recording.load(folder, clock_of(result.clock)))
         return self._made("loadgen", noise, (result.clock, folder, working, own), seen)
 
     def _made(
@@ -151,7 +151,7 @@ class MachineWatch:
         power: RecordedPower | None = None,
     ) -> MachineRecording:
         known, folder, threads, own = loops
-        clock = _UNIX if known is None else _clock_of(known)
+        clock = _UNIX if known is None else clock_of(known)
         side = side_noise(
             source,
             self._cpus,
@@ -233,16 +233,12 @@ def _why_no_events(noise: RecordedNoise) -> list[str]:
     return [f"kernel events are not recorded: {noise.why_not}"]
 
 
-def _clock_of(known: CounterClock) -> Clock:
-    return Clock(**asdict(known))
-
-
 def _seen_by_loops(folder: Path | None, known: CounterClock | None) -> Sightings:
     """Packets that loops of ours noted."""
     if folder is None or known is None or not (folder / "sighted_seq.npy").exists():
         return Sightings.none()
     seq = np.asarray(load_ticks(folder, "sighted_seq"), np.int64)
-    when = _clock_of(known).all_at_ns(np.asarray(load_ticks(folder, "sighted_tsc"), np.int64))
+    when = clock_of(known).all_at_ns(np.asarray(load_ticks(folder, "sighted_tsc"), np.int64))
     return Sightings(seq, when, when)
 
 
@@ -265,22 +261,6 @@ def _sent_and_received(recorded: Recording) -> Sightings:
     sent = np.asarray(recorded.departure_tsc, np.int64)[seq]
     came = np.asarray(recorded.arrival_tsc, np.int64)[first]
     return Sightings(seq, clock.all_at_ns(sent), clock.all_at_ns(came))
-
-
-def counter_pairs(
-    folder: Path | None, known: CounterClock | None
-) -> tuple[Integers, Integers, Integers]:
-    """What to add to times by a program's counter to get Unix time: when, at least, at most."""
-    nothing = np.zeros(0, np.int64)
-    if folder is None or known is None or not (folder / "pair_tsc.npy").exists():
-        return nothing, nothing, nothing
-    tsc, unix, width = (
-        np.asarray(load_ticks(folder, f"pair_{name}"), np.int64)
-        for name in ("tsc", "unix_ns", "width_tsc")
-    )
-    when = _clock_of(known).all_at_ns(tsc)
-    error = 1 + width * 1_000_000_000 // (2 * known.tsc_hz)
-    return when, unix - when - error, unix - when + error
 
 
 def _as_columns(table: Table, arrays: Sequence[Integers]) -> dict[str, Integers]:

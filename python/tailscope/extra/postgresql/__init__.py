@@ -6,3 +6,15 @@ password to itself. Tables and views are in ``schema.sql`` and ``views.sql``.
 """
 
 from __future__ import annotations
+
+from tailscope.registry import AddedCommand, Addition
+
+ADDITION = Addition(
+    commands=(
+        AddedCommand(
+            "export",
+            "Export runs to PostgreSQL: every packet, all figures, and views that recompute them.",
+        ),
+    ),
+    services={"catalogue_rows": "runs:rows_at"},
+)

@@ -12,8 +12,8 @@ from msgspec.structs import asdict, replace
 from tailscope.engine.analysis import analyze_recording
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run.execute import execute_whole
-from tailscope.experiment.search.search import without_device
 from tailscope.extra.standards.delays import Delays
+from tailscope.extra.standards.mlrsearch import without_device
 from tailscope.extra.standards.records import StandardTrial
 from tailscope.extra.standards.search import Outcome, Tried
 from tailscope.store.records.plan import MeasurementPlan

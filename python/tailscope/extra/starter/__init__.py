@@ -1,1 +1,14 @@
 """The files with which a gate for the latency of a program of yours begins."""
+
+from __future__ import annotations
+
+from tailscope.registry import AddedCommand, Addition
+
+ADDITION = Addition(
+    commands=(
+        AddedCommand(
+            "init",
+            "Write a gate for the tail latency of a program of yours: experiment, script, CI job.",
+        ),
+    ),
+)

@@ -30,8 +30,8 @@ from tailscope.units import printable
 if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.search.overload import Forecast
-    from tailscope.experiment.search.search import RateFound, Search, SearchPlan, Trial
-    from tailscope.store.records.search import SearchRecord
+    from tailscope.extra.standards.mlrsearch import RateFound, Search, SearchPlan, Trial
+    from tailscope.extra.standards.search_records import SearchRecord
     from tailscope.testbed.cores import Cores
 
 _NOTHING = "-"
@@ -125,14 +125,14 @@ def command(
 ) -> int:
     """Exit status 3: the lowest rate does not hold, or says nothing about the device."""
     from tailscope.experiment.fields import plan_of
-    from tailscope.experiment.search.search import (
+    from tailscope.extra.standards.mlrsearch import (
         Search,
         SearchPlan,
         loss_goals,
         service_level_goal,
         trials_of,
     )
-    from tailscope.experiment.search.search import without_device as without
+    from tailscope.extra.standards.mlrsearch import without_device as without
     from tailscope.units import positive_duration_ns, rate_pps
     from tailscope.verdict.slo import parse_level
 
@@ -186,7 +186,7 @@ class SearchRequest:
 
     def check(self) -> None:
         """See that nothing would be overwritten, and that there is such a forwarder."""
-        from tailscope.experiment.search.search import in_place_of_device
+        from tailscope.extra.standards.mlrsearch import in_place_of_device
         from tailscope.store import layout
 
         if self.forwarder is not None:
@@ -238,7 +238,7 @@ class SearchRequest:
     def _forecast(self, forwarder: str, remarks: list[str]) -> Forecast | None:
         """Measure both at low load, and predict; None, with a remark, if nothing follows."""
         from tailscope.experiment.search.overload import measured_forecast
-        from tailscope.experiment.search.search import in_place_of_device
+        from tailscope.extra.standards.mlrsearch import in_place_of_device
 
         def tell(plan: RunPlan) -> None:
             self.line.show_step(f"low load: {plan.dut} at {plan.rate_pps:,} packets/s")
@@ -273,8 +273,8 @@ class SearchRequest:
         partial: list[str],
     ) -> None:
         import tailscope
+        from tailscope.extra.standards.search_records import SearchRecord
         from tailscope.store.machine import this_host
-        from tailscope.store.records.search import SearchRecord
 
         found = search.found()
         record = SearchRecord(
@@ -324,7 +324,7 @@ class _Teller:
 
     def tell(self, trial: Trial, is_control: bool) -> None:
         """Say it."""
-        from tailscope.experiment.search.search import loss_ratio
+        from tailscope.extra.standards.mlrsearch import loss_ratio
 
         self._number += 1
         what = f"loss {loss_ratio(trial.figures):.4%}"

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from tailscope.duts.dataplane import LOOP, Loop
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.experiment.run.execute import execute_whole
-from tailscope.store.records.search import SearchedGoal, SearchedTrial
+from tailscope.extra.standards.search_records import SearchedGoal, SearchedTrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
