@@ -15,36 +15,28 @@ from msgspec.structs import replace as changed
 from tailscope.cli.live import LiveLine, Pace
 from tailscope.cli.options import STANDARD, write_json
 from tailscope.cli.terminal import columns_of, wrapped
-from tailscope.exceptions import OtherKernelError, TailscopeError, UsageError
+from tailscope.exceptions import UsageError
+from tailscope.experiment.campaign.bench import Bench, MeasuredCell, bench_of
 from tailscope.experiment.campaign.campaign import Campaign
 from tailscope.experiment.campaign.matrix import Cell, cells_of, only_cells
 from tailscope.experiment.campaign.spec import load_experiment
-from tailscope.experiment.run.execute import execute
 from tailscope.experiment.run.measured import Measured
-from tailscope.extra.laboratory.boot.boots import Boots, boot_lines, grouped, runs_of
-from tailscope.extra.laboratory.machines import check_plan, lacking, not_known_yet
-from tailscope.noise.load import load_text
-from tailscope.store.info import EMULATED, unusable_text
-from tailscope.testbed.clean import clean
+from tailscope.store.info import EMULATED
 from tailscope.units import (
     count_text,
     duration_text,
     long_text,
     percentile_name,
-    positive_duration_ns,
     printable,
     value_label,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from tailscope.experiment.campaign.spec import Document, Dut, Experiment, Hosts
-    from tailscope.experiment.plan import RunPlan
+    from tailscope.experiment.campaign.spec import Experiment
     from tailscope.experiment.run.instance import Progress
-    from tailscope.host.boot_line import BootLine
     from tailscope.store.records.campaign import CellRecord
-    from tailscope.testbed.clean import Leftover
     from tailscope.testbed.messages import GeneratorProgress
 
 _STATES = ("done", "running", "partial", "failed", "waiting", "pending")
@@ -65,15 +57,12 @@ def run_experiment(
 ) -> int:
     """Run an experiment, or say what it would be."""
     experiment, document = load_experiment(file, profile)
-    cells = cells_of(experiment, document)
+    bench, cells = bench_of(experiment), cells_of(experiment, document)
     if cpus is not None:
         cells = [replace(cell, plan=changed(cell.plan, cpus=cpus)) for cell in cells]
-        if experiment.hosts is not None:
-            check_plan(cells[0].plan)
-    chosen = only_cells(cells, only) if only else cells
-    lines = _boot_lines(experiment, cells, document)
-    if lines is not None:
-        chosen = grouped(chosen, lines)
+        bench.check_plan(cells[0].plan)
+    bench.prepare(cells, document)
+    chosen = bench.arranged(only_cells(cells, only) if only else cells)
     if resume and out is None:
         raise UsageError("--resume requires --out DIR, the campaign to continue")
     if out is None:
@@ -81,21 +70,19 @@ def run_experiment(
     campaign = Campaign(out, experiment, cells)
     if dry_run:
         campaign.check(resume=resume)
-        return _describe(experiment, chosen, json_file, lines)
+        return _describe(experiment, bench, chosen, json_file)
     with campaign.opened(resume=resume):
         if resume:
-            for what, reason in _cleaned(experiment.hosts):
+            for what, reason in bench.clean():
                 said = f"cleaned {what}" if reason is None else f"not cleaned: {what}: {reason}"
                 print(printable(said), file=sys.stderr)
         names = {cell.name for cell in chosen}
         left = [cell for cell in campaign.left if cell.name in names]
-        if experiment.hosts is None:
-            _refuse_other_kernel(left)
-        if experiment.hosts is None and left:
-            _say_load(left[0].plan)
+        if text := bench.look(left):
+            print(printable(text), file=sys.stderr)
         try:
             with LiveLine(quiet=quiet) as line:
-                _run(campaign, experiment, left, lines, line)
+                _run(campaign, bench, left, line)
         except KeyboardInterrupt:
             hint = f"--resume --out {out} continues with the other cells"
             print(f"hint: {printable(hint)}", file=sys.stderr)
@@ -107,87 +94,26 @@ def run_experiment(
     return 0 if all(campaign.records[name].state == "done" for name in names) else 1
 
 
-def _say_load(plan: RunPlan) -> None:
-    """Say who else uses the CPUs that will be measured, before anything is started."""
-    with suppress(TailscopeError):
-        if text := load_text(plan.cores().pollers):
-            print(printable(text), file=sys.stderr)
-
-
-def _cleaned(hosts: Hosts | None) -> Iterator[Leftover]:
-    """Remove what an earlier try left behind, on this machine and others."""
-    yield from clean()
-    if hosts is not None:
-        from tailscope.extra.laboratory.control import clean_hosts
-
-        yield from clean_hosts(hosts)
-
-
-def _boot_lines(
-    experiment: Experiment, cells: Sequence[Cell], document: Document
-) -> dict[str, BootLine] | None:
-    """How the device's machine is to be booted; None where it must not be."""
-    if experiment.hosts is None or experiment.hosts.dut.boot is None:
-        return None
-    return boot_lines(cells, experiment.hosts.dut, document)
-
-
-def _run(
-    campaign: Campaign,
-    experiment: Experiment,
-    left: list[Cell],
-    lines: Mapping[str, BootLine] | None,
-    line: LiveLine,
-) -> None:
+def _run(campaign: Campaign, bench: Bench, left: list[Cell], line: LiveLine) -> None:
     """Run cells, a line each."""
-    boots = None
-    if lines is not None and experiment.hosts is not None:
-        boots = Boots(experiment.hosts.dut, lines, campaign, line.say, line.show_text)
-        left = boots.sorted(left)
+    left = bench.begin(campaign, left, line.say, line.show_text)
     total, done = len(campaign.cells), len(campaign.cells) - len(campaign.left)
     width = max((len(cell.name) for cell in left), default=0)
     state = _State(campaign, left)
     warned: dict[str, None] = {}
     for cell in left:
         done += 1
-        warnings: list[str] = []
-        doubts: list[str] = []
+        found = MeasuredCell([])
         pace = Pace()
 
         def show(event: GeneratorProgress, cell: Cell = cell, pace: Pace = pace) -> None:
             line.show({**state.parts(cell), **pace.parts(event)})
 
-        def measure(
-            cell: Cell,
-            folder: Path,
-            warnings: list[str] = warnings,
-            doubts: list[str] = doubts,
-            show: Progress = show,
-        ) -> Sequence[Measured]:
+        def measure(cell: Cell, folder: Path, show: Progress = show) -> Sequence[Measured]:
+            nonlocal found
             line.show(state.parts(cell))
-            if boots is not None:
-                boots.boot_for(cell)
-            if experiment.hosts is not None:
-                from tailscope.extra.laboratory.control import execute_in_lab
-
-                found = execute_in_lab(
-                    cell.plan,
-                    experiment.hosts,
-                    out=folder,
-                    progress=show,
-                    ending=line.say_finishing,
-                )
-                warnings += found.info.warnings
-                return [found]
-            measured = execute(
-                cell.plan,
-                cell.plan.cores(),
-                out=folder,
-                progress=show,
-                ending=line.say_finishing,
-            )
-            doubts += filter(None, (unusable_text(each.info) for each in measured))
-            return measured
+            found = bench.measure(cell, folder, show, line.say_finishing)
+            return found.runs
 
         try:
             campaign.run_cell(cell, measure)
@@ -197,12 +123,12 @@ def _run(
             state.finished(cell, record.lasted_s or 0.0)
             line.clear()
             head = f"[{done:>{len(str(total))}}/{total}]"
-            _print("  ".join([f"{head} {cell.name:<{width}}", _outcome(record), *doubts]))
+            _print("  ".join([f"{head} {cell.name:<{width}}", _outcome(record), *found.doubts]))
             # What machines lack, they lack in every cell: once is enough.
-            for warning in warnings:
+            for warning in found.warnings:
                 if warning not in warned:
                     _print(f"warning   {warning}")
-        warned.update(dict.fromkeys(warnings))
+        warned.update(dict.fromkeys(found.warnings))
 
 
 def _print(text: str) -> None:
@@ -284,30 +210,11 @@ def _conclude(campaign: Campaign, out: Path) -> None:
         print(f"{'hint':<10}--resume --out {printable(str(out))} continues with the other cells")
 
 
-def _refuse_other_kernel(left: Sequence[Cell]) -> None:
-    """Stop where nothing that is left can run on the kernel that runs."""
-    reasons = []
-    for cell in left:
-        try:
-            cell.plan.make_platform().check()
-        except OtherKernelError as error:
-            reasons.append(error)
-        except TailscopeError:
-            return
-        else:
-            return
-    if reasons:
-        raise reasons[0]
-
-
 def _describe(
-    experiment: Experiment,
-    cells: Sequence[Cell],
-    json_file: str | None,
-    lines: Mapping[str, BootLine] | None,
+    experiment: Experiment, bench: Bench, cells: Sequence[Cell], json_file: str | None
 ) -> int:
     """Say what an experiment is, how long it takes, and what is missing here."""
-    missing = _missing(cells, experiment.hosts)
+    missing = _missing(cells, bench)
     lasts_s = sum(cell.lasts_s for cell in cells)
     if json_file is not None:
         listed = [
@@ -326,17 +233,8 @@ def _describe(
             "service_levels": experiment.service_levels,
             "lasts_s": round(lasts_s, 1),
             "cells": listed,
+            **bench.content(cells),
         }
-        if lines is not None:
-            content["boots"] = [
-                {
-                    "kernel": line.kernel,
-                    "release": line.release,
-                    "parameters": " ".join(line.parameters),
-                    "cells": [cell.name for cell in run],
-                }
-                for line, run in runs_of(cells, lines)
-            ]
         write_json(json_file, content)
         return 0
     print(f"{'experiment':<16}{printable(experiment.name)}")
@@ -349,12 +247,9 @@ def _describe(
     print(f"{'cells':<16}{len(cells)}, {rounds}, {experiment.order}")
     if experiment.service_levels:
         print(printable(f"{'service level':<16}{', '.join(experiment.service_levels)}"))
-    print(f"{'takes':<16}about {long_text(lasts_s)}{', and the boots' if lines else ''}")
-    if lines is not None and experiment.hosts is not None:
-        _describe_boots(runs_of(cells, lines), experiment.hosts.dut)
-    if experiment.hosts is not None:
-        for each in not_known_yet(experiment.hosts, [cell.plan for cell in cells], lines):
-            print(printable(f"{'not known yet':<16}{each}"))
+    print(f"{'takes':<16}about {long_text(lasts_s)}{', and the boots' if bench.boots else ''}")
+    for title, text in bench.described(cells):
+        print(printable(f"{title:<16}{text}"))
     print()
     width = max(len(cell.name) for cell in cells)
     for cell in cells:
@@ -367,20 +262,7 @@ def _describe(
     return 0
 
 
-def _describe_boots(boots: Sequence[tuple[BootLine, Sequence[Cell]]], dut: Dut) -> None:
-    """Say what the device's machine boots, in order, and how long that may take."""
-    assert dut.boot is not None, "it is booted"
-    most_s = positive_duration_ns(dut.boot.wait, "wait") / 1e9
-    print(
-        f"{'boots':<16}{len(boots)} of the DuT's machine, one less if it runs one of them;"
-        f" up to {long_text(most_s)} each (boot.wait)"
-    )
-    for number, (line, run) in enumerate(boots, 1):
-        many = "1 cell" if len(run) == 1 else f"{len(run)} cells"
-        print(printable(f"{number:>14}. {line}: {many}"))
-
-
-def _missing(cells: Sequence[Cell], hosts: Hosts | None) -> dict[str, list[str]]:
+def _missing(cells: Sequence[Cell], bench: Bench) -> dict[str, list[str]]:
     """What this machine lacks for each cell; combinations are asked once, not once a round.
 
     Other machines are asked when they are reached, before anything is started there.
@@ -391,12 +273,7 @@ def _missing(cells: Sequence[Cell], hosts: Hosts | None) -> dict[str, list[str]]
         key = tuple(cell.values.values())
         if key not in known:
             with suppress(OSError):
-                known[key] = _lacking(cell.plan, hosts)
+                known[key] = bench.lacking(cell.plan)
         if known.get(key):
             found[cell.name] = known[key]
     return found
-
-
-def _lacking(plan: RunPlan, hosts: Hosts | None) -> list[str]:
-    """What this machine lacks: for all of it, or for the roles of a laboratory that it plays."""
-    return plan.missing() if hosts is None else lacking(hosts, plan)

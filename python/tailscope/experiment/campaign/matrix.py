@@ -11,22 +11,21 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from tailscope.exceptions import UsageError
+from tailscope.experiment.campaign.bench import bench_of
 from tailscope.experiment.campaign.spec import Fields, complaint
 from tailscope.experiment.fields import FIELDS, field_named, plan_of
-from tailscope.extra.laboratory.machines import by_role, cables, check_hosts, check_plan
 from tailscope.units import value_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tailscope.experiment.campaign.spec import Document, Experiment, Hosts
+    from tailscope.experiment.campaign.spec import Document, Experiment
     from tailscope.experiment.plan import RunPlan
 
 _MOST_CELLS = 100_000
 _AROUND_S = 2.5
 _ANALYSIS_S = 3e-7
-_REACHED_S = 4.0
-"""Of a cell: what it takes to start and end, for each packet, and to reach machines by ssh."""
+"""Of a cell: what it takes to start and end, and for each packet."""
 _OPTIONS = tuple(name for name in FIELDS if name.endswith("_options"))
 _OF_OPTION = {declared.option: name for name, declared in FIELDS.items()}
 
@@ -42,8 +41,8 @@ class Cell:
     repeat: int
     """Which of the repeats, from 1."""
     plan: RunPlan
-    hosts: Hosts | None = None
-    """The machines of a laboratory."""
+    reached_s: float = 0.0
+    """How long it takes to reach its machines."""
 
     @property
     def lasts_s(self) -> float:
@@ -52,10 +51,8 @@ class Cell:
         starts_s = platform.starts_in_s * self.plan.instances + self.plan.make_dut().starts_in_s
         packets = self.plan.rate_pps * self.plan.duration_ns / 1e9 * self.plan.runs
         sends_s = (self.plan.warm_up_ns + self.plan.duration_ns) / 1e9
-        if self.hosts is not None and any(host.ssh for host in by_role(self.hosts).values()):
-            starts_s += _REACHED_S
         rests_s = 2 * self.plan.power_phase_ns / 1e9 if self.plan.asks_for_power else 0
-        return starts_s + rests_s + sends_s + _AROUND_S + packets * _ANALYSIS_S
+        return self.reached_s + starts_s + rests_s + sends_s + _AROUND_S + packets * _ANALYSIS_S
 
 
 def cells_of(experiment: Experiment, document: Document) -> list[Cell]:
@@ -162,6 +159,7 @@ def _combined(
     variables: Mapping[str, Mapping[str, tuple[dict[str, Any], list[str | int]]]],
     document: Document,
 ) -> Iterator[Cell]:
+    bench = bench_of(experiment)
     for labels in itertools.product(*variables.values()):
         values = dict(zip(variables, labels, strict=True))
         if any(_matches(rule, values) for rule in experiment.exclude):
@@ -173,17 +171,14 @@ def _combined(
             for field, value in own.items():
                 merged = {**fields.get(field, {}), **value} if field in _OPTIONS else value
                 fields[field], origin[field] = merged, where
-        if experiment.hosts is not None:
-            fields |= cables(experiment.hosts, fields, document)
+        fields |= bench.added_fields(fields, document)
         try:
             plan = plan_of(fields)
-            if experiment.hosts is not None:
-                check_plan(plan)
+            bench.check_plan(plan)
         except UsageError as error:
             raise _located(document, error, values, origin) from None
-        if experiment.hosts is not None:
-            check_hosts(experiment.hosts, plan, document)
-        yield Cell("", values, 0, plan, experiment.hosts)
+        bench.check(plan, document)
+        yield Cell("", values, 0, plan, bench.starts_s)
 
 
 def _located(

@@ -1,0 +1,133 @@
+"""Where the cells of an experiment are measured: on this machine, unless its file says where."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tailscope.exceptions import OtherKernelError, TailscopeError
+from tailscope.registry import service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from tailscope.experiment.campaign.campaign import Campaign
+    from tailscope.experiment.campaign.matrix import Cell
+    from tailscope.experiment.campaign.spec import Document, Experiment
+    from tailscope.experiment.plan import RunPlan
+    from tailscope.experiment.run.instance import Progress
+    from tailscope.experiment.run.measured import Measured
+    from tailscope.testbed.clean import Leftover
+
+
+class MeasuredCell(NamedTuple):
+    """What came of a cell."""
+
+    runs: Sequence[Measured]
+    warnings: Sequence[str] = ()
+    """What the machines lack; in every cell the same."""
+    doubts: Sequence[str] = ()
+    """What is not usable of this cell."""
+
+
+class Bench:
+    """Measures on this machine; other benches say what is different on theirs."""
+
+    starts_s = 0.0
+    """How much longer a cell takes to begin."""
+    boots = False
+    """Whether machines are booted between cells, which takes longer than can be told."""
+
+    def added_fields(self, _fields: Mapping[str, Any], _document: Document) -> dict[str, Any]:
+        """Return the fields of a cell that follow from the bench."""
+        return {}
+
+    def check_plan(self, plan: RunPlan) -> None:
+        """Refuse a plan that cannot be carried out here, whatever machines there are."""
+
+    def check(self, plan: RunPlan, document: Document) -> None:
+        """Refuse machines that are not described as a plan needs them."""
+
+    def prepare(self, cells: Sequence[Cell], document: Document) -> None:
+        """Take notice of all cells, before any is chosen."""
+
+    def arranged(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Return cells in the order in which they are best measured."""
+        return [*cells]
+
+    def lacking(self, plan: RunPlan) -> list[str]:
+        """List what a plan needs and this machine lacks, with what to do about it."""
+        return plan.missing()
+
+    def described(self, _cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:
+        """Say what a dry run tells of the bench: titles, and lines."""
+        return iter(())
+
+    def content(self, _cells: Sequence[Cell]) -> dict[str, object]:
+        """Return what ``--dry-run --json`` tells of the bench."""
+        return {}
+
+    def clean(self) -> Iterator[Leftover]:
+        """Remove what an earlier try left behind."""
+        from tailscope.testbed.clean import clean
+
+        yield from clean()
+
+    def look(self, left: Sequence[Cell]) -> str | None:
+        """Look at the bench before anything is started; return what to say of it.
+
+        It is refused if nothing that is left can run on the kernel that runs.
+        """
+        from tailscope.noise.load import load_text
+
+        if not left:
+            return None
+        _refuse_other_kernel(left)
+        with suppress(TailscopeError):
+            return load_text(left[0].plan.cores().pollers)
+        return None
+
+    def begin(
+        self,
+        _campaign: Campaign,
+        left: list[Cell],
+        _say: Callable[[str], None],
+        _show: Callable[[str], None],
+    ) -> list[Cell]:
+        """Make ready for the cells that are left, and return them in their order."""
+        return left
+
+    def measure(
+        self, cell: Cell, out: Path, progress: Progress, ending: Callable[[], None]
+    ) -> MeasuredCell:
+        """Carry out the plan of a cell."""
+        from tailscope.experiment.run.execute import execute
+        from tailscope.store.info import unusable_text
+
+        runs = execute(cell.plan, cell.plan.cores(), out=out, progress=progress, ending=ending)
+        doubts = [text for each in runs if (text := unusable_text(each.info)) is not None]
+        return MeasuredCell(runs, doubts=doubts)
+
+
+def bench_of(experiment: Experiment) -> Bench:
+    """Make the bench that an experiment asks for."""
+    if experiment.hosts is None:
+        return Bench()
+    laboratory: Bench = service("laboratory", "hosts")(experiment.hosts)
+    return laboratory
+
+
+def _refuse_other_kernel(left: Sequence[Cell]) -> None:
+    reasons = []
+    for cell in left:
+        try:
+            cell.plan.make_platform().check()
+        except OtherKernelError as error:
+            reasons.append(error)
+        except TailscopeError:
+            return
+        else:
+            return
+    if reasons:
+        raise reasons[0]

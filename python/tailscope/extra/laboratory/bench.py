@@ -1,0 +1,137 @@
+"""A laboratory as the bench of an experiment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tailscope.experiment.campaign.bench import Bench, MeasuredCell
+from tailscope.extra.laboratory import machines
+from tailscope.extra.laboratory.boot.boots import Boots, boot_lines, grouped, runs_of
+from tailscope.units import long_text, positive_duration_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from tailscope.experiment.campaign.campaign import Campaign
+    from tailscope.experiment.campaign.matrix import Cell
+    from tailscope.experiment.campaign.spec import Document, Hosts
+    from tailscope.experiment.plan import RunPlan
+    from tailscope.experiment.run.instance import Progress
+    from tailscope.host.boot_line import BootLine
+    from tailscope.testbed.clean import Leftover
+
+_REACHED_S = 4.0
+"""What it takes to reach machines by ssh."""
+
+
+class Laboratory(Bench):
+    """Up to three machines, of which the device's may be booted between cells."""
+
+    def __init__(self, hosts: Hosts) -> None:
+        self._hosts = hosts
+        self._lines: dict[str, BootLine] | None = None
+        self._boots: Boots | None = None
+        self.starts_s = (
+            _REACHED_S if any(host.ssh for host in machines.by_role(hosts).values()) else 0.0
+        )
+
+    def added_fields(self, fields: Mapping[str, Any], document: Document) -> dict[str, Any]:
+        """Return the wire: cables between cards."""
+        return machines.cables(self._hosts, fields, document)
+
+    def check_plan(self, plan: RunPlan) -> None:
+        """Refuse a plan that is none of several machines."""
+        machines.check_plan(plan)
+
+    def check(self, plan: RunPlan, document: Document) -> None:
+        """Refuse machines that are not described as a plan needs them."""
+        machines.check_hosts(self._hosts, plan, document)
+
+    def prepare(self, cells: Sequence[Cell], document: Document) -> None:
+        """Find out which boots the cells take."""
+        if self._hosts.dut.boot is not None:
+            self._lines = boot_lines(cells, self._hosts.dut, document)
+            self.boots = True
+
+    def arranged(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Return cells in an order that takes few boots."""
+        return [*cells] if self._lines is None else grouped(cells, self._lines)
+
+    def lacking(self, plan: RunPlan) -> list[str]:
+        """List what this machine lacks for the roles that it plays itself."""
+        return machines.lacking(self._hosts, plan)
+
+    def described(self, cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:
+        """Say which boots there will be, and what is not known of machines yet."""
+        if self._lines is not None:
+            yield from _described_boots(runs_of(cells, self._lines), self._hosts)
+        plans = [cell.plan for cell in cells]
+        for each in machines.not_known_yet(self._hosts, plans, self._lines):
+            yield "not known yet", each
+
+    def content(self, cells: Sequence[Cell]) -> dict[str, object]:
+        """Return the boots."""
+        if self._lines is None:
+            return {}
+        boots = [
+            {
+                "kernel": line.kernel,
+                "release": line.release,
+                "parameters": " ".join(line.parameters),
+                "cells": [cell.name for cell in run],
+            }
+            for line, run in runs_of(cells, self._lines)
+        ]
+        return {"boots": boots}
+
+    def clean(self) -> Iterator[Leftover]:
+        """Remove what an earlier try left behind, on all machines."""
+        from tailscope.extra.laboratory.control import clean_hosts
+
+        yield from super().clean()
+        yield from clean_hosts(self._hosts)
+
+    def look(self, _left: Sequence[Cell]) -> str | None:
+        """Leave the look at machines to their agents."""
+        return None
+
+    def begin(
+        self,
+        campaign: Campaign,
+        left: list[Cell],
+        say: Callable[[str], None],
+        show: Callable[[str], None],
+    ) -> list[Cell]:
+        """Put cells first that need no boot."""
+        if self._lines is None:
+            return left
+        self._boots = Boots(self._hosts.dut, self._lines, campaign, say, show)
+        return self._boots.sorted(left)
+
+    def measure(
+        self, cell: Cell, out: Path, progress: Progress, ending: Callable[[], None]
+    ) -> MeasuredCell:
+        """Boot the device's machine if need be, and carry out the plan of a cell."""
+        from tailscope.extra.laboratory.control import execute_in_lab
+
+        if self._boots is not None:
+            self._boots.boot_for(cell)
+        run = execute_in_lab(cell.plan, self._hosts, out=out, progress=progress, ending=ending)
+        return MeasuredCell([run], run.info.warnings)
+
+
+def _described_boots(
+    boots: Sequence[tuple[BootLine, Sequence[Cell]]], hosts: Hosts
+) -> Iterator[tuple[str, str]]:
+    boot = hosts.dut.boot
+    assert boot is not None, "it is booted"
+    most_s = positive_duration_ns(boot.wait, "wait") / 1e9
+    yield (
+        "boots",
+        f"{len(boots)} of the DuT's machine, one less if it runs one of them;"
+        f" up to {long_text(most_s)} each (boot.wait)",
+    )
+    for number, (line, run) in enumerate(boots, 1):
+        many = "1 cell" if len(run) == 1 else f"{len(run)} cells"
+        yield f"{number:>14}. ", f"{line}: {many}"
