@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailscope.exceptions import UsageError
-from tailscope.experiment.campaign.matrix import Cell
+from tailscope.experiment.campaign.cell import Cell
 from tailscope.experiment.plan import RunPlan
 from tailscope.extra.laboratory.boot.boots import grouped, runs_of
 from tailscope.host.boot_line import Booted, boot_line

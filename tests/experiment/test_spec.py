@@ -13,7 +13,7 @@ from tailscope.experiment.campaign.matrix import cells_of, only_cells
 from tailscope.experiment.campaign.spec import load_experiment, schema
 
 if TYPE_CHECKING:
-    from tailscope.experiment.campaign.matrix import Cell
+    from tailscope.experiment.campaign.cell import Cell
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 

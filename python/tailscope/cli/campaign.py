@@ -18,7 +18,8 @@ from tailscope.cli.terminal import columns_of, wrapped
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.bench import Bench, MeasuredCell, bench_of
 from tailscope.experiment.campaign.campaign import Campaign
-from tailscope.experiment.campaign.matrix import Cell, cells_of, only_cells
+from tailscope.experiment.campaign.cell import Cell
+from tailscope.experiment.campaign.matrix import cells_of, only_cells
 from tailscope.experiment.campaign.spec import load_experiment
 from tailscope.experiment.run.measured import Measured
 from tailscope.store.info import EMULATED

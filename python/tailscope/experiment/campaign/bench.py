@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.experiment.campaign.campaign import Campaign
-    from tailscope.experiment.campaign.matrix import Cell
+    from tailscope.experiment.campaign.cell import Cell
     from tailscope.experiment.campaign.spec import Document, Experiment
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run.instance import Progress

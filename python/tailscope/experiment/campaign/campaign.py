@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from tailscope.experiment.campaign.matrix import Cell
+    from tailscope.experiment.campaign.cell import Cell
     from tailscope.experiment.campaign.spec import Experiment
     from tailscope.experiment.run.measured import Measured
     from tailscope.host.boot_line import BootLine

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.bench import bench_of
+from tailscope.experiment.campaign.cell import Cell
 from tailscope.experiment.campaign.spec import Fields, complaint
 from tailscope.experiment.fields import FIELDS, field_named, plan_of
 from tailscope.units import value_label
@@ -20,39 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tailscope.experiment.campaign.spec import Document, Experiment
-    from tailscope.experiment.plan import RunPlan
 
 _MOST_CELLS = 100_000
-_AROUND_S = 2.5
-_ANALYSIS_S = 3e-7
-"""Of a cell: what it takes to start and end, and for each packet."""
 _OPTIONS = tuple(name for name in FIELDS if name.endswith("_options"))
 _OF_OPTION = {declared.option: name for name, declared in FIELDS.items()}
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of an experiment."""
-
-    name: str
-    """Its folder's name."""
-    values: Mapping[str, str]
-    """For each variable its value, or the label of it."""
-    repeat: int
-    """Which of the repeats, from 1."""
-    plan: RunPlan
-    reached_s: float = 0.0
-    """How long it takes to reach its machines."""
-
-    @property
-    def lasts_s(self) -> float:
-        """How long it takes, roughly."""
-        platform = self.plan.make_platform()
-        starts_s = platform.starts_in_s * self.plan.instances + self.plan.make_dut().starts_in_s
-        packets = self.plan.rate_pps * self.plan.duration_ns / 1e9 * self.plan.runs
-        sends_s = (self.plan.warm_up_ns + self.plan.duration_ns) / 1e9
-        rests_s = 2 * self.plan.power_phase_ns / 1e9 if self.plan.asks_for_power else 0
-        return self.reached_s + starts_s + rests_s + sends_s + _AROUND_S + packets * _ANALYSIS_S
 
 
 def cells_of(experiment: Experiment, document: Document) -> list[Cell]:

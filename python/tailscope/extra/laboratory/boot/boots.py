@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tailscope.experiment.campaign.campaign import Campaign
-    from tailscope.experiment.campaign.matrix import Cell
+    from tailscope.experiment.campaign.cell import Cell
     from tailscope.experiment.campaign.spec import Boot, Document, Dut
     from tailscope.experiment.plan import RunPlan
     from tailscope.extra.laboratory.boot.booting import Rebooter
