@@ -7,11 +7,13 @@ installed command does. Tests of how a command starts and of signals start the i
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import gc
 import importlib
 import json
 import os
 import pkgutil
+import signal
 import socket
 import subprocess
 import sys
@@ -61,7 +63,7 @@ class Server:
         Raises
         ------
         subprocess.TimeoutExpired
-            If that takes longer; the command is killed.
+            If that takes longer; the command is killed, and shows where it was.
         """
         with ExitStack() as stack:
             output, errors = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
@@ -74,9 +76,11 @@ class Server:
             try:
                 status = int(self._socket.recv(64))
             except TimeoutError:
-                os.kill(pid, 9)
+                os.kill(pid, signal.SIGABRT)
                 self._socket.settimeout(None)
                 self._socket.recv(64)
+                errors.seek(0)
+                sys.stderr.write(errors.read().decode(errors="replace"))
                 raise subprocess.TimeoutExpired(["tailscope", *words], timeout_s) from None
             self._socket.settimeout(None)
             output.seek(0)
@@ -130,6 +134,7 @@ def become(
     sys.stdin, sys.stdout, sys.stderr = (
         os.fdopen(number, mode, closefd=False) for number, mode in enumerate(MODES)
     )
+    faulthandler.enable(sys.stderr)
     return main()
 
 
