@@ -19,11 +19,11 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 LIBRARIES = (
     *("bokeh.embed", "duckdb", "jinja2", "matplotlib.figure", "pyarrow.csv", "pyarrow.parquet"),
@@ -31,6 +31,9 @@ LIBRARIES = (
     "yaml",
 )
 """What commands import when they need it."""
+
+ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "OPENBLAS_NUM_THREADS": "1"}
+"""Libraries start no threads when they are imported: what these held would stay held in a fork."""
 
 MODES = ("r", "w", "w")
 REQUEST_BYTES = 1 << 20
@@ -44,7 +47,8 @@ class Server:
         with theirs:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_BYTES)
             command = [sys.executable, __file__, str(theirs.fileno())]
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+            environment = {**os.environ, **ONE_THREAD}
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment)
 
     def close(self) -> None:
         self._socket.close()
@@ -99,6 +103,8 @@ def serve(requests: socket.socket) -> None:
     for name in LIBRARIES:
         importlib.import_module(name)
     gc.freeze()
+    threads = [*Path("/proc/self/task").iterdir()]
+    assert len(threads) == 1, "a process with threads must not be forked"
     while True:
         request, files, _, _ = socket.recv_fds(requests, REQUEST_BYTES, len(MODES))
         if not request:
