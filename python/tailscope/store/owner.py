@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import RunExistsError
+from tailscope.signals import uninterrupted
 from tailscope.store.atomic import TEMPORARY_SUFFIX
 
 if TYPE_CHECKING:
@@ -44,16 +45,18 @@ def owned(path: Path) -> Iterator[None]:
     RunExistsError
         If another process owns it.
     """
-    was_made = not path.exists()
-    lock = _taken(path)
+    was_made, lock = not path.exists(), None
     try:
+        with uninterrupted():
+            lock = _taken(path)
         yield
     finally:
-        with suppress(OSError):
-            (path / LOCK).unlink()
-            if was_made:
-                path.rmdir()
-        os.close(lock)
+        if lock is not None:
+            with suppress(OSError):
+                (path / LOCK).unlink()
+                if was_made:
+                    path.rmdir()
+            os.close(lock)
 
 
 def refuse_owned(path: Path) -> None:
