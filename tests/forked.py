@@ -7,21 +7,23 @@ installed command does. Tests of how a command starts and of signals start the i
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import gc
 import importlib
 import json
 import os
 import pkgutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 LIBRARIES = (
     *("bokeh.embed", "duckdb", "jinja2", "matplotlib.figure", "pyarrow.csv", "pyarrow.parquet"),
@@ -29,6 +31,9 @@ LIBRARIES = (
     "yaml",
 )
 """What commands import when they need it."""
+
+ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "OPENBLAS_NUM_THREADS": "1"}
+"""Libraries start no threads when they are imported: what these held would stay held in a fork."""
 
 MODES = ("r", "w", "w")
 REQUEST_BYTES = 1 << 20
@@ -42,7 +47,8 @@ class Server:
         with theirs:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_BYTES)
             command = [sys.executable, __file__, str(theirs.fileno())]
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+            environment = {**os.environ, **ONE_THREAD}
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment)
 
     def close(self) -> None:
         self._socket.close()
@@ -61,7 +67,7 @@ class Server:
         Raises
         ------
         subprocess.TimeoutExpired
-            If that takes longer; the command is killed.
+            If that takes longer; the command is killed, and shows where it was.
         """
         with ExitStack() as stack:
             output, errors = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
@@ -74,9 +80,11 @@ class Server:
             try:
                 status = int(self._socket.recv(64))
             except TimeoutError:
-                os.kill(pid, 9)
+                os.kill(pid, signal.SIGABRT)
                 self._socket.settimeout(None)
                 self._socket.recv(64)
+                errors.seek(0)
+                sys.stderr.write(errors.read().decode(errors="replace"))
                 raise subprocess.TimeoutExpired(["tailscope", *words], timeout_s) from None
             self._socket.settimeout(None)
             output.seek(0)
@@ -95,6 +103,8 @@ def serve(requests: socket.socket) -> None:
     for name in LIBRARIES:
         importlib.import_module(name)
     gc.freeze()
+    threads = [*Path("/proc/self/task").iterdir()]
+    assert len(threads) == 1, "a process with threads must not be forked"
     while True:
         request, files, _, _ = socket.recv_fds(requests, REQUEST_BYTES, len(MODES))
         if not request:
@@ -130,6 +140,7 @@ def become(
     sys.stdin, sys.stdout, sys.stderr = (
         os.fdopen(number, mode, closefd=False) for number, mode in enumerate(MODES)
     )
+    faulthandler.enable(sys.stderr)
     return main()
 
 

@@ -132,15 +132,17 @@ def captured_truth(
     arrived = np.array([number[key] for key in seen])
     latency_ns = np.array(seen_ns) - np.array(sent_ns)[arrived]
     missing_ns = [sent_ns[at] for at in sorted({*range(len(sent))} - {*arrived})]
-    # Whether the capture behind looked before its first packet and after its last, nobody knows.
-    unsure = sum(1 for at_ns in missing_ns if not seen_ns[0] <= at_ns <= seen_ns[-1])
+    # Lost is what would have come while the capture behind looked, were it as slow as the slowest.
+    first_ns, last_ns = min(one.ts for one in behind), max(one.ts for one in behind)
+    slowest_ns = max(latency_ns, default=0)
+    outside = sum(1 for at in missing_ns if at < first_ns or at + slowest_ns > last_ns)
     replies = len(travelling(behind, back, inner)[0]), len(travelling(before, back)[0])
     return Truth(
         keys,
         packets=len(sent),
         count=exactly(len(seen)),
-        lost=(len(missing_ns) - unsure, len(missing_ns)),
-        outside=(0, unsure),
+        lost=exactly(len(missing_ns) - outside),
+        outside=exactly(outside),
         reordered=exactly(reordered(arrived)),
         reverse=(min(replies), sum(replies)),
         local=ANY_NUMBER,
@@ -152,7 +154,7 @@ def made(net: Network, taps: tuple[Path, Path], keys: frozenset[str]) -> Made:
     """The pair that was captured; the firewall must have dropped as many as are missing."""
     before, behind = map(read_pcap, taps)
     truth = captured_truth(before, behind, keys)
-    assert truth.lost[1] == net.dropped(), (truth, net.dropped())
+    assert truth.lost[0] + truth.outside[0] == net.dropped(), (truth, net.dropped())
     return Made(taps, truth if keys == ROUTED else without_empty(truth, before))
 
 
@@ -244,7 +246,7 @@ def both_by_dumpcap(folder: Path) -> Made:
         dropped = net.dropped()
     taps = read_pcapng(path)
     truth = captured_truth(taps["tap-in"], taps["tap-out"], ROUTED)
-    assert truth.lost[1] == dropped
+    assert truth.lost[0] + truth.outside[0] == dropped
     return Made((path,), truth)
 
 

@@ -8,7 +8,7 @@ import random
 import signal
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import captures
@@ -17,6 +17,7 @@ import pytest
 from tailscope.cli import main
 from tailscope.engine.analysis import analyze
 from tailscope.exceptions import RunExistsError
+from tailscope.store.atomic import sync_folder
 from tailscope.store.directory import RunWriter, refuse_foreign
 from tailscope.store.owner import LOCK, is_vacant, owned
 from tailscope.store.provenance import analysis_info
@@ -34,8 +35,8 @@ def pair(tmp_path: Path) -> list[Path]:
     return [*captures.pair(tmp_path, LATENCIES)]
 
 
-def finish(writer: RunWriter, pair: list[Path]) -> None:
-    """Write the run of a pair."""
+def complete(writer: RunWriter, pair: list[Path]) -> list[str]:
+    """Write the run of a pair; what it lacks."""
     analysis = analyze(*pair, sink=writer.sink)
     plan = AnalysisPlan(
         pre=str(pair[0]),
@@ -48,7 +49,12 @@ def finish(writer: RunWriter, pair: list[Path]) -> None:
         worst=10,
     )
     info = analysis_info(plan, analysis.summary, None)
-    assert not writer.finish(analysis, info=info, bucket_ns=100, report=lambda _: "")
+    return writer.finish(analysis, info=info, bucket_ns=100, report=lambda _: "")
+
+
+def finish(writer: RunWriter, pair: list[Path]) -> None:
+    """Write the run of a pair, which lacks nothing."""
+    assert not complete(writer, pair)
 
 
 def assert_whole(run: Path) -> None:
@@ -136,6 +142,36 @@ def test_a_writer_that_begins_while_another_one_looks_is_named(
             RunWriter(out).__enter__()
         finish(first, pair)
     assert_whole(out)
+
+
+def test_ctrl_c_behind_each_file_leaves_nothing_or_a_whole_run(
+    pair: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file has its name, and its folder is being synced: that takes milliseconds."""
+    left = 0
+
+    def interrupted(folder: Path) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            signal.raise_signal(signal.SIGINT)
+        sync_folder(folder)
+
+    monkeypatch.setattr("tailscope.store.atomic.sync_folder", interrupted)
+    names: list[set[str]] = []
+    for at in range(1, 20):
+        left, out = at, tmp_path / f"run {at}"
+        with suppress(KeyboardInterrupt), RunWriter(out) as writer:
+            complete(writer, pair)
+        names.append({path.name for path in out.iterdir()} if out.exists() else set())
+        if left > 0:
+            break
+    else:
+        raise AssertionError("a run has not that many files")
+    begun, whole = [each for each in names if not each], [each for each in names if each]
+    assert names == begun + whole and len(begun) > 5 and len(whole) > 1
+    assert_whole(out)
+    assert all(names[-1] - {"report.html"} <= each for each in whole)
 
 
 def test_a_directory_that_was_there_stays(tmp_path: Path) -> None:

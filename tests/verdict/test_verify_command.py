@@ -422,7 +422,8 @@ def test_the_gate_works_on_measurements(tailscope: Run, measure: Measure) -> Non
     assert passed.returncode == 0, passed.stdout
     too_short = tailscope("verify", forwarded, "--slo", "p99.99999<1s")
     assert too_short.returncode == 3, too_short.stdout
-    delayed = measure("--dut", "delay", "--dut-option", "law=fixed:5ms", "--rate", "100")["out"]
+    slowly = ("--rate", "100", "--duration", "500ms")
+    delayed = measure("--dut", "delay", "--dut-option", "law=fixed:5ms", *slowly)["out"]
     failed = tailscope("verify", delayed, "--slo", "p50<1ms")
     assert failed.returncode == 2, failed.stdout
     passed = tailscope("verify", delayed, "--slo", "p50<1s")

@@ -149,6 +149,7 @@ class RunWriter:
 
     def close_packets(self) -> None:
         """Write the rest of ``latency.parquet``: no match will follow."""
+        self._begin(layout.LATENCY)
         self._stack.close()
 
     def add_stages(self, passed: NewColumns) -> None:
@@ -210,7 +211,6 @@ class RunWriter:
         interrupted, takes it away.
         """
         self.close_packets()
-        self._written.append(layout.LATENCY)
         run = Run.of(
             analysis,
             label=self.path.resolve().name,
@@ -277,7 +277,11 @@ class RunWriter:
         return lacks
 
     def _write(self, name: str, content: str) -> None:
+        self._begin(name)
         write_text(self.path / name, content)
+
+    def _begin(self, name: str) -> None:
+        """Take a file for ours before it is there: Ctrl-C may come right behind."""
         if name not in self._written:
             self._written.append(name)
 
@@ -298,8 +302,8 @@ class RunWriter:
         self._write_table(layout.WORST, {**run.worst._asdict(), **explained})
 
     def _write_table(self, name: str, columns: NewColumns) -> None:
+        self._begin(name)
         write_parquet(self.path / name, columns)
-        self._written.append(name)
 
     def _undo(self) -> None:
         recorded = (layout.RUN, layout.CAPTURES, *_RECORDED) if self._is_recorded else ()

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import RunExistsError
+from tailscope.signals import uninterrupted
 from tailscope.store.atomic import TEMPORARY_SUFFIX
 
 if TYPE_CHECKING:
@@ -31,16 +32,18 @@ _HELD = (errno.EWOULDBLOCK, errno.EACCES)
 @contextmanager
 def owned(path: Path) -> Iterator[None]:
     """Own a directory within a block; remove it at the end if it was made and is still empty."""
-    was_made = not path.exists()
-    lock = _taken(path)
+    was_made, lock = not path.exists(), None
     try:
+        with uninterrupted():
+            lock = _taken(path)
         yield
     finally:
-        with suppress(OSError):
-            (path / LOCK).unlink()
-            if was_made:
-                path.rmdir()
-        os.close(lock)
+        if lock is not None:
+            with suppress(OSError):
+                (path / LOCK).unlink()
+                if was_made:
+                    path.rmdir()
+            os.close(lock)
 
 
 def refuse_owned(path: Path) -> None:

@@ -106,10 +106,7 @@ class Watch:
                     self._leave_out()
             except KeyboardInterrupt:
                 # It may come once the run is whole, while the testbed is being taken down.
-                with uninterrupted():
-                    for path in self._unwritten():
-                        if is_complete(path):
-                            self.books.write(self._line_of(path, self._began_ns(path)))
+                self._write_whole()
                 raise
             yield run, measured
             if measured is None:
@@ -126,6 +123,13 @@ class Watch:
         for path in sorted(self.books.path.iterdir()):
             if path.name not in known and path.is_dir() and read_mark(path) is not None:
                 yield path
+
+    def _write_whole(self) -> None:
+        """Write the lines of complete runs that have none."""
+        with uninterrupted():
+            for path in self._unwritten():
+                if is_complete(path):
+                    self.books.write(self._line_of(path, self._began_ns(path)))
 
     def _became(self, path: Path, command: Sequence[str]) -> WatchedRun:
         """Make the line of a run that the watch was killed in, and finish or remove it."""
