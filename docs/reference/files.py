@@ -16,6 +16,7 @@ from docs.reference.records import fields_of, schema
 
 from tailscope.extra.publish.records import EnvironmentsRecord, PublicationRecord
 from tailscope.extra.standards.records import StandardRecord
+from tailscope.extra.standards.search_records import SearchRecord
 from tailscope.extra.watch.records import WatchedRun
 from tailscope.store import layout, tables
 from tailscope.store.records.baseline import BaselineRecord
@@ -38,7 +39,6 @@ from tailscope.store.records.overload import OverloadRecord
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan
 from tailscope.store.records.recorded import RecordedRun
 from tailscope.store.records.run import RunInfo
-from tailscope.extra.standards.search_records import SearchRecord
 from tailscope.store.records.summary import GROUPS, Summary
 from tailscope.store.records.tail import TailRecord
 from tailscope.store.records.verdict import VerdictRecord

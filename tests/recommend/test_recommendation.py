@@ -20,8 +20,9 @@ from tailscope.recommend.compare import (
 )
 from tailscope.recommend.evidence import Evidence, read_evidence
 from tailscope.recommend.rules import RULES
-from tailscope.recommend.surroundings import cache, kernel, networking, optimised
+from tailscope.recommend.surroundings import cache, networking, optimised
 from tailscope.recommend.tables import tables
+from tailscope.store.info import kernel
 from tailscope.store.records.host import HostRecord
 
 if TYPE_CHECKING:

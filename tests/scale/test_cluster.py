@@ -25,11 +25,12 @@ from command import run
 from distributed.security import Security
 
 import tailscope
+from tailscope.cli.progress import TasksDone
 from tailscope.exceptions import ClusterError, RunExistsError, UsageError, WorkerLostError
 from tailscope.experiment.run.pair import PairPlan, analyze_pair
 from tailscope.extra.cluster.cluster import differing_versions, open_cluster
 from tailscope.extra.cluster.shared import Shared, aside, shared_folders
-from tailscope.extra.cluster.tasks import Done, Task, map_tasks, run_tasks, stop_if_unwanted
+from tailscope.extra.cluster.tasks import Task, map_tasks, run_tasks, stop_if_unwanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,7 +145,7 @@ def test_the_users_own_scheduler_is_used(tmp_path: Path) -> None:
         assert not left_aside(tmp_path / "out")
         with open_cluster(dask.address) as client:
 
-            def interrupt(_done: Done) -> None:
+            def interrupt(_done: TasksDone) -> None:
                 if (tmp_path / "begun").exists():
                     raise KeyboardInterrupt
 
@@ -289,7 +290,7 @@ def test_two_captures_are_no_folder(tmp_path: Path) -> None:
 
 def test_tasks_have_outcomes_in_their_order() -> None:
     """A result, an error, a needed result; and one that ends its workers, found out alone."""
-    seen: list[Done] = []
+    seen: list[TasksDone] = []
     with open_cluster("local:2") as client:
         found = list(map_tasks(client, math.sqrt, [4, -1, 9], progress=seen.append))
         assert [outcome.result for outcome in found] == [2, None, 3]
