@@ -25,7 +25,6 @@ from command import run
 from distributed.security import Security
 
 import tailscope
-from tailscope.cli.progress import TasksDone
 from tailscope.exceptions import ClusterError, RunExistsError, UsageError, WorkerLostError
 from tailscope.experiment.run.pair import PairPlan, analyze_pair
 from tailscope.extra.cluster.cluster import differing_versions, open_cluster
@@ -34,6 +33,8 @@ from tailscope.extra.cluster.tasks import Task, map_tasks, run_tasks, stop_if_un
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tailscope.cli.progress import TasksDone
 
 DASK = Path(sys.executable).with_name("dask")
 LIMIT_S = 60
