@@ -39,7 +39,6 @@ LONG = {
     "docs/experiments.md",
     "docs/explain-captures.md",
     "docs/host.md",
-    "docs/import.md",
     "docs/models.md",
     "docs/noise.md",
     "docs/overload.md",
@@ -48,19 +47,14 @@ LONG = {
     "docs/papers/limbo2022.md",
     "docs/papers/microsecond2017.md",
     "docs/papers/noms2020.md",
-    "docs/postgresql.md",
-    "docs/publish.md",
     "docs/reports.md",
-    "docs/rfc.md",
-    "docs/scale.md",
     "docs/security.md",
     "docs/stages.md",
     "docs/tail.md",
     "docs/trace.md",
-    "docs/trend.md",
-    "docs/watch.md",
 }
 """Pages that measure, or look at many runs: otherwise only their commands are parsed."""
+LONG |= {str(path.relative_to(ROOT)) for path in PAGES if (ROOT / "docs" / "extra") in path.parents}
 
 
 def _named(path: Path) -> str:
