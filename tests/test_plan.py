@@ -96,10 +96,11 @@ def test_a_field_is_an_option_where_it_says_so(field: Field) -> None:
 
 
 def test_every_field_of_a_run_is_a_field_of_an_experiment() -> None:
-    properties = schema()["$defs"]["Fields"]["properties"]
+    parts = schema()["$defs"]
+    properties = parts["Fields"]["properties"]
     older = {field.formerly for field in FIELDS.values()} - {None}
     assert set(properties) == set(FIELDS) | older | {"traffic"}
-    assert set(properties["traffic"]["properties"]) == set(TRAFFIC)
+    assert set(parts["Traffic"]["properties"]) == set(TRAFFIC)
     assert all(properties[name].get("deprecated") for name in older)
 
 
