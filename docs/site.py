@@ -43,11 +43,7 @@ def _added() -> list[dict[str, Any]]:
 
 def _ordered(first: Path) -> list[Path]:
     last = first.with_name("reference.md")
-    return [
-        first,
-        *(page for page in sorted(first.parent.glob("*.md")) if page not in (first, last)),
-        last,
-    ]
+    return [first, *sorted({*first.parent.glob("*.md")} - {first, last}), last]
 
 
 def _title(page: Path) -> str:

@@ -1,4 +1,4 @@
-"""`docs/which-command.md`, and the first page of each folder of `docs/extra`, lead to every command."""
+"""`which-command.md` and the first pages of `docs/extra` lead to every command there is."""
 
 from __future__ import annotations
 

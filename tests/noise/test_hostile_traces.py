@@ -1,4 +1,4 @@
-"""What fuzzing found in the readers of counters and traces: these ended otherwise than in an error."""
+"""What fuzzing found in readers of counters and traces: these did not end in an error."""
 
 from __future__ import annotations
 

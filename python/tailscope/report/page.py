@@ -143,7 +143,7 @@ def drawing_piece(svg: bytes, title: str, note: str) -> str:
 
 @cache
 def environment(folder: str = "tailscope.report") -> Environment:
-    """The templates of pages, those of a package first: all that they are given is text, and escaped."""
+    """Templates of pages, a package's own first; whatever they are given is text, and escaped."""
     made = Environment(
         loader=ChoiceLoader([PackageLoader(each, "") for each in (folder, "tailscope.report")]),
         autoescape=True,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from measurements import Place
 
 ROOT = Path(__file__).parents[3]
-GATE = ROOT / "python/tailscope/extra/starter/gate.sh"
+GATE = ROOT / "python/tailscope/verdict/gate.sh"
 EASY, HARD = "p10<10s, loss<0.9", "p50<1ns"
 MANY = "duration: 30s", "warm_up: 2s", "repeats: 3"
 FEW = "duration: 200ms", "warm_up: 50ms", "repeats: 1"
@@ -144,7 +144,7 @@ def test_a_gate_for_gitlab_runs_the_same_script(tailscope: Any, tmp_path: Path) 
     assert f"pip install {FOLDER}/tailscope-*.whl" in job["before_script"][-1]
     assert (tmp_path / FOLDER / "gate.sh").read_text() == GATE.read_text()
     template = yaml.safe_load((ROOT / "ci/gitlab.yml").read_text())[".tailscope"]
-    assert template["script"][0].split()[1].endswith("tailscope/extra/starter/gate.sh")
+    assert template["script"][0].split()[1].endswith("tailscope/verdict/gate.sh")
     fixed = yaml.safe_load((tmp_path / FOLDER / "experiment.yaml").read_text())["fixed"]
     assert fixed["wire"] == "veth"
     assert 'sudo env "PATH=$PATH" bash' in (tmp_path / FOLDER / "README.md").read_text()
