@@ -47,7 +47,7 @@ _ELSEWHERE = {"hosts": "laboratory"}
 
 def _written(declared: Field) -> Any:
     """The type of what a file may have in a field."""
-    names = None if declared.choices is None else tuple(declared.choices())
+    names = declared.choices
     if declared.has_names:
         name: Any = str if names is None else _one_of(names)
         value: Any = Annotated[
