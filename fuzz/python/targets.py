@@ -20,6 +20,7 @@ from tailscope.noise.counters import read_readings
 from tailscope.noise.traces import Trace
 from tailscope.plan.yaml_file import read_yaml
 from tailscope.store import layout
+from tailscope.store.about import read_about_file
 from tailscope.store.campaign import read_record as read_campaign
 from tailscope.store.notes import read_notes
 from tailscope.store.reader import read_info, read_summary
