@@ -151,6 +151,7 @@ def check_format(found: int, newest: int, source: Path | str) -> None:
         is_newer = found > newest
         raise RunError(
             f"{source}: format: expected {newest}, got {found}",
+            code="format-newer" if is_newer else "format-older",
             hint="a newer tailscope has written it: update tailscope" if is_newer else _UNRELEASED,
         )
 
