@@ -43,7 +43,7 @@ WITH_STAGES = $(if $(WITHOUT_DPDK)$(HAS_SPACE),,$(shell command -v clang >/dev/n
 
 .PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \
 	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text \
-	fuzz fuzz-corpus wheel image parts-of-wheel parts-of-image site bench calibration chaos soak batch-effect ceiling docs clean
+	fuzz fuzz-corpus wheel image release parts-of-wheel parts-of-image site bench calibration chaos soak batch-effect ceiling docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -180,6 +180,18 @@ wheel: parts-of-wheel $(ENGINE) dataplane
 ## make image    dist/tailscope-*-oci.tar: the wheel in an OCI image of Debian packages, for podman or docker
 image: parts-of-image wheel
 	@scripts/image
+
+## make release  dist/ anew: wheel, sdist, image where podman is, SBOM, notes of the version, checksums (docs/release.md)
+release: $(ENGINE)
+	@scripts/release notes >/dev/null
+	@rm -rf dist
+	@if command -v podman >/dev/null; then $(MAKE) image; else \
+		$(MAKE) wheel && echo 'make release: no image: podman is not installed' >&2; fi
+	@env -u MAKEFLAGS maturin sdist --quiet --out dist
+	@scripts/sbom >dist/tailscope.cdx.json
+	@scripts/release notes >dist/RELEASE-NOTES.md
+	@scripts/release sums dist
+	@ls -l dist
 
 # What is not there is told before anything is built, which takes minutes.
 parts-of-wheel parts-of-image: parts-of-%: $(TOOLS)

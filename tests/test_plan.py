@@ -14,8 +14,7 @@ from msgspec import ValidationError, convert, to_builtins
 from synthetic import info_of
 
 from tailscope.exceptions import UsageError
-from tailscope.experiment.campaign.matrix import cells_of
-from tailscope.experiment.campaign.spec import load_experiment, schema
+from tailscope.experiment.campaign.spec import schema
 from tailscope.experiment.fields import FIELDS, TRAFFIC, plan_of
 from tailscope.plan.field import (
     COUNT,
@@ -34,7 +33,6 @@ from tailscope.store.repeat import command_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tailscope.plan.field import Field, Kind
 
@@ -91,16 +89,12 @@ USUAL = {"pattern", "queues", "replay", "vlan"}
 def test_a_field_is_an_option_where_it_says_so(field: Field) -> None:
     for command in field.on:
         assert {field.option, *filter(None, [field.short])} <= OPTIONS[command]
-        is_shared = command in ("run", "search")
-        assert not is_shared or field.former_option in (None, *OPTIONS[command])
 
 
 def test_every_field_of_a_run_is_a_field_of_an_experiment() -> None:
     properties = schema()["$defs"]["Fields"]["properties"]
-    older = {field.formerly for field in FIELDS.values()} - {None}
-    assert set(properties) == set(FIELDS) | older | {"traffic"}
+    assert set(properties) == set(FIELDS) | {"traffic"}
     assert set(properties["traffic"]["properties"]) == set(TRAFFIC)
-    assert all(properties[name].get("deprecated") for name in older)
 
 
 def test_every_field_but_a_few_is_a_column() -> None:
@@ -180,23 +174,6 @@ def test_a_plan_has_what_is_allowed(fields: dict[str, object], said: str) -> Non
     with pytest.raises(UsageError) as error:
         plan_of({"dut": "l2fwd", **fields})
     assert str(error.value).startswith(said)
-
-
-def test_older_names_are_read(tailscope: Callable[..., Any], tmp_path: Path) -> None:
-    older = ("--neighbour", "cpu=1", "--co-runner", "io=2", "--neighbour-cpus", "0")
-    done = tailscope("run", "--dut", "l2fwd", *older, "--dry-run", "--json", "-")
-    planned = json.loads(done.stdout)
-    assert (planned["co_runners"], planned["co_runner_cpus"]) == ({"cpu": 1, "io": 2}, "0")
-    file = tmp_path / "older.yaml"
-    file.write_text(
-        "name: t\nfixed: {dut: l2fwd, neighbours: {cache: 1}}\nvary: {neighbour_cpus: [0, 1]}\n"
-    )
-    cells = cells_of(*load_experiment(file))
-    assert [cell.plan.co_runners for cell in cells] == [{"cache": 1}] * 2
-    assert sorted(cell.plan.co_runner_cpus or "" for cell in cells) == ["0", "1"]
-    file.write_text(file.read_text().replace("cache: 1", "cache: 0"))
-    with pytest.raises(UsageError, match=r"older\.yaml:2: fixed\.neighbours\.cache: got 0"):
-        load_experiment(file)
 
 
 def test_the_declaration_knows_nothing_of_what_is_built_on_it() -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 import yaml
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -23,7 +22,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from tailscope.exceptions import UsageError
-from tailscope.experiment.fields import FIELDS, TRAFFIC, field_named
+from tailscope.experiment.fields import FIELDS, TRAFFIC
 from tailscope.plan.field import Scalar  # noqa: TC001 - pydantic reads annotations as it runs
 from tailscope.plan.yaml_file import read_yaml
 from tailscope.units import positive_duration_ns, value_label
@@ -125,16 +124,15 @@ def _bounded(kind: Any, declared: Declared) -> Any:
 
 
 def _entry(declared: Declared) -> Any:
-    """A field that may be missing, under its name or the older one."""
-    names = AliasChoices(declared.name, declared.formerly) if declared.formerly else None
+    """A field that may be missing."""
     default = declared.default_text
     usual = "" if default is None else f" Default: {default}."
-    about = Field(None, description=declared.about + usual, validation_alias=names)
+    about = Field(None, description=declared.about + usual)
     return (_written(declared) | None, about)
 
 
 def _add_others(schema: dict[str, Any]) -> None:
-    """Add older names, and the block of traffic."""
+    """Add the block of traffic."""
     fields = schema["properties"]
     fields[_TRAFFIC] = {
         "type": "object",
@@ -142,10 +140,6 @@ def _add_others(schema: dict[str, Any]) -> None:
         "properties": {name: fields[name] for name in TRAFFIC},
         "additionalProperties": False,
     }
-    for name, declared in FIELDS.items():
-        if declared.formerly is not None:
-            about = {"description": f"Older name of {name}.", "deprecated": True}
-            fields[declared.formerly] = {**fields[name], **about}
 
 
 class _Fields(_Model):
@@ -396,10 +390,6 @@ def _said(document: Document, error: ValidationError) -> UsageError:
     kind = found["type"]
     if kind == "extra_forbidden":
         known = _known(where[:-1])
-        current = _current_name(str(where[-1])) if known == [*Fields.model_fields] else None
-        if current is not None:
-            text = f"{where[-1]} is the older name of {current}: give one of them"
-            return document.error(where, text)
         near = difflib.get_close_matches(str(where[-1]), known, 1)
         meant = f"; did you mean {near[0]}?" if near else ""
         message = f"unknown field, expected one of {', '.join(known)}{meant}"
@@ -440,14 +430,8 @@ def _expected(where: Sequence[str | int]) -> str | None:
         inner = [*str(inner[1]).split(".")] if is_list else inner[3:]
     else:
         return None
-    declared = field_named(str(inner[0])) if inner else None
+    declared = FIELDS.get(str(inner[0])) if inner else None
     return None if declared is None else declared.expected(of_one=len(inner) > 1)
-
-
-def _current_name(former: str) -> str | None:
-    """The name of a field by its older one."""
-    declared = field_named(former)
-    return declared.name if declared is not None and declared.formerly == former else None
 
 
 def _is_type(part: str | int) -> bool:
