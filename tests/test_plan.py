@@ -15,8 +15,7 @@ from synthetic import info_of
 
 from tailscope.duts.catalogue import DUTS
 from tailscope.exceptions import UsageError
-from tailscope.experiment.campaign.matrix import cells_of
-from tailscope.experiment.campaign.spec import load_experiment, schema
+from tailscope.experiment.campaign.spec import schema
 from tailscope.experiment.fields import FIELDS, TRAFFIC, plan_of
 from tailscope.plan.field import (
     COUNT,
@@ -46,7 +45,6 @@ from tailscope.testbed.wires import WIRES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tailscope.plan.field import Field, Kind
 
@@ -103,17 +101,12 @@ USUAL = {"pattern", "queues", "replay", "vlan"}
 def test_a_field_is_an_option_where_it_says_so(field: Field) -> None:
     for command in field.on:
         assert {field.option, *filter(None, [field.short])} <= OPTIONS[command]
-        is_shared = command in ("run", "search")
-        assert not is_shared or field.former_option in (None, *OPTIONS[command])
 
 
 def test_every_field_of_a_run_is_a_field_of_an_experiment() -> None:
     parts = schema()["$defs"]
-    properties = parts["Fields"]["properties"]
-    older = {field.formerly for field in FIELDS.values()} - {None}
-    assert set(properties) == set(FIELDS) | older | {"traffic"}
+    assert set(parts["Fields"]["properties"]) == set(FIELDS) | {"traffic"}
     assert set(parts["Traffic"]["properties"]) == set(TRAFFIC)
-    assert all(properties[name].get("deprecated") for name in older)
 
 
 def test_a_plan_can_name_what_is_in_the_catalogues() -> None:
@@ -201,23 +194,6 @@ def test_a_plan_has_what_is_allowed(fields: dict[str, object], said: str) -> Non
     with pytest.raises(UsageError) as error:
         plan_of({"dut": "l2fwd", **fields})
     assert str(error.value).startswith(said)
-
-
-def test_older_names_are_read(tailscope: Callable[..., Any], tmp_path: Path) -> None:
-    older = ("--neighbour", "cpu=1", "--co-runner", "io=2", "--neighbour-cpus", "0")
-    done = tailscope("run", "--dut", "l2fwd", *older, "--dry-run", "--json", "-")
-    planned = json.loads(done.stdout)
-    assert (planned["co_runners"], planned["co_runner_cpus"]) == ({"cpu": 1, "io": 2}, "0")
-    file = tmp_path / "older.yaml"
-    file.write_text(
-        "name: t\nfixed: {dut: l2fwd, neighbours: {cache: 1}}\nvary: {neighbour_cpus: [0, 1]}\n"
-    )
-    cells = cells_of(*load_experiment(file))
-    assert [cell.plan.co_runners for cell in cells] == [{"cache": 1}] * 2
-    assert sorted(cell.plan.co_runner_cpus or "" for cell in cells) == ["0", "1"]
-    file.write_text(file.read_text().replace("cache: 1", "cache: 0"))
-    with pytest.raises(UsageError, match=r"older\.yaml:2: fixed\.neighbours\.cache: got 0"):
-        load_experiment(file)
 
 
 def test_the_declaration_knows_nothing_of_what_is_built_on_it() -> None:

@@ -345,7 +345,7 @@ def test_another_run_is_never_replaced(plan: PairPlan, tmp_path: Path) -> None:
 def test_an_unfinished_run_is_replaced(plan: PairPlan) -> None:
     assert plan.out is not None
     plan.out.mkdir(parents=True)
-    (plan.out / "run.json").write_text('{"format": 1, "complete": false}')
+    (plan.out / "run.json").write_text('{"format": 3, "complete": false}')
     (plan.out / ".latency.parquet.0000.part").write_text("half")
     with aside(plan, "token") as planned:
         analyze_pair(planned)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tailscope import registry
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.typed import WrongError, typed
-from tailscope.experiment.fields import FIELDS, TRAFFIC, field_named
+from tailscope.experiment.fields import FIELDS, TRAFFIC
 from tailscope.plan.field import NAME, Scalar
 from tailscope.plan.yaml_file import read_yaml
 from tailscope.units import value_label
@@ -76,76 +76,65 @@ def _entry(declared: Field) -> tuple[str, Any, None]:
     return declared.name, Annotated[_written(declared) | None, about], None
 
 
-def _former_entry(declared: Field) -> tuple[str, Any, None]:
-    about = Meta(
-        description=f"Older name of {declared.name}.",
-        extra={"expected": declared.expected()},
-        extra_json_schema={"deprecated": True},
-    )
-    return str(declared.formerly), Annotated[_written(declared) | None, about], None
-
-
 class _Part(Struct, frozen=True, forbid_unknown_fields=True):
     """Fields of a file, and their values."""
 
 
-if TYPE_CHECKING:
-    Traffic = _Part
-else:
-    Traffic = defstruct(
-        "Traffic",
-        map(_entry, TRAFFIC.values()),
-        bases=(_Part,),
-        namespace={"__doc__": "Fields of the traffic."},
-    )
-
-
-class _Fields(_Part, frozen=True, kw_only=True):
-    traffic: Annotated[
-        Traffic, Meta(description="Fields of the traffic, in a block of their own.")
-    ] = field(default_factory=Traffic)
-
+class _Block(_Part, frozen=True):
     def given(self) -> dict[str, Any]:
-        """Return what is set, by the names of today, wherever in the block it stands."""
-        found = {declared.name: value for _, declared, value in self._set()}
-        return {name: found[name] for name in FIELDS if name in found}
+        """Return the fields that are set."""
+        found = {}
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if name in FIELDS and value is not None:
+                is_name = FIELDS[name].kind is NAME and isinstance(value, bool)
+                found[name] = value_label(value) if is_name else value
+        return found
 
     def __post_init__(self) -> None:
-        """Refuse what is set twice, and what only its declaration can check."""
-        seen = set()
-        for where, declared, value in self._set():
-            if declared.name in seen:
-                raise WrongError(where, _twice(where, declared))
-            seen.add(declared.name)
-            if declared.otherwise is not None:
-                _check(declared, value, where)
-
-    def _set(self) -> Iterator[tuple[list[str], Field, Any]]:
-        blocks: tuple[tuple[list[str], Struct], ...] = (([], self), ([_TRAFFIC], self.traffic))
-        for place, block in blocks:
-            for name in block.__struct_fields__:
-                declared, value = field_named(name), getattr(block, name)
-                if declared is None or value is None:
-                    continue
-                is_name = declared.kind is NAME and isinstance(value, bool)
-                yield [*place, name], declared, value_label(value) if is_name else value
+        """Refuse what only its declaration can check: a number, or a text for several."""
+        for name, value in self.given().items():
+            if FIELDS[name].otherwise is not None:
+                _check(FIELDS[name], value)
 
 
-def _twice(where: Sequence[str], declared: Field) -> str:
-    if where[0] == _TRAFFIC:
-        return "it also stands outside of traffic"
-    return f"{where[-1]} is the older name of {declared.name}: give one of them"
-
-
-def _check(declared: Field, value: object, where: Sequence[str]) -> None:
-    """See that a plan may have a number or a text."""
+def _check(declared: Field, value: object) -> None:
     try:
         found = declared.read(value)
         if not isinstance(found, str):
             declared.check(found)
     except UsageError as error:
         expected = str(error).partition("expected ")[2]
-        raise WrongError(where, f"got {value!r}, expected {expected}") from None
+        raise WrongError([declared.name], f"got {value!r}, expected {expected}") from None
+
+
+if TYPE_CHECKING:
+    Traffic = _Block
+else:
+    Traffic = defstruct(
+        "Traffic",
+        map(_entry, TRAFFIC.values()),
+        bases=(_Block,),
+        namespace={"__doc__": "Fields of the traffic."},
+    )
+
+
+class _Fields(_Block, frozen=True, kw_only=True):
+    traffic: Annotated[
+        Traffic, Meta(description="Fields of the traffic, in a block of their own.")
+    ] = field(default_factory=Traffic)
+
+    def given(self) -> dict[str, Any]:
+        """Return the fields that are set, those in the block of traffic included."""
+        found = super().given() | self.traffic.given()
+        return {name: found[name] for name in FIELDS if name in found}
+
+    def __post_init__(self) -> None:
+        """Refuse what stands in both places, too."""
+        super().__post_init__()
+        for name in self.traffic.given():
+            if getattr(self, name) is not None:
+                raise WrongError([_TRAFFIC, name], "it also stands outside of traffic")
 
 
 if TYPE_CHECKING:
@@ -153,10 +142,7 @@ if TYPE_CHECKING:
 else:
     Fields = defstruct(
         "Fields",
-        [
-            *map(_entry, FIELDS.values()),
-            *(_former_entry(each) for each in FIELDS.values() if each.formerly is not None),
-        ],
+        map(_entry, FIELDS.values()),
         bases=(_Fields,),
         namespace={"__doc__": "The fields of a run."},
     )

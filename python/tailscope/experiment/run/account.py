@@ -94,6 +94,7 @@ def measurement_record(
             unsent_generator=sum(held_back),
             lost_in_dut=0,
             lost_in_instrument=0,
+            lost_where_unknown=0,
             dropped_by_dut=None,
             stalls=StallsOfSides(
                 generator=stalls_of(ended.result.lcores),

@@ -13,7 +13,7 @@ from tailscope.engine.analysis import analyze_recording
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run.execute import execute_whole
 from tailscope.extra.standards.delays import Delays
-from tailscope.extra.standards.mlrsearch import without_device
+from tailscope.extra.standards.rates import without_device
 from tailscope.extra.standards.records import StandardTrial
 from tailscope.extra.standards.search import Outcome, Tried
 from tailscope.store.records.plan import MeasurementPlan
