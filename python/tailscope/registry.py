@@ -58,11 +58,11 @@ class Addition:
     files: tuple[AddedFile, ...] = ()
     services: Mapping[str, str] = field(default_factory=dict)
     """What the core asks for by name, as ``module:name``."""
+    extra: Extra | None = None
+    """What it imports beyond the packages of the core, wherever in it."""
     sections: Mapping[str, str] = field(default_factory=dict)
     """Sections of an experiment by their names: msgspec types, which have None where a file lacks
     the section, as ``module:name``. A section is a `Section` of `experiment.campaign.bench`."""
-    extra: Extra | None = None
-    """What it imports beyond the packages of the core, wherever in it."""
 
 
 @cache
@@ -78,15 +78,6 @@ def service(name: str, wanted_by: str) -> Any:
         if name in addition.services:
             return _imported(folder, addition.services[name])
     raise UsageError(f"{wanted_by}: this installation has no {name}")
-
-
-def sections() -> Mapping[str, Any]:
-    """Import the types of sections of experiments, by the names of sections."""
-    return {
-        name: _imported(folder, place)
-        for folder, addition in additions().items()
-        for name, place in addition.sections.items()
-    }
 
 
 def extras() -> Mapping[str, Extra]:
@@ -107,6 +98,15 @@ def not_installed(error: ModuleNotFoundError) -> UsageError | None:
                     hint=f"pip install 'tailscope[{extra_name}]'",
                 )
     return None
+
+
+def sections() -> Mapping[str, Any]:
+    """Import the types of sections of experiments, by the names of sections."""
+    return {
+        name: _imported(folder, place)
+        for folder, addition in additions().items()
+        for name, place in addition.sections.items()
+    }
 
 
 def _imported(folder: str, place: str) -> Any:
