@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run.instance import Progress
     from tailscope.experiment.run.measured import Measured
+    from tailscope.store.directory import Draw
     from tailscope.testbed.clean import Leftover
 
 
@@ -99,13 +100,14 @@ class Bench:
         return left
 
     def measure(
-        self, cell: Cell, out: Path, progress: Progress, ending: Callable[[], None]
+        self, cell: Cell, out: Path, draw: Draw, progress: Progress, ending: Callable[[], None]
     ) -> MeasuredCell:
         """Carry out the plan of a cell."""
         from tailscope.experiment.run.execute import execute
         from tailscope.store.info import unusable_text
 
-        runs = execute(cell.plan, cell.plan.cores(), out=out, progress=progress, ending=ending)
+        cores = cell.plan.cores()
+        runs = execute(cell.plan, cores, out=out, draw=draw, progress=progress, ending=ending)
         doubts = [text for each in runs if (text := unusable_text(each.info)) is not None]
         return MeasuredCell(runs, doubts=doubts)
 

@@ -208,7 +208,6 @@ def analysed(
     if writer is not None:
         from tailscope.experiment.run.usable import with_unusable
         from tailscope.noise.stages import read_recorded_stages
-        from tailscope.report.page import page
 
         if blocked is not None:
             writer.explain_by(partial(_explain, blocked, read_recorded_stages(writer.path, info)))
@@ -219,7 +218,6 @@ def analysed(
             info=info,
             bucket_ns=plan.bucket_ns,
             figures=own_figures(info),
-            report=lambda run: page([run]),
         )
     return Analysed(analysis, info, lacks)
 

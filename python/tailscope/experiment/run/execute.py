@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.run.instance import Progress
     from tailscope.experiment.run.measured import Measured
     from tailscope.host.apply import KnobOutcome
-    from tailscope.store.directory import RunWriter
+    from tailscope.store.directory import Draw, RunWriter
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.wires import WireEnds
 
@@ -36,6 +36,7 @@ class ExecuteOptions(TypedDict, total=False):
     """What `execute` may be given beside a plan and CPUs."""
 
     out: Path | None
+    draw: Draw | None
     progress: Progress | None
     inspect: Callable[[Measured], None] | None
     around: Callable[[RunFolder, WireEnds], AbstractContextManager[None]] | None
@@ -47,18 +48,19 @@ def execute(
     cores: Cores,
     *,
     out: Path | None = None,
+    draw: Draw | None = None,
     progress: Progress | None = None,
     inspect: Callable[[Measured], None] | None = None,
     around: Callable[[RunFolder, WireEnds], AbstractContextManager[None]] | None = None,
     ending: Callable[[], None] | None = None,
 ) -> list[Measured]:
-    """Carry out a plan."""
+    """Carry out a plan; `draw` draws the page of each run directory that `out` asks for."""
     plan.check()
     with ExitStack() as stack:
         if out is not None and plan.runs > 1:
             for above in dict.fromkeys([out, *(path.parent for path in plan.folders(out))]):
                 stack.callback(_remove_empty, above)
-        writers = [stack.enter_context(writer) for writer in _writers(plan, out)]
+        writers = [stack.enter_context(writer) for writer in _writers(plan, out, draw)]
         stack.enter_context(confined(cores.housekeeping))
         tuning = stack.enter_context(_tuned(plan, cores))
         folder = stack.enter_context(RunFolder())
@@ -137,12 +139,12 @@ def _say_nothing() -> None:
     pass
 
 
-def _writers(plan: RunPlan, out: Path | None) -> Sequence[RunWriter]:
+def _writers(plan: RunPlan, out: Path | None, draw: Draw | None) -> Sequence[RunWriter]:
     if out is None:
         return []
     from tailscope.store.directory import RunWriter
 
-    return [RunWriter(folder) for folder in plan.folders(out)]
+    return [RunWriter(folder, draw=draw) for folder in plan.folders(out)]
 
 
 def _remove_empty(folder: Path) -> None:
