@@ -13,6 +13,7 @@ from docs.reference.cli import commands
 from msgspec import ValidationError, convert, to_builtins
 from synthetic import info_of
 
+from tailscope.duts import catalogue as duts
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.matrix import cells_of
 from tailscope.experiment.campaign.spec import load_experiment, schema
@@ -27,13 +28,23 @@ from tailscope.plan.field import (
     TEXT,
     fields_of,
 )
-from tailscope.plan.fields import AboutFields, PairFields, PlanFields
+from tailscope.plan.fields import (
+    CO_RUNNERS,
+    DUTS,
+    PLATFORMS,
+    WIRES,
+    AboutFields,
+    PairFields,
+    PlanFields,
+)
+from tailscope.platforms import catalogue as platforms
 from tailscope.store.columns import ABOUT, PLAN, RUN
 from tailscope.store.records.base import as_content
 from tailscope.store.repeat import command_of
+from tailscope.testbed import co_runners, wires
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from tailscope.plan.field import Field, Kind
@@ -93,6 +104,21 @@ def test_a_field_is_an_option_where_it_says_so(field: Field) -> None:
         assert {field.option, *filter(None, [field.short])} <= OPTIONS[command]
         is_shared = command in ("run", "search")
         assert not is_shared or field.former_option in (None, *OPTIONS[command])
+
+
+@pytest.mark.parametrize(
+    ("names", "catalogue"),
+    [
+        (DUTS, duts.DUTS),
+        (PLATFORMS, platforms.PLATFORMS),
+        (WIRES, wires.WIRES),
+        (CO_RUNNERS, co_runners.KINDS),
+    ],
+)
+def test_a_plan_names_what_a_catalogue_has(
+    names: tuple[str, ...], catalogue: Mapping[str, object]
+) -> None:
+    assert names == tuple(catalogue)
 
 
 def test_every_field_of_a_run_is_a_field_of_an_experiment() -> None:
@@ -206,5 +232,5 @@ def test_the_declaration_knows_nothing_of_what_is_built_on_it() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     own = {name for name in done.stdout.split() if name.split(".")[0] == "tailscope"}
-    low = {f"tailscope.{name}" for name in ("exceptions", "field", "plan", "units")}
-    assert own == {"tailscope", *low}
+    low = ("exceptions", "host", "host.kernel", "plan", "plan.field", "plan.fields", "units")
+    assert own == {"tailscope", *(f"tailscope.{name}" for name in low)}

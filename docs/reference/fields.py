@@ -86,7 +86,7 @@ def _options(field: Field) -> list[str]:
 
 
 def _range(field: Field) -> str:
-    names = [*field.choices()] if field.choices is not None else []
+    names = field.choices or ()
     return ", ".join(map(code, names)) or field.range_text or ""
 
 

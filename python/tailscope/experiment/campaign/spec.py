@@ -98,7 +98,7 @@ class _Model(BaseModel):
 
 def _written(declared: Declared) -> Any:
     """What a file may have in a field, as pydantic wants it said."""
-    choices = None if declared.choices is None else _one_of(declared.choices())
+    choices = None if declared.choices is None else _one_of(declared.choices)
     if declared.has_names:
         _, value = get_args(declared.kind.written)
         return dict[choices or str, _bounded(value, declared)]  # type: ignore[misc]
