@@ -6,18 +6,22 @@ import json
 import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from docs.reference.cli import commands
 from msgspec import ValidationError, convert, to_builtins
+from msgspec.structs import fields
 from synthetic import info_of
 
 from tailscope.duts import catalogue as duts
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.matrix import cells_of
 from tailscope.experiment.campaign.spec import load_experiment, schema
+from tailscope.experiment.device import Device
 from tailscope.experiment.fields import FIELDS, TRAFFIC, plan_of
+from tailscope.experiment.packets import Traffic
+from tailscope.experiment.plan import HostPlan, Measurement
 from tailscope.plan.field import (
     COUNT,
     CPUS,
@@ -34,6 +38,7 @@ from tailscope.plan.fields import (
     PLATFORMS,
     WIRES,
     AboutFields,
+    AnalysisFields,
     PairFields,
     PlanFields,
 )
@@ -119,6 +124,14 @@ def test_a_plan_names_what_a_catalogue_has(
     names: tuple[str, ...], catalogue: Mapping[str, object]
 ) -> None:
     assert names == tuple(catalogue)
+
+
+def test_each_field_is_in_one_part_of_a_plan() -> None:
+    """Parts repeat names and types, as a struct cannot be made of several others."""
+    parts = [each for part in (Device, Traffic, Measurement, HostPlan) for each in fields(part)]
+    own = fields(PlanFields)[len(fields(AnalysisFields)) :]
+    declared = {each.name: get_args(each.type)[0] for each in own}
+    assert [*declared.items()] == [(each.name, each.type) for each in parts]
 
 
 def test_every_field_of_a_run_is_a_field_of_an_experiment() -> None:

@@ -124,7 +124,7 @@ def _refuse_other_kernel(left: Sequence[Cell]) -> None:
     reasons = []
     for cell in left:
         try:
-            cell.plan.make_platform().check()
+            cell.plan.device.make_platform().check()
         except OtherKernelError as error:
             reasons.append(error)
         except TailscopeError:

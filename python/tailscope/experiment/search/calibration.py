@@ -81,7 +81,7 @@ def calibrate(
         for name in ("p50", "p999", "max")
     }
     return FloorRecord(
-        instrument=base.instrument,
+        instrument=base.device.instrument,
         rate_pps=rate_pps,
         duration_ns=duration_ns,
         measured_unix_ns=time.time_ns(),

@@ -171,7 +171,7 @@ class Watch:
     def _room(self, folder: Path) -> tuple[Path | None, str | None]:
         """Where a run is kept; on a disk that is full nowhere, and why: it is measured anyway."""
         try:
-            check_room_to_keep(self.plan, folder)
+            check_room_to_keep(self.plan.volume(), folder)
         except TestbedError as error:
             return None, f"not kept: {error}"
         return folder, None
