@@ -104,11 +104,11 @@ class Bench:
     ) -> MeasuredCell:
         """Carry out the plan of a cell."""
         from tailscope.experiment.run.execute import execute
-        from tailscope.store.info import unusable_text
+        from tailscope.words.neighbours import unusable_text
 
         cores = cell.plan.cores()
         runs = execute(cell.plan, cores, out=out, draw=draw, progress=progress, ending=ending)
-        doubts = [text for each in runs if (text := unusable_text(each.info)) is not None]
+        doubts = [text for each in runs if (text := unusable_text(each.info))]
         return MeasuredCell(runs, doubts=doubts)
 
 
