@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run.instance import Progress
     from tailscope.experiment.run.measured import Measured
+    from tailscope.store.directory import Draw
     from tailscope.testbed.clean import Leftover
 
 
@@ -108,14 +109,15 @@ class Bench:
         return left
 
     def measure(
-        self, cell: Cell, out: Path, progress: Progress, ending: Callable[[], None]
+        self, cell: Cell, out: Path, draw: Draw, progress: Progress, ending: Callable[[], None]
     ) -> MeasuredCell:
         """Carry out the plan of a cell."""
         from tailscope.experiment.run.execute import execute
-        from tailscope.store.info import unusable_text
+        from tailscope.words.neighbours import unusable_text
 
-        runs = execute(cell.plan, cell.plan.cores(), out=out, progress=progress, ending=ending)
-        doubts = [text for each in runs if (text := unusable_text(each.info)) is not None]
+        cores = cell.plan.cores()
+        runs = execute(cell.plan, cores, out=out, draw=draw, progress=progress, ending=ending)
+        doubts = [text for each in runs if (text := unusable_text(each.info))]
         return MeasuredCell(runs, doubts=doubts)
 
 
@@ -128,7 +130,7 @@ def _refuse_other_kernel(left: Sequence[Cell]) -> None:
     reasons = []
     for cell in left:
         try:
-            cell.plan.make_platform().check()
+            cell.plan.device.make_platform().check()
         except OtherKernelError as error:
             reasons.append(error)
         except TailscopeError:
