@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from docs.reference.fields import plan_rows
 from docs.reference.markdown import NOTE, code, codes, joined, table
@@ -21,16 +21,7 @@ from tailscope.extra.watch.records import WatchedRun
 from tailscope.store import layout, tables
 from tailscope.store.records.baseline import BaselineRecord
 from tailscope.store.records.campaign import CampaignRecord
-from tailscope.store.records.dataplane import (
-    DelayCounts,
-    GeneratorCounts,
-    KernelCounts,
-    L2fwdCounts,
-    L3fwdCounts,
-    NoCounts,
-    SnortCounts,
-    SuricataCounts,
-)
+from tailscope.store.records.dataplane import DutCounts, GeneratorCounts
 from tailscope.store.records.explanation import Explanation
 from tailscope.store.records.floor import FloorRecord
 from tailscope.store.records.kvm import KvmRecord
@@ -226,17 +217,8 @@ EVERY_FILE = (
 RECORDS = tuple(file for file in EVERY_FILE if isinstance(file, RecordFile))
 
 ELSEWHERE: tuple[type[Struct], ...] = (
-    *(
-        AnalysisPlan,
-        ImportPlan,
-        MeasurementPlan,
-        GeneratorCounts,
-        L2fwdCounts,
-        L3fwdCounts,
-        DelayCounts,
-        RunInfo,
-    ),
-    *(KernelCounts, SuricataCounts, SnortCounts, NoCounts),
+    *(AnalysisPlan, ImportPlan, MeasurementPlan, RunInfo),
+    *(GeneratorCounts, *get_args(DutCounts)),
 )
 """Parts that are described elsewhere."""
 
