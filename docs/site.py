@@ -28,7 +28,30 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         first, *groups = GROUP.split(text)
         named = [(name.rstrip("."), first), *zip(groups[::2], groups[1::2], strict=True)]
         config.nav += [{each: pages} for each, links in named if (pages := _pages(links))]
+    config.nav.append({"Beyond the core": [{"About": "extra/index.md"}, *_added()]})
     return config
+
+
+def _added() -> list[dict[str, Any]]:
+    """The pages of each folder of ``extra``."""
+    firsts = sorted((ROOT / "docs/extra").glob("*/index.md"))
+    return [
+        {_title(first): [{_title(page): _place(page)} for page in _ordered(first)]}
+        for first in firsts
+    ]
+
+
+def _ordered(first: Path) -> list[Path]:
+    last = first.with_name("reference.md")
+    return [first, *sorted({*first.parent.glob("*.md")} - {first, last}), last]
+
+
+def _title(page: Path) -> str:
+    return page.read_text().partition("\n")[0].removeprefix("# ").replace("`", "")
+
+
+def _place(page: Path) -> str:
+    return page.relative_to(ROOT / "docs").as_posix()
 
 
 def _pages(links: str) -> list[dict[str, str]]:

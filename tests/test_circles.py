@@ -23,7 +23,7 @@ RUST = {
 PYTHON = {
     "__init__.py": '"""A package."""\n',
     "_engine.pyi": "VERSION: str\n",
-    "pair.py": "from tailscope import _engine\nfrom tailscope.plan.fields import Plan\n",
+    "pair.py": "from tailscope import _engine\nfrom tailscope.plan import Plan\n",
     "plan/__init__.py": "from .steps import Step\n",
     "plan/steps.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n"
     "    from tailscope.pair import Pair\n",
@@ -71,7 +71,7 @@ def test_a_circle_of_the_package_is_shown(tmp_path: Path, text: str) -> None:
     printed = _checked(tmp_path, RUST, {**PYTHON, "plan/steps.py": text})
     assert printed[0] == "tailscope: pair.py -> plan/__init__.py -> plan/steps.py -> pair.py"
     assert [line.split(":")[-1].strip() for line in printed[1:]] == [
-        "from tailscope.plan.fields import Plan",
+        "from tailscope.plan import Plan",
         "from .steps import Step",
         text.splitlines()[-1].strip(),
     ]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tailscope
+from tailscope import extra
+from tailscope.registry import additions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,10 +77,34 @@ def test_what_a_model_may_import_is_let_pass() -> None:
     assert not of_a_model(allowed + "from tailscope.models.tail.fit import Fit")
 
 
-def test_only_scale_knows_a_scheduler() -> None:
+def test_only_the_cluster_knows_a_scheduler() -> None:
     knows = {
-        path.relative_to(PACKAGE).parts[0]
+        path.relative_to(PACKAGE).parent.as_posix()
         for path in sources(PACKAGE)
         if SCHEDULER & {name.split(".")[0] for name in imported(path.read_text())}
     }
-    assert knows == {"scale"}
+    assert knows <= {"extra/cluster"}
+
+
+def test_the_core_imports_nothing_of_the_wing() -> None:
+    wing = f"{extra.__name__}."
+    wanted = {
+        f"{path.relative_to(PACKAGE)}: {name}"
+        for path in sources(PACKAGE)
+        if not path.is_relative_to(PACKAGE / "extra")
+        for name in imported(path.read_text())
+        if name.startswith(wing)
+    }
+    assert not wanted
+
+
+@pytest.mark.parametrize("folder", sorted(additions()))
+def test_a_folder_of_the_wing_imports_no_other(folder: str) -> None:
+    own = f"{extra.__name__}.{folder}."
+    wanted = {
+        f"{path.relative_to(PACKAGE)}: {name}"
+        for path in sources(PACKAGE / "extra" / folder)
+        for name in imported(path.read_text())
+        if f"{name}.".startswith(f"{extra.__name__}.") and not f"{name}.".startswith(own)
+    }
+    assert not wanted

@@ -206,5 +206,7 @@ def test_the_declaration_knows_nothing_of_what_is_built_on_it() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     own = {name for name in done.stdout.split() if name.split(".")[0] == "tailscope"}
-    low = {f"tailscope.{name}" for name in ("exceptions", "field", "plan", "units")}
+    low = {
+        f"tailscope.{name}" for name in ("exceptions", "plan", "plan.field", "plan.fields", "units")
+    }
     assert own == {"tailscope", *low}

@@ -10,9 +10,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from docs.reference import cli, experiment, fields, files
+from docs.reference import added, cli, experiment, fields, files
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[1]
 PAGES = {
     "cli.md": cli.page,
     "experiment.md": experiment.page,
@@ -24,7 +24,11 @@ RENEW = "`make docs`, or `python -m docs.reference`, renews them"
 
 def outdated() -> dict[str, str]:
     """The pages that are not what the code says, and what they should be."""
-    wanted = {**{name: page() for name, page in PAGES.items()}, **files.schemas()}
+    own = {**{name: page() for name, page in PAGES.items()}, **files.schemas()}
+    wanted = {
+        **{f"reference/{name}": text for name, text in own.items()},
+        **{f"extra/{name}": text for name, text in added.pages().items()},
+    }
     return {name: text for name, text in wanted.items() if _read(FOLDER / name) != text}
 
 
@@ -40,11 +44,11 @@ def main() -> int:
     found = outdated()
     for name, text in found.items():
         if options.check:
-            print(f"error: docs/reference/{name} is not what the code says", file=sys.stderr)
+            print(f"error: docs/{name} is not what the code says", file=sys.stderr)
         else:
-            (FOLDER / name).parent.mkdir(exist_ok=True)
+            (FOLDER / name).parent.mkdir(parents=True, exist_ok=True)
             (FOLDER / name).write_text(text)
-            print(f"docs/reference/{name}")
+            print(f"docs/{name}")
     if found and options.check:
         print(f"hint: {RENEW}", file=sys.stderr)
         return 1

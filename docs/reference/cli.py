@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from docs.reference.markdown import NOTE, code, joined, table
 
-from tailscope.cli import application
+from tailscope.cli import COMMANDS, application
 from tailscope.cli.status import EXIT_STATUS
 
 if TYPE_CHECKING:
@@ -26,6 +26,11 @@ def commands() -> Iterator[tuple[str, Any]]:
     yield from _below("tailscope", application())
 
 
+def core_commands() -> Iterator[tuple[str, Any]]:
+    """Those that no folder of `tailscope.extra` adds."""
+    return ((name, command) for name, command in commands() if name.split()[1] in COMMANDS)
+
+
 def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     if hasattr(command, "commands"):
         for own, inner in sorted(command.commands.items()):
@@ -35,7 +40,7 @@ def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _blocks() -> Iterator[str]:
-    found = list(commands())
+    found = list(core_commands())
     yield "# Commands"
     yield NOTE
     yield (
@@ -50,10 +55,11 @@ def _blocks() -> Iterator[str]:
     )
     yield "Commands that use 2 and 3 explain them in their help."
     for name, command in found:
-        yield from _command(name, command)
+        yield from described(name, command)
 
 
-def _command(name: str, command: Any) -> Iterator[str]:
+def described(name: str, command: Any) -> Iterator[str]:
+    """The blocks of a page for a command."""
     yield f"## {name}"
     yield _help(command)
     arguments = [each for each in command.params if each.param_type_name == "argument"]

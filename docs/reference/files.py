@@ -14,10 +14,6 @@ from docs.reference.fields import plan_rows
 from docs.reference.markdown import NOTE, code, codes, joined, table
 from docs.reference.records import fields_of, schema
 
-from tailscope.extra.publish.records import EnvironmentsRecord, PublicationRecord
-from tailscope.extra.standards.records import StandardRecord
-from tailscope.extra.standards.search_records import SearchRecord
-from tailscope.extra.watch.records import WatchedRun
 from tailscope.store import layout, tables
 from tailscope.store.records.baseline import BaselineRecord
 from tailscope.store.records.campaign import CampaignRecord
@@ -128,51 +124,6 @@ CAMPAIGN = (
 )
 """The files of a campaign."""
 
-PUBLICATION = (
-    RecordFile(
-        "publication.json",
-        "The files of a published campaign, and of which one.",
-        PublicationRecord,
-    ),
-    RecordFile(
-        "environment.json",
-        "Machines, knobs and versions, each with the runs that have it.",
-        EnvironmentsRecord,
-    ),
-)
-"""The files of a published campaign that a campaign does not have."""
-
-SEARCH = (
-    RecordFile(
-        layout.SEARCH,
-        "What a search found; with `--forwarder` the runs `forwarder` and `function` lie beside"
-        " it.",
-        SearchRecord,
-    ),
-)
-"""The files of a search."""
-
-STANDARD = (
-    RecordFile(
-        layout.STANDARD,
-        "What the tests of a standard found, by size of frames and by clause"
-        " ([rfc.md](../rfc.md)).",
-        StandardRecord,
-    ),
-    OtherFile(layout.REPORT, "The same as a page: one file, works offline."),
-)
-"""The files of ``tailscope rfc --out``."""
-
-WATCH = (
-    RecordFile(
-        layout.WATCH,
-        "A line for each run of `tailscope watch`, written when it has ended. The runs are"
-        " directories beside it ([watch.md](../watch.md)).",
-        WatchedRun,
-    ),
-)
-"""The files of a watch."""
-
 BASELINE = (
     RecordFile(
         "baseline.json",
@@ -210,10 +161,7 @@ STATE = (
 )
 """What is kept of a machine."""
 
-EVERY_FILE = (
-    *(*RUN, *CAMPAIGN, *PUBLICATION, *SEARCH, *STANDARD[:1], *WATCH, *BASELINE, *NOISE_FOLDER),
-    *STATE,
-)
+EVERY_FILE = (*RUN, *CAMPAIGN, *BASELINE, *NOISE_FOLDER, *STATE)
 RECORDS = tuple(file for file in EVERY_FILE if isinstance(file, RecordFile))
 
 ELSEWHERE: tuple[type[Struct], ...] = (
@@ -228,11 +176,18 @@ def page() -> str:
     return joined(_blocks())
 
 
-def schemas() -> dict[str, str]:
+def schemas(files: Iterable[RecordFile | OtherFile | Table] = EVERY_FILE) -> dict[str, str]:
     """The JSON Schema of each file, by its name in the folder of the reference."""
     return {
-        f"schemas/{schema_name(file)}": _written(schema(file.kind, file.name)) for file in RECORDS
+        f"schemas/{schema_name(file)}": _written(schema(file.kind, file.name))
+        for file in files
+        if isinstance(file, RecordFile)
     }
+
+
+def described(files: Iterable[RecordFile | OtherFile]) -> Iterator[str]:
+    """The blocks of a page for files of a folder of `tailscope.extra`."""
+    yield from _files(files)
 
 
 def schema_name(file: RecordFile) -> str:
@@ -274,15 +229,6 @@ def _blocks() -> Iterator[str]:
     yield from _files(RUN)
     yield "## A campaign"
     yield from _files(CAMPAIGN)
-    yield "## A published campaign"
-    yield "Its runs and its `campaign.json` are as above, without what is private to a machine."
-    yield from _files(PUBLICATION)
-    yield "## A search"
-    yield from _files(SEARCH)
-    yield "## Tests of a standard"
-    yield from _files(STANDARD)
-    yield "## A watch"
-    yield from _files(WATCH)
     yield "## A baseline"
     yield from _files(BASELINE)
     yield "## A recording of `tailscope noise --out`"

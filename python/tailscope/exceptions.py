@@ -69,13 +69,20 @@ class TailscopeError(Exception):
     Parameters
     ----------
     message : str
-        What happened.
+        What happened, with file, offset, got and expected where there are such.
+    code : str, optional
+        The kind of error, such as ``run-exists``. It stays as it is when the message improves, so
+        programs and tests compare codes. The default is the code of the class.
     hint : str, optional
         What can be done about it.
     """
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    code = "error"
+
+    def __init__(self, message: str, *, code: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
+        if code is not None:
+            self.code = code
         self.hint = hint
         if hint is not None:
             # Where Python itself prints the error, as in a notebook.
@@ -85,21 +92,31 @@ class TailscopeError(Exception):
 class UsageError(TailscopeError):
     """Arguments that cannot be understood or contradict each other."""
 
+    code = "usage"
+
 
 class AnalysisError(TailscopeError):
     """The engine could not reach a true answer."""
+
+    code = "analysis"
 
 
 class CaptureError(AnalysisError):
     """A capture cannot be read."""
 
+    code = "capture"
+
 
 class ClocksApartError(AnalysisError):
     """Two captures were taken by clocks that differ, and nobody said by how much."""
 
+    code = "clocks-apart"
+
 
 class SwappedError(AnalysisError):
     """Every packet was seen behind the device before it was seen in front of it."""
+
+    code = "swapped"
 
 
 class KeyChangesError(AnalysisError):
@@ -111,79 +128,116 @@ class KeyChangesError(AnalysisError):
         That key.
     """
 
-    def __init__(self, message: str, *, key: str, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
+    code = "key-changes"
+
+    def __init__(
+        self, message: str, *, key: str, code: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, code=code, hint=hint)
         self.key = key
 
 
 class KeysRepeatError(AnalysisError):
     """Packets share their key over more than a window: slices do not tell them apart."""
 
+    code = "keys-repeat"
+
 
 class ModelError(TailscopeError):
     """Figures do not carry the conclusion that is asked for."""
+
+    code = "model"
 
 
 class EvidenceError(ModelError):
     """There are too few figures for a conclusion, or they say too little: it takes more of them."""
 
+    code = "evidence"
+
 
 class ClusterError(TailscopeError):
     """Work cannot be handed to the workers of a scheduler."""
+
+    code = "cluster"
 
 
 class WorkerLostError(ClusterError):
     """A task ends every worker that takes it."""
 
+    code = "worker-lost"
+
 
 class NotSharedError(ClusterError):
     """A worker does not see what the command sees."""
+
+    code = "not-shared"
 
 
 class TestbedError(TailscopeError):
     """A measurement cannot be set up on this machine."""
 
+    code = "testbed"
     __test__ = False
 
 
 class DataplaneError(TestbedError):
     """A process of the data plane is missing, or failed."""
 
+    code = "dataplane"
+
 
 class HostError(TestbedError):
     """A machine of a laboratory refuses, fails or is gone."""
+
+    code = "host"
 
 
 class OtherKernelError(TestbedError):
     """Another kernel has to be booted first."""
 
+    code = "other-kernel"
+
 
 class TuningError(TestbedError):
     """The host cannot be tuned, or taken back to what it was."""
+
+    code = "tuning"
 
 
 class DatabaseError(TailscopeError):
     """A database refuses, fails or is not there."""
 
+    code = "database"
+
 
 class RunError(TailscopeError):
     """Something is wrong with a run directory."""
+
+    code = "run"
 
 
 class RunExistsError(RunError):
     """A run directory would have to be overwritten."""
 
+    code = "run-exists"
+
 
 class RunIncompleteError(RunError):
     """A run directory was never finished."""
+
+    code = "run-incomplete"
 
 
 class RunUnfinishedError(RunError):
     """A run directory is whole, but lacks what can be made of it again."""
 
+    code = "run-unfinished"
+
 
 class RunCorruptError(RunError):
     """A run directory is not what was once written."""
+
+    code = "run-corrupt"
 
 
 def said(error: Exception) -> str:

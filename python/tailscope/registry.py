@@ -30,12 +30,12 @@ class AddedCommand(NamedTuple):
 
 
 class AddedFile(NamedTuple):
-    """A JSON file that a folder writes, for the reference."""
+    """A file that a folder writes, for the reference."""
 
     name: str
     about: str
-    record: str
-    """Its type, as ``module:Type``."""
+    record: str | None = None
+    """The type of a JSON file, as ``module:Type``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from command import COMMAND
 
-from tailscope.cli import COMMANDS, model
+from tailscope.cli import application, model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 LINES = [
-    ("tailscope ", list(COMMANDS)),
+    ("tailscope ", list(application().commands)),
     ("tailscope compare", ["compare", "compare-instruments"]),
     ("tailscope model ", list(model.COMMANDS)),
     ("tailscope host au", ["audit"]),

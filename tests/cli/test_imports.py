@@ -14,6 +14,7 @@ from docs.reference.cli import commands
 
 from tailscope import cli
 from tailscope.cli import baseline, host, model
+from tailscope.registry import additions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,12 @@ TABLES = {
     "host.": host.COMMANDS,
     "model.": model.COMMANDS,
 }
-MODULES = {
+ADDED = {
+    command.name: f"tailscope.extra.{folder}.{command.module}"
+    for folder, addition in additions().items()
+    for command in addition.commands
+}
+MODULES = {*ADDED.values()} | {
     f"tailscope.cli.{group}{name.replace('-', '_')}{'_' * iskeyword(name)}"
     for group, table in TABLES.items()
     for name in table
@@ -35,8 +41,10 @@ MODULES = {
 DECLARATION = {"msgspec", "typing_extensions"}
 """What declares the fields of a run, from which commands make their options."""
 
-ALWAYS = {"tailscope", "tailscope.exceptions", "tailscope.units"} | {
-    f"tailscope.cli{name}" for name in ("", ".lazy", ".panels", ".parsing", ".status")
+ALWAYS = {
+    *("tailscope", "tailscope.exceptions", "tailscope.registry", "tailscope.units"),
+    *(f"tailscope.cli{name}" for name in ("", ".lazy", ".panels", ".parsing", ".status")),
+    *("tailscope.extra", *(f"tailscope.extra.{name}" for name in additions())),
 }
 """What every call imports of tailscope."""
 
@@ -80,6 +88,8 @@ def typers() -> set[str]:
 
 def of_command(words: list[str]) -> set[str]:
     """The modules of a command, and of the group that it is in."""
+    if words and words[0] in ADDED:
+        return {ADDED[words[0]]}
     names = [word.replace("-", "_") + "_" * iskeyword(word) for word in words]
     return {".".join(["tailscope.cli", *names[:count]]) for count in range(1, len(names) + 1)}
 

@@ -183,8 +183,8 @@ def test_a_campaign_takes_a_line_and_one_for_each_cell(
         progress(at(2.0))
         raise TestbedError("the device died " * 8)
 
-    monkeypatch.setattr(campaign, "execute", execute)
-    monkeypatch.setattr(campaign, "load_text", lambda _: None)
+    monkeypatch.setattr("tailscope.experiment.run.execute.execute", execute)
+    monkeypatch.setattr("tailscope.noise.load.load_text", lambda _: None)
     (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
     terminal = terminals(columns)
     status = campaign.run_experiment(

@@ -68,11 +68,12 @@ def test_recipes_exist(path: Path) -> None:
 
 
 def test_every_page_is_linked() -> None:
-    """Whoever begins at the README can find it."""
-    reached, waiting = set(), [ROOT / "README.md"]
+    """Whoever begins at the README, or at the first page of a folder of `docs/extra`, finds it."""
+    reached: set[Path] = set()
+    waiting = [ROOT / "README.md", *(ROOT / "docs" / "extra").glob("*/index.md")]
     while waiting:
         path = waiting.pop()
-        if path in reached or path.suffix != ".md":
+        if path in reached or path not in PAGES:
             continue
         reached.add(path)
         targets = (link.partition("#")[0] for link in LINK.findall(_prose(path)))

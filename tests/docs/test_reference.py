@@ -9,16 +9,26 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from docs.reference import cli, files
+from docs.reference import added, cli, files
 from docs.reference.records import fields_of
 from documentation import DOCS, undescribed, undocumented
+
+from tailscope.registry import additions
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import Tailscope
 
-SCHEMAS = DOCS / "reference" / "schemas"
+RECORDS = [(file, DOCS / "reference") for file in files.RECORDS] + [
+    (file, DOCS / "extra" / name)
+    for name in additions()
+    for file in added.files_of(name)
+    if isinstance(file, files.RecordFile)
+]
+every_record = pytest.mark.parametrize(
+    ("file", "folder"), RECORDS, ids=[file.name for file, _ in RECORDS]
+)
 
 
 def test_a_generated_page_is_what_the_code_says() -> None:
@@ -26,7 +36,7 @@ def test_a_generated_page_is_what_the_code_says() -> None:
 
 
 def test_only_a_page_that_was_edited_is_named_with_what_renews_it(tmp_path: Path) -> None:
-    shutil.copytree(DOCS / "reference", tmp_path / "docs" / "reference")
+    shutil.copytree(DOCS, tmp_path / "docs", ignore=shutil.ignore_patterns("__pycache__"))
     page = tmp_path / "docs" / "reference" / "cli.md"
     page.write_text(page.read_text() + "by hand\n")
     checked = subprocess.run(
@@ -54,11 +64,11 @@ def test_what_is_not_described_is_found() -> None:
     assert undocumented(["latency_ns_median", "nothing"]) == ["latency_ns_median", "nothing"]
 
 
-@pytest.mark.parametrize("file", files.RECORDS, ids=lambda file: file.name)
-def test_every_field_is_described(file: files.RecordFile) -> None:
+@every_record
+def test_every_field_is_described(file: files.RecordFile, folder: Path) -> None:
     names = {name for name, _ in fields_of(file.kind, elsewhere=files.ELSEWHERE)}
     assert set(file.kind.__struct_fields__) <= names
-    schema = json.loads((SCHEMAS / files.schema_name(file)).read_text())
+    schema = json.loads((folder / "schemas" / files.schema_name(file)).read_text())
     for part in schema["$defs"].values():
         if part["title"] in {each.__name__ for each in files.ELSEWHERE}:
             continue
@@ -68,9 +78,9 @@ def test_every_field_is_described(file: files.RecordFile) -> None:
         assert described == list(part["properties"]), part["title"]
 
 
-@pytest.mark.parametrize("file", files.RECORDS, ids=lambda file: file.name)
-def test_every_record_has_its_format_first(file: files.RecordFile) -> None:
-    schema = json.loads((SCHEMAS / files.schema_name(file)).read_text())
+@every_record
+def test_every_record_has_its_format_first(file: files.RecordFile, folder: Path) -> None:
+    schema = json.loads((folder / "schemas" / files.schema_name(file)).read_text())
     record = schema["$defs"][schema["$ref"].rpartition("/")[2]]
     assert "format" in record["required"]
     assert record["properties"]["format"]["enum"]

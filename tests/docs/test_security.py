@@ -1,4 +1,4 @@
-"""`docs/security.md` promises what a test shows, and says of every command what needs root."""
+"""Pages promise only what a test shows, and say of every command what needs root."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PAGE = ROOT / "docs" / "security.md"
+PAGES = [ROOT / "docs" / "security.md", *sorted((ROOT / "docs" / "extra").glob("*/index.md"))]
 TEST = re.compile(r"\[`(test_\w+)`\]\(([^)]+\.py)\)")
-SHOWN = [*TEST.findall(PAGE.read_text())]
+SHOWN = [
+    (name, (page.parent / file).resolve())
+    for page in PAGES
+    for name, file in TEST.findall(page.read_text())
+]
 
 
 def defined_in(path: Path) -> set[str]:
@@ -32,7 +36,7 @@ def defined_in(path: Path) -> set[str]:
 def rows(header: str) -> Iterator[list[str]]:
     """The rows of all tables with a header."""
     is_inside = False
-    for line in PAGE.read_text().splitlines():
+    for line in [line for page in PAGES for line in page.read_text().splitlines()]:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         is_row = line.startswith("|") and not line.startswith("|---")
         if is_row and is_inside:
@@ -41,8 +45,8 @@ def rows(header: str) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize(("name", "file"), SHOWN, ids=[name for name, _ in SHOWN])
-def test_the_named_test_exists(name: str, file: str) -> None:
-    assert name in defined_in((PAGE.parent / file).resolve()), f"{file}: no {name}"
+def test_the_named_test_exists(name: str, file: Path) -> None:
+    assert name in defined_in(file), f"{file}: no {name}"
 
 
 def test_every_promise_has_its_test() -> None:
@@ -52,7 +56,7 @@ def test_every_promise_has_its_test() -> None:
 
 
 def test_tests_are_named_only_as_links_to_them() -> None:
-    named = re.findall(r"`(test_\w+)`", PAGE.read_text())
+    named = [name for page in PAGES for name in re.findall(r"`(test_\w+)`", page.read_text())]
     assert named == [name for name, _ in SHOWN]
 
 

@@ -79,7 +79,7 @@ def p99_of_blocks(data: Path, tmp_path: Path) -> np.ndarray:
 
 @pytest.mark.long
 def test_the_rates_of_the_page(data: Path, tmp_path: Path) -> None:
-    """`docs/trend.md` has these, and those of other captures."""
+    """The trend page (`docs/extra/trend`) has these, and those of other captures."""
     chance = np.random.default_rng(7)
     pool = p99_of_blocks(data, tmp_path)
     false, found = 0, 0

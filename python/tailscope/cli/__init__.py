@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -170,39 +171,46 @@ def _run(arguments: list[str] | None) -> int:
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         path = "tailscope" if context is None else context.command_path
-        return _failed(error.format_message(), f"See `{path} --help`.")
+        return _failed(error.format_message(), _code_of(error), f"See `{path} --help`.")
     except EvidenceError as error:
-        return _failed(str(error), error.hint, UNDECIDED)
+        return _failed(str(error), error.code, error.hint, UNDECIDED)
     except TailscopeError as error:
-        return _failed(str(error), error.hint)
+        return _failed(str(error), error.code, error.hint)
     except (KeyboardInterrupt, typer.Abort) as interrupt:
         # What interrupted a command is the cause of what typer makes of it.
         kept = (interrupt.__cause__ or interrupt).args
-        return _failed("interrupted", str(kept[0]) if kept else None, INTERRUPTED)
+        return _failed("interrupted", None, str(kept[0]) if kept else None, INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         name = f"{error.filename}: " if error.filename is not None else ""
-        return _failed(f"{name}{error.strerror or error}", None)
+        return _failed(f"{name}{error.strerror or error}", "system", None)
     except MemoryError:
-        return _failed("out of memory", None)
+        return _failed("out of memory", "memory", None)
     except Exception as error:
         # In some places Python makes another error of what interrupts it, and so does DuckDB.
         if isinstance(error.__cause__, KeyboardInterrupt) or str(error) == _INTERRUPTED_BY_DUCKDB:
-            return _failed("interrupted", None, INTERRUPTED)
+            return _failed("interrupted", None, None, INTERRUPTED)
         if sys.flags.dev_mode:
             raise
         return _failed(
             f"internal: {type(error).__name__}: {error}",
+            "internal",
             "this is a bug in tailscope; `python -X dev -m tailscope ...` shows where",
         )
-    return _failed("interrupted", None, INTERRUPTED) if status == INTERRUPTED else status or 0
+    return _failed("interrupted", None, None, INTERRUPTED) if status == INTERRUPTED else status or 0
 
 
-def _failed(message: str, hint: str | None, status: int = 1) -> int:
-    """Report an error on one line, with its hint on the next."""
-    print("error:", printable(message), file=sys.stderr)
+def _code_of(error: typer.TyperException) -> str:
+    """Name the kind of an error of typer's: ``no-such-option``, ``missing-parameter``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(error).__name__.removesuffix("Error")).lower()
+
+
+def _failed(message: str, code: str | None, hint: str | None, status: int = 1) -> int:
+    """Report an error and its code on one line, its hint on the next."""
+    behind = "" if code is None else f" [{code}]"
+    print(f"error: {printable(message)}{behind}", file=sys.stderr)
     if hint:
         print("hint:", printable(hint), file=sys.stderr)
     return status

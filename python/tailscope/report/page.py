@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from msgspec.structs import asdict
 
@@ -142,10 +142,10 @@ def drawing_piece(svg: bytes, title: str, note: str) -> str:
 
 
 @cache
-def environment() -> Environment:
-    """The templates of pages: everything that they are given is text, and escaped."""
+def environment(folder: str = "tailscope.report") -> Environment:
+    """Templates of pages, a package's own first; whatever they are given is text, and escaped."""
     made = Environment(
-        loader=PackageLoader("tailscope", "report"),
+        loader=ChoiceLoader([PackageLoader(each, "") for each in (folder, "tailscope.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

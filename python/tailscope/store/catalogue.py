@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import tailscope
 from tailscope.store.columns import TABLES, TEXT
@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 
 _SEEN = {"run": TEXT, "signature": TEXT}
 _ALL: dict[str, Mapping[str, str]] = {"seen": _SEEN, **TABLES}
+
+
+class RowSource(Protocol):
+    """Where rows of runs come from, other than folders."""
+
+    def rows(self) -> Iterable[CatalogueRow]:
+        """Read all of them."""
 
 
 @dataclass(frozen=True)

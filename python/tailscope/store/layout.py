@@ -44,11 +44,7 @@ KEPT = (TAIL, OVERLOAD, VERDICT, EXPLANATION)
 """Conclusions that were kept; none of them is among the checksums, but for the explanation of a
 measurement."""
 CAMPAIGN = "campaign.json"
-SEARCH = "search.json"
-STANDARD = "standard.json"
 NOTES = "notes.json"
-WATCH = "watch.jsonl"
-"""Of a watch: a line for each of its runs."""
 
 
 def is_inside(name: str) -> bool:

@@ -101,7 +101,7 @@ def _connected(address: str) -> Iterator[Client]:
         raise ClusterError(
             f"{address}: no Dask scheduler answers: {error}",
             hint="`dask scheduler` starts one and prints its address; one that listens at tls:// "
-            "asks for certificates (docs/scale.md)",
+            "asks for certificates (docs/extra/cluster/scale.md)",
         ) from None
     client = Client(address, timeout=_CONNECT_S, set_as_default=False)
     try:

@@ -16,5 +16,5 @@ ADDITION = Addition(
             "Export runs to PostgreSQL: every packet, all figures, and views that recompute them.",
         ),
     ),
-    services={"catalogue_rows": "runs:rows_at"},
+    services={"database_runs": "source:read_source"},
 )

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from tailscope.registry import AddedCommand, Addition
+from tailscope.registry import AddedCommand, AddedFile, Addition
 
 ADDITION = Addition(
     commands=(
         AddedCommand(
             "publish",
             "Publish a campaign as a static site: pages, data, plan, environment, figures.",
+        ),
+    ),
+    files=(
+        AddedFile(
+            "publication.json",
+            "The files of a published campaign, and of which one.",
+            "records:PublicationRecord",
+        ),
+        AddedFile(
+            "environment.json",
+            "Machines, knobs and versions, each with the runs that have it.",
+            "records:EnvironmentsRecord",
         ),
     ),
 )

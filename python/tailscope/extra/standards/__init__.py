@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tailscope.registry import AddedCommand, Addition
+from tailscope.registry import AddedCommand, AddedFile, Addition
+
+SEARCH = "search.json"
+STANDARD = "standard.json"
 
 ADDITION = Addition(
     commands=(
@@ -17,5 +20,20 @@ ADDITION = Addition(
             measures=True,
             module="search_command",
         ),
+    ),
+    files=(
+        AddedFile(
+            SEARCH,
+            "What a search found; with `--forwarder` the runs `forwarder`, `function` and `bursts`"
+            " lie beside it.",
+            "search_records:SearchRecord",
+        ),
+        AddedFile(
+            STANDARD,
+            "What the tests of a standard found, by size of frames and by clause"
+            " ([rfc.md](rfc.md)).",
+            "records:StandardRecord",
+        ),
+        AddedFile("report.html", "The same as a page: one file, works offline."),
     ),
 )

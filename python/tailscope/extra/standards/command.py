@@ -25,6 +25,7 @@ from tailscope.cli.panels import MEASUREMENT, OUTPUT, TRAFFIC
 from tailscope.cli.status import UNDECIDED
 from tailscope.duts.dataplane import LOOP
 from tailscope.exceptions import RunExistsError, TailscopeError, UsageError
+from tailscope.extra.standards import STANDARD as FILE
 from tailscope.units import printable
 
 if TYPE_CHECKING:
@@ -241,11 +242,9 @@ class StandardRequest:
 
     def check(self) -> None:
         """See that nothing would be overwritten."""
-        from tailscope.store import layout
-
-        if self.out is not None and (self.out / layout.STANDARD).exists():
+        if self.out is not None and (self.out / FILE).exists():
             raise RunExistsError(
-                f"{self.out}: already contains a {layout.STANDARD}", hint="choose another --out"
+                f"{self.out}: already contains a {FILE}", hint="choose another --out"
             )
 
     @property
@@ -382,7 +381,7 @@ class StandardRequest:
             write_json(self.json_file, without_format(record))
         if self.out is not None:
             self.out.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_text(self.out / layout.STANDARD, encode(record))
+            write_text(self.out / FILE, encode(record))
             write_text(self.out / layout.REPORT, standard_page(record))
 
 

@@ -36,7 +36,7 @@ def standard_page(record: StandardRecord) -> str:
         if value is not None
     }
     return (
-        environment()
+        environment("tailscope.extra.standards")
         .get_template("standard.html.j2")
         .render(
             title=STANDARDS[record.standard].about,

@@ -25,6 +25,7 @@ from tailscope.cli.panels import MEASUREMENT, OUTPUT
 from tailscope.cli.status import UNDECIDED
 from tailscope.duts.dataplane import LOOP
 from tailscope.exceptions import ModelError, RunExistsError, TailscopeError, UsageError
+from tailscope.extra.standards import SEARCH
 from tailscope.units import printable
 
 if TYPE_CHECKING:
@@ -187,13 +188,12 @@ class SearchRequest:
     def check(self) -> None:
         """See that nothing would be overwritten, and that there is such a forwarder."""
         from tailscope.extra.standards.mlrsearch import in_place_of_device
-        from tailscope.store import layout
 
         if self.forwarder is not None:
             in_place_of_device(self.plan, self.forwarder)
-        if self.out is not None and (self.out / layout.SEARCH).exists():
+        if self.out is not None and (self.out / SEARCH).exists():
             raise RunExistsError(
-                f"{self.out}: already contains a {layout.SEARCH}", hint="choose another --out"
+                f"{self.out}: already contains a {SEARCH}", hint="choose another --out"
             )
 
     def describe(self) -> int:
@@ -305,7 +305,6 @@ class SearchRequest:
                 print(f"{'partial':<10}{printable(reason)}")
 
     def _keep(self, record: SearchRecord) -> None:
-        from tailscope.store import layout
         from tailscope.store.atomic import write_text
         from tailscope.store.records.base import encode
 
@@ -313,7 +312,7 @@ class SearchRequest:
             write_json(self.json_file, without_format(record))
         if self.out is not None:
             self.out.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_text(self.out / layout.SEARCH, encode(record))
+            write_text(self.out / SEARCH, encode(record))
 
 
 class _Teller:

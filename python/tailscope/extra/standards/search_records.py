@@ -22,7 +22,7 @@ class SearchedGoal(Section, frozen=True, kw_only=True):
     fails_at_pps: Count | None
     """The lowest rate above it that does not hold; null if there is none."""
     limited_by: str | None
-    """What limits the rate: [overload.md](../overload.md)."""
+    """What limits the rate: [search.md](search.md)."""
 
 
 class SearchedTrial(Section, frozen=True, kw_only=True):

@@ -63,7 +63,7 @@ class Starter(NamedTuple):
             "fixed": dict(self.fields),
             "repeats": 3,
         }
-        gate = resources.files("tailscope.extra.starter") / "gate.sh"
+        gate = resources.files("tailscope.verdict") / "gate.sh"
         return {
             f"{FOLDER}/experiment.yaml": _HEADER + yaml.safe_dump(experiment, sort_keys=False),
             f"{FOLDER}/gate.sh": gate.read_text(),

@@ -14,16 +14,16 @@ from tailscope.cli.options import STANDARD, JsonFile, JunitFile, write_json
 from tailscope.cli.status import OF_VERDICTS
 from tailscope.cli.terminal import say
 from tailscope.exceptions import EvidenceError, UsageError
+from tailscope.registry import service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tailscope.compare.figures import Figure
     from tailscope.compare.limits import Limit
-    from tailscope.extra.postgresql.target import Target
     from tailscope.extra.trend.changes import Trend
     from tailscope.extra.trend.series import Order
-    from tailscope.store.catalogue import Catalogue
+    from tailscope.store.catalogue import Catalogue, RowSource
     from tailscope.store.filters import Filter
     from tailscope.verdict.verdict import Outcome
 
@@ -109,8 +109,7 @@ class TrendRequest:
 
     folders: tuple[Path, ...]
     filters: tuple[Filter, ...]
-    target: Target | None
-    schema: str
+    source: RowSource | None
     order: Order
     figures: tuple[Figure, ...]
     limits: tuple[Limit, ...]
@@ -129,8 +128,6 @@ def _plan(
     files: tuple[str | None, Path | None, Path | None],
 ) -> TrendRequest:
     from tailscope.compare.limits import parse_limit
-    from tailscope.extra.postgresql.export import check_schema_name
-    from tailscope.extra.postgresql.target import read_target
     from tailscope.extra.trend.metrics import metric_named
     from tailscope.extra.trend.series import parse_order
     from tailscope.store.filters import is_filter, parse_filter
@@ -150,12 +147,10 @@ def _plan(
         raise UsageError("--junit requires --fail-on")
     figures = [metric_named(name, "--metric") for name in metric or _METRICS]
     figures += [metric_named(limit.figure.name, "--fail-on") for limit in limits]
-    check_schema_name(schema)
     return TrendRequest(
         folders=folders or (RUNS,),
         filters=tuple(parse_filter(each) for each in arguments if is_filter(each)),
-        target=None if source is None else read_target(source, "--from"),
-        schema=schema,
+        source=None if source is None else service("database_runs", "--from")(source, schema),
         order=order,
         figures=tuple(dict.fromkeys(figures)),
         limits=limits,
@@ -210,16 +205,11 @@ def _run(plan: TrendRequest) -> int:
 def _catalogue(plan: TrendRequest) -> Iterator[Catalogue]:
     from tailscope.store.catalogue import catalogue_of, catalogue_of_records
 
-    if plan.target is None:
+    if plan.source is None:
         with catalogue_of(plan.folders) as catalogue:
             yield catalogue
         return
-    from tailscope.extra.postgresql.runs import records
-    from tailscope.extra.postgresql.server import connected
-
-    with connected(plan.target) as server:
-        found = records(server, plan.schema)
-    with catalogue_of_records(found) as catalogue:
+    with catalogue_of_records(plan.source.rows()) as catalogue:
         yield catalogue
 
 

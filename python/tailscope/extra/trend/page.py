@@ -46,7 +46,7 @@ def trend_page(trends: Sequence[Trend], left_out: Sequence[str]) -> str:
         for title, own in experiments.items()
     ]
     return (
-        environment()
+        environment("tailscope.extra.trend")
         .get_template("trend.html.j2")
         .render(
             sections=sections,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tailscope.registry import AddedCommand, Addition
+from tailscope.registry import AddedCommand, AddedFile, Addition
+
+LOG = "watch.jsonl"
+"""The log of a watch, beside its runs."""
 
 ADDITION = Addition(
     commands=(
@@ -10,6 +13,14 @@ ADDITION = Addition(
             "watch",
             "Measure for days: a run every hour, metrics for Prometheus, and books of it all.",
             measures=True,
+        ),
+    ),
+    files=(
+        AddedFile(
+            LOG,
+            "A line for each run of `tailscope watch`, written when it has ended. The runs are"
+            " directories beside it ([watch.md](watch.md)).",
+            "records:WatchedRun",
         ),
     ),
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from tailscope.exceptions import RunCorruptError, RunError, RunExistsError
+from tailscope.extra.watch import LOG
 from tailscope.extra.watch.records import WATCH_FORMAT, WatchedRun
 from tailscope.store import layout
 from tailscope.store.owner import is_vacant, owned
@@ -72,7 +73,7 @@ class Books:
         A line that was being written when the watch was killed is taken away: what it said is not
         known.
         """
-        name = path / layout.WATCH
+        name = path / LOG
         _refuse_other(path)
         with owned(path):
             # What was there before it was ours may have changed.
@@ -88,9 +89,9 @@ class Books:
     @staticmethod
     def read(path: Path) -> list[WatchedRun]:
         """Read the books of a watch that may be going on."""
-        if not (path / layout.WATCH).is_file():
-            raise RunError(f"{path}: no watch: no {layout.WATCH} in it")
-        return _read(path / layout.WATCH)[0]
+        if not (path / LOG).is_file():
+            raise RunError(f"{path}: no watch: no {LOG} in it")
+        return _read(path / LOG)[0]
 
     def write(self, run: WatchedRun) -> bool:
         """Write a line; whether it, and all before it, are on the disk."""
@@ -112,9 +113,9 @@ class Books:
 def _refuse_other(path: Path) -> None:
     """Refuse a folder that holds anything but a watch."""
     # A watch begins with its books, so these are looked for last.
-    if path.exists() and not is_vacant(path) and not (path / layout.WATCH).exists():
+    if path.exists() and not is_vacant(path) and not (path / LOG).exists():
         raise RunExistsError(
-            f"{path}: exists, and is no watch: no {layout.WATCH} in it",
+            f"{path}: exists, and is no watch: no {LOG} in it",
             hint="choose another --out",
         )
 

@@ -1,0 +1,52 @@
+"""``extra/NAME/reference.md``: what a folder of `tailscope.extra` adds, from what it declares."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from docs.reference import cli, files
+from docs.reference.markdown import NOTE, joined
+
+from tailscope import extra
+from tailscope.registry import additions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tailscope.registry import AddedFile
+
+
+def pages() -> Mapping[str, str]:
+    """The page and the JSON Schemas of each folder, by their places below ``docs/extra``."""
+    found = {}
+    for name in additions():
+        found[f"{name}/reference.md"] = joined(_blocks(name))
+        schemas = files.schemas(files_of(name))
+        found |= {f"{name}/{place}": text for place, text in schemas.items()}
+    return found
+
+
+def files_of(name: str) -> list[files.RecordFile | files.OtherFile]:
+    """The files that a folder writes."""
+    return [_file(name, each) for each in additions()[name].files]
+
+
+def _file(name: str, added: AddedFile) -> files.RecordFile | files.OtherFile:
+    if added.record is None:
+        return files.OtherFile(added.name, added.about)
+    module, _, kind = added.record.partition(":")
+    record = getattr(import_module(f"{extra.__name__}.{name}.{module}"), kind)
+    return files.RecordFile(added.name, added.about, record)
+
+
+def _blocks(name: str) -> Iterator[str]:
+    yield f"# Reference of `{name}`"
+    yield NOTE
+    names = [each.name for each in additions()[name].commands]
+    for words, command in cli.commands():
+        if words.split()[1] in names:
+            yield from cli.described(words, command)
+    if described := files_of(name):
+        yield "## Files"
+        yield from files.described(described)

@@ -1,0 +1,33 @@
+"""Errors by their codes: what they say may improve, and what they are stays."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from tailscope.exceptions import TailscopeError
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+
+Raised = TypeVar("Raised", bound=TailscopeError)
+
+_ERROR = re.compile(r"^error: .* \[([a-z0-9-]+)\]$", re.M)
+
+
+@contextmanager
+def raises(kind: type[Raised], code: str) -> Iterator[pytest.ExceptionInfo[Raised]]:
+    """Expect an error of a class, with this code."""
+    with pytest.raises(kind) as raised:
+        yield raised
+    assert raised.value.code == code, raised.value
+
+
+def code_of(done: subprocess.CompletedProcess[str]) -> str | None:
+    """The code of the error that a command ended with; None where it printed none."""
+    found = _ERROR.findall(done.stderr)
+    return found[-1] if found else None
