@@ -15,9 +15,10 @@ from tailscope.experiment.run.usable import with_unusable
 from tailscope.store.directory import RunWriter
 from tailscope.store.provenance import MeasurementRecord, measurement_info
 from tailscope.store.records.base import as_content
-from tailscope.store.records.dataplane import GeneratedTraffic, GeneratorCounts
+from tailscope.store.records.dataplane import GeneratorCounts
 from tailscope.store.records.explanation import ExplainedCause, Explanation
 from tailscope.store.records.floor import FloorRecord, InjectedStalls, KnownDelay
+from tailscope.store.records.messages import GeneratedTraffic
 from tailscope.store.records.run import (
     ClockRecord,
     Instrument,

@@ -16,7 +16,7 @@ from tailscope.experiment.campaign.spec import load_experiment, schema
 from tailscope.experiment.fields import plan_of
 from tailscope.experiment.packets import flow_count, mean_size_bytes
 from tailscope.experiment.run.sent import sent_traffic
-from tailscope.store.records.dataplane import GeneratedTraffic
+from tailscope.store.records.messages import GeneratedTraffic
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.campaign.spec import Experiment
     from tailscope.experiment.run.instance import Progress
     from tailscope.store.records.campaign import CellRecord
-    from tailscope.testbed.messages import GeneratorProgress
+    from tailscope.store.records.messages import GeneratorProgress
 
 _STATES = ("done", "running", "partial", "failed", "waiting", "pending")
 _SHOWN = {"p50": 0.5, "p99": 0.99, "p999": 0.999, "p9999": 0.9999, "p99999": 0.99999}

@@ -36,6 +36,7 @@ from tailscope.store.records.run import (
     StallsOfSides,
     Written,
 )
+from tailscope.testbed.messages import generator_counts
 from tailscope.testbed.steady import largest_step_ns
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from tailscope.host.apply import KnobOutcome
     from tailscope.noise.recorder import RecordedNoise
     from tailscope.noise.table import SideNoise
-    from tailscope.store.records.dataplane import GeneratedTraffic, LcoreCounts
+    from tailscope.store.records.messages import GeneratedTraffic, LcoreCounts
     from tailscope.store.records.run import RunInfo
     from tailscope.testbed.cores import Cores
 
@@ -102,7 +103,7 @@ def measurement_record(
             ),
             cpus=ended.cpus.named(),
             raised_priority=ended.raised_priority,
-            generator=ended.result.counts,
+            generator=generator_counts(ended.result),
             direction=ended.direction,
             traffic=sent_traffic(
                 traffic, generator, ended.folders["generator"], ended.result.clock.tsc_hz

@@ -24,15 +24,16 @@ if TYPE_CHECKING:
     from tailscope.experiment.device import Device, InstanceCpus
     from tailscope.noise.recorder import RecordedNoise
     from tailscope.platforms.platform import OpenPlatform
-    from tailscope.store.records.dataplane import (
+    from tailscope.store.records.dataplane import DutCounts
+    from tailscope.store.records.messages import (
         DirectionCounts,
-        DutCounts,
         GeneratedTraffic,
+        GeneratorProgress,
+        GeneratorResult,
         LcoreCounts,
     )
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.folder import Folder
-    from tailscope.testbed.messages import GeneratorProgress, GeneratorResult
     from tailscope.testbed.power import RecordedPower
     from tailscope.testbed.stage_recorder import RecordedStages, StageRecorder
     from tailscope.testbed.wires import Side, WireEnds
@@ -95,7 +96,7 @@ class EndedInstance:
 
     def by_direction(self) -> list[EndedInstance]:
         """Each direction with a book of its own; itself where there is one."""
-        from tailscope.store.records.dataplane import GeneratedTraffic
+        from tailscope.store.records.messages import GeneratedTraffic
 
         there, back = replace(self.result.gen, back=None), self.result.gen.back
         if back is None:
@@ -135,7 +136,7 @@ class EndedInstance:
     @property
     def dut_lcores(self) -> Sequence[LcoreCounts]:
         """What the device's polling loops say of themselves, where it is one of ours."""
-        from tailscope.store.records.dataplane import ProgramCounts
+        from tailscope.store.records.messages import ProgramCounts
 
         return self.counts.lcores if isinstance(self.counts, ProgramCounts) else ()
 
@@ -277,7 +278,7 @@ class Instance:
 
     def listen(self, progress: Progress | None) -> bool:
         """Take what the generator has said by now; whether it goes on."""
-        from tailscope.testbed.messages import GeneratorProgress
+        from tailscope.store.records.messages import GeneratorProgress
 
         assert self._generator is not None
         while True:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.experiment.packets import Traffic
-    from tailscope.store.records.dataplane import GeneratedTraffic
+    from tailscope.store.records.messages import GeneratedTraffic
 
     Integers = NDArray[np.int64]
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from tailscope.engine.analysis import Analysis
     from tailscope.experiment.run.measured import Measured
+    from tailscope.store.records.messages import GeneratorProgress
     from tailscope.testbed.cores import Cores
-    from tailscope.testbed.messages import GeneratorProgress
 
     Progress = Callable[[str, GeneratorProgress], None]
 

@@ -35,10 +35,10 @@ from tailscope.extra.laboratory.reported import Reported, reported_run, write_re
 from tailscope.noise.table import read_recorded
 from tailscope.signals import Patience, patient
 from tailscope.store import layout
+from tailscope.store.records.messages import GeneratorProgress
 from tailscope.testbed.clean import Leftover
 from tailscope.testbed.cores import confined
 from tailscope.testbed.folder import RunFolder
-from tailscope.testbed.messages import GeneratorProgress
 from tailscope.testbed.waiting import LOOK_S, Countdown
 from tailscope.units import count_text
 
