@@ -6,17 +6,21 @@ import json
 import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from docs.reference.cli import commands
 from msgspec import ValidationError, convert, to_builtins
+from msgspec.structs import fields
 from synthetic import info_of
 
 from tailscope.duts.catalogue import DUTS
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.spec import schema
+from tailscope.experiment.device import Device
 from tailscope.experiment.fields import FIELDS, TRAFFIC, plan_of
+from tailscope.experiment.packets import Traffic
+from tailscope.experiment.plan import HostPlan, Measurement
 from tailscope.plan.field import (
     COUNT,
     CPUS,
@@ -33,6 +37,7 @@ from tailscope.plan.fields import (
     PLATFORM_NAMES,
     WIRE_NAMES,
     AboutFields,
+    AnalysisFields,
     PairFields,
     PlanFields,
 )
@@ -101,6 +106,14 @@ USUAL = {"pattern", "queues", "replay", "vlan"}
 def test_a_field_is_an_option_where_it_says_so(field: Field) -> None:
     for command in OPTIONS.keys() & field.on:
         assert {field.option, *filter(None, [field.short])} <= OPTIONS[command]
+
+
+def test_each_field_is_in_one_part_of_a_plan() -> None:
+    """Parts repeat names and types, as a struct cannot be made of several others."""
+    parts = [each for part in (Device, Traffic, Measurement, HostPlan) for each in fields(part)]
+    own = fields(PlanFields)[len(fields(AnalysisFields)) :]
+    declared = {each.name: get_args(each.type)[0] for each in own}
+    assert [*declared.items()] == [(each.name, each.type) for each in parts]
 
 
 def test_every_field_of_a_run_is_a_field_of_an_experiment() -> None:
@@ -204,7 +217,5 @@ def test_the_declaration_knows_nothing_of_what_is_built_on_it() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     own = {name for name in done.stdout.split() if name.split(".")[0] == "tailscope"}
-    low = {
-        f"tailscope.{name}" for name in ("exceptions", "plan", "plan.field", "plan.fields", "units")
-    }
-    assert own == {"tailscope", *low}
+    low = ("exceptions", "host", "host.kernel", "plan", "plan.field", "plan.fields", "units")
+    assert own == {"tailscope", *(f"tailscope.{name}" for name in low)}
