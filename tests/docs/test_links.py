@@ -86,7 +86,7 @@ CODE = (".", "python/tailscope", "crates/dataplane/src")
 
 @pytest.mark.parametrize("path", PAGES, ids=_named)
 def test_files_in_sentences_exist(path: Path) -> None:
-    """`tests/runs.py` from the root, `store/info.py` in the package, `hot/l2fwd.rs` in the data plane."""
+    """Their places are below the root, the package or the data plane."""
     named = re.findall(r"`([\w./-]+\.(?:py|rs|sh))`", _prose(path))
     missing = [name for name in named if "/" in name and not _is_there(path, name)]
     assert not missing
