@@ -23,6 +23,8 @@ CARGO := env -u MAKEFLAGS cargo --locked --quiet
 
 TOOLS := .venv/tools.stamp
 ENGINE := python/tailscope/_engine.abi3.so
+# What draws the figures of a page: a script of Bokeh, whose Python is not used.
+BOKEH := python/tailscope/report/bokeh/bokeh.min.js
 # Another profile builds the engine anew: a benchmark must not find the one that tests have left.
 PROFILED := .venv/profile-$(PROFILE).stamp
 # Folders are listed too, so that a file that goes away is noticed.
@@ -41,7 +43,7 @@ WITH_STAGES = $(if $(WITHOUT_DPDK)$(HAS_SPACE),,$(shell command -v clang >/dev/n
 
 .PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \
 	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text messages \
-	fuzz fuzz-corpus wheel image parts-of-wheel parts-of-image site bench calibration chaos soak batch-effect ceiling docs clean
+	fuzz fuzz-corpus wheel image release parts-of-wheel parts-of-image site bench calibration chaos soak batch-effect ceiling docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -79,7 +81,11 @@ $(PROFILED): | $(TOOLS)
 	@rm -f .venv/profile-*.stamp
 	@touch $@
 
-$(ENGINE): $(TOOLS) $(PROFILED) $(ENGINE_SOURCES)
+$(BOKEH): $(TOOLS)
+	@library=$$(python -c 'import importlib.util as u; print(*u.find_spec("bokeh").submodule_search_locations)') && \
+		install -D -m 0644 -t $(@D) "$$library"/LICENSE.txt "$$library"/server/static/js/bokeh{,-api}.min.js
+
+$(ENGINE): $(TOOLS) $(PROFILED) $(ENGINE_SOURCES) | $(BOKEH)
 	@echo 'setup: building the engine, about a minute from nothing' >&2
 	@env -u MAKEFLAGS UV_OFFLINE=1 maturin develop --quiet --locked --profile $(PROFILE) --uv
 	@touch $@
@@ -182,6 +188,18 @@ wheel: parts-of-wheel $(ENGINE) dataplane
 image: parts-of-image wheel
 	@scripts/image
 
+## make release  dist/ anew: wheel, sdist, image where podman is, SBOM, notes of the version, checksums (docs/release.md)
+release: $(ENGINE)
+	@scripts/release notes >/dev/null
+	@rm -rf dist
+	@if command -v podman >/dev/null; then $(MAKE) image; else \
+		$(MAKE) wheel && echo 'make release: no image: podman is not installed' >&2; fi
+	@env -u MAKEFLAGS maturin sdist --quiet --out dist
+	@scripts/sbom >dist/tailscope.cdx.json
+	@scripts/release notes >dist/RELEASE-NOTES.md
+	@scripts/release sums dist
+	@ls -l dist
+
 # What is not there is told before anything is built, which takes minutes.
 parts-of-wheel parts-of-image: parts-of-%: $(TOOLS)
 	@scripts/setup $*
@@ -232,4 +250,4 @@ ceiling: $(ENGINE) dataplane
 
 ## make clean    what the recipes made
 clean:
-	rm -rf .venv target demo fuzz/target python/tailscope/bin $(ENGINE)
+	rm -rf .venv target demo fuzz/target python/tailscope/bin $(ENGINE) $(dir $(BOKEH))

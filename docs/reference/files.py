@@ -218,9 +218,10 @@ def _blocks() -> Iterator[str]:
         " (`campaign.json`: 64 MiB), a million values and 64 levels."
     )
     yield (
-        "A new format comes with a new version of tailscope, which still reads the older ones, back"
-        " to 1; files that say no `format` are of format 1. What an older file lacks altogether is"
-        " refused by name. An older tailscope refuses a newer format and says so. Kept conclusions"
+        "A new format comes with a new version of tailscope. From the first release, 0.2.0, on a"
+        " newer tailscope reads what an older one wrote. Files of the versions before it are"
+        " refused, and so is a format that is newer than the tailscope that reads it; the error"
+        " names both formats. Kept conclusions"
         " (`tail.json`, `overload.json`, `verdict.json`) are left out with a warning if another"
         " version of tailscope kept them: draw them again."
     )

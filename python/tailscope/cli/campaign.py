@@ -22,6 +22,7 @@ from tailscope.experiment.campaign.cell import Cell
 from tailscope.experiment.campaign.matrix import cells_of, only_cells
 from tailscope.experiment.campaign.spec import load_experiment
 from tailscope.experiment.run.measured import Measured
+from tailscope.report.of_run import page_of
 from tailscope.store.info import EMULATED
 from tailscope.units import (
     count_text,
@@ -113,7 +114,7 @@ def _run(campaign: Campaign, bench: Bench, left: list[Cell], line: LiveLine) -> 
         def measure(cell: Cell, folder: Path, show: Progress = show) -> Sequence[Measured]:
             nonlocal found
             line.show(state.parts(cell))
-            found = bench.measure(cell, folder, show, line.say_finishing)
+            found = bench.measure(cell, folder, page_of, show, line.say_finishing)
             return found.runs
 
         try:

@@ -46,12 +46,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tailscope.experiment.campaign.spec import Host, Hosts
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run.instance import Progress
     from tailscope.extra.laboratory.agents import Agent
+    from tailscope.extra.laboratory.hosts import Host, Hosts
     from tailscope.extra.laboratory.protocol import Method, Role
     from tailscope.host.functions import FunctionDriver
+    from tailscope.store.directory import Draw
     from tailscope.store.records.run import TimestampedFile
 
 _READY_S = 300.0
@@ -69,6 +70,7 @@ def execute_in_lab(
     hosts: Hosts,
     *,
     out: Path,
+    draw: Draw,
     progress: Progress | None = None,
     ending: Callable[[], None] | None = None,
 ) -> Measured:
@@ -80,7 +82,7 @@ def execute_in_lab(
     from tailscope.store.directory import RunWriter, move_all
 
     with ExitStack() as stack:
-        writer = stack.enter_context(RunWriter(out))
+        writer = stack.enter_context(RunWriter(out, draw=draw))
         folder = stack.enter_context(RunFolder())
         patience = Patience()
 

@@ -189,6 +189,7 @@ def _record(
             unsent=sent.result.gen.unsent,
             lost_in_dut=0,
             lost_in_instrument=0,
+            lost_where_unknown=0,
             dropped_by_dut=None,
             stalls=StallsOfSides(
                 generator=stalls_of(sent.result.lcores), dut=stalls_of(loops) if loops else None

@@ -108,7 +108,7 @@ class _Mouth(NamedTuple):
 
 
 def _be_dut(plan: RunPlan, part: PlayOrder, talk: _Mouth) -> None:
-    dut, platform = plan.make_dut(), plan.make_platform()
+    dut, platform = plan.device.make_dut(), plan.device.make_platform()
     cores = pick_cores(read_topology(), ["dut"] * dut.cpus, part.cpus)
     platform.check()
     dut.check()
@@ -208,7 +208,7 @@ def _put_up(
         opened.side,
         opened.cpus,
         opened.housekeeping,
-        plan.stall_ns,
+        plan.device.stall_ns,
         record,
         pinned=not cores.anywhere,
     )
