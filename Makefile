@@ -23,6 +23,8 @@ CARGO := env -u MAKEFLAGS cargo --locked --quiet
 
 TOOLS := .venv/tools.stamp
 ENGINE := python/tailscope/_engine.abi3.so
+# What draws the figures of a page: a script of Bokeh, whose Python is not used.
+BOKEH := python/tailscope/report/bokeh/bokeh.min.js
 # Another profile builds the engine anew: a benchmark must not find the one that tests have left.
 PROFILED := .venv/profile-$(PROFILE).stamp
 # Folders are listed too, so that a file that goes away is noticed.
@@ -79,7 +81,11 @@ $(PROFILED): | $(TOOLS)
 	@rm -f .venv/profile-*.stamp
 	@touch $@
 
-$(ENGINE): $(TOOLS) $(PROFILED) $(ENGINE_SOURCES)
+$(BOKEH): $(TOOLS)
+	@library=$$(python -c 'import importlib.util as u; print(*u.find_spec("bokeh").submodule_search_locations)') && \
+		install -D -m 0644 -t $(@D) "$$library"/LICENSE.txt "$$library"/server/static/js/bokeh{,-api}.min.js
+
+$(ENGINE): $(TOOLS) $(PROFILED) $(ENGINE_SOURCES) | $(BOKEH)
 	@echo 'setup: building the engine, about a minute from nothing' >&2
 	@env -u MAKEFLAGS UV_OFFLINE=1 maturin develop --quiet --locked --profile $(PROFILE) --uv
 	@touch $@
@@ -237,4 +243,4 @@ ceiling: $(ENGINE) dataplane
 
 ## make clean    what the recipes made
 clean:
-	rm -rf .venv target demo fuzz/target python/tailscope/bin $(ENGINE)
+	rm -rf .venv target demo fuzz/target python/tailscope/bin $(ENGINE) $(dir $(BOKEH))

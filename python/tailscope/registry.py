@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+class Extra(NamedTuple):
+    """An extra of the Python package: what pip installs for a part of tailscope alone."""
+
+    name: str
+    packages: Mapping[str, str]
+    """By the modules that are imported of them."""
+
+
+TRACE = Extra("trace", {"perfetto": "perfetto"})
+"""The one of the core."""
+
+
 class AddedCommand(NamedTuple):
     """A command of the command line."""
 
@@ -46,6 +58,8 @@ class Addition:
     files: tuple[AddedFile, ...] = ()
     services: Mapping[str, str] = field(default_factory=dict)
     """What the core asks for by name, as ``module:name``."""
+    extra: Extra | None = None
+    """What it imports beyond the packages of the core, wherever in it."""
 
 
 @cache
@@ -62,3 +76,23 @@ def service(name: str, wanted_by: str) -> Any:
             module, _, attribute = addition.services[name].partition(":")
             return getattr(import_module(f"{extra.__name__}.{folder}.{module}"), attribute)
     raise UsageError(f"{wanted_by}: this installation has no {name}")
+
+
+def extras() -> Mapping[str, Extra]:
+    """Find all extras, by their names."""
+    found = (TRACE, *(each.extra for each in additions().values() if each.extra is not None))
+    return {each.name: each for each in found}
+
+
+def not_installed(error: ModuleNotFoundError) -> UsageError | None:
+    """Say which extra has the module that an import did not find, if one has it."""
+    missing = f"{error.name}."
+    for extra_name, packages in extras().values():
+        for module, package in packages.items():
+            if missing.startswith(f"{module}.") or f"{module}.".startswith(missing):
+                return UsageError(
+                    f"{extra_name} needs {package}, which is not installed",
+                    code="not-installed",
+                    hint=f"pip install 'tailscope[{extra_name}]'",
+                )
+    return None

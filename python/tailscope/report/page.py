@@ -11,9 +11,7 @@ import zlib
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from importlib.util import find_spec
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -174,11 +172,7 @@ def scripts(drawn: Sequence[Picture]) -> dict[str, Any]:
 @cache
 def _code() -> tuple[tuple[str, str], ...]:
     """The library that draws, and what tells it to, each with its digest."""
-    found = find_spec("bokeh")
-    assert found is not None and found.origin is not None, "a dependency of the package"
-    library = Path(found.origin).parent / "server" / "static" / "js"
-    texts = [(library / name).read_text() for name in ("bokeh.min.js", "bokeh-api.min.js")]
-    texts.append(_own("page.js"))
+    texts = [_own(name) for name in ("bokeh/bokeh.min.js", "bokeh/bokeh-api.min.js", "page.js")]
     for text in texts:
         assert "</script" not in text, "it would end before its time"
     # A browser takes what stands between the tags, the ends of lines among it.
