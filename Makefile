@@ -29,7 +29,7 @@ BOKEH := python/tailscope/report/bokeh/bokeh.min.js
 PROFILED := .venv/profile-$(PROFILE).stamp
 # Folders are listed too, so that a file that goes away is noticed.
 ENGINE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
-	$(shell find crates -not -path '*/tests*' -not -path 'crates/dataplane*' -not -path 'crates/dpdk*' \( -type d -o -name '*.rs' -o -name Cargo.toml \))
+	$(shell find crates -not -path '*/tests*' -not -path 'crates/dataplane*' -not -path 'crates/dpdk*' -not -path 'crates/messages*' \( -type d -o -name '*.rs' -o -name Cargo.toml \))
 
 # What needs DPDK is left out where there is none; looked at when a recipe runs, after set-up.
 WITHOUT_DPDK = $(shell pkg-config --exists libdpdk 2>/dev/null || \
@@ -42,7 +42,7 @@ WITH_STAGES = $(if $(WITHOUT_DPDK)$(HAS_SPACE),,$(shell command -v clang >/dev/n
 	pkg-config --exists libbpf libelf zlib && printf -- '--features tailscope-dataplane/stages'))
 
 .PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \
-	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text \
+	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text messages \
 	fuzz fuzz-corpus wheel image release parts-of-wheel parts-of-image site bench calibration chaos soak batch-effect ceiling docs clean
 
 help:
@@ -131,7 +131,7 @@ test-alone: $(ENGINE) dataplane
 test-long: $(ENGINE) dataplane
 	pytest -m long
 
-## make lint     formatting, clippy, shellcheck, ruff, mypy, words and circles of imports
+## make lint     formatting, clippy, shellcheck, ruff, mypy, words, circles of imports, generated types
 lint: lint-rust lint-python lint-text
 
 # Clippy 1.85, Debian 13's, objects to more under these two names than later ones do.
@@ -151,9 +151,16 @@ lint-text: $(TOOLS)
 	scripts/shell
 	scripts/words
 	scripts/circles --types
+	scripts/messages --check
 
 .venv/rust/cargo-clippy: | $(TOOLS)
 	@scripts/setup lint
+
+## make messages   Python's types of what tailscope-dp says, from the Rust structs in crates/messages
+messages: $(TOOLS)
+	@$(CARGO) run --profile quick -p tailscope-messages --example schema > target/messages.json
+	@mv target/messages.json crates/messages/schema.json
+	@scripts/messages
 
 ## make docs     docs/reference and docs/pictures from the code, and the Rust crates' documentation in target/doc
 docs: $(ENGINE)

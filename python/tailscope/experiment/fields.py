@@ -8,8 +8,8 @@ from msgspec import convert
 
 from tailscope.duts.catalogue import DUTS, without_image
 from tailscope.exceptions import UsageError
+from tailscope.experiment.packets import flow_count
 from tailscope.experiment.plan import RunPlan
-from tailscope.experiment.run.packets import flow_count
 from tailscope.plan.fields import CAPTURED, fields_on
 from tailscope.platforms.catalogue import PLATFORMS
 

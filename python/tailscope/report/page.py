@@ -31,7 +31,7 @@ from tailscope.report.formats import CELLS, COLOURS
 from tailscope.report.material import Material
 from tailscope.report.picture import difference_ticks
 from tailscope.store import layout
-from tailscope.store.info import host_of, unusable_text
+from tailscope.store.info import host_of
 from tailscope.units import percentile_name, printable
 from tailscope.words.figures import (
     BOUND_NOTE,
@@ -56,6 +56,7 @@ from tailscope.words.figures import (
     verdict_text,
     worst_rows,
 )
+from tailscope.words.neighbours import unusable_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -24,6 +24,7 @@ from tailscope.experiment.run.pair import PairPlan, analyze_pair
 from tailscope.extra.cluster import pairs
 from tailscope.extra.cluster.shared import shared_folders
 from tailscope.extra.cluster.tasks import Task, run_tasks
+from tailscope.report.of_run import page_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -246,7 +247,7 @@ def test_a_large_pair_is_divided_and_its_files_are_the_same(
         pre=str(pre), post=str(post), match_on="auto", trim_ns=100_000_000, window_ns=10_000_000,
         bucket_ns=100, worst=50, csv_folder=tmp_path / "alone/csv", out=tmp_path / "alone/runs/x",
     )  # fmt: skip
-    alone = analyze_pair(plan)
+    alone = analyze_pair(plan, page_of)
     monkeypatch.setattr(pairs, "SLICE_BYTES", pre.stat().st_size // 2)
     given: list[Task] = []
 

@@ -10,6 +10,6 @@ ADDITION = Addition(
             "agent", "Play a laboratory role on this machine; `tailscope run` starts it over ssh."
         ),
     ),
-    services={"laboratory": "bench:Laboratory"},
     extra=Extra("lab", {"asyncssh": "asyncssh"}),
+    sections={"hosts": "hosts:SECTION"},
 )

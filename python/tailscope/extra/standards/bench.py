@@ -53,7 +53,7 @@ class TrialPlan(RunPlan, frozen=True, kw_only=True):
         """The plan as records keep it."""
         own = asdict(self)
         plan = {name: own[name] for name in RunPlan.__struct_fields__}
-        return MeasurementPlan(**plan, stall_ns=self.stall_ns)
+        return MeasurementPlan(**plan, stall_ns=self.device.stall_ns)
 
     def generator_options(self) -> list[str]:
         """Arguments of ``tailscope-dp gen``, apart from folders."""

@@ -239,6 +239,7 @@ class SearchRequest:
         """Measure both at low load, and predict; None, with a remark, if nothing follows."""
         from tailscope.experiment.search.overload import measured_forecast
         from tailscope.extra.standards.rates import in_place_of_device
+        from tailscope.report.of_run import page_of
 
         def tell(plan: RunPlan) -> None:
             self.line.show_step(f"low load: {plan.dut} at {plan.rate_pps:,} packets/s")
@@ -247,7 +248,7 @@ class SearchRequest:
             folder = self.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
             plan = in_place_of_device(self.plan, forwarder)
             try:
-                return measured_forecast(plan, self.plan, self.cores, folder, tell)
+                return measured_forecast(plan, self.plan, self.cores, folder, page_of, tell)
             except ModelError as error:
                 remarks.append(f"no prediction: {error}")
                 return None
