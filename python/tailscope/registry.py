@@ -50,6 +50,15 @@ class AddedFile(NamedTuple):
     """The type of a JSON file, as ``module:Type``."""
 
 
+class AddedSection(NamedTuple):
+    """A section of an experiment, which says where its cells are measured."""
+
+    kind: str
+    """Its msgspec type, which has None where a file lacks the section, as ``module:name``."""
+    bench: str
+    """The class of the bench that is made of it, as ``module:name``."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Addition:
     """What a folder adds; modules are those of the folder, imported when they are used."""
@@ -60,9 +69,8 @@ class Addition:
     """What the core asks for by name, as ``module:name``."""
     extra: Extra | None = None
     """What it imports beyond the packages of the core, wherever in it."""
-    sections: Mapping[str, str] = field(default_factory=dict)
-    """Sections of an experiment by their names: msgspec types, which have None where a file lacks
-    the section, as ``module:name``. A section is a `Section` of `experiment.campaign.bench`."""
+    sections: Mapping[str, AddedSection] = field(default_factory=dict)
+    """Sections of an experiment, by their names."""
 
 
 @cache
@@ -103,10 +111,18 @@ def not_installed(error: ModuleNotFoundError) -> UsageError | None:
 def sections() -> Mapping[str, Any]:
     """Import the types of sections of experiments, by the names of sections."""
     return {
-        name: _imported(folder, place)
+        name: _imported(folder, section.kind)
         for folder, addition in additions().items()
-        for name, place in addition.sections.items()
+        for name, section in addition.sections.items()
     }
+
+
+def bench_for(section: str) -> Any:
+    """Import the bench of a section of an experiment."""
+    for folder, addition in additions().items():
+        if section in addition.sections:
+            return _imported(folder, addition.sections[section].bench)
+    raise UsageError(f"{section}: this installation has no such section", code="no-section")
 
 
 def _imported(folder: str, place: str) -> Any:

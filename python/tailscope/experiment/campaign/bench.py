@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.exceptions import OtherKernelError, TailscopeError
+from tailscope.registry import bench_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,16 +30,6 @@ class MeasuredCell(NamedTuple):
     """What the machines lack; in every cell the same."""
     doubts: Sequence[str] = ()
     """What is not usable of this cell."""
-
-
-class Section(Protocol):
-    """A section of an experiment, which says where its cells are measured."""
-
-    def bench(self) -> Bench:
-        """Make the bench."""
-
-    def record(self) -> dict[str, object]:
-        """Return what ``campaign.json`` says of it."""
 
 
 class Bench:
@@ -123,7 +114,8 @@ class Bench:
 
 def bench_of(experiment: Experiment) -> Bench:
     """Make the bench that an experiment asks for."""
-    return next((each.bench() for each in experiment.sections.values()), Bench())
+    made = (bench_for(name)(section) for name, section in experiment.sections.items())
+    return next(made, Bench())
 
 
 def _refuse_other_kernel(left: Sequence[Cell]) -> None:

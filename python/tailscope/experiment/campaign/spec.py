@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
 import yaml
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from tailscope.experiment.campaign.bench import Section
     from tailscope.plan.field import Field
 
 Name: TypeAlias = Annotated[
@@ -74,6 +73,13 @@ def _entry(declared: Field) -> tuple[str, Any, None]:
     usual = "" if default is None else f" Default: {default}."
     about = Meta(description=declared.about + usual, extra={"expected": declared.expected()})
     return declared.name, Annotated[_written(declared) | None, about], None
+
+
+class Section(Protocol):
+    """A section that a folder of `tailscope.extra` adds."""
+
+    def record(self) -> dict[str, object]:
+        """Return what ``campaign.json`` says of it."""
 
 
 class _Part(Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailscope.registry import AddedCommand, Addition, Extra
+from tailscope.registry import AddedCommand, AddedSection, Addition, Extra
 
 ADDITION = Addition(
     commands=(
@@ -11,5 +11,5 @@ ADDITION = Addition(
         ),
     ),
     extra=Extra("lab", {"asyncssh": "asyncssh"}),
-    sections={"hosts": "hosts:SECTION"},
+    sections={"hosts": AddedSection("hosts:SECTION", "bench:Laboratory")},
 )
