@@ -250,11 +250,15 @@ MACHINES = {
 """Each with the CPUs to keep free."""
 
 
+IMMOVABLE = "it cannot be moved"
+"""Reason that `KernelTree` gives for a write to a path that is stuck."""
+
+
 class KernelTree(Machine):
     """Files that take, refuse and normalise what is written as the kernel's do."""
 
     stuck = ("/proc/irq/0/", "affinity:23/")
-    """Who cannot be moved."""
+    """Paths that refuse every write."""
 
     @property
     def run_folder(self) -> Path:
@@ -277,7 +281,7 @@ class KernelTree(Machine):
 
     def _taken(self, path: str, text: str, now: str) -> str:
         if path.startswith(self.stuck):
-            raise OSError(errno.EIO, "it cannot be moved", path)
+            raise OSError(errno.EIO, IMMOVABLE, path)
         if path.endswith("schemata"):
             return self._schemata(text, now)
         if path.endswith("subtree_control"):

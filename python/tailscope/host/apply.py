@@ -145,6 +145,7 @@ def needs_root(machine: Machine) -> None:
     if machine.is_this and os.geteuid() != 0:
         raise TestbedError(
             f"changing settings of the host requires root: got user {os.geteuid()}, expected 0",
+            code="root-required",
             hint="run it with sudo; `tailscope host audit` needs no root",
         )
 
@@ -155,6 +156,7 @@ def _settable(only: list[str] | None) -> list[Knob]:
         if only is not None and knob.name in only and knob.kind not in _SETTABLE:
             raise UsageError(
                 f"got {knob.name!r}, expected a knob that can be set at runtime",
+                code="knob-needs-boot",
                 hint="`tailscope host export` writes what needs a reboot",
             )
     return [knob for knob in knobs if knob.kind in _SETTABLE]
@@ -245,6 +247,7 @@ def _take_back(machine: Machine) -> None:
         entry, why = failed[0]
         raise TuningError(
             f"{entry.path}: it could not be restored: {why}; {len(failed)} in all",
+            code="not-restored",
             hint="`tailscope host revert` tries again",
         )
 

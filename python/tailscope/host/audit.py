@@ -79,6 +79,7 @@ def cpus_to_keep_free(machine: Machine, text: str) -> Cpus:
     if there and missing:
         raise UsageError(
             f"--cpus: got {cpu_list(missing)}, expected some of {cpu_list(there)}",
+            code="no-such-cpu",
             hint="`lscpu --extended` lists the CPUs of this machine",
         )
     return cpus

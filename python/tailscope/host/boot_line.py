@@ -108,7 +108,8 @@ def boot_line(kernel: str | None, release: str | None, parameters: str) -> BootL
         if not _PARAMETER.fullmatch(word) or word.startswith(_MARK):
             raise UsageError(
                 f"boot: got {word!r}, expected a parameter such as isolcpus=2,3, of letters, digits"
-                " and _ . - = , : / @ % +"
+                " and _ . - = , : / @ % +",
+                code="boot-parameter",
             )
     return BootLine(kernel, release, words)
 

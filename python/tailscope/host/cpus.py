@@ -19,7 +19,7 @@ _MASK_WORD_DIGITS = 8
 def parse_cpus(text: str, option: str | None = None) -> list[int]:
     """Read a list of CPUs as the kernel writes them, such as ``1,3-5``."""
     expected = f"got {text!r}, expected a list of CPUs such as 1,3-5"
-    refused = UsageError(expected if option is None else f"{option}: {expected}")
+    refused = UsageError(expected if option is None else f"{option}: {expected}", code="cpu-list")
     found: list[int] = []
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
@@ -44,10 +44,11 @@ def cpus_by_role(text: str, option: str) -> dict[str, list[int]]:
         if role not in CPU_ROLES:
             raise UsageError(
                 f"{option}: got {text!r}, expected a list of CPUs such as 1,3-5, or one for each of"
-                f" {', '.join(CPU_ROLES)}, such as generator=2,dut=4-5"
+                f" {', '.join(CPU_ROLES)}, such as generator=2,dut=4-5",
+                code="cpu-role",
             )
         if role in found:
-            raise UsageError(f"{option}: got {text!r}, expected {role} once")
+            raise UsageError(f"{option}: got {text!r}, expected {role} once", code="cpu-role-twice")
         anywhere = role == "dut" and listed == "any"
         found[role] = [] if anywhere else list(dict.fromkeys(parse_cpus(listed, option)))
     return found

@@ -40,7 +40,9 @@ class _Lasting:
 def export(machine: Machine, cpus: Cpus, name: str) -> str:
     """Write what should last."""
     if name not in FORMATS:
-        raise UsageError(f"--format: got {name!r}, expected one of {', '.join(FORMATS)}")
+        raise UsageError(
+            f"--format: got {name!r}, expected one of {', '.join(FORMATS)}", code="export-format"
+        )
     return FORMATS[name](_collected(machine, cpus)) + "\n"
 
 

@@ -24,7 +24,9 @@ _UP = 1
 def _tell(command: Sequence[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode != 0:
-        raise TestbedError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
+        raise TestbedError(
+            f"{' '.join(command)}: {done.stderr.strip() or done.returncode}", code="command-failed"
+        )
 
 
 @contextmanager
@@ -62,27 +64,36 @@ class _Card:
         """See that a function can be had."""
         total, made = self._read("sriov_totalvfs"), self._read("sriov_numvfs")
         if total is None or made is None:
-            raise self._error("it has no virtual functions (SR-IOV)")
+            raise self._error("it has no virtual functions (SR-IOV)", "no-sriov")
         if total == "0":
             raise self._error(
                 "its virtual functions are switched off",
+                "sriov-off",
                 hint="switch SR-IOV on in the setup of the machine or of the card",
             )
         if made != "0":
             raise self._error(
                 f"expected no virtual functions, got {made}",
+                "vf-in-use",
                 hint=f"`echo 0 > {self._path}/sriov_numvfs` removes them if nobody uses them",
             )
         link = self._link()
         flags = self._machine.read(f"/sys/class/net/{link}/flags") or "0"
         if not int(flags, 16) & _UP:
-            raise self._error("it is down, and so would be its functions", f"ip link set {link} up")
+            raise self._error(
+                "it is down, and so would be its functions",
+                "link-down",
+                hint=f"ip link set {link} up",
+            )
         if driver == "vfio-pci":
             if not self._machine.exists(f"{_PCI}/drivers/vfio-pci/"):
-                raise self._error("there is no driver vfio-pci", hint="modprobe vfio-pci")
+                raise self._error(
+                    "there is no driver vfio-pci", "no-vfio-pci", hint="modprobe vfio-pci"
+                )
             if not self._machine.exists(f"{self._path}/iommu_group"):
                 raise self._error(
                     "it has no IOMMU group, which vfio-pci requires",
+                    "no-iommu-group",
                     hint="boot with intel_iommu=on or amd_iommu=on, and allow VT-d or AMD-Vi",
                 )
 
@@ -104,13 +115,14 @@ class _Card:
                 self._write(f"{own}/driver/unbind", address)
             self._write(f"{_PCI}/drivers_probe", address)
             if not self._machine.exists(f"{_PCI}/drivers/vfio-pci/{address}"):
-                raise self._error(f"vfio-pci does not take its function {address}")
+                raise self._error(f"vfio-pci does not take its function {address}", "vf-unbound")
             return address
         deadline_s = time.monotonic() + wait_s
         while not (links := self._machine.glob(f"{self._path}/virtfn0/net/*")):
             if time.monotonic() > deadline_s:
                 raise self._error(
                     f"its function {address} became no link within {wait_s:g} s",
+                    "vf-no-link",
                     hint="is the driver of its functions there, such as iavf or ixgbevf?",
                 )
             time.sleep(0.05)
@@ -123,13 +135,16 @@ class _Card:
     def _address(self) -> str:
         with suppress(OSError):
             return self._machine.link(f"{self._path}/virtfn0").rpartition("/")[2]
-        raise self._error("the kernel made no function, although it was asked for one")
+        raise self._error(
+            "the kernel made no function, although it was asked for one", "vf-missing"
+        )
 
     def _link(self) -> str:
         links = self._machine.glob(f"{self._path}/net/*")
         if not links:
             raise self._error(
                 "it is no link of the kernel, so that its functions cannot be set up",
+                "pf-no-link",
                 hint="bind it to the kernel's driver; its functions may have another",
             )
         return links[0].rpartition("/")[2]
@@ -142,7 +157,9 @@ class _Card:
         try:
             self._machine.write(path, text)
         except OSError as error:
-            raise self._error(f"{path}: {text} was refused: {error.strerror}") from None
+            raise self._error(
+                f"{path}: {text} was refused: {error.strerror}", "vf-setting-refused"
+            ) from None
 
-    def _error(self, text: str, hint: str | None = None) -> TestbedError:
-        return TestbedError(f"vfs: {self.name}: {text}", hint=hint)
+    def _error(self, text: str, code: str, hint: str | None = None) -> TestbedError:
+        return TestbedError(f"vfs: {self.name}: {text}", code=code, hint=hint)

@@ -59,6 +59,7 @@ class Journal:
         if os.path.lexists(file):
             raise TuningError(
                 f"{file}: this host was tuned and not reverted",
+                code="already-tuned",
                 hint="first run `tailscope host revert`",
             )
 
@@ -111,6 +112,7 @@ class Journal:
             raise TuningError(
                 f"{self.file}: it belongs to another machine: got {_name(self.machine)},"
                 f" expected {_name(here)}",
+                code="other-machine",
                 hint="revert on that machine, or remove the file",
             )
 
@@ -154,7 +156,9 @@ def _lock(handle: int, folder: Path) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise TuningError(
-            f"{folder}: another tailscope is tuning this host", hint="wait until it has ended"
+            f"{folder}: another tailscope is tuning this host",
+            code="tuning-locked",
+            hint="wait until it has ended",
         ) from None
 
 
@@ -176,6 +180,7 @@ def _check(path: Path, found: os.stat_result, kind: int, forbidden: int) -> None
         raise TuningError(
             f"{path}: got {stat.filemode(mode)} of user {found.st_uid},"
             f" expected {expected} of user {user}",
+            code="journal-owner",
             hint="somebody else created it: inspect it, then remove it",
         )
 
@@ -204,6 +209,7 @@ def _whole(file: Path, line: bytes, at: int, kind: type[L]) -> L:
         raise TuningError(
             f"{file}: line {at + 1}: got {line[:_SHOWN]!r},"
             " expected an entry with its number and checksum",
+            code="journal-damaged",
             hint=_UNUSABLE,
         )
     return found
@@ -217,6 +223,7 @@ def _check_format(file: Path, head: HeadLine) -> None:
     if head.format not in (UNSET, FORMAT):
         raise TuningError(
             f"{file}: line 1: format: got {head.format}, expected {FORMAT}",
+            code="journal-format",
             hint="another tailscope tuned this host: take it back with that one",
         )
 

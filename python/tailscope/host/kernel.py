@@ -78,16 +78,20 @@ def check_kernel(wanted: str | None, boot: str | None = None) -> None:
         parameters = " ".join(lacking)
         raise OtherKernelError(
             f"kernel: expected the parameters {parameters}",
+            code="kernel-parameters",
             hint=f"boot with {parameters.replace('{cpus}', 'CPUS')}, CPUS being those that poll",
         )
     if wanted is None:
         return
     if wanted not in KERNELS:
-        raise UsageError(f"--kernel: got {wanted!r}, expected one of {', '.join(KERNELS)}")
+        raise UsageError(
+            f"--kernel: got {wanted!r}, expected one of {', '.join(KERNELS)}", code="kernel-unknown"
+        )
     running = running_kernel()
     if running.flavour != wanted:
         raise OtherKernelError(
             f"kernel: expected {wanted}, got {running.flavour} ({running.release})",
+            code="kernel-flavour",
             hint=f"{_BOOT[wanted]}; or use --platform vm, which boots it in a guest",
         )
 
