@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 from single_packets import packets
@@ -143,10 +144,10 @@ def test_no_event_is_no_packet(tmp_path: Path) -> None:
 def test_a_file_of_other_rows_is_refused(tmp_path: Path) -> None:
     made = recorded(tmp_path, [])
     np.save(tmp_path / "events.npy", np.zeros(3))
-    with pytest.raises(DataplaneError, match="expected rows of"):
+    with raises(DataplaneError, "events-rows"):
         columns(made, CLOCK, back=False)
     (tmp_path / "events.npy").write_bytes(b"\x93NUMPY")
-    with pytest.raises(DataplaneError, match="expected events of the kernel"):
+    with raises(DataplaneError, "events-unreadable"):
         columns(made, CLOCK, back=False)
 
 
@@ -262,8 +263,9 @@ def test_what_a_loop_noted_becomes_the_points_of_each_packet(tmp_path: Path) -> 
 def test_a_loops_missing_column_is_an_error(tmp_path: Path) -> None:
     noted = loops(tmp_path)
     (tmp_path / "passed_sent_tsc.npy").unlink()
-    with pytest.raises(DataplaneError, match="passed_sent_tsc"):
+    with raises(DataplaneError, "events-unreadable") as error:
         columns(noted, CLOCK, back=False)
+    assert "passed_sent_tsc" in str(error.value)
 
 
 @pytest.mark.parametrize(

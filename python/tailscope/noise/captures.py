@@ -67,7 +67,7 @@ def explain_captures(
 ) -> ExplainedCaptures:
     """Explain the tail of a run that was analysed from captures."""
     if not known.distribution.count:
-        raise RunError("no packet was matched: there is nothing to explain")
+        raise RunError("no packet was matched: there is nothing to explain", code="nothing-matched")
     associated = None
     if recordings.interrupts:
         files = [read_readings(path, name) for name, path in recordings.interrupts.items()]
@@ -103,10 +103,13 @@ def _read(name: str, asked: TraceRequest, known: Latencies, recordings: Recordin
     trace = open_trace(asked.path)
     found = read_spans(trace.lines(), asked.cpus)
     if found is None:
-        raise UsageError(f"{asked.path}: got a trace without events, expected at least one")
+        raise UsageError(
+            f"{asked.path}: got a trace without events, expected at least one", code="trace-empty"
+        )
     if not found.used:
         raise UsageError(
             f"{asked.path}: no event says what took CPU {', '.join(map(str, asked.cpus))}",
+            code="trace-lacks-cpu",
             hint="record irq_handler, softirq and irq_vectors events (entry and exit) and"
             " sched_switch, on the CPUs of the device: --cpus",
         )
@@ -118,6 +121,7 @@ def _read(name: str, asked: TraceRequest, known: Latencies, recordings: Recordin
         raise UsageError(
             f"{name}: nothing says that the clock of this trace is that of the captures: neither"
             " has Unix time",
+            code="offset-unknown",
             hint="if they share a clock, pass --offset 0s; otherwise what to add to the trace's"
             " times to get those of the captures",
         )

@@ -37,9 +37,13 @@ def by_name(texts: Sequence[str], names: Sequence[str], option: str) -> dict[str
     for text in texts:
         name, equals, value = text.rpartition("=")
         if equals and name not in names:
-            raise UsageError(f"{option}: got {name!r}, expected one of {', '.join(names)}")
+            raise UsageError(
+                f"{option}: got {name!r}, expected one of {', '.join(names)}", code="offset-name"
+            )
         if name in found:
-            raise UsageError(f"{option}: got two values for {name or 'all files'}")
+            raise UsageError(
+                f"{option}: got two values for {name or 'all files'}", code="offset-twice"
+            )
         found[name] = value
     return found
 
@@ -96,6 +100,7 @@ def _apart(name: str, span_ns: tuple[int, int], captures_ns: tuple[int, int]) ->
     return UsageError(
         f"{name}: its times, {_span_text(span_ns)}, expected to overlap those of the captures,"
         f" {_span_text(captures_ns)}",
+        code="times-apart",
         hint="pass what to add to its times to get those of the captures: --offset TIME, such as"
         " -25.8s",
     )

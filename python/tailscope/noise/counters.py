@@ -144,7 +144,10 @@ def rates_hz(samples: Sequence[CounterSample], path: Path) -> dict[str, list[flo
     """How often each counter counted in a second, on each CPU on which it did."""
     lasted_s = (samples[-1].unix_ns - samples[0].unix_ns) / 1e9 if samples else 0
     if lasted_s <= 0:
-        raise UsageError(f"{path}: expected at least two readings of counters, got {len(samples)}")
+        raise UsageError(
+            f"{path}: expected at least two readings of counters, got {len(samples)}",
+            code="counters-few",
+        )
     cpus = sorted({cpu for _, cpu in samples[-1].counts})
     counted = increments(samples, cpus)
     return {name: [count / lasted_s for count in each.values()] for name, each in counted.items()}
@@ -186,7 +189,10 @@ def read_readings(path: Path, name: str) -> Readings:
     samples = read_samples(path)
     _check_sizes(samples, path)
     if len(samples) < 2:
-        raise UsageError(f"{path}: got {len(samples)} readings of counters, expected at least two")
+        raise UsageError(
+            f"{path}: got {len(samples)} readings of counters, expected at least two",
+            code="counters-few",
+        )
     known = {key for sample in samples for key in sample.counts}
     names = sorted(set.intersection(*(set(sample.counts) for sample in samples)))
     times_ns = np.array([sample.unix_ns for sample in samples], np.int64)
@@ -195,7 +201,8 @@ def read_readings(path: Path, name: str) -> Readings:
         at = int(back[0])
         raise UsageError(
             f"{path}: reading {at + 2}: got time {times_ns[at + 1]} ns, expected one after"
-            f" {times_ns[at]} ns"
+            f" {times_ns[at]} ns",
+            code="counters-order",
         )
     fallen = np.argwhere(np.diff(counts, axis=0) < 0)
     if len(fallen):
@@ -204,6 +211,7 @@ def read_readings(path: Path, name: str) -> Readings:
         raise UsageError(
             f"{path}: reading {at + 2}, {counter}, CPU {cpu}: got {counts[at + 1, which]}, expected"
             f" at least {counts[at, which]}",
+            code="counters-fall",
             hint="the machine was restarted in between: pass the part before or after",
         )
     return Readings(name, path.name, times_ns, counts, names, len(known) - len(names))
@@ -222,7 +230,9 @@ def read_samples(path: Path) -> list[CounterSample]:
         with TableFile(path.open("rb"), str(path), INTERRUPTS) as file:
             rows = file.read(INTERRUPTS.names)
     except RunCorruptError as error:
-        raise UsageError(f"not counters of interrupts: {error}") from None
+        raise UsageError(
+            f"not counters of interrupts: {error}", code="counters-unreadable"
+        ) from None
     found: dict[int, dict[tuple[str, int], int]] = {}
     for unix_ns, name, cpu, count in zip(*(of.tolist() for of in rows.values()), strict=True):
         found.setdefault(unix_ns, {})[name, cpu] = count
@@ -239,7 +249,9 @@ def read_authors_csv(path: Path) -> list[CounterSample]:
     with _opened(path) as lines:
         header = lines.readline().rstrip("\n").split(";")
         if "timestamp_us" not in header:
-            raise UsageError(f"{path}: line 1: expected a column timestamp_us")
+            raise UsageError(
+                f"{path}: line 1: expected a column timestamp_us", code="counters-header"
+            )
         named = [(column, _AUTHORS_COLUMN.fullmatch(column)) for column in header]
         return [
             _authors_sample(path, number, line.rstrip("\n").split(";"), named)
@@ -261,13 +273,17 @@ def read_snapshots(path: Path) -> list[CounterSample]:
         raise UsageError(
             f"{path}: line 1: expected the authors' CSV, with timestamp_us, or a Unix time in"
             " seconds above a copy of /proc/interrupts",
+            code="counters-format",
             hint="while date +%s.%N; do cat /proc/interrupts; sleep 1; done > FILE",
         )
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         table = text[start + 1 : end]
         if not table or not _CPUS.fullmatch(table[0]):
             got = table[0].strip() if table else "the end"
-            raise UsageError(f"{path}: line {start + 2}: got {got!r}, expected CPU0 CPU1 ...")
+            raise UsageError(
+                f"{path}: line {start + 2}: got {got!r}, expected CPU0 CPU1 ...",
+                code="counters-cpus",
+            )
         seconds, _, fraction = text[start].strip().partition(".")
         time_ns = int(seconds) * 1_000_000_000 + int(fraction.ljust(9, "0")[:9])
         found.append(CounterSample(time_ns, dict(_table("\n".join(table), ""))))
@@ -281,7 +297,8 @@ def _check_sizes(samples: Sequence[CounterSample], path: Path) -> None:
             if value > _MOST:
                 what = name if isinstance(name, str) else f"{name[0]}, CPU {name[1]}"
                 raise UsageError(
-                    f"{path}: reading {number}, {what}: got {value}, expected at most {_MOST}"
+                    f"{path}: reading {number}, {what}: got {value}, expected at most {_MOST}",
+                    code="counters-range",
                 )
 
 
@@ -292,20 +309,28 @@ def _opened(path: Path) -> Iterator[IO[str]]:
         with path.open(encoding="utf-8") as lines:
             yield lines
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not counters of interrupts: {error}") from None
+        raise UsageError(
+            f"{path}: not counters of interrupts: {error}", code="counters-unreadable"
+        ) from None
 
 
 def _authors_sample(
     path: Path, number: int, cells: list[str], named: list[tuple[str, re.Match[str] | None]]
 ) -> CounterSample:
     if len(cells) != len(named):
-        raise UsageError(f"{path}: line {number}: got {len(cells)} columns, expected {len(named)}")
+        raise UsageError(
+            f"{path}: line {number}: got {len(cells)} columns, expected {len(named)}",
+            code="counters-columns",
+        )
     unix_ns, counts = 0, {}
     for cell, (column, parts) in zip(cells, named, strict=True):
         if not cell:
             continue
         if not _COUNT.fullmatch(cell):
-            raise UsageError(f"{path}: line {number}, {column}: got {cell!r}, expected a count")
+            raise UsageError(
+                f"{path}: line {number}, {column}: got {cell!r}, expected a count",
+                code="counters-count",
+            )
         if column == "timestamp_us":
             unix_ns = int(cell) * 1000
         elif parts is not None:

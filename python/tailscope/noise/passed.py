@@ -83,7 +83,7 @@ def _of_loop(recorded: LoopStages, clock: Clock, *, back: bool) -> NewColumns:
         noted = load_ticks(recorded.folder, "passed_seq")
         ticks = [load_ticks(recorded.folder, f"passed_{point}_tsc") for point in LOOP_POINTS]
     except AnalysisError as error:
-        raise DataplaneError(str(error)) from None
+        raise DataplaneError(str(error), code="events-unreadable") from None
     rows = np.flatnonzero(_is_measured(noted, back=back))
     known, first = np.unique(noted[rows] & ~np.uint64(_BACK), return_index=True)
     rows = rows[first]
@@ -121,7 +121,11 @@ def _load(recorded: KernelStages) -> NDArray[Any]:
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise DataplaneError(f"{path}: expected events of the kernel: {error}") from None
+        raise DataplaneError(
+            f"{path}: expected events of the kernel: {error}", code="events-unreadable"
+        ) from None
     if found.dtype != _EVENT or found.ndim != 1:
-        raise DataplaneError(f"{path}: expected rows of {_EVENT}, got {found.dtype}")
+        raise DataplaneError(
+            f"{path}: expected rows of {_EVENT}, got {found.dtype}", code="events-rows"
+        )
     return np.asarray(found)

@@ -77,7 +77,7 @@ def tell(
 ) -> Story:
     """Tell the story of a packet."""
     if not known.distribution.count:
-        raise UsageError("no packet came back: there is nothing to explain")
+        raise UsageError("no packet came back: there is nothing to explain", code="nothing-matched")
     usual = usual_of(packets)
     packet = _found(packets, known, known.worst_seq if seq is None else seq, usual)
     latency_ns, tally = int(packet.latency_ns[0]), Tally()
@@ -111,7 +111,8 @@ def _found(packets: Packets, known: Latencies, seq: int, usual: Usual) -> Delaye
     if not len(there.seq):
         raise UsageError(
             f"--packet: got {seq}, expected a packet that came back, from {known.first_seq} to"
-            f" {known.last_seq}"
+            f" {known.last_seq}",
+            code="packet-unknown",
         )
     return there
 

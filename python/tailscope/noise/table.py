@@ -249,6 +249,7 @@ def read_blocked(run: Path, info: RunInfo) -> Blocked:
     if info.noise is None or layout.NOISE not in info.files:
         raise RunError(
             f"{run}: no {layout.NOISE}: no noise was recorded in this run",
+            code="no-noise",
             hint="captures show when packets were delayed, not why: measure with `tailscope run`,"
             " or pass what was recorded beside them: --interrupts, --trace",
         )
@@ -256,6 +257,7 @@ def read_blocked(run: Path, info: RunInfo) -> Blocked:
     if clock is not None and (problem := clock.problem("the device")) is not None:
         raise RunError(
             f"{run}: causes cannot be told: {problem}",
+            code="causes-unreadable",
             hint=f"{layout.NOISE} has what happened on the device, by its own clock",
         )
     return _blocked(verified(run, info, layout.NOISE), run, info)

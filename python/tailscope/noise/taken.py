@@ -64,7 +64,8 @@ def of_run(path: Path, run: Run) -> TimeTaken | None:
     begin_ns, end_ns = _departed(path, run.info)
     if end_ns < begin_ns:
         raise RunError(
-            f"{path}: no packet came back: expected some, to know when there was traffic"
+            f"{path}: no packet came back: expected some, to know when there was traffic",
+            code="nothing-matched",
         )
     cpus = _device_cpus(run.info)
     return _taken(timelines, cpus, begin_ns, end_ns)
@@ -139,13 +140,14 @@ def _of_watched(path: Path) -> TimeTaken:
     cpus, duration_ns = [str(cpu) for cpu in record.cpus], round(record.duration_s * 1e9)
     if not cpus or duration_ns <= 0:
         raise RunCorruptError(
-            f"{file}: expected CPUs and a duration, got {len(cpus)} CPUs, {duration_ns} ns"
+            f"{file}: expected CPUs and a duration, got {len(cpus)} CPUs, {duration_ns} ns",
+            code="interrupts-empty",
         )
     try:
         content = read_file(path, layout.NOISE, most_bytes=MOST_NOISE_BYTES)
         timelines = read_timelines(content, str(table)).get("watch", [])
     except FileNotFoundError:
-        raise RunCorruptError(f"{table}: missing") from None
+        raise RunCorruptError(f"{table}: missing", code="interrupts-missing") from None
     begin_ns = min((int(each.start_ns[0]) for each in timelines if len(each.start_ns)), default=0)
     return _taken(timelines, cpus, begin_ns, begin_ns + duration_ns)
 

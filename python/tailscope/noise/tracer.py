@@ -118,6 +118,7 @@ class Tracer:
             self.__exit__()
             raise TestbedError(
                 f"kernel events: {error}",
+                code="tracefs",
                 hint="the kernel may be locked down; run without them: --noise stalls",
             ) from None
         except BaseException:
@@ -143,7 +144,8 @@ class Tracer:
         clock = self._wanted_clock or (_TSC if _TSC in clocks else _MONO)
         if clock not in clocks:
             raise TestbedError(
-                f"kernel events: no clock {clock!r}: the kernel has {', '.join(clocks)}"
+                f"kernel events: no clock {clock!r}: the kernel has {', '.join(clocks)}",
+                code="trace-clock",
             )
         every = sorted(set(_online()))
         is_whole = self._stack.enter_context(osnoise(root, self._folder.name, self._cpus))
@@ -155,6 +157,7 @@ class Tracer:
         if platform.machine() == "x86_64" and lacking:
             raise TestbedError(
                 f"kernel events: this kernel has none of {', '.join(lacking)}",
+                code="trace-events",
                 hint="boot a distribution's kernel, or run without events: --noise stalls",
             )
         self._recorded = RecordedTrace(
@@ -274,7 +277,10 @@ class _Instance:
         header = (self._path.parents[1] / "events/header_page").read_text()
         sizes = re.search(r"char data;\s*offset:(\d+);\s*size:(\d+);", header)
         if sizes is None:
-            raise TestbedError(f"events/header_page: expected offset and size of data: {header!r}")
+            raise TestbedError(
+                f"events/header_page: expected offset and size of data: {header!r}",
+                code="trace-page",
+            )
         self.page_bytes = int(sizes[1]) + int(sizes[2])
         for pattern in events:
             found = sorted(self._path.glob(f"events/{pattern}"))

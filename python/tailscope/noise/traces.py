@@ -100,7 +100,9 @@ class Trace:
                 with self.path.open(encoding="utf-8", errors="replace") as lines:
                     yield from self._parsed(lines)
             except OSError as error:
-                raise UsageError(f"{self.path}: {error.strerror}") from None
+                raise UsageError(
+                    f"{self.path}: {error.strerror}", code="trace-unreadable"
+                ) from None
             return
         with _output(self.reader, _arguments(self.reader, self.path), self.path) as (lines, said):
             yield from self._parsed(lines)
@@ -115,6 +117,7 @@ class Trace:
                 raise UsageError(
                     f"{self.path}: line {number} of {self._said_by()}: got"
                     f" {line.strip()[:120]!r}, expected an event with CPU and time",
+                    code="trace-line",
                     hint="record tracepoints of all CPUs, without stacks",
                 )
             if not isinstance(found, str):
@@ -129,13 +132,16 @@ def open_trace(path: Path) -> Trace:
     path = path.absolute()
     if path.is_dir():
         if next(path.rglob("metadata"), None) is None:
-            raise UsageError(f"{path}: got a folder without metadata, expected a CTF trace")
+            raise UsageError(
+                f"{path}: got a folder without metadata, expected a CTF trace",
+                code="trace-metadata",
+            )
         return Trace(path, "babeltrace2", is_text=False, to_unix_ns=None)
     try:
         with path.open("rb") as file:
             begin = file.read(4096)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+        raise UsageError(f"{path}: {error.strerror}", code="trace-unreadable") from None
     if begin.startswith(_TRACE_CMD):
         return Trace(path, "trace-cmd", is_text=False, to_unix_ns=None)
     if begin.startswith(_PERF):
@@ -144,7 +150,8 @@ def open_trace(path: Path) -> Trace:
     if b"\0" in begin or parse_line("perf", first) is None:
         raise UsageError(
             f"{path}: expected a trace: trace.dat of trace-cmd, perf.data, the text of `perf"
-            " script`, or a folder with CTF"
+            " script`, or a folder with CTF",
+            code="trace-format",
         )
     return Trace(path, "perf", is_text=True, to_unix_ns=None)
 
@@ -217,6 +224,7 @@ def _output(
     if program is None:
         raise TestbedError(
             f"{path}: {reader} reads it, and is not installed",
+            code="trace-reader-missing",
             hint=f"install it (Debian, Ubuntu: apt install {_PACKAGES[reader]})",
         )
     said: list[str] = []
@@ -247,4 +255,4 @@ def _output(
     if started.returncode:
         why = next(filter(str.strip, reversed(said)), f"status {started.returncode}")
         why = why.strip() if in_time else f"it took longer than {_LIMIT_S:.0f} s"
-        raise TestbedError(f"{path}: {reader} cannot read it: {why}")
+        raise TestbedError(f"{path}: {reader} cannot read it: {why}", code="trace-reader-failed")
