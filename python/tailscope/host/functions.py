@@ -1,4 +1,4 @@
-"""Virtual functions of network cards (SR-IOV): made, handed to a driver, removed."""
+"""Virtual functions of network cards (SR-IOV): their creation, drivers and removal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FunctionDriver: TypeAlias = Literal["kernel", "vfio-pci"]
 _PCI = "/sys/bus/pci"
 _WAIT_S = 10.0
 _UP = 1
-"""IFF_UP."""
+"""Flag IFF_UP of a network interface."""
 
 
 def _tell(command: Sequence[str]) -> None:
@@ -40,7 +40,7 @@ def virtual_functions(
 ) -> Iterator[list[str]]:
     """Make a virtual function of each card within a block.
 
-    It may receive frames for any address, and send from any, as a device that forwards has to.
+    The function may receive frames for any address and send from any, as a forwarder must.
     """
     machine = machine or Machine()
     cards = [_Card(name, machine) for name in names]
@@ -54,14 +54,14 @@ def virtual_functions(
 
 
 class _Card:
-    """A card that may have functions."""
+    """A network card that may have virtual functions."""
 
     def __init__(self, name: str, machine: Machine) -> None:
         self.name, self._machine = name, machine
         self._path = f"{_PCI}/devices/{name}" if ":" in name else f"/sys/class/net/{name}/device"
 
     def check(self, driver: FunctionDriver) -> None:
-        """See that a function can be had."""
+        """Check that the card can have a virtual function."""
         total, made = self._read("sriov_totalvfs"), self._read("sriov_numvfs")
         if total is None or made is None:
             raise self._error("it has no virtual functions (SR-IOV)", "no-sriov")
@@ -81,7 +81,7 @@ class _Card:
         flags = self._machine.read(f"/sys/class/net/{link}/flags") or "0"
         if not int(flags, 16) & _UP:
             raise self._error(
-                "it is down, and so would be its functions",
+                "it is down, and its functions would be, too",
                 "link-down",
                 hint=f"ip link set {link} up",
             )
@@ -98,14 +98,14 @@ class _Card:
                 )
 
     def make(self, tell: Callable[[Sequence[str]], None]) -> None:
-        """Make one function, which may send and receive any address."""
+        """Create one function that may send and receive any address."""
         self._write(f"{self._path}/sriov_numvfs", "1")
         change = ["ip", "link", "set", "dev", self._link(), "vf", "0"]
         tell([*change, "spoofchk", "off"])
         tell([*change, "trust", "on"])
 
     def bound(self, driver: FunctionDriver, wait_s: float) -> str:
-        """The function, once its driver has it."""
+        """Bind the function to a driver; return its link, or its PCI address for vfio-pci."""
         address = self._address()
         if driver == "vfio-pci":
             own = f"{_PCI}/devices/{address}"
@@ -123,7 +123,7 @@ class _Card:
                 raise self._error(
                     f"its function {address} became no link within {wait_s:g} s",
                     "vf-no-link",
-                    hint="is the driver of its functions there, such as iavf or ixgbevf?",
+                    hint="load the driver of its functions, such as iavf or ixgbevf",
                 )
             time.sleep(0.05)
         return links[0].rpartition("/")[2]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MODULES = (boot, scheduler, memory, interrupts, power, cache, network)
 
 KNOBS: tuple[Knob, ...] = tuple(knob for module in _MODULES for knob in module.KNOBS)
-"""Each knob, once."""
+"""All knobs."""
 
 
 def knobs_named(patterns: Iterable[str]) -> list[Knob]:
