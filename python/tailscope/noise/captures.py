@@ -1,4 +1,4 @@
-"""Explaining captures that were analysed, by what was recorded beside them.
+"""Explanation of analysed captures by traces and counters that were recorded with them.
 
 A trace whose clock is that of the captures tells what *caused* delays. Counters that were polled
 tell what they are *associated* with. The two are kept apart, from here to the last table.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TraceRequest:
-    """A trace, and which CPUs of it are the device's."""
+    """A trace and the CPUs of the device in it."""
 
     path: Path
     cpus: tuple[int, ...]
@@ -42,24 +42,24 @@ class TraceRequest:
 
 @dataclass(frozen=True)
 class Recordings:
-    """What was recorded beside captures."""
+    """The recordings that belong to captures."""
 
     interrupts: Mapping[str, Path]
     """Series of interrupt counters by name."""
     traces: Mapping[str, TraceRequest]
     said: Offsets
-    """What is known of their clocks."""
+    """Offsets of their clocks that the user gave."""
     own_work: tuple[str, ...]
-    """How causes begin that are the device's own work. Without any, it is the task that has a CPU
-    for more than half of the time."""
+    """Prefixes of causes that are the device's own work. Without any, the task that has a CPU
+    for more than half of the time is its own work."""
 
 
 class ExplainedCaptures(NamedTuple):
-    """What was found."""
+    """An explanation and its evidence."""
 
     explanation: Explanation
     blocked: Blocked | None
-    """When the device's CPUs were taken; None without a trace."""
+    """Intervals in which the device's CPUs were blocked; None without a trace."""
 
 
 def explain_captures(
@@ -151,7 +151,7 @@ def _own_tasks(found: ReadTrace) -> tuple[str, ...]:
 
 
 def _joined(each: Sequence[Blocked]) -> Blocked:
-    """Intervals of several traces; where they overlap, the earlier trace's count."""
+    """Merge the intervals of several traces; the earlier trace has precedence."""
     from tailscope.noise.intervals import subtract
 
     whole = each[0]
@@ -173,7 +173,7 @@ def _joined(each: Sequence[Blocked]) -> Blocked:
 
 
 def _nothing_known(packets: Packets, known: Latencies, quantile: float) -> Explanation:
-    """All that captures alone say of their tail."""
+    """Explain a tail by its captures alone."""
     nothing = np.zeros(0, np.int64)
     empty = Blocked(nothing, nothing, nothing, nothing, nothing.astype(bool), [], [])
     tail = explain_tail(packets, known, empty, quantile)

@@ -1,4 +1,4 @@
-"""How recordings are brought to the clock of captures, and how far that may be off."""
+"""Alignment of recordings with the clock of the captures, and its error."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _UNIX_FROM_NS = 10**18
-"""September 2001: a clock that counts from a moment of its own, such as boot, is far below."""
+"""September 2001 in Unix time; a clock that counts from boot is far below."""
 _REFERENCE_ERROR_NS = 1_000
-"""perf notes Unix time in microseconds."""
+"""Resolution of the Unix time that perf stores: one microsecond."""
 
 
 class Offsets(NamedTuple):
-    """What was said about the clocks of recordings."""
+    """The clock offsets that the user gave for recordings."""
 
     by_name: Mapping[str, int]
-    """What to add to the times of a recording to get those of the captures, in ns; the empty name
-    stands for all that are not named."""
+    """Offset to add to each recording's times to get those of the captures, in nanoseconds; the
+    empty name stands for all other recordings."""
     error_ns: int
-    """How far that may be off."""
+    """Uncertainty of the offsets, in nanoseconds."""
 
     def of(self, name: str) -> int | None:
-        """The offset of a recording; None if nothing was said."""
+        """Return the offset of a recording; None if there is none."""
         return self.by_name.get(name, self.by_name.get(""))
 
 
@@ -58,7 +58,7 @@ def offsets_of(texts: Sequence[str], error: str, names: Sequence[str]) -> Offset
 
 
 def is_unix(time_ns: int) -> bool:
-    """Whether a time can be Unix time; if not, its clock began at a moment of its own."""
+    """Return True if a time can be Unix time; otherwise its clock has another origin."""
     return time_ns >= _UNIX_FROM_NS
 
 

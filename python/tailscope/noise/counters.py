@@ -1,4 +1,4 @@
-"""The kernel's counters of interrupts: before and after, over time, as authors have them.
+"""The kernel's interrupt counters: snapshots, series, and the authors' files.
 
 Counters say how often, never when. Whoever samples them often is heard on the CPUs that he asks
 about: the papers' authors found their own poller in their worst packets.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 COUNTER_THREAD = "tailscope-irqs"
-"""The thread of this process that reads them during a measurement."""
+"""Name of the thread that samples counters during a measurement."""
 
 SAMPLING_WARNING = (
     "interrupt counters are read during the measurement, which itself interrupts CPUs;"
@@ -38,16 +38,16 @@ _SECONDS = re.compile(r"\d{1,10}(\.\d+)?")
 _CPUS = re.compile(r"\s*CPU\d{1,6}(\s+CPU\d{1,6})*\s*")
 _AUTHORS_COLUMN = re.compile(r"(?P<name>.+)_CPU(?P<cpu>\d{1,6})")
 _COUNT = re.compile(r"\d{1,20}")
-"""What fits into 64 bits has so many digits."""
+"""Count of up to 20 digits, as 64 bits can hold."""
 
 
 class CounterSample(NamedTuple):
-    """All counters at a moment."""
+    """All counters at one moment."""
 
     unix_ns: int
     counts: dict[tuple[str, int], int]
-    """By name and CPU. A name is the kernel's: ``LOC Local timer interrupts``, ``softirq TIMER``.
-    """
+    """Counts by name and CPU. Names are the kernel's: ``LOC Local timer interrupts``, ``softirq
+    TIMER``."""
 
 
 def read_counters(proc: Path = _PROC) -> CounterSample:
@@ -61,7 +61,7 @@ def read_counters(proc: Path = _PROC) -> CounterSample:
 
 
 def read_steal_ns(proc: Path = _PROC) -> dict[int, int]:
-    """Read what a hypervisor took from each CPU since it was booted, as far as it says.
+    """Read the time that a hypervisor took from each CPU since boot, as far as it reports it.
 
     The kernel counts in ticks: 10 ms, mostly.
     """
@@ -76,7 +76,7 @@ def read_steal_ns(proc: Path = _PROC) -> dict[int, int]:
 
 
 class CounterSampler:
-    """Reads all counters at the beginning and at the end of a block, and in between if asked to."""
+    """A sampler of all counters at both ends of a block, and at an interval within it."""
 
     def __init__(self, interval_s: float | None = None) -> None:
         self._interval_s = interval_s
@@ -87,7 +87,7 @@ class CounterSampler:
 
     @property
     def clock_set_by_ns(self) -> int:
-        """By how much the machine's clock was set since this was made."""
+        """Return the adjustment of the machine's clock since this was made."""
         return self._clock.set_by_ns()
 
     def __enter__(self) -> Self:
@@ -114,7 +114,7 @@ class CounterSampler:
 
 
 def increments(samples: Sequence[CounterSample], cpus: Sequence[int]) -> dict[str, dict[int, int]]:
-    """How often each counter counted between the first sample and the last, where it did."""
+    """Return by name and CPU the counts between the first and the last sample, without zeros."""
     first, last = samples[0].counts, samples[-1].counts
     found: dict[str, dict[int, int]] = {}
     for (name, cpu), count in last.items():
@@ -125,7 +125,7 @@ def increments(samples: Sequence[CounterSample], cpus: Sequence[int]) -> dict[st
 
 
 def columns(samples: Sequence[CounterSample]) -> dict[str, list[int] | list[str]]:
-    """Samples as ``interrupts.parquet`` has them, a row for each counter and CPU."""
+    """Return samples as columns of ``interrupts.parquet``: one row per counter and CPU."""
     rows = [
         (sample.unix_ns, name, cpu, count)
         for sample in samples
@@ -141,7 +141,7 @@ def columns(samples: Sequence[CounterSample]) -> dict[str, list[int] | list[str]
 
 
 def rates_hz(samples: Sequence[CounterSample], path: Path) -> dict[str, list[float]]:
-    """How often each counter counted in a second, on each CPU on which it did."""
+    """Return by name the rate of each counter on each CPU on which it counted, in hertz."""
     lasted_s = (samples[-1].unix_ns - samples[0].unix_ns) / 1e9 if samples else 0
     if lasted_s <= 0:
         raise UsageError(
@@ -155,32 +155,32 @@ def rates_hz(samples: Sequence[CounterSample], path: Path) -> dict[str, list[flo
 
 @dataclass(frozen=True)
 class Readings:
-    """A series of counters, each of which is in every reading."""
+    """A series of counters, all of which are in every reading."""
 
     name: str
     file: str
-    """What it is called, and the name of its file."""
+    """Name of the series, and name of its file."""
     times_ns: NDArray[np.int64]
-    """Ascending, by a clock of its own."""
+    """Times of the readings, ascending, by the recording's own clock."""
     counts: NDArray[np.int64]
-    """Never falling."""
+    """Counts by reading and counter, never falling."""
     names: list[tuple[str, int]]
     """Interrupt and CPU of each counter."""
     incomplete: int
-    """Counters that were left out, because they are not in every reading."""
+    """Number of counters omitted because some reading lacks them."""
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """The times of the first and the last reading."""
+        """Return the times of the first and the last reading."""
         return int(self.times_ns[0]), int(self.times_ns[-1])
 
     @property
     def period_ns(self) -> int:
-        """The median time from one reading to the next."""
+        """Return the median time between readings."""
         return int(np.median(np.diff(self.times_ns)))
 
     def increments(self) -> NDArray[np.int64]:
-        """What was counted from one reading to the next."""
+        """Return the counts between consecutive readings."""
         return np.diff(self.counts, axis=0)
 
 
@@ -291,7 +291,7 @@ def read_snapshots(path: Path) -> list[CounterSample]:
 
 
 def _check_sizes(samples: Sequence[CounterSample], path: Path) -> None:
-    """See that times and counts are such as a kernel has."""
+    """Check that times and counts fit into the kernel's integers."""
     for number, sample in enumerate(samples, 1):
         for name, value in [("time", sample.unix_ns), *sample.counts.items()]:
             if value > _MOST:
@@ -304,7 +304,7 @@ def _check_sizes(samples: Sequence[CounterSample], path: Path) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[str]]:
-    """Open a text; one that cannot be read is the user's to correct."""
+    """Open a text file; raise `UsageError` if it cannot be read."""
     try:
         with path.open(encoding="utf-8") as lines:
             yield lines

@@ -1,4 +1,4 @@
-"""What the tail of a run is made of, and each of its worst packets."""
+"""Explanation of a run's tail and of each of its worst packets."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 TAIL_QUANTILE = 0.999
-"""Packets beyond it are the tail, unless somebody says otherwise."""
+"""Default quantile above which packets are the tail."""
 
 _LOWER_QUANTILES = (0.9999, 0.999, 0.99, 0.95, 0.9, 0.75, 0.5)
-"""Where the tail begins instead, if no packet lies beyond."""
+"""Lower quantiles to try if no packet lies above the requested one."""
 
 _AT_ONCE = 1 << 14
 
@@ -107,7 +107,7 @@ def _explain(
 
 
 def _start_of(known: Latencies, quantile: float) -> float:
-    """The quantile, or the highest lower one with packets beyond it, if there is one."""
+    """Return the quantile, or the highest lower one with packets above it."""
     latencies = known.distribution
     lower = (each for each in _LOWER_QUANTILES if each < quantile)
     starts = (each for each in (quantile, *lower) if latencies.above(latencies.at(each)))
@@ -115,7 +115,7 @@ def _start_of(known: Latencies, quantile: float) -> float:
 
 
 def _gathered(blocks: Iterator[Delayed]) -> Iterator[Delayed]:
-    """Blocks that are worth the way."""
+    """Join blocks until they are large enough to process."""
     waiting: list[Delayed] = []
     count = 0
     for block in filter(lambda each: len(each.seq), blocks):
@@ -128,7 +128,7 @@ def _gathered(blocks: Iterator[Delayed]) -> Iterator[Delayed]:
 
 
 def _ordered(block: Delayed, seq: Integers) -> Delayed:
-    """Packets in the order of their numbers; each must be there."""
+    """Put packets into the order of their numbers, all of which must be present."""
     found = block.only(np.searchsorted(block.seq, seq))
     assert np.array_equal(found.seq, seq), "a worst packet is one of all"
     return found

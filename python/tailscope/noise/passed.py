@@ -1,4 +1,4 @@
-"""What was recorded of the way of packets through a device, as columns of ``stages.parquet``."""
+"""The recorded ways of packets through a device, as columns of ``stages.parquet``."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 POINTS = ("arrived", "received", "queued", "started", "dropped")
-"""In the order of the numbers that ``tailscope-dp stages`` gives them."""
+"""Points in the order of their numbers in ``tailscope-dp stages``."""
 LOOP_POINTS = ("polled", "received", "handed_on", "sent")
 _RING_FULL, _NOT_HANDED_ON = "TX_RING_FULL", "NOT_HANDED_ON"
 _BACK = np.uint64(1 << 62)
-"""Numbers of packets that travel back have it."""
+"""Flag in the numbers of packets that travel back."""
 _WARM_UP = np.uint64(1 << 63)
-"""Numbers of packets before the measurement have it."""
+"""Flag in the numbers of packets before the measurement."""
 _EVENT = np.dtype(
     [
         ("tsc", "<u8"),
@@ -43,7 +43,7 @@ _EVENT = np.dtype(
 
 
 def columns(recorded: RecordedStages, clock: Clock, *, back: bool) -> NewColumns:
-    """Read what was recorded as columns of ``stages.parquet``; those of other ways are null."""
+    """Read the recording as columns of ``stages.parquet``; those of other ways are null."""
     if isinstance(recorded, KernelStages):
         return _of_kernel(recorded, clock, back=back)
     return _of_loop(recorded, clock, back=back)
@@ -106,7 +106,7 @@ def _is_measured(seq: NDArray[np.uint64], *, back: bool) -> NDArray[np.bool_]:
 
 
 def _as_columns(seq: Integers, times: dict[str, Integers], reasons: NDArray[Any]) -> NewColumns:
-    """All columns of the table; of points that are not of this way, no packet passed any."""
+    """Return all columns of the table; points of another way have no times."""
     made: dict[str, pa.Array] = {"seq": column(seq.astype(np.uint64))}
     none = np.zeros(len(seq), np.int64)
     for name in [each.name for each in STAGES.columns if each.name.endswith("_ns")]:

@@ -1,4 +1,4 @@
-"""One packet's story: what it waited for, largest first."""
+"""The story of one packet: the causes of its latency, the largest first."""
 
 from __future__ import annotations
 
@@ -32,39 +32,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that a packet waited for."""
+    """One cause that a packet waited for."""
 
     part: str
     """One of `tailscope.noise.attribution.PARTS`."""
     cause: str
-    """Empty for what has none."""
+    """Name of the cause; empty if it is unknown."""
     waited_ns: int
     share: float
-    """Of the latency, in [0, 1]."""
+    """Share of the latency, in [0, 1]."""
     details: tuple[str, ...]
-    """What else is known of that cause while the packet was there."""
+    """Details of that cause while the packet was in the device."""
 
 
 @dataclass(frozen=True)
 class Story:
-    """A packet, and what it waited for."""
+    """A packet and the causes of its latency."""
 
     seq: int
     rank: int
-    """1 for the worst of all."""
+    """Rank of the packet; 1 is the worst."""
     packets: int
     sent_after_ns: int
-    """After the first packet."""
+    """Time since the first packet was sent."""
     latency_ns: int
     service_ns: int
     lines: list[Line]
-    """Largest first; they sum to the latency."""
+    """Causes, the largest first; they sum to the latency."""
     stages_ns: dict[str, int] | None = None
-    """How long it was in each stage of the kernel, which sum to the latency; None where that is not
-    known."""
+    """Time in each stage of the kernel, which sum to the latency; None if they are unknown."""
 
     def record(self) -> dict[str, object]:
-        """It as JSON has it."""
+        """Return the story as JSON content."""
         return asdict(self)
 
 
@@ -118,7 +117,7 @@ def _found(packets: Packets, known: Latencies, seq: int, usual: Usual) -> Delaye
 
 
 def _details(packet: Delayed, blocked: Blocked) -> dict[tuple[str, str], list[str]]:
-    """What else is known, by part and cause, of all that blocked a CPU while a packet was there."""
+    """Return by part and cause the details of what blocked a CPU while a packet was there."""
     begin = int(packet.pre_ns[0]) - blocked.error_ns
     end = begin + int(packet.latency_ns[0]) + 2 * blocked.error_ns
     first = np.searchsorted(blocked.end_ns, begin, "right")

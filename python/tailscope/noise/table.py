@@ -1,4 +1,4 @@
-"""``noise.parquet``: what kept CPUs from their work, on the clock of the packets.
+"""``noise.parquet``: the intervals that kept CPUs from their work, on the clock of the packets.
 
 A row is an interval. ``kind`` says who saw it:
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 DISTURBANCES = ("tlb", "call", "reschedule", "busy", "fault")
-"""What ``--disturb`` can do, in the order of the data plane's numbers."""
+"""Disturbances of ``--disturb``, in the order of the data plane's numbers."""
 
 _STALL, _CAUSE, _INJECTED = "stall", "cause", "injected"
 
@@ -50,32 +50,32 @@ _COLUMNS = ("source", "cpu", "kind", "cause", "detail", "event", "start_ns", "du
 
 
 class _Coded(NamedTuple):
-    """A column of texts: the code of each row, and the text of each code."""
+    """A column of texts: a code for each row, and a text for each code."""
 
     codes: NDArray[np.integer[Any]]
     names: list[str]
 
 
 class _Places:
-    """Texts that several columns share, each by its place."""
+    """Texts that several columns share by index."""
 
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
 
     @property
     def names(self) -> list[str]:
-        """The texts, by place."""
+        """Return the texts by index."""
         return [*self._places]
 
     def codes(self, texts: _Coded) -> NDArray[np.int32]:
-        """The rows of a column by place."""
+        """Return the index of each row's text."""
         own = [self._places.setdefault(name, len(self._places)) for name in texts.names]
         found: NDArray[np.int32] = np.array(own, np.int32)[texts.codes]
         return found
 
 
 class _Texts:
-    """A column of texts that grows by pieces; few are told from each other."""
+    """A column of texts that grows piece by piece, with few different texts."""
 
     def __init__(self) -> None:
         self._places = _Places()
@@ -92,12 +92,12 @@ class _Texts:
         self._pieces.append(self._places.codes(other.coded()))
 
     def coded(self) -> _Coded:
-        """All of it."""
+        """Return the whole column."""
         return _Coded(np.concatenate(self._pieces), self._places.names)
 
 
 class _Numbers:
-    """A column of numbers that grows by pieces."""
+    """A column of numbers that grows piece by piece."""
 
     def __init__(self) -> None:
         self._pieces: list[Integers] = [np.zeros(0, np.int64)]
@@ -111,12 +111,12 @@ class _Numbers:
         self._pieces += other._pieces
 
     def whole(self) -> Integers:
-        """All of it."""
+        """Return the whole column."""
         return np.concatenate(self._pieces)
 
 
 class NoiseRows:
-    """Rows of ``noise.parquet``."""
+    """The rows of ``noise.parquet``."""
 
     def __init__(self) -> None:
         self._texts = {name: _Texts() for name in _TEXTS}
@@ -134,7 +134,7 @@ class NoiseRows:
         detail: str | _Coded = "",
         event: int | Integers = -1,
     ) -> None:
-        """Add a row for each interval; what is no column is the same in all of them."""
+        """Add a row for each interval; a scalar value applies to all of them."""
         texts = {"source": source, "kind": kind, "cause": cause, "detail": detail}
         numbers = {"cpu": cpu, "event": event, "start_ns": start, "duration_ns": end - start}
         for name, text in texts.items():
@@ -163,26 +163,26 @@ class NoiseRows:
             numbers.extend(other._numbers[name])
 
     def text(self, name: str) -> _Coded:
-        """A column of texts."""
+        """Return a column of texts."""
         return self._texts[name].coded()
 
     def number(self, name: str) -> Integers:
-        """A column of numbers."""
+        """Return a column of numbers."""
         return self._numbers[name].whole()
 
 
 @dataclass(frozen=True)
 class SideNoise:
-    """What kept one side from its work."""
+    """The disturbances of one side."""
 
     source: str
-    """``dut`` or ``instrument``."""
+    """One of ``dut`` and ``instrument``."""
     timelines: list[Timeline]
-    """One for each CPU."""
+    """Timelines, one for each CPU."""
     rows: NoiseRows
-    """But for those of the timelines."""
+    """Rows other than those of the timelines."""
     untold_switches: dict[int, int]
-    """For each CPU whose events were recorded, switches that its kernel did not tell."""
+    """For each recorded CPU, the number of switches that its kernel did not report."""
 
     def stalls_ns(self) -> tuple[Integers, Integers]:
         """Start and duration of each stall of its loops."""
@@ -200,7 +200,7 @@ def side_noise(
     *,
     within_ns: tuple[int, int] | None = None,
 ) -> SideNoise:
-    """Join what the loops of a side saw with what the kernel told."""
+    """Join the stalls of a side's loops with the kernel's events."""
     rows = NoiseRows()
     *stalls, on_cpu = _intervals(folder, "stall", "stall_lcore", clock, within_ns)
     *injected, _ = _intervals(folder, "injected", None, clock, within_ns)
@@ -223,7 +223,7 @@ def side_noise(
 
 
 def columns(sides: Sequence[SideNoise]) -> dict[str, pa.Array | Integers]:
-    """All rows in order of time, as Arrow takes them."""
+    """Return all rows in order of time, as Arrow takes them."""
     import pyarrow as pa
 
     from tailscope.engine.arrow import column, strings
@@ -264,7 +264,7 @@ def read_blocked(run: Path, info: RunInfo) -> Blocked:
 
 
 def read_recorded(run: Path, info: RunInfo) -> Blocked | None:
-    """Read the same of a run that is not finished yet; None where it is not known."""
+    """Read the blocked intervals of an unfinished run; return None if they are unknown."""
     clock = info.device_clock
     if info.noise is None or not is_there(run, layout.NOISE):
         return None
@@ -322,7 +322,7 @@ def _coded(column: pa.Array) -> _Coded:
 
 
 def _are(texts: _Coded, name: str) -> NDArray[np.bool_]:
-    """Which rows have a text."""
+    """Mark the rows that have a text."""
     place = texts.names.index(name) if name in texts.names else -1
     found: NDArray[np.bool_] = texts.codes == place
     return found
@@ -353,7 +353,7 @@ def _intervals(
     clock: Clock,
     within_ns: tuple[int, int] | None,
 ) -> tuple[Integers, Integers, Integers]:
-    """Starts and ends in ns, both converted from ticks: what touches in ticks touches in ns.
+    """Return starts, ends and one more array; ticks that touch stay in touch in nanoseconds.
 
     And one more array of the same length.
     """
@@ -372,7 +372,7 @@ def _has(folder: Path | None, name: str) -> bool:
 
 
 def _load(folder: Path | None, name: str) -> Integers:
-    """An array of a recording; empty where there is none."""
+    """Load an array of a recording; empty if there is none."""
     if folder is None or not _has(folder, name):
         return np.zeros(0, np.int64)
     return np.asarray(load_ticks(folder, name), np.int64)

@@ -1,4 +1,4 @@
-"""Recording kernel events: private instances of the tracer, raw pages, as they are."""
+"""A recorder of kernel events: private instances of the tracer, whose pages are kept raw."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ EVENTS = (
     "timer/hrtimer_expire_entry",
     "timer/timer_expire_entry",
 )
-"""What is recorded on the CPUs that are watched, as ``GROUP/NAME`` of the kernel."""
+"""Events that are recorded on the watched CPUs, as ``GROUP/NAME`` of the kernel."""
 
 TRACER_THREAD = "tailscope-trace"
-"""The thread of this process that reads what was recorded."""
+"""Name of the thread that reads the recorded events."""
 
 _NMI = "nmi/nmi_handler"
 _WHOLE_NMI = "osnoise/nmi_noise"
@@ -51,46 +51,47 @@ _TSC, _MONO = "x86-tsc", "mono"
 _BUFFER_KB = 4096
 _SENDERS_KB = 512
 _FULL_PERCENT = 50
-"""From when on buffers are read: reading keeps a CPU from other work."""
+"""Fill level from which buffers are read: reading keeps a CPU from other work."""
 _READ_AFTER_S = 30.0
-"""Kernels have forgotten to say that a buffer fills: they are looked at now and then."""
+"""Longest pause between reads: some kernels fail to report that a buffer fills."""
 _PAUSE_S = 0.1
-"""Older kernels say of any event that a buffer fills: they are not read more often."""
+"""Shortest pause between reads: older kernels report every event as a filling buffer."""
 _MISSING_WITHOUT = ("irq_vectors", "irq", "sched")
 
 
 @dataclass
 class RecordedTrace:
-    """What was recorded, not yet read."""
+    """A recorded trace that has not been read yet."""
 
     events: dict[int, Path]
     senders: dict[int, Path]
-    """Raw pages by CPU: of the CPUs watched, and of all, who interrupts whom."""
+    """Raw pages by CPU: of the watched CPUs, and of all CPUs for interrupts that one sends to
+    another."""
     formats: list[tuple[str, str]]
     """Group and text of each event's format."""
     page_bytes: int
     clock: str
-    """``x86-tsc``, the counter of the packets, or ``mono``."""
+    """Clock of the trace: ``x86-tsc``, the counter of the packets, or ``mono``."""
     mono_unix_ns: int = 0
-    """For ``mono``: Unix time less the trace's."""
+    """Unix time minus the trace's time; used for ``mono``."""
     clock_error_ns: int = 0
-    """By how much times may be off against those of packets; 0 for ``x86-tsc``."""
+    """Largest error of times against those of packets; 0 for ``x86-tsc``."""
     lost: dict[int, int] = field(default_factory=dict)
-    """For each CPU, events that found no room."""
+    """Number of lost events for each CPU."""
     senders_lost: int = 0
-    """Those of who interrupts whom, on all CPUs."""
+    """Number of lost events on all CPUs about interrupts that one CPU sends to another."""
     ended_because: str = ""
-    """Why it ended before its time; empty if it did not."""
+    """Reason why the recording ended early; empty if it did not."""
     missing: list[str] = field(default_factory=list)
-    """Events that this kernel does not have, or whose tracer others use."""
+    """Events that this kernel lacks, or whose tracer others use."""
     comms: dict[int, str] = field(default_factory=dict)
-    """Names of tasks."""
+    """Names of tasks by number."""
     started_unix_ns: int = 0
     ended_unix_ns: int = 0
 
 
 class Tracer:
-    """Records what the kernel does on some CPUs; a context."""
+    """A recorder of kernel events on some CPUs, within a block."""
 
     def __init__(
         self,
@@ -207,7 +208,7 @@ class Tracer:
                 self._end.wait(_PAUSE_S)
 
     def _drain(self) -> None:
-        """Copy what there is; where there is no room for it, record no more, and remember why."""
+        """Copy the buffers; on a write error stop recording and keep the reason."""
         try:
             for instance in self._instances:
                 instance.drain()
@@ -220,7 +221,7 @@ class Tracer:
                 instance.switch(on=False)
 
     def finish(self) -> RecordedTrace:
-        """Stop, and say what was recorded; the files last as long as the folder."""
+        """Stop, and return the recording; its files last as long as the folder."""
         recorded = self._recorded
         assert recorded is not None and self._thread is not None, "it is a context"
         for instance in self._instances:
@@ -243,7 +244,7 @@ class Tracer:
 
 
 class _Instance:
-    """One instance of the tracer, which is gone when the block ends."""
+    """One instance of the tracer, which is removed at the end of the block."""
 
     def __init__(self, root: Path, name: str, folder: Path, cpus: Sequence[int]) -> None:
         self._root, self._name, self._cpus = root, name, cpus
@@ -304,7 +305,7 @@ class _Instance:
         self._write("tracing_on", "1" if on else "0")
 
     def drain(self) -> None:
-        """Write all pages that are there."""
+        """Write all available pages."""
         for reader, writer in self._pipes:
             with suppress(BlockingIOError):
                 while page := os.read(reader, self.page_bytes):
@@ -326,7 +327,7 @@ class _Instance:
         return sum(int(counts.get(name, 0)) for name in ("overrun", "commit overrun"))
 
     def comms(self) -> dict[int, str]:
-        """Names of tasks that there are, and of the last ones that the tracer has seen."""
+        """Return the names of current tasks, and of the last ones that the tracer saw."""
         found = {tid: comm_of(tid) for pid in processes() for tid in threads_of(pid)}
         with suppress(OSError):
             saved = (self._root / "saved_cmdlines").read_text(errors="replace")

@@ -1,4 +1,4 @@
-"""Traces of kernel events, read by the programs of their own formats: trace-cmd, perf, babeltrace2.
+"""Traces of kernel events, read by the programs of their formats: trace-cmd, perf, babeltrace2.
 
 Their output is read line by line, and strictly: a line that cannot be understood is an error.
 """
@@ -32,7 +32,7 @@ _LIMIT_S = 540.0
 _TRACE_CMD, _PERF = b"\x17\x08\x44tracing", b"PERFILE2"
 _NS_DIGITS = 9
 _MOST_CHARACTERS = 1 << 14
-"""Of a line."""
+"""Longest line, in characters."""
 
 # What the kernel calls a task has 15 bytes; programs that print it may add some of their own.
 _TASK = r"\s*\S.{0,63}?"
@@ -64,34 +64,34 @@ _REFERENCE = re.compile(
 
 
 class TraceEvent(NamedTuple):
-    """A line of a trace."""
+    """One line of a trace."""
 
     time_ns: int
     cpu: int
     name: str
-    """Without the group of the event."""
+    """Name of the event, without its group."""
     fields: str
-    """What it says besides."""
+    """Other contents of the line."""
 
 
 class Lost(NamedTuple):
     """A place at which the tracer lost events."""
 
     cpu: int | None
-    """None for any."""
+    """CPU that lost events; None if it is unknown."""
     events: int
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace, and who reads it."""
+    """A trace, and the program that reads it."""
 
     path: Path
     reader: Reader
     is_text: bool
-    """Whether it is the output of ``perf script`` already."""
+    """True if it is the output of ``perf script`` already."""
     to_unix_ns: int | None
-    """What the trace itself says must be added to its times to get Unix time; None if nothing."""
+    """Offset from its times to Unix time that the trace itself states; None if there is none."""
 
     def lines(self) -> Iterator[TraceEvent | Lost]:
         """Read all events, in order of time on each CPU."""
@@ -128,7 +128,7 @@ class Trace:
 
 
 def open_trace(path: Path) -> Trace:
-    """See what kind of trace a file or folder is."""
+    """Detect the format of a trace in a file or folder."""
     path = path.absolute()
     if path.is_dir():
         if next(path.rglob("metadata"), None) is None:
@@ -157,7 +157,7 @@ def open_trace(path: Path) -> Trace:
 
 
 def parse_line(reader: Reader, line: str) -> TraceEvent | Lost | str | None:
-    """Understand a line that one of the programs has written."""
+    """Parse a line of a program's output; a heading stays text, and None is no line of it."""
     event, heading = {
         "trace-cmd": (_FTRACE, _FTRACE_HEAD),
         "perf": (_PERF_LINE, _PERF_HEAD),
@@ -201,7 +201,7 @@ def _arguments(reader: Reader, path: Path) -> list[str]:
 
 
 def _reference_ns(path: Path) -> int | None:
-    """What perf has noted of its clock and Unix time when it began: their difference."""
+    """Return the difference of Unix time and perf's clock that perf noted when it began."""
     arguments = ["--no-pager", "script", "--force", "--header-only", "-i", str(path)]
     with _output("perf", arguments, path) as (lines, _):
         found = next(filter(None, map(_REFERENCE.fullmatch, map(str.rstrip, lines))), None)
@@ -219,7 +219,7 @@ def _ns(text: str) -> int:
 def _output(
     reader: Reader, arguments: list[str], path: Path
 ) -> Iterator[tuple[IO[str], list[str]]]:
-    """Start a program; its output, and a list that holds what it complained about at the end."""
+    """Start a program; yield its output, and a list of its messages once it has ended."""
     program = shutil.which(reader)
     if program is None:
         raise TestbedError(

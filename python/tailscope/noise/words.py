@@ -1,4 +1,4 @@
-"""What recordings beside captures say of slow packets, in words: for terminal and page."""
+"""The findings of recordings beside captures, in words for terminal and page."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _CLOCKS = {
 
 
 def trace_lines(explanation: Explanation) -> list[str]:
-    """Say which traces named the causes, by which clock, and what they miss."""
+    """Describe the traces behind the causes: their clocks, and what they lack."""
     return [printable(text) for each in explanation.traces for text in _trace(each)]
 
 
 def association_lines(found: Associated) -> list[str]:
-    """Say what the counters say, without the table of `counter_rows`."""
+    """Describe the association of counters, without the table of `counter_rows`."""
     lines = [
         f"{counted(found.packets, 'packet')} {'is' if found.packets == 1 else 'are'} slow:"
         f" beyond {percentile_name(found.quantile)},"
@@ -64,14 +64,14 @@ def association_lines(found: Associated) -> list[str]:
 
 
 def counter_rows(found: Associated) -> list[tuple[str, ...]]:
-    """Say how fast counters were: all that are associated, and the next five."""
+    """Return the rates of all associated counters, and of the next five."""
     named = [row for row in found.counters if row.is_associated]
     others = [row for row in found.counters if not row.is_associated]
     return [_counter(row) for row in (*named, *others[:_OTHERS_SHOWN])]
 
 
 def regular_lines(found: Associated) -> list[str]:
-    """Say which counters polling cannot tell windows apart by."""
+    """List the regular counters, which polling cannot associate."""
     if not found.regular:
         return []
     listed: dict[tuple[str, str, int], list[RegularCounter]] = {}
