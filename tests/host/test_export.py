@@ -1,4 +1,4 @@
-"""What should last can be read by the tools that keep it."""
+"""Exports of lasting settings can be read by the tools that keep them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ FUNCTIONS = {"0000:01:00.0": "0000:01:10.0", "0000:01:00.1": "0000:01:10.1"}
 
 
 class Kernel(Machine):
-    """What a kernel does where somebody writes into sysfs; each function becomes a link at once."""
+    """A kernel that acts on writes to sysfs; each function becomes a link at once."""
 
     vfio_takes = True
     driver = True
@@ -106,7 +106,7 @@ def test_functions_become_links(names: list[str], machine: Kernel) -> None:
 
 @pytest.mark.parametrize("driver", [True, False])
 def test_functions_are_handed_to_vfio(driver: bool, machine: Kernel) -> None:
-    """Whether or not the kernel's own driver was faster."""
+    """The kernel's own driver may have been faster, or not."""
     machine.driver = driver
     with virtual_functions(list(ADDRESSES), "vfio-pci", machine, tell=lambda _: None) as made:
         assert made == list(FUNCTIONS.values())
@@ -130,7 +130,7 @@ def test_functions_are_handed_to_vfio(driver: bool, machine: Kernel) -> None:
 def test_what_a_card_lacks_is_said_before_any_is_made(
     path: str, text: str | None, code: str, machine: Kernel
 ) -> None:
-    """Of the second card: the first one stays as it is, too."""
+    """The second card lacks something; the first one must stay as it is, too."""
     file = machine.root / f"{PCI[1:]}/devices/0000:01:00.1/{path}"
     if text is not None:
         file.write_text(text)

@@ -1,4 +1,4 @@
-"""What is set comes back, byte for byte, whatever happens in between."""
+"""Settings come back, byte for byte, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_originals_come_back(name: str, only: list[str] | None, tmp_path: Path) 
 
 
 def test_what_was_set_is_as_it_should_be(machine: KernelTree) -> None:
-    """All but what refuses: interrupt 0 and one thread of RCU."""
+    """Every knob is set except what refuses: interrupt 0 and one RCU thread."""
     outcomes = apply(machine, CORES, ["*"], by=BY)
     assert refused(outcomes) == {"/proc/irq/0/smp_affinity_list", "affinity:23/rcuop/2"}
     left = {
@@ -290,7 +290,7 @@ def test_a_block_that_fails_is_reverted(machine: KernelTree, error: type[BaseExc
 
 
 def test_leave_one_out(machine: KernelTree) -> None:
-    """As an ablation does: by names, and none at all."""
+    """Knobs are named as in an ablation, down to none at all."""
     before = snapshot(machine.root)
     with tuned(machine, CORES, [], by=BY) as outcomes:
         assert outcomes == [] and snapshot(machine.root) == before
@@ -318,7 +318,7 @@ def test_two_do_not_tune_at_once(machine: KernelTree) -> None:
 
 
 class Dying(KernelTree):
-    """Something happens once, before or behind a certain write; the kernel does none by halves."""
+    """A machine on which something happens once, before or after a certain write."""
 
     def __init__(self, root: Path, at: int, when: str, what: Callable[[], object]) -> None:
         super().__init__(root)
@@ -346,7 +346,7 @@ def die() -> None:
 
 
 def killed(function: Callable[[], object]) -> bool:
-    """Whether a process that calls a function is killed."""
+    """Return True if a process that calls a function is killed."""
     child = os.fork()
     if child == 0:
         try:
@@ -731,7 +731,7 @@ def test_this_machine_comes_back_after_sigkill(odd_host: dict[str, bytes]) -> No
 
 
 class Stopping(Machine):
-    """This machine; the process dies at a certain write."""
+    """This machine, on which the process dies at a certain write."""
 
     def __init__(self, at: int, when: str) -> None:
         super().__init__()
@@ -795,7 +795,7 @@ def test_settings_are_roots() -> None:
 
 
 def test_affinities_of_tasks_are_set() -> None:
-    """Of a task of our own: what of the kernel's can be moved differs between machines."""
+    """The task is our own: which kernel tasks can be moved differs between machines."""
     with subprocess.Popen(["sleep", "60"]) as task:
         try:
             path = f"affinity:{task.pid}/sleep"

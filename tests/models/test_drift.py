@@ -14,7 +14,7 @@ from tailscope.models.drift import fit_drift
 
 START_NS = 1_700_000_000 * 10**9
 PIECE_NS = 20 * 10**9
-"""Longer than any piece."""
+"""Duration longer than any piece, in seconds."""
 
 
 @st.composite
@@ -31,13 +31,13 @@ def clocks(draw: st.DrawFn) -> dict[str, int]:
 
 
 def ahead(known: dict[str, int], passed_ns: int) -> int:
-    """By how much the second clock is ahead: a parabola."""
+    """Return the lead of the second clock: a parabola."""
     bent = known["wander_ppb"] * passed_ns * passed_ns // (10**9 * 10**11)
     return known["offset_ns"] + known["drift_ppb"] * passed_ns // 10**9 + bent
 
 
 def bent_ns(known: dict[str, int]) -> float:
-    """By how much the parabola leaves a straight piece, at most."""
+    """Return the largest distance of the parabola from a straight piece."""
     length_ns = min(PIECE_NS, known["interval_ns"] * (known["readings"] - 1))
     return abs(known["wander_ppb"]) * (length_ns / 2) ** 2 / (10**9 * 10**11)
 
@@ -94,5 +94,5 @@ def test_a_single_reading_is_an_offset() -> None:
 
 
 def test_nothing_follows_from_nothing() -> None:
-    with pytest.raises(ValueError, match="no readings"):
+    with pytest.raises(ValueError, match="readings"):
         fit_drift([], [], [])

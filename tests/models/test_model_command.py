@@ -11,6 +11,8 @@ import captures
 import numpy as np
 import pytest
 from documentation import undocumented
+from errors import code_of
+from wording import assert_wording
 
 from tailscope.models.aliasing.simulation import Periodic, simulate
 from tailscope.store.reader import read_packets, read_run
@@ -47,7 +49,7 @@ def figures(tailscope: Run, run: Path, *options: object) -> dict[str, Any]:
 
 
 def names(found: dict[str, Any]) -> set[str]:
-    """Every name, those of objects within included."""
+    """Return every name, including those within objects."""
     return set(found).union(
         *found["sources"], found["measured"], *([found["predicted"]] if found["predicted"] else [])
     )
@@ -77,7 +79,7 @@ def test_a_clock_is_found(tailscope: Run, runs: Path) -> None:
 def test_no_clock_is_a_reason(tailscope: Run, runs: Path) -> None:
     found = figures(tailscope, runs / "quiet")
     assert found["sources"] == []
-    assert found["reason"].startswith("no periodic interruption found: ")
+    assert_wording("aliasing/no-clock", found["reason"])
     for name in ("delayed", "explained", "predicted", "agreement", "threshold_ns", "tolerance_ns"):
         assert found[name] is None
     assert found["measured"]["delayed"] is None
@@ -186,7 +188,7 @@ def test_sources_that_cannot_be_are_refused(
 def test_what_is_no_run_is_refused(tailscope: Run, runs: Path, tmp_path: Path) -> None:
     done = tailscope("model", "aliasing", tmp_path)
     assert done.returncode == 1
-    assert "not a run directory" in done.stderr
+    assert code_of(done) is not None and f"{tmp_path}: " in done.stderr
     done = tailscope("model", "aliasing", runs / "ticking", "--figure", tmp_path / "f.gif")
     assert done.returncode == 1
     assert "f.gif" in done.stderr

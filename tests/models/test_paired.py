@@ -17,7 +17,7 @@ LAWS = {
     "bursts": lambda rng, n: rng.normal(size=n) + 20 * (rng.random(n) < 0.1),
     "skewed": lambda rng, n: rng.lognormal(0, 1.5, n),
 }
-"""What blocks have beside the difference."""
+"""Variation of blocks apart from the difference."""
 
 
 def pairs(law: str, seed: int, count: int, shifted: float = 0.0) -> np.ndarray:
@@ -30,7 +30,7 @@ def pairs(law: str, seed: int, count: int, shifted: float = 0.0) -> np.ndarray:
 
 
 def seen(law: str, seed: int, looks: int, shifted: float = 0.0) -> bool:
-    """Whether somebody who looks again and again sees a difference."""
+    """Return True if repeated looks show a difference."""
     every = pairs(law, seed, pairs_of_look(looks), shifted)
     for look in range(1, looks + 1):
         found = shift(every[: pairs_of_look(look)], error_of_look(look, 0.05))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import captures
 import numpy as np
 import pytest
 from documentation import undocumented
+from wording import assert_wording
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,45 +74,42 @@ def test_what_the_run_does_not_tell_is_not_guessed(tailscope: Run, runs: Path) -
     options = ("--quantile", 0.99999, "--relative-error", 0.1, "--from", runs / "alone")
     found = planned(tailscope, *options, expected=3)
     assert found["latency_packets"] is None
-    assert "lie beyond the quantile, expected at least 10" in found["reason"]
+    assert re.findall(r"\b10\b", found["reason"])
     done = tailscope("plan", "--rate", "10k", *options)
     assert done.returncode == 3
-    assert f"p99.999 itself: {found['reason']}" in done.stdout
+    assert found["reason"] in done.stdout
 
 
 def test_words_say_the_same(tailscope: Run, runs: Path) -> None:
     done = tailscope("plan", "--quantile", "0.99999", "--rate", "10k")
     assert done.returncode == 0, done.stderr
-    assert "p99.999 is supported: 10 packets beyond" in done.stdout
-    assert "1,000,000  1.7 min" in done.stdout
-    assert "299,572   30.0 s" in done.stdout
-    assert "--from RUN shows how many" in done.stdout
-    with_run = tailscope(
-        "plan", "--quantile", "0.9", "--rate", "10k", "--from", runs / "bursts"
-    ).stdout
-    assert "packets in that run" in with_run
+    assert_wording("plan/supported", done.stdout)
+    options = ("--quantile", "0.9", "--rate", "10k", "--from", runs / "bursts")
+    found = planned(tailscope, *options[:2], *options[4:])
+    done = tailscope("plan", *options)
+    assert f"{found['supported_packets_with_bursts']:,}" in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "named"),
     [
         (("--quantile", "0", "--rate", "10k"), "--quantile"),
         (("--quantile", "1", "--rate", "10k"), "--quantile"),
-        (("--quantile", "nan", "--rate", "10k"), "--quantile: got 'nan', expected a quantile"),
-        (("--quantile", "p99%", "--rate", "10k"), "--quantile: got 'p99%', expected a quantile"),
+        (("--quantile", "nan", "--rate", "10k"), "--quantile: got 'nan', "),
+        (("--quantile", "p99%", "--rate", "10k"), "--quantile: got 'p99%', "),
         (("--quantile", "p100", "--rate", "10k"), "--quantile"),
         (("--quantile", "99.9", "--rate", "10k"), "0.99999 is p99.999"),
         (("--quantile", "0.9", "--rate", "0"), "--rate"),
         (("--quantile", "0.9"), "--rate"),
         (("--quantile", "0.9", "--rate", "1k", "--relative-error", "0"), "--relative-error"),
         (("--quantile", "0.9", "--rate", "1k", "--relative-error", "nan"), "--relative-error"),
-        (("--quantile", "0.9", "--rate", "1k", "--from", "nowhere"), "not a run directory"),
+        (("--quantile", "0.9", "--rate", "1k", "--from", "nowhere"), "nowhere: "),
     ],
 )
 def test_what_cannot_be_planned_is_refused(
-    tailscope: Run, options: tuple[str, ...], said: str
+    tailscope: Run, options: tuple[str, ...], named: str
 ) -> None:
     done = tailscope("plan", *options)
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
-    assert said in done.stderr
+    assert named in done.stderr

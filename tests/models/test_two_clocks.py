@@ -24,7 +24,7 @@ UNIX = 1_700_000_000 * S
 
 @dataclass
 class Truth:
-    """By how much one clock is ahead of the other: a line, with a bend where one is set."""
+    """The lead of one clock over the other: a line, with an optional bend."""
 
     offset_ns: int
     drift: float
@@ -115,8 +115,7 @@ def test_what_contradicts_each_other_is_said() -> None:
     low[250] = bounds.high_ns[len(at) + 250] + 50_000
     with pytest.raises(ContradictionError) as error:
         two_clocks(bounds._replace(low_ns=low))
-    assert f"at {at[250] / S:.6f} s the difference is at least" in str(error.value)
-    assert "it is at most" in str(error.value)
+    assert str(error.value).startswith(f"at {at[250] / S:.6f} s ")
 
 
 def test_a_step_is_no_drift() -> None:

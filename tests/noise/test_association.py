@@ -22,7 +22,7 @@ from tailscope.noise.clocks import Offsets, align, offsets_of
 KNOWN = Offsets({"": 0}, 0)
 UNKNOWN = Offsets({}, 0)
 UNLIKELY = 1e-4
-"""Chance that a test of a rate fails although the rate is right."""
+"""Probability that a test of a rate fails although the rate is right."""
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=9))
@@ -78,7 +78,7 @@ def test_the_p_value_is_the_share_of_arrangements(counts: list[int], slow: set[i
 
 
 def null_alarms(seed: int, said: Offsets, windows: int, lasted_s: int) -> bool:
-    """Whether any counter is named although slow packets come at times of their own."""
+    """Return True if any counter is named although slow packets come independently."""
     random = np.random.default_rng(seed)
     counts = np.column_stack(
         [

@@ -67,7 +67,7 @@ def explained(
 
 
 class SlowPacket(NamedTuple):
-    """What a packet waited for by timestamps."""
+    """The waits of a packet by timestamps."""
 
     service: int
     earlier: int
@@ -76,7 +76,7 @@ class SlowPacket(NamedTuple):
 
 
 def slow_queue(pre: list[int], latency: list[int], usual: Usual) -> list[SlowPacket]:
-    """What packets waited for, a packet at a time."""
+    """Return the waits of packets, one packet at a time."""
     transit = usual.service_ns - usual.each_ns
     front = list(accumulate((at + took for at, took in zip(pre, latency, strict=True)), max))
     batches: list[list[int]] = []
@@ -293,7 +293,7 @@ def test_what_tailscope_does_on_the_device_s_cpu_is_the_instrument_s() -> None:
 
 
 def peak_bytes(sent: int, pieces: int, quantile: float) -> int:
-    """How much memory explaining takes at most, where a device stood still for a long time."""
+    """Return the peak memory of an explanation when a device stood still for a long time."""
     pre, latency = np.arange(sent) * 100, np.full(sent, 1_000)
     stood = slice(sent // 2, sent // 2 + 2_000)
     latency[stood] = int(pre[-1]) // 3 - (pre[stood] - pre[stood.start])

@@ -34,7 +34,7 @@ def blocked(pieces: list[Piece], error_ns: int) -> Blocked:
 
 
 def overlap(start: int, end: int, pieces: list[Piece], shift: int) -> dict[tuple[str, str], int]:
-    """How much of a packet's time each cause had, if clocks are so far apart."""
+    """Return each cause's share of a packet's time if the clocks are this far apart."""
     found: dict[tuple[str, str], int] = {}
     for since, until, cause, is_dut in pieces:
         met = min(end, until + shift) - max(start, since + shift)

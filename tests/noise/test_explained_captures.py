@@ -133,7 +133,7 @@ def test_what_is_kept_is_shown_and_reported(analysed: Path, tailscope: Run, tmp_
 
 
 def trace(path: Path, start_s: int, *, pid: int = 50) -> Path:
-    """What perf script prints: a forwarder that polls on CPU 2, and a timer in each slow packet."""
+    """Write perf script's output: a forwarder that polls on CPU 2, and a timer in slow packets."""
     lines = [
         f"{'swapper':>16} {0:5} [002] {start_s - 1}.000000000: sched:sched_switch: "
         f"prev_comm=swapper/2 prev_pid=0 ==> next_comm=l2fwd next_pid={pid} next_prio=1"

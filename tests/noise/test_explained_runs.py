@@ -345,7 +345,7 @@ def test_simulated_beside_measured_on_this_machine(measure: Measure, tailscope: 
 @pytest.mark.long
 @pytest.mark.usefixtures("alone")
 def test_simulated_and_measured_latencies_agree(measure: Measure, tailscope: Run) -> None:
-    """In most rounds: not where a hypervisor holds the CPU for milliseconds and packets queue."""
+    """Most rounds agree, except where a hypervisor holds the CPU for milliseconds."""
     models, _ = simulated_beside_measured(measure, tailscope, rounds=9)
     assert np.median([model["agreement"] for model in models]) > 0.4
 
@@ -353,7 +353,7 @@ def test_simulated_and_measured_latencies_agree(measure: Measure, tailscope: Run
 def simulated_beside_measured(
     measure: Measure, tailscope: Run, rounds: int
 ) -> tuple[list[dict[str, Any]], str]:
-    """What the model says of some runs, and of the last one in words."""
+    """Return the model's figures for some runs, and its words for the last one."""
     models = []
     for _ in range(rounds):
         found = measure("--dut", "l2fwd", "--rate", "10k", "--duration", "10s", "--noise", "events")
@@ -367,7 +367,7 @@ def simulated_beside_measured(
 
 
 def usual_ratio(models: list[dict[str, Any]], figure: str) -> float:
-    """The median of predicted over measured."""
+    """Return the median of predicted over measured."""
     ratios = [model["predicted"][figure] / model["measured"][figure] for model in models]
     return float(np.median(ratios))
 

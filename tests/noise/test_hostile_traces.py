@@ -1,4 +1,4 @@
-"""What fuzzing found in readers of counters and traces: these did not end in an error."""
+"""Inputs by fuzzing that once broke the readers of counters and traces."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_counters_are_such_as_a_kernel_has(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_lines_of_traces_are_bounded(tmp_path: Path, reader: Reader, line: str) -> None:
-    """In time, too: two of these took minutes."""
+    """Lines are bounded in time, too: two of these took minutes."""
     path = tmp_path / "x.txt"
     path.write_text(line)
     with raises(UsageError, "trace-line") as error:

@@ -1,4 +1,4 @@
-"""What packets wait for in queues, against devices whose work is known to the nanosecond."""
+"""Waits of packets in queues, against devices whose work is known to the nanosecond."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EACH, TRANSIT = 20_000, 5_000
-"""What the device needs for a packet, and what the way there and back adds."""
+"""Time that the device needs for a packet, and time of the way there and back."""
 
 
 @dataclass
 class Device:
-    """A slow one: it takes up to `batch` packets that are there, and lets go of them together."""
+    """A slow device: it takes up to `batch` waiting packets, and releases them together."""
 
     each_ns: int = EACH
     transit_ns: int = TRANSIT
     batch: int = 1
     held_up: list[tuple[int, int]] = field(default_factory=list)
-    """From when on, and for how long, it does not work."""
+    """Start and duration of each interval in which it does not work."""
 
     def serve(self, pre_ns: list[int]) -> list[int]:
-        """When packets leave."""
+        """Return the departures of packets."""
         left: list[int] = []
         free_ns = 0
         while len(left) < len(pre_ns):
@@ -57,7 +57,7 @@ class Device:
 
 
 def blocked(pieces: list[tuple[int, int, str]], error_ns: int = 0) -> Blocked:
-    """Causes by when they began and how long they lasted, all on the device's CPU."""
+    """Build causes from their starts and durations, all on the device's CPU."""
     names = sorted({name for *_, name in pieces})
     return Blocked(
         np.array([start for start, *_ in pieces], np.int64),
@@ -177,7 +177,7 @@ def test_packets_that_overtake_each_other_have_no_queues() -> None:
 
 
 def simulated(folder: Path, **more: object) -> tuple[list[int], list[int]]:
-    """When packets came and left in bursts of 128 through a simulated device."""
+    """Simulate bursts of 128 packets through a device; return arrivals and departures."""
     _engine.simulate(
         str(folder),
         seed=3,

@@ -51,7 +51,7 @@ PACKET = [(100, ARRIVED, NEAR), (130, RECEIVED, NEAR), (150, QUEUED, FAR), (155,
 
 
 def recorded(folder: Path, events: list[tuple[int, ...]]) -> KernelStages:
-    """What `tailscope-dp stages` would leave: rows of time, number, point, link and reason."""
+    """Write a recording of `tailscope-dp stages`: rows of time, number, point, link and reason."""
     rows = [(at, seq, point, link, 0, reason) for at, seq, point, link, reason in events]
     np.save(folder / "events.npy", np.array(rows, EVENT))
     result = StagesResult(
@@ -66,14 +66,14 @@ def recorded(folder: Path, events: list[tuple[int, ...]]) -> KernelStages:
 
 
 def read_back(folder: Path, events: list[tuple[int, ...]], *, back: bool = False) -> Passed:
-    """Events as a run keeps them, and read from there."""
+    """Write events as a run does, and read them back."""
     found = columns(recorded(folder, events), CLOCK, back=back)
     write_parquet(folder / "stages.parquet", found)
     return read_written(folder, recorded(folder, events).record).passed
 
 
 def read_written(folder: Path, record: StagesRecord) -> Stages:
-    """What is read of a run with this table and this record."""
+    """Read the stages of a run with this table and this record."""
     info: Any = SimpleNamespace(noise=SimpleNamespace(stages=record))
     stages = read_recorded_stages(folder, info)
     assert stages is not None
@@ -82,7 +82,7 @@ def read_written(folder: Path, record: StagesRecord) -> Stages:
 
 
 def passed(*rows: tuple[int, ...], reasons: tuple[str, ...] | None = None) -> Passed:
-    """Packets by number, and when they passed each point; 0 where they did not."""
+    """Build packets by number, with the time at each point; 0 for points they did not pass."""
     seq, *points, dropped = np.array(rows, np.int64).T
     return Passed(
         seq, np.stack(points, axis=1), dropped, np.array(reasons or [""] * len(rows), object)
@@ -90,7 +90,7 @@ def passed(*rows: tuple[int, ...], reasons: tuple[str, ...] | None = None) -> Pa
 
 
 def never_blocked(*pieces: tuple[int, int]) -> Blocked:
-    """A device's CPU that was taken in some pieces of time."""
+    """Build a device's CPU that was blocked in some intervals."""
     start, end = np.array(pieces or np.zeros((0, 2)), np.int64).T
     code = np.zeros(len(pieces), np.int64)
     return Blocked(start, end, code, code, np.ones(len(pieces), bool), ["timer"], [""])
@@ -231,7 +231,7 @@ def test_without_whole_packets_there_are_no_figures() -> None:
 
 
 def loops(folder: Path, *packets: tuple[int, ...]) -> LoopStages:
-    """What a forwarder would leave: number, polled, received, handed on, sent."""
+    """Write a forwarder's recording: number, polled, received, handed on, sent."""
     rows = np.array(packets, np.uint64).reshape(-1, 5)
     names = ("seq", "polled_tsc", "received_tsc", "handed_on_tsc", "sent_tsc")
     for name, cells in zip(names, rows.T, strict=True):

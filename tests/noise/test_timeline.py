@@ -68,7 +68,7 @@ def told(timeline: Timeline) -> list[tuple[int, int, str]]:
 
 CALLS = [(start, start + 300, "function call") for start in range(1_000_000, 11_000_000, 1_000_000)]
 DELIVERED = {start: start - 2_000 for start, *_ in CALLS}
-"""Interrupts from another CPU, and when they were sent; usually 2 µs before."""
+"""Interrupts from another CPU with the time they were sent, usually 2 µs earlier."""
 
 
 def pending(

@@ -54,7 +54,7 @@ def recorded(folder: RunFolder, **options: object) -> RecordedTrace:
 
 
 def left(folder: RunFolder) -> list[str]:
-    """Instances of the tracer that belong to a measurement."""
+    """Return the instances of the tracer that belong to a measurement."""
     with tracefs() as root:
         return [name for name in instances(root) if name.startswith(folder.name)]
 
@@ -217,7 +217,7 @@ def test_a_kernel_without_the_events_is_refused(
 
 
 def _linked(root: Path):  # type: ignore[no-untyped-def]
-    """As the kernel does: a new instance is there with its files."""
+    """Create files in a new instance as the kernel does."""
     mkdir = Path.mkdir
 
     def make(path: Path, *arguments: object, **options: object) -> None:

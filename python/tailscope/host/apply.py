@@ -72,7 +72,7 @@ def applicable(
     for knob in _settable(None if only is None else list(only)):
         nothing = _nothing_to_do(knob, machine, cpus)
         if nothing:
-            # Who names none does not wait for all of them.
+            # Without named knobs, the ones that need no change are not listed.
             choice.left_out.update({} if only is None else {knob.name: nothing})
         elif knob.asked and only is None:
             choice.left_out[knob.name] = f"{knob.asked}; set only by name (--only)"
@@ -289,7 +289,7 @@ def _is_restored(entry: Entry, machine: Machine) -> bool:
     if now is None:
         return not machine.exists(entry.path)
     if entry.wanted.startswith(_ADDED):
-        # Others may have changed words of theirs since.
+        # Other programs may have changed other words since.
         word = entry.wanted.removeprefix(_ADDED)
         return (word in now.split()) == (word in (entry.original or "").split())
     return now == entry.original

@@ -88,7 +88,7 @@ class Journal:
             return None
         with os.fdopen(handle, "rb") as content:
             *whole, torn = content.read().split(b"\n")
-        # Behind a line that a crash has torn there is nothing.
+        # A line that a crash has torn is the last one.
         last = [] if _parsed(torn, len(whole), EntryLine if whole else HeadLine) is None else [torn]
         if not whole and not last:
             return cls(file, "a command that ended at once", None, None)
@@ -233,7 +233,7 @@ def _parsed(line: bytes, at: int, kind: type[L]) -> L | None:
     from msgspec import ValidationError, convert
 
     try:
-        # By Python's own: a setting may be no text, and then has halves of characters here.
+        # Python's own parser: a setting that is no text contains lone surrogates here.
         record: dict[str, object] = json.loads(line)
         parsed = convert(record, kind)
     except (ValueError, ValidationError, RecursionError):

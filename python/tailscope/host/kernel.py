@@ -25,7 +25,7 @@ _BOOT = {
     "rt": "boot a PREEMPT_RT kernel (Debian: apt install linux-image-rt-amd64)",
     "nohz": "boot a kernel with CONFIG_NO_HZ_FULL (Debian's have it) and the parameters "
     + NOHZ.format(cpus="CPUS")
-    + ", CPUS being those that poll",
+    + ", where CPUS are those that poll",
 }
 
 
@@ -79,7 +79,8 @@ def check_kernel(wanted: str | None, boot: str | None = None) -> None:
         raise OtherKernelError(
             f"kernel: expected the parameters {parameters}",
             code="kernel-parameters",
-            hint=f"boot with {parameters.replace('{cpus}', 'CPUS')}, CPUS being those that poll",
+            hint=f"boot with {parameters.replace('{cpus}', 'CPUS')}, where CPUS are those that"
+            " poll",
         )
     if wanted is None:
         return
@@ -111,7 +112,7 @@ def _not_booted_with(parameters: str) -> list[str]:
 def _preemption(root: Path) -> str:
     if _text(root / "sys/kernel/realtime") == "1" or "PREEMPT_RT" in os.uname().version:
         return "rt"
-    # Where preemption is chosen at boot; only root may look.
+    # The preemption model that was chosen at boot; only root may read it.
     dynamic = re.search(r"\((\w+)\)", _text(root / "sys/kernel/debug/sched/preempt"))
     if dynamic:
         return dynamic[1]

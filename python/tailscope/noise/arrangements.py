@@ -38,7 +38,9 @@ def arrangement_count(n: int, lengths: list[int]) -> int:
 def arranged(n: int, lengths: list[int], most: int = _MOST) -> Marks:
     """Return all arrangements if they are few, otherwise a sample that is the same each time."""
     if arrangement_count(n, lengths) <= most:
-        gaps, lasted = (np.array(each, np.int64) for each in zip(*_all(n, lengths), strict=True))
+        gaps, lasted = (
+            np.array(column, np.int64) for column in zip(*_all(n, lengths), strict=True)
+        )
         return _marks(n, gaps, lasted)
     gaps, order = sampled(n, lengths, most)
     return _marks(n, gaps, np.array(lengths)[order])
@@ -73,8 +75,8 @@ def _orders(lengths: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 def starts_of(gaps: Integers, lengths: Integers) -> Integers:
     """Return where stretches begin: each follows its free windows and the earlier stretches."""
-    found: Integers = gaps + np.cumsum(lengths, axis=1) - lengths
-    return found
+    starts: Integers = gaps + np.cumsum(lengths, axis=1) - lengths
+    return starts
 
 
 def _marks(n: int, gaps: Integers, lengths: Integers) -> Marks:

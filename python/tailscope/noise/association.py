@@ -71,22 +71,22 @@ class Slow(NamedTuple):
     """Arrival of the first packet and departure of the last one."""
 
 
-def slow_packets(packets: Packets, known: Latencies, quantile: float | None) -> Slow:
+def slow_packets(packets: Packets, latencies: Latencies, quantile: float | None) -> Slow:
     """Choose the slow packets."""
     for at in _QUANTILES if quantile is None else (quantile,):
-        threshold_ns = known.distribution.at(at)
-        if known.distribution.above(threshold_ns) >= _ENOUGH:
+        threshold_ns = latencies.distribution.at(at)
+        if latencies.distribution.above(threshold_ns) >= _ENOUGH:
             break
     start, end = packets.beyond(threshold_ns)
-    return Slow(at, threshold_ns, start, end, (known.first_ns, known.last_ns))
+    return Slow(at, threshold_ns, start, end, (latencies.first_ns, latencies.last_ns))
 
 
-def associate(files: Sequence[Readings], slow: Slow, said: Offsets) -> Associated:
+def associate(files: Sequence[Readings], slow: Slow, offsets: Offsets) -> Associated:
     """Test every counter of some files."""
-    found = [
-        _tested(file, align(file.name, file.span_ns, slow.span_ns, said), slow) for file in files
+    tested = [
+        _tested(file, align(file.name, file.span_ns, slow.span_ns, offsets), slow) for file in files
     ]
-    counters = _corrected([row for each in found for row in each.counters])
+    counters = _corrected([row for result in tested for row in result.counters])
     return Associated(
         quantile=slow.quantile,
         threshold_ns=slow.threshold_ns,
@@ -94,9 +94,9 @@ def associate(files: Sequence[Readings], slow: Slow, said: Offsets) -> Associate
         level=LEVEL,
         test=_TEST,
         tested=len(counters),
-        files=tuple(each.file for each in found),
+        files=tuple(result.file for result in tested),
         counters=tuple(counters),
-        regular=tuple(row for each in found for row in each.regular),
+        regular=tuple(row for result in tested for row in result.regular),
     )
 
 
@@ -123,12 +123,16 @@ class _Windows:
 
     def within(self, span_ns: tuple[int, int], error_ns: int) -> _Windows:
         """Return the windows that lie within the captures whatever the error of the clocks."""
-        kept = (self.start_ns - error_ns >= span_ns[0]) & (self.end_ns + error_ns <= span_ns[1])
-        return _Windows(self.start_ns[kept], self.end_ns[kept], self.counts[kept], self.names)
+        is_within = (self.start_ns - error_ns >= span_ns[0]) & (
+            self.end_ns + error_ns <= span_ns[1]
+        )
+        return _Windows(
+            self.start_ns[is_within], self.end_ns[is_within], self.counts[is_within], self.names
+        )
 
     def only(self, which: Marks) -> _Windows:
         """Return the windows with some of the counters."""
-        names = [name for name, kept in zip(self.names, which, strict=True) if kept]
+        names = [name for name, is_chosen in zip(self.names, which, strict=True) if is_chosen]
         return _Windows(self.start_ns, self.end_ns, self.counts[:, which], names)
 
     @property
@@ -140,9 +144,9 @@ class _Windows:
         first = np.searchsorted(self.end_ns, start_ns, "right")
         last = np.searchsorted(self.start_ns, end_ns, "right")
         change = np.zeros(len(self.start_ns) + 1, np.int64)
-        kept = last > first
-        np.add.at(change, first[kept], 1)
-        np.add.at(change, last[kept], -1)
+        is_met = last > first
+        np.add.at(change, first[is_met], 1)
+        np.add.at(change, last[is_met], -1)
         marks: Marks = np.cumsum(change)[:-1] > 0
         return marks
 
@@ -215,12 +219,12 @@ def _without_regular(windows: _Windows, source: str) -> tuple[_Windows, list[Reg
     mean = counts.mean(axis=0)
     regular = (counts > 0).all(axis=0) & (counts.var(axis=0) < _REGULAR * mean)
     rates = counts.sum(axis=0) / windows.lasted_s.sum()
-    told = [
+    regular_counters = [
         RegularCounter(source=source, counter=name, cpu=cpu, rate_hz=float(rates[at]))
         for at, (name, cpu) in enumerate(windows.names)
         if regular[at]
     ]
-    return windows.only((mean > 0) & ~regular), told
+    return windows.only((mean > 0) & ~regular), regular_counters
 
 
 def _p_values(windows: _Windows, marks: Marks, others: Marks, *, is_whole: bool) -> Values:
@@ -318,15 +322,15 @@ class _Grid:
         gaps, order = sampled(len(bins), lengths, _SEARCH_ARRANGEMENTS)
         to = starts_of(gaps, np.array(lengths)[order])
         parts = self.steps.reshape(-1, _STEPS_A_PERIOD)
-        found = np.zeros((_SEARCH_ARRANGEMENTS + 1, *parts.shape), bool)
-        found[0] = parts
-        rows = np.arange(1, len(found))
+        arrangements = np.zeros((_SEARCH_ARRANGEMENTS + 1, *parts.shape), bool)
+        arrangements[0] = parts
+        rows = np.arange(1, len(arrangements))
         for place in range(len(lengths)):
             for at in range(max(lengths)):
                 moved = at < np.array(lengths)[order[:, place]]
                 source = first[order[:, place]] + at
-                found[rows[moved], (to[:, place] + at)[moved]] = parts[source[moved]]
-        return found.reshape(len(found), -1)
+                arrangements[rows[moved], (to[:, place] + at)[moved]] = parts[source[moved]]
+        return arrangements.reshape(len(arrangements), -1)
 
 
 def _searched(
@@ -343,9 +347,9 @@ def _searched(
     rows = []
     for at, offset_ns in enumerate(where.tolist()):
         if np.isfinite(best[0, at]):
-            here = _moved(windows, offset_ns).within(slow.span_ns, 0)
-            marks = here.touched(slow.start_ns, slow.end_ns)
-            rows.append(_row(source, here, at, marks, float(p_values[at]), offset_ns))
+            moved_windows = _moved(windows, offset_ns).within(slow.span_ns, 0)
+            marks = moved_windows.touched(slow.start_ns, slow.end_ns)
+            rows.append(_row(source, moved_windows, at, marks, float(p_values[at]), offset_ns))
     return rows
 
 
@@ -358,15 +362,15 @@ def _moved(windows: _Windows, offset_ns: int) -> _Windows:
 def _scores(windows: _Windows, grid: _Grid, others: Marks, offset_ns: int) -> Values:
     """Return for each counter how far slow windows exceed chance, in standard deviations."""
     to_ns = grid.from_ns + len(grid.steps) * grid.step_ns
-    here = _moved(windows, offset_ns).within((grid.from_ns, to_ns), 0)
-    n = len(here.start_ns)
+    moved_windows = _moved(windows, offset_ns).within((grid.from_ns, to_ns), 0)
+    n = len(moved_windows.start_ns)
     middle = grid.from_ns + np.arange(len(grid.steps)) * grid.step_ns + grid.step_ns // 2
-    window = np.searchsorted(here.end_ns, middle, "right")
-    inside = (window < n) & (middle >= (here.start_ns[0] if n else to_ns))
+    window = np.searchsorted(moved_windows.end_ns, middle, "right")
+    inside = (window < n) & (middle >= (moved_windows.start_ns[0] if n else to_ns))
     member = np.zeros((len(grid.steps), n), np.float32)
     member[np.flatnonzero(inside), window[inside]] = 1
     marks = others.astype(np.float32) @ member > 0
-    rates = here.counts / here.lasted_s[:, None]
+    rates = moved_windows.counts / moved_windows.lasted_s[:, None]
     spread = rates.std(axis=0)
     count = marks.sum(axis=1)[:, None]
     variance = count * (n - count) / max(1, n - 1)
@@ -441,8 +445,8 @@ def _corrected(rows: list[AssociatedCounter]) -> list[AssociatedCounter]:
     if not rows:
         return []
     adjusted = false_discovery_control([row.p_value for row in rows], method="bh").tolist()
-    told = [
+    corrected = [
         replace(row, p_adjusted=p, is_associated=p <= LEVEL)
         for row, p in zip(rows, adjusted, strict=True)
     ]
-    return sorted(told, key=lambda row: (row.p_value, row.source, row.counter, row.cpu))
+    return sorted(corrected, key=lambda row: (row.p_value, row.source, row.counter, row.cpu))

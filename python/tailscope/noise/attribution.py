@@ -115,7 +115,7 @@ class Explained:
 
     def columns(self) -> dict[str, Any]:
         """Return the parts and causes as columns of ``worst.parquet``."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 class Tally:
@@ -141,11 +141,9 @@ class Tally:
         whole_ns = sum(total_ns for _, total_ns, _ in self._found.values())
         rest = self._found.get((UNEXPLAINED, ""), (0, 0, 0))
         named = [
-            (key, found)
-            for key, found in self._found.items()
-            if key != (UNEXPLAINED, "") and found[1]
+            (key, sums) for key, sums in self._found.items() if key != (UNEXPLAINED, "") and sums[1]
         ]
-        named.sort(key=lambda each: -each[1][1])
+        named.sort(key=lambda entry: -entry[1][1])
         return [
             Share(*key, packets, total_ns, total_ns / whole_ns if whole_ns else 0.0, largest_ns)
             for key, (packets, total_ns, largest_ns) in [*named, ((UNEXPLAINED, ""), rest)]
@@ -232,14 +230,14 @@ class Attribution:
     def _sure_waits(self, block: Delayed) -> Iterator[_Wait]:
         """Return the waits that are certain whatever the error of the clocks."""
         start, end = block.pre_ns, block.pre_ns + block.latency_ns
-        left_ns, found = block.held_up_ns(), []
+        left_ns, unsure = block.held_up_ns(), []
         for code, sides in enumerate(self._by_cause):
             for part, coverage in sides.items():
                 least_ns, _ = self._range(coverage, start, end)
                 own_ns = np.minimum(least_ns, left_ns)
                 left_ns = left_ns - own_ns
-                found.append((part, code, own_ns))
-        for part, code, own_ns in found:
+                unsure.append((part, code, own_ns))
+        for part, code, own_ns in unsure:
             coverage = self._by_cause[code][part]
             least_ns, _ = self._range(coverage, np.minimum(block.since_ns, start), start)
             before_ns = np.minimum(least_ns, left_ns)
@@ -298,13 +296,13 @@ def _by_cause(blocked: Blocked) -> list[dict[str, Coverage]]:
     kind = 2 * blocked.cause + ~blocked.is_dut
     order = np.argsort(kind, kind="stable")
     ends = np.searchsorted(kind[order], np.arange(2 * len(blocked.names) + 1))
-    found: list[dict[str, Coverage]] = [{} for _ in blocked.names]
+    coverage: list[dict[str, Coverage]] = [{} for _ in blocked.names]
     for number, (first, last) in enumerate(pairwise(ends)):
         if last > first:
             at = order[first:last]
             part = INSTRUMENT if number % 2 else DUT
-            found[number // 2][part] = Coverage(blocked.start_ns[at], blocked.end_ns[at])
-    return found
+            coverage[number // 2][part] = Coverage(blocked.start_ns[at], blocked.end_ns[at])
+    return coverage
 
 
 def blocked_by(
@@ -329,11 +327,11 @@ def blocked_by(
         (0, [timeline.of([OWN]) for timeline in noise]),
         (0, [timeline.without(own_instrument) for timeline in instrument]),
     ):
-        for kept in timelines:
-            left = subtract(kept.start_ns, kept.end_ns, pieces[0], pieces[1])
-            event = kept.event[left.owner]
-            cause = _shared(names, kept.causes, kept.cause[event])
-            detail = _shared(details, kept.details, kept.detail[event])
+        for timeline in timelines:
+            left = subtract(timeline.start_ns, timeline.end_ns, pieces[0], pieces[1])
+            event = timeline.event[left.owner]
+            cause = _shared(names, timeline.causes, timeline.cause[event])
+            detail = _shared(details, timeline.details, timeline.detail[event])
             more: list[NDArray[Any]] = [
                 left.start,
                 left.end,
@@ -343,19 +341,19 @@ def blocked_by(
             ]
             pieces = [np.concatenate(pair) for pair in zip(pieces, more, strict=True)]
             order = np.argsort(pieces[0], kind="stable")
-            pieces = [each[order] for each in pieces]
+            pieces = [values[order] for values in pieces]
     start, end, cause, detail, side = pieces
     return Blocked(start, end, cause, detail, side, names, details, error_ns)
 
 
 def met(blocked: Blocked, start_ns: Integers, end_ns: Integers) -> list[Met]:
     """Sum up by cause what blocked a CPU during intervals, the largest first."""
-    found = [
+    causes = [
         Met(part, blocked.names[code], int(coverage.within(start_ns, end_ns).sum()))
         for code, sides in enumerate(_by_cause(blocked))
         for part, coverage in sides.items()
     ]
-    return sorted((each for each in found if each.total_ns), key=lambda each: -each.total_ns)
+    return sorted((cause for cause in causes if cause.total_ns), key=lambda cause: -cause.total_ns)
 
 
 def own_work_ns(
@@ -366,15 +364,15 @@ def own_work_ns(
     pieces = [timeline.without(of_dut).of([OWN]) for timeline in dut]
     none = [np.zeros(0, np.int64)]
     return union(
-        np.concatenate(none + [each.start_ns for each in pieces]),
-        np.concatenate(none + [each.end_ns for each in pieces]),
+        np.concatenate(none + [interval.start_ns for interval in pieces]),
+        np.concatenate(none + [interval.end_ns for interval in pieces]),
     )
 
 
-def _shared(known: list[str], own: list[str], codes: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
+def _shared(names: list[str], own: list[str], codes: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
     """Translate codes of one list of names into codes of a shared list."""
-    places = {name: place for place, name in enumerate(known)}
-    found = [places.setdefault(name, len(places)) for name in own]
-    known[:] = places
-    shared: NDArray[np.int32] = np.array(found, np.int32)[codes]
+    places = {name: place for place, name in enumerate(names)}
+    places_of_own = [places.setdefault(name, len(places)) for name in own]
+    names[:] = places
+    shared: NDArray[np.int32] = np.array(places_of_own, np.int32)[codes]
     return shared

@@ -43,7 +43,7 @@ class Cause:
 
     def record(self) -> WatchedCause:
         """Return the cause as the record of ``noise.json``."""
-        return WatchedCause(**{each.name: getattr(self, each.name) for each in fields(self)})
+        return WatchedCause(**{field.name: getattr(self, field.name) for field in fields(self)})
 
 
 def causes_of(timelines: Sequence[Timeline], duration_ns: int) -> list[Cause]:
@@ -52,18 +52,18 @@ def causes_of(timelines: Sequence[Timeline], duration_ns: int) -> list[Cause]:
     details: dict[str, dict[str, int]] = {}
     for timeline in timelines:
         lasted = event_durations_ns(timeline)
-        there = np.unique(timeline.event)
+        numbers = np.unique(timeline.event)
         for code, cause in enumerate(timeline.causes):
-            events = there[timeline.cause[there] == code]
+            events = numbers[timeline.cause[numbers] == code]
             if len(events):
                 durations.setdefault(cause, []).append(lasted[events])
                 _count(details.setdefault(cause, {}), timeline, events)
     whole_ns = duration_ns * max(1, len(timelines))
-    found = [
-        _cause(name, np.sort(np.concatenate(each)), whole_ns, details[name])
-        for name, each in durations.items()
+    causes = [
+        _cause(name, np.sort(np.concatenate(pieces)), whole_ns, details[name])
+        for name, pieces in durations.items()
     ]
-    return sorted(found, key=lambda cause: (-cause.total_ns, cause.cause))
+    return sorted(causes, key=lambda cause: (-cause.total_ns, cause.cause))
 
 
 def event_durations_ns(timeline: Timeline) -> NDArray[np.int64]:

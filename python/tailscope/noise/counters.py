@@ -66,13 +66,13 @@ def read_steal_ns(proc: Path = _PROC) -> dict[int, int]:
     The kernel counts in ticks: 10 ms, mostly.
     """
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    found = {}
+    steal_ns = {}
     with suppress(OSError):
         for line in (proc / "stat").read_text(errors="replace").splitlines():
             name, *fields = line.split()
             if name.startswith("cpu") and name[3:].isdecimal() and len(fields) > 7:
-                found[int(name[3:])] = int(fields[7]) * tick_ns
-    return found
+                steal_ns[int(name[3:])] = int(fields[7]) * tick_ns
+    return steal_ns
 
 
 class CounterSampler:
@@ -116,12 +116,12 @@ class CounterSampler:
 def increments(samples: Sequence[CounterSample], cpus: Sequence[int]) -> dict[str, dict[int, int]]:
     """Return by name and CPU the counts between the first and the last sample, without zeros."""
     first, last = samples[0].counts, samples[-1].counts
-    found: dict[str, dict[int, int]] = {}
+    increased: dict[str, dict[int, int]] = {}
     for (name, cpu), count in last.items():
         more = count - first.get((name, cpu), 0)
         if cpu in cpus and more > 0:
-            found.setdefault(name, {})[cpu] = more
-    return found
+            increased.setdefault(name, {})[cpu] = more
+    return increased
 
 
 def columns(samples: Sequence[CounterSample]) -> dict[str, list[int] | list[str]]:
@@ -150,7 +150,9 @@ def rates_hz(samples: Sequence[CounterSample], path: Path) -> dict[str, list[flo
         )
     cpus = sorted({cpu for _, cpu in samples[-1].counts})
     counted = increments(samples, cpus)
-    return {name: [count / lasted_s for count in each.values()] for name, each in counted.items()}
+    return {
+        name: [count / lasted_s for count in counts.values()] for name, counts in counted.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ def read_readings(path: Path, name: str) -> Readings:
             f"{path}: got {len(samples)} readings of counters, expected at least two",
             code="counters-few",
         )
-    known = {key for sample in samples for key in sample.counts}
+    all_names = {key for sample in samples for key in sample.counts}
     names = sorted(set.intersection(*(set(sample.counts) for sample in samples)))
     times_ns = np.array([sample.unix_ns for sample in samples], np.int64)
     counts = np.array([[sample.counts[key] for key in names] for sample in samples], np.int64)
@@ -206,7 +208,7 @@ def read_readings(path: Path, name: str) -> Readings:
         )
     fallen = np.argwhere(np.diff(counts, axis=0) < 0)
     if len(fallen):
-        at, which = (int(each) for each in fallen[0])
+        at, which = (int(index) for index in fallen[0])
         counter, cpu = names[which]
         raise UsageError(
             f"{path}: reading {at + 2}, {counter}, CPU {cpu}: got {counts[at + 1, which]}, expected"
@@ -214,7 +216,7 @@ def read_readings(path: Path, name: str) -> Readings:
             code="counters-fall",
             hint="the machine was restarted in between: pass the part before or after",
         )
-    return Readings(name, path.name, times_ns, counts, names, len(known) - len(names))
+    return Readings(name, path.name, times_ns, counts, names, len(all_names) - len(names))
 
 
 def read_samples(path: Path) -> list[CounterSample]:
@@ -233,10 +235,10 @@ def read_samples(path: Path) -> list[CounterSample]:
         raise UsageError(
             f"not counters of interrupts: {error}", code="counters-unreadable"
         ) from None
-    found: dict[int, dict[tuple[str, int], int]] = {}
+    counts_at: dict[int, dict[tuple[str, int], int]] = {}
     for unix_ns, name, cpu, count in zip(*(of.tolist() for of in rows.values()), strict=True):
-        found.setdefault(unix_ns, {})[name, cpu] = count
-    return [CounterSample(unix_ns, counts) for unix_ns, counts in found.items()]
+        counts_at.setdefault(unix_ns, {})[name, cpu] = count
+    return [CounterSample(unix_ns, counts) for unix_ns, counts in counts_at.items()]
 
 
 def read_authors_csv(path: Path) -> list[CounterSample]:
@@ -265,7 +267,7 @@ def read_snapshots(path: Path) -> list[CounterSample]:
 
     ``while date +%s.%N; do cat /proc/interrupts; sleep 1; done`` writes such a file.
     """
-    found = []
+    samples = []
     with _opened(path) as lines:
         text = lines.read().splitlines()
     starts = [at for at, line in enumerate(text) if _SECONDS.fullmatch(line.strip())]
@@ -286,8 +288,8 @@ def read_snapshots(path: Path) -> list[CounterSample]:
             )
         seconds, _, fraction = text[start].strip().partition(".")
         time_ns = int(seconds) * 1_000_000_000 + int(fraction.ljust(9, "0")[:9])
-        found.append(CounterSample(time_ns, dict(_table("\n".join(table), ""))))
-    return found
+        samples.append(CounterSample(time_ns, dict(_table("\n".join(table), ""))))
+    return samples
 
 
 def _check_sizes(samples: Sequence[CounterSample], path: Path) -> None:
@@ -346,16 +348,16 @@ def _table(text: str, prefix: str) -> Iterator[tuple[tuple[str, int], int]]:
         fields = rest.split()
         numbers = _leading_numbers(fields[: len(cpus)])
         if len(numbers) < len(cpus):
-            # ERR and MIS are of no CPU.
+            # ERR and MIS belong to no CPU.
             continue
         name = " ".join([prefix + key.strip(), *fields[len(cpus) :]])
         yield from (((name, cpu), count) for cpu, count in zip(cpus, numbers, strict=True))
 
 
 def _leading_numbers(fields: Iterable[str]) -> list[int]:
-    found = []
+    numbers = []
     for field in fields:
         if not _COUNT.fullmatch(field):
             break
-        found.append(int(field))
-    return found
+        numbers.append(int(field))
+    return numbers

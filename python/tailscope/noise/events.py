@@ -109,7 +109,7 @@ def read_events(
         return offset
 
     with engine_errors():
-        found = _engine.read_trace(
+        traces = _engine.read_trace(
             recorded.formats,
             [(cpu, str(recorded.events[cpu])) for cpu in cpus],
             [(cpu, str(path)) for cpu, path in recorded.senders.items()],
@@ -118,11 +118,11 @@ def read_events(
             ticks_per_s=ticks_per_s,
         )
     symbols = _Symbols()
-    return [_named(one, recorded, at_ns, symbols, own or {}) for one in found]
+    return [_named(trace, recorded, at_ns, symbols, own or {}) for trace in traces]
 
 
 def _named(
-    found: CpuTrace,
+    trace: CpuTrace,
     recorded: RecordedTrace,
     at_ns: Callable[[Ticks], Integers],
     symbols: _Symbols,
@@ -130,39 +130,39 @@ def _named(
 ) -> Events:
     """Name the events of a CPU; events that are alike share a name."""
     first, which = _alike(
-        found["kind"], found["flush"], found["function"], found["sender_pid"], found["sender_cpu"]
+        trace["kind"], trace["flush"], trace["function"], trace["sender_pid"], trace["sender_cpu"]
     )
     causes: dict[str, int] = {}
     details: dict[str, int] = {}
     cause, detail = [], []
     for at in first.tolist():
-        what, called = found["kinds"][found["kind"][at]], symbols.name(int(found["function"][at]))
-        sender = (int(found["sender_pid"][at]), int(found["sender_cpu"][at]))
-        flush = bool(found["flush"][at]) or called.startswith(_FLUSH)
+        what, called = trace["kinds"][trace["kind"][at]], symbols.name(int(trace["function"][at]))
+        sender = (int(trace["sender_pid"][at]), int(trace["sender_cpu"][at]))
+        flush = bool(trace["flush"][at]) or called.startswith(_FLUSH)
         name = name_of(what, recorded.comms, flush=flush)
         if what[0] == "task" and what[1] in own:
             name = OWN + own[what[1]]
         note = _note(what, called, sender, recorded.comms)
         cause.append(causes.setdefault(name, len(causes)))
         detail.append(details.setdefault(note, len(details)))
-    cpu = int(found["cpu"])
+    cpu = int(trace["cpu"])
     return Events(
         cpu,
         list(causes),
         list(details),
         np.array(cause, np.int64)[which],
         np.array(detail, np.int64)[which],
-        at_ns(found["start"]),
-        at_ns(found["sent"]),
-        at_ns(found["segment_start"]),
-        at_ns(found["segment_end"]),
-        found["segment_span"].astype(np.int64),
-        max(recorded.lost.get(cpu, 0), int(found["lost"])),
-        int(found["untold_switches"]),
+        at_ns(trace["start"]),
+        at_ns(trace["sent"]),
+        at_ns(trace["segment_start"]),
+        at_ns(trace["segment_end"]),
+        trace["segment_span"].astype(np.int64),
+        max(recorded.lost.get(cpu, 0), int(trace["lost"])),
+        int(trace["untold_switches"]),
         recorded.started_unix_ns,
         recorded.ended_unix_ns,
-        at_ns(found["gap_start"]),
-        at_ns(found["gap_end"]),
+        at_ns(trace["gap_start"]),
+        at_ns(trace["gap_end"]),
     )
 
 
@@ -225,10 +225,10 @@ class _Symbols:
             with suppress(OSError):
                 self._lines += Path("/proc/kallsyms").read_bytes()
         start = b"\n%016x " % address
-        found = self._lines.find(start)
-        while found >= 0:
-            end = self._lines.find(b"\n", found + 1)
-            _, kind, name, *_module = self._lines[found:end].split()
+        line_start = self._lines.find(start)
+        while line_start >= 0:
+            end = self._lines.find(b"\n", line_start + 1)
+            _, kind, name, *_module = self._lines[line_start:end].split()
             if kind in _FUNCTIONS:
                 yield name.decode(errors="replace")
-            found = self._lines.find(start, end)
+            line_start = self._lines.find(start, end)

@@ -81,24 +81,28 @@ def longest_within(
     latest = np.maximum(end_ns, start_ns + lasted_ns) + _CLOCKS_NS
     most = np.maximum.accumulate(latest)
     least = np.minimum.accumulate(earliest[::-1])[::-1]
-    # Of each window, what is in no other one.
+    # The part of each window that no other window covers.
     alone_from = np.maximum(windows.start_ns, np.append(windows.start_ns[:1], windows.end_ns[:-1]))
     alone_until = np.minimum(windows.end_ns, np.append(windows.start_ns[1:], windows.end_ns[-1:]))
     columns = (*windows, alone_from, alone_until)
     for begin_ns, until_ns, held_ns, own_begin_ns, own_until_ns in zip(
-        *(each.tolist() for each in columns), strict=True
+        *(column.tolist() for column in columns), strict=True
     ):
         if held_ns * _WINDOW_SHARE >= until_ns - begin_ns:
             chosen[(end_ns > begin_ns - held_ns) & (start_ns < until_ns)] = True
             continue
         first, last = np.searchsorted(most, begin_ns), np.searchsorted(least, until_ns, "right")
-        here = np.arange(first, last)
-        here = here[(latest[here] >= begin_ns) & (earliest[here] <= until_ns)]
-        here = here[(lasted_ns[here] > 0) & (lasted_ns[here] <= _TIMES * held_ns)]
-        here = here[np.argsort(-lasted_ns[here], kind="stable")]
-        is_inside = (earliest[here] > own_begin_ns) & (latest[here] < own_until_ns)
-        spent = np.where(is_inside, lasted_ns[here], 0)
-        chosen[here[np.cumsum(spent) - spent < _TIMES * held_ns]] = True
+        candidates = np.arange(first, last)
+        candidates = candidates[
+            (latest[candidates] >= begin_ns) & (earliest[candidates] <= until_ns)
+        ]
+        candidates = candidates[
+            (lasted_ns[candidates] > 0) & (lasted_ns[candidates] <= _TIMES * held_ns)
+        ]
+        candidates = candidates[np.argsort(-lasted_ns[candidates], kind="stable")]
+        is_inside = (earliest[candidates] > own_begin_ns) & (latest[candidates] < own_until_ns)
+        spent = np.where(is_inside, lasted_ns[candidates], 0)
+        chosen[candidates[np.cumsum(spent) - spent < _TIMES * held_ns]] = True
     return chosen
 
 
@@ -159,7 +163,7 @@ def held_packets(held: HeldIntervals, packets: Packets, *, is_exact: bool) -> He
         since, until, waited = _busy_periods(packets)
         chosen = longest_within(held, since, until, waited)
         start, end = union(since[chosen], until[chosen])
-    # Until a queue is emptied, packets wait for what is over.
+    # Until a queue has drained, packets wait for causes that have ended.
     wide_start, wide_end = union(start, start + _TIMES * (end - start))
     undisturbed, arrivals = Distribution(), _Arrivals()
     for pre_ns, latency_ns, least_ns in _stays(packets):
@@ -208,8 +212,8 @@ def _busy_periods(packets: Packets) -> tuple[Integers, Integers, Integers]:
             )
         )
     none = (np.zeros(0, np.int64),) * 3
-    start, end, waited = (np.concatenate(each) for each in zip(none, *pieces, strict=True))
-    # Those of packets that the device works on at once overlap.
+    start, end, waited = (np.concatenate(column) for column in zip(none, *pieces, strict=True))
+    # Busy periods of packets that the device handles in parallel overlap.
     end = np.minimum(end, np.append(start[1:], end[-1:]))
     return start, end, waited
 

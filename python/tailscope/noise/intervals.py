@@ -47,8 +47,8 @@ def subtract(start: Integers, end: Integers, cut_start: Integers, cut_end: Integ
     to_ns = np.where(is_last, end[owner], _take(cut_start, cut))
     before = np.where(is_first, -1, cut - 1)
     after = np.where(is_last, -1, cut)
-    kept = to_ns > from_ns
-    return Pieces(*(each[kept] for each in (owner, from_ns, to_ns, before, after)))
+    is_piece = to_ns > from_ns
+    return Pieces(*(column[is_piece] for column in (owner, from_ns, to_ns, before, after)))
 
 
 def overlaps(
@@ -60,8 +60,8 @@ def overlaps(
     other = first[owner] + at
     from_ns = np.maximum(start[owner], _take(other_start, other))
     to_ns = np.minimum(end[owner], _take(other_end, other))
-    kept = to_ns > from_ns
-    return Overlaps(*(each[kept] for each in (owner, other, from_ns, to_ns)))
+    is_overlap = to_ns > from_ns
+    return Overlaps(*(column[is_overlap] for column in (owner, other, from_ns, to_ns)))
 
 
 def union(start: Integers, end: Integers) -> tuple[Integers, Integers]:
@@ -95,7 +95,7 @@ class Coverage:
         at = np.searchsorted(self._total, left, "right") - 1
         inside = at < len(self._start)
         at = np.where(inside, at, 0)
-        # Nothing is covered behind the last one.
+        # Nothing is covered after the last interval.
         return np.where(inside, self._start[at] + left - self._total[at], end)
 
     def _until(self, when: Integers) -> Integers:

@@ -72,11 +72,11 @@ class RecordedNeighbours:
 
     def programs_on(self, cpus: Iterable[int]) -> Counter[str]:
         """Return the running time of neighbours on some CPUs, by their names."""
-        found: Counter[str] = Counter()
+        running_ns: Counter[str] = Counter()
         for (name, cpu), ns in self.programs_ns.items():
             if cpu in cpus:
-                found[name] += ns
-        return found
+                running_ns[name] += ns
+        return running_ns
 
     def most_ns(self, cpus: Iterable[int]) -> int:
         """Return the longest time that other programs may have run on some CPUs."""
@@ -189,7 +189,7 @@ class NeighbourSampler:
         watched_ns = self._clock.now_ns() - self._began_ns
         idle = {cpu: ns - self._idle_ns.get(cpu, 0) - TICK_NS for cpu, ns in idle_ns().items()}
         return RecordedNeighbours(
-            {mark: each.delays for mark, each in self._devices.items() if each.was_followed},
+            {mark: device.delays for mark, device in self._devices.items() if device.was_followed},
             {cpu: watched_ns - max(0, ns) for cpu, ns in idle.items()},
             self._programs.own_ns,
             self._programs.programs_ns,
@@ -204,7 +204,7 @@ class NeighbourSampler:
         On the device's CPU it would be a neighbour itself; on the generator's its time is a stall
         that the generator sees.
         """
-        of_devices = frozenset[int]().union(*(each.cpus for each in self._devices.values()))
+        of_devices = frozenset[int]().union(*(device.cpus for device in self._devices.values()))
         if others := os.sched_getaffinity(0) - of_devices:
             os.sched_setaffinity(0, others)
         delay_s, programs_s, looked_s = _DELAY_S, _PROGRAMS_S, time.monotonic()
@@ -285,10 +285,10 @@ def idle_ns(stat: Path = _STAT) -> dict[int, int]:
 
 
 def _times_ns(stat: Path, which: slice) -> dict[int, int]:
-    found = {}
+    times_ns = {}
     with suppress(OSError):
         for line in stat.read_text().splitlines():
             name, *fields = line.split()
             if name.startswith("cpu") and name[3:].isdecimal():
-                found[int(name[3:])] = sum(map(int, fields[which])) * TICK_NS
-    return found
+                times_ns[int(name[3:])] = sum(map(int, fields[which])) * TICK_NS
+    return times_ns

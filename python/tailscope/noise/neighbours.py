@@ -58,7 +58,7 @@ def held_by_neighbours(
     windows = held_windows(delays, recorded.most_ns(cpus))
     if timelines is not None:
         intervals, tasks = held_by_tasks(timelines, recorded.platform, windows)
-        # Threads have names of their own; what came and went between two looks has only those.
+        # A program that ran between two scans is known by the names of its threads only.
         return _held("events", intervals, programs or tasks, recorded)
     if not delays:
         return unknown_neighbours("this kernel does not say how long threads wait for a CPU")
@@ -86,7 +86,9 @@ def read_held(content: bytes, name: str) -> HeldIntervals:
     """Read ``neighbours.parquet``, which errors call `name`."""
     with TableFile(content, name, NEIGHBOURS) as file:
         columns = file.read(NEIGHBOURS.names)
-    return HeldIntervals(**{each: columns[each].astype(np.int64) for each in NEIGHBOURS.names})
+    return HeldIntervals(
+        **{column: columns[column].astype(np.int64) for column in NEIGHBOURS.names}
+    )
 
 
 def held_by_tasks(
@@ -134,9 +136,9 @@ def held_windows(delays: Sequence[RunDelay], most_ns: int) -> HeldIntervals:
     """
     if not delays:
         return HeldIntervals.none()
-    begin_ns = np.array([each.unix_ns for each in delays], np.int64)
-    end_ns = begin_ns + np.array([each.reading_ns for each in delays], np.int64)
-    total = np.array([each.waited_ns for each in delays], np.int64)
+    begin_ns = np.array([delay.unix_ns for delay in delays], np.int64)
+    end_ns = begin_ns + np.array([delay.reading_ns for delay in delays], np.int64)
+    total = np.array([delay.waited_ns for delay in delays], np.int64)
     waited_ns: Integers = total[1:] - total[:-1]
     held_ns = waited_ns
     if (total_ns := int(waited_ns.sum())) > most_ns:

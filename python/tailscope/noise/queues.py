@@ -124,19 +124,22 @@ def usual_of(packets: Packets) -> Usual:
     stretches = _sampled(packets)
     if not stretches:
         return Usual(0, 0, 0, in_order=True)
-    alone_ns = _median([each.idle() for each in stretches], least=1)
+    alone_ns = _median([stretch.idle() for stretch in stretches], least=1)
     if alone_ns is None:
-        alone_ns = _median([_Sample(each.latency_ns, each.is_clean) for each in stretches], 1) or 0
-    apart_ns = _apart_ns(_joined([each.gaps(alone_ns) for each in stretches]))
-    batches = [_batches(each.pre_ns, each.front_ns, apart_ns) for each in stretches]
+        alone_ns = (
+            _median([_Sample(stretch.latency_ns, stretch.is_clean) for stretch in stretches], 1)
+            or 0
+        )
+    apart_ns = _apart_ns(_joined([stretch.gaps(alone_ns) for stretch in stretches]))
+    batches = [_batches(stretch.pre_ns, stretch.front_ns, apart_ns) for stretch in stretches]
     clean = [
-        np.logical_and.reduceat(each.is_clean, found.first)
-        for each, found in zip(stretches, batches, strict=True)
+        np.logical_and.reduceat(stretch.is_clean, batch.first)
+        for stretch, batch in zip(stretches, batches, strict=True)
     ]
     pairs = [*zip(batches, clean, strict=True)]
-    each_ns = _median([_busy(found, is_clean, alone_ns) for found, is_clean in pairs])
+    each_ns = _median([_busy(batch, is_clean, alone_ns) for batch, is_clean in pairs])
     least = 1 if each_ns is None else _LEAST
-    alone = [_alone(found, is_clean, each_ns or 0) for found, is_clean in pairs]
+    alone = [_alone(batch, is_clean, each_ns or 0) for batch, is_clean in pairs]
     service_ns = _median(alone, least)
     if service_ns is None:
         service_ns = alone_ns if each_ns is None else each_ns
@@ -155,7 +158,7 @@ class _Sample(NamedTuple):
     is_clean: NDArray[np.bool_]
 
     def only(self, which: NDArray[np.bool_]) -> _Sample:
-        """Some of them."""
+        """Return some of the durations."""
         return _Sample(self.values_ns[which], self.is_clean[which])
 
 
@@ -165,45 +168,45 @@ class _Stretch(NamedTuple):
     pre_ns: Integers
     latency_ns: Integers
     front_ns: Integers
-    """When the packet or one before it left last."""
+    """Latest departure of the packet and all before it."""
     is_clean: NDArray[np.bool_]
-    """Whether its latency is not tainted."""
+    """True if the packet's latency is not tainted."""
 
     def is_queued(self, service_ns: int) -> NDArray[np.bool_]:
         """Mark the packets, except the first, that came long before all earlier ones had left."""
-        found: NDArray[np.bool_] = self.pre_ns[1:] + service_ns < self.front_ns[:-1]
-        return found
+        is_queued: NDArray[np.bool_] = self.pre_ns[1:] + service_ns < self.front_ns[:-1]
+        return is_queued
 
     def idle(self) -> _Sample:
-        """How long those took that found the device idle."""
+        """Return the latencies of packets that found the device idle."""
         return _Sample(self.latency_ns[1:], self.is_clean[1:]).only(~self.is_queued(0))
 
     def gaps(self, service_ns: int) -> _Sample:
-        """How long after the one before those left that queued."""
+        """Return the gaps between departures of queued packets."""
         gaps = _Sample(np.diff(self.front_ns), self.is_clean[1:])
         return gaps.only(self.is_queued(service_ns))
 
 
 def _sampled(packets: Packets) -> list[_Stretch]:
-    """Some stretches of the run, as far apart as each other."""
-    found: list[_Stretch] = []
+    """Return evenly spaced stretches of the run."""
+    stretches: list[_Stretch] = []
     every = 1
     names = ("pre_ns", "latency_ns", "tainted")
     for number, (pre_ns, latency_ns, tainted) in enumerate(packets.batches(*names)):
         if number % every == 0:
             pre, latency = pre_ns.astype(np.int64), latency_ns.astype(np.int64)
             is_clean = np.ones(len(pre), bool) if tainted is None else ~tainted.astype(bool)
-            found.append(_Stretch(pre, latency, np.maximum.accumulate(pre + latency), is_clean))
-        if len(found) > _STRETCHES:
-            found, every = found[::2], 2 * every
-    return found
+            stretches.append(_Stretch(pre, latency, np.maximum.accumulate(pre + latency), is_clean))
+        if len(stretches) > _STRETCHES:
+            stretches, every = stretches[::2], 2 * every
+    return stretches
 
 
 def _joined(samples: Sequence[_Sample]) -> Integers:
-    """What the instrument did not disturb; everything if that is too little."""
-    values_ns, is_clean = (np.concatenate(each) for each in zip(*samples, strict=True))
-    found: Integers = values_ns[is_clean]
-    return found if len(found) >= _LEAST else values_ns
+    """Return the durations that the instrument did not disturb, or all if these are too few."""
+    values_ns, is_clean = (np.concatenate(column) for column in zip(*samples, strict=True))
+    clean: Integers = values_ns[is_clean]
+    return clean if len(clean) >= _LEAST else values_ns
 
 
 def _median(samples: Sequence[_Sample], least: int = _LEAST) -> int | None:
@@ -217,9 +220,9 @@ def _median(samples: Sequence[_Sample], least: int = _LEAST) -> int | None:
 def _are_in_order(stretches: Sequence[_Stretch]) -> bool:
     """Return True if hardly any packet overtakes an earlier one in the device."""
     came_busy = overtook = 0
-    for each in stretches:
-        came_busy += int(np.count_nonzero(each.is_queued(0)))
-        overtook += int(np.count_nonzero(each.pre_ns + each.latency_ns < each.front_ns))
+    for stretch in stretches:
+        came_busy += int(np.count_nonzero(stretch.is_queued(0)))
+        overtook += int(np.count_nonzero(stretch.pre_ns + stretch.latency_ns < stretch.front_ns))
     return overtook < _LEAST or overtook <= _MOST_OVERTAKING * came_busy
 
 
@@ -280,10 +283,10 @@ class _Device:
         self._usual = usual
         self._transit_ns = usual.service_ns - usual.each_ns
         self._front_ns: int | None = None
-        # Of the queue that is not over: when its first packet came, how many came since, and the
-        # least that the device was behind.
+        # The unfinished queue: the arrival of its first packet, the number of packets since, and
+        # the least that the device was behind.
         self._head_ns, self._in_queue, self._least_behind_ns = 0, 0, np.iinfo(np.int64).max
-        # What held up the device during that queue: how much altogether, when, and for how long.
+        # The delays of the device during that queue: cumulative sums, starts and durations.
         self._total_ns = 0
         self._totals = self._begun = self._lasted = np.zeros(0, np.int64)
 
@@ -317,7 +320,7 @@ class _Device:
         if self._front_ns is None:
             self._head_ns = int(pre_ns[0])
 
-        # The queue that each packet is in: its place, and when the first packet of it came.
+        # Each packet's place in its queue, and the arrival of the queue's first packet.
         before_each = np.concatenate([[start_ns], front_ns[:-1]])
         is_head = pre_ns >= before_each
         heads = np.concatenate([[-self._in_queue], np.flatnonzero(is_head)])
@@ -325,7 +328,7 @@ class _Device:
         in_queue = np.arange(len(seq)) - heads[queue]
         head_ns = np.concatenate([[self._head_ns], pre_ns[is_head]])[queue]
 
-        # What packets had waited for earlier ones, had nothing held up the device.
+        # The wait for earlier packets if nothing had held up the device.
         behind_ns = in_queue * each_ns - pre_ns
         least_ns = np.minimum(np.minimum.accumulate(behind_ns), self._least_behind_ns)
         busy_ns = np.maximum(before_ns[batch] - pre_ns - transit_ns, 0)
@@ -334,7 +337,7 @@ class _Device:
         batch_ns = (batches.size[batch] - 1 - place) * each_ns
         batch_ns = np.minimum(batch_ns, latency_ns - service_ns - earlier_ns)
 
-        # What held it up: a batch took much longer than its packets usually do.
+        # The device was held up if a batch took much longer than its packets usually do.
         usual_ns = batches.size * each_ns
         began_ns = np.maximum(batches.came_ns + transit_ns, before_ns)
         held_ns = batches.left_ns - began_ns - usual_ns
@@ -347,13 +350,13 @@ class _Device:
             held_ns[held],
         )
         whole = Delayed(seq, pre_ns, latency_ns, service_ns, earlier_ns, batch_ns, head_ns)
-        found = whole.only(which)
-        since_ns = self._since(found, total_ns[batch[which]])
+        chosen_packets = whole.only(which)
+        since_ns = self._since(chosen_packets, total_ns[batch[which]])
 
         self._front_ns, self._total_ns = int(front_ns[-1]), int(total_ns[-1])
         self._head_ns, self._in_queue = int(head_ns[-1]), int(in_queue[-1]) + 1
         self._least_behind_ns = int(least_ns[-1])
-        return found._replace(since_ns=since_ns)
+        return chosen_packets._replace(since_ns=since_ns)
 
     def _front(self, post_ns: Integers) -> Integers:
         front_ns = np.maximum.accumulate(post_ns)
@@ -362,18 +365,18 @@ class _Device:
     def _remember(self, totals: Integers, begun: Integers, lasted: Integers) -> None:
         """Remember what held up the device, in the unfinished queue and in this block."""
         earlier = np.searchsorted(self._begun, self._head_ns, "left")
-        kept = slice(max(int(earlier), len(self._begun) - _MOST_REMEMBERED), None)
-        self._totals = np.concatenate([self._totals[kept], totals])
-        self._begun = np.concatenate([self._begun[kept], begun])
-        self._lasted = np.concatenate([self._lasted[kept], lasted])
+        latest = slice(max(int(earlier), len(self._begun) - _MOST_REMEMBERED), None)
+        self._totals = np.concatenate([self._totals[latest], totals])
+        self._begun = np.concatenate([self._begun[latest], begun])
+        self._lasted = np.concatenate([self._lasted[latest], lasted])
 
-    def _since(self, found: Delayed, total_ns: Integers) -> Integers:
+    def _since(self, waiting: Delayed, total_ns: Integers) -> Integers:
         """Return the latest time since which the device was held up long enough for each wait.
 
         Until now, `since_ns` is when the queue began.
         """
-        wait_ns, head_ns = found.held_up_ns(), found.since_ns
-        post_ns = found.pre_ns + found.latency_ns
+        wait_ns, head_ns = waiting.held_up_ns(), waiting.since_ns
+        post_ns = waiting.pre_ns + waiting.latency_ns
         if not len(self._totals):
             return np.where(wait_ns > 0, head_ns, post_ns)
         left_ns = total_ns - wait_ns
@@ -381,7 +384,7 @@ class _Device:
         at = np.minimum(at, len(self._totals) - 1)
         needed_ns = self._totals[at] - left_ns
         since_ns = np.maximum(self._begun[at] + self._lasted[at] - needed_ns, head_ns)
-        # Where nothing that is remembered is enough, it is all of the queue.
+        # If the remembered delays do not suffice, the whole queue counts.
         is_enough = (needed_ns <= self._lasted[at]) & (self._totals[at] <= total_ns)
         since_ns = np.where(is_enough, np.minimum(since_ns, post_ns), head_ns)
         return np.where(wait_ns > 0, since_ns, post_ns)

@@ -94,15 +94,15 @@ class RecordedNoise:
     def own_threads(self, devices: str, working: Sequence[int]) -> dict[int, str]:
         """Return tailscope's own threads, with their purpose."""
         programs = {thread.pid for thread in self.threads if thread.tid in working}
-        found = dict(self.supervisor)
+        purposes = dict(self.supervisor)
         for thread in self.threads:
             if thread.mark.endswith(STAGES_PART):
-                found[thread.tid] = "recorder of stages"
+                purposes[thread.tid] = "recorder of stages"
             elif not thread.mark.endswith(devices):
-                found[thread.tid] = "generator"
+                purposes[thread.tid] = "generator"
             elif thread.comm != _DISTURBER and thread.pid in programs and thread.tid not in working:
-                found[thread.tid] = "device monitor"
-        return found
+                purposes[thread.tid] = "device monitor"
+        return purposes
 
     def threads_of(self, mark: str, inner: Sequence[int] = ()) -> list[int]:
         """Return the threads of programs with a mark, by their numbers on this machine."""
@@ -137,26 +137,28 @@ class RecordedNoise:
 
     def warnings(self) -> list[str]:
         """List warnings for the reader of results."""
-        found = []
+        warnings = []
         lost = 0 if self.events is None else sum(self.events.lost.values())
         if self.events is not None and self.events.ended_because:
-            found.append(f"kernel events were recorded only in part: {self.events.ended_because}")
+            warnings.append(
+                f"kernel events were recorded only in part: {self.events.ended_because}"
+            )
         if lost:
-            found.append(
+            warnings.append(
                 f"{lost:,} kernel events were lost: the tracer's buffers were full, and some stalls"
                 " have the wrong name or none"
             )
         if self.clock_set_by_ns:
             way = "forward" if self.clock_set_by_ns > 0 else "back"
-            found.append(
+            warnings.append(
                 f"the clock of this machine was set {way} by"
                 f" {abs(self.clock_set_by_ns) / 1e9:.3f} s during the measurement:"
                 " interrupt counters and readings of power may be as far from the packets of their"
                 " time; latencies are not affected"
             )
         if len(self.samples) > len(("before", "after")):
-            found.append(SAMPLING_WARNING)
-        return found
+            warnings.append(SAMPLING_WARNING)
+        return warnings
 
 
 class NoiseRecorder:
@@ -249,9 +251,9 @@ def own_threads() -> dict[int, str]:
 def marked_threads(name: str) -> list[Thread]:
     """Return the threads of a measurement's programs and of their children, without co-runners."""
     parents = {pid: parent_of(pid) for pid in processes()}
-    told = {pid: environment_of(pid).get(MARK, "") for pid in parents}
-    marks = {pid: mark for pid, mark in told.items() if owner_of(mark) == name}
-    # A program may hide its environment, as a container does: it is of those who started it.
+    marks_of_processes = {pid: environment_of(pid).get(MARK, "") for pid in parents}
+    marks = {pid: mark for pid, mark in marks_of_processes.items() if owner_of(mark) == name}
+    # A program may hide its environment, as a container does: its parent's mark applies.
     while more := _started(parents, marks):
         marks |= more
     return [

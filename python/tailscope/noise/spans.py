@@ -58,29 +58,29 @@ class ReadTrace:
 
 def read_spans(events: Iterable[TraceEvent | Lost], cpus: Sequence[int]) -> ReadTrace | None:
     """Build timelines from events."""
-    found = {cpu: _Cpu(cpu) for cpu in cpus}
+    by_cpu = {cpu: _Cpu(cpu) for cpu in cpus}
     unused: Counter[str] = Counter()
     used = lost = 0
     first, last = None, 0
     for event in events:
         if isinstance(event, Lost):
             lost += event.events
-            for cpu in found.values() if event.cpu is None else [found.get(event.cpu)]:
+            for cpu in by_cpu.values() if event.cpu is None else [by_cpu.get(event.cpu)]:
                 if cpu is not None:
                     cpu.forget()
             continue
         first = event.time_ns if first is None else min(first, event.time_ns)
         last = max(last, event.time_ns)
-        if event.cpu in found:
-            if found[event.cpu].take(event):
+        if event.cpu in by_cpu:
+            if by_cpu[event.cpu].take(event):
                 used += 1
             else:
                 unused[event.name] += 1
     if first is None:
         return None
     timelines = [
-        make_timeline(cpu, _NOTHING, _NOTHING, one.events(first, last))
-        for cpu, one in found.items()
+        make_timeline(cpu, _NOTHING, _NOTHING, spans.events(first, last))
+        for cpu, spans in by_cpu.items()
     ]
     return ReadTrace(timelines, (first, last), used, lost, dict(sorted(unused.items())))
 
@@ -102,13 +102,13 @@ def eroded(blocked: Blocked, offset_ns: int, error_ns: int) -> Blocked:
     """Move intervals to another clock, and keep the part that holds whatever its error."""
     start = blocked.start_ns + offset_ns + error_ns
     end = blocked.end_ns + offset_ns - error_ns
-    kept = end > start
+    is_left = end > start
     return blocked._replace(
-        start_ns=start[kept],
-        end_ns=end[kept],
-        cause=blocked.cause[kept],
-        detail=blocked.detail[kept],
-        is_dut=blocked.is_dut[kept],
+        start_ns=start[is_left],
+        end_ns=end[is_left],
+        cause=blocked.cause[is_left],
+        detail=blocked.detail[is_left],
+        is_dut=blocked.is_dut[is_left],
     )
 
 
@@ -182,13 +182,13 @@ class _Cpu:
             self.since_ns = now_ns
 
     def _switch(self, event: TraceEvent) -> bool:
-        found = _NEXT.search(event.fields) or _NEXT_SHORT.search(event.fields)
-        if found is None:
+        match = _NEXT.search(event.fields) or _NEXT_SHORT.search(event.fields)
+        if match is None:
             return False
         # Nothing switches tasks within an interrupt: the end of what is open is missing.
         self._drop_above(None, event.time_ns)
         self._piece(event.time_ns)
-        pid, comm = int(found["pid"]), found["comm"]
+        pid, comm = int(match["pid"]), match["comm"]
         self.task = None
         if pid != _IDLE:
             self.task = self._new(("task", pid, comm), f"pid {pid}", event.time_ns)

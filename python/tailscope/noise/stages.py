@@ -144,25 +144,25 @@ def _stages(content: IO[bytes], path: Path, info: RunInfo) -> Stages:
 def _passed_in(file: TableFile, way: Way) -> Passed:
     numbers = ("seq", *way.points, "dropped_ns")
     none = np.zeros(0, np.int64)
-    found: dict[str, list[NDArray[Any]]] = {name: [none] for name in (*numbers, "reason")}
-    for batch in file.batches([*found]):
+    pieces_by_name: dict[str, list[NDArray[Any]]] = {name: [none] for name in (*numbers, "reason")}
+    for batch in file.batches([*pieces_by_name]):
         for name in numbers:
-            found[name].append(values(batch[name].fill_null(0)).astype(np.int64))
-        found["reason"].append(values(batch["reason"]))
-    whole = {name: np.concatenate(pieces) for name, pieces in found.items()}
+            pieces_by_name[name].append(values(batch[name].fill_null(0)).astype(np.int64))
+        pieces_by_name["reason"].append(values(batch["reason"]))
+    whole = {name: np.concatenate(pieces) for name, pieces in pieces_by_name.items()}
     points_ns = np.stack([whole[name] for name in way.points], axis=1)
     return Passed(whole["seq"], points_ns, whole["dropped_ns"], whole["reason"])
 
 
 def divide(stages: Stages, seq: Integers, pre_ns: Integers, latency_ns: Integers) -> Divided:
     """Divide the latency of packets into stages."""
-    known, post_ns = stages.passed, pre_ns + latency_ns
-    if not len(known.seq):
+    passed, post_ns = stages.passed, pre_ns + latency_ns
+    if not len(passed.seq):
         none = np.zeros(len(seq), np.bool_)
         return Divided(none, none, np.zeros((len(seq), len(stages.way.stages)), np.int64))
-    at = np.minimum(np.searchsorted(known.seq, seq), len(known.seq) - 1)
-    first, second, third, last = known.points_ns[at].T
-    is_seen = (known.seq[at] == seq) & (known.points_ns[at] > 0).any(axis=1)
+    at = np.minimum(np.searchsorted(passed.seq, seq), len(passed.seq) - 1)
+    first, second, third, last = passed.points_ns[at].T
+    is_seen = (passed.seq[at] == seq) & (passed.points_ns[at] > 0).any(axis=1)
     if stages.way is WAYS["loop"]:
         first = np.where(first > 0, np.maximum(first, pre_ns), 0)
         last = np.minimum(last, post_ns)
@@ -183,7 +183,7 @@ def explain_stages(
     nothing, seen = np.zeros(0, np.int64), 0
     pieces = [(nothing, nothing, np.zeros((0, len(stages.way.stages)), np.int64))]
     for batch in packets.batches("seq", "pre_ns", "latency_ns"):
-        seq, pre_ns, latency_ns = (each.view(np.int64) for each in batch)
+        seq, pre_ns, latency_ns = (column.view(np.int64) for column in batch)
         divided = divide(stages, seq, pre_ns, latency_ns)
         whole = divided.is_whole
         seen += int(divided.is_seen.sum())
@@ -239,8 +239,8 @@ def _interruptions(
     blocked: Blocked, start_ns: Integers, end_ns: Integers
 ) -> tuple[StageCause, ...]:
     """Return the causes that blocked CPUs during a stage, the longest first."""
-    found = met(blocked, start_ns, end_ns)[:_CAUSES_KEPT]
-    return tuple(StageCause(**each._asdict()) for each in found)
+    waits = met(blocked, start_ns, end_ns)[:_CAUSES_KEPT]
+    return tuple(StageCause(**wait._asdict()) for wait in waits)
 
 
 def _drops(passed: Passed, packets: Packets) -> tuple[DropReason, ...]:

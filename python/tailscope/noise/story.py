@@ -69,16 +69,16 @@ class Story:
 
 def tell(
     packets: Packets,
-    known: Latencies,
+    latencies: Latencies,
     blocked: Blocked,
     seq: int | None = None,
     stages: Stages | None = None,
 ) -> Story:
     """Tell the story of a packet."""
-    if not known.distribution.count:
+    if not latencies.distribution.count:
         raise UsageError("no packet came back: there is nothing to explain", code="nothing-matched")
     usual = usual_of(packets)
-    packet = _found(packets, known, known.worst_seq if seq is None else seq, usual)
+    packet = _found(packets, latencies, latencies.worst_seq if seq is None else seq, usual)
     latency_ns, tally = int(packet.latency_ns[0]), Tally()
     explained = Attribution(blocked).explain(packet, tally)
     details = _details(packet, blocked)
@@ -91,9 +91,9 @@ def tell(
     assert sum(line.waited_ns for line in lines) == latency_ns, "parts sum to the latency"
     return Story(
         seq=int(packet.seq[0]),
-        rank=1 + known.distribution.above(latency_ns),
-        packets=known.distribution.count,
-        sent_after_ns=int(packet.pre_ns[0]) - known.first_ns,
+        rank=1 + latencies.distribution.above(latency_ns),
+        packets=latencies.distribution.count,
+        sent_after_ns=int(packet.pre_ns[0]) - latencies.first_ns,
         latency_ns=latency_ns,
         service_ns=usual.service_ns,
         lines=lines,
@@ -101,16 +101,16 @@ def tell(
     )
 
 
-def _found(packets: Packets, known: Latencies, seq: int, usual: Usual) -> Delayed:
+def _found(packets: Packets, latencies: Latencies, seq: int, usual: Usual) -> Delayed:
     def is_it(numbers: Integers, _: Integers) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = numbers == seq
-        return found
+        is_packet: NDArray[np.bool_] = numbers == seq
+        return is_packet
 
     there = Delayed.joined([*delayed(packets, usual, is_it)])
     if not len(there.seq):
         raise UsageError(
-            f"--packet: got {seq}, expected a packet that came back, from {known.first_seq} to"
-            f" {known.last_seq}",
+            f"--packet: got {seq}, expected a packet that came back, from {latencies.first_seq} to"
+            f" {latencies.last_seq}",
             code="packet-unknown",
         )
     return there
@@ -125,14 +125,14 @@ def _details(packet: Delayed, blocked: Blocked) -> dict[tuple[str, str], list[st
     met = slice(int(first), int(last))
     kinds = np.stack([blocked.is_dut[met], blocked.cause[met], blocked.detail[met]])
     alike, at = np.unique(kinds, axis=1, return_index=True)
-    found: dict[tuple[str, str], list[str]] = {}
+    details: dict[tuple[str, str], list[str]] = {}
     for is_dut, cause, detail in alike[:, np.argsort(at)].T.tolist():
         part = DUT if is_dut else INSTRUMENT
         for key in ((part, blocked.names[cause]), (UNEXPLAINED, blocked.names[cause])):
-            texts = found.setdefault(key, [])
+            texts = details.setdefault(key, [])
             if text := blocked.details[detail]:
                 texts.append(text)
-    return found
+    return details
 
 
 def _line(

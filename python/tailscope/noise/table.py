@@ -70,8 +70,8 @@ class _Places:
     def codes(self, texts: _Coded) -> NDArray[np.int32]:
         """Return the index of each row's text."""
         own = [self._places.setdefault(name, len(self._places)) for name in texts.names]
-        found: NDArray[np.int32] = np.array(own, np.int32)[texts.codes]
-        return found
+        codes: NDArray[np.int32] = np.array(own, np.int32)[texts.codes]
+        return codes
 
 
 class _Texts:
@@ -211,12 +211,16 @@ def side_noise(
     rows.add(source, first, _INJECTED, *disturbed, cause=_Coded(kinds, [*DISTURBANCES]))
     timelines = []
     for at, cpu in enumerate(dict.fromkeys(cpus)):
-        here = on_cpu == cpu
+        is_on_cpu = on_cpu == cpu
         none = np.zeros(0, np.int64)
         own = (injected[0], injected[1]) if cpu == first else (none, none)
-        told = None if events is None else events[at]
-        seen = (stalls[0][here], stalls[1][here]) if _has(folder, "stall_start_tsc") else None
-        timeline = make_timeline(cpu, seen, own, told)
+        recorded_events = None if events is None else events[at]
+        seen = (
+            (stalls[0][is_on_cpu], stalls[1][is_on_cpu])
+            if _has(folder, "stall_start_tsc")
+            else None
+        )
+        timeline = make_timeline(cpu, seen, own, recorded_events)
         timelines.append(timeline)
     untold = {of_cpu.cpu: of_cpu.untold_switches for of_cpu in events or ()}
     return SideNoise(source, timelines, rows, untold)
@@ -289,24 +293,24 @@ def read_timelines(content: bytes, name: str) -> dict[str, list[Timeline]]:
     from tailscope.engine.arrow import values
 
     causes, details = _Places(), _Places()
-    found: dict[tuple[str, int], list[tuple[NDArray[Any], ...]]] = {}
+    pieces_of: dict[tuple[str, int], list[tuple[NDArray[Any], ...]]] = {}
     with TableFile(content, name, NOISE) as file:
         for rows in file.batches(_COLUMNS):
-            texts = {each: _coded(rows[each]) for each in _TEXTS}
+            texts = {column: _coded(rows[column]) for column in _TEXTS}
             cause, detail = causes.codes(texts["cause"]), details.codes(texts["detail"])
             start, lasted, event, cpus = (
-                values(rows[each]) for each in ("start_ns", "duration_ns", "event", "cpu")
+                values(rows[column]) for column in ("start_ns", "duration_ns", "event", "cpu")
             )
-            told = _are(texts["kind"], _CAUSE)
+            is_cause = _are(texts["kind"], _CAUSE)
             for code, source in enumerate(texts["source"].names):
-                own = told & (texts["source"].codes == code)
+                own = is_cause & (texts["source"].codes == code)
                 for cpu in np.unique(cpus[own]).tolist():
                     at = np.flatnonzero(own & (cpus == cpu))
                     pieces = start[at], start[at] + lasted[at], event[at], cause[at], detail[at]
-                    found.setdefault((source, cpu), []).append(pieces)
+                    pieces_of.setdefault((source, cpu), []).append(pieces)
     timelines: dict[str, list[Timeline]] = {}
-    for source, cpu in sorted(found):
-        whole = map(np.concatenate, zip(*found.pop((source, cpu)), strict=True))
+    for source, cpu in sorted(pieces_of):
+        whole = map(np.concatenate, zip(*pieces_of.pop((source, cpu)), strict=True))
         made = _timeline(cpu, *whole, causes=causes.names, details=details.names)
         timelines.setdefault(source, []).append(made)
     return timelines
@@ -324,8 +328,8 @@ def _coded(column: pa.Array) -> _Coded:
 def _are(texts: _Coded, name: str) -> NDArray[np.bool_]:
     """Mark the rows that have a text."""
     place = texts.names.index(name) if name in texts.names else -1
-    found: NDArray[np.bool_] = texts.codes == place
-    return found
+    is_text: NDArray[np.bool_] = texts.codes == place
+    return is_text
 
 
 def _timeline(
@@ -339,7 +343,7 @@ def _timeline(
     causes: list[str],
     details: list[str],
 ) -> Timeline:
-    # Events that have no piece left have no row: number the others anew.
+    # Events without a remaining piece have no row: renumber the others.
     _, first, event = np.unique(numbers, return_index=True, return_inverse=True)
     return Timeline(
         cpu, start_ns, end_ns, event.reshape(-1), cause[first], detail[first], causes, details
@@ -360,11 +364,11 @@ def _intervals(
     ticks = _load(folder, f"{name}_start_tsc")
     start = clock.all_at_ns(ticks)
     end = clock.all_at_ns(ticks + _load(folder, f"{name}_duration_tsc"))
-    kept = np.ones(len(start), bool)
+    is_within = np.ones(len(start), bool)
     if within_ns is not None:
-        kept = (start >= within_ns[0]) & (start < within_ns[1])
+        is_within = (start >= within_ns[0]) & (start < within_ns[1])
     others = np.zeros(len(start), np.int64) if more is None else _load(folder, more)
-    return start[kept], end[kept], others[kept]
+    return start[is_within], end[is_within], others[is_within]
 
 
 def _has(folder: Path | None, name: str) -> bool:

@@ -64,7 +64,7 @@ def of_run(path: Path, run: Run) -> TimeTaken | None:
     begin_ns, end_ns = _departed(path, run.info)
     if end_ns < begin_ns:
         raise RunError(
-            f"{path}: no packet came back: expected some, to know when there was traffic",
+            f"{path}: no packet came back: the time of the traffic is unknown",
             code="nothing-matched",
         )
     cpus = _device_cpus(run.info)

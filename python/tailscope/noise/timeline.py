@@ -78,12 +78,12 @@ class Timeline:
         begins = np.array([cause.startswith(tuple(causes)) for cause in self.causes], bool)
         return begins[self.cause[self.event]] if len(self.event) else np.zeros(0, bool)
 
-    def _only(self, kept: NDArray[np.bool_]) -> Timeline:
+    def _only(self, which: NDArray[np.bool_]) -> Timeline:
         return Timeline(
             self.cpu,
-            self.start_ns[kept],
-            self.end_ns[kept],
-            self.event[kept],
+            self.start_ns[which],
+            self.end_ns[which],
+            self.event[which],
             self.cause,
             self.detail,
             self.causes,
@@ -141,8 +141,8 @@ class _Maker:
     def add_events(self) -> None:
         """Add the kernel's events."""
         if self._events is not None:
-            told = self._events
-            self._lay(told.piece_start_ns, told.piece_end_ns, told.piece_event)
+            events = self._events
+            self._lay(events.piece_start_ns, events.piece_end_ns, events.piece_event)
 
     def add_whole(self, intervals: tuple[Integers, Integers], name: str) -> None:
         """Add intervals of one cause, each an event, where there is no piece yet."""
@@ -157,36 +157,40 @@ class _Maker:
         """
         if self._events is None:
             return
-        told = self._events
-        sent = np.flatnonzero(told.start_ns > told.sent_ns)
-        delay_ns = told.start_ns[sent] - told.sent_ns[sent]
+        events = self._events
+        sent = np.flatnonzero(events.start_ns > events.sent_ns)
+        delay_ns = events.start_ns[sent] - events.sent_ns[sent]
         usual_ns = _usual(delay_ns, delay_ns > 0, _DELIVERY_NS)
         late = sent[delay_ns > usual_ns]
-        late = late[np.argsort(told.start_ns[late], kind="stable")]
-        end = told.start_ns[late]
+        late = late[np.argsort(events.start_ns[late], kind="stable")]
+        end = events.start_ns[late]
         # When an event begins or ends, it runs, and takes what is pending.
-        edges = np.sort(np.concatenate([told.sent_ns[late[:1]], self._start, self._end, end]))
+        edges = np.sort(np.concatenate([events.sent_ns[late[:1]], self._start, self._end, end]))
         last = edges[np.maximum(np.searchsorted(edges, end, "left") - 1, 0)]
-        start = np.maximum(told.sent_ns[late], last)
-        known = covered(start, np.maximum(start, end), told.gap_start_ns, told.gap_end_ns) == 0
-        kept = known & (end - start > usual_ns)
-        late, start, end = late[kept], start[kept], end[kept]
+        start = np.maximum(events.sent_ns[late], last)
+        is_recorded = (
+            covered(start, np.maximum(start, end), events.gap_start_ns, events.gap_end_ns) == 0
+        )
+        is_pending = is_recorded & (end - start > usual_ns)
+        late, start, end = late[is_pending], start[is_pending], end[is_pending]
         left = subtract(self._start, self._end, start, end)
         self._start, self._end, self._event = left.start, left.end, self._event[left.owner]
-        first = self._new(len(late), PENDING, told.detail[late])
+        first = self._new(len(late), PENDING, events.detail[late])
         self._lay(start, end, first + np.arange(len(late)))
 
     def add_stalls(self, start: Integers, end: Integers) -> None:
         """Divide the rest of stalls among adjacent events and unnamed causes."""
-        told = np.zeros(len(start), bool)
+        is_recorded = np.zeros(len(start), bool)
         if self._events is not None:
-            told = (start >= self._events.from_ns) & (end <= self._events.to_ns)
-            told &= covered(start, end, self._events.gap_start_ns, self._events.gap_end_ns) == 0
-        left = self._left(start[told], end[told])
+            is_recorded = (start >= self._events.from_ns) & (end <= self._events.to_ns)
+            is_recorded &= (
+                covered(start, end, self._events.gap_start_ns, self._events.gap_end_ns) == 0
+            )
+        left = self._left(start[is_recorded], end[is_recorded])
         left = self._take_instants(self._cut_at(left, PAGE_FAULT), PAGE_FAULT)
         left = self._take_instants(left, NMI)
         self._add_rest(self._take_edges(left), OUTSIDE)
-        self._add_rest(self._left(start[~told], end[~told]), UNNAMED)
+        self._add_rest(self._left(start[~is_recorded], end[~is_recorded]), UNNAMED)
 
     def _left(self, start: Integers, end: Integers) -> _Left:
         pieces = subtract(start, end, self._start, self._end)
@@ -237,8 +241,8 @@ class _Maker:
         most = _usual(end - start, inside, _INSTANT_NS)
         upto = np.where(inside, np.minimum(end, start + most), start)
         self._lay(start[inside], upto[inside], events[first[inside]])
-        kept = end > upto
-        return _Left(*(each[kept] for each in (owner, upto, end, before, after)))
+        is_left = end > upto
+        return _Left(*(column[is_left] for column in (owner, upto, end, before, after)))
 
     def _cut_at(self, left: _Left, name: str) -> _Left:
         """Cut pieces where an event begins whose end was not recorded."""
@@ -264,9 +268,9 @@ class _Maker:
     @staticmethod
     def _instants(events: Events, name: str) -> tuple[Integers, Integers]:
         """Return the events of a name whose ends were not recorded, and when they were noticed."""
-        found = events.named(name)
-        found = found[~np.isin(found, events.piece_event)]
-        return found, events.start_ns[found]
+        numbers = events.named(name)
+        numbers = numbers[~np.isin(numbers, events.piece_event)]
+        return numbers, events.start_ns[numbers]
 
     def _take_edges(self, left: _Left) -> _Left:
         """Attribute the time to enter and leave the kernel to the events it belongs to."""
@@ -279,8 +283,8 @@ class _Maker:
         out = np.where(has_before, np.minimum(rest - start, most), 0)
         self._lay(rest[into > 0], end[into > 0], after[into > 0])
         self._lay(start[out > 0], (start + out)[out > 0], before[out > 0])
-        kept = rest > start + out
-        return _Left(*(each[kept] for each in (owner, start + out, rest, before, after)))
+        is_left = rest > start + out
+        return _Left(*(column[is_left] for column in (owner, start + out, rest, before, after)))
 
     def _new(self, count: int, name: str, detail: Integers | None = None) -> int:
         """Create events of a cause; return the number of the first one."""

@@ -198,7 +198,10 @@ class Tracer:
     def _follow(self) -> None:
         """Sleep until a buffer is half full, or it is the end."""
         waiting = select.poll()
-        for reader in (self._wakeup, *(each for one in self._instances for each in one.readers)):
+        for reader in (
+            self._wakeup,
+            *(reader for instance in self._instances for reader in instance.readers),
+        ):
             assert reader is not None
             waiting.register(reader, select.POLLIN)
         while not self._end.is_set():
@@ -270,7 +273,7 @@ class _Instance:
         self.switch(on=False)
         self._write("trace_clock", clock)
         self._write("tracing_cpumask", cpu_mask(self._cpus, ""))
-        # Memory of the kernel's for the CPUs that are watched, and no others.
+        # Allocate kernel memory for the watched CPUs only.
         self._write("buffer_size_kb", "4")
         self._write("buffer_percent", str(_FULL_PERCENT))
         for cpu in self._cpus:
@@ -284,10 +287,10 @@ class _Instance:
             )
         self.page_bytes = int(sizes[1]) + int(sizes[2])
         for pattern in events:
-            found = sorted(self._path.glob(f"events/{pattern}"))
-            if not found:
+            paths = sorted(self._path.glob(f"events/{pattern}"))
+            if not paths:
                 self.missing.append(pattern)
-            for path in found:
+            for path in paths:
                 (path / "enable").write_text("1")
                 self.enabled.append(f"{path.parent.name}/{path.name}")
         for cpu, file in self.files.items():
@@ -328,13 +331,13 @@ class _Instance:
 
     def comms(self) -> dict[int, str]:
         """Return the names of current tasks, and of the last ones that the tracer saw."""
-        found = {tid: comm_of(tid) for pid in processes() for tid in threads_of(pid)}
+        names = {tid: comm_of(tid) for pid in processes() for tid in threads_of(pid)}
         with suppress(OSError):
             saved = (self._root / "saved_cmdlines").read_text(errors="replace")
             for line in saved.splitlines():
                 pid, _, comm = line.strip().partition(" ")
-                found.setdefault(int(pid), comm)
-        return found
+                names.setdefault(int(pid), comm)
+        return names
 
     def _write(self, name: str, value: str) -> None:
         (self._path / name).write_text(value)

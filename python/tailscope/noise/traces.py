@@ -34,7 +34,7 @@ _NS_DIGITS = 9
 _MOST_CHARACTERS = 1 << 14
 """Longest line, in characters."""
 
-# What the kernel calls a task has 15 bytes; programs that print it may add some of their own.
+# The kernel's name of a task has 15 bytes; programs that print it may add some of their own.
 _TASK = r"\s*\S.{0,63}?"
 _CPU, _TIME = r"(?P<cpu>\d{1,6})", r"(?P<s>\d{1,10})\.(?P<fraction>\d{6,9})"
 _COUNT = r"(?P<count>\d{1,18})"
@@ -104,24 +104,27 @@ class Trace:
                     f"{self.path}: {error.strerror}", code="trace-unreadable"
                 ) from None
             return
-        with _output(self.reader, _arguments(self.reader, self.path), self.path) as (lines, said):
+        with _output(self.reader, _arguments(self.reader, self.path), self.path) as (
+            lines,
+            messages,
+        ):
             yield from self._parsed(lines)
-        for lost in _CTF_LOST.finditer("\n".join(said)):
+        for lost in _CTF_LOST.finditer("\n".join(messages)):
             yield Lost(None, int(lost["count"]))
 
     def _parsed(self, lines: IO[str]) -> Iterator[TraceEvent | Lost]:
         for number, line in enumerate(iter(lambda: lines.readline(_MOST_CHARACTERS), ""), 1):
             is_whole = len(line) < _MOST_CHARACTERS
-            found = parse_line(self.reader, line.rstrip("\n")) if is_whole else None
-            if found is None:
+            event = parse_line(self.reader, line.rstrip("\n")) if is_whole else None
+            if event is None:
                 raise UsageError(
                     f"{self.path}: line {number} of {self._said_by()}: got"
                     f" {line.strip()[:120]!r}, expected an event with CPU and time",
                     code="trace-line",
                     hint="record tracepoints of all CPUs, without stacks",
                 )
-            if not isinstance(found, str):
-                yield found
+            if not isinstance(event, str):
+                yield event
 
     def _said_by(self) -> str:
         return "the text" if self.is_text else f"the output of {self.reader}"
@@ -167,21 +170,21 @@ def parse_line(reader: Reader, line: str) -> TraceEvent | Lost | str | None:
         return lost
     if heading is not None and heading.fullmatch(line):
         return line
-    found = event.fullmatch(line)
-    if found is None:
+    match = event.fullmatch(line)
+    if match is None:
         return None
-    fraction = found["fraction"].ljust(_NS_DIGITS, "0")
+    fraction = match["fraction"].ljust(_NS_DIGITS, "0")
     return TraceEvent(
-        int(found["s"]) * 1_000_000_000 + int(fraction),
-        int(found["cpu"]),
-        found["event"].rpartition(":")[2],
-        (found["rest"] or "").strip(),
+        int(match["s"]) * 1_000_000_000 + int(fraction),
+        int(match["cpu"]),
+        match["event"].rpartition(":")[2],
+        (match["rest"] or "").strip(),
     )
 
 
 def _lost(reader: Reader, line: str) -> Lost | None:
     if reader == "trace-cmd" and (found := _FTRACE_LOST.fullmatch(line)):
-        # Of some it is not known how many.
+        # Some such lines do not say how many events were lost.
         return Lost(int(found["cpu"]), int(found["count"] or 1))
     if reader == "perf" and (found := _PERF_LOST.fullmatch(line)):
         return Lost(None, int(found["count"]))
@@ -204,10 +207,10 @@ def _reference_ns(path: Path) -> int | None:
     """Return the difference of Unix time and perf's clock that perf noted when it began."""
     arguments = ["--no-pager", "script", "--force", "--header-only", "-i", str(path)]
     with _output("perf", arguments, path) as (lines, _):
-        found = next(filter(None, map(_REFERENCE.fullmatch, map(str.rstrip, lines))), None)
+        match = next(filter(None, map(_REFERENCE.fullmatch, map(str.rstrip, lines))), None)
         for _ in lines:
             """Read to the end, so that perf can end."""
-    return None if found is None else _ns(found["unix"]) - _ns(found["own"])
+    return None if match is None else _ns(match["unix"]) - _ns(match["own"])
 
 
 def _ns(text: str) -> int:
@@ -227,7 +230,7 @@ def _output(
             code="trace-reader-missing",
             hint=f"install it (Debian, Ubuntu: apt install {_PACKAGES[reader]})",
         )
-    said: list[str] = []
+    messages: list[str] = []
     with tempfile.TemporaryFile("w+", errors="replace") as complaints:
         started = subprocess.Popen(  # noqa: S603
             [program, *arguments],
@@ -242,7 +245,7 @@ def _output(
         limit = threading.Timer(_LIMIT_S, started.kill)
         limit.start()
         try:
-            yield started.stdout, said
+            yield started.stdout, messages
             started.wait()
         finally:
             in_time = limit.is_alive()
@@ -251,8 +254,8 @@ def _output(
             started.wait()
             started.stdout.close()
             complaints.seek(0)
-            said += complaints.read().splitlines()
+            messages += complaints.read().splitlines()
     if started.returncode:
-        why = next(filter(str.strip, reversed(said)), f"status {started.returncode}")
+        why = next(filter(str.strip, reversed(messages)), f"status {started.returncode}")
         why = why.strip() if in_time else f"it took longer than {_LIMIT_S:.0f} s"
         raise TestbedError(f"{path}: {reader} cannot read it: {why}", code="trace-reader-failed")

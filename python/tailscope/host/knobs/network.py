@@ -142,7 +142,7 @@ class ManagementCard(Report):
 
     def _irqs(self, machine: Machine, card: str, cpus: Cpus) -> list[str]:
         device = f"/sys/class/net/{card}/device"
-        # Those of a card of virtio are its bus's.
+        # The interrupts of a virtio card belong to its bus.
         files = machine.glob(f"{device}/msi_irqs/*") or machine.glob(f"{device}/../msi_irqs/*")
         irqs = [path.rpartition("/")[2] for path in files]
         return [
