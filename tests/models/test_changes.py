@@ -35,10 +35,10 @@ def test_a_step_is_found_where_it_is() -> None:
     values = np.random.default_rng(1).normal(100, 2, 24)
     values[9:] += 10
     values[18:] -= 30
-    found = change_points(values, 0.05)
-    assert [each.at for each in found] == [9, 18]
-    assert all(0 < each.p <= 0.05 for each in found)
-    assert change_points(values, 0.05) == found
+    points = change_points(values, 0.05)
+    assert [each.at for each in points] == [9, 18]
+    assert all(0 < each.p <= 0.05 for each in points)
+    assert change_points(values, 0.05) == points
 
 
 def test_a_single_outlier_is_no_change() -> None:
@@ -83,11 +83,11 @@ def test_the_rates_of_the_page(data: Path, tmp_path: Path) -> None:
     """The trend page (`docs/extra/trend`) has these, and those of other captures."""
     chance = np.random.default_rng(7)
     pool = p99_of_blocks(data, tmp_path)
-    false, found = 0, 0
+    false, points = 0, 0
     for _ in range(100):
         values = chance.choice(pool, 30)
         false += bool(change_points(values, 0.05))
         values[20:] *= 1.1
-        found += any(abs(each.at - 20) <= 2 for each in change_points(values, 0.05))
+        points += any(abs(each.at - 20) <= 2 for each in change_points(values, 0.05))
     assert false <= 12
-    assert found >= 97
+    assert points >= 97

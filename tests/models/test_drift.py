@@ -63,34 +63,34 @@ def test_the_truth_is_within_what_is_said(known: dict[str, int]) -> None:
         first.append(START_NS + passed)
         second.append(START_NS + passed + ahead(known, passed) + chance.randint(-error, error))
         errors.append(error)
-    found = fit_drift(first, second, errors)
-    assert found.readings + found.left_out == known["readings"]
-    assert found.residual_ns <= found.error_ns <= found.residual_ns + max(errors)
-    times = [time for time, _ in found.knots]
+    drift = fit_drift(first, second, errors)
+    assert drift.readings + drift.left_out == known["readings"]
+    assert drift.residual_ns <= drift.error_ns <= drift.residual_ns + max(errors)
+    times = [time for time, _ in drift.knots]
     assert times == sorted(set(times))
     for one, error in zip(first, errors, strict=True):
         if error > known["error_ns"]:
             continue
         true = ahead(known, one - START_NS)
-        assert abs(by_knots(found.knots, one + true) - true) <= found.error_ns + 1
+        assert abs(by_knots(drift.knots, one + true) - true) <= drift.error_ns + 1
     if known["error_ns"] > bent_ns(known):
-        assert found.is_even
+        assert drift.is_even
 
 
 def test_one_that_lies_far_off_does_not_bend_the_line() -> None:
     first = [START_NS + at * 10**8 for at in range(100)]
     second = [time + 500 for time in first]
     second[50] += 40_000
-    found = fit_drift(first, second, [20] * 100)
-    assert [height for _, height in found.knots] == pytest.approx([500] * len(found.knots), abs=30)
+    drift = fit_drift(first, second, [20] * 100)
+    assert [height for _, height in drift.knots] == pytest.approx([500] * len(drift.knots), abs=30)
     # But it was seen.
-    assert found.residual_ns >= 39_000 and not found.is_even
+    assert drift.residual_ns >= 39_000 and not drift.is_even
 
 
 def test_a_single_reading_is_an_offset() -> None:
-    found = fit_drift([START_NS], [START_NS - 7], [3])
-    assert found.knots == ((START_NS - 7, -7),)
-    assert (found.offset_ns, found.drift_ppb, found.error_ns) == (-7, 0.0, 4)
+    drift = fit_drift([START_NS], [START_NS - 7], [3])
+    assert drift.knots == ((START_NS - 7, -7),)
+    assert (drift.offset_ns, drift.drift_ppb, drift.error_ns) == (-7, 0.0, 4)
 
 
 def test_nothing_follows_from_nothing() -> None:

@@ -49,8 +49,8 @@ def table_3() -> dict[str, dict[str, Estimate]]:
 
 
 def test_table_3_is_reproduced() -> None:
-    found = table_3()
-    enabled, disabled = found["enabled"], found["disabled"]
+    table = table_3()
+    enabled, disabled = table["enabled"], table["disabled"]
     assert [enabled[name].estimate for name in PHASES] == pytest.approx([31, 42, 45])
     assert difference(enabled["processing"], enabled["idle"]).estimate == pytest.approx(14)
     assert difference(enabled["processing"], enabled["running"]).estimate == pytest.approx(3)
@@ -71,10 +71,10 @@ def test_the_last_digit_of_a_meter_is_part_of_the_interval() -> None:
 def test_energy_of_packets() -> None:
     phases = {name: phase(at) for at, name in enumerate(PHASES)}
     packets = 94_000
-    found = account(metered(TABLE_3["enabled"]), phases, packets)
-    assert found.reasons == {}
+    energy = account(metered(TABLE_3["enabled"]), phases, packets)
+    assert energy.reasons == {}
     seconds = phases["processing"].lasts_s
-    figures = found.record()
+    figures = energy.record()
     assert figures["energy_j_per_packet"] == pytest.approx(45 * seconds / packets)
     assert figures["energy_j_per_packet_ci_low"] == pytest.approx(44.5 * seconds / packets)
     assert figures["energy_j_per_packet_above_idle"] == pytest.approx(14 * seconds / packets)
@@ -134,8 +134,8 @@ def test_intervals_cover_the_truth(spread_w: float) -> None:
     for seed in range(seeds):
         watts = 50 + spread_w * np.random.default_rng(seed).standard_normal(10)
         power = Power.from_counters(*counted(watts), [RANGE_UJ])
-        found = mean_power(power, Span(0, 10 * S))
-        within += found.ci_low <= 50 <= found.ci_high
+        estimate = mean_power(power, Span(0, 10 * S))
+        within += estimate.ci_low <= 50 <= estimate.ci_high
     assert 0.92 <= within / seeds <= 0.98
 
 
@@ -143,9 +143,9 @@ def test_a_short_stretch_weighs_little() -> None:
     start = np.array([0, 1000, 2000, 3000, 3001]) * (S // 1000)
     end = np.append(start[1:], 4001 * (S // 1000))
     power = Power(start, end, np.array([[50.0], [51.0], [49.0], [400.0], [50.0]]))
-    found = mean_power(power, Span(0, int(end[-1])))
-    assert found.estimate == pytest.approx(50.1, abs=0.05)
-    assert found.ci_high - found.ci_low < 4
+    estimate = mean_power(power, Span(0, int(end[-1])))
+    assert estimate.estimate == pytest.approx(50.1, abs=0.05)
+    assert estimate.ci_high - estimate.ci_low < 4
 
 
 def test_a_slow_meter_is_not_taken_for_many() -> None:
@@ -173,18 +173,18 @@ def test_too_little_is_refused(watts: list[float], code: str, got: str) -> None:
     with raises(TooLittleError, code) as error:
         mean_power(power, span)
     assert str(error.value).startswith(got)
-    found = account(power, dict.fromkeys(PHASES, span), 1000)
-    assert set(found.record().values()) == {None}
-    assert set(found.reasons) == set(found.estimates)
-    assert found.reasons["energy_j_per_packet"] == str(error.value)
+    energy = account(power, dict.fromkeys(PHASES, span), 1000)
+    assert set(energy.record().values()) == {None}
+    assert set(energy.reasons) == set(energy.estimates)
+    assert energy.reasons["energy_j_per_packet"] == str(error.value)
 
 
 def test_a_phase_that_was_not_there_is_none() -> None:
     power = metered(TABLE_3["enabled"])
-    found = account(power, {"idle": phase(0), "running": phase(1)}, 0)
-    assert found.estimates["power_w_running"] is not None
-    assert_wording("energy/no-phase", found.reasons["power_w_processing"])
-    assert found.record()["energy_j_per_packet"] is None
+    energy = account(power, {"idle": phase(0), "running": phase(1)}, 0)
+    assert energy.estimates["power_w_running"] is not None
+    assert_wording("energy/no-phase", energy.reasons["power_w_processing"])
+    assert energy.record()["energy_j_per_packet"] is None
     silent = account(power, {name: phase(at) for at, name in enumerate(PHASES)}, 0)
     assert_wording("energy/no-packet", silent.reasons["energy_j_per_packet"])
     assert silent.estimates["power_w_processing"] is not None

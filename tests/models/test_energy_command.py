@@ -72,23 +72,23 @@ def with_power(folder: Path, name: str, power: PowerRecord) -> Path:
 def test_table_3_side_by_side(tailscope: Run, runs: Path) -> None:
     done = tailscope("model", "energy", runs / "enabled", runs / "disabled", "--json", "-")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    enabled, disabled = found["runs"]
+    record = json.loads(done.stdout)
+    enabled, disabled = record["runs"]
     for one, watts in ((enabled, ENABLED), (disabled, DISABLED)):
         assert [one[f"power_w_{name}"] for name in PHASES] == pytest.approx(watts)
     assert enabled["power_w_processing_above_idle"] == pytest.approx(14)
     assert enabled["power_w_processing_above_running"] == pytest.approx(3)
     assert enabled["energy_j_per_packet"] == pytest.approx(45 * PHASE_S / PACKETS)
     assert enabled["energy_j_per_million_packets_above_idle"] == pytest.approx(1400)
-    (more,) = found["differences"]
+    (more,) = record["differences"]
     assert more["compared_with"] == enabled["run"]
     assert [more[f"more_w_{name}"] for name in PHASES] == pytest.approx([15, 5, 2])
     assert [round(100 * more[f"more_share_{name}"]) for name in PHASES] == [48, 12, 4]
     assert (
         more["more_share_idle_ci_low"] < more["more_share_idle"] < more["more_share_idle_ci_high"]
     )
-    for record in (*found["runs"], *found["differences"]):
-        assert not undocumented(record, "energy.md")
+    for part in (*record["runs"], *record["differences"]):
+        assert not undocumented(part, "energy.md")
 
 
 def test_words_say_the_same(tailscope: Run, runs: Path) -> None:
@@ -110,9 +110,9 @@ def test_what_is_not_known_is_no_zero(tailscope: Run, runs: Path, tmp_path: Path
     short = with_power(tmp_path, "short", power.record())
     done = tailscope("model", "energy", runs / "enabled", short, "--json", "-")
     assert done.returncode == 3, done.stderr
-    found = json.loads(done.stdout)
-    assert found["runs"][1]["power_w_idle"] is found["differences"][0]["more_share_idle"] is None
-    assert found["differences"][0]["more_w_running"] == pytest.approx(0)
+    record = json.loads(done.stdout)
+    assert record["runs"][1]["power_w_idle"] is record["differences"][0]["more_share_idle"] is None
+    assert record["differences"][0]["more_w_running"] == pytest.approx(0)
     text = tailscope("model", "energy", short).stdout
     assert f"{short}: power_w_idle: {reason}" in text
 

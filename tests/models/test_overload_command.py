@@ -98,45 +98,45 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def figures(tailscope: Run, *options: object) -> dict[str, Any]:
     done = tailscope("model", "overload", *options, "--json", "-")
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    record: dict[str, Any] = json.loads(done.stdout)
+    return record
 
 
 def test_a_rate_follows_from_two_runs(tailscope: Run, runs: Path) -> None:
-    found = figures(tailscope, runs / "forwarder", runs / "function")
-    assert found["transfer_ns"] == pytest.approx(FORWARDER_NS, abs=10)
-    assert found["e2e_ns"] == pytest.approx(FUNCTION_NS, abs=10)
-    assert found["cpu_ns"] == found["e2e_ns"] - found["transfer_ns"]
-    assert found["rate_max_pps"] == 1e9 / found["cpu_ns"]
+    record = figures(tailscope, runs / "forwarder", runs / "function")
+    assert record["transfer_ns"] == pytest.approx(FORWARDER_NS, abs=10)
+    assert record["e2e_ns"] == pytest.approx(FUNCTION_NS, abs=10)
+    assert record["cpu_ns"] == record["e2e_ns"] - record["transfer_ns"]
+    assert record["rate_max_pps"] == 1e9 / record["cpu_ns"]
     for name in ("transfer_ns", "e2e_ns", "cpu_ns"):
-        assert found[f"{name}_ci_low"] < found[name] < found[f"{name}_ci_high"]
-    assert found["rate_max_pps_ci_low"] < found["rate_max_pps"]
-    assert found["is_upper_bound"] and found["noise_ns_per_s"] is None
-    assert found["interruptions"] == [] and found["noise_source"] is None
-    assert NO_NOISE in found["warnings"]
+        assert record[f"{name}_ci_low"] < record[name] < record[f"{name}_ci_high"]
+    assert record["rate_max_pps_ci_low"] < record["rate_max_pps"]
+    assert record["is_upper_bound"] and record["noise_ns_per_s"] is None
+    assert record["interruptions"] == [] and record["noise_source"] is None
+    assert NO_NOISE in record["warnings"]
 
 
 def test_without_queues_the_rate_has_no_interval(tailscope: Run, runs: Path) -> None:
     """Nothing tells such captures from those of a device that holds packets side by side."""
     arguments = (runs / "forwarder", runs / "function")
-    found = figures(tailscope, *arguments)
-    assert found["rate_max_pps_ci_high"] is None and found["queues"] is None
-    assert (found["queued_cpu_ns"], found["queued_packets"]) == (None, 0)
-    assert NO_QUEUE in found["warnings"]
+    record = figures(tailscope, *arguments)
+    assert record["rate_max_pps_ci_high"] is None and record["queues"] is None
+    assert (record["queued_cpu_ns"], record["queued_packets"]) == (None, 0)
+    assert NO_QUEUE in record["warnings"]
     text = tailscope("model", "overload", *arguments).stdout
     assert "R_max, one at" in text and "not known" in text
 
 
 def test_packets_that_queued_give_a_second_estimate(tailscope: Run, runs: Path) -> None:
     arguments = (runs / "forwarder", runs / "function", runs / "bursts")
-    found = figures(tailscope, *arguments)
-    assert found["queued_cpu_ns"] == pytest.approx(WORK_NS)
-    assert (found["queues"], found["queued_packets"]) == ("bursts", 40 * 49)
-    assert found["rate_max_pps"] == pytest.approx(1e9 / WORK_NS)
-    low, high = found["rate_max_pps_ci_low"], found["rate_max_pps_ci_high"]
-    assert low <= found["rate_max_pps"] <= high < 1.05 * low
-    assert not found["is_upper_bound"]
-    assert NOISE_INCLUDED in found["warnings"]
+    record = figures(tailscope, *arguments)
+    assert record["queued_cpu_ns"] == pytest.approx(WORK_NS)
+    assert (record["queues"], record["queued_packets"]) == ("bursts", 40 * 49)
+    assert record["rate_max_pps"] == pytest.approx(1e9 / WORK_NS)
+    low, high = record["rate_max_pps_ci_low"], record["rate_max_pps_ci_high"]
+    assert low <= record["rate_max_pps"] <= high < 1.05 * low
+    assert not record["is_upper_bound"]
+    assert NOISE_INCLUDED in record["warnings"]
     text = tailscope("model", "overload", *arguments).stdout
     assert "by medians" in text and "by queues" in text
     assert re.search(r"^queues +bursts, 1,960 ", text, re.M)
@@ -175,14 +175,14 @@ def test_a_measured_device_must_show_that_it_queues(
 
 
 def test_noise_is_taken_off(tailscope: Run, runs: Path, watched: Path) -> None:
-    found = figures(tailscope, runs / "forwarder", runs / "function", "--noise", watched)
+    record = figures(tailscope, runs / "forwarder", runs / "function", "--noise", watched)
     expected = STALLS_HZ * STALL_NS / 2
-    assert found["noise_ns_per_s"] == pytest.approx(expected)
-    assert found["noise_ns_per_s_ci_low"] < expected < found["noise_ns_per_s_ci_high"]
-    assert found["rate_max_pps"] == pytest.approx((1e9 - expected) / found["cpu_ns"])
-    assert not found["is_upper_bound"]
-    assert found["noise_source"] == "recorded"
-    [row] = found["interruptions"]
+    assert record["noise_ns_per_s"] == pytest.approx(expected)
+    assert record["noise_ns_per_s_ci_low"] < expected < record["noise_ns_per_s_ci_high"]
+    assert record["rate_max_pps"] == pytest.approx((1e9 - expected) / record["cpu_ns"])
+    assert not record["is_upper_bound"]
+    assert record["noise_source"] == "recorded"
+    [row] = record["interruptions"]
     assert row["cause"] == "stall" and row["rate_hz"] == pytest.approx(STALLS_HZ / 2)
     assert row["duration_ns"] == STALL_NS
     assert row["ns_per_s"] == pytest.approx(row["rate_hz"] * row["duration_ns"])
@@ -190,10 +190,10 @@ def test_noise_is_taken_off(tailscope: Run, runs: Path, watched: Path) -> None:
 
 def test_noise_is_given_as_table_5_has_it(tailscope: Run, runs: Path) -> None:
     pairs = "166.7:10.9us,83.3:13.6us"
-    found = figures(tailscope, runs / "forwarder", runs / "function", "--noise", pairs)
-    assert found["noise_ns_per_s"] == pytest.approx(2_949_910)
-    assert found["noise_source"] == "given" and not found["is_upper_bound"]
-    rows = [(row["cause"], row["duration_ns"]) for row in found["interruptions"]]
+    record = figures(tailscope, runs / "forwarder", runs / "function", "--noise", pairs)
+    assert record["noise_ns_per_s"] == pytest.approx(2_949_910)
+    assert record["noise_source"] == "given" and not record["is_upper_bound"]
+    rows = [(row["cause"], row["duration_ns"]) for row in record["interruptions"]]
     assert rows == [("166.7 Hz", 10_900), ("83.3 Hz", 13_600)]
 
 
@@ -203,10 +203,10 @@ def test_noise_is_read_from_what_aliasing_found(tailscope: Run, runs: Path, tmp_
     ends |= {"rate_hz_ci_low": 249.0, "rate_hz_ci_high": 251.0}
     file = tmp_path / "aliasing.json"
     file.write_text(json.dumps({"agreement": 0.9, "sources": [clock, {**clock, **ends}]}))
-    found = figures(tailscope, runs / "forwarder", runs / "function", "--noise", file)
-    assert found["noise_ns_per_s"] == pytest.approx(2 * 250 * 8_000)
-    assert found["noise_ns_per_s_ci_low"] == pytest.approx(250 * 8_000 + 249 * 7_000)
-    assert found["noise_source"] == "aliasing"
+    record = figures(tailscope, runs / "forwarder", runs / "function", "--noise", file)
+    assert record["noise_ns_per_s"] == pytest.approx(2 * 250 * 8_000)
+    assert record["noise_ns_per_s_ci_low"] == pytest.approx(250 * 8_000 + 249 * 7_000)
+    assert record["noise_source"] == "aliasing"
 
 
 @pytest.mark.parametrize(
@@ -231,14 +231,14 @@ def test_what_are_no_interrupts_is_refused(
 
 
 def test_noise_is_read_over_time(watched: Path) -> None:
-    found = taken_by(watched)
-    assert found is not None and found.cpus == ("3",) and found.duration_ns == 2_000_000_000
-    assert found.ns_per_s.tolist() == pytest.approx([STALLS_HZ * STALL_NS] * 10 + [0] * 10)
+    taken = taken_by(watched)
+    assert taken is not None and taken.cpus == ("3",) and taken.duration_ns == 2_000_000_000
+    assert taken.ns_per_s.tolist() == pytest.approx([STALLS_HZ * STALL_NS] * 10 + [0] * 10)
 
 
 def test_every_figure_is_documented(tailscope: Run, runs: Path, watched: Path) -> None:
-    found = figures(tailscope, runs / "forwarder", runs / "function", "--noise", watched)
-    names = {*found, *found["interruptions"][0]}
+    record = figures(tailscope, runs / "forwarder", runs / "function", "--noise", watched)
+    names = {*record, *record["interruptions"][0]}
     assert not undocumented(sorted(names), "overload.md")
 
 
@@ -260,10 +260,10 @@ def test_different_rates_are_said(tailscope: Run, runs: Path) -> None:
 
 
 def test_constant_latencies_have_a_rate(tailscope: Run, runs: Path) -> None:
-    found = figures(tailscope, runs / "forwarder", runs / "constant")
-    assert found["e2e_ns"] == FUNCTION_NS
+    record = figures(tailscope, runs / "forwarder", runs / "constant")
+    assert record["e2e_ns"] == FUNCTION_NS
     # The captures are of 1 ns, and so are both ends of a latency.
-    assert (found["e2e_ns_ci_low"], found["e2e_ns_ci_high"]) == (FUNCTION_NS - 1, FUNCTION_NS + 1)
+    assert (record["e2e_ns_ci_low"], record["e2e_ns_ci_high"]) == (FUNCTION_NS - 1, FUNCTION_NS + 1)
 
 
 def test_the_authors_captures_predict_their_rate(tailscope: Run, data: Path, scratch: Path) -> None:
@@ -274,10 +274,10 @@ def test_the_authors_captures_predict_their_rate(tailscope: Run, data: Path, scr
         out = scratch / name.partition("/")[0]
         done = tailscope("analyze", pre, post, "--trim", "1s", "--out", out)
         assert done.returncode == 0, done.stderr
-    found = figures(tailscope, scratch / "dpdk-l2fwd", scratch / "snort-filter")
-    assert (found["transfer_ns"], found["e2e_ns"], found["cpu_ns"]) == (3_137, 17_387, 14_250)
-    assert (1e9 - 2_949_900) / found["cpu_ns"] == pytest.approx(69_968, abs=1)
-    assert found["rate_max_pps_ci_low"] <= found["rate_max_pps"]
+    record = figures(tailscope, scratch / "dpdk-l2fwd", scratch / "snort-filter")
+    assert (record["transfer_ns"], record["e2e_ns"], record["cpu_ns"]) == (3_137, 17_387, 14_250)
+    assert (1e9 - 2_949_900) / record["cpu_ns"] == pytest.approx(69_968, abs=1)
+    assert record["rate_max_pps_ci_low"] <= record["rate_max_pps"]
     table_5 = figures(
         tailscope,
         *(scratch / "dpdk-l2fwd", scratch / "snort-filter"),

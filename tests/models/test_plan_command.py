@@ -36,19 +36,19 @@ def runs(tailscope: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def planned(tailscope: Run, *options: object, expected: int = 0) -> dict[str, Any]:
     done = tailscope("plan", "--rate", "10k", "--json", "-", *options)
     assert done.returncode == expected, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert not undocumented(found, "verdict.md")
-    return found
+    plan: dict[str, Any] = json.loads(done.stdout)
+    assert not undocumented(plan, "verdict.md")
+    return plan
 
 
 def test_what_a_quantile_takes(tailscope: Run) -> None:
-    found = planned(tailscope, "--quantile", 0.99999, "--relative-error", 0.1)
-    assert (found["supported_packets"], found["supported_s"]) == (1_000_000, 100)
-    assert found["interval_packets"] == found["bound_0_beyond_packets"] == 299_572
-    assert found["bound_1_beyond_packets"] == 474_385
-    assert found["share_packets"] == 38_414_205
+    plan = planned(tailscope, "--quantile", 0.99999, "--relative-error", 0.1)
+    assert (plan["supported_packets"], plan["supported_s"]) == (1_000_000, 100)
+    assert plan["interval_packets"] == plan["bound_0_beyond_packets"] == 299_572
+    assert plan["bound_1_beyond_packets"] == 474_385
+    assert plan["share_packets"] == 38_414_205
     for name in ("latency_packets", "design_effect", "supported_packets_with_bursts", "reason"):
-        assert found[name] is None
+        assert plan[name] is None
     assert planned(tailscope, "--quantile", 0.9)["share_packets"] is None
 
 
@@ -72,12 +72,12 @@ def test_a_run_says_what_bursts_cost(tailscope: Run, runs: Path) -> None:
 
 def test_what_the_run_does_not_tell_is_not_guessed(tailscope: Run, runs: Path) -> None:
     options = ("--quantile", 0.99999, "--relative-error", 0.1, "--from", runs / "alone")
-    found = planned(tailscope, *options, expected=3)
-    assert found["latency_packets"] is None
-    assert re.findall(r"\b10\b", found["reason"])
+    plan = planned(tailscope, *options, expected=3)
+    assert plan["latency_packets"] is None
+    assert re.findall(r"\b10\b", plan["reason"])
     done = tailscope("plan", "--rate", "10k", *options)
     assert done.returncode == 3
-    assert found["reason"] in done.stdout
+    assert plan["reason"] in done.stdout
 
 
 def test_words_say_the_same(tailscope: Run, runs: Path) -> None:
@@ -85,9 +85,9 @@ def test_words_say_the_same(tailscope: Run, runs: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert_wording("plan/supported", done.stdout)
     options = ("--quantile", "0.9", "--rate", "10k", "--from", runs / "bursts")
-    found = planned(tailscope, *options[:2], *options[4:])
+    plan = planned(tailscope, *options[:2], *options[4:])
     done = tailscope("plan", *options)
-    assert f"{found['supported_packets_with_bursts']:,}" in done.stdout
+    assert f"{plan['supported_packets_with_bursts']:,}" in done.stdout
 
 
 @pytest.mark.parametrize(

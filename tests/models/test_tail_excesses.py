@@ -20,13 +20,13 @@ def test_what_lies_beyond_is_what_sorting_finds(
     latencies: list[int], quantile: float, share: float
 ) -> None:
     latency = np.array(latencies)
-    found = select(np.arange(len(latency)) * 10, latency, quantile)
+    excesses = select(np.arange(len(latency)) * 10, latency, quantile)
     ordered = np.sort(latency)
     rank = next(k for k in range(1, len(latency) + 1) if k / len(latency) >= quantile)
-    assert found.floor_ns == ordered[rank - 1]
-    assert found.place.tolist() == np.flatnonzero(latency > found.floor_ns).tolist()
-    assert (found.latency_ns == latency[found.place]).all()
-    first, rest = found.split(share)
+    assert excesses.floor_ns == ordered[rank - 1]
+    assert excesses.place.tolist() == np.flatnonzero(latency > excesses.floor_ns).tolist()
+    assert (excesses.latency_ns == latency[excesses.place]).all()
+    first, rest = excesses.split(share)
     assert first.count + rest.count == len(latency)
     assert (first.place < first.count).all() and (rest.place >= first.count).all()
     known = first.threshold_ns(0.9)
@@ -36,9 +36,9 @@ def test_what_lies_beyond_is_what_sorting_finds(
 
 
 def test_an_unsorted_series_is_put_in_order() -> None:
-    found = select(np.array([30, 10, 20]), np.array([3, 1, 2]), 0.3)
-    assert found.sent_ns.tolist() == [20, 30]
-    assert found.place.tolist() == [1, 2]
+    excesses = select(np.array([30, 10, 20]), np.array([3, 1, 2]), 0.3)
+    assert excesses.sent_ns.tolist() == [20, 30]
+    assert excesses.place.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -70,14 +70,14 @@ def test_times_and_latencies_belong_together() -> None:
 
 def test_the_worst_stand_for_what_lies_beyond() -> None:
     sent_ns, latency_ns = np.array([5000, 1000, 3000]), np.array([900, 800, 700])
-    found = of_worst(sent_ns, latency_ns, 5)
-    assert found.sent_ns.tolist() == [1000, 5000]
-    assert found.latency_ns.tolist() == [800, 900]
-    assert found.place.tolist() == [0, 4]
+    excesses = of_worst(sent_ns, latency_ns, 5)
+    assert excesses.sent_ns.tolist() == [1000, 5000]
+    assert excesses.latency_ns.tolist() == [800, 900]
+    assert excesses.place.tolist() == [0, 4]
     # Others may have taken as long as the last of the worst.
-    assert (found.floor_ns, found.count) == (700, 5)
-    assert found.threshold_ns(0.6) == 700
-    assert found.threshold_ns(0.3) is None
+    assert (excesses.floor_ns, excesses.count) == (700, 5)
+    assert excesses.threshold_ns(0.6) == 700
+    assert excesses.threshold_ns(0.3) is None
     assert of_worst(sent_ns, latency_ns, 3).latency_ns.tolist() == [800, 700, 900]
 
 
@@ -99,7 +99,7 @@ def test_bursts_are_those_of_a_slow_count(
 ) -> None:
     sent = np.cumsum(gaps)
     latency = np.random.default_rng(seed).integers(1, 15, len(gaps))
-    found = bursts(
+    grouped = bursts(
         Excesses(sent, latency, np.arange(len(gaps)), 0, len(gaps), 0, int(sent[-1])),
         threshold,
         run_length,
@@ -111,9 +111,9 @@ def test_bursts_are_those_of_a_slow_count(
         if not expected or when - expected[-1][-1][0] > run_length:
             expected.append([])
         expected[-1].append((when, value))
-    assert found.sent_ns.tolist() == [burst[0][0] for burst in expected]
-    assert found.worst_ns.tolist() == [max(value for _, value in burst) for burst in expected]
-    assert found.packets.tolist() == [len(burst) for burst in expected]
+    assert grouped.sent_ns.tolist() == [burst[0][0] for burst in expected]
+    assert grouped.worst_ns.tolist() == [max(value for _, value in burst) for burst in expected]
+    assert grouped.packets.tolist() == [len(burst) for burst in expected]
 
 
 @pytest.mark.parametrize(("together", "index"), [(1, 1.0), (2, 0.5), (4, 0.25)])
@@ -123,12 +123,12 @@ def test_the_extremal_index_of_moving_maxima(together: int, index: float) -> Non
     latency = np.rint(np.max([raw[at : at + 400_000] for at in range(together)], axis=0)).astype(
         int
     )
-    found = select(np.arange(400_000) * 100_000, latency, 0.99)
-    threshold = found.threshold_ns(0.998)
+    excesses = select(np.arange(400_000) * 100_000, latency, 0.99)
+    threshold = excesses.threshold_ns(0.998)
     assert threshold is not None
-    assert bursts(found, threshold, 500_000).extremal_index == pytest.approx(index, rel=0.08)
-    assert intervals_index(found, threshold) == pytest.approx(index, rel=0.12)
-    assert intervals_index(found.split(0.001)[0], threshold) is None
+    assert bursts(excesses, threshold, 500_000).extremal_index == pytest.approx(index, rel=0.08)
+    assert intervals_index(excesses, threshold) == pytest.approx(index, rel=0.12)
+    assert intervals_index(excesses.split(0.001)[0], threshold) is None
 
 
 def test_a_burst_ends_after_a_millisecond_and_ten_packets() -> None:

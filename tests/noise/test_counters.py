@@ -81,20 +81,20 @@ def test_this_machine_counts_its_own_ticks() -> None:
     times = [sample.unix_ns for sample in sampler.samples]
     assert times == sorted(times)
     cpus = [cpu for _, cpu in sampler.samples[0].counts]
-    found = increments(sampler.samples, cpus)
-    assert sum(found["LOC Local timer interrupts"].values()) > 10
+    counted = increments(sampler.samples, cpus)
+    assert sum(counted["LOC Local timer interrupts"].values()) > 10
 
 
 def test_the_authors_counters_are_read(data: Path) -> None:
     [path] = (data / "noms2020" / "dpdk-l2fwd" / "hw").glob("irq-*.csv")
     samples = read_authors_csv(path)
     assert len(samples) == len(path.read_text().splitlines()) - 1
-    found = increments(samples, range(4))
+    counted = increments(samples, range(4))
     lasted_s = (samples[-1].unix_ns - samples[0].unix_ns) / 1e9
-    timer = {cpu: count / lasted_s for cpu, count in found["LOC Local timer interrupts"].items()}
+    timer = {cpu: count / lasted_s for cpu, count in counted["LOC Local timer interrupts"].items()}
     # noms2020 V-C: the timer's interrupts come at 250 Hz on the CPU that processes packets.
     assert any(abs(rate - 250) < 5 for rate in timer.values()), timer
-    assert set(found["IWI IRQ work interrupts"])
+    assert set(counted["IWI IRQ work interrupts"])
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def counters(start_s: int = BEGIN_S - 5, *, planted: bool = True) -> Readings:
     return readings(counts, start_ns=start_s * SECOND)
 
 
-def told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+def printed_json(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -74,7 +74,9 @@ def test_a_counter_that_moved_with_slow_packets_is_named(
     assert done.returncode == 0, done.stderr
     assert_wording("noise/associated", done.stdout)
     assert "caused" not in done.stdout
-    record = told(tailscope("explain", analysed, "--interrupts", f"guest={file}", "--json", "-"))
+    record = printed_json(
+        tailscope("explain", analysed, "--interrupts", f"guest={file}", "--json", "-")
+    )
     tail = record["tail"]
     assert record["packet"] is None
     assert tail["evidence"] is None
@@ -116,14 +118,16 @@ def test_what_is_kept_is_shown_and_reported(analysed: Path, tailscope: Run, tmp_
     kept = json.loads((analysed / "explanation.json").read_text())
     assert "--keep" in kept["kept"]["command"]
     shown = tailscope("show", analysed)
-    record = told(tailscope("show", analysed, "--json", "-"))["explanation"]["associated"]
+    record = printed_json(tailscope("show", analysed, "--json", "-"))["explanation"]["associated"]
     associated = [row for row in record["counters"] if row["is_associated"]]
     [named] = [f"{row['counter']} on CPU {row['cpu']}" for row in associated]
     assert named == "TLB TLB shootdowns on CPU 1" and named in shown.stdout
     page = tmp_path / "report.html"
     assert tailscope("report", analysed, "--out", page).returncode == 0
     assert named in page.read_text()
-    assert told(tailscope("show", analysed, "--json", "-"))["explanation"]["evidence"] is None
+    assert (
+        printed_json(tailscope("show", analysed, "--json", "-"))["explanation"]["evidence"] is None
+    )
     kept["packets"] += 1
     (analysed / "explanation.json").write_text(json.dumps(kept))
     again = tailscope("report", analysed, "--out", page)
@@ -160,7 +164,7 @@ def test_a_trace_on_the_clock_of_the_captures_names_causes(
 ) -> None:
     file = trace(tmp_path / "perf.txt", BEGIN_S)
     options = ("--trace", file, "--cpus", 2, "--quantile", "0.999")
-    tail = told(tailscope("explain", analysed, *options, "--json", "-"))["tail"]
+    tail = printed_json(tailscope("explain", analysed, *options, "--json", "-"))["tail"]
     assert tail["evidence"] == "caused"
     assert tail["associated"] is None
     assert tail["packets"] == 2 * len(SLOW_S)
@@ -176,7 +180,7 @@ def test_a_trace_on_the_clock_of_the_captures_names_causes(
     words = tailscope("explain", analysed, *options).stdout
     assert "DuT: local timer" in words
     assert "associated" not in words
-    story = told(tailscope("explain", analysed, *options, "--packet", "750", "--json", "-"))
+    story = printed_json(tailscope("explain", analysed, *options, "--packet", "750", "--json", "-"))
     assert story["packet"]["lines"][0]["cause"] == "local timer"
 
 
@@ -190,12 +194,12 @@ def test_the_error_of_a_clock_is_taken_off_every_cause(
     assert code_of(refused) == "times-apart"
     assert all(text in refused.stderr for text in ("dut: ", "76.000000 to 118.000000 s"))
     known = ("--offset", f"{BEGIN_S - 77}s", "--offset-error", "15us")
-    tail = told(tailscope("explain", analysed, *options, *known, "--json", "-"))["tail"]
+    tail = printed_json(tailscope("explain", analysed, *options, *known, "--json", "-"))["tail"]
     causes = {each["cause"]: each["total_ns"] for each in tail["causes"]}
     assert causes["local timer"] == len(SLOW_S) * (TIMER_NS - 2 * 15_000)
     assert tail["traces"][0]["alignment"]["basis"] == "given"
     known = ("--offset", f"{BEGIN_S - 77}s", "--offset-error", "1ms")
-    tail = told(tailscope("explain", analysed, *options, *known, "--json", "-"))["tail"]
+    tail = printed_json(tailscope("explain", analysed, *options, *known, "--json", "-"))["tail"]
     assert "local timer" not in {each["cause"] for each in tail["causes"]}
 
 
@@ -255,7 +259,7 @@ def test_tlb_shootdowns_of_a_guest_are_associated_at_a_known_offset(
         *("--interrupts", f"host={next(folder.glob('irqvmhost-*'))}"),
     ]
     known = (*files, "--offset", "-25.8s", "--offset-error", "200ms", "--json", "-")
-    found = told(tailscope("explain", tmp_path / "run", *known))["tail"]["associated"]
+    found = printed_json(tailscope("explain", tmp_path / "run", *known))["tail"]["associated"]
     named = {
         (row["source"], row["counter"], row["cpu"]): row
         for row in found["counters"]
@@ -267,7 +271,9 @@ def test_tlb_shootdowns_of_a_guest_are_associated_at_a_known_offset(
     assert ("guest", "CAL Function call interrupts", 1) in named
     assert {(source, cpu) for source, _, cpu in named} == {("guest", 1)}
     # Two episodes match shootdowns at some offset by chance, too.
-    unknown = told(tailscope("explain", tmp_path / "run", *files[:2], "--json", "-"))["tail"]
+    unknown = printed_json(tailscope("explain", tmp_path / "run", *files[:2], "--json", "-"))[
+        "tail"
+    ]
     assert not any(row["is_associated"] for row in unknown["associated"]["counters"])
 
 
@@ -280,7 +286,7 @@ def test_the_timer_of_a_guest_cannot_be_associated_by_polling(
     guest = next(folder.glob("irq-*"))
     done = tailscope("explain", tmp_path / "run", "--interrupts", f"guest={guest}")
     assert done.returncode == 0, done.stderr
-    record = told(
+    record = printed_json(
         tailscope("explain", tmp_path / "run", "--interrupts", f"guest={guest}", "--json", "-")
     )
     found = record["tail"]["associated"]

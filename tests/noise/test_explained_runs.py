@@ -43,8 +43,8 @@ PARTS = ("service_ns", "dut_ns", "queue_ns", "instrument_ns", "unexplained_ns")
 
 
 def explanation(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "explanation.json").read_text())
-    return found
+    measured: dict[str, Any] = json.loads((out / "explanation.json").read_text())
+    return measured
 
 
 @contextmanager
@@ -176,19 +176,19 @@ def test_a_disturbed_device_is_told_by_name(measure: Measure, tailscope: Run) ->
 @AS_ROOT
 def test_a_device_of_the_kernel_is_not_noise_to_itself(measure: Measure) -> None:
     options = ("--wire", "veth", "--counter-interval", "100ms", "--duration", "200ms")
-    found = measure("--dut", "bridge", *options, "--noise", "events")
-    info = sound(found["out"])
+    measured = measure("--dut", "bridge", *options, "--noise", "events")
+    info = sound(measured["out"])
     assert info["noise"]["own_work"] == {
         "instrument": ["softirq NET_"],
         "dut": ["softirq NET_", "task ", "tailscope's "],
     }
     assert info["noise"]["counter_samples"] > 4
-    assert SAMPLING_WARNING in found["warnings"]
+    assert SAMPLING_WARNING in measured["warnings"]
     causes = {
-        cause["cause"] for cause in explanation(found["out"])["causes"] if cause["part"] == "dut"
+        cause["cause"] for cause in explanation(measured["out"])["causes"] if cause["part"] == "dut"
     }
     assert not any(cause.startswith(("softirq NET", "task ")) for cause in causes)
-    samples = pq.read_table(found["out"] / "interrupts.parquet").to_pydict()
+    samples = pq.read_table(measured["out"] / "interrupts.parquet").to_pydict()
     assert len(set(samples["unix_ns"])) == info["noise"]["counter_samples"]
 
 
@@ -201,8 +201,8 @@ def test_what_tailscope_does_on_the_device_s_cpu_is_the_instrument_s(
     meter = ("--power", f"command:{BUSY_METER}", "--power-phase", "100ms")
     options = ("--cpus", ",".join(map(str, cpus)), "--duration", "3s", "--noise", "events")
     with on(cpus):
-        found = measure("--dut", "l2fwd", "--rate", "50k", *options, *meter)
-    table = pq.read_table(found["out"] / "noise.parquet").to_pydict()
+        measured = measure("--dut", "l2fwd", "--rate", "50k", *options, *meter)
+    table = pq.read_table(measured["out"] / "noise.parquet").to_pydict()
     own = [
         (start, start + lasted)
         for source, cause, start, lasted in zip(
@@ -212,14 +212,14 @@ def test_what_tailscope_does_on_the_device_s_cpu_is_the_instrument_s(
     ]
     causes = {cause for cause in table["cause"] if cause.startswith("tailscope's ")}
     assert any(cause.endswith("reader of power") for cause in causes)
-    packets = pq.read_table(found["out"] / "latency.parquet").to_pydict()
+    packets = pq.read_table(measured["out"] / "latency.parquet").to_pydict()
     pre, latency = (np.array(packets[name], np.int64) for name in ("pre_ns", "latency_ns"))
     met = np.zeros(len(pre), np.int64)
     for start, end in own:
         met += np.maximum(np.minimum(pre + latency, end) - np.maximum(pre, start), 0)
     assert met.any()
     assert np.array(packets["tainted"])[2 * met > latency].all()
-    done = tailscope("explain", found["out"], "--quantile", "0", "--json", "-")
+    done = tailscope("explain", measured["out"], "--quantile", "0", "--json", "-")
     parts = {
         cause["part"]
         for cause in json.loads(done.stdout)["tail"]["causes"]
@@ -227,9 +227,10 @@ def test_what_tailscope_does_on_the_device_s_cpu_is_the_instrument_s(
     }
     assert "instrument" in parts and "dut" not in parts
     assert (
-        "instrument: tailscope's " in tailscope("explain", found["out"], "--quantile", "0").stdout
+        "instrument: tailscope's "
+        in tailscope("explain", measured["out"], "--quantile", "0").stdout
     )
-    sound(found["out"])
+    sound(measured["out"])
 
 
 @AS_ROOT
@@ -237,9 +238,11 @@ def test_what_tailscope_does_on_the_device_s_cpu_is_the_instrument_s(
 def test_a_device_in_a_container_is_not_noise_to_itself(measure: Measure) -> None:
     """Its loop has another number there than the kernel's events have."""
     needed("lxc-execute")
-    found = measure("--dut", "l2fwd", "--platform", "lxc", "--noise", "events", "--duration", "2s")
-    sound(found["out"])
-    table = pq.read_table(found["out"] / "noise.parquet").to_pydict()
+    measured = measure(
+        "--dut", "l2fwd", "--platform", "lxc", "--noise", "events", "--duration", "2s"
+    )
+    sound(measured["out"])
+    table = pq.read_table(measured["out"] / "noise.parquet").to_pydict()
     rows = zip(table["source"], table["cause"], table["duration_ns"], strict=True)
     own_ns = sum(lasted for source, cause, lasted in rows if (source, cause) == ("dut", OWN))
     assert own_ns < 1_000_000_000
@@ -281,11 +284,11 @@ def test_a_run_is_tuned_and_the_host_is_as_it_was(measure: Measure) -> None:
     before = knob.read_text()
     knob.write_text("7")
     try:
-        found = measure("--dut", "l2fwd", "--tune")
+        measured = measure("--dut", "l2fwd", "--tune")
         assert knob.read_text() == "7\n"
     finally:
         knob.write_text(before)
-    info = json.loads((found["out"] / "run.json").read_text())
+    info = json.loads((measured["out"] / "run.json").read_text())
     assert info["knobs"]["stat-interval"] == "3600"
     outcomes = info["tuning"]
     [interval] = [each for each in outcomes if each["knob"] == "stat-interval"]
@@ -321,10 +324,10 @@ def test_bad_arguments_of_noise(tailscope: Run, place: Place, tmp_path: Path) ->
 def test_every_figure_of_noise_is_documented(tailscope: Run, place: Place) -> None:
     done = tailscope("noise", "--duration", "1s", "--json", "-", env=place.environment)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert not undocumented(found, "noise.md")
-    inner = {name for cause in found["causes"] for name in cause} - {"cause"}
-    inner |= set(found["stalls"]) | set(found["cost"] or {})
+    measured = json.loads(done.stdout)
+    assert not undocumented(measured, "noise.md")
+    inner = {name for cause in measured["causes"] for name in cause} - {"cause"}
+    inner |= set(measured["stalls"]) | set(measured["cost"] or {})
     assert not undocumented(inner)
     assert tailscope("noise", "--dry-run").returncode == 0
 
@@ -356,14 +359,16 @@ def simulated_beside_measured(
     """Return the model's figures for some runs, and its words for the last one."""
     models = []
     for _ in range(rounds):
-        found = measure("--dut", "l2fwd", "--rate", "10k", "--duration", "10s", "--noise", "events")
-        done = tailscope("model", "aliasing", found["out"], "--recorded", "--json", "-")
+        measured = measure(
+            "--dut", "l2fwd", "--rate", "10k", "--duration", "10s", "--noise", "events"
+        )
+        done = tailscope("model", "aliasing", measured["out"], "--recorded", "--json", "-")
         assert done.returncode == 0, done.stderr
         model = json.loads(done.stdout)
         assert model["interruptions"] > 100
         assert model["measured"]["delayed"] > 50
         models.append(model)
-    return models, tailscope("model", "aliasing", found["out"], "--recorded").stdout
+    return models, tailscope("model", "aliasing", measured["out"], "--recorded").stdout
 
 
 def usual_ratio(models: list[dict[str, Any]], figure: str) -> float:
@@ -376,9 +381,9 @@ def usual_ratio(models: list[dict[str, Any]], figure: str) -> float:
 @pytest.mark.usefixtures("alone")
 def test_the_timer_s_own_rate_is_found(measure: Measure) -> None:
     """A CPU that is busy ticks as often as its kernel was built to, unless it has no ticks."""
-    found = measure("--dut", "l2fwd", "--noise", "events")
+    measured = measure("--dut", "l2fwd", "--noise", "events")
     kernel = running_kernel()
-    table = pq.read_table(found["out"] / "noise.parquet").to_pydict()
+    table = pq.read_table(measured["out"] / "noise.parquet").to_pydict()
     rows = zip(table["source"], table["cause"], table["event"], table["start_ns"], strict=True)
     begun: dict[int, int] = {}
     for source, cause, event, start in rows:

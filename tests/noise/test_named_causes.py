@@ -69,12 +69,12 @@ class Seen:
     table: dict[str, Any]
 
     def rows(self, kind: str, cause: str | None = None) -> Rows:
-        kept = self.table["kind"] == kind
+        is_chosen = self.table["kind"] == kind
         if cause is not None:
-            kept &= self.table["cause"] == cause
-        start = self.table["start_ns"][kept]
-        end = start + self.table["duration_ns"][kept]
-        return Rows(self.table["event"][kept], start, end, self.table["detail"][kept])
+            is_chosen &= self.table["cause"] == cause
+        start = self.table["start_ns"][is_chosen]
+        end = start + self.table["duration_ns"][is_chosen]
+        return Rows(self.table["event"][is_chosen], start, end, self.table["detail"][is_chosen])
 
 
 def read(folder: Path) -> Seen:

@@ -205,9 +205,9 @@ def test_the_best_evidence_is_taken() -> None:
 
     def held(**known: object) -> tuple[str | None, int]:
         given = {"timelines": None, "stalls": None, **known}
-        found = held_by_neighbours(sampled, MARK, [1], **given)  # type: ignore[arg-type]
-        assert [each.name for each in found.record.programs] == ["browser"]
-        return found.record.known_from, found.record.held_ns
+        outcome = held_by_neighbours(sampled, MARK, [1], **given)  # type: ignore[arg-type]
+        assert [each.name for each in outcome.record.programs] == ["browser"]
+        return outcome.record.known_from, outcome.record.held_ns
 
     assert held() == ("run delay", 2_000_000)
     assert held(stalls=stalls) == ("stalls", 2_001_000)
@@ -327,10 +327,10 @@ def test_a_device_that_waits_for_its_cpu_is_seen_to() -> None:
                 device.stdout.readline()
                 with NeighbourSampler(folder.name, {mark: frozenset([cpu])}) as sampler:
                     time.sleep(0.5)
-                    found = sampler.finish()
+                    sampled = sampler.finish()
             finally:
                 device.kill()
-    assert found is not None
-    assert len(found.delays[mark]) > len(("begin", "end"))
-    assert found.most_ns([cpu]) > 0
-    assert held_by_neighbours(found, mark, [cpu], timelines=None, stalls=None).record.held_ns > 0
+    assert sampled is not None
+    assert len(sampled.delays[mark]) > len(("begin", "end"))
+    assert sampled.most_ns([cpu]) > 0
+    assert held_by_neighbours(sampled, mark, [cpu], timelines=None, stalls=None).record.held_ns > 0

@@ -369,11 +369,11 @@ def _clipped(
         behind = (at + 1) % len(corners)
         if (beyond[at] < 0) != (beyond[behind] < 0):
             share = beyond[at] / (beyond[at] - beyond[behind])
-            previous = corners[behind]
+            following = corners[behind]
             left.append(
                 (
-                    corner[0] + share * (previous[0] - corner[0]),
-                    corner[1] + share * (previous[1] - corner[1]),
+                    corner[0] + share * (following[0] - corner[0]),
+                    corner[1] + share * (following[1] - corner[1]),
                 )
             )
     return left
