@@ -113,7 +113,7 @@ class Explained:
         """Return all parts by the names of `PARTS`."""
         return {name: getattr(self, f"{name}_ns") for name in PARTS}
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Integers | list[str]]:
         """Return the parts and causes as columns of ``worst.parquet``."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
