@@ -96,7 +96,9 @@ def null_alarms(seed: int, offsets: Offsets, windows: int, lasted_s: int) -> boo
 
 
 @pytest.mark.parametrize(
-    ("offsets", "windows", "seeds"), [(KNOWN, 40, 200), (UNKNOWN, 60, 30)], ids=["known", "searched"]
+    ("offsets", "windows", "seeds"),
+    [(KNOWN, 40, 200), (UNKNOWN, 60, 30)],
+    ids=["known", "searched"],
 )
 def test_counters_that_have_nothing_to_do_with_it_are_named_at_the_stated_level(
     offsets: Offsets, windows: int, seeds: int

@@ -11,9 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tailscope.exceptions import OtherKernelError, UsageError
-
-KERNELS = ("vanilla", "rt", "nohz")
-"""Kernels of the papers: the distribution's, PREEMPT_RT, and without ticks on isolated CPUs."""
+from tailscope.plan.fields import KERNELS
 
 NOHZ = "nohz_full={cpus} isolcpus={cpus} rcu_nocbs={cpus} rcu_nocb_poll"
 """Parameters that keep ticks off CPUs (limbo2022 Table 1, in the kernel's own spelling)."""

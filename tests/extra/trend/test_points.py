@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from errors import raises
 
 from tailscope.cli import main
-from tailscope.exceptions import ModelError
-from tailscope.models.changes import change_points, fewest_values
+from tailscope.extra.trend.points import change_points, fewest_values
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,13 +55,6 @@ def test_the_clearest_step_of_the_fewest_values_is_found(error: float) -> None:
     values[fewest // 2 :] += 1
     assert [each.at for each in change_points(values, error)] == [fewest // 2]
     assert change_points(values[1:], error) == []
-
-
-def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "otava.change_point_divisive.calculator", None)
-    with raises(ModelError, "otava-missing") as error:
-        change_points(stationary(1), 0.05)
-    assert "pip install " in str(error.value.hint) and "apache-otava" in str(error.value.hint)
 
 
 def p99_of_blocks(data: Path, tmp_path: Path) -> np.ndarray:
