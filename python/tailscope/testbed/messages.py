@@ -1,7 +1,7 @@
-"""The lines that ``tailscope-dp`` writes, as types: JSON objects that name their ``event``.
+"""Types of the lines that ``tailscope-dp`` writes: JSON objects that name their ``event``.
 
-It is of the same version as this package, so a line that says more, or less, or something else than
-the types here is an error.
+The program has the same version as this package, so a line with other fields than these types is an
+error.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _SHOWN = 200
 
 
 class ReadyLcore(Section, frozen=True, kw_only=True):
-    """A thread that will poll, and its CPU; None where it may run on several."""
+    """A polling thread and its CPU; None if it may run on several."""
 
     lcore: Count
     cpu: Count | None
 
 
 class ReadyPort(Section, frozen=True, kw_only=True):
-    """A port that was found."""
+    """A port of the program."""
 
     port: Count
     name: str
@@ -51,7 +51,7 @@ class ReadyPort(Section, frozen=True, kw_only=True):
 
 
 class ReadyEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
-    """The ports are there: the program forwards, or sends."""
+    """The message that the ports are up and the program forwards, or sends."""
 
     program: str
     version: str
@@ -63,16 +63,17 @@ class ReadyEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="rea
 
 
 class ErrorEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="error"):
-    """Why it cannot run, and what to do about it."""
+    """The error that ended a program, and a hint for the user."""
 
     message: str
     hint: str | None
 
 
 class ProgressEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="progress"):
-    """How far it is, once a second.
+    """The progress of a program, once a second.
 
-    While it writes, of the ``recorded`` values ``written`` are written; both are 0 before that.
+    While it writes its recording, ``written`` of the ``recorded`` values are on disk; both are 0
+    before that.
     """
 
     elapsed_s: float
@@ -84,10 +85,10 @@ class ProgressEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="
 
 
 class GeneratorProgress(ProgressEvent, frozen=True, kw_only=True):
-    """How far a generator is; latencies are rough, and None until the first packet is back.
+    """The progress of a generator; latencies are rough, and None until the first packet is back.
 
-    Each of ``latency_ns_buckets`` is the least latency of a bucket that is at most 3 % wide, and
-    how many packets are in it.
+    Each of ``latency_ns_buckets`` is the lower bound of a bucket that is at most 3 % wide, and its
+    number of packets.
     """
 
     tx_packets: Count
@@ -104,7 +105,7 @@ class GeneratorProgress(ProgressEvent, frozen=True, kw_only=True):
 
 
 class LoopProgress(ProgressEvent, frozen=True, kw_only=True):
-    """How far a forwarder is, or loops without packets."""
+    """The progress of a forwarder, or of loops without packets."""
 
     tx_packets: Count
     tx_dropped: Count
@@ -112,79 +113,79 @@ class LoopProgress(ProgressEvent, frozen=True, kw_only=True):
 
 
 class ResultEvent(ProgramCounts, frozen=True, kw_only=True, tag_field="event", tag="result"):
-    """What came out, at the end."""
+    """The result of a program, at its end."""
 
     clock: CounterClock
     partial: list[str]
-    """Why it is not all that was asked for."""
+    """Reasons why the result is incomplete."""
     record: list[str]
-    """The files that it has written."""
+    """Files that the program wrote."""
     monitor_tid: Count
-    """The number of the thread that watched its links and told how far it was; 0 without one."""
+    """Number of the thread that watched links and reported progress; 0 without one."""
 
 
 class GeneratorResult(ResultEvent, frozen=True, kw_only=True):
-    """What came out of a generator."""
+    """The result of a generator."""
 
     program: Literal["gen"]
     gen: GeneratedTraffic
 
     @property
     def counts(self) -> GeneratorCounts:
-        """What ``run.json`` keeps of it."""
+        """Return the part that ``run.json`` contains."""
         return convert(self, GeneratorCounts, from_attributes=True)
 
 
 class StampResult(ResultEvent, frozen=True, kw_only=True):
-    """What came out of the recorder of two taps."""
+    """The result of the recorder of two taps."""
 
     program: Literal["stamp"]
     stamp: StampedTaps
 
 
 class ForwarderResult(ResultEvent, frozen=True, kw_only=True):
-    """What came out of a device of the data plane."""
+    """The result of a forwarder of the data plane."""
 
     stages: PassedPackets | None = None
-    """What it has written down of the way of packets, if that was wanted."""
+    """Recorded stages of packets, if they were requested."""
 
     @property
     def counts(self) -> ForwarderCounts:
-        """What ``run.json`` keeps of it."""
-        found: ForwarderCounts = convert(self, ForwarderCounts, from_attributes=True)
-        return found
+        """Return the part that ``run.json`` contains."""
+        counts: ForwarderCounts = convert(self, ForwarderCounts, from_attributes=True)
+        return counts
 
 
 class L2fwdResult(ForwarderResult, frozen=True, kw_only=True):
-    """What came out of the forwarder between ports."""
+    """The result of l2fwd."""
 
     program: Literal["l2fwd"]
     l2fwd: ForwardedPairs
 
 
 class L3fwdResult(ForwarderResult, frozen=True, kw_only=True):
-    """What came out of the router."""
+    """The result of l3fwd."""
 
     program: Literal["l3fwd"]
     l3fwd: RouteCount
 
 
 class DelayResult(ForwarderResult, frozen=True, kw_only=True):
-    """What came out of the device with a known law."""
+    """The result of the device with a known latency law."""
 
     program: Literal["delay"]
     delay: DelayTruth
 
 
 class WorkResult(ForwarderResult, frozen=True, kw_only=True):
-    """What came out of the device with a known capacity."""
+    """The result of the device with a known capacity."""
 
     program: Literal["work"]
     work: WorkTruth
 
 
 class WatchResult(ResultEvent, frozen=True, kw_only=True):
-    """What came out of loops without packets."""
+    """The result of loops without packets."""
 
     program: Literal["watch"]
     watch: WatchTruth
@@ -196,23 +197,24 @@ R_co = TypeVar("R_co", bound=ResultEvent, covariant=True)
 
 @dataclass(frozen=True)
 class Program(Generic[P_co, R_co]):
-    """A program of ``tailscope-dp``, and what it says."""
+    """A program of ``tailscope-dp``, and the types of its messages."""
 
     name: str
     progress: type[P_co]
-    """What it says once a second."""
+    """Type of its progress, once a second."""
     result: type[R_co]
-    """What it says at its end."""
+    """Type of its result, at its end."""
 
     def read(self, role: str, line: str) -> ReadyEvent | ErrorEvent | P_co | R_co | None:
-        """Read a line; None where it is none of ours."""
+        """Read a line; None if it is no message."""
         if not line.lstrip().startswith("{"):
             return None
         try:
             return self._decoder.decode(line)
         except (ValidationError, RecursionError) as error:
             raise DataplaneError(
-                f"{role}: tailscope-dp {self.name} said: {what_is_wrong(error)}: {line[:_SHOWN]}"
+                f"{role}: tailscope-dp {self.name} said: {what_is_wrong(error)}: {line[:_SHOWN]}",
+                code="dataplane-message",
             ) from None
         except DecodeError:
             return None
@@ -234,12 +236,12 @@ FORWARDERS: dict[str, ForwarderProgram] = {
     "delay": Program("delay", LoopProgress, DelayResult),
     "work": Program("work", LoopProgress, WorkResult),
 }
-"""Devices of the data plane, by name."""
+"""Forwarders of the data plane, by name."""
 
 
 def what_is_wrong(error: ValidationError | RecursionError) -> str:
-    """Say which field of a message is not what it should be, and what it is: ``gen.sent: ...``."""
-    said, _, path = str(error).partition(" - at `$")
+    """Return the wrong field of a message and what is wrong with it, as in ``gen.sent: ...``."""
+    problem, _, path = str(error).partition(" - at `$")
     field = path.rstrip("`").removeprefix(".")
-    said = said[:1].lower() + said[1:]
-    return f"{field}: {said}" if field else said
+    problem = problem[:1].lower() + problem[1:]
+    return f"{field}: {problem}" if field else problem
