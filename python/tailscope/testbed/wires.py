@@ -243,7 +243,7 @@ class Pci(Wire):
             if role not in self._given:
                 raise UsageError(
                     f"wire pci: no --wire-option {role}=ADDRESS+ADDRESS",
-                    code="no-cards",
+                    code="cards-not-given",
                     hint="`dpdk-devbind.py --status` lists the devices",
                 )
             check_cards("wire pci", self._cards(role))
