@@ -1,4 +1,4 @@
-"""A capture that is sent again through a real forwarder."""
+"""Replay of a capture through a real forwarder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from errors import raises
 from processes import over_memif
 
 from tailscope import _engine, analyze
@@ -39,12 +40,12 @@ def replayed(capture: Path, *options: str, record: Path | None = None) -> Genera
 
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the simulator: 3000 packets, 10 000 a second."""
+    """Simulate a capture of 3000 packets at 10,000 a second."""
     folder = tmp_path_factory.mktemp("capture")
     settings: dict[str, Any] = {"packets": PACKETS, "rate_pps": 10_000, "pattern": "poisson"}
     _engine.simulate(str(folder), seed=5, **settings)
-    (found,) = folder.glob("*-pre-*")
-    return found
+    (path,) = folder.glob("*-pre-*")
+    return path
 
 
 @pytest.mark.parametrize(("options", "speed"), [((), 1.0), (("--replay-speed=4",), 4.0)])
@@ -74,21 +75,24 @@ def test_a_rate_takes_the_place_of_the_captured_times(capture: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "named"),
     [
-        (["--replay-speed=0"], "--replay-speed: got 0, expected more than 0"),
-        (["--rate=1k", "--replay-speed=2"], "cannot be used with"),
-        (["--burst=2"], "cannot be used with"),
+        (["--replay-speed=0"], ["--replay-speed", "got 0"]),
+        (["--rate=1k", "--replay-speed=2"], ["--rate", "--replay-speed"]),
+        (["--burst=2"], ["--burst", "--replay"]),
     ],
 )
-def test_options_that_contradict_are_refused(capture: Path, options: list[str], said: str) -> None:
-    with pytest.raises(DataplaneError) as error:
+def test_options_that_contradict_are_refused(
+    capture: Path, options: list[str], named: list[str]
+) -> None:
+    with raises(DataplaneError, "dataplane-refused") as error:
         replayed(capture, *options)
-    assert said in str(error.value)
+    assert all(text in str(error.value) for text in named)
 
 
 def test_a_capture_that_is_not_there_is_named() -> None:
     from pathlib import Path
 
-    with pytest.raises(DataplaneError, match="/no/such/capture"):
+    with raises(DataplaneError, "dataplane-refused") as error:
         replayed(Path("/no/such/capture"))
+    assert "/no/such/capture" in str(error.value)

@@ -121,7 +121,7 @@ def test_the_default_rules_are_those_that_were_downloaded(
 def test_a_number_of_rules_that_makes_no_sense_is_refused(rules: str) -> None:
     with raises(UsageError, "rule-count") as refused:
         dut_named("suricata", {"rules": rules}, "memif")
-        assert "1,000,000" in str(refused.value)
+    assert "1,000,000" in str(refused.value)
 
 
 @pytest.mark.parametrize(

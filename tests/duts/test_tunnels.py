@@ -234,7 +234,7 @@ def test_what_ip_lists_of_states_is_read() -> None:
 def test_what_a_tunnel_cannot_do_is_refused() -> None:
     with raises(UsageError, "dut-option") as error:
         dut_named("wireguard", {"implementation": "rust"}, "veth")
-        assert "--dut-option implementation: got 'rust'" in str(error.value)
+    assert "--dut-option implementation: got 'rust'" in str(error.value)
     for dut in ("wireguard", "ipsec"):
         with raises(UsageError, "dut-wire"):
             dut_named(dut, {}, "pci")
