@@ -41,9 +41,9 @@ def forwarded(
             with pair.generator(options, some(pair.ends.generator.eal)) as generator:
                 sent = generator.finish()
             dut.stop()
-            found = dut.finish()
-    assert sent is not None and found is not None
-    return sent, found
+            result = dut.finish()
+    assert sent is not None and result is not None
+    return sent, result
 
 
 def test_the_ports_stay_until_the_device_has_ended() -> None:
@@ -56,8 +56,8 @@ def test_the_ports_stay_until_the_device_has_ended() -> None:
         while generator.result is None:
             assert generator.next_event(30) is not None
         dut.stop()
-        found = dut.finish()
-        assert found is not None and [port.link_down_count for port in found.ports] == [0, 0]
+        result = dut.finish()
+        assert result is not None and [port.link_down_count for port in result.ports] == [0, 0]
         assert generator.is_running
         generator.stop()
         assert generator.finish() is not None and not generator.result.partial
@@ -69,9 +69,9 @@ def dropped(dut: ForwarderResult) -> dict[str, int]:
 
 def arrived(generator: GeneratorResult) -> int:
     """Return the number of sent packets; on a busy machine a few are too late to be sent."""
-    found = generator.gen
-    assert found.sent + found.unsent == 3000 and found.sent > 0
-    return found.sent
+    traffic = generator.gen
+    assert traffic.sent + traffic.unsent == 3000 and traffic.sent > 0
+    return traffic.sent
 
 
 def test_work_takes_its_time() -> None:

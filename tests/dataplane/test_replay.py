@@ -33,9 +33,9 @@ def replayed(capture: Path, *options: str, record: Path | None = None) -> Genera
         dut.wait_ready()
         with pair.generator(own) as generator:
             generator.wait_ready()
-            found = generator.finish()
-    assert found is not None
-    return found
+            result = generator.finish()
+    assert result is not None
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -52,26 +52,26 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_frames_leave_as_they_were_captured(
     capture: Path, tmp_path: Path, options: tuple[str, ...], speed: float
 ) -> None:
-    found = replayed(capture, *options, f"--captures={tmp_path}", record=tmp_path)
-    assert found.gen.replayed == found.gen.sent == PACKETS
-    assert found.gen.matched > 0.95 * PACKETS
-    assert found.gen.ambiguous_sent == found.gen.unsent == 0
+    result = replayed(capture, *options, f"--captures={tmp_path}", record=tmp_path)
+    assert result.gen.replayed == result.gen.sent == PACKETS
+    assert result.gen.matched > 0.95 * PACKETS
+    assert result.gen.ambiguous_sent == result.gen.unsent == 0
     intended = load_ticks(tmp_path, "intended_tsc").astype(np.int64)
-    since_ns = (intended - intended[0]) / found.clock.tsc_hz * 1e9
+    since_ns = (intended - intended[0]) / result.clock.tsc_hz * 1e9
     series = analyze(capture, capture.with_name(capture.name.replace("-pre-", "-post-"))).series
     assert series is not None
     captured = series.pre_ns.astype(np.int64)
     expected_ns = (captured - captured[0]) / speed
     assert np.abs(since_ns[series.seq] - expected_ns).max() < 2
     again = analyze(tmp_path / "pre.pcapng.zst", tmp_path / "post.pcapng.zst", match_on="frame")
-    assert again.summary["count"] == found.gen.matched
+    assert again.summary["count"] == result.gen.matched
 
 
 def test_a_rate_takes_the_place_of_the_captured_times(capture: Path, tmp_path: Path) -> None:
-    found = replayed(capture, "--rate=20k", record=tmp_path)
+    result = replayed(capture, "--rate=20k", record=tmp_path)
     gaps = np.diff(load_ticks(tmp_path, "intended_tsc").astype(np.int64))
-    assert found.gen.sent == PACKETS
-    assert np.abs(gaps / found.clock.tsc_hz * 20_000 - 1).max() < 1e-3
+    assert result.gen.sent == PACKETS
+    assert np.abs(gaps / result.clock.tsc_hz * 20_000 - 1).max() < 1e-3
 
 
 @pytest.mark.parametrize(

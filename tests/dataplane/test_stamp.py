@@ -39,15 +39,15 @@ def recorded(out: Path, *options: str) -> tuple[StampResult, list[int]]:
             assert sent is not None
             packets.append(sent.gen.sent)
         stamp.stop()
-        found = stamp.finish()
-    assert found is not None
-    return found, packets
+        result = stamp.finish()
+    assert result is not None
+    return result, packets
 
 
 def test_both_taps_are_written_with_their_times(tmp_path: Path) -> None:
-    found, sent = recorded(tmp_path, "--software")
-    stamp = found.stamp
-    assert found.complete and stamp.timestamps == "tsc"
+    result, sent = recorded(tmp_path, "--software")
+    stamp = result.stamp
+    assert result.complete and stamp.timestamps == "tsc"
     # The generators ran one after the other, so each packet seems to take as long as a run.
     pair = tmp_path / "pre.pcapng.zst", tmp_path / "post.pcapng.zst"
     summary = analyze(*pair, clocks="same").summary

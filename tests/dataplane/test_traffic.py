@@ -65,9 +65,9 @@ def sent(folder: Path, *options: str) -> Seen:
         dut.wait_ready()
         with pair.generator([*QUICK, *options, f"--captures={folder}"]) as generator:
             generator.wait_ready()
-            found = generator.finish()
-    assert found is not None
-    return Seen(found, folder)
+            result = generator.finish()
+    assert result is not None
+    return Seen(result, folder)
 
 
 def dissected(capture: Path) -> list[dict[str, str]]:
@@ -101,12 +101,12 @@ def only(packets: Sequence[dict[str, str]], name: str) -> set[str]:
 
 @pytest.mark.parametrize("mix", ["imix", "64:7,594:4,1518:1"])
 def test_a_mix_has_each_size_as_often_as_it_says(tmp_path: Path, mix: str) -> None:
-    found, folder = sent(tmp_path, f"--size={mix}", "--flows=12")
-    conserved(found.gen)
+    result, folder = sent(tmp_path, f"--size={mix}", "--flows=12")
+    conserved(result.gen)
     packets = dissected(folder / "pre.pcapng.zst")
-    assert len(packets) == found.gen.sent
+    assert len(packets) == result.gen.sent
     sizes = [int(packet["frame.len"]) + 4 for packet in packets]
-    assert found.gen.sent_bytes == sum(sizes)
+    assert result.gen.sent_bytes == sum(sizes)
     for first in range(0, len(sizes) - 12, 12):
         assert Counter(sizes[first : first + 12]) == IMIX
     whole = len(sizes) // 144 * 144
@@ -155,14 +155,14 @@ def test_a_mix_has_each_size_as_often_as_it_says(tmp_path: Path, mix: str) -> No
 def test_headers_are_as_asked(
     tmp_path: Path, options: list[str], expected: dict[str, set[str]]
 ) -> None:
-    found, folder = sent(tmp_path, *options)
-    conserved(found.gen)
+    result, folder = sent(tmp_path, *options)
+    conserved(result.gen)
     packets = dissected(folder / "pre.pcapng.zst")
-    assert len(packets) == found.gen.sent
+    assert len(packets) == result.gen.sent
     assert {name: only(packets, name) for name in expected} == expected
     again = analyze(folder / "pre.pcapng.zst", folder / "post.pcapng.zst", match_on="probe")
-    assert again.summary["count"] == found.gen.matched
-    assert again.summary["lost"] == found.gen.sent - found.gen.matched
+    assert again.summary["count"] == result.gen.matched
+    assert again.summary["lost"] == result.gen.sent - result.gen.matched
 
 
 def test_a_rate_changes_at_its_time(tmp_path: Path) -> None:
@@ -171,17 +171,17 @@ def test_a_rate_changes_at_its_time(tmp_path: Path) -> None:
         step = ("--step-rate=5k", "--step-after=50ms", f"--record={tmp_path}")
         with pair.generator([*QUICK, *step]) as generator:
             generator.wait_ready()
-            found = generator.finish()
-    assert found is not None and found.gen.sent + found.gen.unsent == 1_000 + 250
+            result = generator.finish()
+    assert result is not None and result.gen.sent + result.gen.unsent == 1_000 + 250
     names = ("intended_tsc", "unsent_tsc")
     at = np.sort(np.concatenate([np.load(tmp_path / f"{name}.npy") for name in names]))
-    gaps_us = np.diff(at.astype(np.int64)) * 1e6 / found.clock.tsc_hz
+    gaps_us = np.diff(at.astype(np.int64)) * 1e6 / result.clock.tsc_hz
     assert np.allclose(gaps_us[:999], 50, atol=0.1) and np.allclose(gaps_us[1_000:], 200, atol=0.1)
 
 
 def test_each_direction_has_a_book_of_its_own(tmp_path: Path) -> None:
-    found, folder = sent(tmp_path, "--direction=both", "--src-port=1000..1006")
-    there, back = found.gen, found.gen.back
+    result, folder = sent(tmp_path, "--direction=both", "--src-port=1000..1006")
+    there, back = result.gen, result.gen.back
     assert back is not None
     for gen, part in ((there, folder), (back, folder / "back")):
         conserved(gen)

@@ -30,9 +30,9 @@ def test_any_program_of_dpdk_is_a_device(measure: Measure, dataplane: Path) -> N
     run = f"'{dataplane}' l2fwd -l {{cpus}} --no-telemetry {{eal}} -- --die-with-parent"
     options = ("run=" + run, 'ready="event":"ready"', f"version='{dataplane}' --version")
     given = [word for option in options for word in ("--dut-option", option)]
-    found = measure("--dut", "command", *given, *RATE)
-    info = sound(found["out"])
-    assert found["count"] == found["sent"]
+    figures = measure("--dut", "command", *given, *RATE)
+    info = sound(figures["out"])
+    assert figures["count"] == figures["sent"]
     assert info["dut"]["version"] == find_binary()[1]
 
 
@@ -52,9 +52,9 @@ def test_any_program_of_the_kernel_is_a_device(measure: Measure, tmp_path: Path)
     )
     run = f"run='{sys.executable}' '{script}' {{links}} {{folder}}/ready"
     given = ("--dut-option", run, "--dut-option", "ready-command=test -e {folder}/ready")
-    found = measure("--dut", "command", "--wire", "veth", *given, *RATE, "--noise", "auto")
-    sound(found["out"])
-    assert found["count"] == found["sent"]
+    figures = measure("--dut", "command", "--wire", "veth", *given, *RATE, "--noise", "auto")
+    sound(figures["out"])
+    assert figures["count"] == figures["sent"]
 
 
 @pytest.mark.parametrize(

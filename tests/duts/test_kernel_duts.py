@@ -20,30 +20,30 @@ RATE = ("--rate", "2k")
 
 @pytest.mark.parametrize("dut", ["mirred", "bridge", "router"])
 def test_packets_go_through_the_kernel(measure: Measure, dut: str) -> None:
-    found = measure("--dut", dut, *RATE, "--noise", "auto")
-    info = sound(found["out"])
+    figures = measure("--dut", dut, *RATE, "--noise", "auto")
+    info = sound(figures["out"])
     assert info["plan"]["wire"] == "veth"
-    assert found["count"] == found["sent"]
+    assert figures["count"] == figures["sent"]
     assert info["dut"]["version"].startswith("Linux ")
     received = [link["rx_packets"] for link in info["dut"]["result"]["links"].values()]
-    assert max(received) >= found["sent"]
+    assert max(received) >= figures["sent"]
     assert not left_behind()
 
 
 def test_a_classifier_can_be_chosen(measure: Measure) -> None:
-    found = measure("--dut", "mirred", "--dut-option", "classifier=u32", *RATE)
-    commands = sound(found["out"])["dut"]["configuration"]
+    figures = measure("--dut", "mirred", "--dut-option", "classifier=u32", *RATE)
+    commands = sound(figures["out"])["dut"]["configuration"]
     assert any("u32" in command for command in commands)
     assert not any("matchall" in command for command in commands)
 
 
 def test_what_is_mirrored_goes_on_and_up_the_stack(measure: Measure) -> None:
     """As the authors of containers2024 have it."""
-    found = measure("--dut", "mirred", "--dut-option", "action=mirror", *RATE)
-    commands = sound(found["out"])["dut"]["configuration"]
+    figures = measure("--dut", "mirred", "--dut-option", "action=mirror", *RATE)
+    commands = sound(figures["out"])["dut"]["configuration"]
     assert any("mirror" in command for command in commands)
     assert not any("redirect" in command for command in commands)
-    assert found["count"] == found["sent"]
+    assert figures["count"] == figures["sent"]
 
 
 def test_the_kernel_says_what_it_refuses(tailscope: Any, place: Any) -> None:

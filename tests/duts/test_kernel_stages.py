@@ -64,14 +64,14 @@ def bpf(dataplane: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     ],
 )
 def test_stages_sum_to_the_latency_of_every_packet(measure: Measure, dut: str) -> None:
-    found = measure("--dut", dut, "--rate", "2k", "--stages", "on", "--noise", "auto")
-    recorded = sound(found["out"])["noise"]["stages"]
+    figures = measure("--dut", dut, "--rate", "2k", "--stages", "on", "--noise", "auto")
+    recorded = sound(figures["out"])["noise"]["stages"]
     assert (recorded["every"], recorded["lost"]) == (1, 0)
     assert recorded["clock_error_ns"] < 10_000
-    run = read_run(found["out"])
-    stages = read_stages(found["out"], run.info)
+    run = read_run(figures["out"])
+    stages = read_stages(figures["out"], run.info)
     assert stages is not None
-    with open_packets(found["out"], run.info) as packets:
+    with open_packets(figures["out"], run.info) as packets:
         seq, pre_ns, latency_ns = (column.view("i8") for column in packets.columns(*PACKETS))
     divided = divide(stages, seq, pre_ns, latency_ns)
     # Some kernels do not call the programs in every task.
@@ -82,7 +82,7 @@ def test_stages_sum_to_the_latency_of_every_packet(measure: Measure, dut: str) -
     assert run.explanation is not None
     assert run.explanation.stages is not None
     assert run.explanation.stages.packets == divided.is_whole.sum()
-    opened = open_run(found["out"])
+    opened = open_run(figures["out"])
     assert opened.stages.num_rows == len(stages.passed.seq)
     assert opened.explain(0.5).record.stages.packets == run.explanation.stages.packets
     assert not left_behind()
@@ -96,17 +96,17 @@ def test_packets_of_a_full_queue_have_the_kernels_reason(
     script.write_text(SLOW)
     run = f"run=sh {script} {{link0}} {{link1}}"
     options = ("--dut", "command", "--dut-option", run, "--dut-option", "ready=ready")
-    found = measure(*options, "--wire", "veth", "--rate", "20k", "--stages", "on")
-    assert found["lost"] > 0
-    explanation = read_run(found["out"]).explanation
+    figures = measure(*options, "--wire", "veth", "--rate", "20k", "--stages", "on")
+    assert figures["lost"] > 0
+    explanation = read_run(figures["out"]).explanation
     assert explanation is not None
     assert explanation.stages is not None
     [drop] = explanation.stages.drops
     assert drop.reason == "QDISC_DROP"
-    assert found["lost"] * 0.9 <= drop.packets <= found["lost"]
+    assert figures["lost"] * 0.9 <= drop.packets <= figures["lost"]
     waits = {stage.stage: stage.ns_p50 or 0 for stage in explanation.stages.stages}
     assert waits["qdisc"] > waits["stack"]
-    explained = tailscope("explain", found["out"], env=place.environment)
+    explained = tailscope("explain", figures["out"], env=place.environment)
     assert explained.returncode == 0, explained.stderr
     assert "QDISC_DROP" in explained.stdout
     assert "wire in" in explained.stdout

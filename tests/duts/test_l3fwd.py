@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 def test_two_loops_forward_a_port_each(measure: Measure) -> None:
     config = "config=(0,0,0),(1,0,1)"
-    found = measure("--dut", "l3fwd", "--dut-option", config, "--rate", "500")
-    info = sound(found["out"])
-    assert found["count"] == found["sent"]
+    figures = measure("--dut", "l3fwd", "--dut-option", config, "--rate", "500")
+    info = sound(figures["out"])
+    assert figures["count"] == figures["sent"]
     first, second = info["dut"]["result"]["lcores"]
     assert {first["lcore"], second["lcore"]} == set(
         map(int, info["instrument"]["cpus"]["DuT"].split(","))
@@ -35,14 +35,14 @@ def test_two_loops_forward_a_port_each(measure: Measure) -> None:
 def test_flows_are_spread_over_queues_and_their_loops(measure: Measure) -> None:
     config = "config=(0,0,0),(1,0,0),(0,1,1),(1,1,1)"
     traffic = ("--flows", 6, "--queues", 2, "--rate", "600")
-    found = measure("--dut", "l3fwd", "--dut-option", config, *traffic, "--noise", "auto")
-    assert found["count"] == found["sent"]
-    loops = sound(found["out"])["dut"]["result"]["lcores"]
+    figures = measure("--dut", "l3fwd", "--dut-option", config, *traffic, "--noise", "auto")
+    assert figures["count"] == figures["sent"]
+    loops = sound(figures["out"])["dut"]["result"]["lcores"]
     assert len(loops) == 2
     # Warm-up packets count, too; flows take queues by turns.
     first, second = (loop["rx_packets"] for loop in loops)
     assert abs(first - second) <= 1
-    assert first + second >= found["sent"]
+    assert first + second >= figures["sent"]
 
 
 @pytest.mark.parametrize(

@@ -47,14 +47,15 @@ def test_rules_drop_exactly_what_they_match(measure: Measure, tmp_path: Path) ->
     rules = tmp_path / "my own.nft"
     rules.write_text(EVERY_256TH)
     option = ("--dut-option", f"rules={rules}")
-    found = measure("--dut", "nftables", *option, *RATE, "--captures")
-    device = sound(found["out"])["dut"]
+    figures = measure("--dut", "nftables", *option, *RATE, "--captures")
+    device = sound(figures["out"])["dut"]
     pre, post = (
-        probe_numbers(found["out"] / "captures" / f"{side}.pcapng.zst") for side in ("pre", "post")
+        probe_numbers(figures["out"] / "captures" / f"{side}.pcapng.zst")
+        for side in ("pre", "post")
     )
-    wanted = {seq for seq in range(found["sent"] + found["unsent"]) if seq % 256 == 7}
+    wanted = {seq for seq in range(figures["sent"] + figures["unsent"]) if seq % 256 == 7}
     assert set(pre) - set(post) == wanted
-    assert found["lost"] == found["lost_in_dut"] == found["dropped_by_dut"] == len(wanted) > 0
+    assert figures["lost"] == figures["lost_in_dut"] == figures["dropped_by_dut"] == len(wanted) > 0
     [rule] = device["result"]["rules"]
     assert (rule["chain"], rule["comment"], rule["verdict"]) == (
         "inet tailscope mine",
@@ -68,9 +69,9 @@ def test_rules_drop_exactly_what_they_match(measure: Measure, tmp_path: Path) ->
 
 def test_addresses_are_translated_behind_rules_that_match_nothing(measure: Measure) -> None:
     options = ("--dut-option", "rules=generated:50", "--dut-option", "nat=masquerade")
-    found = measure("--dut", "nftables", *options, *RATE, "--flows", "3", "--captures")
-    result = sound(found["out"])["dut"]["result"]
-    assert found["count"] == found["sent"] and found["dropped_by_dut"] == 0
+    figures = measure("--dut", "nftables", *options, *RATE, "--flows", "3", "--captures")
+    result = sound(figures["out"])["dut"]["result"]
+    assert figures["count"] == figures["sent"] and figures["dropped_by_dut"] == 0
     assert result["rules_loaded"] == 51
     [rule] = result["rules"]
     assert (rule["verdict"], rule["packets"]) == ("masquerade", 3)

@@ -68,9 +68,9 @@ def libraries(program: Path) -> set[Path]:
 @AS_ROOT
 @pytest.mark.parametrize("wire", ["memif", pytest.param("veth", marks=pytest.mark.long)])
 def test_an_image_is_a_device(measure: Measure, image: str, wire: str) -> None:
-    found = measure("--dut", f"oci:{image}", "--wire", wire, *RUN, *READY, "--rate", "2k")
-    info = sound(found["out"])
-    assert found["count"] == found["sent"]
+    figures = measure("--dut", f"oci:{image}", "--wire", wire, *RUN, *READY, "--rate", "2k")
+    info = sound(figures["out"])
+    assert figures["count"] == figures["sent"]
     assert (info["plan"]["dut"], info["plan"]["dut_options"]["image"]) == ("oci", image)
     assert re.fullmatch(r"image [0-9a-f]{64}", info["dut"]["version"])
     assert not left_behind()

@@ -58,20 +58,20 @@ def dropped(captures: Path) -> set[int]:
     "wire", ["memif", pytest.param("veth", marks=AS_ROOT)], ids=["DPDK", "AF_PACKET"]
 )
 def test_it_forwards_everything_without_rules(measure: Measure, wire: str) -> None:
-    found = measure("--dut", "suricata", "--wire", wire, *RATE)
-    info = sound(found["out"])
-    assert found["count"] == found["sent"] and found["dropped_by_dut"] == 0
+    figures = measure("--dut", "suricata", "--wire", wire, *RATE)
+    info = sound(figures["out"])
+    assert figures["count"] == figures["sent"] and figures["dropped_by_dut"] == 0
     assert info["dut"]["version"].startswith("Suricata version ")
-    assert info["dut"]["result"]["accepted"] >= found["sent"]
+    assert info["dut"]["result"]["accepted"] >= figures["sent"]
     mode = "dpdk" if wire == "memif" else "af-packet"
     assert mode in yaml.safe_load(info["dut"]["configuration"])
 
 
 @pytest.mark.parametrize("rules", ["events", pytest.param("generated:300", marks=pytest.mark.long)])
 def test_rules_that_only_raise_alerts_drop_nothing(measure: Measure, rules: str) -> None:
-    found = measure("--dut", "suricata", "--dut-option", f"rules={rules}", *RATE)
-    device = sound(found["out"])["dut"]
-    assert found["count"] == found["sent"]
+    figures = measure("--dut", "suricata", "--dut-option", f"rules={rules}", *RATE)
+    device = sound(figures["out"])["dut"]
+    assert figures["count"] == figures["sent"]
     assert device["result"]["rules_failed"] == 0
     if rules == "events":
         files = sorted(EVENT_RULES.glob("*.rules"))
@@ -131,13 +131,13 @@ def test_the_filter_drops_exactly_what_its_rule_matches(
     measure: Measure, rules: Path, wire: str
 ) -> None:
     option = ("--dut-option", f"rules={rules}")
-    found = measure(
+    figures = measure(
         "--dut", "suricata", "--wire", wire, *option, *RATE, "--captures", "--noise", "auto"
     )
-    sound(found["out"])
-    wanted = {seq for seq in range(found["sent"] + found["unsent"]) if seq % 256 == 7}
-    assert dropped(found["out"] / "captures") == wanted
-    assert found["lost"] == found["lost_in_dut"] == found["dropped_by_dut"] == len(wanted) > 0
+    sound(figures["out"])
+    wanted = {seq for seq in range(figures["sent"] + figures["unsent"]) if seq % 256 == 7}
+    assert dropped(figures["out"] / "captures") == wanted
+    assert figures["lost"] == figures["lost_in_dut"] == figures["dropped_by_dut"] == len(wanted) > 0
 
 
 def test_what_it_cannot_read_is_passed_on(tailscope: Any, place: Place, rules: Path) -> None:
@@ -163,9 +163,9 @@ def test_rules_that_are_not_there_are_named(tailscope: Any, place: Place) -> Non
 @pytest.mark.usefixtures("alone")
 def test_it_lives_in_a_container(measure: Measure) -> None:
     needed("lxc-execute")
-    found = measure("--dut", "suricata", "--platform", "lxc", *RATE)
-    info = sound(found["out"])
-    assert found["count"] == found["sent"] and info["platform"]["name"] == "lxc"
+    figures = measure("--dut", "suricata", "--platform", "lxc", *RATE)
+    info = sound(figures["out"])
+    assert figures["count"] == figures["sent"] and info["platform"]["name"] == "lxc"
     assert not left_behind()
 
 

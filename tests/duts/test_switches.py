@@ -31,23 +31,23 @@ DROPPED = "udp,in_port=1,tp_src={port},actions=drop\npriority=1,in_port=1,action
 def test_testpmd_forwards_and_counts(measure: Measure, wire: str, mode: str) -> None:
     needed("dpdk-testpmd")
     options = ("--wire", wire, "--dut-option", f"mode={mode}", "--dut-option", "burst=8")
-    found = measure("--dut", "testpmd", *options, *RATE)
-    device = sound(found["out"])["dut"]
-    assert found["count"] == found["sent"]
+    figures = measure("--dut", "testpmd", *options, *RATE)
+    device = sound(figures["out"])["dut"]
+    assert figures["count"] == figures["sent"]
     assert device["version"].startswith("testpmd (DPDK ")
     near, far = device["result"]["ports"]
-    assert near["rx_packets"] == far["tx_packets"] >= found["sent"]
+    assert near["rx_packets"] == far["tx_packets"] >= figures["sent"]
     assert (near["tx_packets"], far["tx_dropped"], near["rx_dropped"]) == (0, 0, 0)
 
 
 def test_a_switch_polls_both_ports_by_dpdk(measure: Measure) -> None:
     needed("ovs-vsctl")
-    found = measure("--dut", "ovs", *RATE, "--noise", "auto")
-    device = sound(found["out"])["dut"]
-    assert found["count"] == found["sent"] and found["dropped_by_dut"] == 0
+    figures = measure("--dut", "ovs", *RATE, "--noise", "auto")
+    device = sound(figures["out"])["dut"]
+    assert figures["count"] == figures["sent"] and figures["dropped_by_dut"] == 0
     assert device["version"].startswith("Open vSwitch ") and "DPDK" in device["version"]
     ports = device["result"]["ports"]
-    assert ports["port0"]["rx_packets"] == ports["port1"]["tx_packets"] >= found["sent"]
+    assert ports["port0"]["rx_packets"] == ports["port1"]["tx_packets"] >= figures["sent"]
     [(name, thread)] = device["result"]["threads"].items()
     assert name.startswith("pmd thread") and thread["received"] == ports["port0"]["rx_packets"]
     assert thread["misses"] >= 1 and thread["processing_cycles"] > 0
@@ -71,12 +71,17 @@ def test_a_switch_forwards_between_links_and_drops_as_flows_say(
     flows.write_text(DROPPED.format(port=20_001))
     options = ("--dut-option", f"flows={flows}", "--dut-option", f"driver={driver}")
     traffic = ("--src-port", "20000,20001", "--flows", "2", *RATE)
-    found = measure("--dut", "ovs", "--wire", "veth", *options, *traffic)
-    device = sound(found["out"])["dut"]
-    assert found["lost"] == found["lost_in_dut"] == found["dropped_by_dut"] == found["sent"] // 2
+    figures = measure("--dut", "ovs", "--wire", "veth", *options, *traffic)
+    device = sound(figures["out"])["dut"]
+    assert (
+        figures["lost"]
+        == figures["lost_in_dut"]
+        == figures["dropped_by_dut"]
+        == figures["sent"] // 2
+    )
     assert (device["result"]["flows"], device["result"]["lost"]) == (2, 0)
     assert any(name.startswith(thread) for name in device["result"]["threads"])
-    assert device["result"]["ports"]["dut0"]["rx_packets"] >= found["sent"]
+    assert device["result"]["ports"]["dut0"]["rx_packets"] >= figures["sent"]
     assert device["rules_sha256"] and not left_behind()
 
 

@@ -78,19 +78,19 @@ def wireguard() -> None:
 @AS_ROOT
 @pytest.mark.usefixtures("wireguard")
 def test_packets_go_through_wireguard_encrypted(measure: Measure) -> None:
-    found = measure(*PROGRAM, *RATE, "--noise", "auto")
-    device = sound(found["out"])["dut"]
-    assert found["count"] == found["sent"]
+    figures = measure(*PROGRAM, *RATE, "--noise", "auto")
+    device = sound(figures["out"])["dut"]
+    assert figures["count"] == figures["sent"]
     assert re.match(r"Linux .*, wireguard-go v.*, wireguard-tools v", device["version"])
     result = device["result"]
-    assert result["links"]["wg0"]["tx_packets"] >= found["sent"]
-    assert result["links"]["wg1"]["rx_packets"] >= found["sent"]
+    assert result["links"]["wg0"]["tx_packets"] >= figures["sent"]
+    assert result["links"]["wg1"]["rx_packets"] >= figures["sent"]
     # IP has 46 bytes, padded to 48; WireGuard adds 32, and a few for the handshake.
     in_packets = 80 * result["links"]["wg0"]["tx_packets"]
     assert in_packets < result["near"]["tx_bytes"] < in_packets + 1000
     assert in_packets < result["far"]["rx_bytes"] <= result["near"]["tx_bytes"]
     assert abs(result["far"]["last_handshake_unix_s"] - time.time()) < 300
-    assert not KEY.search((found["out"] / "run.json").read_text())
+    assert not KEY.search((figures["out"] / "run.json").read_text())
     assert not Path("/run/wireguard/wg0.sock").exists()
     assert not left_behind()
 

@@ -71,8 +71,8 @@ with ExitStack() as stack:
 MODULES = (
     "import sys, json, encodings.ascii, tailscope.noise.tracer, tailscope.testbed.clean\n"
     "import tailscope.testbed.cores, tailscope.testbed.folder\n"
-    "known = [(name, getattr(each, '__file__', None)) for name, each in sys.modules.items()]\n"
-    "print(json.dumps([(name, file) for name, file in known if file and name != '__main__']))\n"
+    "files = [(name, getattr(m, '__file__', None)) for name, m in sys.modules.items()]\n"
+    "print(json.dumps([(name, file) for name, file in files if file and name != '__main__']))\n"
 )
 
 
@@ -163,16 +163,16 @@ def fetch(guest: Guest, name: str) -> bytes:
 
 def fetch_recorded(guest: Guest, folder: Path) -> tuple[RecordedTrace, int]:
     """Fetch the trace of a guest, and the number of the task that recorded it."""
-    said = json.loads(fetch(guest, "recorded"))
-    pid = said.pop("pid")
+    content = json.loads(fetch(guest, "recorded"))
+    pid = content.pop("pid")
     for kind in ("events", "senders"):
         path = folder / f"{kind}.pages"
         path.write_bytes(fetch(guest, kind))
-        said[kind] = {0: path}
-    said["formats"] = [tuple(pair) for pair in said["formats"]]
+        content[kind] = {0: path}
+    content["formats"] = [tuple(pair) for pair in content["formats"]]
     for name in ("lost", "comms"):
-        said[name] = {int(key): value for key, value in said[name].items()}
-    return RecordedTrace(**said), pid
+        content[name] = {int(key): value for key, value in content[name].items()}
+    return RecordedTrace(**content), pid
 
 
 def counter_hz(guest: Guest) -> int:
@@ -180,7 +180,7 @@ def counter_hz(guest: Guest) -> int:
     return int(float(rates[-1]) * 1e6)
 
 
-def told(guest: Guest) -> list[int]:
+def nmis_ns(guest: Guest) -> list[int]:
     """Return the duration of each NMI in the kernel's own text, in nanoseconds."""
     trace = guest.run(["cat", f"{WORDS}/trace"])
     return [int(ns) for ns in re.findall(r"nmi_noise: .* duration (\d+) ns", trace)]
@@ -208,17 +208,17 @@ def test_other_kernels_are_understood(tmp_path: Path, kind: str) -> None:
         inject_nmi(port)
         guest.write("enough", "")
         assert process.wait_end(ANSWER_S), process.last_words()
-        told_ns = []
+        expected_ns = []
         if has_osnoise:
             assert "OSNOISE_WORKLOAD" in options(guest)
-            told_ns = told(guest)
+            expected_ns = nmis_ns(guest)
             guest.run(["rmdir", WORDS])
         assert not instances(guest)
-        found, pid = fetch_recorded(guest, tmp_path)
+        trace, pid = fetch_recorded(guest, tmp_path)
         clock = Clock(counter_hz(guest), 0, 0)
-    assert found.clock == "x86-tsc"
-    assert ("osnoise/nmi_noise" in found.missing) is not has_osnoise
-    [events] = read_events(found, clock, [0], [pid])
+    assert trace.clock == "x86-tsc"
+    assert ("osnoise/nmi_noise" in trace.missing) is not has_osnoise
+    [events] = read_events(trace, clock, [0], [pid])
     assert events.lost == 0
     assert (events.piece_end_ns > events.piece_start_ns).all()
     assert (events.piece_start_ns[1:] >= events.piece_end_ns[:-1]).all()
@@ -228,7 +228,7 @@ def test_other_kernels_are_understood(tmp_path: Path, kind: str) -> None:
     assert len(nmis) >= 1
     of_nmis = np.isin(events.piece_event, nmis)
     lasted_ns = (events.piece_end_ns - events.piece_start_ns)[of_nmis].tolist()
-    assert lasted_ns == pytest.approx(told_ns, abs=ROUNDING_NS)
+    assert lasted_ns == pytest.approx(expected_ns, abs=ROUNDING_NS)
 
 
 @pytest.mark.long

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def test_this_machine_is_described() -> None:
-    found = fingerprint()
-    assert found["kernel_release"] == platform.release()
-    assert found["kernel_flavour"] in KERNELS
-    assert int(found["kernel_hz"] or 0) in (100, 250, 300, 1000)
-    assert found["kernel_tick"] in ("periodic", "idle", "full")
+    described = fingerprint()
+    assert described["kernel_release"] == platform.release()
+    assert described["kernel_flavour"] in KERNELS
+    assert int(described["kernel_hz"] or 0) in (100, 250, 300, 1000)
+    assert described["kernel_tick"] in ("periodic", "idle", "full")
 
 
 def machine(root: Path, **files: str) -> Path:
@@ -65,8 +65,8 @@ def machine(root: Path, **files: str) -> Path:
 def test_kernels_are_told_apart(
     tmp_path: Path, files: dict[str, str], flavour: str, preemption: str, tick: str
 ) -> None:
-    found = running_kernel(machine(tmp_path, **files))
-    assert (found.flavour, found.preemption, found.tick) == (flavour, preemption, tick)
+    running = running_kernel(machine(tmp_path, **files))
+    assert (running.flavour, running.preemption, running.tick) == (flavour, preemption, tick)
 
 
 def other() -> str:

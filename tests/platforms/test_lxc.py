@@ -39,9 +39,9 @@ def lxc() -> None:
 
 @pytest.mark.parametrize("dut", ["l2fwd", "mirred", pytest.param("l3fwd", marks=pytest.mark.long)])
 def test_a_device_lives_in_a_container(measure_hidden: Measure, dut: str) -> None:
-    found = measure_hidden("--dut", dut, "--platform", "lxc", *RATE, "--noise", "auto")
-    info = sound(found["out"])
-    assert found["count"] == found["sent"]
+    figures = measure_hidden("--dut", dut, "--platform", "lxc", *RATE, "--noise", "auto")
+    info = sound(figures["out"])
+    assert figures["count"] == figures["sent"]
     assert info["platform"]["container"].startswith("tailscope-")
     assert info["platform"]["version"].startswith("LXC ")
     assert not left_behind()
@@ -99,9 +99,9 @@ def test_the_container_has_a_namespace_and_cpus_of_its_own(
     script.chmod(0o755)
     given = ("--dut-option", f"run={script}", "--dut-option", "ready=^up$")
     options = ("--platform", "lxc", "--platform-option", "name=seen", "--wire", "veth")
-    found = measure("--dut", "command", *given, *options, *RATE, "--cpus", "0,1", expected=1)
-    info = sound(found["out"])
-    assert found["lost"] == found["sent"]
+    figures = measure("--dut", "command", *given, *options, *RATE, "--cpus", "0,1", expected=1)
+    info = sound(figures["out"])
+    assert figures["lost"] == figures["sent"]
     assert info["platform"]["container"] == "seen"
     name, *links, cpus = seen.read_text().splitlines()
     assert name == "seen"
@@ -114,8 +114,8 @@ def test_the_container_has_a_namespace_and_cpus_of_its_own(
 
 def test_memory_is_limited_and_recorded(measure: Measure) -> None:
     option = ("--platform-option", "memory=1024")
-    found = measure("--dut", "l2fwd", "--platform", "lxc", *option, *RATE)
-    platform = sound(found["out"])["platform"]
+    figures = measure("--dut", "l2fwd", "--platform", "lxc", *option, *RATE)
+    platform = sound(figures["out"])["platform"]
     assert platform["cgroup_version"] == cgroup_version()
     assert "lxc.cgroup2.memory.max = 1024M\n" in platform["configuration"]
     assert not left_behind()
@@ -181,8 +181,8 @@ def test_one_of_two_is_loaded_beside_co_runners(measure: Measure) -> None:
     needed("stress-ng")
     side_by_side = ("--platform", "lxc", "--instances", "2", "--load", "one", "--rate", "500")
     busy = ("--co-runner", "cpu=1", "--neighbour", "io=1", "--neighbour-cpus", "0")
-    found = measure("--dut", "l2fwd", *side_by_side, *busy)
-    info = sound(found["out"])
+    figures = measure("--dut", "l2fwd", *side_by_side, *busy)
+    info = sound(figures["out"])
     assert info["plan"]["co_runners"] == {"cpu": 1, "io": 1}
     assert not info["partial"]
     assert not left_behind()

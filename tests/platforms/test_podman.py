@@ -32,9 +32,11 @@ def podman() -> None:
 @pytest.mark.parametrize("dut", ["l2fwd", pytest.param("nftables", marks=pytest.mark.long)])
 def test_a_device_lives_in_a_container(measure_hidden: Measure, dut: str) -> None:
     option = ("--platform-option", "memory=1024")
-    found = measure_hidden("--dut", dut, "--platform", "podman", *option, *RATE, "--noise", "auto")
-    platform = sound(found["out"])["platform"]
-    assert found["count"] == found["sent"]
+    figures = measure_hidden(
+        "--dut", dut, "--platform", "podman", *option, *RATE, "--noise", "auto"
+    )
+    platform = sound(figures["out"])["platform"]
+    assert figures["count"] == figures["sent"]
     assert platform["version"].startswith("podman version ")
     assert "--memory=1024m" in platform["configuration"]
     assert not left_behind()
@@ -64,8 +66,8 @@ def test_the_container_has_a_namespace_and_groups_of_its_own(
     script.chmod(0o755)
     given = ("--dut-option", f"run={script}", "--dut-option", "ready=^up$")
     options = ("--platform", "podman", "--wire", "veth")
-    found = measure("--dut", "command", *given, *options, *RATE, expected=1)
-    container = sound(found["out"])["platform"]["container"]
+    figures = measure("--dut", "command", *given, *options, *RATE, expected=1)
+    container = sound(figures["out"])["platform"]["container"]
     name, *lines = seen.read_text().splitlines()
     assert name == container
     links = {line.split("@")[0].split()[0] for line in lines if ":/" not in line}

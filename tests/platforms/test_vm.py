@@ -45,9 +45,9 @@ def kernel(kind: str) -> GuestKernel:
 def test_l2fwd_lives_in_a_guest(measure_hidden: Measure, place: Place, kind: str) -> None:
     """A guest needs no root, and runs wherever the package lies."""
     kernel("rt" if kind == "rt" else "vanilla")
-    found = measure_hidden("--dut", "l2fwd", "--platform", "vm", "--kernel", kind, *RATE)
-    info = sound(found["out"])
-    assert found["count"] > 0.9 * found["sent"]
+    figures = measure_hidden("--dut", "l2fwd", "--platform", "vm", "--kernel", kind, *RATE)
+    info = sound(figures["out"])
+    assert figures["count"] > 0.9 * figures["sent"]
     guest = info["platform"]
     assert guest["realtime"] == (kind == "rt") == ("PREEMPT_RT" in guest["kernel"])
     assert (guest["nohz_full_cpus"], guest["isolated_cpus"]) == (
@@ -56,8 +56,8 @@ def test_l2fwd_lives_in_a_guest(measure_hidden: Measure, place: Place, kind: str
     emulated = guest["accelerator"] == "tcg"
     assert guest["representative"] is not emulated
     if emulated:
-        assert any("TCG" in warning for warning in found["warnings"])
-        assert "EMULATED" in (found["out"] / "report.html").read_text()
+        assert any("TCG" in warning for warning in figures["warnings"])
+        assert "EMULATED" in (figures["out"] / "report.html").read_text()
     assert json.loads((place.path / "state/tailscope/kvm.json").read_text())["guest"]
     assert not left_behind()
 
@@ -68,9 +68,9 @@ def test_the_guests_kernel_forwards(measure: Measure, dut: str) -> None:
     """Debian's kernel has XDP, which this machine's may lack."""
     needed("tc", "xdp-bench")
     own = kernel("vanilla")
-    found = measure("--dut", dut, "--platform", "vm", *RATE)
-    info = sound(found["out"])
-    assert found["count"] > 0.9 * found["sent"]
+    figures = measure("--dut", dut, "--platform", "vm", *RATE)
+    info = sound(figures["out"])
+    assert figures["count"] > 0.9 * figures["sent"]
     assert info["platform"]["kernel"].startswith(own.release)
     assert "redirect" in str(info["dut"]["configuration"])
 
@@ -81,24 +81,24 @@ def test_the_guests_kernel_has_tunnels(measure: Measure, dut: str) -> None:
     """Debian's kernel has both tunnels."""
     needed("wg")
     kernel("vanilla")
-    found = measure("--dut", dut, "--platform", "vm", *RATE)
-    device = sound(found["out"])["dut"]
-    assert found["count"] > 0.9 * found["sent"]
+    figures = measure("--dut", dut, "--platform", "vm", *RATE)
+    device = sound(figures["out"])["dut"]
+    assert figures["count"] > 0.9 * figures["sent"]
     near, far = (device["result"][end] for end in ("near", "far"))
     if dut == "ipsec":
-        assert near["tx"]["packets"] >= far["rx"]["packets"] >= found["count"]
+        assert near["tx"]["packets"] >= far["rx"]["packets"] >= figures["count"]
         assert far["rx"]["failed"] == far["rx"]["replayed"] == 0
     else:
         assert ", WireGuard 1." in device["version"]
-        assert near["tx_bytes"] >= far["rx_bytes"] > 80 * found["count"]
+        assert near["tx_bytes"] >= far["rx_bytes"] > 80 * figures["count"]
 
 
 @pytest.mark.long
 def test_parameters_reach_the_guest(measure: Measure) -> None:
     kernel("vanilla")
     given = ("--boot", "isolcpus={cpus} skew_tick=1", "--platform-option", "accelerator=tcg")
-    found = measure("--dut", "l2fwd", "--platform", "vm", *given, *RATE)
-    guest = sound(found["out"])["platform"]
+    figures = measure("--dut", "l2fwd", "--platform", "vm", *given, *RATE)
+    guest = sound(figures["out"])["platform"]
     assert guest["isolated_cpus"] == "1" and "skew_tick=1" in guest["parameters"]
 
 
