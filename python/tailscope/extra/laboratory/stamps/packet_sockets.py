@@ -1,4 +1,4 @@
-"""The program that records two links of the kernel: started, waited for, ended."""
+"""The program that records two links of the kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SocketResult(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
-    """What was recorded; `partial` says why it is not all."""
+    """The result of a recording; `partial` has the reasons why it is incomplete."""
 
     program: Literal["socket"]
     complete: bool
@@ -25,7 +25,7 @@ class SocketResult(Section, frozen=True, kw_only=True, tag_field="event", tag="r
 
 
 class SocketRecorder(RecordingProgram[SocketResult]):
-    """Records what comes in on two links; a context at whose end it is gone."""
+    """A recorder of the frames that arrive at two links, killed at the end of its context."""
 
     def __init__(
         self,
