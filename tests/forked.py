@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LIBRARIES = (
     *("bokeh.embed", "duckdb", "jinja2", "matplotlib.figure", "pyarrow.csv", "pyarrow.parquet"),
-    *("pydantic", "pyroute2", "scipy.interpolate", "scipy.optimize", "scipy.stats"),
+    *("pyroute2", "scipy.interpolate", "scipy.optimize", "scipy.stats"),
     "yaml",
 )
 """What commands import when they need it."""

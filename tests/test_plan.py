@@ -13,6 +13,7 @@ from docs.reference.cli import commands
 from msgspec import ValidationError, convert, to_builtins
 from synthetic import info_of
 
+from tailscope.duts.catalogue import DUTS
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.matrix import cells_of
 from tailscope.experiment.campaign.spec import load_experiment, schema
@@ -27,10 +28,21 @@ from tailscope.plan.field import (
     TEXT,
     fields_of,
 )
-from tailscope.plan.fields import AboutFields, PairFields, PlanFields
+from tailscope.plan.fields import (
+    CO_RUNNERS,
+    DUT_NAMES,
+    PLATFORM_NAMES,
+    WIRE_NAMES,
+    AboutFields,
+    PairFields,
+    PlanFields,
+)
+from tailscope.platforms.catalogue import PLATFORMS
 from tailscope.store.columns import ABOUT, PLAN, RUN
 from tailscope.store.records.base import as_content
 from tailscope.store.repeat import command_of
+from tailscope.testbed.co_runners import KINDS
+from tailscope.testbed.wires import WIRES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,11 +108,20 @@ def test_a_field_is_an_option_where_it_says_so(field: Field) -> None:
 
 
 def test_every_field_of_a_run_is_a_field_of_an_experiment() -> None:
-    properties = schema()["$defs"]["Fields"]["properties"]
+    parts = schema()["$defs"]
+    properties = parts["Fields"]["properties"]
     older = {field.formerly for field in FIELDS.values()} - {None}
     assert set(properties) == set(FIELDS) | older | {"traffic"}
-    assert set(properties["traffic"]["properties"]) == set(TRAFFIC)
+    assert set(parts["Traffic"]["properties"]) == set(TRAFFIC)
     assert all(properties[name].get("deprecated") for name in older)
+
+
+def test_a_plan_can_name_what_is_in_the_catalogues() -> None:
+    """Names are declared with the fields, so that help and records need no catalogue."""
+    assert tuple(DUTS) == DUT_NAMES
+    assert tuple(PLATFORMS) == PLATFORM_NAMES
+    assert tuple(WIRES) == WIRE_NAMES
+    assert tuple(KINDS) == CO_RUNNERS
 
 
 def test_every_field_but_a_few_is_a_column() -> None:

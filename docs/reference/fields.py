@@ -86,8 +86,7 @@ def _options(field: Field) -> list[str]:
 
 
 def _range(field: Field) -> str:
-    names = [*field.choices()] if field.choices is not None else []
-    return ", ".join(map(code, names)) or field.range_text or ""
+    return ", ".join(map(code, field.choices or ())) or field.range_text or ""
 
 
 def plan_rows() -> Iterator[tuple[str, str]]:

@@ -46,6 +46,9 @@ class Addition:
     files: tuple[AddedFile, ...] = ()
     services: Mapping[str, str] = field(default_factory=dict)
     """What the core asks for by name, as ``module:name``."""
+    sections: Mapping[str, str] = field(default_factory=dict)
+    """Sections of an experiment by their names: msgspec types, which have None where a file lacks
+    the section, as ``module:name``. A section is a `Section` of `experiment.campaign.bench`."""
 
 
 @cache
@@ -59,6 +62,19 @@ def service(name: str, wanted_by: str) -> Any:
     """Import what a folder offers under a name."""
     for folder, addition in additions().items():
         if name in addition.services:
-            module, _, attribute = addition.services[name].partition(":")
-            return getattr(import_module(f"{extra.__name__}.{folder}.{module}"), attribute)
+            return _imported(folder, addition.services[name])
     raise UsageError(f"{wanted_by}: this installation has no {name}")
+
+
+def sections() -> Mapping[str, Any]:
+    """Import the types of sections of experiments, by the names of sections."""
+    return {
+        name: _imported(folder, place)
+        for folder, addition in additions().items()
+        for name, place in addition.sections.items()
+    }
+
+
+def _imported(folder: str, place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(f"{extra.__name__}.{folder}.{module}"), attribute)

@@ -19,7 +19,8 @@ from tailscope.exceptions import TailscopeError
 from tailscope.experiment.campaign.campaign import Campaign
 from tailscope.experiment.campaign.matrix import cells_of
 from tailscope.experiment.campaign.spec import load_experiment
-from tailscope.host.kernel import KERNELS, running_kernel
+from tailscope.host.kernel import running_kernel
+from tailscope.plan.fields import KERNELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -134,9 +134,9 @@ def _cell(experiment: Path, profile: str | None, only: list[str] | None) -> tupl
     from tailscope.experiment.campaign.spec import load_experiment
 
     found, document = load_experiment(experiment, profile)
-    if found.hosts is not None:
-        raise UsageError(f"{experiment}: hosts: only this machine can be tuned")
-    cells = cells_of(found.model_copy(update={"repeats": 1}), document)
+    for section in found.sections:
+        raise UsageError(f"{experiment}: {section}: only this machine can be tuned")
+    cells = cells_of(replace(found, repeats=1), document)
     if only:
         cells = only_cells(cells, named_values(only, "--only"))
     if len(cells) > 1:

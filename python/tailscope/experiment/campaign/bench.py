@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tailscope.exceptions import OtherKernelError, TailscopeError
-from tailscope.registry import service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +28,16 @@ class MeasuredCell(NamedTuple):
     """What the machines lack; in every cell the same."""
     doubts: Sequence[str] = ()
     """What is not usable of this cell."""
+
+
+class Section(Protocol):
+    """A section of an experiment, which says where its cells are measured."""
+
+    def bench(self) -> Bench:
+        """Make the bench."""
+
+    def record(self) -> dict[str, object]:
+        """Return what ``campaign.json`` says of it."""
 
 
 class Bench:
@@ -112,10 +121,7 @@ class Bench:
 
 def bench_of(experiment: Experiment) -> Bench:
     """Make the bench that an experiment asks for."""
-    if experiment.hosts is None:
-        return Bench()
-    laboratory: Bench = service("laboratory", "hosts")(experiment.hosts)
-    return laboratory
+    return next((each.bench() for each in experiment.sections.values()), Bench())
 
 
 def _refuse_other_kernel(left: Sequence[Cell]) -> None:

@@ -10,5 +10,5 @@ ADDITION = Addition(
             "agent", "Play a laboratory role on this machine; `tailscope run` starts it over ssh."
         ),
     ),
-    services={"laboratory": "bench:Laboratory"},
+    sections={"hosts": "hosts:SECTION"},
 )

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
     from tailscope.experiment.campaign.campaign import Campaign
     from tailscope.experiment.campaign.cell import Cell
-    from tailscope.experiment.campaign.spec import Document, Hosts
+    from tailscope.experiment.campaign.spec import Document
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run.instance import Progress
+    from tailscope.extra.laboratory.hosts import Hosts
     from tailscope.host.boot_line import BootLine
     from tailscope.testbed.clean import Leftover
 

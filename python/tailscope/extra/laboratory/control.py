@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tailscope.experiment.campaign.spec import Host, Hosts
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run.instance import Progress
     from tailscope.extra.laboratory.agents import Agent
+    from tailscope.extra.laboratory.hosts import Host, Hosts
     from tailscope.extra.laboratory.protocol import Method, Role
     from tailscope.host.functions import FunctionDriver
     from tailscope.store.records.run import TimestampedFile

@@ -17,8 +17,9 @@ from tailscope.units import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tailscope.experiment.campaign.spec import Document, Host, Hosts
+    from tailscope.experiment.campaign.spec import Document
     from tailscope.experiment.plan import RunPlan
+    from tailscope.extra.laboratory.hosts import Host, Hosts
     from tailscope.extra.laboratory.protocol import Role
     from tailscope.host.boot_line import BootLine
 
