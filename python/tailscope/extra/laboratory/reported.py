@@ -109,20 +109,20 @@ class ReportedTables(NamedTuple):
     power: NewColumns | None
 
 
-def reported_run(plan: RunPlan, found: Reported) -> tuple[RecordedRun, ReportedTables]:
+def reported_run(plan: RunPlan, reported: Reported) -> tuple[RecordedRun, ReportedTables]:
     """Make the run and its tables from the machines' reports, before packets are matched."""
-    noise = {role: read_noise(files["noise"]) for role, files in found.files.items()}
-    clocks = _clocks(found, noise)
+    noise = {role: read_noise(files["noise"]) for role, files in reported.files.items()}
+    clocks = _clocks(reported, noise)
     energy = RunEnergy(
-        _power(found, clocks["dut"]),
-        _processing_ns(found, clocks["loadgen"]),
-        found.sent.result.gen.sent,
+        _power(reported, clocks["dut"]),
+        _processing_ns(reported, clocks["loadgen"]),
+        reported.sent.result.gen.sent,
     )
-    info = measurement_info(plan.record(), _record(plan, found, clocks, energy))
+    info = measurement_info(plan.record(), _record(plan, reported, clocks, energy))
     run = RecordedRun(
-        info=info, lost_in_instrument=found.seen.dropped.post, warm_up_lost=0, came=0, foreign=0
+        info=info, lost_in_instrument=reported.seen.dropped.post, warm_up_lost=0, came=0, foreign=0
     )
-    interrupts = _read(found.files["dut"]["interrupts"], INTERRUPTS)
+    interrupts = _read(reported.files["dut"]["interrupts"], INTERRUPTS)
     interrupts["unix_ns"] = clocks["dut"].moved_unix(interrupts["unix_ns"])
     rows = noise_on_captures([(noise[role], clocks[role]) for role in noise])
     return run, ReportedTables(rows, interrupts, energy.columns())
@@ -136,28 +136,28 @@ def write_reported(writer: RunWriter, tables: ReportedTables) -> None:
         writer.add_power(tables.power)
 
 
-def _clocks(found: Reported, noise: Mapping[str, pa.Table]) -> dict[str, MappedClock]:
+def _clocks(reported: Reported, noise: Mapping[str, pa.Table]) -> dict[str, MappedClock]:
     """Map the clocks of the device's and the load generator's machines to the captures'."""
-    recordings = {"dut": found.device.recorded, "loadgen": found.load}
-    reports = {"dut": found.dut.reports, "loadgen": found.loadgen.reports}
+    recordings = {"dut": reported.device.recorded, "loadgen": reported.load}
+    reports = {"dut": reported.dut.reports, "loadgen": reported.loadgen.reports}
     seen = {
         role: Sightings(*_columns(files["sightings"], SIGHTINGS))
-        for role, files in found.files.items()
+        for role, files in reported.files.items()
     }
     wanted = np.concatenate([sightings.seq for sightings in seen.values()])
-    captured = Captured(*(probe_times(path, wanted) for path in (found.pre, found.post)))
+    captured = Captured(*(probe_times(path, wanted) for path in (reported.pre, reported.post)))
     timestamper = None
-    if found.seen.clock in _UNIX_CLOCKS and not found.seen.clock_set_by_ns:
-        timestamper = found.answers["timestamper"]
+    if reported.seen.clock in _UNIX_CLOCKS and not reported.seen.clock_set_by_ns:
+        timestamper = reported.answers["timestamper"]
     clocks = {}
     for role, recorded in recordings.items():
-        pairs = _columns(found.files[role]["pairs"], PAIRS)
+        pairs = _columns(reported.files[role]["pairs"], PAIRS)
         machine = Machine(
             role=role,
             times_by=recorded.times_by,
             sightings=seen[role],
             pairs=Bounds.of_pairs(*pairs) if len(pairs[0]) else None,
-            answers=found.answers[role],
+            answers=reported.answers[role],
             was_set_by_ns=recorded.clock_set_by_ns,
             reports=tuple(reports[role]),
         )
@@ -174,10 +174,10 @@ def _span_ns(noise: pa.Table, seen: Sightings) -> tuple[int, int]:
 
 
 def _record(
-    plan: RunPlan, found: Reported, clocks: Mapping[str, MappedClock], energy: RunEnergy
+    plan: RunPlan, reported: Reported, clocks: Mapping[str, MappedClock], energy: RunEnergy
 ) -> MeasurementRecord:
     """Make the record of all machines, without lost packets."""
-    sent, seen, device = found.sent, found.seen, found.device
+    sent, seen, device = reported.sent, reported.seen, reported.device
     partial = list(sent.result.partial)
     if device.died is not None or device.counts is None:
         partial.append(device.died or "dut: it did not report its counters")
@@ -187,7 +187,7 @@ def _record(
         clock=ClockRecord(source=seen.clock, timestamp_type=seen.timestamp_type),
         floor=None,
         partial=tuple(partial),
-        warnings=(*_warnings(found, clocks), *energy.warnings()),
+        warnings=(*_warnings(reported, clocks), *energy.warnings()),
         instrument=Instrument(
             unsent=sent.result.gen.unsent,
             lost_in_dut=0,
@@ -197,8 +197,8 @@ def _record(
                 generator=stalls_of(sent.result.lcores), dut=stalls_of(loops) if loops else None
             ),
             cpus={
-                "generator": ",".join(map(str, found.loadgen.cpus)),
-                "DuT": ",".join(map(str, found.dut.cpus)),
+                "generator": ",".join(map(str, reported.loadgen.cpus)),
+                "DuT": ",".join(map(str, reported.dut.cpus)),
             },
             raised_priority=sent.priority,
             generator=sent.result.counts,
@@ -211,38 +211,38 @@ def _record(
         ),
         noise=NoiseRecord(**asdict(device.recorded.noise), own_work=own_work),
         power=energy.record(),
-        knobs=found.dut.knobs,
-        tuning=tuple(found.dut.tuning),
+        knobs=reported.dut.knobs,
+        tuning=tuple(reported.dut.tuning),
         dut=DutRecord(
             name=plan.dut,
             instance=None,
-            version=found.dut.version,
-            configuration=configuration_of(found.dut.configuration),
+            version=reported.dut.version,
+            configuration=configuration_of(reported.dut.configuration),
             result=device.counts,
         ),
-        platform=found.dut.platform,
-        hosts={role: ready.host for role, ready in found.ready().items()},
+        platform=reported.dut.platform,
+        hosts={role: ready.host for role, ready in reported.ready().items()},
         machines={
-            "dut": MachineInfo(clock=clocks["dut"].record, knobs=found.dut.knobs),
+            "dut": MachineInfo(clock=clocks["dut"].record, knobs=reported.dut.knobs),
             "timestamper": MachineInfo(
-                clock=MachineClock(times_by="unix", reports=tuple(found.timestamper.reports)),
-                knobs=found.timestamper.knobs,
+                clock=MachineClock(times_by="unix", reports=tuple(reported.timestamper.reports)),
+                knobs=reported.timestamper.knobs,
             ),
             "loadgen": MachineInfo(
-                clock=clocks["loadgen"].record, knobs=found.loadgen.knobs, noise=found.load.noise
+                clock=clocks["loadgen"].record, knobs=reported.loadgen.knobs, noise=reported.load.noise
             ),
         },
     )
 
 
-def _warnings(found: Reported, clocks: Mapping[str, MappedClock]) -> list[str]:
+def _warnings(reported: Reported, clocks: Mapping[str, MappedClock]) -> list[str]:
     by_role = {
-        "dut": [*found.dut.warnings, *found.device.recorded.warnings],
-        "timestamper": [*found.timestamper.warnings, *found.seen.warnings],
-        "loadgen": [*found.loadgen.warnings, *found.load.warnings],
+        "dut": [*reported.dut.warnings, *reported.device.recorded.warnings],
+        "timestamper": [*reported.timestamper.warnings, *reported.seen.warnings],
+        "loadgen": [*reported.loadgen.warnings, *reported.load.warnings],
     }
     warnings = [f"{role}: {text}" for role, texts in by_role.items() for text in texts]
-    for (first_role, first), (second_role, second) in combinations(found.ready().items(), 2):
+    for (first_role, first), (second_role, second) in combinations(reported.ready().items(), 2):
         shared = set(first.cpus) & set(second.cpus)
         if shared and first.boot_id == second.boot_id:
             warnings.append(
@@ -250,7 +250,7 @@ def _warnings(found: Reported, clocks: Mapping[str, MappedClock]) -> list[str]:
                 f" {cpu_list(shared)}: they wait for each other, and the figures mean little;"
                 " `cpus` below each of them keeps them apart"
             )
-    if unsent := found.sent.result.gen.unsent:
+    if unsent := reported.sent.result.gen.unsent:
         late = "could not be sent within 10 ms of their time"
         warnings.append(f"loadgen: {counted(unsent, 'packet')} {late}: the rate was not reached")
     names = {"dut": "the device", "loadgen": "the load generator"}
@@ -258,12 +258,12 @@ def _warnings(found: Reported, clocks: Mapping[str, MappedClock]) -> list[str]:
     return warnings + [problem + _NOT_KNOWN for problem in problems if problem is not None]
 
 
-def _power(found: Reported, clock: MappedClock) -> RecordedPower:
+def _power(reported: Reported, clock: MappedClock) -> RecordedPower:
     """Return the power readings on the clock of the captures."""
-    power = found.device.recorded.power
+    power = reported.device.recorded.power
     if power is None or power.source is None:
         return RecordedPower(None, None if power is None else power.why_not, [], [], {}, [])
-    read = _read(found.files["dut"]["readings"], READINGS)
+    read = _read(reported.files["dut"]["readings"], READINGS)
     times, took = (read[name].astype(np.int64) for name in ("unix_ns", "took_ns"))
     readings = [
         PowerReading(when, lasted, tuple(map(Decimal, values.split())))
@@ -284,9 +284,9 @@ def _power(found: Reported, clock: MappedClock) -> RecordedPower:
     )
 
 
-def _processing_ns(found: Reported, clock: MappedClock) -> tuple[int, int] | None:
+def _processing_ns(reported: Reported, clock: MappedClock) -> tuple[int, int] | None:
     """Return the times of the first and the last packet that were sent and received."""
-    _, sent, _ = _columns(found.files["loadgen"]["sightings"], SIGHTINGS)
+    _, sent, _ = _columns(reported.files["loadgen"]["sightings"], SIGHTINGS)
     if not len(sent):
         return None
     first, last = clock.moved(np.array([sent.min(), sent.max()], np.int64)).tolist()
