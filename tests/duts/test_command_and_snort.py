@@ -38,7 +38,7 @@ def test_any_program_of_dpdk_is_a_device(measure: Measure, dataplane: Path) -> N
 
 @AS_ROOT
 def test_any_program_of_the_kernel_is_a_device(measure: Measure, tmp_path: Path) -> None:
-    """A program that sets up redirection, says that it has, and waits."""
+    """The program sets up redirection, reports that, and waits."""
     script = tmp_path / "forward.py"
     script.write_text(
         "import subprocess, sys, time\n"

@@ -38,7 +38,7 @@ def test_a_classifier_can_be_chosen(measure: Measure) -> None:
 
 
 def test_what_is_mirrored_goes_on_and_up_the_stack(measure: Measure) -> None:
-    """As the authors of containers2024 have it."""
+    """The authors of containers2024 mirror packets in this way."""
     figures = measure("--dut", "mirred", "--dut-option", "action=mirror", *RATE)
     commands = sound(figures["out"])["dut"]["configuration"]
     assert any("mirror" in command for command in commands)
