@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LIBRARIES = (
-    *("bokeh.embed", "duckdb", "jinja2", "matplotlib.figure", "pyarrow.csv", "pyarrow.parquet"),
+    *("duckdb", "jinja2", "matplotlib.figure", "pyarrow.csv", "pyarrow.parquet"),
     *("pyroute2", "scipy.interpolate", "scipy.optimize", "scipy.stats"),
     "yaml",
 )

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from docs.reference import cli, experiment, files
-from docs.reference.markdown import NOTE, joined
+from docs.reference.markdown import NOTE, code, joined
 
 from tailscope import extra
 from tailscope.registry import additions, sections
@@ -43,6 +43,9 @@ def _file(name: str, added: AddedFile) -> files.RecordFile | files.OtherFile:
 def _blocks(name: str) -> Iterator[str]:
     yield f"# Reference of `{name}`"
     yield NOTE
+    if (needed := additions()[name].extra) is not None:
+        packages = " and ".join(map(code, dict.fromkeys(needed.packages.values())))
+        yield f"`pip install 'tailscope[{needed.name}]'` adds what it needs: {packages}."
     names = [each.name for each in additions()[name].commands]
     for words, command in cli.commands():
         if words.split()[1] in names:

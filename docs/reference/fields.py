@@ -74,7 +74,7 @@ def _row(field: Field) -> tuple[str, ...]:
         field.unit,
         field.default_text or "",
         _range(field),
-        field.about + (f" Formerly `{field.formerly}`." if field.formerly else ""),
+        field.about,
         ", ".join(map(code, field.on)),
     )
 
@@ -82,7 +82,7 @@ def _row(field: Field) -> tuple[str, ...]:
 def _options(field: Field) -> list[str]:
     if not field.on:
         return []
-    return [each for each in (field.option, field.short, field.former_option) if each]
+    return [each for each in (field.option, field.short) if each]
 
 
 def _range(field: Field) -> str:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.spec import load_experiment, schema
 from tailscope.experiment.fields import plan_of
-from tailscope.experiment.run.packets import flow_count, mean_size_bytes
+from tailscope.experiment.packets import flow_count, mean_size_bytes
 from tailscope.experiment.run.sent import sent_traffic
-from tailscope.store.records.dataplane import GeneratedTraffic
+from tailscope.store.records.messages import GeneratedTraffic
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -155,10 +155,6 @@ def test_cells_are_chosen_by_values(tmp_path: Path) -> None:
             "fixed.co_runners.cpu: got 'x', expected at least 1",
         ),
         (
-            "name: t\nfixed:\n  co_runners: {cpu: 1}\n  neighbours: {cpu: 1}\n",
-            "fixed.neighbours: neighbours is the older name of co_runners: give one of them",
-        ),
-        (
             "name: t\nfixed: {dut: l2fwd, cpus: 'a,b'}\n",
             "fixed.cpus: cpus: got 'a,b', expected a list of CPUs such as 1,3-5",
         ),

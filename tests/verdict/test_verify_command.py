@@ -397,7 +397,7 @@ def test_what_cannot_be_judged_is_refused(tailscope: Run, runs: Path, tmp_path: 
     )
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
-    (unfinished / "run.json").write_text('{"format": 1, "complete": false}')
+    (unfinished / "run.json").write_text('{"format": 3, "complete": false}')
     assert "never finished" in refused(unfinished)
     bare = changed(runs / "fast", tmp_path / "bare")
     (bare / "latency.parquet").unlink()

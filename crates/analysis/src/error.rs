@@ -209,6 +209,9 @@ pub enum Error {
         /// What should be.
         expected: String,
     },
+    /// Bytes that are no histogram of HdrHistogram.
+    #[error("{0}")]
+    Hdr(String),
     /// The observer asked to stop.
     #[error("stopped")]
     Stopped,

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.search.ablation import Arm, Effect
     from tailscope.host.machine import Machine
+    from tailscope.store.records.messages import GeneratorProgress
     from tailscope.testbed.cores import Cores
-    from tailscope.testbed.messages import GeneratorProgress
 
 
 def command(

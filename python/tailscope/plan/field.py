@@ -123,8 +123,6 @@ class Field:
     """What a number must be at least, and at most; of names with values, each number."""
     measured_in: str | None = None
     """The unit, if the attribute's name does not end in it."""
-    formerly: str | None = None
-    """An older name, which is still read."""
     otherwise: str | None = None
     """The attribute that holds a value that is a text, where this one holds numbers: a mix of
     sizes."""
@@ -156,12 +154,9 @@ class Field:
     @property
     def option(self) -> str:
         """The name of its option: ``--rate``."""
-        return self.given_as or self._option_of(self.name)
-
-    @property
-    def former_option(self) -> str | None:
-        """The older name of its option."""
-        return None if self.formerly is None else self._option_of(self.formerly)
+        # One that is given once for each name has its name in the singular.
+        name = self.name.removesuffix("s") if self.has_names else self.name
+        return self.given_as or f"--{name.replace('_', '-')}"
 
     @property
     def metavar(self) -> str:
@@ -248,11 +243,6 @@ class Field:
         """What is allowed, so that `` or `` joins it."""
         names = [*(self.choices or ())]
         return [", ".join(names[:-1]), names[-1]] if len(names) > 1 else names
-
-    def _option_of(self, name: str) -> str:
-        """An option that is given once for each name has its name in the singular."""
-        name = name.removesuffix("s") if self.has_names else name
-        return f"--{name.replace('_', '-')}"
 
 
 @cache

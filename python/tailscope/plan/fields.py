@@ -488,14 +488,11 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             on=_EVERY_RUN,
             choices=CO_RUNNERS,
             least=1,
-            formerly="neighbours",
         ),
     ] = field(default_factory=dict)
     co_runner_cpus: Annotated[
         str | None,
-        Field(
-            CPUS, "host", "CPUs that co-runners run on.", on=_EVERY_RUN, formerly="neighbour_cpus"
-        ),
+        Field(CPUS, "host", "CPUs that co-runners run on.", on=_EVERY_RUN),
     ] = None
     tune: Annotated[
         bool,
@@ -510,7 +507,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
 
 def _described(name: str, about: str, **changes: object) -> Field:
     """A field of `PlanFields` as somebody describes it: any value, unless `changes` say more."""
-    plain: dict[str, object] = {"on": (), "choices": None, "formerly": None, "is_column": True}
+    plain: dict[str, object] = {"on": (), "choices": None, "is_column": True}
     return replace(fields_of(PlanFields)[name], help=about, **{**plain, **changes})  # type: ignore[arg-type]
 
 

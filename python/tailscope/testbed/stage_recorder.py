@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tailscope.exceptions import TestbedError
-from tailscope.store.records.base import Count, Section
+from tailscope.store.records.messages import StagesResult
 from tailscope.store.records.stages import StagesRecord
 from tailscope.testbed.recording import RecordingProgram
 from tailscope.testbed.rights import Capability, require
@@ -15,27 +15,12 @@ from tailscope.testbed.rights import Capability, require
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tailscope.store.records.dataplane import PassedPackets
+    from tailscope.store.records.messages import PassedPackets
     from tailscope.testbed.places import Place
 
 STAGES_PART = "stages"
 """Name of the part of a measurement's folder that belongs to the recorder."""
 _TYPES = Path("/sys/kernel/btf/vmlinux")
-
-
-class StagesResult(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
-    """The result of the recorder."""
-
-    program: Literal["stages"]
-    file: str
-    events: Count
-    """Number of events in the file."""
-    lost: Count
-    """Number of events for which the kernel's buffer had no room."""
-    clock_error_ns: Count
-    """Largest error of their times against the counter, in nanoseconds."""
-    reasons: dict[int, str]
-    """The kernel's names of the drop reasons in the file."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tailscope.experiment.campaign.bench import bench_of
 from tailscope.experiment.campaign.cell import Cell
 from tailscope.experiment.campaign.spec import Fields
 from tailscope.experiment.campaign.typed import WrongError, typed
-from tailscope.experiment.fields import FIELDS, field_named, plan_of
+from tailscope.experiment.fields import FIELDS, plan_of
 from tailscope.units import value_label
 
 if TYPE_CHECKING:
@@ -88,14 +88,12 @@ def _choices(
     if not values:
         raise document.error(["vary", name], "expected at least one value")
     if isinstance(values, dict):
-        if field_named(name.partition(".")[0]) is not None:
+        if name.partition(".")[0] in FIELDS:
             text = "a field has a list of values; labels with fields need a name of their own"
             raise document.error(["vary", name], text)
         return {label: (fields.given(), ["vary", name, label]) for label, fields in values.items()}
-    named, _, option = name.partition(".")
-    declared = field_named(named)
-    field = named if declared is None else declared.name
-    if declared is None or bool(option) != (field in _OPTIONS):
+    field, _, option = name.partition(".")
+    if field not in FIELDS or bool(option) != (field in _OPTIONS):
         known = [
             f"{name}.NAME" if name in _OPTIONS else name
             for name, each in FIELDS.items()

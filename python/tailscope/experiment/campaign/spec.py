@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
 import yaml
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tailscope import registry
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.typed import WrongError, typed
-from tailscope.experiment.fields import FIELDS, TRAFFIC, field_named
+from tailscope.experiment.fields import FIELDS, TRAFFIC
 from tailscope.plan.field import NAME, Scalar
 from tailscope.plan.yaml_file import read_yaml
 from tailscope.units import value_label
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from tailscope.experiment.campaign.bench import Section
     from tailscope.plan.field import Field
 
 Name: TypeAlias = Annotated[
@@ -76,13 +75,11 @@ def _entry(declared: Field) -> tuple[str, Any, None]:
     return declared.name, Annotated[_written(declared) | None, about], None
 
 
-def _former_entry(declared: Field) -> tuple[str, Any, None]:
-    about = Meta(
-        description=f"Older name of {declared.name}.",
-        extra={"expected": declared.expected()},
-        extra_json_schema={"deprecated": True},
-    )
-    return str(declared.formerly), Annotated[_written(declared) | None, about], None
+class Section(Protocol):
+    """A section that a folder of `tailscope.extra` adds."""
+
+    def record(self) -> dict[str, object]:
+        """Return what ``campaign.json`` says of it."""
 
 
 class _Part(Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,7 +103,7 @@ class _Fields(_Part, frozen=True, kw_only=True):
     ] = field(default_factory=Traffic)
 
     def given(self) -> dict[str, Any]:
-        """Return what is set, by the names of today, wherever in the block it stands."""
+        """Return what is set, wherever in the block it stands."""
         found = {declared.name: value for _, declared, value in self._set()}
         return {name: found[name] for name in FIELDS if name in found}
 
@@ -115,7 +112,7 @@ class _Fields(_Part, frozen=True, kw_only=True):
         seen = set()
         for where, declared, value in self._set():
             if declared.name in seen:
-                raise WrongError(where, _twice(where, declared))
+                raise WrongError(where, "it also stands outside of traffic")
             seen.add(declared.name)
             if declared.otherwise is not None:
                 _check(declared, value, where)
@@ -124,17 +121,11 @@ class _Fields(_Part, frozen=True, kw_only=True):
         blocks: tuple[tuple[list[str], Struct], ...] = (([], self), ([_TRAFFIC], self.traffic))
         for place, block in blocks:
             for name in block.__struct_fields__:
-                declared, value = field_named(name), getattr(block, name)
+                declared, value = FIELDS.get(name), getattr(block, name)
                 if declared is None or value is None:
                     continue
                 is_name = declared.kind is NAME and isinstance(value, bool)
                 yield [*place, name], declared, value_label(value) if is_name else value
-
-
-def _twice(where: Sequence[str], declared: Field) -> str:
-    if where[0] == _TRAFFIC:
-        return "it also stands outside of traffic"
-    return f"{where[-1]} is the older name of {declared.name}: give one of them"
 
 
 def _check(declared: Field, value: object, where: Sequence[str]) -> None:
@@ -153,10 +144,7 @@ if TYPE_CHECKING:
 else:
     Fields = defstruct(
         "Fields",
-        [
-            *map(_entry, FIELDS.values()),
-            *(_former_entry(each) for each in FIELDS.values() if each.formerly is not None),
-        ],
+        map(_entry, FIELDS.values()),
         bases=(_Fields,),
         namespace={"__doc__": "The fields of a run."},
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import asdict
@@ -11,9 +11,6 @@ from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.spec import Name
 from tailscope.experiment.campaign.typed import WrongError
 from tailscope.units import positive_duration_ns
-
-if TYPE_CHECKING:
-    from tailscope.experiment.campaign.bench import Bench
 
 
 class Host(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -139,12 +136,6 @@ class Hosts(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     loadgen: Host
     dut: Dut
     timestamper: Timestamper
-
-    def bench(self) -> Bench:
-        """Make the bench of these machines."""
-        from tailscope.extra.laboratory.bench import Laboratory
-
-        return Laboratory(self)
 
     def record(self) -> dict[str, object]:
         """Return the record for `campaign.json`.

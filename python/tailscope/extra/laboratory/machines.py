@@ -60,7 +60,7 @@ def check_hosts(hosts: Hosts, plan: RunPlan, document: Document) -> None:
                 given = set(parse_cpus(str(host.cpus)))
             except UsageError as error:
                 raise document.error(where, str(error)) from None
-            needed = plan.make_dut().cpus if role == "dut" else 1
+            needed = plan.device.make_dut().cpus if role == "dut" else 1
             if len(given) < needed and _planned_cpus(role, plan) is None:
                 polling = f"{counted(needed, 'CPU')}: {plan.dut} polls on as many"
                 raise document.error(where, f"got {host.cpus!r}, expected {polling}")
@@ -77,7 +77,7 @@ def check_hosts(hosts: Hosts, plan: RunPlan, document: Document) -> None:
 
 def check_plan(plan: RunPlan) -> None:
     """Check that several machines can carry out a run, whichever they are."""
-    if plan.make_dut().ports == 1:
+    if plan.device.make_dut().ports == 1:
         raise UsageError(
             "--dut-option: got one port, expected two with hosts: packets come by one card and"
             " leave by the other",
@@ -109,10 +109,10 @@ def lacking(hosts: Hosts, plan: RunPlan) -> list[str]:
             continue
         if role != "dut" or hosts.dut.vfs is None:
             checks.append(partial(check_cards, role, host.cards))
-        polling = [_POLLING.get(role, role)] * (plan.make_dut().cpus if role == "dut" else 1)
+        polling = [_POLLING.get(role, role)] * (plan.device.make_dut().cpus if role == "dut" else 1)
         checks.append(partial(pick_cores, topology, polling, cpus_of(role, plan, host)))
         if role == "dut":
-            checks += [plan.make_platform().check, plan.make_dut().check]
+            checks += [plan.device.make_platform().check, plan.device.make_dut().check]
             checks += plan.recording_checks().values()
     return failures(checks)
 
