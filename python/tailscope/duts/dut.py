@@ -154,10 +154,10 @@ class Dut(ABC):
         self.given = dict(options)
         for name, value in options.items():
             if name not in self.options:
-                known = ", ".join(self.options) or "none"
+                names = ", ".join(self.options) or "none"
                 raise UsageError(
                     f"--dut-option: got {name!r}, expected one of the options of {self.name}:"
-                    f" {known}",
+                    f" {names}",
                     code="unknown-dut-option",
                 )
             self.options[name](name, value)

@@ -62,10 +62,10 @@ class Platform(ABC):
     ) -> None:
         for name in options:
             if name not in self.options:
-                known = ", ".join(self.options) or "none"
+                names = ", ".join(self.options) or "none"
                 raise UsageError(
                     f"--platform-option: got {name!r}, expected one of the options of"
-                    f" {self.name}: {known}",
+                    f" {self.name}: {names}",
                     code="unknown-platform-option",
                 )
         self.given, self.kernel, self.boot = dict(options), kernel, boot

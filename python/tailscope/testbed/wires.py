@@ -75,10 +75,10 @@ class Wire(ABC):
     def __init__(self, options: Mapping[str, str]) -> None:
         for name in options:
             if name not in self.options:
-                known = ", ".join(self.options) or "none"
+                names = ", ".join(self.options) or "none"
                 raise UsageError(
                     f"--wire-option: got {name!r}, expected one of the options of {self.name}:"
-                    f" {known}",
+                    f" {names}",
                     code="unknown-wire-option",
                 )
         self._given = dict(options)
