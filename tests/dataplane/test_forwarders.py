@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,22 @@ def forwarded(
             result = dut.finish()
     assert sent is not None and result is not None
     return sent, result
+
+
+@pytest.mark.parametrize("lookup", ["lpm", "fib"])
+def test_a_router_ends_with_status_0(dataplane: Path, lookup: str) -> None:
+    """Its tables went after the memory in which they lie: it said its result, and died."""
+    eal = ["--lcores=0@0-1", "--no-shconf", "--no-huge", "-m", "512", "--no-pci"]
+    ports = ["--vdev=net_null0", "--vdev=net_null1"]
+    with subprocess.Popen(
+        [dataplane, "l3fwd", *eal, *ports, "--", f"--lookup={lookup}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as router:
+        assert router.stdout is not None and b'"ready"' in router.stdout.readline()
+        router.terminate()
+        assert b'"result"' in router.stdout.read()
+    assert router.returncode == 0
 
 
 def test_the_ports_stay_until_the_device_has_ended() -> None:

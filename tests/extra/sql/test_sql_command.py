@@ -19,8 +19,8 @@ from command import COMMAND
 from shelves import copied, shelf
 
 from tailscope.exceptions import UsageError
+from tailscope.extra.sql.query import database_of
 from tailscope.store.columns import PACKETS, TABLES
-from tailscope.store.query import database_of
 
 Run = Callable[..., Any]
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tailscope.cli.duet import _tell
-from tailscope.compare.duet import Judge
 from tailscope.compare.limits import parse_limit
-from tailscope.models.paired import Block, Pair
+from tailscope.extra.duet.command import _tell
+from tailscope.extra.duet.judge import Judge
+from tailscope.extra.duet.paired import Block, Pair
 from tailscope.verdict.verdict import Outcome
 
 if TYPE_CHECKING:

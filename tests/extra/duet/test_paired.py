@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tailscope.extra.duet.paired import error_of_look, pairs_of_look, pairs_to_settle, shift
 from tailscope.models.differences import Bounds
-from tailscope.models.paired import error_of_look, pairs_of_look, pairs_to_settle, shift
 
 LAWS = {
     "normal": lambda rng, n: rng.normal(size=n),
