@@ -235,6 +235,38 @@ impl Error {
         Self::Recording { field, at, got, expected: expected.into() }
     }
 
+    /// Returns the stable code of the error, which programs compare instead of the message.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Capture(error) => error.code(),
+            Self::NoPackets { .. } => "no-packets",
+            Self::SameCapture { .. } => "same-capture",
+            Self::DifferentTraffic { .. } => "different-traffic",
+            Self::Swapped { .. } => "swapped",
+            Self::SwappedOrApart { .. } => "swapped-or-apart",
+            Self::ClocksApart { .. } => "clocks-apart",
+            Self::ClockSteps { .. } => "clock-steps",
+            Self::KeyChanges { .. } => "key-changes",
+            Self::ClocksUnknown { .. } => "clocks-unknown",
+            Self::ShortCapture { .. } => "packet-too-short",
+            Self::TimeGoesBack { .. } => "time-goes-back",
+            Self::InFlight { .. } => "too-many-in-flight",
+            Self::Window { .. } => "window",
+            Self::Recording { .. } => "recording",
+            Self::Pipe { .. } => "pipe",
+            Self::Torn { .. } => "keys-repeat",
+            Self::Parts { what: "times", .. } => "parts-missing",
+            Self::Parts { what: "begin of one", .. } => "parts-overlap",
+            Self::Parts { what: "captures", .. } => "parts-captures",
+            Self::Parts { what: "settings", .. } => "parts-settings",
+            Self::Parts { .. } => "parts",
+            Self::Encoded { what: "slice", .. } => "not-a-slice",
+            Self::Encoded { .. } => "not-a-part",
+            Self::Stopped => "stopped",
+        }
+    }
+
     /// Advice apart from the message, where there is any.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {

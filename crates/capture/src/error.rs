@@ -193,6 +193,28 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns the stable code of the error, which programs compare instead of the message.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "capture-io",
+            Self::Empty { .. } => "capture-empty",
+            Self::NotACapture { .. } => "not-a-capture",
+            Self::HeaderCut { .. } => "capture-header-cut",
+            Self::CompressedCut { .. } => "capture-compressed-cut",
+            Self::Corrupt { .. } => "capture-corrupt",
+            Self::Format { .. } => "capture-format",
+            Self::LinkType { .. } => "link-type",
+            Self::Interface { .. } => "capture-interface",
+            Self::Resolution { .. } => "timestamp-resolution",
+            Self::Untimed { .. } => "packet-untimed",
+            Self::Time { .. } => "packet-time",
+            Self::Compressed { .. } => "capture-compression",
+            Self::Changed { .. } => "capture-changed",
+            Self::Unwritable { .. } => "packet-unwritable",
+        }
+    }
+
     /// Advice apart from the message, where there is any.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {

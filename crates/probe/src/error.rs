@@ -54,3 +54,19 @@ pub enum Error {
         expected: Nanos,
     },
 }
+
+impl Error {
+    /// Returns the stable code of the error, which programs compare instead of the message.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::MatchOn { .. } => "match-on",
+            Self::ByteRange { .. } => "byte-range",
+            Self::Sides { .. } => "byte-range-sides",
+            Self::Pattern { .. } => "pattern",
+            Self::Rate { .. } => "rate",
+            Self::EmptyBurst => "burst-empty",
+            Self::Burst { .. } => "burst-too-long",
+        }
+    }
+}

@@ -67,7 +67,7 @@ pub(crate) fn config(
         },
     };
     Ok(Config {
-        match_on: match_on.parse::<MatchOn>().map_err(errors::value)?,
+        match_on: match_on.parse::<MatchOn>().map_err(errors::probe)?,
         trim: Nanos(trim_ns),
         window: Nanos(window_ns),
         worst,
@@ -97,7 +97,7 @@ pub fn analyze(
     sink: Option<Py<PyAny>>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Analysis> {
-    let joined_by = joined_by.map(str::parse).transpose().map_err(errors::value)?;
+    let joined_by = joined_by.map(str::parse).transpose().map_err(errors::probe)?;
     let known = config(match_on, trim_ns, window_ns, worst, clocks)?;
     let config = Config { joined_by, whole, ..known };
     let series = series.then(Columns::default);
@@ -236,7 +236,10 @@ impl Analysis {
 
     fn quantiles(&self, qs: Vec<f64>) -> PyResult<Vec<Found>> {
         if let Some(wrong) = qs.iter().find(|q| !(0.0..=1.0).contains(*q)) {
-            return Err(errors::value(format!("quantile: got {wrong}, expected 0 to 1")));
+            return Err(errors::argument(
+                format!("quantile: got {wrong}, expected 0 to 1"),
+                "quantile",
+            ));
         }
         let found = self.found.quantiles(&qs);
         Ok(found
@@ -322,14 +325,17 @@ impl Analysis {
         match name {
             "pre" => Ok(&self.found.pre.side),
             "post" => Ok(&self.found.post.side),
-            _ => Err(errors::value(format!("side: got {name:?}, expected \"pre\" or \"post\""))),
+            _ => Err(errors::argument(
+                format!("side: got {name:?}, expected \"pre\" or \"post\""),
+                "side",
+            )),
         }
     }
 }
 
 fn buckets<'py>(py: Python<'py>, histogram: &Histogram, bucket_ns: u64) -> PyResult<Pairs<'py>> {
     if bucket_ns == 0 {
-        return Err(errors::value("bucket: got 0 ns, expected at least 1 ns"));
+        return Err(errors::argument("bucket: got 0 ns, expected at least 1 ns", "bucket-size"));
     }
     Ok(columns(py, histogram.buckets(bucket_ns)))
 }

@@ -25,7 +25,8 @@ mod _engine {
     use super::distribution::Distribution;
     #[pymodule_export]
     use super::errors::{
-        CaptureError, ClocksApartError, EngineError, KeyChangesError, KeysRepeatError, SwappedError,
+        ArgumentError, CaptureError, ClocksApartError, EngineError, KeyChangesError,
+        KeysRepeatError, SwappedError,
     };
     #[pymodule_export]
     use super::keys::Keys;
@@ -43,11 +44,11 @@ mod _engine {
 
     #[pyfunction]
     fn parse_duration_ns(text: &str) -> PyResult<u64> {
-        text.parse::<units::Nanos>().map(units::Nanos::get).map_err(errors::value)
+        text.parse::<units::Nanos>().map(units::Nanos::get).map_err(errors::quantity)
     }
 
     #[pyfunction]
     fn parse_rate_pps(text: &str) -> PyResult<u64> {
-        text.parse::<units::Pps>().map(|rate| rate.0).map_err(errors::value)
+        text.parse::<units::Pps>().map(|rate| rate.0).map_err(errors::quantity)
     }
 }

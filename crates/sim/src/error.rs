@@ -53,3 +53,19 @@ pub enum Error {
         packets: u64,
     },
 }
+
+impl Error {
+    /// Returns the stable code of the error, which programs compare instead of the message.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Schedule(error) => error.code(),
+            Self::Capture(error) => error.code(),
+            Self::Scenario { .. } => "scenario",
+            Self::Law { .. } => "latency-law",
+            Self::Rewrite { .. } => "rewrite",
+            Self::Io { .. } => "simulation-io",
+            Self::Interrupted { .. } => "interrupted",
+        }
+    }
+}

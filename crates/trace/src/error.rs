@@ -37,3 +37,15 @@ pub enum Error {
         what: String,
     },
 }
+
+impl Error {
+    /// Returns the stable code of the error, which programs compare instead of the message.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "trace-io",
+            Self::Corrupt { .. } => "trace-corrupt",
+            Self::Format { .. } => "trace-format",
+        }
+    }
+}

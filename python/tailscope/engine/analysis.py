@@ -543,20 +543,25 @@ def engine_errors() -> Iterator[None]:
     """Turn the errors of the engine into those of the package, within a block."""
     try:
         yield
-    except _engine.CaptureError as error:
-        raise CaptureError(str(error), hint=error.hint) from None
-    except _engine.ClocksApartError as error:
-        raise ClocksApartError(str(error), hint=error.hint) from None
     except _engine.KeyChangesError as error:
-        raise KeyChangesError(str(error), key=error.key, hint=error.hint) from None
-    except _engine.SwappedError as error:
-        raise SwappedError(str(error), hint=error.hint) from None
-    except _engine.KeysRepeatError as error:
-        raise KeysRepeatError(str(error), hint=error.hint) from None
+        raise KeyChangesError(
+            str(error), key=error.key, code=error.code, hint=error.hint
+        ) from None
     except _engine.EngineError as error:
-        raise AnalysisError(str(error), hint=error.hint) from None
+        kind = _ERRORS.get(type(error), AnalysisError)
+        raise kind(str(error), code=error.code, hint=error.hint) from None
+    except _engine.ArgumentError as error:
+        raise UsageError(str(error), code=error.code) from None
     except (ValueError, OverflowError) as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(str(error), code="argument") from None
+
+
+_ERRORS: dict[type[_engine.EngineError], type[AnalysisError]] = {
+    _engine.CaptureError: CaptureError,
+    _engine.ClocksApartError: ClocksApartError,
+    _engine.SwappedError: SwappedError,
+    _engine.KeysRepeatError: KeysRepeatError,
+}
 
 
 def source_of(capture: str | os.PathLike[str]) -> tuple[str, str | None]:
@@ -587,6 +592,7 @@ def clock_difference(text: str) -> ClockDifference | None:
         return ClockDifference(sign * duration_ns(time.removeprefix("-"), "clocks"))
     raise UsageError(
         f"clocks: expected detect, same, estimate or offset=TIME, got {text!r}",
+        code="clocks",
         hint="offset=37s says that the clock behind the device is 37 s ahead, offset=-3ms that "
         "it is 3 ms behind",
     )
@@ -601,7 +607,7 @@ def checked_extent(trim: int | str, window: int | str, worst: int) -> tuple[int,
         If one of them is no duration, or the number of worst packets is negative.
     """
     if worst < 0:
-        raise UsageError(f"worst: a number of packets is not negative, got {worst}")
+        raise UsageError(f"worst: got {worst}, expected 0 or more packets", code="worst")
     return duration_ns(trim, "trim"), duration_ns(window, "window")
 
 
@@ -964,7 +970,7 @@ def load_ticks(folder: str | os.PathLike[str], name: str) -> Ticks:
     try:
         found: Ticks = np.load(path, mmap_mode="r")
     except (OSError, ValueError) as error:
-        raise AnalysisError(f"{path}: not a recording: {error}") from None
+        raise AnalysisError(f"{path}: not a recording: {error}", code="recording") from None
     if found.dtype != np.uint64 or found.ndim != 1:
-        raise AnalysisError(f"{path}: expected uint64 of one dimension")
+        raise AnalysisError(f"{path}: expected uint64 of one dimension", code="recording")
     return found

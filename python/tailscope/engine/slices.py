@@ -156,7 +156,7 @@ def split(
         If a capture cannot be divided, because it is a pipe, or the figures would not be true.
     """
     if at_most < 1:
-        raise UsageError(f"at_most: a pair has at least 1 slice, got {at_most}")
+        raise UsageError(f"at_most: got {at_most}, expected at least 1 slice", code="at-most")
     trim_ns, window_ns = checked_extent(trim, window, worst)
     with engine_errors():
         found, note = _engine.split(
@@ -224,7 +224,7 @@ def merge(parts: Iterable[Part]) -> Analysis:
     """
     engines = [part._engine for part in parts]
     if not engines:
-        raise UsageError("parts: a pair has at least 1, got 0")
+        raise UsageError("parts: got 0, expected at least 1", code="parts-none")
     first, *others = engines
     with engine_errors():
         return Analysis(_engine.merge(first, others))
