@@ -19,10 +19,6 @@ pub fn argument(error: impl Display, code: &'static str) -> PyErr {
     with_code(ArgumentError::new_err(error.to_string()), code)
 }
 
-pub fn quantity(error: units::Error) -> PyErr {
-    argument(&error, error.code())
-}
-
 pub fn probe(error: ::probe::Error) -> PyErr {
     argument(&error, error.code())
 }

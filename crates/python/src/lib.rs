@@ -44,11 +44,15 @@ mod _engine {
 
     #[pyfunction]
     fn parse_duration_ns(text: &str) -> PyResult<u64> {
-        text.parse::<units::Nanos>().map(units::Nanos::get).map_err(errors::quantity)
+        text.parse::<units::Nanos>()
+            .map(units::Nanos::get)
+            .map_err(|error| errors::argument(error, "duration"))
     }
 
     #[pyfunction]
     fn parse_rate_pps(text: &str) -> PyResult<u64> {
-        text.parse::<units::Pps>().map(|rate| rate.0).map_err(errors::quantity)
+        text.parse::<units::Pps>()
+            .map(|rate| rate.0)
+            .map_err(|error| errors::argument(error, "rate"))
     }
 }

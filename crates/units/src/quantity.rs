@@ -36,18 +36,6 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// Returns the stable code of the error, which programs compare instead of the message.
-    #[must_use]
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Unit { .. } => "quantity-unit",
-            Self::Fraction { .. } => "quantity-fraction",
-            Self::Range { .. } => "quantity-range",
-        }
-    }
-}
-
 /// What it is, its units, a correct value, and its smallest unit: words for errors.
 pub(crate) type Expected = (&'static str, &'static str, &'static str, &'static str);
 

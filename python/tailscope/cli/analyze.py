@@ -130,11 +130,13 @@ def _named_pairs(pre: list[str], post: list[str], captures: list[str]) -> list[l
     """Pair the captures of ``--pre`` and ``--post`` in the order in which they were given."""
     if captures:
         raise UsageError(
-            f"--pre and --post name all captures: expected nothing else, got {captures[0]}"
+            f"--pre and --post name all captures: expected nothing else, got {captures[0]}",
+            code="pre-post-with-captures",
         )
     if len(pre) != len(post):
         raise UsageError(
             f"--pre, --post: got {len(pre)} and {len(post)} captures, expected as many of each",
+            code="pairs-uneven",
             hint="the first --pre and the first --post are a pair, and so on",
         )
     return [[before, behind] for before, behind in zip(pre, post, strict=True)]
@@ -153,6 +155,7 @@ def _run_both(path: str, options: Options) -> int:
         raise UsageError(
             f"{path}: expected a second capture, or packets of two interfaces in this one, got "
             f"{len(used)}{': ' if held else ''}{held}",
+            code="second-capture",
             hint="tailscope analyze PRE POST, or --pre FILE:INTERFACE --post FILE:INTERFACE",
         )
     before, behind = (f"{path}:{one.number}" for one in used)
@@ -180,7 +183,10 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.out is None and self.labels is not None:
-            raise UsageError("--about, -D and --name-pattern describe a run: they require --out")
+            raise UsageError(
+                "--about, -D and --name-pattern describe a run: they require --out",
+                code="requires-out",
+            )
 
     def plan(self, pre: str, post: str, csv_folder: Path | None, out: Path | None) -> PairPlan:
         """What will be done with one pair."""
@@ -207,20 +213,25 @@ def _plan_pair(captures: list[str], options: Options) -> PairPlan:
     if len(captures) != 2:
         raise UsageError(
             f"expected two captures or one folder, got {len(captures)}: {', '.join(captures)}",
+            code="captures",
             hint="tailscope analyze PRE POST, tailscope analyze BOTH.pcapng, or tailscope analyze "
             "DIR",
         )
     if options.scheduler is not None:
         raise UsageError(
             "--scheduler: expected several pairs or a folder of them, got two captures",
+            code="scheduler-without-pairs",
             hint="tailscope analyze DIR --scheduler local",
         )
     pre, post = captures
     if pre == post == STANDARD:
-        raise UsageError("only one of the captures can be standard input")
+        raise UsageError(
+            "only one of the captures can be standard input", code="standard-input-twice"
+        )
     if pre == STANDARD and options.csv_folder is not None:
         raise UsageError(
-            "--csv: PRE is read a second time for the keys of the worst packets, so it cannot be -"
+            "--csv: PRE is read a second time for the keys of the worst packets, so it cannot be -",
+            code="csv-standard-input",
         )
     return options.plan(pre, post, options.csv_folder, options.out)
 
@@ -230,12 +241,17 @@ def _plan_named(pairs: list[list[str]], options: Options) -> Plans:
     from tailscope.cli.pairs import Pair
 
     if STANDARD in {capture for pair in pairs for capture in pair}:
-        raise UsageError("--pre, --post: got -, expected files: there are several pairs")
+        raise UsageError(
+            "--pre, --post: got -, expected files: there are several pairs",
+            code="pairs-standard-input",
+        )
     found = [Pair(*(Path(capture).absolute() for capture in pair)) for pair in pairs]
     names = [pair.name for pair in found]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"--pre: got {name} twice: results are called after it")
+            raise UsageError(
+                f"--pre: got {name} twice: results are called after it", code="pair-name-twice"
+            )
     return _plans(Path(os.path.commonpath([name.parent for name in names])), found, options)
 
 
@@ -249,7 +265,7 @@ def _plan_found(folder: Path, pair: Pair, options: Options) -> PairPlan | UsageE
     """Plan one pair of a folder: its results go where the pair lies, seen from the folder."""
     for found, kind, like in ((pair.pre, "pre", pair.post), (pair.post, "post", pair.pre)):
         if found is None:
-            return UsageError(f"no {kind} capture for {like}")
+            return UsageError(f"no {kind} capture for {like}", code="capture-unpaired")
     from tailscope.cli.pairs import stem_of
 
     below = pair.name.relative_to(folder)

@@ -47,7 +47,7 @@ def command(
 
     if wire not in Loop.wires:
         expected = " or ".join(Loop.wires)
-        raise UsageError(f"--wire: got {wire!r}, expected {expected}")
+        raise UsageError(f"--wire: got {wire!r}, expected {expected}", code="wire")
     cores = pick_cores(read_topology(), ("generator", "dut"), cpus)
     pace = Pace()
     with LiveLine(quiet=quiet) as line:

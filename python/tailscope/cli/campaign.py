@@ -65,7 +65,9 @@ def run_experiment(
     bench.prepare(cells, document)
     chosen = bench.arranged(only_cells(cells, only) if only else cells)
     if resume and out is None:
-        raise UsageError("--resume requires --out DIR, the campaign to continue")
+        raise UsageError(
+            "--resume requires --out DIR, the campaign to continue", code="requires-out"
+        )
     if out is None:
         out = Path("runs") / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     campaign = Campaign(out, experiment, cells)

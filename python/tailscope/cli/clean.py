@@ -35,6 +35,7 @@ def command(
     if failed:
         raise TestbedError(
             "; ".join(failed),
+            code="not-cleaned",
             hint="clean again when nothing uses it, with the rights that made it",
         )
     if not found:

@@ -83,18 +83,22 @@ def _plan(
     if len(runs) == 1:
         raise UsageError(
             f"got {runs[0]} only, expected two runs or more; the first is the baseline",
+            code="one-run",
             hint="`tailscope show RUN` shows the figures of one run",
         )
     if len({run.resolve() for run in runs}) < max(2, len(runs)):
-        raise UsageError("expected two runs or more, each named once; the first is the baseline")
+        raise UsageError(
+            "expected two runs or more, each named once; the first is the baseline", code="runs"
+        )
     limits = tuple(map(parse_limit, fail_on))
     if junit_file is not None and not limits:
-        raise UsageError("--junit requires --fail-on")
+        raise UsageError("--junit requires --fail-on", code="requires-fail-on")
     labels = given_labels(runs, label)
     pairs, left_out = pairs_of([read_source(run, labels.get(run)) for run in runs])
     if not pairs:
         raise UsageError(
             "no runs can be compared: they have no values in common",
+            code="no-common-values",
             hint="; ".join(left_out),
         )
     figures = figures_with(limit.figure for limit in limits)

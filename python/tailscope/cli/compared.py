@@ -84,7 +84,9 @@ class Compared:
                     " quantiles"
                 )
             raise EvidenceError(
-                f"no quantile can be compared: {first.figure.name}: {first.lacks}", hint=hint
+                f"no quantile can be compared: {first.figure.name}: {first.lacks}",
+                code="no-comparable-quantile",
+                hint=hint,
             )
 
     def _write_junit(self, file: Path, command: str) -> None:

@@ -107,17 +107,22 @@ def _side(given: str, common: dict[str, object], name: str) -> Side:
     if not isinstance(content, dict):
         raise UsageError(
             f"{name}: got {given!r}, expected fields or a file of them",
+            code="duet-setup",
             hint="such as '{dut: command, dut_options: {run: ./new}}'",
         )
     own = {}
     for key, value in content.items():
         declared = field_named(str(key))
         if declared is None or declared.name in ("duration", "warm_up", "noise", "power"):
-            raise UsageError(f"{name}: {key}: expected a field of the device, wire or traffic")
+            raise UsageError(
+                f"{name}: {key}: expected a field of the device, wire or traffic", code="duet-field"
+            )
         own[declared.name] = value
     plan = plan_of({**common, **own})
     if plan.runs > 1:
-        raise UsageError(f"{name}: expected one device, and traffic in one direction")
+        raise UsageError(
+            f"{name}: expected one device, and traffic in one direction", code="one-device"
+        )
     return plan, plan.cores()
 
 
@@ -153,6 +158,7 @@ def _measure(
         raise EvidenceError(
             f"--for: {counted(len(judge.pairs), 'pair')} of blocks in {long_text(lasted_s)},"
             f" expected {len(judge.pairs) + judge.left} or more",
+            code="duet-too-short",
             hint=f"`--for {enough_s}s` allows for them, or a shorter --block",
         )
     return judge, lasted_s

@@ -100,12 +100,17 @@ def command(
 
     beginning = None if quantile is None else quantile_of(quantile, "--quantile")
     if beginning is not None and not 0 <= beginning < 1:
-        raise UsageError(f"--quantile: got {beginning:g}, expected at least 0 and less than 1")
+        raise UsageError(
+            f"--quantile: got {beginning:g}, expected at least 0 and less than 1", code="quantile"
+        )
     recordings = _recordings(
         interrupts or [], trace or [], cpus or [], tuple(own_work or ()), offset or [], offset_error
     )
     if recordings is None and keep:
-        raise UsageError("--keep requires --interrupts or --trace: a measurement keeps its own")
+        raise UsageError(
+            "--keep requires --interrupts or --trace: a measurement keeps its own",
+            code="requires-recording",
+        )
     command = (context.obj or ()) if keep else None
     _run(ExplainRequest(run, packet, beginning, recordings, command, json_file))
     return 0
@@ -135,7 +140,9 @@ def _recordings(
     if not (interrupts or traces):
         given = {"--cpus": cpus, "--own-work": own_work, "--offset": offsets}
         if idle := [option for option, value in given.items() if value]:
-            raise UsageError(f"{idle[0]} requires --interrupts or --trace")
+            raise UsageError(
+                f"{idle[0]} requires --interrupts or --trace", code="requires-recording"
+            )
         return None
     from tailscope.host.cpus import parse_cpus
     from tailscope.noise.captures import Recordings, TraceRequest
@@ -143,13 +150,18 @@ def _recordings(
 
     counters, events = named_files(interrupts, "--interrupts"), named_files(traces, "--trace")
     if shared := counters.keys() & events.keys():
-        raise UsageError(f"--trace: got {min(shared)} twice", hint="name it: NAME=FILE")
+        raise UsageError(
+            f"--trace: got {min(shared)} twice", code="name-twice", hint="name it: NAME=FILE"
+        )
     listed = by_name(cpus, [*events], "--cpus")
     for name in events:
         if name not in listed and "" not in listed:
-            raise UsageError(f"--trace {name}: expected --cpus, the CPUs of the device in it")
+            raise UsageError(
+                f"--trace {name}: expected --cpus, the CPUs of the device in it",
+                code="requires-cpus",
+            )
     if not events and (cpus or own_work):
-        raise UsageError("--cpus and --own-work require --trace")
+        raise UsageError("--cpus and --own-work require --trace", code="requires-trace")
     return Recordings(
         counters,
         {
@@ -210,11 +222,13 @@ def _of_captures(
         raise UsageError(
             f"{request.run}: --interrupts and --trace explain captures: this run was measured, and"
             " has recorded what there is",
+            code="run-was-measured",
             hint="explain it without these options",
         )
     if request.packet is not None and not recordings.traces:
         raise UsageError(
-            "--packet requires --trace: counters that are polled say nothing of single packets"
+            "--packet requires --trace: counters that are polled say nothing of single packets",
+            code="requires-trace",
         )
     tail, blocked = explain_captures(packets, known, recordings, request.quantile)
     if request.kept_by is not None:

@@ -97,5 +97,8 @@ def _taken(field: Field, given: dict[str, Any]) -> object:
     if field.has_names:
         return named_values([*(value or ()), *(older or ())], field.option)
     if value is not None and older is not None:
-        raise UsageError(f"{field.former_option}: the older name of {field.option}: give one")
+        raise UsageError(
+            f"{field.former_option}: the older name of {field.option}: give one",
+            code="option-repeated",
+        )
     return older if value is None else value

@@ -121,9 +121,15 @@ def given_labels(runs: list[Path], given: list[str] | None) -> dict[Path, str]:
         run = by_path.get(Path(path).resolve())
         if run is None:
             expected = ", ".join(map(str, runs))
-            raise UsageError(f"--label: got {name}={path}, expected one of the runs: {expected}")
+            raise UsageError(
+                f"--label: got {name}={path}, expected one of the runs: {expected}",
+                code="label-run",
+            )
         if run in found:
-            raise UsageError(f"--label: got {found[run]} and {name} for {path}, expected one name")
+            raise UsageError(
+                f"--label: got {found[run]} and {name} for {path}, expected one name",
+                code="label-twice",
+            )
         found[run] = name
     return found
 
@@ -133,7 +139,7 @@ def labelled(runs: list[Path], given: list[str] | None = None) -> dict[str, Path
     own = given_labels(runs, given)
     paths = [run.resolve() for run in runs]
     if len(set(paths)) != len(paths):
-        raise UsageError("the same run is named twice")
+        raise UsageError("the same run is named twice", code="run-named-twice")
     labels = [path.name for path in paths]
     if len(set(labels)) != len(labels):
         shared = os.path.commonpath(paths)
@@ -141,7 +147,9 @@ def labelled(runs: list[Path], given: list[str] | None = None) -> dict[str, Path
     names = [own.get(run, label) for run, label in zip(runs, labels, strict=True)]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise UsageError(f"--label: got {twice} for a run, while another one is called that")
+        raise UsageError(
+            f"--label: got {twice} for a run, while another one is called that", code="label-taken"
+        )
     return dict(zip(names, runs, strict=True))
 
 
@@ -151,7 +159,8 @@ def checked_figure(path: Path | None) -> Path | None:
 
     if path is not None and path.suffix.lower().removeprefix(".") not in FORMATS:
         raise UsageError(
-            f"--figure: expected a name that ends in .{', .'.join(FORMATS)}, got {path}"
+            f"--figure: expected a name that ends in .{', .'.join(FORMATS)}, got {path}",
+            code="figure-format",
         )
     return path
 
@@ -171,9 +180,9 @@ def named_values(given: list[str] | None, option: str) -> dict[str, str]:
     for text in given or ():
         name, equals, value = text.partition("=")
         if not (name and equals and value):
-            raise UsageError(f"{option}: got {text!r}, expected NAME=VALUE")
+            raise UsageError(f"{option}: got {text!r}, expected NAME=VALUE", code="name-value")
         if name in found:
-            raise UsageError(f"{option}: got {name} twice")
+            raise UsageError(f"{option}: got {name} twice", code="name-twice")
         found[name] = value
     return found
 
@@ -186,9 +195,11 @@ def named_files(texts: list[str], option: str) -> dict[str, Path]:
         path = Path(file if equals and "/" not in name else text)
         name = name if equals and "/" not in name else path.name
         if not path.exists():
-            raise UsageError(f"{option}: {path}: no such file or folder")
+            raise UsageError(f"{option}: {path}: no such file or folder", code="no-such-file")
         if name in found:
-            raise UsageError(f"{option}: got {name} twice", hint="name them: NAME=FILE")
+            raise UsageError(
+                f"{option}: got {name} twice", code="name-twice", hint="name them: NAME=FILE"
+            )
         found[name] = path
     return found
 
@@ -196,7 +207,7 @@ def named_files(texts: list[str], option: str) -> dict[str, Path]:
 def refuse_idle_options(fields: Mapping[str, object]) -> None:
     """Refuse an option of a run that would do nothing without another one."""
     if fields.get("co_runner_cpus") is not None and not fields.get("co_runners"):
-        raise UsageError("--co-runner-cpus: expected --co-runner, too")
+        raise UsageError("--co-runner-cpus: expected --co-runner, too", code="requires-co-runner")
 
 
 def without_format(record: Struct) -> dict[str, object]:

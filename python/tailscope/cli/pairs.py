@@ -45,6 +45,7 @@ def find_pairs(folder: Path) -> list[Pair]:
     if not pairs:
         raise UsageError(
             f"{folder}: no pair of captures in it",
+            code="no-pairs",
             hint="names of a pair differ only in `-pre-` and `-post-`, and end in "
             + ", ".join(_KINDS)
             + " (.gz, .zst)",

@@ -72,15 +72,17 @@ def _plan(
     if not 0 < q <= 1 - _LEAST_BEYOND:
         raise UsageError(
             f"--quantile: expected more than 0 and less than 1, got {q:g}",
+            code="quantile",
             hint="0.99999 is p99.999",
         )
     if relative_error is not None and not 0 < relative_error < 1:
         raise UsageError(
-            f"--relative-error: expected more than 0 and less than 1, got {relative_error:g}"
+            f"--relative-error: expected more than 0 and less than 1, got {relative_error:g}",
+            code="relative-error",
         )
     packets_per_s = rate_pps(rate, "--rate")
     if not packets_per_s:
-        raise UsageError(f"--rate: expected at least 1 packet per second, got {rate}")
+        raise UsageError(f"--rate: expected at least 1 packet per second, got {rate}", code="rate")
     return SampleRequest(q, packets_per_s, relative_error, from_run, json_file)
 
 
@@ -102,7 +104,7 @@ def _latencies(path: Path) -> NDArray[np.float64]:
     with open_packets(path, read_run(path).info) as packets:
         (latency_ns,) = packets.columns("latency_ns")
     if not len(latency_ns):
-        raise RunError(f"{path}: no packet of this run has a latency")
+        raise RunError(f"{path}: no packet of this run has a latency", code="no-latency")
     found: NDArray[np.float64] = latency_ns.astype(np.float64)
     return found
 

@@ -86,12 +86,14 @@ def command(
     if experiment is None:
         for option, value in (("--profile", profile), ("--only", only), ("--resume", resume)):
             if value:
-                raise UsageError(f"{option} requires an experiment FILE")
+                raise UsageError(f"{option} requires an experiment FILE", code="requires-file")
         return _run_single(fields, repeat or 1, out, json_file, dry_run=dry_run, quiet=quiet)
     given = [name for name, value in fields.items() if value not in (None, {}) and name != "cpus"]
     if given or repeat is not None:
         option = f"--{given[0].replace('_', '-')}" if given else "--repeat"
-        raise UsageError(f"{option}: set it in {experiment}, not on the command line")
+        raise UsageError(
+            f"{option}: set it in {experiment}, not on the command line", code="option-beside-file"
+        )
     cpus = fields["cpus"]
     assert cpus is None or isinstance(cpus, str)
     from tailscope.cli.campaign import run_experiment

@@ -44,7 +44,9 @@ def command(
         _print(path, found, states, remarks)
     bad = [f"{name} ({state})" for name, state in states.items() if state in _BAD]
     if bad:
-        raise RunCorruptError(f"{path}: files are missing or have changed: {', '.join(bad)}")
+        raise RunCorruptError(
+            f"{path}: files are missing or have changed: {', '.join(bad)}", code="files-changed"
+        )
     return 0
 
 

@@ -46,7 +46,7 @@ def command(
     from tailscope.units import printable
 
     if json_file is not None and csv_file is not None:
-        raise UsageError("--json, --csv: expected one of them, got both")
+        raise UsageError("--json, --csv: expected one of them, got both", code="options-exclusive")
     with database_of(folders or [RUNS]) as database:
         for warning in database.warnings:
             print(printable(f"warning: {warning}"), file=sys.stderr)

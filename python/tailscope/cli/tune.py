@@ -135,7 +135,7 @@ def _cell(experiment: Path, profile: str | None, only: list[str] | None) -> tupl
 
     found, document = load_experiment(experiment, profile)
     if found.hosts is not None:
-        raise UsageError(f"{experiment}: hosts: only this machine can be tuned")
+        raise UsageError(f"{experiment}: hosts: only this machine can be tuned", code="other-host")
     cells = cells_of(found.model_copy(update={"repeats": 1}), document)
     if only:
         cells = only_cells(cells, named_values(only, "--only"))
@@ -143,13 +143,18 @@ def _cell(experiment: Path, profile: str | None, only: list[str] | None) -> tupl
         names = ", ".join(cells[0].values)
         raise UsageError(
             f"{experiment}: got {len(cells)} cells, expected one",
+            code="several-cells",
             hint=f"--only NAME=VALUE chooses by {names}",
         )
     [cell] = cells
     if cell.plan.runs > 1:
-        raise UsageError(f"{experiment}: expected one instance that gets traffic, one way")
+        raise UsageError(
+            f"{experiment}: expected one instance that gets traffic, one way", code="one-instance"
+        )
     if cell.plan.tune:
-        raise UsageError(f"{experiment}: tune: remove this field; this command tunes the host")
+        raise UsageError(
+            f"{experiment}: tune: remove this field; this command tunes the host", code="tune-field"
+        )
     return cell.plan, cell.lasts_s
 
 
@@ -168,6 +173,7 @@ def _knobs(machine: Machine, cpus: tuple[int, ...], named: list[str] | None) -> 
     if not found:
         raise UsageError(
             "no knob that can be set would change anything here",
+            code="nothing-to-tune",
             hint=f"`tailscope host audit --cpus {','.join(map(str, cpus))}` says how it is set",
         )
     return found

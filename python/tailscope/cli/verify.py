@@ -87,7 +87,9 @@ def _plan(
     from tailscope.verdict.slo import parse_level
 
     if text_format not in _FORMATS:
-        raise UsageError(f"--format: expected {' or '.join(_FORMATS)}, got {text_format!r}")
+        raise UsageError(
+            f"--format: expected {' or '.join(_FORMATS)}, got {text_format!r}", code="format"
+        )
     level = parse_level(", ".join(slo) if slo else _level_of(runs))
     return VerifyRequest(tuple(runs), level, json_file, junit_file, text_format)
 
@@ -105,6 +107,7 @@ def _level_of(runs: list[Path]) -> str:
     got = "several" if len(levels) > 1 else "none"
     raise UsageError(
         f"--slo: got none, and of these runs {got} in service_levels of an experiment",
+        code="slo-missing",
         hint="name a level, such as --slo 'p99.9<1ms, loss<1e-3'",
     )
 
@@ -165,7 +168,7 @@ def _verdicts(plan: VerifyRequest) -> list[tuple[Path | None, RunVerdict]]:
 
     found = [named for path in plan.runs for named in _named(path)]
     if not found:
-        raise RunError("there is no run to judge: the campaign has no cell")
+        raise RunError("there is no run to judge: the campaign has no cell", code="no-run")
     verdicts: list[tuple[Path | None, RunVerdict]] = []
     for name, path, reason in found:
         if path is None:

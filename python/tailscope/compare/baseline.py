@@ -79,6 +79,7 @@ def save_baseline(runs: Mapping[Path, str], out: Path) -> list[RunFigures]:
             raise UsageError(
                 f"{sample.name}: {name}: got {other}, expected {one} as in {samples[0].name}:"
                 " a baseline is of runs that repeat each other",
+                code="runs-not-repeats",
                 hint="save one baseline for each set-up and machine",
             )
     record = BaselineRecord(
@@ -99,15 +100,17 @@ def read_baseline(path: Path) -> BaselineRecord:
         found = read_json(content, path)
         for name in ("errors", "runs"):
             if name not in found:
-                raise RunCorruptError(f"{path}: {name}: missing")
+                raise RunCorruptError(f"{path}: {name}: missing", code="baseline-field")
         check_format(format_of(found, path), BASELINE_FORMAT, path)
         record = convert(found, BaselineRecord, path)
         check_lines(content, path)
         _check(record, path)
     except (FileNotFoundError, NotADirectoryError):
-        raise RunError(f"{path}: no such file", hint=_AGAIN) from None
+        raise RunError(f"{path}: no such file", code="no-such-file", hint=_AGAIN) from None
     except RunCorruptError as error:
-        raise RunCorruptError(f"no baseline, or a damaged one: {error}", hint=_AGAIN) from None
+        raise RunCorruptError(
+            f"no baseline, or a damaged one: {error}", code="baseline-corrupt", hint=_AGAIN
+        ) from None
     return record
 
 
@@ -125,7 +128,8 @@ def compare_with(
         if figure.name not in has:
             raise UsageError(
                 f"--fail-on: got {figure.name}, expected a figure of the baseline {path}:"
-                f" {', '.join(name for name in has if name.startswith('p') or name == LOST.name)}"
+                f" {', '.join(name for name in has if name.startswith('p') or name == LOST.name)}",
+                code="baseline-figure",
             )
     error, own = error_of(len(figures)), limit_error(len(limits), 1)
     errors = (error, own) if limits else (error,)
@@ -133,7 +137,8 @@ def compare_with(
         if each < record.errors[-1]:
             raise UsageError(
                 f"--fail-on: got {counted(len(limits), 'limit')}, expected fewer: {path} has"
-                f" intervals down to an error of {record.errors[-1]:g}, and {each:g} is needed"
+                f" intervals down to an error of {record.errors[-1]:g}, and {each:g} is needed",
+                code="too-many-limits",
             )
     baseline = [_figures(run, record.errors, figures, errors) for run in record.runs]
     candidate = read_samples(runs, figures, errors)
@@ -190,6 +195,7 @@ def _check_windows(baseline: RunFigures, samples: Sequence[RunFigures], path: Pa
         raise UsageError(
             f"{got.name}: window_ns: got {got.window_ns:.0f}, expected {baseline.window_ns:.0f} as"
             f" in {path}",
+            code="window",
             hint="analyse with the same --window, or save the baseline again",
         )
 
@@ -290,9 +296,12 @@ def _check(record: BaselineRecord, path: Path) -> None:
     """See that a record is one that can be compared, whoever wrote it."""
     errors = record.errors
     if not errors or errors[-1] <= 0 or any(one <= other for one, other in pairwise(errors)):
-        raise RunCorruptError(f"{path}: errors: expected falling numbers above 0, got {errors}")
+        raise RunCorruptError(
+            f"{path}: errors: expected falling numbers above 0, got {errors}",
+            code="baseline-errors",
+        )
     if not record.runs:
-        raise RunCorruptError(f"{path}: runs: expected one or more, got none")
+        raise RunCorruptError(f"{path}: runs: expected one or more, got none", code="baseline-runs")
     for number, run in enumerate(record.runs):
         for kind, reading in (("as_is", run.as_is), ("least", run.least)):
             where = f"{path}: runs[{number}].{kind}"
@@ -300,7 +309,8 @@ def _check(record: BaselineRecord, path: Path) -> None:
             if missing or (reading is not None and reading.keys() != record.runs[0].as_is.keys()):
                 raise RunCorruptError(
                     f"{where}: expected the figures {', '.join(record.runs[0].as_is)}, got"
-                    f" {', '.join(reading or ()) or 'none'}"
+                    f" {', '.join(reading or ()) or 'none'}",
+                    code="baseline-figures",
                 )
             for name, figure in (reading or {}).items():
                 _check_figure(figure, len(errors), f"{where}.{name}")
@@ -310,19 +320,22 @@ def _check_figure(figure: BaselineFigure, ends: int, where: str) -> None:
     if {len(figure.ci_low), len(figure.ci_high)} != {ends}:
         raise RunCorruptError(
             f"{where}: expected {ends} ends of each kind, got {len(figure.ci_low)} and"
-            f" {len(figure.ci_high)}"
+            f" {len(figure.ci_high)}",
+            code="baseline-ends",
         )
     value = figure.value
     if value is None and figure.lacks is None:
-        raise RunCorruptError(f"{where}.value: expected a number, got null")
+        raise RunCorruptError(f"{where}.value: expected a number, got null", code="baseline-value")
     for low, high in zip(figure.ci_low, figure.ci_high, strict=True):
         known = [each for each in (low, value, high) if each is not None]
         if known != sorted(known) or any(abs(each) > _MOST for each in known):
             raise RunCorruptError(
                 f"{where}: expected ci_low, value and ci_high in this order, within {_MOST:g}, got"
-                f" {', '.join(f'{each:g}' for each in known)}"
+                f" {', '.join(f'{each:g}' for each in known)}",
+                code="baseline-order",
             )
     if not 1 <= figure.design_effect <= _MOST:
         raise RunCorruptError(
-            f"{where}.design_effect: expected 1 or more, got {figure.design_effect:g}"
+            f"{where}.design_effect: expected 1 or more, got {figure.design_effect:g}",
+            code="baseline-design-effect",
         )

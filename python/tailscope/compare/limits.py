@@ -80,12 +80,15 @@ def parse_limit(text: str) -> Limit:
     """Read a limit, such as ``p99.9>+10%``, ``p99>+5us`` or ``lost>+0.1%``."""
     match = _LIMIT.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{_OPTION}: got {text!r}, expected NAME>+LIMIT", hint=_EXAMPLE)
+        raise UsageError(
+            f"{_OPTION}: got {text!r}, expected NAME>+LIMIT", code="limit-term", hint=_EXAMPLE
+        )
     name, value = match.groups()
     text = f"{name}>+{value}"
     if name == "max":
         raise UsageError(
             f"{_OPTION}: got {text!r}: the maximum is one packet, and no estimate of anything",
+            code="limit-maximum",
             hint="limit a quantile that the runs support, or a packet's worst case with"
             " `tailscope verify --slo 'max<...'`",
         )
@@ -94,12 +97,17 @@ def parse_limit(text: str) -> Limit:
     if name == LOST.name:
         if share is None or share >= 1:
             raise UsageError(
-                f"{_OPTION}: {text}: got {value!r}, expected percent of the packets, such as 0.1%"
+                f"{_OPTION}: {text}: got {value!r}, expected percent of the packets, such as 0.1%",
+                code="limit-value",
             )
         return Limit(text, LOST, added=share)
     quantile = _QUANTILE.fullmatch(name)
     if quantile is None or not float(quantile.group(1)):
-        raise UsageError(f"{_OPTION}: got {name!r} in {text!r}, expected pQ or lost", hint=_EXAMPLE)
+        raise UsageError(
+            f"{_OPTION}: got {name!r} in {text!r}, expected pQ or lost",
+            code="limit-figure",
+            hint=_EXAMPLE,
+        )
     figure = quantile_figure(round(float(quantile.group(1)) / 100, 12))
     if share is not None:
         return Limit(text, figure, share=share)

@@ -50,7 +50,7 @@ def _window_ns(path: Path, run: Run) -> int:
     window_ns = run.summary.get("window_ns")
     if not isinstance(window_ns, int) or window_ns < 1:
         raise RunCorruptError(
-            f"{path / SUMMARY}: window_ns: expected at least 1, got {window_ns!r}"
+            f"{path / SUMMARY}: window_ns: expected at least 1, got {window_ns!r}", code="window"
         )
     return window_ns
 

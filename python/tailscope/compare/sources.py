@@ -67,6 +67,7 @@ def read_source(path: Path, label: str | None = None) -> ComparedSide:
         raise RunError(
             f"{path}: expected a run, a campaign, or a folder of runs that repeat each other,"
             f" got no {RUN} and no {CAMPAIGN} in it",
+            code="not-a-run",
             hint="`tailscope run --out DIR` writes a run",
         )
     source.cells[""] = runs

@@ -544,9 +544,7 @@ def engine_errors() -> Iterator[None]:
     try:
         yield
     except _engine.KeyChangesError as error:
-        raise KeyChangesError(
-            str(error), key=error.key, code=error.code, hint=error.hint
-        ) from None
+        raise KeyChangesError(str(error), key=error.key, code=error.code, hint=error.hint) from None
     except _engine.EngineError as error:
         kind = _ERRORS.get(type(error), AnalysisError)
         raise kind(str(error), code=error.code, hint=error.hint) from None

@@ -79,6 +79,7 @@ def open(path: str | os.PathLike[str]) -> OpenedRun | OpenedCampaign:  # noqa: A
         raise RunError(
             f"{folder}: neither a run directory nor a campaign: no {layout.RUN} or"
             f" {layout.CAMPAIGN} in it",
+            code="not-a-run",
             hint="`tailscope list DIR` lists the runs below a folder; `tailscope run` and"
             " `tailscope analyze PRE POST --out RUN` write one",
         )
@@ -204,7 +205,9 @@ class OpenedRun:
             If nobody has recorded what happened on the machine, as for captures.
         """
         if quantile is not None and not 0 <= quantile < 1:
-            raise UsageError(f"quantile: got {quantile:g}, expected at least 0 and less than 1")
+            raise UsageError(
+                f"quantile: got {quantile:g}, expected at least 0 and less than 1", code="quantile"
+            )
         written = self._run.explanation
         if written is not None and quantile in (None, written.quantile):
             return OpenedTail(written)
@@ -467,7 +470,9 @@ class RunPlots:
 
         picture = figure([Material(self._run)])
         if picture is None:
-            raise UsageError(f"{self._run.label}: {figure.__name__}: the run has no data for it")
+            raise UsageError(
+                f"{self._run.label}: {figure.__name__}: the run has no data for it", code="no-data"
+            )
         return Drawing(picture.title, picture.note, (picture,))
 
 
@@ -496,7 +501,9 @@ class CampaignPlots:
                 columns, style = laid_out(family)
                 title = title_of(family)
                 return Drawing(title, family.note, family.pictures, columns, style)
-        raise UsageError(f"{self._campaign.name}: percentiles: no run has data for it")
+        raise UsageError(
+            f"{self._campaign.name}: percentiles: no run has data for it", code="no-data"
+        )
 
 
 @dataclass(frozen=True)
@@ -540,7 +547,9 @@ class Drawing:
         file = Path(path)
         if file.suffix.lower().removeprefix(".") not in FORMATS:
             expected = " or ".join(f".{kind}" for kind in FORMATS)
-            raise UsageError(f"{file}: expected a name that ends with {expected}")
+            raise UsageError(
+                f"{file}: expected a name that ends with {expected}", code="figure-format"
+            )
         write_grid(
             [file],
             self.pictures,
@@ -571,5 +580,7 @@ def _packet_columns(columns: Sequence[str]) -> tuple[str, ...]:
     for name in columns:
         if name not in tables.LATENCY.names:
             expected = ", ".join(tables.LATENCY.names)
-            raise UsageError(f"no column {name!r}: expected some of {expected}")
+            raise UsageError(
+                f"no column {name!r}: expected some of {expected}", code="no-such-column"
+            )
     return tuple(dict.fromkeys(columns)) or tables.LATENCY.names

@@ -186,6 +186,7 @@ def runs_in(path: Path) -> tuple[list[Path], list[LeftOut]]:
             raise RunError(
                 f"{path}: neither a campaign, a run nor a folder of runs: no {CAMPAIGN} and no"
                 f" {RUN} in it",
+                code="not-a-run",
                 hint="`tailscope run FILE --out DIR` makes a campaign, without FILE a run",
             )
         return runs, []
@@ -198,7 +199,7 @@ def runs_in(path: Path) -> tuple[list[Path], list[LeftOut]]:
 def read_evidence(runs: Mapping[str, Path], left_out: Sequence[LeftOut] = ()) -> Evidence:
     """Read runs."""
     if not runs and not left_out:
-        raise UsageError("no runs: expected at least one")
+        raise UsageError("no runs: expected at least one", code="no-runs")
     return evidence_of({name: read_run(path, label=name) for name, path in runs.items()}, left_out)
 
 
@@ -247,7 +248,7 @@ def _case(number: int, name: str, run: Run, where: str) -> Case:
         is_measured = isinstance(info.plan, MeasurementPlan)
         facts = _measured_facts(info) if is_measured else _described_facts(info)
     except UsageError as error:
-        raise RunCorruptError(f"{where}: {error}") from None
+        raise RunCorruptError(f"{where}: {error}", code="run-record") from None
     instrument, about = info.instrument, about_of(info)
     counted = run.summary["lost"]
     lost = None if counted is None else int(counted)
@@ -347,10 +348,12 @@ def _check(case: Case, where: str) -> None:
         ("tainted", summary.get("tainted"), summary["count"]),
     ):
         if got is not None and most is not None and not 0 <= int(got) <= int(most):
-            raise RunCorruptError(f"{where}: {name}: expected 0 to {most}, got {got}")
+            raise RunCorruptError(
+                f"{where}: {name}: expected 0 to {most}, got {got}", code="out-of-range"
+            )
     if case.facts.rate_pps < 1:
         raise RunCorruptError(
-            f"{where}: plan.rate_pps: expected at least 1, got {case.facts.rate_pps}"
+            f"{where}: plan.rate_pps: expected at least 1, got {case.facts.rate_pps}", code="rate"
         )
 
 

@@ -129,6 +129,7 @@ def evidence_of(path: Path, run: Run, *, with_neighbours: bool = False) -> RunSa
     if not (path / layout.LATENCY).exists():
         raise RunError(
             f"{path / layout.LATENCY}: missing",
+            code="packets-missing",
             hint="a verdict counts single packets: keep this file with the run",
         )
     held = None if with_neighbours else _held(path, info)
@@ -136,7 +137,8 @@ def evidence_of(path: Path, run: Run, *, with_neighbours: bool = False) -> RunSa
     if packets.as_is.count != counts.of("count"):
         raise RunCorruptError(
             f"{path}: latency.parquet: expected {counts.of('count')} packets, as count says,"
-            f" got {packets.as_is.count}"
+            f" got {packets.as_is.count}",
+            code="packets-count",
         )
     least, spoilt = _least(packets, counts)
     rate = summary.get("pre_rate_pps")
@@ -174,6 +176,7 @@ class _Counts:
         if not isinstance(found, int) or found < 0:
             raise RunError(
                 f"{self._path}: summary.json: {name}: expected a count, got {found!r}",
+                code="count-not-recorded",
                 hint="captures and some devices do not record it; leave that term out",
             )
         return found

@@ -48,9 +48,12 @@ class Taken:
     def of(cls, values_ns: NDArray[np.float64]) -> Taken:
         """Take values in memory, rounded up to whole nanoseconds."""
         if np.isnan(values_ns).any():
-            raise UsageError("latency: got NaN, expected nanoseconds")
+            raise UsageError("latency: got NaN, expected nanoseconds", code="latency-nan")
         if len(values_ns) and values_ns.min() < 0:
-            raise UsageError(f"latency: got {values_ns.min():g} ns, expected no negative one")
+            raise UsageError(
+                f"latency: got {values_ns.min():g} ns, expected no negative one",
+                code="latency-negative",
+            )
         seq = np.flatnonzero(np.isfinite(values_ns)).astype(np.uint64)
         came_ns = np.ceil(values_ns[seq]).astype(np.uint64)
         distribution = Distribution()

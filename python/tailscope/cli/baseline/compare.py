@@ -34,7 +34,7 @@ def command(
 
     limits = tuple(map(parse_limit, fail_on or ()))
     if junit_file is not None and not limits:
-        raise UsageError("--junit requires --fail-on")
+        raise UsageError("--junit requires --fail-on", code="requires-fail-on")
     record = read_baseline(baseline)
     comparison, error = compare_with(record, baseline, repeated(runs), named(runs), limits)
     judged = [judge(each, comparison, error) for each in limits]

@@ -15,7 +15,7 @@ def repeated(paths: list[Path]) -> dict[Path, str]:
     from tailscope.compare.sources import read_source
 
     if len({path.resolve() for path in paths}) < len(paths):
-        raise UsageError("expected runs, each named once")
+        raise UsageError("expected runs, each named once", code="runs")
     found: dict[Path, str] = {}
     for path in paths:
         source = read_source(path)
@@ -24,6 +24,7 @@ def repeated(paths: list[Path]) -> dict[Path, str]:
             got = unfinished[0] if unfinished else f"{len(source.cells)} combinations of values"
             raise UsageError(
                 f"{path}: expected runs that repeat each other, got {got}",
+                code="runs-not-repeats",
                 hint="name the runs of one combination",
             )
         [cell] = source.cells

@@ -63,6 +63,7 @@ def _agreed() -> bool:
     if not sys.stdin.isatty():
         raise UsageError(
             "standard input is not a terminal, so the command cannot ask",
+            code="no-terminal",
             hint="--yes applies without asking; --dry-run shows what would be written",
         )
     return typer.confirm("write this?", err=True)

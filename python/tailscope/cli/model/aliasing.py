@@ -76,7 +76,9 @@ def command(
 ) -> int:
     plan = _plan(run, simulate or [], interrupts or [], json_file, figure)
     if recorded and plan.asked:
-        raise UsageError("--simulate: got --recorded too, expected one of them")
+        raise UsageError(
+            "--simulate: got --recorded too, expected one of them", code="options-exclusive"
+        )
     if recorded:
         _run_recorded(plan)
     else:
@@ -107,7 +109,8 @@ class SourceRequest:
             if duration_ns < 0:
                 raise UsageError(
                     f"--simulate: latency: expected at least the median of the run,"
-                    f" {duration_text(base_ns)}, got {duration_text(self.latency_ns)}"
+                    f" {duration_text(base_ns)}, got {duration_text(self.latency_ns)}",
+                    code="simulate-latency",
                 )
         return Periodic(
             _NS_PER_S / self.rate_hz, duration_ns, self.phase_ns, self.every, self.teeth
@@ -145,6 +148,7 @@ def _asked(text: str) -> SourceRequest:
     if "rate" not in values or ("latency" in values) == ("duration" in values):
         raise UsageError(
             f"--simulate: expected rate, and one of latency and duration, got {text!r}",
+            code="simulate",
             hint=f"such as {_EXAMPLE}",
         )
     times = {
@@ -157,7 +161,8 @@ def _asked(text: str) -> SourceRequest:
     if every == 0 or max(teeth) >= every:
         raise UsageError(
             f"--simulate: expected every of at least 1, and teeth below it,"
-            f" got every={every}, teeth={'+'.join(map(str, teeth))}"
+            f" got every={every}, teeth={'+'.join(map(str, teeth))}",
+            code="simulate-teeth",
         )
     return SourceRequest(
         _rate_hz(values["rate"]),
@@ -177,6 +182,7 @@ def _values(text: str) -> dict[str, str]:
             raise UsageError(
                 f"--simulate: expected {', '.join(_NAMES)} as NAME=VALUE, each once at most,"
                 f" got {part!r}",
+                code="simulate-field",
                 hint=f"such as {_EXAMPLE}",
             )
         found[name] = value
@@ -185,7 +191,9 @@ def _values(text: str) -> dict[str, str]:
 
 def _count(text: str, name: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"--simulate: {name}: expected a whole number, got {text!r}")
+        raise UsageError(
+            f"--simulate: {name}: expected a whole number, got {text!r}", code="simulate-number"
+        )
     return int(text)
 
 
@@ -195,7 +203,10 @@ def _rate_hz(text: str) -> float:
     except ValueError:
         rate_hz = math.nan
     if not 0 < rate_hz < math.inf:
-        raise UsageError(f"--simulate: rate: expected ticks per second, such as 250, got {text!r}")
+        raise UsageError(
+            f"--simulate: rate: expected ticks per second, such as 250, got {text!r}",
+            code="simulate-rate",
+        )
     return rate_hz
 
 
@@ -309,7 +320,10 @@ def _packets(path: Path, info: RunInfo) -> tuple[Times, Times, int]:
     tainted = np.zeros(len(arrival_ns), bool) if tainted is None else tainted
     arrival_ns, latency_ns = arrival_ns[~tainted], latency_ns[~tainted]
     if not len(arrival_ns):
-        raise RunError(f"{path}: no packet of this run has a latency that is the device's own")
+        raise RunError(
+            f"{path}: no packet of this run has a latency that is the device's own",
+            code="no-own-latency",
+        )
     order = np.argsort(arrival_ns, kind="stable")
     return arrival_ns[order], latency_ns[order], int(np.count_nonzero(tainted))
 
@@ -324,7 +338,10 @@ def _found(asked: Sequence[SourceRequest], arrival_ns: Times, latency_ns: Times)
     sources = [source.periodic(base_ns) for source in asked]
     share = sum(source.share for source in sources)
     if share >= 1:
-        raise UsageError(f"--simulate: expected sources that leave time, got {share:.0%} of it")
+        raise UsageError(
+            f"--simulate: expected sources that leave time, got {share:.0%} of it",
+            code="simulate-share",
+        )
     return given(arrival_ns, latency_ns, sources)
 
 

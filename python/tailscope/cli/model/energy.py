@@ -48,7 +48,8 @@ def command(
         if other.power.includes != first.power.includes:
             raise UsageError(
                 f"{other.label}: got power of {other.power.includes},"
-                f" expected of {first.power.includes}, as of {first.label}"
+                f" expected of {first.power.includes}, as of {first.label}",
+                code="power-differs",
             )
     if json_file is not None:
         more = [other.more_than(first) for other in found[1:]]
@@ -124,6 +125,7 @@ def _recorded(path: Path, info: RunInfo) -> PowerRecord:
         why = "it is not a measurement" if power is None else power.missing_because
         raise RunError(
             f"{path}: no power was recorded: {why}",
+            code="no-power",
             hint="`tailscope run --power SOURCE` records it",
         )
     return power

@@ -91,6 +91,7 @@ def _pair(text: str) -> Interruption:
     if not 0 < rate_hz < math.inf:
         raise UsageError(
             f"--noise: got {text!r}, expected a path, or RATE:DURATION with a rate in Hz",
+            code="noise",
             hint=f"such as --noise {_PAIRS}",
         )
     ns = positive_duration_ns(duration, f"--noise {text}")

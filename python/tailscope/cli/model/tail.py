@@ -154,15 +154,17 @@ class TailRequest:
 
     def __post_init__(self) -> None:
         if self.kept_by is not None and self.sources[0].count is not None:
-            raise UsageError("--keep requires a run directory; --worst is only a table")
+            raise UsageError(
+                "--keep requires a run directory; --worst is only a table", code="requires-run"
+            )
         if self.kept_by is not None and (len(self.sources) > 1 or self.is_table):
-            raise UsageError("--keep: expected one run, got several")
+            raise UsageError("--keep: expected one run, got several", code="one-run")
 
 
 def _is_papers(text: str) -> bool:
     """Whether the authors' method is asked for."""
     if text not in _LAWS:
-        raise UsageError(f"--law: expected one of {', '.join(_LAWS)}, got {text!r}")
+        raise UsageError(f"--law: expected one of {', '.join(_LAWS)}, got {text!r}", code="law")
     return text == _LAWS[1]
 
 
@@ -171,12 +173,16 @@ def _sources(
 ) -> list[LatencySource]:
     if bool(runs) == bool(worst):
         if count and not worst:
-            raise UsageError("--worst and --count must be given together")
-        raise UsageError("expected a run directory, or --worst FILE with --count N")
+            raise UsageError("--worst and --count must be given together", code="count-per-worst")
+        raise UsageError(
+            "expected a run directory, or --worst FILE with --count N", code="tail-input"
+        )
     if len(worst) != len(count):
-        raise UsageError("--worst and --count must be given together, as often")
+        raise UsageError(
+            "--worst and --count must be given together, as often", code="count-per-worst"
+        )
     if any(each < 1 for each in count):
-        raise UsageError(f"--count: expected at least 1, got {min(count)}")
+        raise UsageError(f"--count: expected at least 1, got {min(count)}", code="count")
     if runs:
         return [LatencySource(path, None) for path in runs]
     return [LatencySource(path, each) for path, each in zip(worst, count, strict=True)]
@@ -195,11 +201,17 @@ def _settings(
     from tailscope.units import positive_duration_ns
 
     if not 0 < split <= 1:
-        raise UsageError(f"--split: expected more than 0 and at most 1, got {split:g}")
+        raise UsageError(
+            f"--split: expected more than 0 and at most 1, got {split:g}", code="split"
+        )
     if interval not in METHODS:
-        raise UsageError(f"--interval: expected one of {', '.join(METHODS)}, got {interval!r}")
+        raise UsageError(
+            f"--interval: expected one of {', '.join(METHODS)}, got {interval!r}", code="interval"
+        )
     if resamples < _FEWEST_RESAMPLES:
-        raise UsageError(f"--resamples: expected at least {_FEWEST_RESAMPLES}, got {resamples}")
+        raise UsageError(
+            f"--resamples: expected at least {_FEWEST_RESAMPLES}, got {resamples}", code="resamples"
+        )
     return Settings(
         split=split,
         threshold=None if threshold is None else _quantile(threshold),
@@ -218,7 +230,10 @@ def _quantile(text: str) -> float:
 
     found = quantile_of(text, "--threshold")
     if not LOWEST <= found < 1:
-        raise UsageError(f"--threshold: expected a quantile from {LOWEST} to below 1, got {text!r}")
+        raise UsageError(
+            f"--threshold: expected a quantile from {LOWEST} to below 1, got {text!r}",
+            code="threshold",
+        )
     return found
 
 

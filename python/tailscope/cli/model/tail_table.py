@@ -197,6 +197,7 @@ def _count(worst: Path) -> int:
     if not found:
         raise RunError(
             f"{worst}: expected a table {stem}{_STATS} beside it, got none",
+            code="no-statistics-table",
             hint="it has the number of packets",
         )
     (received,) = read_columns(found[0], ("post_received",))
