@@ -241,7 +241,7 @@ class RunCorruptError(RunError):
 
 
 def said(error: Exception) -> str:
-    """What an error says, wherever it comes from."""
+    """Return the message of an error, wherever it comes from."""
     if isinstance(error, TailscopeError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:

@@ -234,7 +234,7 @@ def rate_pps(text: str, option: str) -> int:
 
 
 def value_label(value: object) -> str:
-    """What a value of a variable is called."""
+    """Return the name of a value of a variable."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)

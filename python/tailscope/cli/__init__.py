@@ -61,12 +61,12 @@ COMMANDS = {
     "tune": "Rank the host's knobs: measure the tail with all, with none, and with all but one.",
     "verify": "Judge whether runs meet a service level: pass (0), fail (2) or inconclusive (3).",
 }
-"""What each of them does, by its name."""
+"""The commands, by name, with a summary of each."""
 
 _MEASURING = ("calibrate", "compare-instruments", "duet", "noise", "run", "tune")
 
 _INTERRUPTED_BY_DUCKDB = "Query interrupted"
-"""What DuckDB makes of Ctrl-C while it works: a `RuntimeError` with this text."""
+"""Text of the `RuntimeError` that DuckDB raises when Ctrl-C interrupts it."""
 _ALLOCATIONS_PER_COLLECTION = 10_000
 
 _app = typer.Typer(
@@ -109,7 +109,7 @@ def tailscope_command(
 
 
 def application() -> CommandGroup:
-    """The command line: a group of commands that are not yet imported."""
+    """Return the command line: a group of commands that are not yet imported."""
     group = typer.main.get_command(_app)
     assert isinstance(group, CommandGroup)
     group.commands = dict(

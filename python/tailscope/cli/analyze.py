@@ -167,7 +167,7 @@ def _run_both(path: str, options: Options) -> int:
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for, understood."""
+    """The options of an analysis."""
 
     match_on: str
     clocks: str
@@ -189,7 +189,7 @@ class Options:
             )
 
     def plan(self, pre: str, post: str, csv_folder: Path | None, out: Path | None) -> PairPlan:
-        """What will be done with one pair."""
+        """Plan the analysis of one pair."""
         from tailscope.cli.pairs import stem_of
         from tailscope.experiment.run.pair import PairPlan
 
@@ -318,7 +318,7 @@ def _run_pairs(plans: Plans, options: Options) -> int:
 
 
 def _analyses(plans: Plans, options: Options) -> Generator[Figures | Exception]:
-    """Figures of each pair, in their order, or why there are none."""
+    """Return the figures of each pair in their order, or the reason why it has none."""
     if options.scheduler is None:
         return _in_turn(plans)
     folders = [folder.absolute() for folder in (options.out, options.csv_folder) if folder]

@@ -56,7 +56,7 @@ def run_experiment(
     dry_run: bool,
     quiet: bool,
 ) -> int:
-    """Run an experiment, or say what it would be."""
+    """Run an experiment, or describe it."""
     experiment, document = load_experiment(file, profile)
     bench, cells = bench_of(experiment), cells_of(experiment, document)
     if cpus is not None:
@@ -98,7 +98,7 @@ def run_experiment(
 
 
 def _run(campaign: Campaign, bench: Bench, left: list[Cell], line: LiveLine) -> None:
-    """Run cells, a line each."""
+    """Run cells, and print a line for each."""
     left = bench.begin(campaign, left, line.say, line.show_text)
     total, done = len(campaign.cells), len(campaign.cells) - len(campaign.left)
     width = max((len(cell.name) for cell in left), default=0)
@@ -139,7 +139,7 @@ def _print(text: str) -> None:
 
 
 class _State:
-    """How far a campaign is, and how long the rest takes.
+    """The progress of a campaign, with an estimate of the time left.
 
     That is the estimate, scaled by how long cells really took.
     """
@@ -164,7 +164,7 @@ class _State:
         self._began_s = time.monotonic()
 
     def parts(self, cell: Cell) -> dict[str, str]:
-        """What `LiveLine.show` shows of it while a cell is run."""
+        """Return the parts that `LiveLine.show` shows while a cell runs."""
         states = Counter(self._records[name].state for name in self._names)
         factor = self._took_s / self._expected_s if self._expected_s else 1.0
         left_s = max(0.0, self._left_s * factor - (time.monotonic() - self._began_s))
@@ -178,7 +178,7 @@ class _State:
 
 
 def _outcome(record: CellRecord) -> str:
-    """What the line of a cell says behind its name."""
+    """Return the outcome of a cell as its line shows it."""
     if record.state in ("failed", "waiting"):
         hint = f" ({record.hint})" if record.hint else ""
         return f"{record.state}: {record.reason}{hint}"
@@ -266,7 +266,7 @@ def _describe(
 
 
 def _missing(cells: Sequence[Cell], bench: Bench) -> dict[str, list[str]]:
-    """What this machine lacks for each cell; combinations are asked once, not once a round.
+    """Return what this machine lacks for each cell; a combination is checked once.
 
     Other machines are asked when they are reached, before anything is started there.
     """

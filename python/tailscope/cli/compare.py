@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tailscope.compare.sources import ComparedRuns
 
 _DRAWN = 6
-"""As many runs as there are colours."""
+"""Largest number of runs in one figure: there are as many colours."""
 
 
 def command(
@@ -52,7 +52,7 @@ def command(
 
 @dataclass(frozen=True)
 class CompareRequest:
-    """Which runs are compared, by which figures, and what must not be exceeded."""
+    """The runs to compare, the figures to compare them by, and the limits."""
 
     pairs: tuple[ComparedRuns, ...]
     left_out: tuple[str, ...]
@@ -64,7 +64,7 @@ class CompareRequest:
 
     @property
     def statements(self) -> int:
-        """How many intervals hold together."""
+        """Number of intervals that hold together."""
         return len(self.pairs) * len(self.figures)
 
 

@@ -1,4 +1,4 @@
-"""What commands that compare runs print and write."""
+"""Output of the commands that compare runs."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Compared:
     """Runs that were compared."""
 
     found: Sequence[tuple[Comparison, Sequence[Judgement]]]
-    """One for each pair."""
+    """Comparison and judgements of each pair."""
     left_out: Sequence[str]
-    """What was not compared, and why."""
+    """Runs or cells that were not compared, with the reason."""
     limits: Sequence[Limit]
     statements: int
-    """How many intervals hold together."""
+    """Number of intervals that hold together."""
 
     @property
     def outcome(self) -> Outcome | None:
-        """Of all limits; None without any."""
+        """Outcome of all limits; None without any."""
         from tailscope.compare.limits import all_together
 
         judgements = [each for _, judged in self.found for each in judged]
@@ -53,7 +53,7 @@ class Compared:
         return 0 if outcome is None else OF_VERDICTS[outcome]
 
     def record(self) -> dict[str, object]:
-        """It as JSON has it."""
+        """Return the comparison as JSON has it."""
         from tailscope.models.estimate import LEVEL
 
         return {

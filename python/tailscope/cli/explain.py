@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import RunInfo
 
 _MOST_DETAILS = 3
-"""Of what else is known of a cause; `--json` has all."""
+"""Number of details shown for a cause; `--json` has all."""
 
 
 def command(
@@ -118,7 +118,7 @@ def command(
 
 @dataclass(frozen=True)
 class ExplainRequest:
-    """What was asked for, understood."""
+    """The run to explain, with the options that apply."""
 
     run: Path
     packet: int | None
@@ -136,7 +136,7 @@ def _recordings(
     offsets: list[str],
     offset_error: str,
 ) -> Recordings | None:
-    """What was recorded beside captures; None where nothing was named."""
+    """Return the recordings beside captures; None if none was named."""
     if not (interrupts or traces):
         given = {"--cpus": cpus, "--own-work": own_work, "--offset": offsets}
         if idle := [option for option, value in given.items() if value]:
@@ -366,7 +366,7 @@ def _print_story(story: Story) -> None:
 
 
 def _listed(details: Sequence[str]) -> str:
-    """The first few of what else is known."""
+    """Return the first few details of a cause."""
     more = len(details) - _MOST_DETAILS
     shown = [*details[:_MOST_DETAILS], *([f"and {more} more"] if more > 0 else [])]
     return "; ".join(shown)

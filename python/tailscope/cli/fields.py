@@ -77,7 +77,7 @@ def with_fields(command: str) -> Callable[[Callable[..., int]], Callable[..., in
 
 
 def _parameters(field: Field) -> Iterator[Parameter]:
-    """Its option, and the hidden one of its older name."""
+    """Return the option of a field, and the hidden option with its older name."""
     panel = _PANELS[field.group]
     options = {field.name: option_of(field.name, panel=panel)}
     if field.formerly is not None:

@@ -1,4 +1,4 @@
-"""One line that says how a measurement goes."""
+"""A line that shows the progress of a measurement."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Pace:
         self._writing_since: tuple[float, int] | None = None
 
     def parts(self, event: GeneratorProgress) -> dict[str, str]:
-        """What a progress event of the generator says."""
+        """Return the parts of a progress event of the generator."""
         if event.state == "writing":
             return self._writing(event)
         self._writing_since = None
@@ -129,7 +129,7 @@ class Pace:
         return found
 
     def _writing(self, event: ProgressEvent) -> dict[str, str]:
-        """How much of a recording is written, and how long the rest takes at this pace."""
+        """Return the share of a recording that is written, and the time left at this pace."""
         found = {"what": f"writing {event.written / max(1, event.recorded):.0%}"}
         since_s, written = self._writing_since = self._writing_since or (
             event.elapsed_s,
@@ -141,7 +141,7 @@ class Pace:
         return found
 
     def loop_parts(self, event: LoopProgress) -> dict[str, str]:
-        """What a progress event of loops without packets says."""
+        """Return the parts of a progress event of loops without packets."""
         self._measuring_since_s = 0.0
         return {
             "elapsed": long_text(event.elapsed_s),
@@ -151,7 +151,7 @@ class Pace:
         }
 
     def _left(self, event: ProgressEvent) -> dict[str, str]:
-        """How much is done, and how long the rest takes.
+        """Return the share that is done, and the time left.
 
         Between warm-up and measurement memory is made ready, which takes its time.
         """

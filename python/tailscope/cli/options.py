@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tailscope.store.about import Labels
 
 STANDARD = "-"
-"""In place of a file's name: standard input or output."""
+"""Name that stands for standard input or output."""
 
 RunName: TypeAlias = Annotated[
     str,
@@ -154,7 +154,7 @@ def labelled(runs: list[Path], given: list[str] | None = None) -> dict[str, Path
 
 
 def checked_figure(path: Path | None) -> Path | None:
-    """Where ``--figure`` shall be; the end of its name says in which format."""
+    """Check the name of ``--figure``, whose end gives the format."""
     from tailscope.report.formats import FORMATS
 
     if path is not None and path.suffix.lower().removeprefix(".") not in FORMATS:
@@ -211,7 +211,7 @@ def refuse_idle_options(fields: Mapping[str, object]) -> None:
 
 
 def without_format(record: Struct) -> dict[str, object]:
-    """A record as ``--json`` has it: without what only a file says of itself."""
+    """Return a record as ``--json`` has it, without the fields that describe a file."""
     found = _content_of(record)
     return {name: value for name, value in found.items() if name not in ("format", "kept")}
 

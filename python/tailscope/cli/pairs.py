@@ -54,7 +54,7 @@ def find_pairs(folder: Path) -> list[Pair]:
 
 
 def stem_of(capture: str) -> str:
-    """The name of a capture without its extensions."""
+    """Return the name of a capture without its extensions."""
     name = Path(capture).name
     found = next((suffix for suffix in _SUFFIXES[::-1] if name.endswith(suffix)), "")
     return name.removesuffix(found)

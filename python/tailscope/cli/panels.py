@@ -19,7 +19,7 @@ EXPERIMENT = "Experiment"
 OUTPUT = "Output"
 
 _ORDER = ("Arguments", DUT, TRAFFIC, MEASUREMENT, HOST, EXPERIMENT, OUTPUT, "Options")
-"""Of sections."""
+"""Order of the sections."""
 
 _WIDEST = 30
 """A name that is longer stands on a line of its own."""

@@ -1,4 +1,4 @@
-"""How commands read their options: one that takes one value is given once."""
+"""Parsers of options: an option that takes one value is given once."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def command(
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """For which quantile at which rate, and where to."""
+    """The quantile and the rate to plan for, with the output."""
 
     quantile: float
     rate_pps: int
@@ -110,17 +110,17 @@ def _latencies(path: Path) -> NDArray[np.float64]:
 
 
 class _Sizes(NamedTuple):
-    """How many packets it takes for each statement."""
+    """The number of packets that each statement takes."""
 
     packets: dict[str, int | None]
-    """None where nobody knows, or nobody has asked."""
+    """Number of packets, by statement; None if it is not known, or was not asked for."""
     design_effect: float | None
-    """How many packets of a run count as one."""
+    """Number of packets of the run that count as one."""
     reason: str | None
-    """Why the latency itself cannot be known."""
+    """Reason why the latency itself cannot be known."""
 
     def with_bursts(self, name: str) -> int | None:
-        """The same where packets are delayed in bursts, as in that run."""
+        """Return the same numbers for packets that are delayed in bursts, as in that run."""
         count = self.packets[name]
         if count is None or self.design_effect is None:
             return None

@@ -32,7 +32,7 @@ def command(
 
 @dataclass(frozen=True)
 class RecommendRequest:
-    """What will be read: run directories by name, and cells without a run."""
+    """The runs to read, by name, and the cells without a run."""
 
     runs: dict[str, Path]
     left_out: list[LeftOut]

@@ -88,7 +88,7 @@ def command(
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """What will be drawn where; run directories by label, or a campaign."""
+    """The figures to draw: of runs by label, or of a campaign."""
 
     runs: dict[str, Path]
     campaign: Path | None

@@ -119,7 +119,7 @@ def command(
 def _complete(
     measured: Iterator[dict[str, int]],
 ) -> tuple[list[dict[str, int]], KeyboardInterrupt | TailscopeError | OSError | None]:
-    """The rounds that were completed, and what ended them before the last, if something did."""
+    """Return the completed rounds, and the error that ended them before the last, if any."""
     rounds: list[dict[str, int]] = []
     try:
         for found in measured:

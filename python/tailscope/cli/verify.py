@@ -67,7 +67,7 @@ def command(
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """Which runs, by which level, and where to."""
+    """The runs to judge, with service level and output."""
 
     runs: tuple[Path, ...]
     level: Level
@@ -95,7 +95,7 @@ def _plan(
 
 
 def _level_of(runs: list[Path]) -> str:
-    """The service levels that all campaigns among these were made for."""
+    """Return the service levels that all of these campaigns were made for."""
     from tailscope.store.campaign import campaign_content, is_campaign
 
     levels = {
@@ -198,7 +198,7 @@ def _judged(plan: VerifyRequest, path: Path, name: str, runs: int) -> RunVerdict
 
 
 def _named(path: Path) -> Iterator[tuple[str, Path | None, str | None]]:
-    """The runs at a path, under names that tell them apart."""
+    """Return the runs at a path, under names that tell them apart."""
     from tailscope.store.campaign import is_campaign, read_campaign
     from tailscope.store.folders import runs_at
 
@@ -269,7 +269,7 @@ def _row(verdict: TermVerdict) -> tuple[str, ...]:
 
 
 def _ends(verdict: TermVerdict) -> tuple[Finding, Finding]:
-    """What is found at both ends of what the instrument leaves open."""
+    """Return the figure at both ends of what the instrument leaves open."""
     return verdict.as_is if verdict.least is None else verdict.least, verdict.as_is
 
 
@@ -300,7 +300,7 @@ def _beyond(verdict: TermVerdict) -> str:
 
 
 def _share(verdict: TermVerdict) -> str:
-    """The share beyond the limit: from the least that it can be to the most."""
+    """Return the share beyond the limit, from its lower to its upper end."""
     least, share = (end.share for end in _ends(verdict))
     if share is None or least is None:
         return _NOTHING
@@ -312,7 +312,7 @@ def _both(least: str, most: str) -> str:
 
 
 def _sentences(verdict: RunVerdict) -> list[tuple[tuple[str, Outcome], str]]:
-    """For each term: its text and outcome, and what is said of it in one line."""
+    """Return the text, the outcome and a sentence for each term."""
     if verdict.reason is not None:
         return [(("", verdict.outcome), verdict.reason)]
     return [
@@ -334,7 +334,7 @@ def _sentence(verdict: TermVerdict, neighbours: str) -> str:
 
 
 def _annotation(run: str, term: str, outcome: Outcome, said: str) -> str:
-    """A workflow command of GitHub: in its title more characters are its own than behind it."""
+    """Return a workflow command of GitHub; its title reserves more characters than its message."""
     from tailscope.units import printable
 
     title = printable(f"{run} {term}".strip()).replace("%", "%25")

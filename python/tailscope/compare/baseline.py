@@ -51,7 +51,9 @@ FIGURES = figures_with(quantile_figure(q) for q in (0.75, 0.95, 0.995, 0.9995, 0
 
 _PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 22, 24, 26, 28, 30, 32, 48, 64)
 _ERRORS = tuple((1 - LEVEL) / parts for parts in _PARTS)
-"""With which ends may be wrong: what one, two, … limits take, and the figures of a comparison."""
+"""Error rates of the intervals in a baseline: those that one, two, … limits take, and those of the
+figures of a comparison.
+"""
 
 _SAME_PLAN = (
     *("dut", "wire", "platform", "direction", "rate_pps", "pattern", "burst", "size_bytes"),
@@ -66,7 +68,7 @@ _UNTOLD = (
 )
 
 _MOST = 2.0**63
-"""Of a figure: more nanoseconds than any run has."""
+"""Largest value of a figure: more nanoseconds than any run has."""
 
 _AGAIN = "`tailscope baseline save RUN... --out FILE` writes one"
 
@@ -109,7 +111,7 @@ def read_baseline(path: Path) -> BaselineRecord:
         raise RunError(f"{path}: no such file", code="no-such-file", hint=_AGAIN) from None
     except RunCorruptError as error:
         raise RunCorruptError(
-            f"no baseline, or a damaged one: {error}", code="baseline-corrupt", hint=_AGAIN
+            f"no baseline, or a damaged one: {error}", code=error.code, hint=_AGAIN
         ) from None
     return record
 
@@ -159,13 +161,13 @@ def compare_with(
 
 
 def _tells(sample: RunFigures) -> bool:
-    """Whether anything is known of what is always the same in runs of a baseline."""
+    """Return whether the facts that all runs of a baseline share are known."""
     known = (fact.partition(": ")[2] for fact, value in sample.facts.items() if value != "-")
     return any(field in (*_SAME_PLAN, *_SAME_MACHINE) for field in known)
 
 
 def _differing(one: RunFigures, other: RunFigures) -> Iterator[tuple[str, str, str]]:
-    """Facts without which figures differ anyway, that are not the same in both."""
+    """Return the facts that differ in both, and without which figures differ anyway."""
     for fact in {**one.facts, **other.facts}:
         section, _, field = fact.partition(": ")
         of_plan = section == "plan"
@@ -176,7 +178,7 @@ def _differing(one: RunFigures, other: RunFigures) -> Iterator[tuple[str, str, s
 
 
 def _doubted(baseline: RunFigures, samples: Sequence[RunFigures]) -> Iterator[RunFigures]:
-    """Runs, with what is against comparing them with a baseline of another machine or plan."""
+    """Return runs with the doubts that another machine or plan raises."""
     told = set()
     for sample in samples:
         doubts = []
@@ -246,7 +248,7 @@ def _finite(value: float) -> float | None:
 def _figures(
     run: BaselineRun, kept: Sequence[float], figures: Sequence[Figure], errors: Sequence[float]
 ) -> RunFigures:
-    """A run of a baseline as if it had been read.
+    """Return a run of a baseline in the form of a run that was read.
 
     An error that the baseline has no ends for gets those of the next smaller one.
     """

@@ -1,4 +1,4 @@
-"""Which figures of runs differ, and which of the differences are real."""
+"""Differences between the figures of runs, and which of them are real."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Verdict(StrEnum):
-    """What is said of a difference."""
+    """The verdict on a difference."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -34,7 +34,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class FigureChange:
-    """What is found of one figure."""
+    """The comparison of one figure."""
 
     figure: Figure
     verdict: Verdict
@@ -44,9 +44,9 @@ class FigureChange:
     difference: Bounds | None = None
     """Candidate less baseline; None where there is no estimate."""
     lacks: str | None = None
-    """Why there is none, or why it is unclear."""
+    """Reason why there is no estimate, or why it is unclear."""
     of_those_that_came: tuple[float, float] = (math.nan, math.nan)
-    """Of a quantile: the same on both sides of the packets that came back alone."""
+    """The same quantile, on both sides, of the packets that came back alone."""
 
     @property
     def relative(self) -> float | None:
@@ -63,7 +63,7 @@ class FigureChange:
         return max(value - low, high - value)
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """Return the comparison as JSON has it."""
         found = self.difference or Bounds(math.nan, -math.inf, math.inf)
         return {
             "figure": self.figure.name,
@@ -89,20 +89,20 @@ class Sides:
 
     @property
     def samples(self) -> tuple[RunFigures, ...]:
-        """All of them."""
+        """Samples of both sides."""
         return (*self.baseline, *self.candidate)
 
     @property
     def resolution_ns(self) -> int:
-        """Of the coarsest timestamps."""
+        """Resolution of the coarsest timestamps, in nanoseconds."""
         return max(sample.resolution_ns for sample in self.samples)
 
     def measured(self, figure: Figure) -> tuple[list[MeasuredFigure], list[MeasuredFigure]]:
-        """A figure of the runs as they are."""
+        """Return a figure of the runs as they are."""
         return _of(self.baseline, figure, False), _of(self.candidate, figure, False)
 
     def lacks(self, figure: Figure) -> str | None:
-        """Why a figure is no estimate in one of the runs."""
+        """Return the reason why a figure is no estimate in one of the runs."""
         for sample in self.samples:
             for reading in filter(None, (sample.as_is, sample.least)):
                 if (why := reading[figure.name].lacks) is not None:
@@ -135,17 +135,17 @@ class Sides:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is found of a pair."""
+    """The comparison of a pair."""
 
     pair: ComparedRuns
     sides: Sides
     findings: tuple[FigureChange, ...]
     others: tuple[Other, ...]
-    """What else differs between them."""
+    """Settings and facts that differ between them."""
     warnings: tuple[str, ...]
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """Return the comparison as JSON has it."""
         pair = self.pair
         return {
             "cell": pair.cell or None,
@@ -160,7 +160,7 @@ class Comparison:
 
 
 def error_of(statements: int) -> float:
-    """With what each end may be wrong, so that so many intervals hold together (Bonferroni)."""
+    """Return the error rate of each end that lets so many intervals hold together (Bonferroni)."""
     return (1 - LEVEL) / 2 / max(1, statements)
 
 

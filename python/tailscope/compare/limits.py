@@ -30,35 +30,36 @@ _PERCENT = re.compile(r"(\d+(?:\.\d*)?)%", re.ASCII)
 
 @dataclass(frozen=True)
 class Limit:
-    """How much may be added to a figure."""
+    """The amount by which a figure may grow."""
 
     text: str
-    """As it was written."""
+    """The limit as it was written."""
     figure: Figure
     share: float = 0.0
-    """Of the baseline."""
+    """Allowed growth as a share of the baseline."""
     added: float = 0.0
-    """In the figure's unit."""
+    """Allowed growth in the figure's unit."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Whether a regression is beyond its limit."""
+    """A judgement of a regression by its limit."""
 
     limit: Limit
     outcome: Outcome
     """Pass: it is shown not to be; fail: it is shown to be."""
     excess: Bounds | None
-    """How far the candidate lies beyond what is allowed; None where there is no estimate."""
+    """Distance of the candidate beyond the limit; None if there is no estimate."""
     packets: int | None
-    """How many each run would have to have to decide it; None where it is decided, more runs would
-    do it, nothing would, or it cannot be told."""
+    """Number of packets in each run that would decide it; None if it is decided, if more runs would
+    do it, if no number would, or if that cannot be told.
+    """
     runs: int | None
-    """How many runs each side would have to have."""
+    """Number of runs on each side that would decide it."""
     reasons: tuple[str, ...]
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """Return the judgement as JSON has it."""
         ends = (None,) * 3 if self.excess is None else self.excess
         names = ("excess", "excess_ci_low", "excess_ci_high")
         return {
@@ -117,7 +118,7 @@ def parse_limit(text: str) -> Limit:
 
 
 def limit_error(limits: int, pairs: int) -> float:
-    """With what each bound may be wrong, so that all judgements hold together (Bonferroni)."""
+    """Return the error rate of each bound that lets all judgements hold together (Bonferroni)."""
     return (1 - LEVEL) / max(1, limits * pairs)
 
 
@@ -168,7 +169,7 @@ def _is_against(doubt: Doubt, outcome: Outcome) -> bool:
 
 
 def _to_support(sides: Sides, figure: Figure) -> tuple[int | None, tuple[str, ...]]:
-    """How many packets make a figure an estimate in every run."""
+    """Return the number of packets that makes a figure an estimate in every run."""
     readings = [
         reading[figure.name]
         for sample in sides.samples
@@ -183,7 +184,7 @@ def _to_support(sides: Sides, figure: Figure) -> tuple[int | None, tuple[str, ..
 def _to_settle(
     found: Sequence[Bounds], sides: Sides, figure: Figure
 ) -> tuple[int | None, int | None, str]:
-    """How many packets, or runs, decide if the difference stays what it is.
+    """Return the number of packets, or of runs, that decides if the difference stays what it is.
 
     The ends come closer with the root of their number.
     """
@@ -206,6 +207,6 @@ def _to_settle(
 
 
 def all_together(judgements: Sequence[Judgement], is_complete: bool) -> Outcome:
-    """The worst of all; without a run that was to be compared nothing passes."""
+    """Return the worst outcome of all; nothing passes if a run is missing."""
     outcomes = [each.outcome for each in judgements]
     return worst(outcomes if is_complete else [*outcomes, Outcome.INCONCLUSIVE])

@@ -1,4 +1,4 @@
-"""What else differs between runs that are compared: plan, machine, instrument, versions."""
+"""Other differences between runs that are compared: plan, machine, instrument, versions."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Other(NamedTuple):
     name: str
     baseline: str
     candidate: str
-    """What it is there; of runs that differ among themselves all that it is."""
+    """The value of both sides; of runs that differ among themselves, all values."""
 
 
 def surroundings(baseline: Sequence[RunFigures], candidate: Sequence[RunFigures]) -> list[Other]:
-    """What else differs between runs, in the order of ``run.json``."""
+    """Return the other differences between runs, in the order of ``run.json``."""
     one, other = _together(baseline), _together(candidate)
     found = [
         Other(name, one.get(name, _NOT_RECORDED), other.get(name, _NOT_RECORDED))
@@ -61,12 +61,12 @@ def _together(samples: Sequence[RunFigures]) -> dict[str, str]:
 
 
 def facts_of(info: RunInfo) -> dict[str, str]:
-    """What a run says of where it comes from, without what is another in every run."""
+    """Return the facts of a run's origin, without those that differ in every run."""
     return dict(_facts(info))
 
 
 def tainted_share(summary: Mapping[str, Figure]) -> float:
-    """The share of its samples that the instrument's stalls could change."""
+    """Return the share of its samples that the instrument's stalls could change."""
     return int(summary.get("tainted") or 0) / max(1, int(summary["count"] or 0))
 
 

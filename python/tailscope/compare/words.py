@@ -1,4 +1,4 @@
-"""What was found of runs that were compared, in words."""
+"""Comparisons of runs in words."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def short_lines(comparison: Comparison) -> Iterator[str]:
-    """A sentence for each difference that is real or unclear, and one for each other verdict."""
+    """Return a sentence for each real or unclear difference, and for each other verdict."""
     window_ns = _window_ns(comparison)
     for finding in comparison.findings:
         if finding.verdict in (Verdict.HIGHER, Verdict.LOWER, Verdict.UNCLEAR):
@@ -102,13 +102,13 @@ def _word(finding: FigureChange) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Names as a list in a sentence."""
+    """Join names to a list in a sentence."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def _said(finding: FigureChange, window_ns: float) -> str:
-    """A finding in a sentence; a packet that never came counts as the window."""
+    """Return a comparison in a sentence; a packet that never came counts as the window."""
     unit, found = finding.figure.unit, finding.difference
 
     def side(value: float) -> str:
@@ -167,7 +167,7 @@ def judgement_text(judgement: Judgement) -> str:
 
 
 def _signed(value: float, unit: str) -> str:
-    """A difference, or an end of its interval; there may be none."""
+    """Return a difference, or an end of its interval, with its sign; there may be none."""
     if math.isinf(value):
         return _NO_END
     return f"+{_text(value, unit)}" if value > 0 else _text(value, unit)

@@ -216,7 +216,7 @@ class Clock(NamedTuple):
         return self.unix_ns + ns
 
     def all_at_tsc(self, unix_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The counter at many Unix times in ns, rounded down."""
+        """Return the counter at many Unix times in ns, rounded down."""
         import numpy as np
 
         whole, rest = np.divmod(unix_ns - self.unix_ns, 1_000_000_000)
@@ -225,7 +225,7 @@ class Clock(NamedTuple):
 
 
 class ClockDifference(NamedTuple):
-    """How the clock behind the device differs from the one before it.
+    """The difference between the clock behind the device and the one before it.
 
     Attributes
     ----------
@@ -275,7 +275,7 @@ class Interface(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """What the generator wrote down of a run, in ticks of its clock.
+    """A recording of the generator, in ticks of its clock.
 
     Attributes
     ----------
@@ -328,7 +328,7 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """How many were counted."""
+        """Number of values."""
         return self._engine.count
 
     def record(self, values_ns: Nanoseconds) -> None:
@@ -351,7 +351,7 @@ class Distribution:
             self._engine.record_many(values_ns, counts)
 
     def at_ranks(self, ranks: Iterable[int]) -> list[int]:
-        """Values by rank, from 1 for the smallest.
+        """Return values by rank, from 1 for the smallest.
 
         Raises
         ------
@@ -362,7 +362,7 @@ class Distribution:
             return self._engine.at_ranks(list(ranks))
 
     def at(self, q: float) -> int:
-        """The smallest value with at least ``q * count`` at or below it; 0 without values.
+        """Return the smallest value with at least ``q * count`` at or below it; 0 without values.
 
         Parameters
         ----------
@@ -372,12 +372,12 @@ class Distribution:
         return self.at_ranks([max(1, math.ceil(q * self.count))])[0] if self.count else 0
 
     def above(self, limit_ns: int) -> int:
-        """How many are larger than a limit."""
+        """Return the number of values above a limit."""
         return self._engine.above(limit_ns)
 
 
 class Analysis:
-    """What `analyze` found.
+    """The result of `analyze`.
 
     Arrays are the engine's own memory where that is possible: they are not copied.
 
@@ -402,7 +402,7 @@ class Analysis:
         )
 
     def quantile(self, q: float) -> Quantile | None:
-        """One quantile of the latency; None when there is no sample.
+        """Return one quantile of the latency; None if there is no sample.
 
         Parameters
         ----------
@@ -476,7 +476,7 @@ class Analysis:
         return Histogram(*self._engine.gap_histogram(side, bucket_ns))
 
     def rate(self, side: Side) -> Rate:
-        """Packets per second of one side.
+        """Return the packets per second of one side.
 
         Parameters
         ----------
@@ -486,7 +486,7 @@ class Analysis:
 
     @property
     def deserves_second_look(self) -> bool:
-        """Whether both captures hold many packets that the other does not."""
+        """True if both captures hold many packets that the other does not."""
         return self._engine.deserves_second_look
 
     @property
@@ -534,7 +534,7 @@ class Analysis:
             return list(self._engine.worst_keys(source_of(pre)))
 
     def hlog(self) -> str:
-        """The latency as an HdrHistogram log (V2)."""
+        """Return the latency as an HdrHistogram log (V2)."""
         return str(self._engine.hlog())
 
 
@@ -597,7 +597,7 @@ def clock_difference(text: str) -> ClockDifference | None:
 
 
 def checked_extent(trim: int | str, window: int | str, worst: int) -> tuple[int, int]:
-    """The trim and the window of an analysis, in ns.
+    """Return the trim and the window of an analysis, in ns.
 
     Raises
     ------
@@ -612,7 +612,11 @@ def checked_extent(trim: int | str, window: int | str, worst: int) -> tuple[int,
 def clocks_of(
     pre: str | os.PathLike[str], post: str | os.PathLike[str], clocks: str | ClockDifference
 ) -> ClockDifference | None:
-    """What is known of the clocks of a pair; None for nothing. Interfaces of one file have one."""
+    """Return the known difference of a pair's clocks; None if it is unknown.
+
+    Interfaces of one file share a clock.
+
+    """
     if clocks == "detect" and source_of(pre)[0] == source_of(post)[0]:
         return ClockDifference()
     return clock_difference(clocks) if isinstance(clocks, str) else clocks

@@ -48,7 +48,7 @@ class Slice:
         return Slice.from_bytes, (self.to_bytes(),)
 
     def to_bytes(self) -> bytes:
-        """The slice as bytes."""
+        """Return the slice as bytes."""
         return bytes(self._engine.to_bytes())
 
     @classmethod
@@ -85,7 +85,7 @@ class Part:
             return Part(self._engine.join(other._engine))
 
     def to_bytes(self) -> bytes:
-        """The part as bytes, compressed."""
+        """Return the part as bytes, compressed."""
         return bytes(self._engine.to_bytes())
 
     @classmethod
@@ -102,7 +102,7 @@ class Part:
 
 
 class Split(NamedTuple):
-    """How a pair is divided.
+    """The division of a pair.
 
     Attributes
     ----------

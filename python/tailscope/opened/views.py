@@ -174,7 +174,7 @@ class OpenedRun:
 
     @property
     def noise(self) -> pa.Table | None:
-        """What kept CPUs from their work, an interval a row; None where nobody recorded that.
+        """Interruptions of CPUs, one a row; None if they were not recorded.
 
         The table is read each time that it is asked for.
         """
@@ -182,7 +182,7 @@ class OpenedRun:
 
     @property
     def stages(self) -> pa.Table | None:
-        """When packets passed points of the kernel; None where nobody recorded that.
+        """Times at which packets passed points of the kernel; None if they were not recorded.
 
         The table is read each time that it is asked for.
         """
@@ -233,7 +233,7 @@ class OpenedRun:
 
 
 class OpenedTail:
-    """What the slowest packets of a run waited for; as text, and in a notebook, a table of that.
+    """The causes of a run's slowest packets; shown as text, and as a table in a notebook.
 
     Attributes
     ----------
@@ -324,14 +324,14 @@ class OpenedCampaign(Mapping[str, OpenedRun]):
 
     @cached_property
     def _material(self) -> CampaignMaterial:
-        """What its page is made of: the figures of all runs, read once."""
+        """Material of the campaign's page: the figures of all runs, read once."""
         from tailscope.report.campaign.material import read_material
 
         return read_material(self.path)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Which runs cannot be read, and which cells have none, and why."""
+        """Runs that cannot be read, and cells that have none, with the reasons."""
         return tuple(self._material.problems())
 
     @cached_property
@@ -392,7 +392,7 @@ class OpenedCampaign(Mapping[str, OpenedRun]):
 
     @property
     def noise(self) -> pa.Table:
-        """What kept CPUs from their work, of the runs that have recorded it."""
+        """Interruptions of CPUs, of the runs that have recorded them."""
         return self._of_all(lambda run: run.noise)
 
     def explain(self) -> pa.Table:
@@ -408,7 +408,7 @@ class OpenedCampaign(Mapping[str, OpenedRun]):
         )
 
     def _of_all(self, read: Callable[[OpenedRun], pa.Table | None]) -> pa.Table:
-        """A table of each run, one below the other."""
+        """Return a table of each run, one below the other."""
         import numpy as np
         import pyarrow as pa
 
@@ -560,7 +560,7 @@ class Drawing:
 
     @property
     def _heading(self) -> str:
-        """Said above several figures; a single one says it itself."""
+        """Title above several figures; a single figure has its own."""
         return self.title if len(self.pictures) > 1 else ""
 
     def __repr__(self) -> str:
@@ -576,7 +576,7 @@ class Drawing:
 
 
 def _packet_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns of packets that are meant, all of them by default."""
+    """Check the names of columns of packets; without any, return all."""
     for name in columns:
         if name not in tables.LATENCY.names:
             expected = ", ".join(tables.LATENCY.names)

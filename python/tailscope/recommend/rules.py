@@ -47,9 +47,11 @@ if TYPE_CHECKING:
     from tailscope.recommend.rule import Said
 
 JUMP = 2.0
-"""In overload every packet queues: the median is at least so many times what it was before."""
+"""Smallest growth of the median in overload, where every packet queues."""
 BURSTY = 0.01
-"""So much larger a share must leave back to back: a smaller one may be those behind stalls."""
+"""Smallest growth of the share of packets that leave back to back; a smaller one may be due to
+stalls.
+"""
 
 _SOFTWARE_CLOCKS = ("tsc", "kernel-software")
 _UNKNOWN_CLOCKS = ("capture-file", "imported")
@@ -60,7 +62,7 @@ _COARSE_BUCKETS = 2
 
 
 def _timestamps(evidence: Evidence) -> Said:
-    """I: times that are taken in software."""
+    """Apply I: times that are taken in software."""
     groups: dict[tuple[str, str, str], list[Case]] = {}
     for case in evidence.cases:
         key = (case.facts.clock, case.facts.wire, _floor_text(case))
@@ -106,7 +108,7 @@ def _longest_stall_ns(cases: Sequence[Case]) -> int:
 
 
 def _overload(evidence: Evidence) -> Said:
-    """II: from some rate on the device loses packets, and all of them queue."""
+    """Apply II: from some rate on the device loses packets, and all of them queue."""
     for facts, by_rate in evidence.compared_by("rate_pps"):
         if any(case.lost is None for cases in by_rate.values() for case in cases):
             yield NoEvidence(f"{where(facts)}: what was imported does not tell what was lost")
@@ -173,7 +175,7 @@ def _lost(cases: Sequence[Case]) -> int:
 
 
 def _carries(cases: Sequence[Case]) -> bool:
-    """Whether nothing was lost at a rate, and all of it could be sent."""
+    """Return whether nothing was lost at a rate, and all packets could be sent."""
     return all(case.lost == 0 for case in cases) and not _unsent(cases)
 
 
@@ -186,7 +188,7 @@ def _unsent(cases: Sequence[Case]) -> int:
 
 
 def _kernel(evidence: Evidence) -> Said:
-    """III: the kernel with the lowest tail, for a device whose threads are laid out in a way."""
+    """Apply III: the kernel with the lowest tail, for a device with a certain layout of threads."""
     for facts, by_kernel in evidence.compared_by("kernel"):
         kernels = {name: cases for name, cases in by_kernel.items() if name is not None}
         if len(kernels) < 2:
@@ -228,7 +230,7 @@ def _layout_text(device: str, best: str, kernels: Iterable[str]) -> str:
 
 
 def _tlb_text(kernels: dict[str, list[Case]]) -> str:
-    """What TLB shootdowns have of the tails, where kernel events tell."""
+    """Describe the share of TLB shootdowns in the tails, if kernel events tell."""
     shares = [
         (f"with {name} {cited([case.number])}", share)
         for name, cases in kernels.items()
@@ -247,7 +249,7 @@ def _tlb_share(case: Case) -> float | None:
 
 
 def _cards(evidence: Evidence) -> Said:
-    """IV: packets leave in bursts that did not come in bursts; one card's tail above another's."""
+    """Apply IV: cards that make bursts of packets, or whose tail lies above another card's."""
     over_cards = [case for case in evidence.cases if case.facts.wire == CARDS]
     if not over_cards:
         yield NoEvidence("no run over real network cards")
@@ -287,7 +289,7 @@ def _bursts(case: Case) -> RunEvidence | NoEvidence:
 
 
 def _virtualisation(evidence: Evidence) -> Said:
-    """V: what a container or a guest costs, at the median and in the tail."""
+    """Apply V: the cost of a container or a guest, at the median and in the tail."""
     compared = False
     for facts, by_technology in evidence.compared_by("technology"):
         for name in ("lxc", "podman", "vm"):
@@ -343,7 +345,7 @@ def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> RunEvidenc
 
 
 def _cache(evidence: Evidence) -> Said:
-    """Co-runners that fill the cache, and a cache that is shared beside one that is not."""
+    """Apply the rule of the cache: co-runners that fill it, shared beside separate caches."""
     compared = False
     for facts, by_co_runners in evidence.compared_by("co_runners"):
         alone = by_co_runners.get(())
@@ -395,7 +397,7 @@ def _beside(
 
 
 def _on_polling_cpus(case: Case) -> bool:
-    """Whether co-runners had the device's CPUs, or there was no other CPU left for them."""
+    """Return whether co-runners had the device's CPUs, or no other CPU was left for them."""
     _, given = case.facts.co_runners
     if given is not None:
         return not case.cpus.isdisjoint(parse_cpus(given))

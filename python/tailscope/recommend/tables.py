@@ -28,7 +28,7 @@ _ROWS = (
     *(("vm", "user space"), ("bare", "user space")),
 )
 _SETTINGS = (("vanilla", False), ("rt", True))
-"""What the columns of the paper's Table 6 are."""
+"""The columns of the paper's Table 6."""
 
 _BEST, _GOOD, _FAIR, _POOR, _BAD = "✓✓✓", "✓✓", "✓", "✗", "✗✗"
 _SECURITY = {
@@ -73,7 +73,7 @@ class TailCell:
     runs: tuple[int, ...] = ()
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """Return the cell as JSON has it."""
         value = None if self.tail is None else self.tail.latency_ns
         lower = None if self.tail is None else self.tail.least_ns
         return {
@@ -105,10 +105,11 @@ class Ranked:
     optimised: bool | None
     cache: str | None
     rank: int | None
-    """By latency, among the rows of the same device: one more than the rows that lie wholly below.
+    """Rank by latency among the rows of the same device: one more than the number of rows that lie
+    wholly below.
     """
     tail: Tail | None
-    """What the rank rests on: the highest quantile that all rows of the device support."""
+    """Tail that the rank rests on, at the highest quantile that all rows of the device support."""
     security: tuple[str, ...]
     """The paper's rank; both of them where it depends on a cache that is not known."""
     resources: str | None
@@ -116,7 +117,7 @@ class Ranked:
     runs: tuple[int, ...]
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """Return the row as JSON has it."""
         return {
             "device": self.device,
             "technology": self.technology,
@@ -137,14 +138,14 @@ class TailTables:
     """Both tables, of runs with the same traffic on the same machine."""
 
     facts: Facts
-    """What the runs have in common: traffic, co-runners, machine, clock."""
+    """Facts that the runs share: traffic, co-runners, machine, clock."""
     cells: list[TailCell]
     """Table 6."""
     ranks: list[Ranked]
     """Table 7."""
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """Return the tables as JSON has them."""
         facts = self.facts
         return {
             "rate_pps": facts.rate_pps,
@@ -173,7 +174,7 @@ def tables(evidence: Evidence) -> list[TailTables]:
 
 
 def _traffic(facts: Facts) -> Facts:
-    """What does not depend on the device, nor on what it runs on."""
+    """Return the facts that depend neither on the device nor on what it runs on."""
     return facts._replace(
         technology=None,
         kernel=None,
@@ -188,7 +189,7 @@ def _traffic(facts: Facts) -> Facts:
 
 
 def _device(facts: Facts) -> str:
-    """A device with its options, and the wire where it is not the usual one."""
+    """Return a device with its options, and the wire if it is not the usual one."""
     options = ", ".join(f"{name}={value}" for name, value in facts.device_options)
     name = f"{facts.device} ({options})" if options else facts.device
     return f"{name} over {facts.cards or facts.wire}"
@@ -208,7 +209,7 @@ def _grouped(cases: Iterable[Case], key: Any) -> dict[Any, list[Case]]:
 
 
 def _cells(cases: Sequence[Case]) -> list[TailCell]:
-    """The paper's rows and columns, and what there is beside them."""
+    """Return the paper's rows and columns, and those that the runs add."""
     there = _grouped(cases, _setting)
     devices = _grouped(cases, lambda facts: (facts.technology, facts.networking))
     found = []
@@ -270,7 +271,7 @@ def _ranks(cases: Sequence[Case]) -> list[Ranked]:
 
 
 def _compared(facts: Facts) -> str:
-    """What is ranked among itself: a device with its options, over a wire."""
+    """Return the key of a ranking: a device with its options, over a wire."""
     return _device(facts)
 
 
@@ -279,7 +280,7 @@ def _ranked_by(facts: Facts) -> tuple[Any, ...]:
 
 
 def _rank(tail: Tail, everywhere: Sequence[Tail]) -> int:
-    """One more than how many lie below for certain; where intervals overlap, ranks are equal."""
+    """Return one more than the number of tails that lie below for certain."""
     return 1 + sum(why_not_above(tail, other) is None for other in everywhere)
 
 

@@ -1,4 +1,4 @@
-"""What a run knows of a service level: what became of every packet that was sent."""
+"""The evidence of a run for a service level: the fate of every packet that was sent."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _FAILED = ("late", "corrupt")
 
 @dataclass(frozen=True)
 class Doubt:
-    """Why a verdict cannot be believed."""
+    """A reason not to believe a verdict."""
 
     reason: str
     of_pass: bool = True
     of_fail: bool = True
-    """Which one."""
+    """True if a pass is in doubt, and if a fail is."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,17 @@ class PacketSample:
     """The packets of a run: as they are, or with the least that each can have taken."""
 
     taken: Taken
-    """What each packet that was sent took."""
+    """Time that each sent packet took."""
     lost: int
-    """Of these, packets that never came back."""
+    """Number of these packets that never came back."""
     counts: Mapping[str, int]
-    """Of packets: ``lost``, ``dropped``, ``late``, ``reordered``, ``duplicated``, ``corrupt``."""
+    """Numbers of packets: ``lost``, ``dropped``, ``late``, ``reordered``, ``duplicated``,
+    ``corrupt``.
+    """
     fastest_ns: float | None = None
-    """What variation counts from, if it is not the fastest packet: of packets as they are, the
-    least that the fastest can have taken, and the other way round."""
+    """Latency that variation counts from, if it is not that of the fastest packet: for packets as
+    they are, the least that the fastest can have taken, and the other way round.
+    """
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class RunSample:
 
     name: str
     rate_pps: float | None
-    """At which packets were sent."""
+    """Rate at which packets were sent, in packets per second."""
     as_is: PacketSample
     """The upper end: all of a latency is the device's."""
     least: PacketSample | None = None
@@ -77,20 +80,23 @@ class RunSample:
     not prove, or that are outside of what both saw; packets alike that are not matched took no
     time. None where that is the same, or it does not tell."""
     spoilt: str = ""
-    """What the instrument, or neighbours, may have spoilt."""
+    """Description of what the instrument, or neighbours, may have spoilt."""
     resolution_ns: int = 1
-    """Of the timestamps."""
+    """Resolution of the timestamps, in nanoseconds."""
     floor: tuple[tuple[float, float], ...] = ()
-    """What the instrument takes with nothing in between, outside of its stalls; empty where it is
-    not known."""
+    """Latency of the instrument with no device in between, outside of its stalls; empty if it is
+    not known.
+    """
     doubts: tuple[Doubt, ...] = ()
     time_doubts: tuple[Doubt, ...] = ()
-    """Of all terms, and of those that speak of times."""
+    """Doubts about all terms, and about terms of times."""
     neighbours: str = ""
-    """What neighbours took of the device's CPU; empty where that is nothing, or not known."""
+    """Description of what neighbours took of the device's CPU; empty if they took nothing, or it is
+    not known.
+    """
 
     def doubts_of(self, term: Term) -> list[Doubt]:
-        """What stands against a verdict on a term."""
+        """Return the doubts about a verdict on a term."""
         found = list(self.doubts)
         if term.is_time:
             found += self.time_doubts
@@ -100,7 +106,7 @@ class RunSample:
         return found
 
     def _below_floor(self, term: Term) -> list[Doubt]:
-        """A limit that the instrument alone exceeds: to meet it says something, to fail nothing."""
+        """Doubt a limit that the instrument alone exceeds: only to meet it says something."""
         wanted = 1.0 if term.quantile is None else term.quantile
         reached = [ns for q, ns in self.floor if q <= wanted]
         if not reached or term.kind == "pdv" or term.is_met_by(reached[-1]):
@@ -122,7 +128,7 @@ def read_evidence(
 
 
 def evidence_of(path: Path, run: Run, *, with_neighbours: bool = False) -> RunSample:
-    """What a run that was read knows of its packets."""
+    """Return the evidence of a run that was read."""
     from tailscope.store import layout
 
     summary, info = run.summary, run.info
@@ -163,7 +169,7 @@ class _Counts:
         self._summary, self._path = summary, path
 
     def of(self, name: str) -> int:
-        """A count; 0 where the run does not have it."""
+        """Return a count; 0 if the run does not have it."""
         return 0 if self._summary.get(name) is None else self.needed(name)
 
     def unproven(self) -> int:
@@ -184,23 +190,25 @@ class _Counts:
 
 @dataclass(frozen=True)
 class _Packets:
-    """What the packets of a run took, by both ends."""
+    """The times that the packets of a run took, at both ends."""
 
     path: Path
-    """Of the run."""
+    """Path of the run."""
     info: RunInfo
     held: HeldPackets | None
-    """When neighbours held the device's CPU; None where that is nothing, or is judged as it is."""
+    """Times at which neighbours held the device's CPU; None if they held nothing, or the run is
+    judged as it is.
+    """
     as_is: Distribution
     least: Distribution
-    """Of latencies, and of these without what others can explain of them."""
+    """Latencies, and the least that they can have been without what others can explain."""
     stalled: int
     held_up: int
     """Packets that overlap a stall of the instrument, and that may have waited for neighbours."""
     first_seq: int
 
     def batches(self, *, with_spoilt: bool) -> Iterator[tuple[Unsigned, Unsigned]]:
-        """The numbers of packets, and what they took."""
+        """Yield the numbers of packets with the times that they took."""
         for each in _batches(self.path, self.info, self.held):
             yield each.seq, each.latency_ns if with_spoilt else each.least_ns
 
@@ -235,7 +243,7 @@ def _batches(path: Path, info: RunInfo, held: HeldPackets | None) -> Iterator[_B
 
 
 def _held(path: Path, info: RunInfo) -> HeldPackets | None:
-    """When neighbours held the device's CPU; None where they did not, or that is not known."""
+    """Return the times at which neighbours held the device's CPU, if that is known."""
     from tailscope.noise.held import held_packets
     from tailscope.noise.neighbours import read_held
     from tailscope.store import layout
@@ -265,7 +273,7 @@ def _read(path: Path, info: RunInfo, held: HeldPackets | None) -> _Packets:
 
 
 def _least(packets: _Packets, counts: _Counts) -> tuple[PacketSample | None, str]:
-    """The lower end of what packets took, and what others than the device have spoilt."""
+    """Return the least that packets took, and what others than the device have spoilt."""
     spoilt = {
         "samples that overlap its stalls": packets.stalled,
         "packets that it lost": counts.of("lost_in_instrument"),
@@ -298,7 +306,7 @@ def _least(packets: _Packets, counts: _Counts) -> tuple[PacketSample | None, str
 
 
 def _lost_by_neighbours(packets: _Packets, counts: _Counts) -> int:
-    """Packets that the device can have lost because of neighbours, at most."""
+    """Return the largest number of packets that the device can have lost because of neighbours."""
     lost = counts.of("lost") - counts.of("dropped_by_dut") - counts.of("lost_in_instrument")
     return 0 if packets.held is None else max(0, min(lost, packets.held.most_lost))
 
@@ -341,7 +349,7 @@ def _fastest_ns(came: Distribution, instant: int) -> float | None:
 
 
 def _resolution_ns(summary: Mapping[str, Figure]) -> int:
-    """What the times of the captures resolve, rounded up; 1 where it is finer, or not said."""
+    """Return the resolution of the captures' times, rounded up; 1 if it is finer, or not known."""
     from tailscope.units import duration_ns
 
     found = 1
@@ -362,7 +370,7 @@ def _floor(info: RunInfo) -> tuple[tuple[float, float], ...]:
 
 
 def _neighbours(info: RunInfo, *, is_judged: bool) -> str:
-    """What neighbours took, where that may matter to a verdict."""
+    """Describe what neighbours took, if it may matter to a verdict."""
     if not is_judged:
         return unusable_text(info)
     text = held_text(info)

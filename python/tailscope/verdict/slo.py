@@ -30,7 +30,7 @@ class NamedLevel:
     """A service level that others have set."""
 
     text: str
-    """As it would be written."""
+    """The name as it would be written."""
     source: str
 
 
@@ -57,13 +57,15 @@ class Term:
     """One demand of a service level."""
 
     text: str
-    """As it was written."""
+    """The term as it was written."""
     name: str
     kind: Kind
-    """Of what: quantiles of latency or of its variation, the maximum, a ratio, a number."""
+    """Kind of its figure: a quantile of latency or of its variation, the maximum, a ratio, or a
+    number.
+    """
     operator: Operator
     limit: float
-    """In ns, as a share, or a number."""
+    """Limit in nanoseconds, as a share, or as a number."""
     allowed: float | None = None
     """The share of packets that may lie beyond: of quantiles, what the quantile leaves; of a loss
     ratio, the limit. None where the packets of the run are counted, and nothing else."""
@@ -71,16 +73,16 @@ class Term:
 
     @property
     def is_observed(self) -> bool:
-        """Whether it speaks of the packets of the run alone."""
+        """True if it is about the packets of the run alone."""
         return self.allowed is None
 
     @property
     def is_time(self) -> bool:
-        """Whether its limit is in ns."""
+        """True if its limit is in nanoseconds."""
         return self.kind in ("latency", "pdv", "max")
 
     def is_met_by(self, value: float) -> bool:
-        """Whether a value is within the limit."""
+        """Return whether a value is within the limit."""
         if self.operator == "=":
             return value == self.limit
         return value < self.limit or (self.operator == "<=" and value == self.limit)
@@ -91,7 +93,7 @@ class Level:
     """A service level: all its terms hold together."""
 
     text: str
-    """As it was written."""
+    """The service level as it was written."""
     terms: tuple[Term, ...]
     profiles: tuple[str, ...]
     """Names that stand for some of them."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def repeated(paths: list[Path]) -> dict[Path, str]:
-    """The runs at paths, and what each is called."""
+    """Return the runs at paths, and the name of each."""
     from tailscope.compare.sources import read_source
 
     if len({path.resolve() for path in paths}) < len(paths):
@@ -33,6 +33,6 @@ def repeated(paths: list[Path]) -> dict[Path, str]:
 
 
 def named(paths: list[Path]) -> str:
-    """What runs are called together."""
+    """Return a common name for runs."""
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
     return f"{paths[0]}{more}"

@@ -98,7 +98,7 @@ class SourceRequest:
     phase_ns: int
 
     def periodic(self, base_ns: int) -> Periodic:
-        """The interruptions, given the latency of a packet that meets none."""
+        """Return the interruptions, given the latency of a packet that meets none."""
         from tailscope.models.aliasing.simulation import Periodic
         from tailscope.units import duration_text
 
@@ -119,7 +119,7 @@ class SourceRequest:
 
 @dataclass(frozen=True)
 class AliasingRequest:
-    """Which run, with which sources, and where to."""
+    """The run to model, with its sources and output."""
 
     run: Path
     asked: tuple[SourceRequest, ...]
@@ -235,7 +235,7 @@ def _run(plan: AliasingRequest) -> None:
 
 
 def _names(found: Fit, interrupts: Mapping[str, Path]) -> list[list[str] | None]:
-    """For each source, the counters of interrupts that count as often; None without counters."""
+    """Return, for each source, the interrupt counters of the same rate; None without counters."""
     if not interrupts:
         return [None for _ in found.sources]
     from tailscope.models.aliasing.naming import counted_as
@@ -429,7 +429,7 @@ def _source_row(source: FittedSource) -> tuple[str, ...]:
 
 
 def _rest_rows(found: Fit) -> list[tuple[str, ...]]:
-    """What the sources leave, and the whole, if packets were counted."""
+    """Return rows of what the sources leave, and of the whole, if packets were counted."""
     from tailscope.units import count_text
 
     caught = [source.packets for source in found.sources if source.packets is not None]

@@ -61,15 +61,15 @@ def command(
 
 @dataclass(frozen=True)
 class _Drawn:
-    """What a run drew."""
+    """The power that a run drew."""
 
     label: str
     power: PowerRecord
-    """As its ``run.json`` has it."""
+    """The power record of ``run.json``."""
 
     @property
     def figures(self) -> Mapping[str, Any]:
-        """Its figures, by name."""
+        """Figures of the run, by name."""
         return self.power.figures or {}
 
     @property
@@ -95,20 +95,20 @@ class _Drawn:
         )
 
     def above(self, phase: str) -> Estimate | None:
-        """How much more power processing takes than another phase."""
+        """Return the power of processing above that of another phase, in watts."""
         from tailscope.models.energy import difference
 
         return _changed(difference, self.watts["processing"], self.watts[phase])
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """Return the record as JSON has it."""
         flat = {"run": self.label, "power_source": self.power.source, **self.figures}
         for phase in ("idle", "running"):
             flat |= _record(f"power_w_processing_above_{phase}", self.above(phase))
         return {**flat, "reasons": self.power.reasons}
 
     def more_than(self, first: _Drawn) -> dict[str, Any]:
-        """How much more power it took in each phase, as JSON has it."""
+        """Return the additional power of each phase as JSON has it."""
         from tailscope.models.energy import difference, relative_change
 
         flat: dict[str, Any] = {"run": self.label, "compared_with": first.label}

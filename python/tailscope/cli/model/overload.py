@@ -152,6 +152,6 @@ def print_forecast(found: Forecast) -> None:
 
 
 def interval_text(rate: Estimate) -> str:
-    """The interval of a highest rate, which may have none."""
+    """Return the interval of a highest rate, which may have none."""
     low, high = rate.ci_low, rate.ci_high
     return f"{round(low):,} to {round(high):,}" if math.isfinite(high) else "not known"

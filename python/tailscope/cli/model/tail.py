@@ -140,12 +140,12 @@ def command(
 
 @dataclass(frozen=True)
 class TailRequest:
-    """What to model, how, and where to."""
+    """The run to model, with method and output."""
 
     sources: Sequence[LatencySource]
     settings: Settings
     is_table: bool
-    """Whether runs are modelled one by one."""
+    """True if runs are modelled one by one."""
     seed: int
     json_file: str | None
     figure: Path | None
@@ -162,7 +162,7 @@ class TailRequest:
 
 
 def _is_papers(text: str) -> bool:
-    """Whether the authors' method is asked for."""
+    """Return whether the authors' method is asked for."""
     if text not in _LAWS:
         raise UsageError(f"--law: expected one of {', '.join(_LAWS)}, got {text!r}", code="law")
     return text == _LAWS[1]
@@ -334,7 +334,7 @@ def _print(found: TailModel, tainted: int) -> None:
 
 
 def _largest(found: TailModel) -> tuple[str, str]:
-    """What was measured of what follows, and what was predicted."""
+    """Return the measured and the predicted maximum of the packets that follow."""
     from tailscope.units import duration_text
 
     measured = None if found.check is None else found.check.max_ns
@@ -355,7 +355,7 @@ def _predicted(ahead: Forecast) -> str:
 
 
 def _notes(found: TailModel, tainted: int) -> Iterator[str]:
-    """What has to be known beside the table."""
+    """Return the notes below the table."""
     from tailscope.units import count_text, duration_text, percentile_name
 
     ahead = found.ahead
@@ -395,7 +395,7 @@ def _notes(found: TailModel, tainted: int) -> Iterator[str]:
 
 
 def _beside(ahead: Forecast) -> Iterator[str]:
-    """The bursts that the law is not of."""
+    """Return the bursts that the law leaves out."""
     if ahead.rare is not None:
         yield _rare_text(ahead.rare)
     if ahead.schedule is not None:
@@ -433,7 +433,7 @@ def _schedule_text(clock: Schedule, next_due_ns: float | None) -> str:
 
 
 def _span(duration_ns: int) -> str:
-    """How far somebody looks ahead, in the unit in which people say it."""
+    """Return the horizon of the prediction in a unit that people use."""
     seconds = duration_ns / _NS_PER_S
     unit = next((unit for unit, size in _SPANS_S.items() if seconds % size == 0), "s")
     return f"{seconds / _SPANS_S.get(unit, 1):g} {unit}"

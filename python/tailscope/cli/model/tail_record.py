@@ -1,4 +1,4 @@
-"""What ``tailscope model tail`` writes of a model."""
+"""The record that ``tailscope model tail`` writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NS_PER_S = 1e9
 
 
 def record_of(found: TailModel, tainted: int, *, is_drawn: bool = True) -> TailRecord:
-    """What ``--json`` says of a model."""
+    """Return the content of ``--json`` for a model."""
     from tailscope.store.records.tail import TailIntervals, TailRecord, TestedStationarity
 
     fit, ahead, check = found.fit, found.ahead, found.check
@@ -73,7 +73,7 @@ def record_of(found: TailModel, tainted: int, *, is_drawn: bool = True) -> TailR
 
 
 def _drawn(found: TailModel) -> dict[str, Any]:
-    """What drawings need."""
+    """Return the data that drawings need."""
     from tailscope.models.tail.diagnostics import levels_ahead, quantile_pairs, stability
     from tailscope.store.records.tail import LevelAhead, QuantilePair, StabilityAt
 
@@ -100,7 +100,7 @@ def _drawn(found: TailModel) -> dict[str, Any]:
 
 
 def _outlook(ahead: Forecast) -> dict[str, Any]:
-    """Figures of the prediction; the names are those of a run and of a horizon."""
+    """Return the figures of the prediction, named after the run or the horizon."""
     return {
         "rest_max_ns_ci_low": ahead.outlook.low_ns,
         "rest_max_ns_ci_high": ahead.outlook.high_ns,
@@ -111,7 +111,7 @@ def _outlook(ahead: Forecast) -> dict[str, Any]:
 
 
 def _causes(ahead: Forecast) -> dict[str, Any]:
-    """Figures of bursts that the law is not of."""
+    """Return the figures of the bursts that the law leaves out."""
     from tailscope.store.records.tail import (
         RareBursts,
         ScheduledBursts,
@@ -191,6 +191,6 @@ def _named(level_ns: Estimate) -> dict[str, Any]:
 
 
 def lowered_from(found: TailModel) -> float | None:
-    """The quantile that was asked for, where it left too few bursts."""
+    """Return the quantile that was asked for, where it left too few bursts."""
     asked = found.settings.threshold
     return asked if asked is not None and found.ahead.is_lowered else None

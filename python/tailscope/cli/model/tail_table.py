@@ -24,23 +24,23 @@ _RATE = "rate"
 
 
 class Foretold(NamedTuple):
-    """What was said of a run, and what came."""
+    """The prediction for a run, and what was measured."""
 
     is_bounded: bool
     exceedances_bursts: int | None
-    """None where nothing was left to check with."""
+    """Number of bursts above the prediction; None if no packets were left to check with."""
     is_inside: bool | None
-    """Whether the largest latency of the rest lies in its interval."""
+    """True if the largest latency of the other packets lies in its interval."""
     xi: float
     adf_p_value: float
     kpss_p_value: float
-    """Of the law, and of the tests of stationarity."""
+    """Shape of the law, and p-values of the tests of stationarity."""
     figures: dict[str, object]
     """All figures, without those that only drawings need."""
 
     @classmethod
     def of(cls, found: TailModel, tainted: int) -> Foretold:
-        """Of a model; it is not held on to, for there may be many."""
+        """Take the prediction from a model, which is not held on to: there may be many."""
         check, out = found.check, found.ahead.outlook
         figures = without_format(record_of(found, tainted, is_drawn=False))
         largest = None if check is None else check.max_ns
@@ -64,14 +64,14 @@ class TabulatedRun(NamedTuple):
     setting: str
     name: str
     refused: str | None
-    """Why nothing was foretold."""
+    """Reason why there is no prediction."""
     foretold: Foretold | None
-    """None where nothing could be fitted."""
+    """The prediction; None if no law could be fitted."""
     equation_1: Equation1 | None
     """The same of the authors' method."""
 
     def content(self) -> dict[str, Any]:
-        """What ``--json`` says of it."""
+        """Return the content of ``--json`` for this run."""
         return {
             "setting": self.setting,
             "name": self.name,
@@ -94,19 +94,19 @@ def _equation_1(found: Equation1) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TailTable:
-    """All of them."""
+    """The table of all runs."""
 
     runs: Sequence[TabulatedRun]
 
     def content(self) -> dict[str, Any]:
-        """What ``--json`` says."""
+        """Return the content of ``--json``."""
         return {
             "settings": [_setting(name, own) for name, own in self.by_setting()],
             "runs": [run.content() for run in self.runs],
         }
 
     def pictures(self, label: str) -> list[Picture]:
-        """Figures 15 to 18."""
+        """Return Figures 15 to 18."""
         from tailscope.report.figures.tails import PaperThreshold, TailShapes, shape_pictures
 
         own = [run.foretold for run in self.runs if run.foretold is not None]
@@ -126,13 +126,13 @@ class TailTable:
         return shape_pictures(label, shapes)
 
     def by_setting(self) -> Iterator[tuple[str, list[TabulatedRun]]]:
-        """The runs of each setting."""
+        """Return the runs of each setting."""
         for name in dict.fromkeys(run.setting for run in self.runs):
             yield name, [run for run in self.runs if run.setting == name]
 
 
 def _setting(name: str, runs: Sequence[TabulatedRun]) -> dict[str, Any]:
-    """A line of the table."""
+    """Return a line of the table."""
     own = [run.foretold for run in runs if run.foretold is not None and run.refused is None]
     beyond = [each.exceedances_bursts for each in own if each.exceedances_bursts is not None]
     inside = [each.is_inside for each in own if each.is_inside is not None]
@@ -189,7 +189,7 @@ def _named(source: LatencySource) -> Iterator[tuple[str, str, LatencySource]]:
 
 
 def _count(worst: Path) -> int:
-    """How many packets there were, by the table ``stats`` beside that of the worst."""
+    """Return the number of packets, which the ``stats`` table beside the worst packets has."""
     from tailscope.store.authors import read_columns
 
     stem = worst.name.split(".num_worst")[0]
