@@ -1,6 +1,6 @@
 use units::{Nanos, Pps};
 
-/// What can be wrong with a request to this crate.
+/// An invalid request to this crate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -48,7 +48,7 @@ pub enum Error {
     Burst {
         /// Packets in a burst.
         size: u32,
-        /// How long one burst takes.
+        /// Duration of one burst.
         got: Nanos,
         /// The time from one burst to the next.
         expected: Nanos,

@@ -30,8 +30,9 @@ pub struct Analysis {
     more: Option<More>,
 }
 
-/// What is known of the clocks: offset in ns, drift in parts per 10¹², since when in ns, and whether
-/// latencies are relative; then the least and the highest offset, and the error of the drift.
+/// The difference of the clocks: offset in ns, drift in parts per 10¹², since when in ns, and
+/// whether latencies are relative; then the least and the highest offset, and the error of the
+/// drift.
 pub(crate) type Apart = (i64, i64, u64, bool, Option<i64>, Option<i64>, Option<i64>);
 
 /// A capture: its path, and the interface of it.
@@ -48,8 +49,8 @@ pub(crate) fn open((path, interface): &Chosen) -> Result<Reader, capture::Error>
     Reader::open_interface(path, choice)
 }
 
-/// How a pair of captures is analysed, as Python says it. `clocks`: `None` takes nothing for granted,
-/// an offset of 0 that they are one.
+/// Returns how a pair of captures is analysed, as Python says it. `clocks`: `None` takes nothing
+/// for granted, an offset of 0 that they are one.
 pub(crate) fn config(
     match_on: &str,
     trim_ns: u64,

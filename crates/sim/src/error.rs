@@ -1,7 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no simulation.
+/// The reason why there is no simulation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -12,7 +12,7 @@ pub enum Error {
         field: &'static str,
         /// Its value.
         got: String,
-        /// What it may be.
+        /// Values that it may have.
         expected: String,
     },
     /// The text is no latency law.
@@ -41,9 +41,9 @@ pub enum Error {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was tried.
+        /// Operation that failed.
         action: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The caller wanted no more.
