@@ -152,12 +152,12 @@ def _interrupt_by_signals() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        for each in ending:
-            signal.signal(each, lambda *_: None)
+        for number in ending:
+            signal.signal(number, lambda *_: None)
         raise KeyboardInterrupt
 
-    for each in ending:
-        signal.signal(each, interrupt)
+    for number in ending:
+        signal.signal(number, interrupt)
 
 
 def _run(arguments: list[str] | None) -> int:
@@ -178,8 +178,8 @@ def _run(arguments: list[str] | None) -> int:
         return _failed(str(error), error.code, error.hint)
     except (KeyboardInterrupt, typer.Abort) as interrupt:
         # What interrupted a command is the cause of what typer makes of it.
-        kept = (interrupt.__cause__ or interrupt).args
-        return _failed("interrupted", None, str(kept[0]) if kept else None, INTERRUPTED)
+        remains = (interrupt.__cause__ or interrupt).args
+        return _failed("interrupted", None, str(remains[0]) if remains else None, INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

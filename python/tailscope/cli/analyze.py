@@ -147,10 +147,11 @@ def _run_both(path: str, options: Options) -> int:
     from tailscope.engine.analysis import interfaces
 
     listed = interfaces(path)
-    used = [one for one in listed if one.packets]
+    used = [interface for interface in listed if interface.packets]
     if len(used) != 2:
         held = ", ".join(
-            f"{one.number} {one.name or one.description or ''}".strip() for one in used
+            f"{interface.number} {interface.name or interface.description or ''}".strip()
+            for interface in used
         )
         raise UsageError(
             f"{path}: expected a second capture, or packets of two interfaces in this one, got "
@@ -158,7 +159,7 @@ def _run_both(path: str, options: Options) -> int:
             code="second-capture",
             hint="tailscope analyze PRE POST, or --pre FILE:INTERFACE --post FILE:INTERFACE",
         )
-    before, behind = (f"{path}:{one.number}" for one in used)
+    before, behind = (f"{path}:{interface.number}" for interface in used)
     try:
         return _run_pair(_plan_pair([before, behind], options), options.json_file)
     except SwappedError:
@@ -193,7 +194,7 @@ class Options:
         from tailscope.cli.pairs import stem_of
         from tailscope.experiment.run.pair import PairPlan
 
-        said = None if self.labels is None else self.labels.of(Path(pre), stem_of(pre))
+        run_labels = None if self.labels is None else self.labels.of(Path(pre), stem_of(pre))
         return PairPlan(
             pre=pre,
             post=post,
@@ -205,7 +206,7 @@ class Options:
             worst=self.worst,
             csv_folder=csv_folder,
             out=out,
-            about=said,
+            about=run_labels,
         )
 
 
@@ -245,14 +246,14 @@ def _plan_named(pairs: list[list[str]], options: Options) -> Plans:
             "--pre, --post: got -, expected files: there are several pairs",
             code="pairs-standard-input",
         )
-    found = [Pair(*(Path(capture).absolute() for capture in pair)) for pair in pairs]
-    names = [pair.name for pair in found]
+    named_pairs = [Pair(*(Path(capture).absolute() for capture in pair)) for pair in pairs]
+    names = [pair.name for pair in named_pairs]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(
                 f"--pre: got {name} twice: results are called after it", code="pair-name-twice"
             )
-    return _plans(Path(os.path.commonpath([name.parent for name in names])), found, options)
+    return _plans(Path(os.path.commonpath([name.parent for name in names])), named_pairs, options)
 
 
 def _plans(folder: Path, pairs: list[Pair], options: Options) -> Plans:
@@ -263,8 +264,8 @@ def _plans(folder: Path, pairs: list[Pair], options: Options) -> Plans:
 
 def _plan_found(folder: Path, pair: Pair, options: Options) -> PairPlan | UsageError:
     """Plan one pair of a folder: its results go where the pair lies, seen from the folder."""
-    for found, kind, like in ((pair.pre, "pre", pair.post), (pair.post, "post", pair.pre)):
-        if found is None:
+    for capture, kind, like in ((pair.pre, "pre", pair.post), (pair.post, "post", pair.pre)):
+        if capture is None:
             return UsageError(f"no {kind} capture for {like}", code="capture-unpaired")
     from tailscope.cli.pairs import stem_of
 
@@ -301,17 +302,17 @@ def _run_pairs(plans: Plans, options: Options) -> int:
     everything: list[dict[str, Any]] = []
     failed = 0
     with closing(_analyses(plans, options)) as analyses:
-        for name, found in zip(plans, analyses, strict=True):
-            if isinstance(found, Exception):
+        for name, figures in zip(plans, analyses, strict=True):
+            if isinstance(figures, Exception):
                 failed += 1
-                everything.append({"pair": name, "error": str(found)})
-                print(printable(f"error: {name}: {found}"), file=sys.stderr)
-                if hint := getattr(found, "hint", None):
+                everything.append({"pair": name, "error": str(figures)})
+                print(printable(f"error: {name}: {figures}"), file=sys.stderr)
+                if hint := getattr(figures, "hint", None):
                     print(f"hint: {hint}", file=sys.stderr)
                 continue
-            everything.append({"pair": name, **found.record()})
+            everything.append({"pair": name, **figures.record()})
             if options.json_file != STANDARD:
-                print(one_line(name, found), flush=True)
+                print(one_line(name, figures), flush=True)
     if options.json_file is not None:
         write_json(options.json_file, everything)
     return 1 if failed else 0
@@ -333,13 +334,13 @@ def _in_turn(plans: Plans) -> Generator[Figures | Exception]:
         if isinstance(plan, UsageError):
             yield plan
             continue
-        found: Figures | Exception
+        figures: Figures | Exception
         try:
             with ProgressBar("analysing") as bar:
-                found = analyze_pair(plan, bar.callback)
+                figures = analyze_pair(plan, bar.callback)
         except (TailscopeError, OSError) as error:
-            found = error
-        yield found
+            figures = error
+        yield figures
 
 
 def _on_workers(
@@ -349,9 +350,9 @@ def _on_workers(
     from tailscope.registry import service
 
     analyze_pairs = service("analyze_pairs", "--scheduler")
-    known = [plan for plan in plans.values() if not isinstance(plan, UsageError)]
+    planned = [plan for plan in plans.values() if not isinstance(plan, UsageError)]
     with TasksBar("pairs") as bar:
-        analyses = analyze_pairs(scheduler, known, folders, progress=bar.show)
+        analyses = analyze_pairs(scheduler, planned, folders, progress=bar.show)
         with closing(analyses):
             for plan in plans.values():
                 yield plan if isinstance(plan, UsageError) else next(analyses)

@@ -77,8 +77,8 @@ def run_experiment(
     with campaign.opened(resume=resume):
         if resume:
             for what, reason in bench.clean():
-                said = f"cleaned {what}" if reason is None else f"not cleaned: {what}: {reason}"
-                print(printable(said), file=sys.stderr)
+                cleaned = f"cleaned {what}" if reason is None else f"not cleaned: {what}: {reason}"
+                print(printable(cleaned), file=sys.stderr)
         names = {cell.name for cell in chosen}
         left = [cell for cell in campaign.left if cell.name in names]
         if text := bench.look(left):
@@ -202,8 +202,8 @@ def _conclude(campaign: Campaign, out: Path) -> None:
     if campaign.boots:
         print(f"{len(campaign.boots)} boots of the DuT's machine, which stays in the last one")
     counts = {state: sum(record.state == state for record in records) for state in _STATES}
-    said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    print(f"{len(records)} cells: {said}")
+    states = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    print(f"{len(records)} cells: {states}")
     for record in records:
         if record.state == "waiting" and record.hint:
             print(printable(f"waiting   {record.reason}: {record.hint}; then --resume"))
@@ -270,13 +270,13 @@ def _missing(cells: Sequence[Cell], bench: Bench) -> dict[str, list[str]]:
 
     Other machines are asked when they are reached, before anything is started there.
     """
-    known: dict[tuple[str, ...], list[str]] = {}
-    found = {}
+    lacks_by_plan: dict[tuple[str, ...], list[str]] = {}
+    missing = {}
     for cell in cells:
         key = tuple(cell.values.values())
-        if key not in known:
+        if key not in lacks_by_plan:
             with suppress(OSError):
-                known[key] = bench.lacking(cell.plan)
-        if known.get(key):
-            found[cell.name] = known[key]
-    return found
+                lacks_by_plan[key] = bench.lacking(cell.plan)
+        if lacks_by_plan.get(key):
+            missing[cell.name] = lacks_by_plan[key]
+    return missing

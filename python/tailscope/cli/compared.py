@@ -36,7 +36,7 @@ class Compared:
         """Outcome of all limits; None without any."""
         from tailscope.compare.limits import all_together
 
-        judgements = [each for _, judged in self.found for each in judged]
+        judgements = [judgement for _, judged in self.found for judgement in judged]
         return all_together(judgements, not self.left_out) if self.limits else None
 
     def tell(self, command: str, json_file: str | None, junit_file: Path | None) -> int:
@@ -61,7 +61,7 @@ class Compared:
             "statements": self.statements,
             "verdict": None if self.outcome is None else str(self.outcome),
             "comparisons": [
-                {**comparison.record(), "limits": [each.record() for each in judged]}
+                {**comparison.record(), "limits": [judgement.record() for judgement in judged]}
                 for comparison, judged in self.found
             ],
             "left_out": list(self.left_out),
@@ -98,7 +98,10 @@ class Compared:
         suites = [
             Suite(
                 title(comparison),
-                [Case(each.limit.text, each.outcome, judgement_text(each)) for each in judged],
+                [
+                    Case(judgement.limit.text, judgement.outcome, judgement_text(judgement))
+                    for judgement in judged
+                ],
             )
             for comparison, judged in self.found
         ]

@@ -141,10 +141,12 @@ def _measure(
             while time.monotonic() - began_s < most_s and not judge.is_decided:
                 judge.add(next(measuring))
                 left = most_s - time.monotonic() + began_s
-                said = " ".join(map(_short, judge.findings)) or f"{judge.left} to the first look"
+                progress = (
+                    " ".join(map(_short, judge.findings)) or f"{judge.left} to the first look"
+                )
                 line.show(
                     {
-                        "what": f"pair {len(judge.pairs)}: {said}",
+                        "what": f"pair {len(judge.pairs)}: {progress}",
                         "left": f"{long_text(max(0.0, left))} left",
                     }
                 )
@@ -205,7 +207,7 @@ def _sentence(finding: Finding, pair_s: float) -> str:
     _, low, high = finding.difference
     if not finding.is_real:
         most = max(-low, high)
-        said = (
+        sentence = (
             f"no difference larger than {_text(finding, most).removeprefix('+')}"
             if math.isfinite(most)
             else "nothing can be said of a difference"
@@ -214,14 +216,14 @@ def _sentence(finding: Finding, pair_s: float) -> str:
         words = _WORDS[finding.limit.figure.quantile is None]
         word, ends = (words[0], (low, high)) if low > 0 else (words[1], (-high, -low))
         least, most_text = (_text(finding, end).removeprefix("+") for end in ends)
-        said = f"B {word}, by {least} to {most_text}"
+        sentence = f"B {word}, by {least} to {most_text}"
     if finding.set_aside:
         blocks = counted(finding.set_aside, "pair")
-        said += f"; {blocks} set aside, in which the instrument stalled"
+        sentence += f"; {blocks} set aside, in which the instrument stalled"
     if finding.pairs_to_settle is not None:
         more = max(1, finding.pairs_to_settle - finding.pairs)
-        said += f"; about {long_text(more * pair_s)} more would settle it, if it stays so"
-    return said
+        sentence += f"; about {long_text(more * pair_s)} more would settle it, if it stays so"
+    return sentence
 
 
 def _text(finding: Finding, value: float) -> str:

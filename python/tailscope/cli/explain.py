@@ -182,35 +182,37 @@ def _run(request: ExplainRequest) -> None:
     from tailscope.noise.table import read_blocked
     from tailscope.store.reader import open_packets, read_figures
 
-    found = read_figures(request.run)
+    figures = read_figures(request.run)
     blocked = None
     if request.recordings is None:
-        blocked = read_blocked(request.run, found.info)
-    stages = read_stages(request.run, found.info)
-    with open_packets(request.run, found.info) as packets:
-        known = packets.latencies()
+        blocked = read_blocked(request.run, figures.info)
+    stages = read_stages(request.run, figures.info)
+    with open_packets(request.run, figures.info) as packets:
+        latencies = packets.latencies()
         if request.recordings is not None:
-            of_captures = _of_captures(request, request.recordings, packets, known, found.info)
+            of_captures = _of_captures(
+                request, request.recordings, packets, latencies, figures.info
+            )
             tail, blocked = of_captures
         else:
             assert blocked is not None, "it was read"
             start = TAIL_QUANTILE if request.quantile is None else request.quantile
-            tail = explain_tail(packets, known, blocked, start, stages)
+            tail = explain_tail(packets, latencies, blocked, start, stages)
         story = None
         if blocked is not None:
-            story = tell(packets, known, blocked, request.packet, stages)
+            story = tell(packets, latencies, blocked, request.packet, stages)
     if request.json_file is not None:
-        told = None if story is None else story.record()
-        write_json(request.json_file, {"tail": without_format(tail), "packet": told})
+        story_record = None if story is None else story.record()
+        write_json(request.json_file, {"tail": without_format(tail), "packet": story_record})
     if request.json_file != STANDARD:
-        _print(request, tail, story, found.info)
+        _print(request, tail, story, figures.info)
 
 
 def _of_captures(
     request: ExplainRequest,
     recordings: Recordings,
     packets: Packets,
-    known: Latencies,
+    latencies: Latencies,
     info: RunInfo,
 ) -> tuple[Explanation, Blocked | None]:
     from tailscope.noise.captures import explain_captures
@@ -230,7 +232,7 @@ def _of_captures(
             "--packet requires --trace: counters that are polled say nothing of single packets",
             code="requires-trace",
         )
-    tail, blocked = explain_captures(packets, known, recordings, request.quantile)
+    tail, blocked = explain_captures(packets, latencies, recordings, request.quantile)
     if request.kept_by is not None:
         keep(request.run, info, layout.EXPLANATION, tail, command=request.kept_by)
     return tail, blocked
@@ -245,8 +247,8 @@ def _print(request: ExplainRequest, tail: Explanation, story: Story | None, info
         print_tail(tail)
     if story is not None:
         _print_story(story)
-    if said := clocks_text(tail):
-        say(said)
+    if clocks := clocks_text(tail):
+        say(clocks)
         print()
         header = ("clock of", "by", "bounds", "offset", "drift", "error", "")
         for line in aligned(header, [clock_rows(info)]):
@@ -315,20 +317,20 @@ def print_association(tail: Explanation) -> None:
         regular_lines,
     )
 
-    found = tail.associated
-    assert found is not None, "it has counters"
-    for line in association_lines(found):
+    associated = tail.associated
+    assert associated is not None, "it has counters"
+    for line in association_lines(associated):
         say(line)
-    rows = counter_rows(found)
+    rows = counter_rows(associated)
     if rows:
         print()
         for line in aligned(COUNTER_HEADER, [rows]):
             print(line)
-        if len(rows) < len(found.counters):
-            say(f"and {len(found.counters) - len(rows)} more, none of them associated")
-    if found.regular:
+        if len(rows) < len(associated.counters):
+            say(f"and {len(associated.counters) - len(rows)} more, none of them associated")
+    if associated.regular:
         print()
-    for line in regular_lines(found):
+    for line in regular_lines(associated):
         say(line)
 
 

@@ -42,7 +42,7 @@ def option_of(
 
 @cache
 def _by_name(kind: type[PairFields | PlanFields]) -> dict[str, Field]:
-    return {each.name: each for each in fields_of(kind).values()}
+    return {field.name: field for field in fields_of(kind).values()}
 
 
 def with_fields(command: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -60,7 +60,9 @@ def with_fields(command: str) -> Callable[[Callable[..., int]], Callable[..., in
         parameters: list[Parameter] = []
         for each in own.values():
             if each.name == "fields":
-                parameters += (one for field in ours for one in _parameters(field))
+                parameters += (
+                    parameter_of for field in ours for parameter_of in _parameters(field)
+                )
             else:
                 parameters.append(each.replace(kind=Parameter.KEYWORD_ONLY))
 
@@ -70,7 +72,7 @@ def with_fields(command: str) -> Callable[[Callable[..., int]], Callable[..., in
             return function(fields=written, **given)
 
         called.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        called.__annotations__ = {each.name: each.annotation for each in parameters}
+        called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return called
 
     return decorate

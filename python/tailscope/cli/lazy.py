@@ -34,14 +34,14 @@ def commands_of(
 def added_commands() -> dict[str, Command]:
     """Return the commands that the folders of `tailscope.extra` add."""
     return {
-        each.name: LazyCommand(
-            f"{extra.__name__}.{folder}.{each.module}",
-            each.name,
-            each.summary,
-            measures=each.measures,
+        command.name: LazyCommand(
+            f"{extra.__name__}.{folder}.{command.module}",
+            command.name,
+            command.summary,
+            measures=command.measures,
         )
         for folder, addition in additions().items()
-        for each in addition.commands
+        for command in addition.commands
     }
 
 

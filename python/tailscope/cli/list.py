@@ -70,7 +70,7 @@ def _plan(arguments: list[str], sort: str, json_file: str | None) -> ListRequest
     from tailscope.store.filters import field_named, is_filter, parse_filter
     from tailscope.store.folders import RUNS
 
-    folders = tuple(Path(each) for each in arguments if not is_filter(each))
+    folders = tuple(Path(argument) for argument in arguments if not is_filter(argument))
     filters = tuple(parse_filter(each) for each in arguments if is_filter(each))
     descending = "-" if sort.startswith("-") else ""
     by = descending + field_named(sort.removeprefix("-"))
@@ -121,8 +121,8 @@ def _print_runs(runs: Sequence[Mapping[str, Any]]) -> None:
     for line in aligned(shown, [[[row[column] for column in shown] for row in rows]]):
         print(line)
     if left_out:
-        said = f"no room for {', '.join(left_out)}: a wider terminal, a file or a pipe has them"
-        print(wrapped(said, columns))
+        hint = f"no room for {', '.join(left_out)}: a wider terminal, a file or a pipe has them"
+        print(wrapped(hint, columns))
     for run in runs:
         if run["problem"] is not None:
             print(wrapped(printable(f"{run['run']}: {run['problem']}"), columns))

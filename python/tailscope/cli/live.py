@@ -108,37 +108,37 @@ class Pace:
         rate_pps = packets / max(event.elapsed_s - self._before_s, 1e-9)
         self._before_s, self._before_packets = event.elapsed_s, event.rx_packets
 
-        found = {"state": event.state, **self._left(event)}
-        found["rate"] = f"{count_text(round(rate_pps))} packets/s"
+        shown = {"state": event.state, **self._left(event)}
+        shown["rate"] = f"{count_text(round(rate_pps))} packets/s"
         for label, latency_ns in (
             ("p50", event.latency_ns_p50),
             ("p99.9", event.latency_ns_p999),
             ("max", event.latency_ns_max),
         ):
             if latency_ns is not None:
-                found[label] = f"{label} {quantity_text(latency_ns / 1e9, 's')}"
+                shown[label] = f"{label} {quantity_text(latency_ns / 1e9, 's')}"
         if event.sent:
             # Some of them may be on their way.
             missing = max(0, event.sent - event.received)
-            found["lost"] = f"lost {'≤ ' if missing else ''}{count_text(missing)}"
+            shown["lost"] = f"lost {'≤ ' if missing else ''}{count_text(missing)}"
         if event.unsent:
-            found["unsent"] = f"unsent {count_text(event.unsent)}"
-        found["stalls"] = f"stalls {count_text(event.stalls)}"
+            shown["unsent"] = f"unsent {count_text(event.unsent)}"
+        shown["stalls"] = f"stalls {count_text(event.stalls)}"
         stalled = event.stall_ns_total / 1e9 / max(event.elapsed_s, 1e-9)
-        found["stalled"] = f"stalled {min(stalled, 1.0):.1%}"
-        return found
+        shown["stalled"] = f"stalled {min(stalled, 1.0):.1%}"
+        return shown
 
     def _writing(self, event: ProgressEvent) -> dict[str, str]:
         """Return the share of a recording that is written, and the time left at this pace."""
-        found = {"what": f"writing {event.written / max(1, event.recorded):.0%}"}
+        parts = {"what": f"writing {event.written / max(1, event.recorded):.0%}"}
         since_s, written = self._writing_since = self._writing_since or (
             event.elapsed_s,
             event.written,
         )
         if event.written > written:
             pace_s = (event.elapsed_s - since_s) / (event.written - written)
-            found["left"] = f"{long_text((event.recorded - event.written) * pace_s)} left"
-        return found
+            parts["left"] = f"{long_text((event.recorded - event.written) * pace_s)} left"
+        return parts
 
     def loop_parts(self, event: LoopProgress) -> dict[str, str]:
         """Return the parts of a progress event of loops without packets."""

@@ -116,7 +116,7 @@ Profile: TypeAlias = Annotated[
 def given_labels(runs: list[Path], given: list[str] | None) -> dict[Path, str]:
     """Read what ``--label`` calls runs."""
     by_path = {run.resolve(): run for run in runs}
-    found: dict[Path, str] = {}
+    names: dict[Path, str] = {}
     for name, path in named_values(given, "--label").items():
         run = by_path.get(Path(path).resolve())
         if run is None:
@@ -125,13 +125,13 @@ def given_labels(runs: list[Path], given: list[str] | None) -> dict[Path, str]:
                 f"--label: got {name}={path}, expected one of the runs: {expected}",
                 code="label-run",
             )
-        if run in found:
+        if run in names:
             raise UsageError(
-                f"--label: got {found[run]} and {name} for {path}, expected one name",
+                f"--label: got {names[run]} and {name} for {path}, expected one name",
                 code="label-twice",
             )
-        found[run] = name
-    return found
+        names[run] = name
+    return names
 
 
 def labelled(runs: list[Path], given: list[str] | None = None) -> dict[str, Path]:
@@ -176,32 +176,32 @@ def labels(file: Path | None, given: list[str] | None, pattern: str | None) -> L
 
 def named_values(given: list[str] | None, option: str) -> dict[str, str]:
     """Read an option that is given as NAME=VALUE, once for each name."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not (name and equals and value):
             raise UsageError(f"{option}: got {text!r}, expected NAME=VALUE", code="name-value")
-        if name in found:
+        if name in values:
             raise UsageError(f"{option}: got {name} twice", code="name-twice")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def named_files(texts: list[str], option: str) -> dict[str, Path]:
     """Read files that are given as NAME=FILE; without a name, one is called by its own."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for text in texts:
         name, equals, file = text.partition("=")
         path = Path(file if equals and "/" not in name else text)
         name = name if equals and "/" not in name else path.name
         if not path.exists():
             raise UsageError(f"{option}: {path}: no such file or folder", code="no-such-file")
-        if name in found:
+        if name in files:
             raise UsageError(
                 f"{option}: got {name} twice", code="name-twice", hint="name them: NAME=FILE"
             )
-        found[name] = path
-    return found
+        files[name] = path
+    return files
 
 
 def refuse_idle_options(fields: Mapping[str, object]) -> None:
@@ -212,8 +212,8 @@ def refuse_idle_options(fields: Mapping[str, object]) -> None:
 
 def without_format(record: Struct) -> dict[str, object]:
     """Return a record as ``--json`` has it, without the fields that describe a file."""
-    found = _content_of(record)
-    return {name: value for name, value in found.items() if name not in ("format", "kept")}
+    content = _content_of(record)
+    return {name: value for name, value in content.items() if name not in ("format", "kept")}
 
 
 def _content_of(record: Struct) -> dict[str, object]:

@@ -88,12 +88,12 @@ def _plan(
 
 def _run(plan: SampleRequest) -> int:
     latency_ns = None if plan.from_run is None else _latencies(plan.from_run)
-    found = _sizes(plan, latency_ns)
+    sizes = _sizes(plan, latency_ns)
     if plan.json_file is not None:
-        write_json(plan.json_file, _record(plan, found))
+        write_json(plan.json_file, _record(plan, sizes))
     if plan.json_file != STANDARD:
-        _print(plan, found)
-    return UNDECIDED if found.reason else 0
+        _print(plan, sizes)
+    return UNDECIDED if sizes.reason else 0
 
 
 def _latencies(path: Path) -> NDArray[np.float64]:
@@ -105,8 +105,8 @@ def _latencies(path: Path) -> NDArray[np.float64]:
         (latency_ns,) = packets.columns("latency_ns")
     if not len(latency_ns):
         raise RunError(f"{path}: no packet of this run has a latency", code="no-latency")
-    found: NDArray[np.float64] = latency_ns.astype(np.float64)
-    return found
+    latencies: NDArray[np.float64] = latency_ns.astype(np.float64)
+    return latencies
 
 
 class _Sizes(NamedTuple):
@@ -147,7 +147,7 @@ def _sizes(plan: SampleRequest, latency_ns: NDArray[np.float64] | None) -> _Size
     return _Sizes(packets, design, latency.reason)
 
 
-def _record(plan: SampleRequest, found: _Sizes) -> dict[str, float | str | None]:
+def _record(plan: SampleRequest, sizes: _Sizes) -> dict[str, float | str | None]:
     from tailscope.models.estimate import LEVEL
 
     record: dict[str, float | str | None] = {
@@ -155,16 +155,16 @@ def _record(plan: SampleRequest, found: _Sizes) -> dict[str, float | str | None]
         "rate_pps": plan.rate_pps,
         "level": LEVEL,
         "relative_error": plan.relative_error,
-        "design_effect": found.design_effect,
+        "design_effect": sizes.design_effect,
     }
-    for name, count in found.packets.items():
-        for suffix, each in (("", count), ("_with_bursts", found.with_bursts(name))):
+    for name, count in sizes.packets.items():
+        for suffix, each in (("", count), ("_with_bursts", sizes.with_bursts(name))):
             record[f"{name}_packets{suffix}"] = each
             record[f"{name}_s{suffix}"] = None if each is None else each / plan.rate_pps
-    return {**record, "reason": found.reason}
+    return {**record, "reason": sizes.reason}
 
 
-def _print(plan: SampleRequest, found: _Sizes) -> None:
+def _print(plan: SampleRequest, sizes: _Sizes) -> None:
     from tailscope.cli.table import aligned
     from tailscope.units import percentile_name
 
@@ -180,18 +180,18 @@ def _print(plan: SampleRequest, found: _Sizes) -> None:
         "latency": f"{name} is known {error}",
     }
     rows = [
-        (text, *_amount(plan, found.packets[key]), *_amount(plan, found.with_bursts(key)))
+        (text, *_amount(plan, sizes.packets[key]), *_amount(plan, sizes.with_bursts(key)))
         for key, text in statements.items()
-        if found.packets[key] is not None
+        if sizes.packets[key] is not None
     ]
     for line in aligned(_HEADER, [rows]):
         print(line)
-    if found.design_effect is None:
+    if sizes.design_effect is None:
         print("more packets are needed if delays come in bursts: --from RUN shows how many")
     else:
-        print(f"a burst counts as one: {found.design_effect:.1f} packets in that run")
-    if found.reason is not None:
-        print(f"{name} itself: {found.reason}")
+        print(f"a burst counts as one: {sizes.design_effect:.1f} packets in that run")
+    if sizes.reason is not None:
+        print(f"{name} itself: {sizes.reason}")
 
 
 def _amount(plan: SampleRequest, packets: int | None) -> tuple[str, str]:

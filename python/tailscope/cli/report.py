@@ -198,14 +198,14 @@ def _on_workers(
 def _run(plan: ReportRequest) -> list[Path]:
     from tailscope.store.reader import read_run
 
-    found = [read_run(path, label=label) for label, path in plan.runs.items()]
+    runs = [read_run(path, label=label) for label, path in plan.runs.items()]
     written: list[Path] = []
     if plan.figures is not None:
         from tailscope.report.drawing import LOOKS, write_pictures
         from tailscope.report.figures import pictures
         from tailscope.report.material import Material
 
-        drawn = pictures([Material(run) for run in found])
+        drawn = pictures([Material(run) for run in runs])
         written += write_pictures(drawn, plan.figures, plan.formats, LOOKS[plan.style])
     if plan.out is not None:
         from tailscope.report.page import address_of, page
@@ -219,9 +219,9 @@ def _run(plan: ReportRequest) -> list[Path]:
                 write_trace(next(iter(plan.runs.values())), file)
             written.append(plan.trace)
             address = address_of(plan.trace.name)
-        write_text(plan.out, page(found, trace=address))
+        write_text(plan.out, page(runs, trace=address))
         written.append(plan.out)
-    measured = [run for run in found if run.info.instrument is not None]
+    measured = [run for run in runs if run.info.instrument is not None]
     if measured:
         from tailscope.words.figures import reading
 

@@ -115,20 +115,23 @@ def _level_of(runs: list[Path]) -> str:
 def _run(plan: VerifyRequest, command: Sequence[str] | None) -> int:
     from tailscope.verdict.verdict import worst
 
-    found = _verdicts(plan)
-    verdicts = [verdict for _, verdict in found]
-    outcome = worst(each.outcome for each in verdicts)
+    named_verdicts = _verdicts(plan)
+    verdicts = [verdict for _, verdict in named_verdicts]
+    outcome = worst(run_verdict.outcome for run_verdict in verdicts)
     if plan.json_file is not None:
         write_json(plan.json_file, without_format(_record(plan, verdicts)))
     if command is not None:
-        _keep(plan, found, command)
+        _keep(plan, named_verdicts, command)
     if plan.junit_file is not None:
         from tailscope.store.atomic import write_text
         from tailscope.verdict.junit import Case, Suite, junit
 
         suites = [
-            Suite(each.name, [Case(*about, said) for about, said in _sentences(each)])
-            for each in verdicts
+            Suite(
+                run_verdict.name,
+                [Case(*about, sentence) for about, sentence in _sentences(run_verdict)],
+            )
+            for run_verdict in verdicts
         ]
         write_text(plan.junit_file, junit(f"tailscope verify {plan.level.text}", suites))
     if plan.json_file != STANDARD:
@@ -143,22 +146,24 @@ def _record(plan: VerifyRequest, verdicts: list[RunVerdict]) -> VerdictRecord:
 
     return VerdictRecord(
         slo=plan.level.text,
-        verdict=worst(each.outcome for each in verdicts).value,
+        verdict=worst(run_verdict.outcome for run_verdict in verdicts).value,
         level=LEVEL,
         as_it_is=plan.as_it_is,
-        runs=tuple(each.record() for each in verdicts),
+        runs=tuple(verdict.record() for verdict in verdicts),
     )
 
 
 def _keep(
-    plan: VerifyRequest, found: list[tuple[Path | None, RunVerdict]], command: Sequence[str]
+    plan: VerifyRequest,
+    named_verdicts: list[tuple[Path | None, RunVerdict]],
+    command: Sequence[str],
 ) -> None:
     """Keep in each run what was said of it."""
     from tailscope.store import layout
     from tailscope.store.kept import keep
     from tailscope.store.reader import read_info
 
-    for path, verdict in found:
+    for path, verdict in named_verdicts:
         if path is not None:
             keep(path, read_info(path), layout.VERDICT, _record(plan, [verdict]), command=command)
 
@@ -166,16 +171,16 @@ def _keep(
 def _verdicts(plan: VerifyRequest) -> list[tuple[Path | None, RunVerdict]]:
     from tailscope.verdict.verdict import Outcome, RunVerdict
 
-    found = [named for path in plan.runs for named in _named(path)]
-    if not found:
+    named_runs = [named for path in plan.runs for named in _named(path)]
+    if not named_runs:
         raise RunError("there is no run to judge: the campaign has no cell", code="no-run")
     verdicts: list[tuple[Path | None, RunVerdict]] = []
-    for name, path, reason in found:
+    for name, path, reason in named_runs:
         if path is None:
             missing = RunVerdict(name, Outcome.INCONCLUSIVE, reason=f"no run: {reason}")
             verdicts.append((None, missing))
             continue
-        verdicts.append((path, _judged(plan, path, name, len(found))))
+        verdicts.append((path, _judged(plan, path, name, len(named_runs))))
     return verdicts
 
 
@@ -213,8 +218,8 @@ def _named(path: Path) -> Iterator[tuple[str, Path | None, str | None]]:
 def _print(plan: VerifyRequest, verdicts: list[RunVerdict], outcome: Outcome) -> None:
     if plan.text_format == "github":
         for verdict in verdicts:
-            for about, said in _sentences(verdict):
-                print(_annotation(verdict.name, *about, said))
+            for about, sentence in _sentences(verdict):
+                print(_annotation(verdict.name, *about, sentence))
         return
     from tailscope.verdict.slo import PROFILES
     from tailscope.words.promises import kept
@@ -225,7 +230,10 @@ def _print(plan: VerifyRequest, verdicts: list[RunVerdict], outcome: Outcome) ->
         say(kept("verdict"))
     for name in plan.level.profiles:
         say(f"{name} is {PROFILES[name].text}: {PROFILES[name].source}")
-    if any(each.neighbours and str(each.outcome) == "inconclusive" for each in verdicts):
+    if any(
+        run_verdict.neighbours and str(run_verdict.outcome) == "inconclusive"
+        for run_verdict in verdicts
+    ):
         say(_NEIGHBOURS_HINT)
     if len(verdicts) > 1:
         say(f"{len(verdicts)} runs: {outcome}")
@@ -244,9 +252,9 @@ def _print_run(verdict: RunVerdict) -> None:
         return
     for line in aligned(_HEADER, [map(_row, verdict.terms)]):
         print(line)
-    for each in verdict.terms:
-        for reason in each.reasons:
-            say(f"  {each.term.text}: {printable(reason)}")
+    for term in verdict.terms:
+        for reason in term.reasons:
+            say(f"  {term.term.text}: {printable(reason)}")
     if any(each.term.is_observed for each in verdict.terms):
         say("  * describes only the packets of this run")
     print()
@@ -316,8 +324,8 @@ def _sentences(verdict: RunVerdict) -> list[tuple[tuple[str, Outcome], str]]:
     if verdict.reason is not None:
         return [(("", verdict.outcome), verdict.reason)]
     return [
-        ((each.term.text, each.outcome), _sentence(each, verdict.neighbours))
-        for each in verdict.terms
+        ((term.term.text, term.outcome), _sentence(term, verdict.neighbours))
+        for term in verdict.terms
     ]
 
 
@@ -333,11 +341,11 @@ def _sentence(verdict: TermVerdict, neighbours: str) -> str:
     return "; ".join([*parts, *verdict.reasons, *([neighbours] if neighbours else [])])
 
 
-def _annotation(run: str, term: str, outcome: Outcome, said: str) -> str:
+def _annotation(run: str, term: str, outcome: Outcome, sentence: str) -> str:
     """Return a workflow command of GitHub; its title reserves more characters than its message."""
     from tailscope.units import printable
 
     title = printable(f"{run} {term}".strip()).replace("%", "%25")
     title = title.replace(":", "%3A").replace(",", "%2C")
-    message = printable(f"{outcome}: {said}").replace("%", "%25")
+    message = printable(f"{outcome}: {sentence}").replace("%", "%25")
     return f"::{_COMMANDS[outcome]} title={title}::{message}"

@@ -77,9 +77,9 @@ def save_baseline(runs: Mapping[Path, str], out: Path) -> list[RunFigures]:
     """Write what runs are compared by."""
     samples = read_samples(runs, FIGURES, _ERRORS)
     for sample in samples[1:]:
-        for name, one, other in _differing(samples[0], sample):
+        for name, value, other in _differing(samples[0], sample):
             raise UsageError(
-                f"{sample.name}: {name}: got {other}, expected {one} as in {samples[0].name}:"
+                f"{sample.name}: {name}: got {other}, expected {value} as in {samples[0].name}:"
                 " a baseline is of runs that repeat each other",
                 code="runs-not-repeats",
                 hint="save one baseline for each set-up and machine",
@@ -99,12 +99,12 @@ def read_baseline(path: Path) -> BaselineRecord:
     place = path.resolve()
     try:
         content = read_file(place.parent, place.name, most_bytes=MOST_RECORD_BYTES)
-        found = read_json(content, path)
+        fields = read_json(content, path)
         for name in ("errors", "runs"):
-            if name not in found:
+            if name not in fields:
                 raise RunCorruptError(f"{path}: {name}: missing", code="baseline-field")
-        check_format(format_of(found, path), BASELINE_FORMAT, path)
-        record = convert(found, BaselineRecord, path)
+        check_format(format_of(fields, path), BASELINE_FORMAT, path)
+        record = convert(fields, BaselineRecord, path)
         check_lines(content, path)
         _check(record, path)
     except (FileNotFoundError, NotADirectoryError):
@@ -154,46 +154,46 @@ def compare_with(
         candidate_runs=tuple(runs),
         names={},
     )
-    found = compare_figures(pair, [*baseline, *candidate], figures, error)
+    comparison = compare_figures(pair, [*baseline, *candidate], figures, error)
     if not any(_tells(sample) for sample in (*baseline, *candidate)):
-        found = replace(found, warnings=(*found.warnings, _UNTOLD))
-    return found, own
+        comparison = replace(comparison, warnings=(*comparison.warnings, _UNTOLD))
+    return comparison, own
 
 
 def _tells(sample: RunFigures) -> bool:
     """Return whether the facts that all runs of a baseline share are known."""
-    known = (fact.partition(": ")[2] for fact, value in sample.facts.items() if value != "-")
-    return any(field in (*_SAME_PLAN, *_SAME_MACHINE) for field in known)
+    facts = (fact.partition(": ")[2] for fact, value in sample.facts.items() if value != "-")
+    return any(field in (*_SAME_PLAN, *_SAME_MACHINE) for field in facts)
 
 
-def _differing(one: RunFigures, other: RunFigures) -> Iterator[tuple[str, str, str]]:
+def _differing(baseline: RunFigures, other: RunFigures) -> Iterator[tuple[str, str, str]]:
     """Return the facts that differ in both, and without which figures differ anyway."""
-    for fact in {**one.facts, **other.facts}:
+    for fact in {**baseline.facts, **other.facts}:
         section, _, field = fact.partition(": ")
         of_plan = section == "plan"
         if field in (_SAME_PLAN if of_plan else _SAME_MACHINE):
-            values = one.facts.get(fact, "-"), other.facts.get(fact, "-")
+            values = baseline.facts.get(fact, "-"), other.facts.get(fact, "-")
             if values[0] != values[1]:
                 yield fact, *values
 
 
 def _doubted(baseline: RunFigures, samples: Sequence[RunFigures]) -> Iterator[RunFigures]:
     """Return runs with the doubts that another machine or plan raises."""
-    told = set()
+    warned = set()
     for sample in samples:
         doubts = []
         for fact, expected, got in _differing(baseline, sample):
-            if (fact, got) not in told:
-                told.add((fact, got))
+            if (fact, got) not in warned:
+                warned.add((fact, got))
                 doubts.append(Doubt(f"{fact}: got {got}, and the baseline has {expected}"))
         yield replace(sample, doubts=(*sample.doubts, *doubts))
 
 
 def _check_windows(baseline: RunFigures, samples: Sequence[RunFigures], path: Path) -> None:
     """See that packets that never came count alike."""
-    known = {each.window_ns for each in (baseline, *samples) if math.isfinite(each.window_ns)}
-    if len(known) > 1:
-        got = next(each for each in samples if each.window_ns != baseline.window_ns)
+    windows_ns = {each.window_ns for each in (baseline, *samples) if math.isfinite(each.window_ns)}
+    if len(windows_ns) > 1:
+        got = next(sample for sample in samples if sample.window_ns != baseline.window_ns)
         raise UsageError(
             f"{got.name}: window_ns: got {got.window_ns:.0f}, expected {baseline.window_ns:.0f} as"
             f" in {path}",
@@ -208,8 +208,8 @@ def _run(sample: RunFigures) -> BaselineRun:
 
     def kept_doubts(doubts: Sequence[Doubt]) -> tuple[BaselineDoubt, ...]:
         return tuple(
-            BaselineDoubt(reason=each.reason, of_met=each.of_pass, of_missed=each.of_fail)
-            for each in doubts
+            BaselineDoubt(reason=doubt.reason, of_met=doubt.of_pass, of_missed=doubt.of_fail)
+            for doubt in doubts
         )
 
     return BaselineRun(
@@ -228,16 +228,16 @@ def _run(sample: RunFigures) -> BaselineRun:
     )
 
 
-def _figure(found: MeasuredFigure) -> BaselineFigure:
+def _figure(measured: MeasuredFigure) -> BaselineFigure:
     return BaselineFigure(
-        value=_finite(found.value),
-        ci_low=tuple(_finite(found.ends[error].low) for error in _ERRORS),
-        ci_high=tuple(_finite(found.ends[error].high) for error in _ERRORS),
-        lacks=found.lacks,
-        packets=found.packets,
-        packets_to_support=found.packets_to_support,
-        design_effect=found.design,
-        of_those_that_came=_finite(found.of_those_that_came),
+        value=_finite(measured.value),
+        ci_low=tuple(_finite(measured.ends[error].low) for error in _ERRORS),
+        ci_high=tuple(_finite(measured.ends[error].high) for error in _ERRORS),
+        lacks=measured.lacks,
+        packets=measured.packets,
+        packets_to_support=measured.packets_to_support,
+        design_effect=measured.design,
+        of_those_that_came=_finite(measured.of_those_that_came),
     )
 
 
@@ -246,7 +246,10 @@ def _finite(value: float) -> float | None:
 
 
 def _figures(
-    run: BaselineRun, kept: Sequence[float], figures: Sequence[Figure], errors: Sequence[float]
+    run: BaselineRun,
+    kept_errors: Sequence[float],
+    figures: Sequence[Figure],
+    errors: Sequence[float],
 ) -> RunFigures:
     """Return a run of a baseline in the form of a run that was read.
 
@@ -254,29 +257,29 @@ def _figures(
     """
 
     def read(reading: Mapping[str, BaselineFigure]) -> dict[str, MeasuredFigure]:
-        return {each.name: measured(reading[each.name]) for each in figures}
+        return {figure.name: measured(reading[figure.name]) for figure in figures}
 
-    def measured(found: BaselineFigure) -> MeasuredFigure:
+    def measured(figure: BaselineFigure) -> MeasuredFigure:
         ends = {}
         for error in errors:
-            at = next(place for place, each in enumerate(kept) if each <= error)
+            at = next(place for place, each in enumerate(kept_errors) if each <= error)
             ends[error] = Bounds(
-                math.nan if found.value is None else found.value,
-                -math.inf if (low := found.ci_low[at]) is None else low,
-                math.inf if (high := found.ci_high[at]) is None else high,
+                math.nan if figure.value is None else figure.value,
+                -math.inf if (low := figure.ci_low[at]) is None else low,
+                math.inf if (high := figure.ci_high[at]) is None else high,
             )
-        came = found.of_those_that_came
+        came = figure.of_those_that_came
         return MeasuredFigure(
             ends,
-            found.lacks,
-            found.packets,
-            found.packets_to_support,
-            found.design_effect,
+            figure.lacks,
+            figure.packets,
+            figure.packets_to_support,
+            figure.design_effect,
             math.nan if came is None else came,
         )
 
     def doubts(kept_doubts: Sequence[BaselineDoubt]) -> tuple[Doubt, ...]:
-        return tuple(Doubt(each.reason, each.of_met, each.of_missed) for each in kept_doubts)
+        return tuple(Doubt(doubt.reason, doubt.of_met, doubt.of_missed) for doubt in kept_doubts)
 
     return RunFigures(
         name=run.name,
@@ -329,11 +332,11 @@ def _check_figure(figure: BaselineFigure, ends: int, where: str) -> None:
     if value is None and figure.lacks is None:
         raise RunCorruptError(f"{where}.value: expected a number, got null", code="baseline-value")
     for low, high in zip(figure.ci_low, figure.ci_high, strict=True):
-        known = [each for each in (low, value, high) if each is not None]
-        if known != sorted(known) or any(abs(each) > _MOST for each in known):
+        ascending = [each for each in (low, value, high) if each is not None]
+        if ascending != sorted(ascending) or any(abs(each) > _MOST for each in ascending):
             raise RunCorruptError(
                 f"{where}: expected ci_low, value and ci_high in this order, within {_MOST:g}, got"
-                f" {', '.join(f'{each:g}' for each in known)}",
+                f" {', '.join(f'{each:g}' for each in ascending)}",
                 code="baseline-order",
             )
     if not 1 <= figure.design_effect <= _MOST:

@@ -64,14 +64,14 @@ class FigureChange:
 
     def record(self) -> dict[str, Any]:
         """Return the comparison as JSON has it."""
-        found = self.difference or Bounds(math.nan, -math.inf, math.inf)
+        bounds = self.difference or Bounds(math.nan, -math.inf, math.inf)
         return {
             "figure": self.figure.name,
             "unit": self.figure.unit,
             "verdict": str(self.verdict),
             **_record("baseline", self.baseline),
             **_record("candidate", self.candidate),
-            **_record("difference", found),
+            **_record("difference", bounds),
             "relative": self.relative,
             "noticeable": None if self.noticeable is None else _finite(self.noticeable),
             "baseline_of_those_that_came": _finite(self.of_those_that_came[0]),
@@ -119,7 +119,7 @@ class Sides:
         ends = [(False, False)]
         if any(sample.least is not None for sample in self.samples):
             ends += [(False, True), (True, False)]
-        return [self._difference(figure, error, factor, least=each) for each in ends]
+        return [self._difference(figure, error, factor, least=end) for end in ends]
 
     def _difference(
         self, figure: Figure, error: float, factor: float, *, least: tuple[bool, bool]
@@ -200,9 +200,9 @@ def _find(figure: Figure, sides: Sides, error: float) -> FigureChange:
     most = Bounds(found[0].value, min(each.low for each in found), max(each.high for each in found))
     if len(verdicts) == 1:
         return FigureChange(figure, verdicts[0], baseline, candidate, most)
-    spoilt = "; ".join(dict.fromkeys(each.spoilt for each in sides.samples if each.spoilt))
-    said = " or ".join(map(str, verdicts))
-    why = f"it depends on {spoilt}: {said} within these bounds"
+    spoilt = "; ".join(dict.fromkeys(sample.spoilt for sample in sides.samples if sample.spoilt))
+    outcomes = " or ".join(map(str, verdicts))
+    why = f"it depends on {spoilt}: {outcomes} within these bounds"
     return FigureChange(figure, Verdict.UNCLEAR, baseline, candidate, most, why)
 
 
@@ -214,10 +214,10 @@ def _of_those_that_came(figure: Figure, sides: Sides) -> tuple[float, float]:
     return baseline, candidate
 
 
-def _verdict(found: Bounds) -> Verdict:
-    if found.low > 0:
+def _verdict(bounds: Bounds) -> Verdict:
+    if bounds.low > 0:
         return Verdict.HIGHER
-    return Verdict.LOWER if found.high < 0 else Verdict.NONE
+    return Verdict.LOWER if bounds.high < 0 else Verdict.NONE
 
 
 def _of(samples: Sequence[RunFigures], figure: Figure, least: bool) -> list[MeasuredFigure]:
@@ -245,11 +245,11 @@ def _warnings(pair: ComparedRuns, sides: Sides) -> Iterator[str]:
             yield f"{sample.name}: {doubt.reason}"
 
 
-def _record(name: str, found: Bounds) -> dict[str, float | None]:
+def _record(name: str, bounds: Bounds) -> dict[str, float | None]:
     return {
-        name: _finite(found.value),
-        f"{name}_ci_low": _finite(found.low),
-        f"{name}_ci_high": _finite(found.high),
+        name: _finite(bounds.value),
+        f"{name}_ci_low": _finite(bounds.low),
+        f"{name}_ci_high": _finite(bounds.high),
     }
 
 

@@ -105,8 +105,8 @@ class Judge:
         wanted = None
         if outcome is Outcome.INCONCLUSIVE:
             wants = [pairs_to_settle(each, most, len(counted)) for each in ends]
-            known = [each for each in wants if each is not None]
-            wanted = max(known) if len(known) == len(wants) else None
+            numbers = [want for want in wants if want is not None]
+            wanted = max(numbers) if len(numbers) == len(wants) else None
         low, high = min(each.low for each in ends), max(each.high for each in ends)
         whole = Bounds(ends[0].value, low, high)
         if limit.share:
@@ -132,7 +132,7 @@ def _is_spoilt(pair: Pair, limit: Limit) -> bool:
     )
 
 
-def _outcome(found: Bounds, most: float) -> Outcome:
-    if found.low > most:
+def _outcome(difference: Bounds, most: float) -> Outcome:
+    if difference.low > most:
         return Outcome.FAIL
-    return Outcome.PASS if found.high <= most else Outcome.INCONCLUSIVE
+    return Outcome.PASS if difference.high <= most else Outcome.INCONCLUSIVE

@@ -128,22 +128,22 @@ def judge(limit: Limit, comparison: Comparison, error: float) -> Judgement:
     if (lacks := sides.lacks(figure)) is not None:
         packets, takes = _to_support(sides, figure)
         return Judgement(limit, Outcome.INCONCLUSIVE, None, packets, None, (lacks, *takes))
-    found = [
-        type(each)(*(end - limit.added for end in each))
-        for each in sides.differences(figure, error, 1 + limit.share)
+    excesses = [
+        type(difference)(*(end - limit.added for end in difference))
+        for difference in sides.differences(figure, error, 1 + limit.share)
     ]
-    outcomes = {_outcome(each) for each in found}
+    outcomes = {_outcome(each) for each in excesses}
     packets, runs, reasons = None, None, list[str]()
     if len(outcomes) > 1:
         outcome = Outcome.INCONCLUSIVE
         reasons.append(
             "it depends on the instrument:"
-            f" {' or '.join(dict.fromkeys(map(str, map(_outcome, found))))} within its bounds"
+            f" {' or '.join(dict.fromkeys(map(str, map(_outcome, excesses))))} within its bounds"
         )
     else:
         [outcome] = outcomes
-    if any(_outcome(each) is Outcome.INCONCLUSIVE for each in found):
-        packets, runs, text = _to_settle(found, sides, figure)
+    if any(_outcome(each) is Outcome.INCONCLUSIVE for each in excesses):
+        packets, runs, text = _to_settle(excesses, sides, figure)
         reasons.append(text)
     doubts = [
         f"{sample.name}: {doubt.reason}"
@@ -153,7 +153,7 @@ def judge(limit: Limit, comparison: Comparison, error: float) -> Judgement:
     ]
     if doubts:
         outcome = Outcome.INCONCLUSIVE
-    return Judgement(limit, outcome, found[0], packets, runs, (*doubts, *reasons))
+    return Judgement(limit, outcome, excesses[0], packets, runs, (*doubts, *reasons))
 
 
 def _outcome(excess: Bounds) -> Outcome:
@@ -182,14 +182,14 @@ def _to_support(sides: Sides, figure: Figure) -> tuple[int | None, tuple[str, ..
 
 
 def _to_settle(
-    found: Sequence[Bounds], sides: Sides, figure: Figure
+    excesses: Sequence[Bounds], sides: Sides, figure: Figure
 ) -> tuple[int | None, int | None, str]:
     """Return the number of packets, or of runs, that decides if the difference stays what it is.
 
     The ends come closer with the root of their number.
     """
     factors = []
-    for each in found:
+    for each in excesses:
         reach = each.value - each.low if each.value > 0 else each.high - each.value
         if not each.value:
             return None, None, "the difference is too close to the limit: nothing decides"
@@ -208,5 +208,5 @@ def _to_settle(
 
 def all_together(judgements: Sequence[Judgement], is_complete: bool) -> Outcome:
     """Return the worst outcome of all; nothing passes if a run is missing."""
-    outcomes = [each.outcome for each in judgements]
+    outcomes = [judgement.outcome for judgement in judgements]
     return worst(outcomes if is_complete else [*outcomes, Outcome.INCONCLUSIVE])

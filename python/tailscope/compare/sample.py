@@ -142,7 +142,7 @@ class _Ranked:
     def worth(self, at_ns: float) -> float:
         """Return the number of packets beyond a latency that are worth one."""
         counts = map(self.taken.in_stretches, self.beyond_ns(at_ns))
-        return max(packets_worth_of(each, len(self)) for each in counts)
+        return max(packets_worth_of(count, len(self)) for count in counts)
 
 
 def _no_estimate(value: float, errors: Iterable[float], why: str) -> MeasuredFigure:
@@ -207,16 +207,16 @@ def _over_time(figure: Figure, run: Run, errors: Sequence[float]) -> MeasuredFig
     seconds = max(0, min(map(len, sides)) - 1)
     sent, came = (np.array(side[:seconds], np.float64) for side in sides)
     name = {TRANSFER: "transfer_rate", RATE: "post_rate_pps"}[figure]
-    known = run.summary.get(name)
-    value = float(known) if isinstance(known, int | float) else math.nan
+    rate = run.summary.get(name)
+    value = float(rate) if isinstance(rate, int | float) else math.nan
     if not seconds or not sent.sum() or math.isnan(value):
         return _no_estimate(value, errors, "the run is shorter than 2 s")
     under = sent if figure == TRANSFER else np.ones(seconds)
     ends = {}
     for error in errors:
-        found = ratio_ends(came, under, error)
+        interval = ratio_ends(came, under, error)
         ends[error] = Bounds(
-            value, value + found.low - found.value, value + found.high - found.value
+            value, value + interval.low - interval.value, value + interval.high - interval.value
         )
     lacks = None
     if math.isinf(ends[errors[0]].low):

@@ -414,8 +414,8 @@ class Analysis:
         ValueError
             If `q` lies outside of [0, 1].
         """
-        found = self.quantiles([q])
-        return found[0] if found else None
+        quantiles = self.quantiles([q])
+        return quantiles[0] if quantiles else None
 
     def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
         """Quantiles of the latency; an empty list when there is no sample.
@@ -436,7 +436,7 @@ class Analysis:
                 raise ValueError(f"a quantile lies in [0, 1], got {q!r}")
         if not self.summary["count"]:
             return []
-        return [Quantile(*found) for found in self._engine.quantiles(wanted)]
+        return [Quantile(*figures) for figures in self._engine.quantiles(wanted)]
 
     def histogram(self, bucket_ns: int = 100) -> Histogram:
         """Histogram of the latency.
@@ -461,8 +461,8 @@ class Analysis:
         Histogram or None
             None for captures, which know nothing of stalls.
         """
-        found = self._engine.least_histogram(bucket_ns)
-        return None if found is None else Histogram(*found)
+        buckets = self._engine.least_histogram(bucket_ns)
+        return None if buckets is None else Histogram(*buckets)
 
     def gaps(self, side: Side, bucket_ns: int = 100) -> Histogram:
         """Histogram of the gaps between consecutive packets of one side.
@@ -497,8 +497,8 @@ class Analysis:
     @property
     def series(self) -> Series | None:
         """Every match, or None when `analyze` was told not to keep them."""
-        found = self._engine.series
-        return None if found is None else Series(*found, *(self._engine.more or ()))
+        columns = self._engine.series
+        return None if columns is None else Series(*columns, *(self._engine.more or ()))
 
     def table(self) -> pa.Table | None:
         """Every match as an Arrow table that shares the memory of `series`.
@@ -631,7 +631,7 @@ def interfaces(capture: str | os.PathLike[str]) -> list[Interface]:
         If it cannot be read.
     """
     with engine_errors():
-        return [Interface(*found) for found in _engine.interfaces(os.fspath(capture))]
+        return [Interface(*interface) for interface in _engine.interfaces(os.fspath(capture))]
 
 
 def estimate_clocks(
@@ -667,14 +667,14 @@ def estimate_clocks(
         If no packet is in both, or packets do not tell.
     """
     with engine_errors():
-        found = _engine.estimate_clocks(
+        difference = _engine.estimate_clocks(
             source_of(pre),
             source_of(post),
             match_on=match_on,
             window_ns=duration_ns(window, "window"),
             progress=progress,
         )
-    return ClockDifference(*found)
+    return ClockDifference(*difference)
 
 
 def retime(
@@ -784,11 +784,11 @@ def analyze(
     """
     trim_ns, window_ns = checked_extent(trim, window, worst)
     if clocks == "estimate":
-        known: ClockDifference | None = estimate_clocks(
+        difference: ClockDifference | None = estimate_clocks(
             pre, post, match_on=match_on, window=window_ns, progress=progress
         )
     else:
-        known = clocks_of(pre, post, clocks)
+        difference = clocks_of(pre, post, clocks)
 
     def find(joined_by: str | None) -> Analysis:
         with engine_errors():
@@ -801,7 +801,7 @@ def analyze(
                     window_ns=window_ns,
                     worst=worst,
                     joined_by=joined_by,
-                    clocks=known,
+                    clocks=difference,
                     whole=whole,
                     series=series,
                     sink=sink,
@@ -824,7 +824,7 @@ def analyze(
         window=window,
         worst=worst,
         joined_by=joined_by,
-        clocks=clocks if known is None else known,
+        clocks=clocks if difference is None else difference,
         whole=whole,
         series=series,
         progress=progress,
@@ -950,10 +950,10 @@ def read_keys(
         keys = _engine.Keys(source_of(capture), match_on, behind=behind, limit_bytes=limit_bytes)
     while True:
         with engine_errors():
-            found = PacketKeys(*keys.next(at_once))
-        if not len(found.ts_ns):
+            packets = PacketKeys(*keys.next(at_once))
+        if not len(packets.ts_ns):
             return
-        yield found
+        yield packets
 
 
 def load_ticks(folder: str | os.PathLike[str], name: str) -> Ticks:
@@ -970,9 +970,9 @@ def load_ticks(folder: str | os.PathLike[str], name: str) -> Ticks:
 
     path = Path(folder) / f"{name}.npy"
     try:
-        found: Ticks = np.load(path, mmap_mode="r")
+        ticks: Ticks = np.load(path, mmap_mode="r")
     except (OSError, ValueError) as error:
         raise AnalysisError(f"{path}: not a recording: {error}", code="recording") from None
-    if found.dtype != np.uint64 or found.ndim != 1:
+    if ticks.dtype != np.uint64 or ticks.ndim != 1:
         raise AnalysisError(f"{path}: expected uint64 of one dimension", code="recording")
-    return found
+    return ticks

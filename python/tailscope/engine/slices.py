@@ -159,7 +159,7 @@ def split(
         raise UsageError(f"at_most: got {at_most}, expected at least 1 slice", code="at-most")
     trim_ns, window_ns = checked_extent(trim, window, worst)
     with engine_errors():
-        found, note = _engine.split(
+        slices, note = _engine.split(
             source_of(pre),
             source_of(post),
             at_most=at_most,
@@ -170,7 +170,7 @@ def split(
             clocks=clocks_of(pre, post, clocks),
             progress=progress,
         )
-    return Split(tuple(map(Slice, found)), note)
+    return Split(tuple(map(Slice, slices)), note)
 
 
 def analyze_slice(

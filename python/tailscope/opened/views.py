@@ -414,18 +414,18 @@ class OpenedCampaign(Mapping[str, OpenedRun]):
 
         from tailscope.engine.arrow import column, strings
 
-        readings = [each for group in self._material.combinations for each in group.readings]
-        there = dict.fromkeys(each.name for each in readings if each.run is not None)
-        names, found = strings([*map(plain, there)]), []
-        for at, name in enumerate(there):
+        readings = [reading for group in self._material.combinations for reading in group.readings]
+        run_names = dict.fromkeys(each.name for each in readings if each.run is not None)
+        names, run_tables = strings([*map(plain, run_names)]), []
+        for at, name in enumerate(run_names):
             table = read(self[name])
             if table is not None:
                 which = column(np.full(len(table), at, np.int32))
                 runs = pa.DictionaryArray.from_arrays(which, names)
-                found.append(table.add_column(0, "run", runs))
+                run_tables.append(table.add_column(0, "run", runs))
         # Not all of them have the same columns: only measurements say what their worst waited for.
         none = pa.table({"run": pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), names)})
-        return pa.concat_tables([none, *found], promote_options="default")
+        return pa.concat_tables([none, *run_tables], promote_options="default")
 
     def _ipython_key_completions_(self) -> list[str]:
         return [*self]

@@ -119,9 +119,9 @@ def least(summary: Any, name: str) -> Any:
 
     Of a run from before that was recorded, the instrument's stalls may have made all of it.
     """
-    found = summary.get(f"least_{name}")
-    if found is not None:
-        return found
+    value = summary.get(f"least_{name}")
+    if value is not None:
+        return value
     return 0 if summary.get("tainted") else summary[name]
 
 

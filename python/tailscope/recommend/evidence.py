@@ -171,11 +171,11 @@ class Evidence:
 
     def compared_by(self, name: str) -> Iterator[tuple[Facts, dict[Any, list[Case]]]]:
         """Group runs that differ in one fact at most, by their other facts and by its value."""
-        found: dict[Facts, dict[Any, list[Case]]] = {}
+        groups: dict[Facts, dict[Any, list[Case]]] = {}
         for case in self.cases:
             rest = case.facts._replace(**dict[str, Any]({name: None}))
-            found.setdefault(rest, {}).setdefault(getattr(case.facts, name), []).append(case)
-        yield from found.items()
+            groups.setdefault(rest, {}).setdefault(getattr(case.facts, name), []).append(case)
+        yield from groups.items()
 
 
 def runs_in(path: Path) -> tuple[list[Path], list[LeftOut]]:
@@ -190,9 +190,9 @@ def runs_in(path: Path) -> tuple[list[Path], list[LeftOut]]:
                 hint="`tailscope run FILE --out DIR` makes a campaign, without FILE a run",
             )
         return runs, []
-    found = read_campaign(path)
-    runs = [run.path for run in found if run.path is not None and run.unfinished is None]
-    left = {run.cell: LeftOut(run.cell, run.unfinished) for run in found if run.unfinished}
+    campaign = read_campaign(path)
+    runs = [run.path for run in campaign if run.path is not None and run.unfinished is None]
+    left = {run.cell: LeftOut(run.cell, run.unfinished) for run in campaign if run.unfinished}
     return runs, list(left.values())
 
 

@@ -52,8 +52,8 @@ class Recommendation:
             "source": self.rule.source,
             "advice": self.rule.advice,
             "findings": [
-                {"text": each.text, "runs": list(each.runs), "figures": each.figures}
-                for each in self.findings
+                {"text": finding.text, "runs": list(finding.runs), "figures": finding.figures}
+                for finding in self.findings
             ],
         }
 
@@ -80,9 +80,11 @@ class Rule:
 
     def answer(self, evidence: Evidence) -> RuleAnswer:
         """Look at the evidence, and say what can be said."""
-        said = list(self.look(evidence))
-        findings = tuple(each for each in said if isinstance(each, RunEvidence))
-        unsaid = tuple(dict.fromkeys(each.reason for each in said if isinstance(each, NoEvidence)))
+        results = list(self.look(evidence))
+        findings = tuple(each for each in results if isinstance(each, RunEvidence))
+        unsaid = tuple(
+            dict.fromkeys(each.reason for each in results if isinstance(each, NoEvidence))
+        )
         return RuleAnswer(Recommendation(self, findings) if findings else None, unsaid)
 
     def applies(self, evidence: Evidence) -> Recommendation | None:
@@ -126,25 +128,25 @@ def lowest_against_highest(
     facts: Facts, groups: dict[str, list[Case]], advice: str
 ) -> RunEvidence | NoEvidence:
     """Compare the group with the lowest tail with that of the highest."""
-    found = dict(zip(groups, tails(*groups.values()), strict=False))
-    if not found:
+    tail_of = dict(zip(groups, tails(*groups.values()), strict=False))
+    if not tail_of:
         return NoEvidence(f"{where(facts)}: {' and '.join(groups)} share no supported quantile")
-    ordered = sorted(found, key=lambda name: found[name].latency_ns.estimate)
+    ordered = sorted(tail_of, key=lambda name: tail_of[name].latency_ns.estimate)
     lower, upper = ordered[0], ordered[-1]
-    reason = why_not_above(found[upper], found[lower])
+    reason = why_not_above(tail_of[upper], tail_of[lower])
     if reason is not None:
         return NoEvidence(f"{where(facts)}: {lower} and {upper}: {reason}")
     text = (
-        f"{where(facts)}: {advice.format(lower=lower, upper=upper)}: {found[lower].text()} against"
-        f" {found[upper].text()}."
+        f"{where(facts)}: {advice.format(lower=lower, upper=upper)}: {tail_of[lower].text()}"
+        f" against {tail_of[upper].text()}."
     )
-    return of_tails(text, [found[lower], found[upper]])
+    return of_tails(text, [tail_of[lower], tail_of[upper]])
 
 
 def of_tails(text: str, compared: Sequence[Tail]) -> RunEvidence:
     """Return A finding that rests on quantiles alone."""
     runs = tuple(number for tail in compared for number in tail.runs)
-    return RunEvidence(text, runs, [each for tail in compared for each in tail.records()])
+    return RunEvidence(text, runs, [record for tail in compared for record in tail.records()])
 
 
 def numbers(cases: Sequence[Case]) -> tuple[int, ...]:

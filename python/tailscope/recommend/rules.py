@@ -119,9 +119,9 @@ def _overload(evidence: Evidence) -> Said:
             yield NoEvidence(_no_loss(facts, rates, by_rate))
         for rate in lossy:
             free = [each for each in rates if each < rate and _carries(by_rate[each])]
-            said = _overloaded(facts, by_rate, rate, free[-1] if free else None)
-            yield said
-            if isinstance(said, RunEvidence):
+            overloaded = _overloaded(facts, by_rate, rate, free[-1] if free else None)
+            yield overloaded
+            if isinstance(overloaded, RunEvidence):
                 break
     if not evidence.cases:
         yield NoEvidence("no measured runs")
@@ -132,21 +132,23 @@ def _overloaded(
 ) -> RunEvidence | NoEvidence:
     above = by_rate[rate]
     loss = proportion(_lost(above), _sent(above))
-    said = f"{where(facts)}: {share_text(loss)} are lost at {count_text(rate)} packets/s"
+    sentence = f"{where(facts)}: {share_text(loss)} are lost at {count_text(rate)} packets/s"
     if free is None:
-        return NoEvidence(f"{said} {cited(numbers(above))}, and no lower rate without loss was run")
+        return NoEvidence(
+            f"{sentence} {cited(numbers(above))}, and no lower rate without loss was run"
+        )
     below = by_rate[free]
     if not have_medians(below, above):
-        return NoEvidence(f"{said} {cited(numbers(above))}, and too few came back for a median")
+        return NoEvidence(f"{sentence} {cited(numbers(above))}, and too few came back for a median")
     before, after = tail_of(below, MEDIAN), tail_of(above, MEDIAN)
     times = ratio(after, before)
     if times.ci_low < JUMP or why_overlapping(after, before) is not None:
         return NoEvidence(
-            f"{said} {cited(numbers(above))}, but the median is {times_text(times)} that at"
+            f"{sentence} {cited(numbers(above))}, but the median is {times_text(times)} that at"
             f" {count_text(free)} packets/s: not every packet queues"
         )
     text = (
-        f"{said}, and the median is {times_text(times)} that at {count_text(free)} packets/s,"
+        f"{sentence}, and the median is {times_text(times)} that at {count_text(free)} packets/s,"
         f" the highest rate below without loss: {after.text()} against {before.text()}. Stay at or"
         f" below {count_text(free)} packets/s, or give the device more CPUs."
     )
@@ -160,12 +162,12 @@ def _overloaded(
 
 
 def _no_loss(facts: Facts, rates: Sequence[int], by_rate: dict[int, list[Case]]) -> str:
-    said = f"{where(facts)}: no loss in the DuT up to {count_text(rates[-1])} packets/s"
+    text = f"{where(facts)}: no loss in the DuT up to {count_text(rates[-1])} packets/s"
     cut = next((rate for rate in rates if _unsent(by_rate[rate])), None)
     if cut is None:
-        return said
+        return text
     return (
-        f"{said}; at {count_text(cut)} packets/s {cited(numbers(by_rate[cut]))} packets could not"
+        f"{text}; at {count_text(cut)} packets/s {cited(numbers(by_rate[cut]))} packets could not"
         " be sent: the wire, or the device behind it, cannot carry this rate"
     )
 
@@ -195,23 +197,24 @@ def _kernel(evidence: Evidence) -> Said:
             only = ", ".join(kernels) or "an unknown one"
             yield NoEvidence(f"{where(facts)}: one kernel only: {only}{_tlb_text(kernels)}")
             continue
-        found = dict(zip(kernels, tails(*kernels.values()), strict=False))
-        if not found:
+        tail_of = dict(zip(kernels, tails(*kernels.values()), strict=False))
+        if not tail_of:
             yield NoEvidence(f"{where(facts)}: kernels share no supported quantile")
             continue
-        best, *others = sorted(found, key=lambda name: found[name].latency_ns.estimate)
-        reasons = {name: why_not_above(found[name], found[best]) for name in others}
+        best, *others = sorted(tail_of, key=lambda name: tail_of[name].latency_ns.estimate)
+        reasons = {name: why_not_above(tail_of[name], tail_of[best]) for name in others}
         beaten = [name for name in others if reasons[name] is None]
         if not beaten:
             why = "; ".join(f"{best} and {name}: {reasons[name]}" for name in others)
             yield NoEvidence(f"{where(facts)}: {why}")
             continue
-        against = " and ".join(f"{found[name].text()} with {name}" for name in beaten)
+        against = " and ".join(f"{tail_of[name].text()} with {name}" for name in beaten)
         text = (
-            f"{where(facts)}: use {best} rather than {' or '.join(beaten)}: {found[best].text()}"
-            f" against {against}. {_layout_text(facts.device, best, kernels)}{_tlb_text(kernels)}."
+            f"{where(facts)}: use {best} rather than {' or '.join(beaten)}:"
+            f" {tail_of[best].text()} against {against}."
+            f" {_layout_text(facts.device, best, kernels)}{_tlb_text(kernels)}."
         )
-        compared = [found[name] for name in (best, *beaten)]
+        compared = [tail_of[name] for name in (best, *beaten)]
         yield of_tails(text, compared)
     if not evidence.cases:
         yield NoEvidence("no measured runs")
@@ -224,9 +227,9 @@ def _layout_text(device: str, best: str, kernels: Iterable[str]) -> str:
         layout, paper = "several threads that share CPUs", "rt"
     else:
         return "How its threads are laid out is not known"
-    here = "as it is here" if best == paper else "which does not show here"
-    here = here if paper in kernels else "which was not run here"
-    return f"It has {layout}: the paper found {paper} best for this, {here}"
+    agreement = "as it is here" if best == paper else "which does not show here"
+    agreement = agreement if paper in kernels else "which was not run here"
+    return f"It has {layout}: the paper found {paper} best for this, {agreement}"
 
 
 def _tlb_text(kernels: dict[str, list[Case]]) -> str:
@@ -245,7 +248,7 @@ def _tlb_share(case: Case) -> float | None:
     explanation = case.run.explanation
     if explanation is None or not case.facts.recorded[0]:
         return None
-    return sum(each.share for each in explanation.causes if each.cause == _TLB)
+    return sum(cause.share for cause in explanation.causes if cause.cause == _TLB)
 
 
 def _cards(evidence: Evidence) -> Said:
@@ -257,9 +260,9 @@ def _cards(evidence: Evidence) -> Said:
     for case in over_cards:
         yield _bursts(case)
     for facts, by_cards in evidence.compared_by("cards"):
-        known = {name: cases for name, cases in by_cards.items() if name}
-        if len(known) > 1:
-            yield lowest_against_highest(facts, known, "use {lower} rather than {upper}")
+        named_cards = {name: cases for name, cases in by_cards.items() if name}
+        if len(named_cards) > 1:
+            yield lowest_against_highest(facts, named_cards, "use {lower} rather than {upper}")
 
 
 def _bursts(case: Case) -> RunEvidence | NoEvidence:
@@ -275,16 +278,16 @@ def _bursts(case: Case) -> RunEvidence | NoEvidence:
         close = int(gaps.counts[gaps.bucket_ns < half_gap_ns].sum())
         shares[side] = proportion(close, total)
     pre, post = shares["pre"], shares["post"]
-    said = (
+    sentence = (
         f"{share_text(post)} of the packets behind the device follow within half of the mean gap,"
         f" {share_text(pre)} before it [{case.number}]"
     )
     if post.ci_low - pre.ci_high < BURSTY:
-        return NoEvidence(f"{where(case.facts)}: {said}")
+        return NoEvidence(f"{where(case.facts)}: {sentence}")
     figures = [
         record_of(f"{side}_back_to_back", (case.number,), share) for side, share in shares.items()
     ]
-    text = f"{where(case.facts)}: packets leave in bursts: {said}."
+    text = f"{where(case.facts)}: packets leave in bursts: {sentence}."
     return RunEvidence(text, (case.number,), figures)
 
 
@@ -298,17 +301,17 @@ def _virtualisation(evidence: Evidence) -> Said:
                 both = {each: by_technology[each] for each in (name, "bare")}
                 yield _virtual(facts, both, name)
     if not compared:
-        there = sorted({case.facts.technology or "unknown" for case in evidence.cases})
+        technologies = sorted({case.facts.technology or "unknown" for case in evidence.cases})
         yield NoEvidence(
-            f"no comparable runs on bare and on another: {', '.join(there) or 'no runs'}"
+            f"no comparable runs on bare and on another: {', '.join(technologies) or 'no runs'}"
         )
 
 
 def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> RunEvidence | NoEvidence:
-    found = tails(*both.values())
-    if not found:
+    compared_tails = tails(*both.values())
+    if not compared_tails:
         return NoEvidence(f"{where(facts)}: {name} and bare share no supported quantile")
-    virtual, bare = found
+    virtual, bare = compared_tails
     upper, lower = (
         (virtual, bare)
         if virtual.latency_ns.estimate >= bare.latency_ns.estimate
@@ -376,19 +379,21 @@ def _beside(
         )
     if facts.cache == "separated":
         return NoEvidence(f"{where(facts)}: beside {who} the cache is the device's own")
-    found = tails(cases, alone)
-    if not found:
+    compared_tails = tails(cases, alone)
+    if not compared_tails:
         return NoEvidence(f"{where(facts)}: with and without {who} share no supported quantile")
-    busy, quiet = found
+    busy, quiet = compared_tails
     reason = why_not_above(busy, quiet)
     if reason is not None:
         return NoEvidence(f"{where(facts)}: with and without {who}: {reason}")
     times = ratio(busy, quiet)
-    said = cases[0].cache_because if facts.cache == "shared" else "whether it is shared is unknown"
+    cache_text = (
+        cases[0].cache_because if facts.cache == "shared" else "whether it is shared is unknown"
+    )
     text = (
         f"{where(facts)}: give the device a cache of its own (the knob cache-allocation, or CPUs"
         f" whose cache nobody else has): beside {who} {percentile_name(busy.quantile)} is"
-        f" {times_text(times)} that without: {busy.text()} against {quiet.text()}; {said}."
+        f" {times_text(times)} that without: {busy.text()} against {quiet.text()}; {cache_text}."
     )
     runs = (*busy.runs, *quiet.runs)
     ratio_figure = record_of(f"{busy.figure}_ratio", runs, times)

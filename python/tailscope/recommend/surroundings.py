@@ -73,9 +73,9 @@ def optimised(info: RunInfo) -> tuple[bool | None, str]:
         line, knobs = None if info.platform is None else info.platform.parameters, {}
     if line is None:
         return None, "the kernel's command line was not recorded"
-    there = sum(_in_force(each, line.split(), knobs) for each in _PARAMETERS)
-    said = f"{there} of the {len(_PARAMETERS)} parameters of containers2024 Table 2"
-    return there >= ENOUGH_PARAMETERS, said
+    parameters = sum(_in_force(each, line.split(), knobs) for each in _PARAMETERS)
+    text = f"{parameters} of the {len(_PARAMETERS)} parameters of containers2024 Table 2"
+    return parameters >= ENOUGH_PARAMETERS, text
 
 
 def _in_force(parameter: str, words: list[str], knobs: Mapping[str, str | None]) -> bool:
@@ -106,8 +106,8 @@ def _all_cpus(lists: Iterable[str]) -> frozenset[int]:
 
 def cache(info: RunInfo) -> tuple[str, str]:
     """Return whether the device shares its last-level cache with other CPUs."""
-    if (said := about_of(info).cache) is not None:
-        return said, "so its user says"
+    if (label := about_of(info).cache) is not None:
+        return label, "so its user says"
     if (info.knobs or {}).get(_CACHE_KNOB) == _OWN_PARTS:
         return "separated", "a part of it was allocated to the device"
     listed, own = host_of(info).last_level_caches, device_cpus(info)

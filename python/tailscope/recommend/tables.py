@@ -202,29 +202,31 @@ def _setting(facts: Facts) -> Setting:
 
 
 def _grouped(cases: Iterable[Case], key: Any) -> dict[Any, list[Case]]:
-    found: dict[Any, list[Case]] = {}
+    groups: dict[Any, list[Case]] = {}
     for case in cases:
-        found.setdefault(key(case.facts), []).append(case)
-    return found
+        groups.setdefault(key(case.facts), []).append(case)
+    return groups
 
 
 def _cells(cases: Sequence[Case]) -> list[TailCell]:
     """Return the paper's rows and columns, and those that the runs add."""
-    there = _grouped(cases, _setting)
+    cases_by_setting = _grouped(cases, _setting)
     devices = _grouped(cases, lambda facts: (facts.technology, facts.networking))
-    found = []
+    cells = []
     for technology, networking in dict.fromkeys((*_ROWS, *devices)):
         own = devices.get((technology, networking), [])
         for device in dict.fromkeys(_device(case.facts) for case in own) or (None,):
             place = (technology, networking, device)
-            others = [(each.kernel, each.optimised) for each in there if each[:3] == place]
+            others = [
+                (each.kernel, each.optimised) for each in cases_by_setting if each[:3] == place
+            ]
             settings = dict.fromkeys((*_SETTINGS, *others))
-            found += [_cell(Setting(*place, *each), there) for each in settings]
-    return found
+            cells += [_cell(Setting(*place, *setting), cases_by_setting) for setting in settings]
+    return cells
 
 
-def _cell(setting: Setting, there: dict[Setting, list[Case]]) -> TailCell:
-    cases = there.get(setting)
+def _cell(setting: Setting, cases_by_setting: dict[Setting, list[Case]]) -> TailCell:
+    cases = cases_by_setting.get(setting)
     if cases is None:
         return TailCell(setting)
     quantile = best_quantile(cases)
@@ -241,8 +243,8 @@ def _cell(setting: Setting, there: dict[Setting, list[Case]]) -> TailCell:
 
 
 def _total(values: Iterable[Any]) -> int | None:
-    known = list(values)
-    return None if None in known else sum(map(int, known))
+    numbers = list(values)
+    return None if None in numbers else sum(map(int, numbers))
 
 
 def _largest(values: Iterable[Any]) -> int | None:
@@ -251,7 +253,7 @@ def _largest(values: Iterable[Any]) -> int | None:
 
 def _ranks(cases: Sequence[Case]) -> list[Ranked]:
     """Each device's rows, and those of the paper that it has no run of."""
-    found = []
+    rows = []
     for device, own in _grouped(cases, _compared).items():
         groups = _grouped(own, _ranked_by)
         quantile = common_quantile(*groups.values())
@@ -266,8 +268,8 @@ def _ranks(cases: Sequence[Case]) -> list[Ranked]:
                 tail = found_tails.get(key)
                 rank = None if tail is None else _rank(tail, everywhere)
                 runs = tuple(case.number for case in groups.get(key, ()))
-                found.append(_row(device, key, rank, tail, runs))
-    return found
+                rows.append(_row(device, key, rank, tail, runs))
+    return rows
 
 
 def _compared(facts: Facts) -> str:

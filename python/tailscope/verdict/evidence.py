@@ -97,13 +97,13 @@ class RunSample:
 
     def doubts_of(self, term: Term) -> list[Doubt]:
         """Return the doubts about a verdict on a term."""
-        found = list(self.doubts)
+        doubts = list(self.doubts)
         if term.is_time:
-            found += self.time_doubts
+            doubts += self.time_doubts
             if term.limit < self.resolution_ns:
-                found.append(Doubt(f"timestamps are as coarse as {self.resolution_ns} ns"))
-            found += self._below_floor(term)
-        return found
+                doubts.append(Doubt(f"timestamps are as coarse as {self.resolution_ns} ns"))
+            doubts += self._below_floor(term)
+        return doubts
 
     def _below_floor(self, term: Term) -> list[Doubt]:
         """Doubt a limit that the instrument alone exceeds: only to meet it says something."""
@@ -178,14 +178,14 @@ class _Counts:
         return 0 if proven is None else lost - self.of("lost_proven")
 
     def needed(self, name: str) -> int:
-        found = self._summary.get(name)
-        if not isinstance(found, int) or found < 0:
+        count = self._summary.get(name)
+        if not isinstance(count, int) or count < 0:
             raise RunError(
-                f"{self._path}: summary.json: {name}: expected a count, got {found!r}",
+                f"{self._path}: summary.json: {name}: expected a count, got {count!r}",
                 code="count-not-recorded",
                 hint="captures and some devices do not record it; leave that term out",
             )
-        return found
+        return count
 
 
 @dataclass(frozen=True)
@@ -209,8 +209,8 @@ class _Packets:
 
     def batches(self, *, with_spoilt: bool) -> Iterator[tuple[Unsigned, Unsigned]]:
         """Yield the numbers of packets with the times that they took."""
-        for each in _batches(self.path, self.info, self.held):
-            yield each.seq, each.latency_ns if with_spoilt else each.least_ns
+        for batch in _batches(self.path, self.info, self.held):
+            yield batch.seq, batch.latency_ns if with_spoilt else batch.least_ns
 
 
 class _Batch(NamedTuple):
@@ -263,12 +263,12 @@ def _read(path: Path, info: RunInfo, held: HeldPackets | None) -> _Packets:
 
     as_is, least = Distribution(), Distribution()
     stalled, held_up, first_seq = 0, 0, None
-    for each in _batches(path, info, held):
-        first_seq = int(each.seq[0]) if first_seq is None else first_seq
-        as_is.record(each.latency_ns)
-        least.record(each.least_ns)
-        stalled += 0 if each.stall_ns is None else int(np.count_nonzero(each.stall_ns))
-        held_up += 0 if each.held_ns is None else int(np.count_nonzero(each.held_ns))
+    for batch in _batches(path, info, held):
+        first_seq = int(batch.seq[0]) if first_seq is None else first_seq
+        as_is.record(batch.latency_ns)
+        least.record(batch.least_ns)
+        stalled += 0 if batch.stall_ns is None else int(np.count_nonzero(batch.stall_ns))
+        held_up += 0 if batch.held_ns is None else int(np.count_nonzero(batch.held_ns))
     return _Packets(path, info, held, as_is, least, stalled, held_up, first_seq or 0)
 
 
@@ -279,8 +279,8 @@ def _least(packets: _Packets, counts: _Counts) -> tuple[PacketSample | None, str
         "packets that it lost": counts.of("lost_in_instrument"),
         "packets that it could not send": counts.of("unsent"),
     }
-    said = " and ".join(f"{count:,} {what}" for what, count in spoilt.items() if count)
-    reasons = [f"the instrument, {said}"] if said else []
+    spoilt_text = " and ".join(f"{count:,} {what}" for what, count in spoilt.items() if count)
+    reasons = [f"the instrument, {spoilt_text}"] if spoilt_text else []
     if packets.held_up or (packets.held is not None and _lost_by_neighbours(packets, counts)):
         reasons.append(
             f"{programs_text(packets.info)}, for which {packets.held_up:,} packets may have waited"
@@ -328,16 +328,16 @@ def _reading(packets: _Packets, counts: _Counts, *, with_spoilt: bool) -> Packet
         packets.first_seq,
         instant=0 if with_spoilt else alike,
     )
-    found = {name: counts.of(name) for name in ("reordered", "duplicated", "corrupt", "late")}
+    counted = {name: counts.of(name) for name in ("reordered", "duplicated", "corrupt", "late")}
     if with_spoilt and unknown:
-        found["late"] += unknown
-        found["duplicated"] += counts.of("post_ambiguous") + counts.of("outside")
+        counted["late"] += unknown
+        counted["duplicated"] += counts.of("post_ambiguous") + counts.of("outside")
         # One that overtook may have been any of them.
-        found["reordered"] = unknown + counts.of("count")
+        counted["reordered"] = unknown + counts.of("count")
     return PacketSample(
         taken,
         lost,
-        {"lost": lost, "dropped": dropped, **found},
+        {"lost": lost, "dropped": dropped, **counted},
         _fastest_ns(ends[1], alike if with_spoilt else 0),
     )
 
@@ -352,21 +352,21 @@ def _resolution_ns(summary: Mapping[str, Figure]) -> int:
     """Return the resolution of the captures' times, rounded up; 1 if it is finer, or not known."""
     from tailscope.units import duration_ns
 
-    found = 1
+    resolution_ns = 1
     if isinstance(step := summary.get("resolution_ns"), int | float):
-        found = max(found, ceil(step))
+        resolution_ns = max(resolution_ns, ceil(step))
     for side in ("pre", "post"):
         text = summary.get(f"{side}_resolution")
         try:
-            found = max(found, duration_ns(str(text), "resolution"))
+            resolution_ns = max(resolution_ns, duration_ns(str(text), "resolution"))
         except UsageError:
             continue
-    return found
+    return resolution_ns
 
 
 def _floor(info: RunInfo) -> tuple[tuple[float, float], ...]:
     quantiles = () if info.floor is None else info.floor.quantiles
-    return tuple((each.q, each.alone_ns) for each in quantiles)
+    return tuple((quantile.q, quantile.alone_ns) for quantile in quantiles)
 
 
 def _neighbours(info: RunInfo, *, is_judged: bool) -> str:
@@ -378,25 +378,25 @@ def _neighbours(info: RunInfo, *, is_judged: bool) -> str:
 
 
 def _doubts(summary: Mapping[str, Figure], info: RunInfo) -> tuple[Doubt, ...]:
-    found = [Doubt(f"the run is partial: {why}", of_fail=False) for why in info.partial]
+    doubts = [Doubt(f"the run is partial: {why}", of_fail=False) for why in info.partial]
     if summary.get("post_cut_offset_bytes") is not None:
-        found.append(Doubt("the capture behind the device was cut off"))
-    return tuple(found)
+        doubts.append(Doubt("the capture behind the device was cut off"))
+    return tuple(doubts)
 
 
 def _time_doubts(
     counts: _Counts, summary: Mapping[str, Figure], info: RunInfo
 ) -> tuple[Doubt, ...]:
-    found = []
+    doubts = []
     if summary.get("latency_relative"):
-        found.append(
+        doubts.append(
             Doubt("the clocks are apart: latencies are only known above that of the fastest packet")
         )
     if negative := counts.of("negative"):
         left = (
             "packet arrived before it left" if negative == 1 else "packets arrived before they left"
         )
-        found.append(Doubt(f"{negative:,} {left}: the clocks disagree"))
+        doubts.append(Doubt(f"{negative:,} {left}: the clocks disagree"))
     if is_emulated(info):
-        found.append(Doubt("the device was emulated: its times mean nothing"))
-    return tuple(found)
+        doubts.append(Doubt("the device was emulated: its times mean nothing"))
+    return tuple(doubts)

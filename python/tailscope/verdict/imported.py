@@ -48,7 +48,7 @@ class ImportedSample:
         count = int(summary["count"] or 0)
         buckets = None
         if edges is not None:
-            buckets = Buckets(*(each.astype(np.int64) for each in edges))
+            buckets = Buckets(*(edge.astype(np.int64) for edge in edges))
         sent, lost = summary["sent"], summary["lost"]
         failed = None
         if sent is not None and lost is not None:
@@ -99,8 +99,8 @@ def _judge_term(term: Term, sample: ImportedSample, error: float) -> TermVerdict
 
 
 def _judge_count(term: Term, sample: ImportedSample) -> TermVerdict:
-    found = sample.failed if term.name == "lost" else None
-    return _observed(term, sample, found, f"number of {term.name} packets")
+    count = sample.failed if term.name == "lost" else None
+    return _observed(term, sample, count, f"number of {term.name} packets")
 
 
 def _observed(term: Term, sample: ImportedSample, found: Between | None, what: str) -> TermVerdict:
@@ -130,10 +130,12 @@ def _judge_share(term: Term, sample: ImportedSample, error: float) -> TermVerdic
     if failed is None:
         reasons.append(sample.lacks("number of lost packets, which count as beyond"))
     design = None if limit_ns is None else sample.design_effect(limit_ns, beyond.high)
-    found = _quantile_ns(term, sample)
+    quantile_ns = _quantile_ns(term, sample)
     if design is None:
         reasons.append(_without_order(term, sample, beyond, error))
-        return _verdict(term, Finding(Outcome.INCONCLUSIVE, found, beyond.high, n), tuple(reasons))
+        return _verdict(
+            term, Finding(Outcome.INCONCLUSIVE, quantile_ns, beyond.high, n), tuple(reasons)
+        )
     assert term.allowed is not None
     share = _share(beyond, n, design, error)
     outcome = Outcome.INCONCLUSIVE
@@ -141,7 +143,7 @@ def _judge_share(term: Term, sample: ImportedSample, error: float) -> TermVerdic
         outcome = Outcome.PASS
     elif share.ci_low > term.allowed:
         outcome, reasons = Outcome.FAIL, []
-    finding = Finding(outcome, found, beyond.high, n, share, design)
+    finding = Finding(outcome, quantile_ns, beyond.high, n, share, design)
     return _verdict(term, finding, tuple(reasons))
 
 
@@ -183,11 +185,11 @@ def _without_order(term: Term, sample: ImportedSample, beyond: Between, error: f
     """Explain why there is no verdict without the order of packets, and how far off it is."""
     n, allowed = sample.packets, term.allowed
     assert allowed is not None
-    said = sample.lacks("order of packets, so how many are delayed in a burst")
+    reason = sample.lacks("order of packets, so how many are delayed in a burst")
     if share_beyond(beyond.high, n, error=error).ci_high >= allowed:
-        return said
+        return reason
     most = tolerated_design_effect(beyond.high, n, allowed, error=error)
-    return f"{said}; it would pass if a burst is worth at most {count_text(int(most))} packets"
+    return f"{reason}; it would pass if a burst is worth at most {count_text(int(most))} packets"
 
 
 def _verdict(term: Term, finding: Finding, reasons: tuple[str, ...] = ()) -> TermVerdict:

@@ -159,7 +159,7 @@ class RunVerdict:
             rate_pps=self.rate_pps,
             reason=self.reason,
             neighbours=self.neighbours or None,
-            terms=tuple(each.record(self.rate_pps) for each in self.terms),
+            terms=tuple(term.record(self.rate_pps) for term in self.terms),
         )
 
 
@@ -202,7 +202,7 @@ def meets(
     depends on the instrument's own stalls.
     """
     ends = [(latency, least or latency), (least or latency, latency)]
-    readings = [_counted(figures, *each) for each in ends]
+    readings = [_counted(figures, *end) for end in ends]
     if not len(readings[0].taken):
         return False
     upper, lower = (
@@ -246,7 +246,7 @@ def _judge_term(term: Term, evidence: RunSample, error: float) -> TermVerdict:
     if not as_is.packets:
         reasons.append("no packet was sent")
     elif outcome is Outcome.INCONCLUSIVE and (
-        undecided := [each for each in findings if each.outcome is Outcome.INCONCLUSIVE]
+        undecided := [finding for finding in findings if finding.outcome is Outcome.INCONCLUSIVE]
     ):
         more, why = _to_settle(undecided, findings, term, evidence)
         reasons.append(why)
@@ -284,11 +284,11 @@ def _to_settle(
         )
     sent = len(evidence.as_is.taken)
     totals = []
-    for each in undecided:
-        if each.to_settle is None:
+    for finding in undecided:
+        if finding.to_settle is None:
             return None, "the share beyond equals what is allowed: no number of packets decides"
         # Of all packets sent, only some count where those that could not be sent are left out.
-        totals.append(math.ceil(each.to_settle * sent / each.packets))
+        totals.append(math.ceil(finding.to_settle * sent / finding.packets))
     more = max(1, max(totals) - sent)
     rate_pps = evidence.rate_pps
     lasts = f", {long_text(more / rate_pps)} at this rate" if rate_pps else ""
@@ -299,10 +299,10 @@ def _find(term: Term, reading: PacketSample, error: float) -> Finding:
     n = len(reading.taken)
     if not n:
         return Finding(Outcome.INCONCLUSIVE, None, None, 0)
-    found, beyond = _sample(term, reading)
-    shown = found if math.isfinite(found) else None
+    value, beyond = _sample(term, reading)
+    shown = value if math.isfinite(value) else None
     if term.allowed is None:
-        outcome = Outcome.PASS if term.is_met_by(found) else Outcome.FAIL
+        outcome = Outcome.PASS if term.is_met_by(value) else Outcome.FAIL
         return Finding(outcome, shown, beyond, n)
     assert beyond is not None
     design = design_effect_of([*map(reading.taken.in_stretches, _marked_from(term, reading))])

@@ -37,6 +37,6 @@ def command(
         raise UsageError("--junit requires --fail-on", code="requires-fail-on")
     record = read_baseline(baseline)
     comparison, error = compare_with(record, baseline, repeated(runs), named(runs), limits)
-    judged = [judge(each, comparison, error) for each in limits]
+    judged = [judge(limit, comparison, error) for limit in limits]
     compared = Compared([(comparison, judged)], (), limits, len(comparison.findings))
     return compared.tell("baseline compare", json_file, junit_file)

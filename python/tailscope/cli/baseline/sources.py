@@ -16,10 +16,10 @@ def repeated(paths: list[Path]) -> dict[Path, str]:
 
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsageError("expected runs, each named once", code="runs")
-    found: dict[Path, str] = {}
+    names: dict[Path, str] = {}
     for path in paths:
         source = read_source(path)
-        unfinished = [why for each in source.unfinished.values() for why in each]
+        unfinished = [why for reasons in source.unfinished.values() for why in reasons]
         if unfinished or len(source.cells) != 1:
             got = unfinished[0] if unfinished else f"{len(source.cells)} combinations of values"
             raise UsageError(
@@ -28,8 +28,8 @@ def repeated(paths: list[Path]) -> dict[Path, str]:
                 hint="name the runs of one combination",
             )
         [cell] = source.cells
-        found |= source.names(cell)
-    return found
+        names |= source.names(cell)
+    return names
 
 
 def named(paths: list[Path]) -> str:

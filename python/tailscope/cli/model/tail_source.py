@@ -52,8 +52,8 @@ def excesses_of(source: LatencySource, split: float) -> tuple[Excesses, int]:
     run = read_run(source.path)
     if foreign_text(run.info) is not None:
         check_held(source.path, run.info, WORST, "the worst packets and their times")
-        found = of_worst(run.worst.pre_ns, run.worst.latency_ns, int(run.summary["count"] or 0))
-        return found, 0
+        excesses = of_worst(run.worst.pre_ns, run.worst.latency_ns, int(run.summary["count"] or 0))
+        return excesses, 0
     with open_packets(source.path, run.info) as packets:
         columns = packets.columns("pre_ns", "latency_ns", "tainted", "instrument_stall_ns")
     pre_ns, latency_ns, tainted, stall_ns = columns
