@@ -23,11 +23,13 @@ CARGO := env -u MAKEFLAGS cargo --locked --quiet
 
 TOOLS := .venv/tools.stamp
 ENGINE := python/tailscope/_engine.abi3.so
+# What draws the figures of a page: a script of Bokeh, whose Python is not used.
+BOKEH := python/tailscope/report/bokeh/bokeh.min.js
 # Another profile builds the engine anew: a benchmark must not find the one that tests have left.
 PROFILED := .venv/profile-$(PROFILE).stamp
 # Folders are listed too, so that a file that goes away is noticed.
 ENGINE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
-	$(shell find crates -not -path '*/tests*' -not -path 'crates/dataplane*' -not -path 'crates/dpdk*' \( -type d -o -name '*.rs' -o -name Cargo.toml \))
+	$(shell find crates -not -path '*/tests*' -not -path 'crates/dataplane*' -not -path 'crates/dpdk*' -not -path 'crates/messages*' \( -type d -o -name '*.rs' -o -name Cargo.toml \))
 
 # What needs DPDK is left out where there is none; looked at when a recipe runs, after set-up.
 WITHOUT_DPDK = $(shell pkg-config --exists libdpdk 2>/dev/null || \
@@ -40,8 +42,8 @@ WITH_STAGES = $(if $(WITHOUT_DPDK)$(HAS_SPACE),,$(shell command -v clang >/dev/n
 	pkg-config --exists libbpf libelf zlib && printf -- '--features tailscope-dataplane/stages'))
 
 .PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \
-	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text \
-	fuzz fuzz-corpus wheel image parts-of-wheel parts-of-image site bench calibration chaos soak batch-effect ceiling docs clean
+	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text messages \
+	fuzz fuzz-corpus wheel image release parts-of-wheel parts-of-image site bench calibration chaos soak batch-effect ceiling docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -79,7 +81,11 @@ $(PROFILED): | $(TOOLS)
 	@rm -f .venv/profile-*.stamp
 	@touch $@
 
-$(ENGINE): $(TOOLS) $(PROFILED) $(ENGINE_SOURCES)
+$(BOKEH): $(TOOLS)
+	@library=$$(python -c 'import importlib.util as u; print(*u.find_spec("bokeh").submodule_search_locations)') && \
+		install -D -m 0644 -t $(@D) "$$library"/LICENSE.txt "$$library"/server/static/js/bokeh{,-api}.min.js
+
+$(ENGINE): $(TOOLS) $(PROFILED) $(ENGINE_SOURCES) | $(BOKEH)
 	@echo 'setup: building the engine, about a minute from nothing' >&2
 	@env -u MAKEFLAGS UV_OFFLINE=1 maturin develop --quiet --locked --profile $(PROFILE) --uv
 	@touch $@
@@ -125,7 +131,7 @@ test-alone: $(ENGINE) dataplane
 test-long: $(ENGINE) dataplane
 	pytest -m long
 
-## make lint     formatting, clippy, shellcheck, ruff, mypy, words and circles of imports
+## make lint     formatting, clippy, shellcheck, ruff, mypy, words, circles of imports, generated types
 lint: lint-rust lint-python lint-text
 
 # Clippy 1.85, Debian 13's, objects to more under these two names than later ones do.
@@ -145,9 +151,16 @@ lint-text: $(TOOLS)
 	scripts/shell
 	scripts/words
 	scripts/circles --types
+	scripts/messages --check
 
 .venv/rust/cargo-clippy: | $(TOOLS)
 	@scripts/setup lint
+
+## make messages   Python's types of what tailscope-dp says, from the Rust structs in crates/messages
+messages: $(TOOLS)
+	@$(CARGO) run --profile quick -p tailscope-messages --example schema > target/messages.json
+	@mv target/messages.json crates/messages/schema.json
+	@scripts/messages
 
 ## make docs     docs/reference and docs/pictures from the code, and the Rust crates' documentation in target/doc
 docs: $(ENGINE)
@@ -174,6 +187,18 @@ wheel: parts-of-wheel $(ENGINE) dataplane
 ## make image    dist/tailscope-*-oci.tar: the wheel in an OCI image of Debian packages, for podman or docker
 image: parts-of-image wheel
 	@scripts/image
+
+## make release  dist/ anew: wheel, sdist, image where podman is, SBOM, notes of the version, checksums (docs/release.md)
+release: $(ENGINE)
+	@scripts/release notes >/dev/null
+	@rm -rf dist
+	@if command -v podman >/dev/null; then $(MAKE) image; else \
+		$(MAKE) wheel && echo 'make release: no image: podman is not installed' >&2; fi
+	@env -u MAKEFLAGS maturin sdist --quiet --out dist
+	@scripts/sbom >dist/tailscope.cdx.json
+	@scripts/release notes >dist/RELEASE-NOTES.md
+	@scripts/release sums dist
+	@ls -l dist
 
 # What is not there is told before anything is built, which takes minutes.
 parts-of-wheel parts-of-image: parts-of-%: $(TOOLS)
@@ -225,4 +250,4 @@ ceiling: $(ENGINE) dataplane
 
 ## make clean    what the recipes made
 clean:
-	rm -rf .venv target demo fuzz/target python/tailscope/bin $(ENGINE)
+	rm -rf .venv target demo fuzz/target python/tailscope/bin $(ENGINE) $(dir $(BOKEH))

@@ -46,7 +46,7 @@ def noise_rows() -> list[Row]:
 
 def _cost_row(what: str, looking: RunPlan, blind: RunPlan, quantile: float) -> Row:
     """The target is the interval of the ratio itself: less than that is no difference."""
-    cores = pick_cores(read_topology(), looking.poller_roles)
+    cores = pick_cores(read_topology(), looking.device.poller_roles)
     plans = {"with": looking, "without": blind}
     found: dict[str, list[float]] = {name: [] for name in plans}
     chance = random.Random(1)

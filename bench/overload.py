@@ -9,7 +9,7 @@ from bench.table import Row
 from tailscope.exceptions import ModelError, TestbedError
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.search.overload import measured_forecast
-from tailscope.extra.standards.mlrsearch import (
+from tailscope.extra.standards.rates import (
     BACK_PRESSURE,
     LOSS,
     Search,
@@ -25,7 +25,7 @@ from tailscope.testbed.cores import pick_cores, read_topology
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tailscope.extra.standards.mlrsearch import RateFound, Trial
+    from tailscope.extra.standards.rates import RateFound, Trial
     from tailscope.testbed.cores import Cores
 
 PDR = 0.005

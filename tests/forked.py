@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LIBRARIES = (
-    *("bokeh.embed", "duckdb", "jinja2", "matplotlib.figure", "pyarrow.csv", "pyarrow.parquet"),
-    *("pydantic", "pyroute2", "scipy.interpolate", "scipy.optimize", "scipy.stats"),
+    *("duckdb", "jinja2", "matplotlib.figure", "pyarrow.csv", "pyarrow.parquet"),
+    *("pyroute2", "scipy.interpolate", "scipy.optimize", "scipy.stats"),
     "yaml",
 )
 """What commands import when they need it."""

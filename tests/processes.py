@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tailscope.testbed.cores import Cores, pick_cores, read_topology
 from tailscope.testbed.folder import RunFolder
-from tailscope.testbed.messages import GENERATOR, GeneratorProgress, GeneratorResult
+from tailscope.testbed.messages import GENERATOR
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
 from tailscope.testbed.wires import Memif, WireEnds
@@ -16,7 +16,13 @@ from tailscope.testbed.wires import Memif, WireEnds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tailscope.testbed.messages import Program, ProgressEvent, ResultEvent
+    from tailscope.store.records.messages import (
+        GeneratorProgress,
+        GeneratorResult,
+        ProgressEvent,
+        ResultEvent,
+    )
+    from tailscope.testbed.messages import Program
 
 P = TypeVar("P", bound="ProgressEvent")
 R = TypeVar("R", bound="ResultEvent")

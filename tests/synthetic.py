@@ -15,9 +15,10 @@ from tailscope.experiment.run.usable import with_unusable
 from tailscope.store.directory import RunWriter
 from tailscope.store.provenance import MeasurementRecord, measurement_info
 from tailscope.store.records.base import as_content
-from tailscope.store.records.dataplane import GeneratedTraffic, GeneratorCounts
+from tailscope.store.records.dataplane import GeneratorCounts
 from tailscope.store.records.explanation import ExplainedCause, Explanation
 from tailscope.store.records.floor import FloorRecord, InjectedStalls, KnownDelay
+from tailscope.store.records.messages import GeneratedTraffic
 from tailscope.store.records.run import (
     ClockRecord,
     Instrument,
@@ -120,7 +121,7 @@ def write_run(
         *(column.astype(np.uint64) for column in columns),
         np.full(len(which), stall_ns, np.uint64),
     )
-    with RunWriter(path) as writer:
+    with RunWriter(path, draw=lambda _: "") as writer:
         analysis = analyze_recording(recording, sink=writer.sink)
         if causes is not None:
             writer.explain_by(lambda _latency, _worst: (_explained(causes), {}))
@@ -138,7 +139,7 @@ def write_run(
         whole = convert({**about, **changes}, RunInfo)
         writer.close_packets()
         whole = with_unusable(whole, writer.path, analysis)
-        writer.finish(analysis, info=whole, bucket_ns=100, report=lambda _: "")
+        writer.finish(analysis, info=whole, bucket_ns=100)
     return path
 
 

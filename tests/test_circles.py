@@ -27,6 +27,12 @@ PYTHON = {
     "plan/__init__.py": "from .steps import Step\n",
     "plan/steps.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n"
     "    from tailscope.pair import Pair\n",
+    "plan/words.py": "from tailscope import store\n",
+    "store/__init__.py": '"""A face that imports nothing."""\n',
+    "store/run.py": "from tailscope.plan.words import text\n"
+    "from tailscope.store.records.run import Record\n",
+    "store/records/run.py": "",
+    "store/records/base.py": "",
 }
 
 
@@ -70,11 +76,29 @@ def test_a_circle_of_a_crate_is_shown(tmp_path: Path, name: str, text: str, circ
 def test_a_circle_of_the_package_is_shown(tmp_path: Path, text: str) -> None:
     printed = _checked(tmp_path, RUST, {**PYTHON, "plan/steps.py": text})
     assert printed[0] == "tailscope: pair.py -> plan/__init__.py -> plan/steps.py -> pair.py"
-    assert [line.split(":")[-1].strip() for line in printed[1:]] == [
+    assert [line.split(":")[-1].strip() for line in printed[1:4]] == [
         "from tailscope.plan import Plan",
         "from .steps import Step",
         text.splitlines()[-1].strip(),
     ]
+
+
+@pytest.mark.parametrize("options", [(), ("--types",)])
+@pytest.mark.parametrize(
+    ("name", "imported", "circle"),
+    [
+        ("plan/steps.py", "store.records.base", "plan -> store -> plan"),
+        ("store/records/base.py", "store.run", "store/run.py -> store/records -> store/run.py"),
+    ],
+)
+def test_a_circle_of_folders_is_shown(
+    tmp_path: Path, name: str, imported: str, circle: str, options: tuple[str, ...]
+) -> None:
+    """No module of it imports itself."""
+    planted = f"def f():\n    from tailscope.{imported} import Found\n"
+    printed = _checked(tmp_path, RUST, {**PYTHON, name: PYTHON[name] + planted}, *options)
+    at = printed.index(f"tailscope: {circle}")
+    assert sum(f"{name}:" in line for line in printed[at + 1 : at + 3]) == 1
 
 
 def test_imports_for_types_count_when_they_are_asked_for(tmp_path: Path) -> None:

@@ -10,15 +10,20 @@ import pytest
 
 import tailscope
 from tailscope import extra
-from tailscope.registry import additions
+from tailscope.registry import TRACE, additions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tailscope.registry import Extra
+
 PACKAGE = Path(tailscope.__file__).parent
 MODELS_KNOW = ("tailscope.exceptions", "tailscope.models")
 READERS = {"csv", "json", "os", "pathlib", "pyarrow", "pandas", "yaml"}
-SCHEDULER = {"dask", "distributed"}
+EXTRAS = [
+    ("report/perfetto.py", TRACE),
+    *((f"extra/{name}/", added.extra) for name, added in additions().items() if added.extra),
+]
 
 
 def imported(source: str) -> Iterator[str]:
@@ -77,13 +82,16 @@ def test_what_a_model_may_import_is_let_pass() -> None:
     assert not of_a_model(allowed + "from tailscope.models.tail.fit import Fit")
 
 
-def test_only_the_cluster_knows_a_scheduler() -> None:
+@pytest.mark.parametrize(("place", "extra"), EXTRAS)
+def test_only_one_place_imports_the_packages_of_an_extra(place: str, extra: Extra) -> None:
+    packages = dotted(tuple(extra.packages))
     knows = {
-        path.relative_to(PACKAGE).parent.as_posix()
+        path.relative_to(PACKAGE).as_posix()
         for path in sources(PACKAGE)
-        if SCHEDULER & {name.split(".")[0] for name in imported(path.read_text())}
+        if any(f"{name}.".startswith(packages) for name in imported(path.read_text()))
     }
-    assert knows <= {"extra/cluster"}
+    assert knows
+    assert not {path for path in knows if not path.startswith(place)}
 
 
 def test_the_core_imports_nothing_of_the_wing() -> None:

@@ -6,17 +6,21 @@ import json
 import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from docs.reference.cli import commands
 from msgspec import ValidationError, convert, to_builtins
+from msgspec.structs import fields
 from synthetic import info_of
 
+from tailscope.duts.catalogue import DUTS
 from tailscope.exceptions import UsageError
-from tailscope.experiment.campaign.matrix import cells_of
-from tailscope.experiment.campaign.spec import load_experiment, schema
+from tailscope.experiment.campaign.spec import schema
+from tailscope.experiment.device import Device
 from tailscope.experiment.fields import FIELDS, TRAFFIC, plan_of
+from tailscope.experiment.packets import Traffic
+from tailscope.experiment.plan import HostPlan, Measurement
 from tailscope.plan.field import (
     COUNT,
     CPUS,
@@ -27,14 +31,25 @@ from tailscope.plan.field import (
     TEXT,
     fields_of,
 )
-from tailscope.plan.fields import AboutFields, PairFields, PlanFields
+from tailscope.plan.fields import (
+    CO_RUNNERS,
+    DUT_NAMES,
+    PLATFORM_NAMES,
+    WIRE_NAMES,
+    AboutFields,
+    AnalysisFields,
+    PairFields,
+    PlanFields,
+)
+from tailscope.platforms.catalogue import PLATFORMS
 from tailscope.store.columns import ABOUT, PLAN, RUN
 from tailscope.store.records.base import as_content
 from tailscope.store.repeat import command_of
+from tailscope.testbed.co_runners import KINDS
+from tailscope.testbed.wires import WIRES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tailscope.plan.field import Field, Kind
 
@@ -89,18 +104,31 @@ USUAL = {"pattern", "queues", "replay", "vlan"}
 
 @pytest.mark.parametrize("field", EVERY.values(), ids=lambda field: field.attribute)
 def test_a_field_is_an_option_where_it_says_so(field: Field) -> None:
-    for command in field.on:
+    for command in OPTIONS.keys() & field.on:
         assert {field.option, *filter(None, [field.short])} <= OPTIONS[command]
-        is_shared = command in ("run", "search")
-        assert not is_shared or field.former_option in (None, *OPTIONS[command])
+
+
+def test_each_field_is_in_one_part_of_a_plan() -> None:
+    """Parts repeat names and types, as a struct cannot be made of several others."""
+    parts = [each for part in (Device, Traffic, Measurement, HostPlan) for each in fields(part)]
+    own = fields(PlanFields)[len(fields(AnalysisFields)) :]
+    declared = {each.name: get_args(each.type)[0] for each in own}
+    assert [*declared.items()] == [(each.name, each.type) for each in parts]
 
 
 def test_every_field_of_a_run_is_a_field_of_an_experiment() -> None:
-    properties = schema()["$defs"]["Fields"]["properties"]
-    older = {field.formerly for field in FIELDS.values()} - {None}
-    assert set(properties) == set(FIELDS) | older | {"traffic"}
-    assert set(properties["traffic"]["properties"]) == set(TRAFFIC)
-    assert all(properties[name].get("deprecated") for name in older)
+    parts = schema()["$defs"]
+    properties = parts["Fields"]["properties"]
+    assert set(properties) == set(FIELDS) | {"traffic"}
+    assert set(parts["Traffic"]["properties"]) == set(TRAFFIC)
+
+
+def test_a_plan_can_name_what_is_in_the_catalogues() -> None:
+    """Names are declared with the fields, so that help and records need no catalogue."""
+    assert tuple(DUTS) == DUT_NAMES
+    assert tuple(PLATFORMS) == PLATFORM_NAMES
+    assert tuple(WIRES) == WIRE_NAMES
+    assert tuple(KINDS) == CO_RUNNERS
 
 
 def test_every_field_but_a_few_is_a_column() -> None:
@@ -182,23 +210,6 @@ def test_a_plan_has_what_is_allowed(fields: dict[str, object], said: str) -> Non
     assert str(error.value).startswith(said)
 
 
-def test_older_names_are_read(tailscope: Callable[..., Any], tmp_path: Path) -> None:
-    older = ("--neighbour", "cpu=1", "--co-runner", "io=2", "--neighbour-cpus", "0")
-    done = tailscope("run", "--dut", "l2fwd", *older, "--dry-run", "--json", "-")
-    planned = json.loads(done.stdout)
-    assert (planned["co_runners"], planned["co_runner_cpus"]) == ({"cpu": 1, "io": 2}, "0")
-    file = tmp_path / "older.yaml"
-    file.write_text(
-        "name: t\nfixed: {dut: l2fwd, neighbours: {cache: 1}}\nvary: {neighbour_cpus: [0, 1]}\n"
-    )
-    cells = cells_of(*load_experiment(file))
-    assert [cell.plan.co_runners for cell in cells] == [{"cache": 1}] * 2
-    assert sorted(cell.plan.co_runner_cpus or "" for cell in cells) == ["0", "1"]
-    file.write_text(file.read_text().replace("cache: 1", "cache: 0"))
-    with pytest.raises(UsageError, match=r"older\.yaml:2: fixed\.neighbours\.cache: got 0"):
-        load_experiment(file)
-
-
 def test_the_declaration_knows_nothing_of_what_is_built_on_it() -> None:
     """What reads runs has it without devices, platforms and wires."""
     program = "import sys, tailscope.plan.fields; print(*(name for name in sys.modules))"
@@ -206,7 +217,5 @@ def test_the_declaration_knows_nothing_of_what_is_built_on_it() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     own = {name for name in done.stdout.split() if name.split(".")[0] == "tailscope"}
-    low = {
-        f"tailscope.{name}" for name in ("exceptions", "plan", "plan.field", "plan.fields", "units")
-    }
-    assert own == {"tailscope", *low}
+    low = ("exceptions", "host", "host.kernel", "plan", "plan.field", "plan.fields", "units")
+    assert own == {"tailscope", *(f"tailscope.{name}" for name in low)}

@@ -98,6 +98,13 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         read_yaml(file)
 
 
+def test_half_a_character_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text('a: 1\nb: "\\ud800"\n')
+    with pytest.raises(UsageError, match=r"x\.yaml:2: expected a value of the type str"):
+        read_yaml(file)
+
+
 def test_anchors_and_merges_are_understood(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(

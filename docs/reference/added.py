@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from docs.reference import cli, files
-from docs.reference.markdown import NOTE, joined
+from docs.reference import cli, experiment, files
+from docs.reference.markdown import NOTE, code, joined
 
 from tailscope import extra
-from tailscope.registry import additions
+from tailscope.registry import additions, sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,10 +43,15 @@ def _file(name: str, added: AddedFile) -> files.RecordFile | files.OtherFile:
 def _blocks(name: str) -> Iterator[str]:
     yield f"# Reference of `{name}`"
     yield NOTE
+    if (needed := additions()[name].extra) is not None:
+        packages = " and ".join(map(code, dict.fromkeys(needed.packages.values())))
+        yield f"`pip install 'tailscope[{needed.name}]'` adds what it needs: {packages}."
     names = [each.name for each in additions()[name].commands]
     for words, command in cli.commands():
         if words.split()[1] in names:
             yield from cli.described(words, command)
+    for section in additions()[name].sections:
+        yield from experiment.described(section, sections()[section])
     if described := files_of(name):
         yield "## Files"
         yield from files.described(described)

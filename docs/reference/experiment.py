@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from docs.reference.markdown import NOTE, code, joined, table
 
-from tailscope.experiment.campaign.spec import schema
+from tailscope.experiment.campaign.spec import Experiment, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,7 +32,7 @@ def page() -> str:
 
 
 def _blocks() -> Iterator[str]:
-    whole = schema()
+    whole = schema_of(Experiment)
     yield "# Fields of an experiment"
     yield NOTE
     yield (
@@ -39,13 +40,22 @@ def _blocks() -> Iterator[str]:
         " editors."
         " [experiments.md](../experiments.md) explains it by examples."
     )
-    yield from _model("Experiment", whole)
+    yield from _model("##", "Experiment", whole)
     for name, model in whole["$defs"].items():
-        yield from _model(name, model)
+        yield from _model("##", name, model)
 
 
-def _model(name: str, model: Mapping[str, Any]) -> Iterator[str]:
-    yield f"## {name}"
+def described(name: str, kind: Any) -> Iterator[str]:
+    """The blocks of a page for a section that a folder of `tailscope.extra` adds."""
+    section = msgspec.json.schema(kind)
+    yield f"## Section `{name}` of an experiment"
+    yield section["description"]
+    for part, model in section["$defs"].items():
+        yield from _model("###", part, model)
+
+
+def _model(level: str, name: str, model: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{level} {name}"
     yield model.get("description", "")
     required = model.get("required", ())
     rows = [

@@ -74,7 +74,7 @@ def _row(field: Field) -> tuple[str, ...]:
         field.unit,
         field.default_text or "",
         _range(field),
-        field.about + (f" Formerly `{field.formerly}`." if field.formerly else ""),
+        field.about,
         ", ".join(map(code, field.on)),
     )
 
@@ -82,12 +82,11 @@ def _row(field: Field) -> tuple[str, ...]:
 def _options(field: Field) -> list[str]:
     if not field.on:
         return []
-    return [each for each in (field.option, field.short, field.former_option) if each]
+    return [each for each in (field.option, field.short) if each]
 
 
 def _range(field: Field) -> str:
-    names = [*field.choices()] if field.choices is not None else []
-    return ", ".join(map(code, names)) or field.range_text or ""
+    return ", ".join(map(code, field.choices or ())) or field.range_text or ""
 
 
 def plan_rows() -> Iterator[tuple[str, str]]:

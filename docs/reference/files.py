@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from docs.reference.fields import plan_rows
 from docs.reference.markdown import NOTE, code, codes, joined, table
@@ -17,16 +17,7 @@ from docs.reference.records import fields_of, schema
 from tailscope.store import layout, tables
 from tailscope.store.records.baseline import BaselineRecord
 from tailscope.store.records.campaign import CampaignRecord
-from tailscope.store.records.dataplane import (
-    DelayCounts,
-    GeneratorCounts,
-    KernelCounts,
-    L2fwdCounts,
-    L3fwdCounts,
-    NoCounts,
-    SnortCounts,
-    SuricataCounts,
-)
+from tailscope.store.records.dataplane import DutCounts, GeneratorCounts
 from tailscope.store.records.explanation import Explanation
 from tailscope.store.records.floor import FloorRecord
 from tailscope.store.records.kvm import KvmRecord
@@ -174,17 +165,8 @@ EVERY_FILE = (*RUN, *CAMPAIGN, *BASELINE, *NOISE_FOLDER, *STATE)
 RECORDS = tuple(file for file in EVERY_FILE if isinstance(file, RecordFile))
 
 ELSEWHERE: tuple[type[Struct], ...] = (
-    *(
-        AnalysisPlan,
-        ImportPlan,
-        MeasurementPlan,
-        GeneratorCounts,
-        L2fwdCounts,
-        L3fwdCounts,
-        DelayCounts,
-        RunInfo,
-    ),
-    *(KernelCounts, SuricataCounts, SnortCounts, NoCounts),
+    *(AnalysisPlan, ImportPlan, MeasurementPlan, RunInfo),
+    *(GeneratorCounts, *get_args(DutCounts)),
 )
 """Parts that are described elsewhere."""
 
@@ -236,9 +218,10 @@ def _blocks() -> Iterator[str]:
         " (`campaign.json`: 64 MiB), a million values and 64 levels."
     )
     yield (
-        "A new format comes with a new version of tailscope, which still reads the older ones, back"
-        " to 1; files that say no `format` are of format 1. What an older file lacks altogether is"
-        " refused by name. An older tailscope refuses a newer format and says so. Kept conclusions"
+        "A new format comes with a new version of tailscope. From the first release, 0.2.0, on a"
+        " newer tailscope reads what an older one wrote. Files of the versions before it are"
+        " refused, and so is a format that is newer than the tailscope that reads it; the error"
+        " names both formats. Kept conclusions"
         " (`tail.json`, `overload.json`, `verdict.json`) are left out with a warning if another"
         " version of tailscope kept them: draw them again."
     )

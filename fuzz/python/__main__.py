@@ -12,7 +12,7 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["tailscope", "hdrh"]):
+with atheris.instrument_imports(include=["tailscope"]):
     from fuzz.python.targets import TARGETS, survives
 
 

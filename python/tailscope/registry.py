@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+class Extra(NamedTuple):
+    """An extra of the Python package: what pip installs for a part of tailscope alone."""
+
+    name: str
+    packages: Mapping[str, str]
+    """By the modules that are imported of them."""
+
+
+TRACE = Extra("trace", {"perfetto": "perfetto"})
+"""The one of the core."""
+
+
 class AddedCommand(NamedTuple):
     """A command of the command line."""
 
@@ -38,6 +50,15 @@ class AddedFile(NamedTuple):
     """The type of a JSON file, as ``module:Type``."""
 
 
+class AddedSection(NamedTuple):
+    """A section of an experiment, which says where its cells are measured."""
+
+    kind: str
+    """Its msgspec type, which has None where a file lacks the section, as ``module:name``."""
+    bench: str
+    """The class of the bench that is made of it, as ``module:name``."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Addition:
     """What a folder adds; modules are those of the folder, imported when they are used."""
@@ -46,6 +67,10 @@ class Addition:
     files: tuple[AddedFile, ...] = ()
     services: Mapping[str, str] = field(default_factory=dict)
     """What the core asks for by name, as ``module:name``."""
+    extra: Extra | None = None
+    """What it imports beyond the packages of the core, wherever in it."""
+    sections: Mapping[str, AddedSection] = field(default_factory=dict)
+    """Sections of an experiment, by their names."""
 
 
 @cache
@@ -59,6 +84,47 @@ def service(name: str, wanted_by: str) -> Any:
     """Import what a folder offers under a name."""
     for folder, addition in additions().items():
         if name in addition.services:
-            module, _, attribute = addition.services[name].partition(":")
-            return getattr(import_module(f"{extra.__name__}.{folder}.{module}"), attribute)
+            return _imported(folder, addition.services[name])
     raise UsageError(f"{wanted_by}: this installation has no {name}")
+
+
+def extras() -> Mapping[str, Extra]:
+    """Find all extras, by their names."""
+    found = (TRACE, *(each.extra for each in additions().values() if each.extra is not None))
+    return {each.name: each for each in found}
+
+
+def not_installed(error: ModuleNotFoundError) -> UsageError | None:
+    """Say which extra has the module that an import did not find, if one has it."""
+    missing = f"{error.name}."
+    for extra_name, packages in extras().values():
+        for module, package in packages.items():
+            if missing.startswith(f"{module}.") or f"{module}.".startswith(missing):
+                return UsageError(
+                    f"{extra_name} needs {package}, which is not installed",
+                    code="not-installed",
+                    hint=f"pip install 'tailscope[{extra_name}]'",
+                )
+    return None
+
+
+def sections() -> Mapping[str, Any]:
+    """Import the types of sections of experiments, by the names of sections."""
+    return {
+        name: _imported(folder, section.kind)
+        for folder, addition in additions().items()
+        for name, section in addition.sections.items()
+    }
+
+
+def bench_for(section: str) -> Any:
+    """Import the bench of a section of an experiment."""
+    for folder, addition in additions().items():
+        if section in addition.sections:
+            return _imported(folder, addition.sections[section].bench)
+    raise UsageError(f"{section}: this installation has no such section", code="no-section")
+
+
+def _imported(folder: str, place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(f"{extra.__name__}.{folder}.{module}"), attribute)

@@ -30,7 +30,7 @@ from tailscope.cli import application, campaign
 from tailscope.cli.live import LiveLine, Pace
 from tailscope.cli.terminal import cut, fitting, width_of
 from tailscope.exceptions import TestbedError
-from tailscope.testbed.messages import GeneratorProgress, LoopProgress
+from tailscope.store.records.messages import GeneratorProgress, LoopProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,13 +9,15 @@ import pytest
 from processes import over_memif
 
 from tailscope.exceptions import AnalysisError, DataplaneError
-from tailscope.testbed.messages import FORWARDERS, WorkResult
+from tailscope.store.records.messages import WorkResult
+from tailscope.testbed.messages import FORWARDERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tailscope.testbed.messages import ForwarderResult, GeneratorResult
+    from tailscope.store.records.messages import GeneratorResult
+    from tailscope.testbed.messages import ForwarderResult
 
 
 pytestmark = pytest.mark.usefixtures("dataplane")

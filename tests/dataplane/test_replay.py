@@ -16,7 +16,7 @@ from tailscope.testbed.messages import FORWARDERS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tailscope.testbed.messages import GeneratorResult
+    from tailscope.store.records.messages import GeneratorResult
 
 PACKETS = 3000
 

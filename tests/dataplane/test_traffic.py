@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tailscope.testbed.messages import GeneratorResult
+    from tailscope.store.records.messages import GeneratorResult
 
 
 QUICK = ("--rate=20k", "--duration=100ms", "--warm-up=20ms", "--drain=100ms")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from processes import over_memif
 
-from tailscope.testbed.messages import FORWARDERS, GeneratorProgress
+from tailscope.store.records.messages import GeneratorProgress
+from tailscope.testbed.messages import FORWARDERS
 
 if TYPE_CHECKING:
     from pathlib import Path

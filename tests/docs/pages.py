@@ -46,7 +46,7 @@ SERVER = "a PostgreSQL server"
 AUTHORS = ROOT.parent / "shared" / "data"
 """What the papers' authors have published, where it is there."""
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GUIDE = [
     ROOT / "README.md",
     *(ROOT / found for found in re.findall(r"\((docs/guide/.+?\.md)\)", PAGES[0].read_text())),

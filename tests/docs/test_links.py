@@ -79,3 +79,19 @@ def test_every_page_is_linked() -> None:
         targets = (link.partition("#")[0] for link in LINK.findall(_prose(path)))
         waiting += [(path.parent / name).resolve() for name in targets if name]
     assert not [_named(path) for path in PAGES if path not in reached]
+
+
+CODE = (".", "python/tailscope", "crates/dataplane/src")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=_named)
+def test_files_in_sentences_exist(path: Path) -> None:
+    """Their places are below the root, the package or the data plane."""
+    named = re.findall(r"`([\w./-]+\.(?:py|rs|sh))`", _prose(path))
+    missing = [name for name in named if "/" in name and not _is_there(path, name)]
+    assert not missing
+
+
+def _is_there(page: Path, name: str) -> bool:
+    folders = [page.parent, *(ROOT / each for each in CODE)]
+    return any((folder / name).exists() for folder in folders)

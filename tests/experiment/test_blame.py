@@ -20,17 +20,15 @@ from tailscope.experiment.run.blame import (
 )
 from tailscope.store.records import dataplane as records
 from tailscope.store.records.dataplane import (
-    ForwardedPairs,
     KernelCounts,
     L2fwdCounts,
-    LcoreCounts,
     LinkCounts,
     NftablesCounts,
     NoCounts,
     OvsCounts,
-    PortCounts,
     SuricataCounts,
 )
+from tailscope.store.records.messages import ForwardedPairs, LcoreCounts, PortCounts
 
 MS = 1_000_000
 

@@ -78,7 +78,7 @@ def test_a_floor_is_of_one_machine(monkeypatch: pytest.MonkeyPatch, place: Place
 
 def test_drivers_have_floors_of_their_own() -> None:
     def instrument(wire: str, **options: str) -> str:
-        return RunPlan(dut="l2fwd", wire=wire, wire_options=options).instrument
+        return RunPlan(dut="l2fwd", wire=wire, wire_options=options).device.instrument
 
     assert instrument("memif") == "memif"
     assert instrument("veth") == instrument("veth", driver="af_packet")

@@ -19,7 +19,8 @@ from tailscope.exceptions import TailscopeError
 from tailscope.experiment.campaign.campaign import Campaign
 from tailscope.experiment.campaign.matrix import cells_of
 from tailscope.experiment.campaign.spec import load_experiment
-from tailscope.host.kernel import KERNELS, running_kernel
+from tailscope.host.kernel import running_kernel
+from tailscope.plan.fields import KERNELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -404,6 +405,6 @@ def test_a_dry_run_refuses_to_overwrite_as_the_run_does(
 
 
 def test_co_runners_where_no_cpu_is_are_missing(tailscope: Any, place: Place) -> None:
-    options = ("--dut", "l2fwd", "--co-runner", "cpu=1", "--neighbour-cpus", "4095")
+    options = ("--dut", "l2fwd", "--co-runner", "cpu=1", "--co-runner-cpus", "4095")
     done = tailscope("run", *options, "--dry-run", env=place.environment)
     assert done.returncode == 0 and "--co-runner-cpus: got CPU 4095" in done.stdout

@@ -105,6 +105,7 @@ def test_neither_interrupts_nor_defects_cost_a_measurement(
 ) -> None:
     from tailscope.exceptions import RunUnfinishedError
     from tailscope.experiment.run.pair import PairPlan, analyze_pair
+    from tailscope.report.of_run import page_of
 
     def fail(*_: object) -> None:
         raise error
@@ -114,7 +115,7 @@ def test_neither_interrupts_nor_defects_cost_a_measurement(
     pre, post = map(str, pair)
     plan = PairPlan(pre, post, "auto", 0, 5_000_000_000, 100, 100, None, out)
     with pytest.raises(RunUnfinishedError, match="kept, but no page: "):
-        analyze_pair(plan)
+        analyze_pair(plan, page_of)
     assert tailscope("show", out, "--verify").returncode == 0
 
 

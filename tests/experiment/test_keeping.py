@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from measurements import Place
 
-    from tailscope.testbed.messages import GeneratorProgress
+    from tailscope.store.records.messages import GeneratorProgress
 
 pytestmark = pytest.mark.usefixtures("dataplane")
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.spec import load_experiment, schema
 from tailscope.experiment.fields import plan_of
-from tailscope.experiment.run.packets import flow_count, mean_size_bytes
+from tailscope.experiment.packets import flow_count, mean_size_bytes
 from tailscope.experiment.run.sent import sent_traffic
-from tailscope.store.records.dataplane import GeneratedTraffic
+from tailscope.store.records.messages import GeneratedTraffic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -157,9 +157,12 @@ def test_a_block_of_traffic_says_what_fields_outside_of_it_do(tmp_path: Path) ->
     flat = "fixed: {dut: l2fwd, rate: 20k, size: imix, vlan: 7}\n"
     vary = "vary:\n  kind:\n    plain: {}\n    bursts: {traffic: {burst: 8, burst_gap: 1us}}\n"
     found = [load_experiment(write_experiment(tmp_path, each + vary))[0] for each in (block, flat)]
-    assert found[0] == found[1]
-    assert found[0].fixed.model_dump(exclude_none=True)["size"] == "imix"
-    properties = schema()["$defs"]["Fields"]["properties"]["traffic"]["properties"]
+    assert found[0].fixed.given() == found[1].fixed.given()
+    assert found[0].fixed.given()["size"] == "imix"
+    labels = found[0].vary["kind"]
+    assert isinstance(labels, dict)
+    assert labels["bursts"].given() == {"burst": 8, "burst_gap": "1us"}
+    properties = schema()["$defs"]["Traffic"]["properties"]
     assert {"rate", "size", "flows", "direction", "replay"} <= set(properties)
     assert not {"wire", "dut", "duration"} & set(properties)
 
@@ -167,13 +170,19 @@ def test_a_block_of_traffic_says_what_fields_outside_of_it_do(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("fixed:\n  traffic:\n    duration: 1s\n", ":3: fixed.traffic: traffic.duration: unknown"),
+        ("fixed:\n  traffic:\n    duration: 1s\n", ":4: fixed.traffic.duration: unknown"),
         ("fixed:\n  traffic:\n    sise: 64\n", "did you mean size?"),
         ("fixed:\n  rate: 1k\n  traffic: {rate: 2k}\n", "it also stands outside of traffic"),
         ("fixed:\n  traffic: 5\n", "got 5, expected fields and their values"),
-        ("fixed:\n  dut: l2fwd\n  traffic:\n    burst: 600\n", ":5: fixed.burst: got 600"),
-        ("fixed:\n  traffic:\n    size: 64,128\n", ":4: fixed.size: got '64,128', expected bytes"),
-        ("fixed:\n  traffic:\n    size: 12\n", ":4: fixed.size: got 12, expected 64 to 1518"),
+        ("fixed:\n  dut: l2fwd\n  traffic:\n    burst: 600\n", ":5: fixed.traffic.burst: got 600"),
+        (
+            "fixed:\n  traffic:\n    size: 64,128\n",
+            ":4: fixed.traffic.size: got '64,128', expected bytes",
+        ),
+        (
+            "fixed:\n  traffic:\n    size: 12\n",
+            ":4: fixed.traffic.size: got 12, expected 64 to 1518",
+        ),
     ],
 )
 def test_a_block_of_traffic_is_checked(tmp_path: Path, text: str, said: str) -> None:

@@ -24,7 +24,7 @@ from tailscope.noise.stages import (
     read_recorded_stages,
 )
 from tailscope.store.parquet import write_parquet
-from tailscope.store.records.dataplane import PassedPackets
+from tailscope.store.records.messages import PassedPackets
 from tailscope.testbed.stage_recorder import KernelStages, LoopStages, StagesResult
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import pytest
 from tailscope.exceptions import OtherKernelError, UsageError
 from tailscope.experiment.fields import plan_of
 from tailscope.host.fingerprint import fingerprint, last_level_caches
-from tailscope.host.kernel import KERNELS, check_kernel, running_kernel
+from tailscope.host.kernel import check_kernel, running_kernel
+from tailscope.plan.fields import KERNELS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -178,7 +178,7 @@ def test_two_containers_at_once(tailscope: Any, place: Place) -> None:
 def test_one_of_two_is_loaded_beside_co_runners(measure: Measure) -> None:
     needed("stress-ng")
     side_by_side = ("--platform", "lxc", "--instances", "2", "--load", "one", "--rate", "500")
-    busy = ("--co-runner", "cpu=1", "--neighbour", "io=1", "--neighbour-cpus", "0")
+    busy = ("--co-runner", "cpu=1", "--co-runner", "io=1", "--co-runner-cpus", "0")
     found = measure("--dut", "l2fwd", *side_by_side, *busy)
     info = sound(found["out"])
     assert info["plan"]["co_runners"] == {"cpu": 1, "io": 1}

@@ -366,7 +366,6 @@ def test_names_that_are_no_text_are_drawn(tailscope: Run, tmp_path: Path) -> Non
     (run / "report.html").touch()
     report(tailscope, path, "--out", tmp_path / "page.html")
     assert f"./a%FF/{run.name}/report.html" in campaigns.Seen(tmp_path / "page.html").links
-    assert tailscope("publish", path, tmp_path / "site").returncode == 0
 
 
 def test_a_campaign_is_reported_alone(tailscope: Run, two: Path) -> None:
@@ -402,28 +401,3 @@ def test_figures_alone_are_read_for_a_campaign(two: Path) -> None:
     assert len(few.worst.latency_ns) == 0 < len(whole.worst.latency_ns)
     again = pickle.loads(pickle.dumps(read_one(two, path.name)))
     assert again.run.summary == whole.summary
-
-
-@pytest.mark.long
-def test_workers_draw_what_one_process_draws(tailscope: Run, tmp_path: Path) -> None:
-    path = tmp_path / "campaign"
-    cells = campaigns.write(path, {"rate": ["10k", "20k"], "dut": ["l2fwd", "l3fwd"]})
-    assert tailscope("report", path).returncode == 0
-    alone = (path / "report.html").read_bytes()
-    damaged = path / cells[1]["runs"][0]
-    (damaged / "summary.json").write_text("{}")
-    for page in path.glob("*/report.html"):
-        page.unlink()
-    done = tailscope("report", path, "--pages", "--scheduler", "local:2")
-    assert done.returncode == 0, done.stderr
-    assert f"{damaged.name}: left out: {damaged.name}/summary.json" in done.stderr
-    assert (path / "report.html").read_bytes() != alone
-    for cell in cells:
-        drawn = path / cell["runs"][0] / "report.html"
-        assert drawn.is_file() == (drawn.parent != damaged)
-    refused = tailscope("report", path / cells[0]["runs"][0], "--scheduler", "local")
-    assert refused.returncode == 1
-    assert "require a campaign" in refused.stderr
-    gone = tailscope("report", path, "--scheduler", "tcp://127.0.0.1:9")
-    assert gone.returncode == 1
-    assert "no Dask scheduler answers" in gone.stderr

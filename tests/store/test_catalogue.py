@@ -130,7 +130,7 @@ def test_changes_are_seen(runs: Path) -> None:
     edited(runs / "guest", complete=False)
     change_tags(runs / "plain", add=["paper"])
     (runs / "new").mkdir()
-    (runs / "new" / "run.json").write_text('{"format": 1, "complete": false}')
+    (runs / "new" / "run.json").write_text('{"format": 3, "complete": false}')
     assert states(runs) == {
         **{name: state for name, state in first.items() if name != "fast"},
         "guest": "incomplete",
@@ -154,12 +154,12 @@ def test_it_equals_one_that_is_built_anew(runs: Path, cache: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "state", "said"),
     [
-        ('{"format": 1, "complete": false}', "incomplete", "never finished"),
+        ('{"format": 3, "complete": false}', "incomplete", "never finished"),
         ("", "damaged", "run.json: "),
         ("[]", "damaged", "run.json: expected an object, got a list"),
         ('{"complete": true, "format": 9}', "foreign", "format: expected 3, got 9"),
-        ('{"complete": true, "format": 1}', "damaged", "run.json: written_unix_ns: missing"),
-        ('{"complete": true, "format": 2}', "damaged", "run.json: written_unix_ns: missing"),
+        ('{"complete": true}', "foreign", "format: expected 3, got 1"),
+        ('{"complete": true, "format": 2}', "foreign", "format: expected 3, got 2"),
         ('{"complete": true, "format": 3}', "damaged", "run.json: lines_sha256: expected it"),
         ("{}", "damaged", "run.json: complete: missing"),
         ('{"complete": "yes"}', "damaged", "run.json: complete: expected true or false, got text"),

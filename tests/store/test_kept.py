@@ -15,7 +15,7 @@ import pytest
 from documentation import undocumented
 
 import tailscope as package
-from tailscope.exceptions import RunCorruptError
+from tailscope.exceptions import RunCorruptError, RunError
 from tailscope.store import layout
 from tailscope.store.kept import Conclusions, keep, kept
 from tailscope.store.reader import read_info, read_run
@@ -122,7 +122,7 @@ def test_one_of_other_figures_is_left_out_with_a_warning(runs: Path) -> None:
 def test_one_that_is_none_is_left_out_with_a_warning(runs: Path, content: bytes) -> None:
     run = runs / "run"
     (run / layout.VERDICT).write_bytes(content)
-    with pytest.raises(RunCorruptError, match=r"verdict\.json: (kept: )?expected"):
+    with pytest.raises(RunError, match=r"verdict\.json: (format: )?expected"):
         kept(run, read_info(run), layout.VERDICT)
     found = read_run(run)
     assert found.kept == Conclusions()

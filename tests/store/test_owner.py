@@ -35,6 +35,11 @@ def pair(tmp_path: Path) -> list[Path]:
     return [*captures.pair(tmp_path, LATENCIES)]
 
 
+def writing(out: Path) -> RunWriter:
+    """What writes a run with a page."""
+    return RunWriter(out, draw=lambda _: "")
+
+
 def complete(writer: RunWriter, pair: list[Path]) -> list[str]:
     """Write the run of a pair; what it lacks."""
     analysis = analyze(*pair, sink=writer.sink)
@@ -49,7 +54,7 @@ def complete(writer: RunWriter, pair: list[Path]) -> list[str]:
         worst=10,
     )
     info = analysis_info(plan, analysis.summary, None)
-    return writer.finish(analysis, info=info, bucket_ns=100, report=lambda _: "")
+    return writer.finish(analysis, info=info, bucket_ns=100)
 
 
 def finish(writer: RunWriter, pair: list[Path]) -> None:
@@ -80,7 +85,7 @@ def in_child(work: Callable[[], Any]) -> int:
 
 def test_a_second_writer_is_refused_and_harms_nothing(pair: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with RunWriter(out) as first:
+    with writing(out) as first:
         with pytest.raises(RunExistsError, match="another process is working on it") as refused:
             RunWriter(out).__enter__()
         assert refused.value.hint == "wait until it has ended, or choose another directory"
@@ -94,7 +99,7 @@ def test_a_writer_that_fails_leaves_a_later_one_alone(pair: list[Path], tmp_path
     with pytest.raises(KeyError), RunWriter(out):
         raise KeyError
     assert not out.exists()
-    with RunWriter(out) as second:
+    with writing(out) as second:
         finish(second, pair)
     assert_whole(out)
 
@@ -118,7 +123,7 @@ def test_the_name_is_free_again_when_its_owner_was_killed(pair: list[Path], tmp_
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     refuse_foreign(out)
-    with RunWriter(out) as second:
+    with writing(out) as second:
         finish(second, pair)
     assert_whole(out)
 
@@ -129,7 +134,7 @@ def test_a_writer_that_begins_while_another_one_looks_is_named(
     """What the first one has just begun is no strange directory."""
     out = tmp_path / "run"
     out.mkdir()
-    first = RunWriter(out)
+    first = writing(out)
 
     def begun_meanwhile(path: Path) -> bool:
         monkeypatch.undo()
@@ -161,7 +166,7 @@ def test_ctrl_c_behind_each_file_leaves_nothing_or_a_whole_run(
     names: list[set[str]] = []
     for at in range(1, 20):
         left, out = at, tmp_path / f"run {at}"
-        with suppress(KeyboardInterrupt), RunWriter(out) as writer:
+        with suppress(KeyboardInterrupt), writing(out) as writer:
             complete(writer, pair)
         names.append({path.name for path in out.iterdir()} if out.exists() else set())
         if left > 0:

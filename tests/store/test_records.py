@@ -1,4 +1,4 @@
-"""Records on disk: strict, with the path of what is wrong; older ones are still read."""
+"""Records on disk: strict, with the path of what is wrong; other formats are refused."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from runs import sound, write_mark
+from errors import code_of, raises
+from runs import write_mark
 from shelves import edited
 from synthetic import latencies, write_run
 
 from tailscope.exceptions import RunCorruptError, RunError
 from tailscope.noise.taken import taken_by
-from tailscope.store.campaign import campaign_content
 from tailscope.store.notes import read_notes
 from tailscope.store.reader import read_figures, read_info, read_run
 from tailscope.store.records.base import as_content, decode, encode
 from tailscope.store.records.notes import Note, NotesRecord
 from tailscope.store.records.run import RunInfo
-from tailscope.store.repeat import command_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,57 +46,47 @@ def changed(run: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     return write_mark(run, content)
 
 
-def test_a_measurement_of_format_1_is_read(old: Path) -> None:
-    assert json.loads((old / "measured" / "run.json").read_text())["format"] == 1
-    sound(old / "measured")
-    found = read_run(old / "measured")
-    assert found.info.format == 3
-    assert found.info.measured.co_runners == {"cpu": 1}
-    assert found.info.dut is not None
-    assert found.info.dut.result is not None
-    assert found.info.power is not None
-    assert found.info.power.figures is not None
-    assert found.summary["power_w_idle"] == found.info.power.figures["power_w_idle"]
-    assert found.explanation is not None
-    assert "untainted_latency_ns_p50" not in found.summary
-    assert found.summary["least_latency_ns_p50"] == (
-        None if found.summary["tainted"] else found.summary["latency_ns_p50"]
-    )
-    assert found.kept.verdict is not None
-    assert found.kept.verdict.slo == "p99<1ms"
-    assert found.remarks.tags == ("paper",)
-    assert not [text for text in found.warnings if "left out" in text]
-    assert "--co-runner cpu=1" in str(command_of(found.info))
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "measured"),
+        ("explain", "measured"),
+        ("report", "measured", "--out", "page.html"),
+        ("verify", "analysed", "--slo", "p99<1ms"),
+        ("compare", "analysed", "measured"),
+        ("finish", "measured"),
+    ],
+    ids=" ".join,
+)
+def test_an_older_format_is_refused_by_every_command(
+    tailscope: Callable[..., Any], old: Path, words: tuple[str, ...]
+) -> None:
+    done = tailscope(*words, cwd=old)
+    assert (done.returncode, code_of(done)) == (1, "format-older")
+    assert "run.json: format: expected 3, got 1 " in done.stderr
 
 
-def test_an_analysis_of_format_1_is_read(old: Path) -> None:
-    found = read_run(old / "analysed")
-    assert found.info.instrument is None
-    assert found.summary["count"] == 2_000
-    assert set(found.info.inputs) == {"pre", "post"}
-    assert str(command_of(found.info)).startswith("tailscope analyze ")
+def test_a_run_of_an_older_format_is_listed_as_foreign(
+    tailscope: Callable[..., Any], old: Path
+) -> None:
+    done = tailscope("list", ".", "--json", "-", cwd=old)
+    states = {run["run"]: (run["state"], run["problem"]) for run in json.loads(done.stdout)["runs"]}
+    for name in ("measured", "analysed"):
+        assert states[name] == ("foreign", "format: expected 3, got 1")
 
 
-def test_other_files_without_a_format_are_read(old: Path) -> None:
-    assert campaign_content(old / "campaign").cells[0].state == "done"
-    taken = taken_by(old / "noise")
-    assert taken is not None
-    assert taken.duration_ns > 0
-
-
-def test_what_an_older_run_lacks_is_named_with_what_to_do(old: Path) -> None:
-    changed(old / "measured", lambda content: content["instrument"].pop("raised_priority"))
-    with pytest.raises(RunCorruptError, match=r"instrument\.raised_priority: missing") as refused:
-        read_info(old / "measured")
-    assert "older format" in str(refused.value.hint)
+def test_a_recording_of_an_older_format_is_refused(old: Path) -> None:
+    with raises(RunError, "format-older") as refused:
+        taken_by(old / "noise")
+    assert "noise.json: format: expected 2, got 1" in str(refused.value)
 
 
 def test_a_newer_format_is_refused(run: Path) -> None:
     edited(run, format=4)
     for read in (read_run, read_figures, read_info):
-        with pytest.raises(RunError, match=r"run\.json: format: expected 3, got 4") as refused:
+        with raises(RunError, "format-newer") as refused:
             read(run)
-        assert "update tailscope" in str(refused.value.hint)
+        assert "run.json: format: expected 3, got 4" in str(refused.value)
 
 
 @pytest.mark.parametrize(

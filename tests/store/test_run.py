@@ -133,7 +133,7 @@ def test_somebody_elses_folder_is_left_alone(tailscope: Callable[..., Any], tmp_
 def test_an_unfinished_run_can_be_done_again(tailscope: Callable[..., Any], tmp_path: Path) -> None:
     pair = captures.pair(tmp_path, LATENCIES[:10])
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "run.json").write_text('{"format": 1, "complete": false}')
+    (tmp_path / "run" / "run.json").write_text('{"format": 3, "complete": false}')
     refused = tailscope("report", tmp_path / "run", "--out", tmp_path / "page.html")
     assert refused.returncode == 1
     assert "never finished" in refused.stderr

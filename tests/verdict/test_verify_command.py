@@ -399,7 +399,7 @@ def test_what_cannot_be_judged_is_refused(tailscope: Run, runs: Path, tmp_path: 
     assert "got 'xml'" in refused(runs / "fast", "p99<1ms", "--format", "xml", code="format")
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
-    (unfinished / "run.json").write_text('{"format": 1, "complete": false}')
+    (unfinished / "run.json").write_text('{"format": 3, "complete": false}')
     assert "never finished" in refused(unfinished)
     bare = changed(runs / "fast", tmp_path / "bare")
     (bare / "latency.parquet").unlink()

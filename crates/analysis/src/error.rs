@@ -211,6 +211,9 @@ pub enum Error {
         /// The expected value.
         expected: String,
     },
+    /// Bytes that are no histogram of HdrHistogram.
+    #[error("{0}")]
+    Hdr(String),
     /// The observer asked to stop.
     #[error("stopped")]
     Stopped,

@@ -1,7 +1,7 @@
 //! JSON lines on standard output: what Python reads.
 
 use crate::error::Error;
-use serde_json::{Value, json};
+use messages::{CounterClock, ErrorEvent, Message, RecordingReady};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -19,43 +19,34 @@ pub fn claim_stdout() {
     }
 }
 
-/// Prints one event. Nobody may listen any more: then there is nobody to tell.
-fn print(event: &Value) {
-    let line = format!("{event}\n");
+/// Prints one message. Nobody may listen any more: then there is nobody to tell.
+pub fn print(message: &Message) {
+    let line = serde_json::to_string(message).expect("a message is JSON") + "\n";
     let _ = match OUT.get() {
         Some(mut out) => out.write_all(line.as_bytes()),
         None => std::io::stdout().write_all(line.as_bytes()),
     };
 }
 
-/// Says that a program is ready to forward or send.
-pub fn ready(fields: Value) {
-    print(&named("ready", fields));
-}
-
-/// Says how far it is.
-pub fn progress(fields: Value) {
-    print(&named("progress", fields));
-}
-
-/// Says what came out.
-pub fn result(fields: Value) {
-    print(&named("result", fields));
+/// Says that a program without DPDK records.
+pub fn recording(program: &'static str) {
+    let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id().into());
+    print(&Message::RecordingReady(RecordingReady { program, version, pid }));
 }
 
 /// Says why it could not run.
 pub fn error(error: &Error) {
-    print(&json!({ "event": "error", "message": error.to_string(), "hint": error.hint() }));
+    let hint = error.hint().map(str::to_owned);
+    print(&Message::Error(ErrorEvent { message: error.to_string(), hint }));
 }
 
-fn named(name: &str, mut fields: Value) -> Value {
-    fields["event"] = name.into();
-    fields
-}
-
-/// A clock as JSON.
-pub fn clock(clock: &Clock) -> Value {
-    json!({ "tsc_hz": clock.tsc_hz, "tsc": clock.tsc, "unix_ns": clock.unix_ns })
+/// A clock as messages have it.
+pub fn clock(clock: &Clock) -> CounterClock {
+    CounterClock {
+        tsc: clock.tsc.into(),
+        tsc_hz: clock.tsc_hz.into(),
+        unix_ns: clock.unix_ns.into(),
+    }
 }
 
 /// A MAC address as text.

@@ -5,7 +5,7 @@ use crate::events;
 use crate::links::Links;
 use crate::writing::Told;
 use dpdk::tsc;
-use serde_json::Value;
+use messages::{Message, ProgressEvent};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -27,14 +27,14 @@ pub struct Monitor<'scope> {
 }
 
 impl<'scope> Monitor<'scope> {
-    /// Starts it on `cpus`; `tid` becomes its number, and `pairs` grow once a second. `state` gives the fields of a progress event, the last of which
-    /// is left in `told`.
+    /// Starts it on `cpus`; `tid` becomes its number, and `pairs` grow once a second. `state` gives the
+    /// progress event of a time, the last of which is left in `told`.
     pub fn start(
         cpus: Cpus,
         scope: &'scope Scope<'scope, '_>,
         (mut links, pairs, told): (Links, Pairs, Told),
         tid: &Arc<AtomicU64>,
-        mut state: impl FnMut() -> Value + Send + 'scope,
+        mut state: impl FnMut(f64) -> ProgressEvent + Send + 'scope,
     ) -> Self {
         let end = Arc::new(AtomicBool::new(false));
         let ended = end.clone();
@@ -44,10 +44,9 @@ impl<'scope> Monitor<'scope> {
             tid.store(unsafe { libc::gettid() } as u64, Ordering::Relaxed);
             let started = Instant::now();
             let mut tell = || {
-                let mut fields = state();
-                fields["elapsed_s"] = started.elapsed().as_secs_f64().into();
-                *told.lock().expect("telling does not panic") = fields.clone();
-                events::progress(fields);
+                let event = state(started.elapsed().as_secs_f64());
+                *told.lock().expect("telling does not panic") = Some(event.clone());
+                events::print(&Message::Progress(event));
             };
             let mut next = PROGRESS_EVERY;
             while !ended.load(Ordering::Relaxed) {

@@ -14,7 +14,10 @@ use crate::stalls::{Stall, StallLog};
 use crate::stop::Stop;
 use crate::writing::{Told, Writing};
 use dpdk::{Eal, Info, Lcore, Mempool, Port, PortConfig, RxQueue, TxQueue, tsc};
-use serde_json::{Value, json};
+use messages::{
+    LcoreCounts, Message, Outcome, PassedPackets, PortCounts, ProgramCounts, ProgressEvent,
+    ReadyEvent, ReadyLcore, ReadyPort, ResultEvent,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use units::Clock;
@@ -31,6 +34,35 @@ pub struct Open {
     pub info: Info,
     pub rx: Vec<RxQueue>,
     pub tx: Vec<TxQueue>,
+}
+
+impl Open {
+    fn ready(&self) -> ReadyPort {
+        ReadyPort {
+            port: self.port.id().into(),
+            name: self.info.name.clone(),
+            driver: self.info.driver.clone(),
+            mac: events::mac(self.info.mac),
+            link_up: self.port.link_up(),
+        }
+    }
+
+    fn counts(&self, link_downs: u64) -> PortCounts {
+        let stats = self.port.stats().unwrap_or_default();
+        PortCounts {
+            port: self.port.id().into(),
+            name: self.info.name.clone(),
+            driver: self.info.driver.clone(),
+            rx_packets: stats.rx_packets.into(),
+            tx_packets: stats.tx_packets.into(),
+            rx_missed: stats.rx_missed.into(),
+            rx_errors: stats.rx_errors.into(),
+            rx_nombuf: stats.rx_nombuf.into(),
+            tx_errors: stats.tx_errors.into(),
+            link_down_count: link_downs.into(),
+            xstats: self.port.xstats().unwrap_or_default().into_iter().collect(),
+        }
+    }
 }
 
 /// DPDK with its ports and lcores, for one program.
@@ -136,20 +168,14 @@ impl Session {
 
     /// Says that the ports are there.
     pub fn ready(&self) {
-        let ports: Vec<Value> = self.ports.iter().map(port_json).collect();
-        let lcores: Vec<Value> = self
-            .lcores
-            .iter()
-            .map(|lcore| json!({ "lcore": lcore.0, "cpu": lcore.cpu() }))
-            .collect();
-        events::ready(json!({
-            "program": self.program,
-            "version": env!("CARGO_PKG_VERSION"),
-            "dpdk": dpdk::running_version(),
-            "pid": std::process::id(),
-            "clock": events::clock(&self.clock),
-            "lcores": lcores,
-            "ports": ports,
+        events::print(&Message::Ready(ReadyEvent {
+            program: self.program,
+            version: env!("CARGO_PKG_VERSION"),
+            dpdk: dpdk::running_version(),
+            pid: std::process::id().into(),
+            clock: events::clock(&self.clock),
+            lcores: self.lcores.iter().copied().map(ready_lcore).collect(),
+            ports: self.ports.iter().map(Open::ready).collect(),
         }));
     }
 
@@ -157,7 +183,7 @@ impl Session {
     pub fn monitor<'scope, 'env>(
         &self,
         scope: &'scope std::thread::Scope<'scope, 'env>,
-        state: impl FnMut() -> Value + Send + 'scope,
+        state: impl FnMut(f64) -> ProgressEvent + Send + 'scope,
     ) -> Monitor<'scope> {
         let shared = (self.links.clone(), self.pairs.clone(), self.told.clone());
         Monitor::start(self.housekeeping, scope, shared, &self.monitor_tid, state)
@@ -218,7 +244,7 @@ impl Session {
     }
 
     /// Writes when packets were received and sent, of each lcore in order of time; says how many times.
-    fn record_passages(&mut self, lanes: &[Lane]) -> Option<Value> {
+    pub fn record_passages(&mut self, lanes: &[Lane]) -> Option<PassedPackets> {
         let ways: Vec<&Passages> = lanes.iter().filter_map(|lane| lane.passages.as_ref()).collect();
         if ways.is_empty() {
             return None;
@@ -232,52 +258,39 @@ impl Session {
         self.record("passed_handed_on_tsc", seen().map(|passage| passage.handed_on));
         self.record("passed_sent_tsc", seen().map(|passage| passage.sent));
         let lost: u64 = ways.iter().map(|way| way.lost()).sum();
-        Some(json!({ "packets": packets, "lost": lost }))
+        Some(PassedPackets { packets: packets.into(), lost: lost.into() })
     }
 
     /// Prints what came out. `own` is what only this program has to say.
-    pub fn finish(mut self, lanes: &[Lane], link_downs: &[u64], own: (&str, Value)) {
+    pub fn finish(mut self, lanes: &[Lane], link_downs: &[u64], own: Outcome) {
         self.print_result(lanes, link_downs, own);
     }
 
     /// Prints the result; the ports stay.
-    pub fn print_result(&mut self, lanes: &[Lane], link_downs: &[u64], own: (&str, Value)) {
+    pub fn print_result(&mut self, lanes: &[Lane], link_downs: &[u64], own: Outcome) {
         self.record_stalls(lanes, "");
         self.record_clock(lanes);
-        let counted = |(open, downs): (&Open, &u64)| {
-            let stats = open.port.stats().unwrap_or_default();
-            let xstats = open.port.xstats().unwrap_or_default();
-            let xstats: serde_json::Map<String, Value> =
-                xstats.into_iter().map(|(name, value)| (name, value.into())).collect();
-            json!({
-                "port": open.port.id(), "name": open.info.name, "driver": open.info.driver,
-                "rx_packets": stats.rx_packets, "tx_packets": stats.tx_packets,
-                "rx_missed": stats.rx_missed, "rx_errors": stats.rx_errors,
-                "rx_nombuf": stats.rx_nombuf, "tx_errors": stats.tx_errors,
-                "link_down_count": downs, "xstats": xstats,
-            })
+        let counts = ProgramCounts {
+            complete: self.partial.is_empty(),
+            hugepages: self.eal.has_hugepages(),
+            started_tsc: self.started_tsc.into(),
+            duration_ns: self.clock.duration(tsc::now().saturating_sub(self.started_tsc)).0.into(),
+            lcores: lanes.iter().map(|lane| lane.counts(&self.clock)).collect(),
+            ports: self
+                .ports
+                .iter()
+                .zip(link_downs)
+                .map(|(open, downs)| open.counts(*downs))
+                .collect(),
         };
-        let ports: Vec<Value> = self.ports.iter().zip(link_downs).map(counted).collect();
-        let lcores: Vec<Value> = lanes.iter().map(|lane| lane.json(&self.clock)).collect();
-        let passed = self.record_passages(lanes);
-        let mut said = json!({
-            "program": self.program,
-            "complete": self.partial.is_empty(),
-            "partial": self.partial,
-            "clock": events::clock(&self.clock),
-            "hugepages": self.eal.has_hugepages(),
-            "started_tsc": self.started_tsc,
-            "duration_ns": self.clock.duration(tsc::now().saturating_sub(self.started_tsc)).0,
-            "lcores": lcores,
-            "ports": ports,
-            "record": self.recorded,
-            "monitor_tid": self.monitor_tid.load(Ordering::Relaxed),
-            own.0: own.1,
-        });
-        if let Some(passed) = passed {
-            said["stages"] = passed;
-        }
-        events::result(said);
+        events::print(&Message::Result(Box::new(ResultEvent {
+            counts,
+            clock: events::clock(&self.clock),
+            partial: self.partial.clone(),
+            record: self.recorded.clone(),
+            monitor_tid: self.monitor_tid.load(Ordering::Relaxed).into(),
+            own,
+        })));
     }
 }
 
@@ -308,34 +321,26 @@ pub struct Lane {
 }
 
 impl Lane {
-    fn json(&self, clock: &Clock) -> Value {
-        let dropped: serde_json::Map<String, Value> = self
-            .dropped
-            .iter()
-            .map(|(reason, count)| ((*reason).into(), (*count).into()))
-            .collect();
-        json!({
-            "lcore": self.lcore.0,
-            "cpu": self.lcore.cpu(),
-            "tid": self.counters.tid.get(),
-            "iterations": self.counters.iterations.get(),
-            "rx_packets": self.counters.rx_packets.get(),
-            "tx_packets": self.counters.tx_packets.get(),
-            "tx_dropped": self.counters.tx_dropped.get(),
-            "dropped": dropped,
-            "stalls": self.log.count(),
-            "stall_ns_total": clock.duration(self.log.total).0,
-            "stall_ns_max": clock.duration(self.log.longest).0,
-            "stalls_unrecorded": self.log.unrecorded,
-        })
+    fn counts(&self, clock: &Clock) -> LcoreCounts {
+        let dropped = self.dropped.iter().map(|(reason, count)| (*reason, (*count).into()));
+        LcoreCounts {
+            lcore: ready_lcore(self.lcore),
+            tid: self.counters.tid.get().into(),
+            iterations: self.counters.iterations.get().into(),
+            rx_packets: self.counters.rx_packets.get().into(),
+            tx_packets: self.counters.tx_packets.get().into(),
+            tx_dropped: self.counters.tx_dropped.get().into(),
+            dropped: dropped.collect(),
+            stalls: self.log.count().into(),
+            stall_ns_total: clock.duration(self.log.total).0.into(),
+            stall_ns_max: clock.duration(self.log.longest).0.into(),
+            stalls_unrecorded: self.log.unrecorded.into(),
+        }
     }
 }
 
-fn port_json(open: &Open) -> Value {
-    json!({
-        "port": open.port.id(), "name": open.info.name, "driver": open.info.driver,
-        "mac": events::mac(open.info.mac), "link_up": open.port.link_up(),
-    })
+fn ready_lcore(lcore: Lcore) -> ReadyLcore {
+    ReadyLcore { lcore: lcore.0.into(), cpu: lcore.cpu().map(Into::into) }
 }
 
 fn open_ports(found: &[Port], lcores: &[Lcore], wanted: Wanted) -> Result<Vec<Open>, Error> {

@@ -1,7 +1,7 @@
 //! How far a program is with writing what it recorded: told when it begins, and once a second as long as values are written.
 
 use crate::events;
-use serde_json::Value;
+use messages::{Message, ProgressEvent, State, Written};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 /// Looking at the time takes longer than writing a value. A power of two.
 const LOOK_EVERY: u64 = 1 << 10;
 
-/// The fields of the progress event that was told last.
-pub type Told = Arc<Mutex<Value>>;
+/// The progress event that was told last, if one was.
+pub type Told = Arc<Mutex<Option<ProgressEvent>>>;
 
 /// Values that were recorded, and how many of them are written.
 #[derive(Debug)]
@@ -49,12 +49,14 @@ impl Writing {
     fn tell(&mut self) {
         let elapsed = self.began.elapsed();
         self.tell_at = elapsed + TELL_EVERY;
-        let mut fields = self.told.lock().expect("telling does not panic").clone();
-        let before_s = fields["elapsed_s"].as_f64().unwrap_or_default();
-        fields["elapsed_s"] = (before_s + elapsed.as_secs_f64()).into();
-        fields["state"] = "writing".into();
-        fields["recorded"] = self.recorded.max(self.written).into();
-        fields["written"] = self.written.into();
-        events::progress(fields);
+        let told = self.told.lock().expect("telling does not panic").clone();
+        let Some(mut event) = told else { return };
+        event.elapsed_s += elapsed.as_secs_f64();
+        event.state = State::Writing;
+        event.written = Some(Written {
+            recorded: self.recorded.max(self.written).into(),
+            written: self.written.into(),
+        });
+        events::print(&Message::Progress(event));
     }
 }

@@ -7,6 +7,7 @@ mod analysis;
 mod distribution;
 mod errors;
 mod follow;
+mod hdr;
 mod keys;
 mod retime;
 mod simulation;
@@ -28,6 +29,8 @@ mod _engine {
         ArgumentError, CaptureError, ClocksApartError, EngineError, KeyChangesError,
         KeysRepeatError, SwappedError,
     };
+    #[pymodule_export]
+    use super::hdr::read_hdr;
     #[pymodule_export]
     use super::keys::Keys;
     #[pymodule_export]

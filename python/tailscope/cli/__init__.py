@@ -23,6 +23,7 @@ from tailscope.cli.lazy import LazyCommand, added_commands, commands_of
 from tailscope.cli.parsing import CommandGroup
 from tailscope.cli.status import INTERRUPTED, UNDECIDED
 from tailscope.exceptions import EvidenceError, TailscopeError
+from tailscope.registry import not_installed
 from tailscope.units import printable
 
 if TYPE_CHECKING:
@@ -189,6 +190,8 @@ def _run(arguments: list[str] | None) -> int:
     except MemoryError:
         return _failed("out of memory", "memory", None)
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and (lacking := not_installed(error)):
+            return _failed(str(lacking), lacking.code, lacking.hint)
         # In some places Python makes another error of what interrupts it, and so does DuckDB.
         if isinstance(error.__cause__, KeyboardInterrupt) or str(error) == _INTERRUPTED_BY_DUCKDB:
             return _failed("interrupted", None, None, INTERRUPTED)

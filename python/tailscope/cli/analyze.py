@@ -285,9 +285,10 @@ def _run_pair(plan: PairPlan, json_file: str | None) -> int:
     from tailscope.cli.progress import ProgressBar
     from tailscope.cli.table import print_table
     from tailscope.experiment.run.pair import analyze_pair
+    from tailscope.report.of_run import page_of
 
     with ProgressBar("analysing") as bar:
-        figures = analyze_pair(plan, bar.callback)
+        figures = analyze_pair(plan, page_of, bar.callback)
     if json_file is not None:
         write_json(json_file, figures.record())
     if json_file != STANDARD:
@@ -329,6 +330,7 @@ def _analyses(plans: Plans, options: Options) -> Generator[Figures | Exception]:
 def _in_turn(plans: Plans) -> Generator[Figures | Exception]:
     from tailscope.cli.progress import ProgressBar
     from tailscope.experiment.run.pair import analyze_pair
+    from tailscope.report.of_run import page_of
 
     for plan in plans.values():
         if isinstance(plan, UsageError):
@@ -337,7 +339,7 @@ def _in_turn(plans: Plans) -> Generator[Figures | Exception]:
         figures: Figures | Exception
         try:
             with ProgressBar("analysing") as bar:
-                figures = analyze_pair(plan, bar.callback)
+                figures = analyze_pair(plan, page_of, bar.callback)
         except (TailscopeError, OSError) as error:
             figures = error
         yield figures

@@ -22,6 +22,7 @@ from tailscope.experiment.campaign.cell import Cell
 from tailscope.experiment.campaign.matrix import cells_of, only_cells
 from tailscope.experiment.campaign.spec import load_experiment
 from tailscope.experiment.run.measured import Measured
+from tailscope.report.of_run import page_of
 from tailscope.store.info import EMULATED
 from tailscope.units import (
     count_text,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.campaign.spec import Experiment
     from tailscope.experiment.run.instance import Progress
     from tailscope.store.records.campaign import CellRecord
-    from tailscope.testbed.messages import GeneratorProgress
+    from tailscope.store.records.messages import GeneratorProgress
 
 _STATES = ("done", "running", "partial", "failed", "waiting", "pending")
 _SHOWN = {"p50": 0.5, "p99": 0.99, "p999": 0.999, "p9999": 0.9999, "p99999": 0.99999}
@@ -115,7 +116,7 @@ def _run(campaign: Campaign, bench: Bench, left: list[Cell], line: LiveLine) -> 
         def measure(cell: Cell, folder: Path, show: Progress = show) -> Sequence[Measured]:
             nonlocal found
             line.show(state.parts(cell))
-            found = bench.measure(cell, folder, show, line.say_finishing)
+            found = bench.measure(cell, folder, page_of, show, line.say_finishing)
             return found.runs
 
         try:

@@ -99,7 +99,7 @@ def command(
 
 
 def _side(given: str, common: dict[str, object], name: str) -> Side:
-    from tailscope.experiment.fields import field_named, plan_of
+    from tailscope.experiment.fields import FIELDS, plan_of
     from tailscope.plan.yaml_file import read_yaml, yaml_of
 
     path = Path(given)
@@ -112,12 +112,11 @@ def _side(given: str, common: dict[str, object], name: str) -> Side:
         )
     own = {}
     for key, value in content.items():
-        declared = field_named(str(key))
-        if declared is None or declared.name in ("duration", "warm_up", "noise", "power"):
+        if key not in FIELDS or key in ("duration", "warm_up", "noise", "power"):
             raise UsageError(
                 f"{name}: {key}: expected a field of the device, wire or traffic", code="duet-field"
             )
-        own[declared.name] = value
+        own[key] = value
     plan = plan_of({**common, **own})
     if plan.runs > 1:
         raise UsageError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, wraps
 from inspect import Parameter
 from typing import Annotated, Any
@@ -12,7 +12,6 @@ import typer
 
 from tailscope.cli.options import named_values
 from tailscope.cli.panels import DUT, HOST, MEASUREMENT, TRAFFIC
-from tailscope.exceptions import UsageError
 from tailscope.plan.field import COUNT, Field, fields_of
 from tailscope.plan.fields import PairFields, PlanFields, fields_on
 
@@ -27,8 +26,6 @@ def option_of(
     text = about or field.about
     if field.has_names:
         text = f"{text.removesuffix('.')}; repeatable."
-    if field.former_option is not None:
-        text += f" Formerly {field.former_option}."
     if field.default_text is not None and not own_default:
         text += f"  [default: {field.default_text}]"
     return typer.Option(
@@ -60,9 +57,7 @@ def with_fields(command: str) -> Callable[[Callable[..., int]], Callable[..., in
         parameters: list[Parameter] = []
         for each in own.values():
             if each.name == "fields":
-                parameters += (
-                    parameter_of for field in ours for parameter_of in _parameters(field)
-                )
+                parameters += map(_parameter, ours)
             else:
                 parameters.append(each.replace(kind=Parameter.KEYWORD_ONLY))
 
@@ -78,29 +73,15 @@ def with_fields(command: str) -> Callable[[Callable[..., int]], Callable[..., in
     return decorate
 
 
-def _parameters(field: Field) -> Iterator[Parameter]:
-    """Return the option of a field, and the hidden option with its older name."""
-    panel = _PANELS[field.group]
-    options = {field.name: option_of(field.name, panel=panel)}
-    if field.formerly is not None:
-        hidden = typer.Option(field.former_option, hidden=True, rich_help_panel=panel)
-        options[field.formerly] = hidden
+def _parameter(field: Field) -> Parameter:
+    """Return the option of a field."""
     simple = field.kind.written if field.kind.written in (int, bool) else str
     given: Any = list[str] if field.has_names else simple
-    for name, option in options.items():
-        annotation = Annotated[given | None, option]
-        yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    annotation = Annotated[given | None, option_of(field.name, panel=_PANELS[field.group])]
+    return Parameter(field.name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _taken(field: Field, given: dict[str, Any]) -> object:
-    """Take what was given for a field, under whichever name."""
+    """Take what was given for a field."""
     value = given.pop(field.name)
-    older = given.pop(field.formerly) if field.formerly is not None else None
-    if field.has_names:
-        return named_values([*(value or ()), *(older or ())], field.option)
-    if value is not None and older is not None:
-        raise UsageError(
-            f"{field.former_option}: the older name of {field.option}: give one",
-            code="option-repeated",
-        )
-    return older if value is None else value
+    return named_values(value, field.option) if field.has_names else value

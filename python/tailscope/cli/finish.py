@@ -14,9 +14,10 @@ def command(
 ) -> int:
     """A run is kept as soon as its figures are written. Nothing is measured again."""
     from tailscope.experiment.run.finish import finish
+    from tailscope.report.of_run import page_of
     from tailscope.units import printable
 
     for run in runs:
-        written = finish(run, command=context.obj or ())
+        written = finish(run, page_of, command=context.obj or ())
         print(printable(f"{run}: {'wrote ' + ', '.join(written) if written else 'lacks nothing'}"))
     return 0

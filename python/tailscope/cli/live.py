@@ -13,7 +13,7 @@ from tailscope.units import count_text, long_text, printable, quantity_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tailscope.testbed.messages import GeneratorProgress, LoopProgress, ProgressEvent
+    from tailscope.store.records.messages import GeneratorProgress, LoopProgress, ProgressEvent
 
 _EVERY_S = 5.0
 _CLEAR = "\r\x1b[J"

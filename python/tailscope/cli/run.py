@@ -170,6 +170,7 @@ def _measure(
     from tailscope.cli.live import Pace
     from tailscope.cli.table import print_table
     from tailscope.experiment.run.execute import execute
+    from tailscope.report.of_run import page_of
     from tailscope.units import printable
 
     pace = Pace(plan.warm_up_ns / 1e9, plan.duration_ns / 1e9)
@@ -178,6 +179,7 @@ def _measure(
             plan,
             cores,
             out=folder,
+            draw=page_of,
             progress=lambda event: line.show(pace.parts(event)),
             ending=line.say_finishing,
         )

@@ -10,7 +10,6 @@ from itertools import repeat, zip_longest
 from typing import TYPE_CHECKING
 
 from tailscope.cli.terminal import GAP, columns_of, say, width_of
-from tailscope.store.info import unusable_text
 from tailscope.store.records.plan import AnalysisPlan
 from tailscope.units import printable
 from tailscope.words.figures import (
@@ -23,6 +22,7 @@ from tailscope.words.figures import (
     provenance,
     sentence,
 )
+from tailscope.words.neighbours import unusable_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

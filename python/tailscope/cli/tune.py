@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.search.ablation import Arm, Effect
     from tailscope.host.machine import Machine
+    from tailscope.store.records.messages import GeneratorProgress
     from tailscope.testbed.cores import Cores
-    from tailscope.testbed.messages import GeneratorProgress
 
 
 def command(
@@ -134,9 +134,11 @@ def _cell(experiment: Path, profile: str | None, only: list[str] | None) -> tupl
     from tailscope.experiment.campaign.spec import load_experiment
 
     parsed, document = load_experiment(experiment, profile)
-    if parsed.hosts is not None:
-        raise UsageError(f"{experiment}: hosts: only this machine can be tuned", code="other-host")
-    cells = cells_of(parsed.model_copy(update={"repeats": 1}), document)
+    for section in parsed.sections:
+        raise UsageError(
+            f"{experiment}: {section}: only this machine can be tuned", code="other-host"
+        )
+    cells = cells_of(replace(parsed, repeats=1), document)
     if only:
         cells = only_cells(cells, named_values(only, "--only"))
     if len(cells) > 1:

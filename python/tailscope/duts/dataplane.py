@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from tailscope.exceptions import DataplaneError
     from tailscope.store.records.dataplane import ForwarderCounts
-    from tailscope.testbed.messages import ForwarderResult, LoopProgress
+    from tailscope.store.records.messages import LoopProgress
+    from tailscope.testbed.messages import ForwarderResult
 
 LOOP = "loop"
 
@@ -116,12 +117,14 @@ class _Running(Running):
         return self.process.failure()
 
     def stop(self) -> ForwarderCounts | None:
+        from tailscope.testbed.messages import forwarder_counts
+
         self.process.stop()
         result = self.process.finish()
         if result is None:
             return None
         self.partial, self.passed = result.partial, result.stages
-        return result.counts
+        return forwarder_counts(result)
 
 
 class Loop(Dut):

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.exceptions import TestbedError
-    from tailscope.store.records.dataplane import CounterClock, DutCounts, PassedPackets
+    from tailscope.store.records.dataplane import DutCounts
+    from tailscope.store.records.messages import CounterClock, PassedPackets
     from tailscope.testbed.places import Place
     from tailscope.testbed.wires import Side
 

@@ -8,15 +8,14 @@ from msgspec import convert
 
 from tailscope.duts.catalogue import DUTS, without_image
 from tailscope.exceptions import UsageError
+from tailscope.experiment.packets import flow_count
 from tailscope.experiment.plan import RunPlan
-from tailscope.experiment.run.packets import flow_count
 from tailscope.plan.fields import CAPTURED, fields_on
 from tailscope.platforms.catalogue import PLATFORMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tailscope.plan.field import Field
 
 FIELDS = fields_on("run")
 """The fields of an experiment by the names that people give them."""
@@ -29,13 +28,6 @@ TRAFFIC = {
 """Fields that a file may have in a block `traffic`."""
 
 _FLOWS = ("src_ip", "dst_ip", "src_port", "dst_port")
-
-_FORMER = {declared.formerly: declared for declared in FIELDS.values() if declared.formerly}
-
-
-def field_named(name: str) -> Field | None:
-    """The field of a name, or of one that it had formerly; None if there is none."""
-    return FIELDS.get(name) or _FORMER.get(name)
 
 
 def no_device(hint: str | None = None) -> UsageError:

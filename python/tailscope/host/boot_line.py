@@ -19,7 +19,7 @@ class BootLine:
     """A kernel and its parameters; without both, the machine's default boot."""
 
     kernel: str | None
-    """One of `tailscope.host.kernel.KERNELS`."""
+    """One of `tailscope.plan.fields.KERNELS`."""
     release: str | None
     """The release that stands for it; None where the user's command knows."""
     parameters: tuple[str, ...]
@@ -69,7 +69,7 @@ class Booted:
 
     @property
     def flavour(self) -> str:
-        """One of `tailscope.host.kernel.KERNELS`."""
+        """One of `tailscope.plan.fields.KERNELS`."""
         if self.realtime == "1" or "PREEMPT_RT" in self.version:
             return "rt"
         return "nohz" if self.nohz_full not in ("", "(null)") else "vanilla"

@@ -11,9 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tailscope.exceptions import OtherKernelError, UsageError
-
-KERNELS = ("vanilla", "rt", "nohz")
-"""The kernels of the papers: as it comes, PREEMPT_RT, and without ticks on isolated CPUs."""
+from tailscope.plan.fields import KERNELS
 
 NOHZ = "nohz_full={cpus} isolcpus={cpus} rcu_nocbs={cpus} rcu_nocb_poll"
 """Parameters that keep ticks off CPUs (limbo2022 Table 1, by the kernel's own names)."""
@@ -47,7 +45,7 @@ class Kernel:
 
     @property
     def flavour(self) -> str:
-        """One of `KERNELS`."""
+        """One of `tailscope.plan.fields.KERNELS`."""
         if self.preemption == "rt":
             return "rt"
         return "nohz" if self.nohz_full else "vanilla"

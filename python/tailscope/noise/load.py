@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tailscope.noise.neighbour_sampler import ProgramTimes, busy_ns
-from tailscope.store.info import named_programs
+from tailscope.words.neighbours import named_programs
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -15,7 +15,6 @@ from tailscope.noise.table import read_timelines
 from tailscope.store import layout
 from tailscope.store.files import MOST_NOISE_BYTES, MOST_RECORD_BYTES, is_there, read_file
 from tailscope.store.reader import open_packets, read_run, verified
-from tailscope.store.records import older
 from tailscope.store.records.base import read_record
 from tailscope.store.records.watched import WATCHED_FORMAT, WatchedRecord
 
@@ -134,7 +133,6 @@ def _of_watched(path: Path) -> TimeTaken:
         WatchedRecord,
         file,
         newest=WATCHED_FORMAT,
-        upgraded=older.with_format,
     )
     cpus, duration_ns = [str(cpu) for cpu in record.cpus], round(record.duration_s * 1e9)
     if not cpus or duration_ns <= 0:

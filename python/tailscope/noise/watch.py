@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tailscope.noise.causes import Cause
     from tailscope.noise.recorder import RecordedNoise
     from tailscope.noise.table import SideNoise
+    from tailscope.store.records.messages import LoopProgress, WatchResult
     from tailscope.testbed.cores import Cores
-    from tailscope.testbed.messages import LoopProgress, WatchResult
 
 _MOST_WITHOUT_S = 5.0
 _SLICE_NS = 100_000_000
@@ -143,7 +143,7 @@ def _wait(
     progress: Callable[[LoopProgress], None] | None,
 ) -> bool:
     """Listen for a while; whether somebody has ended it before."""
-    from tailscope.testbed.messages import LoopProgress
+    from tailscope.store.records.messages import LoopProgress
 
     until_s = time.monotonic() + lasts_s
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, get_args, get_origin
@@ -116,16 +116,13 @@ class Field:
     """What stands for the value in help, if not what the kind says."""
     shown_default: str | None = None
     """The default in words, where the value does not say it."""
-    choices: Callable[[], Iterable[str]] | None = None
-    """Gives all that is allowed; called when it is asked for, as catalogues take time to import. Of
-    names with values, the names."""
+    choices: tuple[str, ...] | None = None
+    """All that is allowed; of names with values, the names."""
     least: int | None = None
     most: int | None = None
     """What a number must be at least, and at most; of names with values, each number."""
     measured_in: str | None = None
     """The unit, if the attribute's name does not end in it."""
-    formerly: str | None = None
-    """An older name, which is still read."""
     otherwise: str | None = None
     """The attribute that holds a value that is a text, where this one holds numbers: a mix of
     sizes."""
@@ -157,12 +154,9 @@ class Field:
     @property
     def option(self) -> str:
         """The name of its option: ``--rate``."""
-        return self.given_as or self._option_of(self.name)
-
-    @property
-    def former_option(self) -> str | None:
-        """The older name of its option."""
-        return None if self.formerly is None else self._option_of(self.formerly)
+        # One that is given once for each name has its name in the singular.
+        name = self.name.removesuffix("s") if self.has_names else self.name
+        return self.given_as or f"--{name.replace('_', '-')}"
 
     @property
     def metavar(self) -> str:
@@ -186,7 +180,7 @@ class Field:
     def range_text(self) -> str | None:
         """What is allowed: ``one of cbr, poisson``, ``1 to 512 packets``; None for anything."""
         if self.choices is not None and not self.has_names:
-            names = [*self.choices()]
+            names = self.choices
             return " or ".join(names) if len(names) == 2 else f"one of {', '.join(names)}"
         if self.least is None:
             return None
@@ -226,7 +220,7 @@ class Field:
             self._check_names(value)
             return
         if self.choices is not None:
-            is_allowed = isinstance(value, str) and value in {*self.choices()}
+            is_allowed = isinstance(value, str) and value in self.choices
         else:
             assert self.least is None or isinstance(value, int)
             is_allowed = self.least is None or self._is_within(value)
@@ -234,10 +228,9 @@ class Field:
             raise UsageError(f"{self.option}: got {value!r}, expected {self.range_text}")
 
     def _check_names(self, value: Mapping[str, str] | Mapping[str, int]) -> None:
-        allowed = None if self.choices is None else [*self.choices()]
         for name, one in value.items():
-            if allowed is not None and name not in allowed:
-                expected = f"one of {', '.join(allowed)}"
+            if self.choices is not None and name not in self.choices:
+                expected = f"one of {', '.join(self.choices)}"
                 raise UsageError(f"{self.option}: got {name!r}, expected {expected}")
             if self.least is not None and not self._is_within(one):
                 raise UsageError(f"{self.option} {name}: got {one!r}, expected {self.range_text}")
@@ -248,13 +241,8 @@ class Field:
 
     def _listed(self) -> list[str]:
         """What is allowed, so that `` or `` joins it."""
-        names = [] if self.choices is None else [*self.choices()]
+        names = [*(self.choices or ())]
         return [", ".join(names[:-1]), names[-1]] if len(names) > 1 else names
-
-    def _option_of(self, name: str) -> str:
-        """An option that is given once for each name has its name in the singular."""
-        name = name.removesuffix("s") if self.has_names else name
-        return f"--{name.replace('_', '-')}"
 
 
 @cache

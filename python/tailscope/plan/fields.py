@@ -9,7 +9,7 @@ reference follow from the entries. To add a field, add its entry and the code th
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from msgspec import Struct, field
 
@@ -30,9 +30,20 @@ from tailscope.plan.field import (
     fields_of,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+DUT_NAMES = (
+    *("loop", "l2fwd", "l3fwd", "delay", "work"),
+    *("testpmd", "ovs", "suricata", "snort"),
+    *("mirred", "bridge", "router", "nftables", "xdp"),
+    *("wireguard", "ipsec"),
+    *("command", "oci"),
+)
+PLATFORM_NAMES = ("bare", "lxc", "podman", "vm")
+WIRE_NAMES = ("memif", "veth", "pci", "vhost")
+"""What catalogues have a class for; those lie above this, and take time to import."""
+KERNELS = ("vanilla", "rt", "nohz")
+"""The kernels of the papers: as it comes, PREEMPT_RT, and without ticks on isolated CPUs."""
+CO_RUNNERS = ("cpu", "cache", "memory", "io")
+"""Kinds of co-runners."""
 CAPTURED = "captured"
 """The pattern that is the times of a replayed capture."""
 PATTERNS = ("cbr", "poisson", CAPTURED)
@@ -61,68 +72,6 @@ STAGES = ("off", "on", "auto")
 CLOCKS = ("tsc", "kernel-software", "kernel-hardware", "nic-hardware")
 """What takes timestamps."""
 _CACHES = ("separated", "shared")
-
-
-def _patterns() -> Iterable[str]:
-    return PATTERNS
-
-
-def _protocols() -> Iterable[str]:
-    return PROTOCOLS
-
-
-def _directions() -> Iterable[str]:
-    return DIRECTIONS
-
-
-def _loads() -> Iterable[str]:
-    return LOADS
-
-
-def _duts() -> Iterable[str]:
-    from tailscope.duts.catalogue import DUTS
-
-    return DUTS
-
-
-def _platforms() -> Iterable[str]:
-    from tailscope.platforms.catalogue import PLATFORMS
-
-    return PLATFORMS
-
-
-def _kernels() -> Iterable[str]:
-    from tailscope.host.kernel import KERNELS
-
-    return KERNELS
-
-
-def _wires() -> Iterable[str]:
-    from tailscope.testbed.wires import WIRES
-
-    return WIRES
-
-
-def _noise() -> Iterable[str]:
-    return NOISE
-
-
-def _stages() -> Iterable[str]:
-    return STAGES
-
-
-def _clocks() -> Iterable[str]:
-    return CLOCKS
-
-
-def _caches() -> Iterable[str]:
-    return _CACHES
-
-
-def _co_runners() -> Iterable[str]:
-    from tailscope.testbed.co_runners import KINDS
-
-    return KINDS
 
 
 _EVERY_RUN = ("run", "search", "watch", "duet", "rfc")
@@ -217,7 +166,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
     """One run, as ``run.json`` keeps it: a device, a wire, traffic, and how long."""
 
     dut: Annotated[
-        str, Field(NAME, "dut", "Device under test: {choices}.", on=_EVERY_RUN, choices=_duts)
+        str, Field(NAME, "dut", "Device under test: {choices}.", on=_EVERY_RUN, choices=DUT_NAMES)
     ]
     dut_options: Annotated[
         dict[str, str], Field(OPTIONS, "dut", "Options of the device, by name.", on=_EVERY_RUN)
@@ -229,7 +178,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             "dut",
             "Platform that the device runs on: {choices}.",
             on=_EVERY_RUN,
-            choices=_platforms,
+            choices=PLATFORM_NAMES,
         ),
     ] = "bare"
     platform_options: Annotated[
@@ -243,7 +192,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             "Kernel that the device runs on: {choices}.",
             on=_EVERY_RUN,
             shown_default="any",
-            choices=_kernels,
+            choices=KERNELS,
             is_column=False,
         ),
     ] = None
@@ -267,7 +216,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             "dut",
             "Which of several devices get traffic: {choices}.",
             placeholder="WHICH",
-            choices=_loads,
+            choices=LOADS,
         ),
     ] = "all"
     wire: Annotated[
@@ -278,7 +227,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             "Wire to the device: memif, veth (privileged), pci or vhost (vm).",
             on=(*_EVERY_RUN, "calibrate"),
             shown_default="the first that fits",
-            choices=_wires,
+            choices=WIRE_NAMES,
         ),
     ] = "memif"
     wire_options: Annotated[
@@ -303,7 +252,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             "traffic",
             "Spacing of departures, or of bursts: {choices} (of a replayed capture).",
             on=_EVERY_RUN,
-            choices=_patterns,
+            choices=PATTERNS,
         ),
     ] = "cbr"
     burst: Annotated[
@@ -372,7 +321,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             "traffic",
             "What packets are: {choices} (echo requests).",
             on=_EVERY_RUN,
-            choices=_protocols,
+            choices=PROTOCOLS,
         ),
     ] = "udp"
     vlan: Annotated[
@@ -444,7 +393,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             "traffic",
             "Traffic in {choices} directions.",
             on=("run",),
-            choices=_directions,
+            choices=DIRECTIONS,
         ),
     ] = "one"
     seed: Annotated[
@@ -476,7 +425,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             "What to record: auto, events (kernel events, privileged) or stalls.",
             on=("run", "noise", "watch"),
             placeholder="WHAT",
-            choices=_noise,
+            choices=NOISE,
         ),
     ] = "auto"
     stages: Annotated[
@@ -487,7 +436,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             "Record stages of packets in the device: {choices} (where possible).",
             on=("run",),
             placeholder="WHICH",
-            choices=_stages,
+            choices=STAGES,
         ),
     ] = "off"
     counter_interval_ns: Annotated[
@@ -537,16 +486,13 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             "host",
             "Co-runners: number of workers of each kind ({choices}).",
             on=_EVERY_RUN,
-            choices=_co_runners,
+            choices=CO_RUNNERS,
             least=1,
-            formerly="neighbours",
         ),
     ] = field(default_factory=dict)
     co_runner_cpus: Annotated[
         str | None,
-        Field(
-            CPUS, "host", "CPUs that co-runners run on.", on=_EVERY_RUN, formerly="neighbour_cpus"
-        ),
+        Field(CPUS, "host", "CPUs that co-runners run on.", on=_EVERY_RUN),
     ] = None
     tune: Annotated[
         bool,
@@ -561,7 +507,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
 
 def _described(name: str, about: str, **changes: object) -> Field:
     """A field of `PlanFields` as somebody describes it: any value, unless `changes` say more."""
-    plain: dict[str, object] = {"on": (), "choices": None, "formerly": None, "is_column": True}
+    plain: dict[str, object] = {"on": (), "choices": None, "is_column": True}
     return replace(fields_of(PlanFields)[name], help=about, **{**plain, **changes})  # type: ignore[arg-type]
 
 
@@ -584,7 +530,7 @@ class AboutFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     kernel: Annotated[
         str | None,
         _described(
-            "kernel", "Kernel that the device ran on: {choices}.", choices=_kernels, is_column=False
+            "kernel", "Kernel that the device ran on: {choices}.", choices=KERNELS, is_column=False
         ),
     ] = None
     kernel_release: Annotated[
@@ -609,7 +555,7 @@ class AboutFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         int | None, _described("rate_pps", "Packets per second that were to be sent, such as 10k.")
     ] = None
     pattern: Annotated[
-        str | None, _described("pattern", "Spacing of departures: {choices}.", choices=_patterns)
+        str | None, _described("pattern", "Spacing of departures: {choices}.", choices=PATTERNS)
     ] = None
     burst: Annotated[int | None, _described("burst", "Packets back to back, at the same rate.")] = (
         None
@@ -637,7 +583,7 @@ class AboutFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             "measurement",
             "What took the timestamps: {choices}.",
             on=(),
-            choices=_clocks,
+            choices=CLOCKS,
             is_column=False,
         ),
     ] = None
@@ -659,7 +605,7 @@ class AboutFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             "host",
             "Whether other CPUs share the device's last-level cache: {choices}.",
             on=(),
-            choices=_caches,
+            choices=_CACHES,
         ),
     ] = None
     labels: Annotated[

@@ -99,7 +99,10 @@ class _Loader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Make a value of a node; what YAML takes for a date or a number need not be one."""
         try:
-            return super().construct_object(node, deep)
+            found = super().construct_object(node, deep)
+            if isinstance(found, str):
+                found.encode()  # An escape may stand for half a character.
+            return found
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             kind = str(node.tag).rpartition(":")[2]
             is_scalar = isinstance(node, yaml.ScalarNode)

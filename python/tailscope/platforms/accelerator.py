@@ -11,7 +11,6 @@ from tailscope.host.state import state_folder
 from tailscope.platforms.initramfs import build_initramfs
 from tailscope.store.atomic import write_text
 from tailscope.store.machine import this_host
-from tailscope.store.records import older
 from tailscope.store.records.base import encode, read_record
 from tailscope.store.records.kvm import KVM_FORMAT, KvmRecord
 
@@ -79,9 +78,7 @@ def _may_use_kvm() -> bool:
 def _remembered(kernel: GuestKernel) -> bool | None:
     path = _path()
     try:
-        found = read_record(
-            path.read_bytes(), KvmRecord, path, newest=KVM_FORMAT, upgraded=older.with_format
-        )
+        found = read_record(path.read_bytes(), KvmRecord, path, newest=KVM_FORMAT)
     except (OSError, RunError):
         return None
     return found.has_kvm if found == _tried(kernel, has_kvm=found.has_kvm) else None

@@ -11,9 +11,7 @@ import zlib
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from importlib.util import find_spec
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -33,7 +31,7 @@ from tailscope.report.formats import CELLS, COLOURS
 from tailscope.report.material import Material
 from tailscope.report.picture import difference_ticks
 from tailscope.store import layout
-from tailscope.store.info import host_of, unusable_text
+from tailscope.store.info import host_of
 from tailscope.units import percentile_name, printable
 from tailscope.words.figures import (
     BOUND_NOTE,
@@ -58,6 +56,7 @@ from tailscope.words.figures import (
     verdict_text,
     worst_rows,
 )
+from tailscope.words.neighbours import unusable_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -174,11 +173,7 @@ def scripts(drawn: Sequence[Picture]) -> dict[str, Any]:
 @cache
 def _code() -> tuple[tuple[str, str], ...]:
     """The library that draws, and what tells it to, each with its digest."""
-    found = find_spec("bokeh")
-    assert found is not None and found.origin is not None, "a dependency of the package"
-    library = Path(found.origin).parent / "server" / "static" / "js"
-    texts = [(library / name).read_text() for name in ("bokeh.min.js", "bokeh-api.min.js")]
-    texts.append(_own("page.js"))
+    texts = [_own(name) for name in ("bokeh/bokeh.min.js", "bokeh/bokeh-api.min.js", "page.js")]
     for text in texts:
         assert "</script" not in text, "it would end before its time"
     # A browser takes what stands between the tags, the ends of lines among it.

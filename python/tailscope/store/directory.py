@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from tailscope.store.tables import Table
 
     Explain = Callable[[Path, Worst], tuple[Explanation, NewColumns]]
+    Draw = Callable[[Run], str]
 
 _RECORDED = (layout.NOISE, layout.NEIGHBOURS, layout.STAGES, layout.INTERRUPTS, layout.POWER)
 """Tables of what was recorded: nothing has to be analysed for them."""
@@ -71,11 +72,20 @@ def write_noise(path: Path, record: WatchedRecord, noise: NewColumns, samples: N
 class RunWriter:
     """Writes one run, and owns its directory meanwhile; a context.
 
-    A run that fails leaves nothing behind, but what was recorded if `keep` was called.
+    A run that fails leaves nothing behind, but what was recorded if `keep` was called. Its page is
+    written where somebody says how to draw it.
     """
 
-    def __init__(self, path: Path, *, has_packets: bool = True, resumes: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        draw: Draw | None = None,
+        has_packets: bool = True,
+        resumes: bool = False,
+    ) -> None:
         self.path = Path(path)
+        self._draw = draw
         self._has_packets = has_packets
         self._resumes = self._is_recorded = resumes
         self._stack, self._ownership = ExitStack(), ExitStack()
@@ -202,7 +212,6 @@ class RunWriter:
         *,
         info: RunInfo,
         bucket_ns: int,
-        report: Callable[[Run], str],
         figures: Mapping[str, Figure] | None = None,
     ) -> list[str]:
         """Write everything else, and say that the run is complete.
@@ -232,9 +241,9 @@ class RunWriter:
         self._write_worst(run)
         if run.explanation is not None:
             self._write(layout.EXPLANATION, encode(run.explanation))
-        return [*lacks, *self._complete(run, report)]
+        return [*lacks, *self._complete(run)]
 
-    def finish_import(self, run: Run, *, report: Callable[[Run], str]) -> list[str]:
+    def finish_import(self, run: Run) -> list[str]:
         """Write what was imported, and say that the run is complete."""
         check_conservation(run.summary, "summary", is_imported=True)
         self._write_figures(run, {})
@@ -247,7 +256,7 @@ class RunWriter:
             known = run.worst._asdict()
             known["pre_seq"] = _unknown(len(run.worst.latency_ns))
             self._write_table(layout.WORST, known)
-        return self._complete(run, report)
+        return self._complete(run)
 
     def _write_figures(self, run: Run, figures: Mapping[str, Figure]) -> None:
         summary = {**run.summary, **figures, "warnings": [*run.warnings]}
@@ -256,7 +265,7 @@ class RunWriter:
         )
         self._write_csv(tables.PERCENTILES, run.percentiles)
 
-    def _complete(self, run: Run, report: Callable[[Run], str]) -> list[str]:
+    def _complete(self, run: Run) -> list[str]:
         lasting = [name for name in self._written if name != layout.RUN]
         files = {name: _checksum(self.path / name) for name in lasting}
         finished = structs.replace(run.info, written_unix_ns=time.time_ns(), files=files)
@@ -272,8 +281,9 @@ class RunWriter:
         if not lacks:
             shutil.rmtree(self.path / layout.RECORDING, ignore_errors=True)
         # A page is no source of anything: it may be drawn again when there is more to say.
-        with _kept_going("no page", lacks):
-            write_text(self.path / layout.REPORT, report(replace(run, info=finished)))
+        if self._draw is not None:
+            with _kept_going("no page", lacks):
+                write_text(self.path / layout.REPORT, self._draw(replace(run, info=finished)))
         return lacks
 
     def _write(self, name: str, content: str) -> None:

@@ -10,7 +10,6 @@ from tailscope.exceptions import RunError
 from tailscope.host.state import state_folder
 from tailscope.store.atomic import write_text
 from tailscope.store.machine import this_host
-from tailscope.store.records import older
 from tailscope.store.records.base import encode, read_record
 from tailscope.store.records.floor import FLOOR_FORMAT, FloorRecord
 
@@ -61,9 +60,7 @@ def load(instrument: str) -> FloorRecord | None:
     """
     path = path_of(instrument)
     try:
-        floor = read_record(
-            path.read_bytes(), FloorRecord, path, newest=FLOOR_FORMAT, upgraded=older.with_format
-        )
+        floor = read_record(path.read_bytes(), FloorRecord, path, newest=FLOOR_FORMAT)
     except (OSError, RunError):
         return None
     here = this_host()

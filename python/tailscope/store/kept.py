@@ -20,7 +20,6 @@ from tailscope.exceptions import RunCorruptError
 from tailscope.store import layout
 from tailscope.store.atomic import write_text
 from tailscope.store.files import MOST_RECORD_BYTES, read_file, size_of
-from tailscope.store.records import older
 from tailscope.store.records.base import (
     as_content,
     check_format,
@@ -122,10 +121,7 @@ def kept(path: Path, info: RunInfo, name: str) -> Conclusion | None:
             f" expected {_figures(info)}, got {origin.summary_sha256}",
             hint=_AGAIN,
         )
-    if "format" not in written:
-        written = older.with_format(written)
-    content_of_today = older.without_untainted(written) if name == layout.VERDICT else written
-    return convert(content_of_today, _KINDS[name], file)
+    return convert(written, _KINDS[name], file)
 
 
 def _digest(content: Mapping[str, object]) -> str:

@@ -7,13 +7,13 @@ from pathlib import PurePath
 from typing import Final
 
 RUN_FORMAT: Final = 3
-"""Version of ``run.json``; a reader upgrades 1 and 2, and refuses any newer one."""
+"""Version of ``run.json``; a reader refuses any other one."""
 
 FORMAT: Final = 2
-"""Version of explanations and kept conclusions; a reader upgrades 1, and refuses any newer one."""
+"""Version of explanations and kept conclusions; a reader refuses any other one."""
 
 SUMMARY_FORMAT: Final = 4
-"""Version of ``summary.json``; a reader upgrades 1 to 3, and refuses any newer one."""
+"""Version of ``summary.json``; a reader refuses any other one."""
 
 RUN = "run.json"
 SUMMARY = "summary.json"

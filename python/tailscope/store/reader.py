@@ -17,16 +17,7 @@ from tailscope.store.kept import Conclusions, kept
 from tailscope.store.notes import Remarks, read_notes
 from tailscope.store.packets import Packets
 from tailscope.store.parquet import TableFile
-from tailscope.store.records import older
-from tailscope.store.records.base import (
-    LINES,
-    check_format,
-    check_lines,
-    convert,
-    read_json,
-    read_record,
-    upgraded_record,
-)
+from tailscope.store.records.base import check_format, check_lines, convert, read_json, read_record
 from tailscope.store.records.explanation import Explanation
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan
 from tailscope.store.records.run import RunInfo, RunMark
@@ -46,9 +37,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import FileEntry
     from tailscope.store.run import TableColumns
     from tailscope.store.tables import Cell, Table
-
-_WITH_WHOLE_PLAN = 2
-"""The first format of ``run.json`` that has every field of a plan."""
 
 _RECORDS = (layout.SUMMARY, layout.PERCENTILES, layout.EXPLANATION)
 """Files of figures, which are read as a whole and are never large."""
@@ -141,13 +129,9 @@ def read_info(path: Path) -> RunInfo:
             f"{path}: the run was never finished",
             hint=hint if is_recorded else "measure or analyse again",
         )
-    if found.mark.format == layout.RUN_FORMAT or LINES in found.content:
-        check_lines(found.text, file)
-    if found.mark.format >= _WITH_WHOLE_PLAN:
-        _check_plan(found.content, file)
-    return upgraded_record(
-        found.content, RunInfo, file, newest=layout.RUN_FORMAT, upgraded=older.upgraded_run
-    )
+    check_lines(found.text, file)
+    _check_plan(found.content, file)
+    return convert(found.content, RunInfo, file)
 
 
 def _check_plan(content: Mapping[str, object], file: Path) -> None:
@@ -181,9 +165,7 @@ def _marked(path: Path) -> _Marked | None:
 
 def read_summary(content: bytes, source: Path) -> tuple[dict[str, Figure], tuple[str, ...]]:
     """Read ``summary.json``: the figures by their flat names, and the warnings."""
-    found = read_record(
-        content, Summary, source, newest=layout.SUMMARY_FORMAT, upgraded=older.upgraded_summary
-    )
+    found = read_record(content, Summary, source, newest=layout.SUMMARY_FORMAT)
     return figures_of(found), warnings_of(found)
 
 
@@ -435,9 +417,7 @@ def read_explanation(path: Path, info: RunInfo) -> Explanation | None:
         return None
     file = path / layout.EXPLANATION
     content = verified(path, info, layout.EXPLANATION)
-    found = read_record(
-        content, Explanation, file, newest=layout.FORMAT, upgraded=older.with_format
-    )
+    found = read_record(content, Explanation, file, newest=layout.FORMAT)
     if (got := sum(found.parts_ns.values())) != found.latency_ns:
         raise RunCorruptError(
             f"{file}: latency_ns is the sum of its parts: expected {found.latency_ns}, got {got}"

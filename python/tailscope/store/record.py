@@ -103,7 +103,7 @@ def _fill(record: CatalogueRow, path: Path, wrong: list[str]) -> str:
     if not mark.complete:
         wrong.append("never finished, or still being written")
         return "incomplete"
-    if not 1 <= mark.format <= layout.RUN_FORMAT:
+    if mark.format != layout.RUN_FORMAT:
         wrong.append(f"format: expected {layout.RUN_FORMAT}, got {mark.format}")
         return "foreign"
     info = read_info(path)

@@ -16,7 +16,8 @@ from tailscope.testbed.waiting import LOOK_S, Countdown, Watchdog
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tailscope.testbed.messages import Program, ProgressEvent, ReadyEvent, ResultEvent
+    from tailscope.store.records.messages import ProgressEvent, ReadyEvent, ResultEvent
+    from tailscope.testbed.messages import Program
     from tailscope.testbed.places import Place, Process
 
 _BINARY = Path(__file__).parents[1] / "bin" / "tailscope-dp"
@@ -116,7 +117,7 @@ class Dataplane(Generic[P, R]):
 
     def next_event(self, timeout_s: float | None) -> ReadyEvent | P | R | None:
         """Wait for the next event; None when the process has ended."""
-        from tailscope.testbed.messages import ErrorEvent, ReadyEvent, ResultEvent
+        from tailscope.store.records.messages import ErrorEvent, ReadyEvent, ResultEvent
 
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:

@@ -10,7 +10,8 @@ import msgspec
 
 from tailscope.exceptions import DataplaneError
 from tailscope.store.records.base import Section
-from tailscope.testbed.messages import ErrorEvent, what_is_wrong
+from tailscope.store.records.messages import ErrorEvent, RecordingReady
+from tailscope.testbed.messages import what_is_wrong
 from tailscope.testbed.process import find_binary
 from tailscope.testbed.waiting import LOOK_S, Countdown, Watchdog
 
@@ -21,14 +22,6 @@ if TYPE_CHECKING:
 
 _READY_S = 10.0
 _SHOWN = 200
-
-
-class RecordingReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
-    """It records from now on."""
-
-    program: str
-    version: str
-    pid: int
 
 
 Result = TypeVar("Result", bound=Section)

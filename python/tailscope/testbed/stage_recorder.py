@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tailscope.exceptions import TestbedError
-from tailscope.store.records.base import Count, Section
+from tailscope.store.records.messages import StagesResult
 from tailscope.store.records.stages import StagesRecord
 from tailscope.testbed.recording import RecordingProgram
 from tailscope.testbed.rights import Capability, require
@@ -15,26 +15,12 @@ from tailscope.testbed.rights import Capability, require
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tailscope.store.records.dataplane import PassedPackets
+    from tailscope.store.records.messages import PassedPackets
     from tailscope.testbed.places import Place
 
 STAGES_PART = "stages"
 """The part of a measurement's folder by whose name the recorder is known."""
 _TYPES = Path("/sys/kernel/btf/vmlinux")
-
-
-class StagesResult(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
-    """What was recorded."""
-
-    program: Literal["stages"]
-    file: str
-    events: Count
-    lost: Count
-    """Events in it, and those for which the kernel's buffer had no room."""
-    clock_error_ns: Count
-    """How far their times may be off the counter."""
-    reasons: dict[int, str]
-    """The kernel's names of the reasons in it."""
 
 
 @dataclass(frozen=True)

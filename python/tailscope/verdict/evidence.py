@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tailscope.exceptions import RunCorruptError, RunError, UsageError
-from tailscope.store.info import (
-    held_text,
-    is_emulated,
-    neighbours_of,
-    programs_text,
-    unusable_text,
-)
+from tailscope.store.info import is_emulated, neighbours_of
 from tailscope.verdict.taken import Taken
+from tailscope.words.neighbours import held_text, programs_text, unusable_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

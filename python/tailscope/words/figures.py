@@ -378,15 +378,11 @@ def _asked_row(label: str, asked_ns: Figure, sent_ns: Figure) -> Row:
 
 
 def _loss_rows(instrument: Instrument) -> list[Row]:
-    in_dut, dropped = instrument.lost_in_dut, instrument.dropped_by_dut
-    unknown = instrument.lost_where_unknown
-    if unknown is None:
-        # What nobody counted was taken for the device's by older versions.
-        in_dut, unknown = dropped or 0, instrument.lost_elsewhere
+    dropped = instrument.dropped_by_dut
     rows = [
-        Row("lost in the DuT", _count(in_dut)),
+        Row("lost in the DuT", _count(instrument.lost_in_dut)),
         Row("lost in the instrument", _count(instrument.lost_in_instrument)),
-        Row("lost: where is not known", _count(unknown)),
+        Row("lost: where is not known", _count(instrument.lost_where_unknown)),
     ]
     return rows if dropped is None else [*rows, Row("dropped by the DuT", _count(dropped))]
 

@@ -30,6 +30,7 @@ from tailscope.experiment.run.pair import PairPlan, analyze_pair
 from tailscope.extra.cluster.cluster import differing_versions, open_cluster
 from tailscope.extra.cluster.shared import Shared, aside, shared_folders
 from tailscope.extra.cluster.tasks import Task, map_tasks, run_tasks, stop_if_unwanted
+from tailscope.report.of_run import page_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -318,9 +319,9 @@ def test_two_that_write_the_same_run_do_not_meet(plan: PairPlan) -> None:
     """One of them was taken for lost, and still is at work when the other one is ready."""
     assert plan.out is not None
     with aside(plan, "token") as first:
-        analyze_pair(first)
+        analyze_pair(first, page_of)
         with aside(plan, "token") as second:
-            analyze_pair(second)
+            analyze_pair(second, page_of)
             assert not plan.out.exists()
         before = (plan.out / "run.json").read_bytes()
     assert (plan.out / "run.json").read_bytes() == before
@@ -332,12 +333,12 @@ def test_two_that_write_the_same_run_do_not_meet(plan: PairPlan) -> None:
 
 def test_another_run_is_never_replaced(plan: PairPlan, tmp_path: Path) -> None:
     assert plan.out is not None
-    analyze_pair(plan)
+    analyze_pair(plan, page_of)
     before = (plan.out / "run.json").read_bytes()
     other = captures.pair(tmp_path / "other", [3_000, 4_000])
     changed = replace(plan, pre=str(other[0]), post=str(other[1]))
     with pytest.raises(RunExistsError), aside(changed, "token") as second:
-        analyze_pair(second)
+        analyze_pair(second, page_of)
     assert (plan.out / "run.json").read_bytes() == before
     assert not left_aside(plan.out.parents[1])
 
@@ -345,10 +346,10 @@ def test_another_run_is_never_replaced(plan: PairPlan, tmp_path: Path) -> None:
 def test_an_unfinished_run_is_replaced(plan: PairPlan) -> None:
     assert plan.out is not None
     plan.out.mkdir(parents=True)
-    (plan.out / "run.json").write_text('{"format": 1, "complete": false}')
+    (plan.out / "run.json").write_text('{"format": 3, "complete": false}')
     (plan.out / ".latency.parquet.0000.part").write_text("half")
     with aside(plan, "token") as planned:
-        analyze_pair(planned)
+        analyze_pair(planned, page_of)
     assert json.loads((plan.out / "run.json").read_text())["complete"]
     assert not left_aside(plan.out.parents[1])
 

@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import campaigns
 import captures
 import numpy as np
 import psutil
@@ -23,6 +24,7 @@ from tailscope.experiment.run.pair import PairPlan, analyze_pair
 from tailscope.extra.cluster import pairs
 from tailscope.extra.cluster.shared import shared_folders
 from tailscope.extra.cluster.tasks import Task, run_tasks
+from tailscope.report.of_run import page_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -245,7 +247,7 @@ def test_a_large_pair_is_divided_and_its_files_are_the_same(
         pre=str(pre), post=str(post), match_on="auto", trim_ns=100_000_000, window_ns=10_000_000,
         bucket_ns=100, worst=50, csv_folder=tmp_path / "alone/csv", out=tmp_path / "alone/runs/x",
     )  # fmt: skip
-    alone = analyze_pair(plan)
+    alone = analyze_pair(plan, page_of)
     monkeypatch.setattr(pairs, "SLICE_BYTES", pre.stat().st_size // 2)
     given: list[Task] = []
 
@@ -278,3 +280,28 @@ def test_matches_of_slices_wait_where_the_command_cleans(tmp_path: Path) -> None
         assert [path.name for path in tmp_path.iterdir()] == ["csv"]
         raise KeyboardInterrupt
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
+
+
+@pytest.mark.long
+def test_workers_draw_what_one_process_draws(tmp_path: Path) -> None:
+    path = tmp_path / "campaign"
+    cells = campaigns.write(path, {"rate": ["10k", "20k"], "dut": ["l2fwd", "l3fwd"]})
+    assert run("report", path).returncode == 0
+    alone = (path / "report.html").read_bytes()
+    damaged = path / cells[1]["runs"][0]
+    (damaged / "summary.json").write_text("{}")
+    for page in path.glob("*/report.html"):
+        page.unlink()
+    done = run("report", path, "--pages", "--scheduler", "local:2")
+    assert done.returncode == 0, done.stderr
+    assert f"{damaged.name}: left out: {damaged.name}/summary.json" in done.stderr
+    assert (path / "report.html").read_bytes() != alone
+    for cell in cells:
+        drawn = path / cell["runs"][0] / "report.html"
+        assert drawn.is_file() == (drawn.parent != damaged)
+    refused = run("report", path / cells[0]["runs"][0], "--scheduler", "local")
+    assert refused.returncode == 1
+    assert "require a campaign" in refused.stderr
+    gone = run("report", path, "--scheduler", "tcp://127.0.0.1:9")
+    assert gone.returncode == 1
+    assert "no Dask scheduler answers" in gone.stderr

@@ -327,13 +327,13 @@ def recorded(path: Path) -> Path:
     seq, none = np.arange(len(sent), dtype=np.uint64), np.zeros(0, np.uint64)
     clock = Clock(tsc_hz=1_000_000_000, tsc=0, unix_ns=1_700_000_000_000_000_000)
     long = np.full(len(stalls), 100, np.uint64)
-    with RunWriter(path) as writer:
+    with RunWriter(path, draw=lambda _: "") as writer:
         analysis = analyze_recording(
             Recording(clock, sent, sent, seq, back, none, stalls, long), worst=50, sink=writer.sink
         )
         plan = structs.replace(info_of().measured, bucket_ns=100, worst=50)
         info = structs.replace(info_of(), plan=plan)
-        writer.finish(analysis, info=info, bucket_ns=100, report=lambda _: "")
+        writer.finish(analysis, info=info, bucket_ns=100)
     return path
 
 

@@ -434,6 +434,14 @@ def test_hostile_names_make_harmless_ones(tailscope: Run, tmp_path: Path) -> Non
         assert seen.tags.count("script") == 4
 
 
+def test_names_that_are_no_text_are_published(tailscope: Run, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"a\xff")
+    cells = campaigns.write(path, {"rate": ["10k"]})
+    lost = campaigns.cell("b", {"rate": "20k"}, state="\udcff")
+    campaigns.finish(path, [*cells, lost], {"rate": ["10k", "20k"]}, name="")
+    published(tailscope, path, tmp_path / "site")
+
+
 def test_every_field_is_documented(site: Path) -> None:
     mark = json.loads((site / "publication.json").read_text())
     known = json.loads((site / "environment.json").read_text())

@@ -21,12 +21,11 @@ from tailscope.extra.standards.asked import STANDARDS, Asked, goals_of
 from tailscope.extra.standards.bench import Bench, Offer, Trial
 from tailscope.extra.standards.conformance import cannot_claim, stands
 from tailscope.extra.standards.delays import Delays, spread_of
+from tailscope.extra.standards.mlrsearch import Goal, Load
 from tailscope.extra.standards.page import standard_page
 from tailscope.extra.standards.procedures import SizeTests
 from tailscope.extra.standards.records import StandardRecord, StandardTrial
 from tailscope.extra.standards.search import (
-    Goal,
-    Load,
     Outcome,
     Tried,
     binary_search,
@@ -223,10 +222,10 @@ def test_goals_of_rfc_9971_find_their_bounds() -> None:
     goals = goals_of((), 1.0, 0.01)
     strict, verifying = search_goals(goals, offer, most_pps=1_000_000, least_pps=10)
     for found in (strict, verifying):
-        assert found.is_regular and found.upper_is_lossy
-        assert found.conditional_pps == pytest.approx(found.lower_pps, abs=1)
-    assert verifying.upper_pps is not None and 399_000 < verifying.upper_pps <= 410_000
-    assert strict.lower_pps is not None and strict.lower_pps < verifying.upper_pps
+        assert found.is_regular and found.bounds.why is Outcome.LOST
+        assert found.conditional_pps == pytest.approx(found.bounds.holds, abs=1)
+    assert verifying.bounds.fails is not None and 399_000 < verifying.bounds.fails <= 410_000
+    assert strict.bounds.holds is not None and strict.bounds.holds < verifying.bounds.fails
 
 
 def test_a_load_that_cannot_be_offered_is_no_bound_of_the_device() -> None:
@@ -239,8 +238,19 @@ def test_a_load_that_cannot_be_offered_is_no_bound_of_the_device() -> None:
         )
 
     [found] = search_goals(goals_of((), 1.0, 0.05)[:1], offer, most_pps=10**6, least_pps=10)
-    assert found.lower_pps is not None and 45_000 < found.lower_pps <= 50_000
-    assert not found.upper_is_lossy and not found.is_regular
+    assert found.bounds.holds is not None and 45_000 < found.bounds.holds <= 50_000
+    assert found.bounds.why is Outcome.NOT_OFFERED and not found.is_regular
+
+
+def test_a_load_that_cannot_be_offered_is_bad_for_a_lenient_goal() -> None:
+    def offer(load: Load) -> Tried:
+        is_too_much = load.rate_pps > 50_000
+        return Tried(Outcome.NOT_OFFERED if is_too_much else Outcome.HOLDS, carried_pps=50_000)
+
+    lenient = parse_goal("loss=0.9", 1.0, 0.05)
+    [found] = search_goals([lenient], offer, most_pps=10**6, least_pps=10)
+    assert found.bounds.why is Outcome.NOT_OFFERED
+    assert found.bounds.holds is not None and 45_000 < found.bounds.holds <= 50_000
 
 
 @pytest.mark.parametrize(

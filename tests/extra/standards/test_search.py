@@ -16,14 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailscope.exceptions import UsageError
-from tailscope.extra.standards.mlrsearch import (
+from tailscope.extra.standards.rates import (
     BACK_PRESSURE,
     INSTRUMENT,
     LEVEL,
     LOSS,
     MAX_RATE,
-    Goal,
     RateFound,
+    RateGoal,
     Search,
     SearchPlan,
     Trial,
@@ -79,7 +79,7 @@ class Device:
         return Trial(rate_pps, figures(rate_pps, unsent=unsent, lost_in_dut=lost))
 
 
-def search(device: Device, goals: list[Goal] | None = None, **more: Any) -> list[RateFound]:
+def search(device: Device, goals: list[RateGoal] | None = None, **more: Any) -> list[RateFound]:
     return Search(PLAN, goals or loss_goals(PDR), device, **more).run()
 
 
@@ -163,7 +163,7 @@ def test_a_level_is_a_goal() -> None:
     def level(figures: Mapping[str, Any]) -> float:
         return float(figures["latency_ns_p999"] >= 10_000)
 
-    ndr, pdr, met = Search(PLAN, [*loss_goals(PDR), Goal("p99.9<10us", level)], measure).run()
+    ndr, pdr, met = Search(PLAN, [*loss_goals(PDR), RateGoal("p99.9<10us", level)], measure).run()
     assert ndr.limited_by == pdr.limited_by == LOSS
     assert met.limited_by == LEVEL and met.goal == "p99.9<10us"
     assert holds(met, 900_000)

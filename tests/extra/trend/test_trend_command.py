@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,8 @@ from tailscope.cli import application, main
 from tailscope.compare.limits import parse_limit
 from tailscope.extra.trend.changes import trends_of
 from tailscope.extra.trend.metrics import METRICS
+from tailscope.extra.trend.points import fewest_values
 from tailscope.extra.trend.series import MOST_STEPS, Order, experiments_of, parse_order
-from tailscope.models.changes import fewest_values
 from tailscope.store.catalogue import catalogue_of
 from tailscope.store.filters import choose
 from tailscope.store.notes import change_tags
@@ -233,3 +234,14 @@ def test_a_page_shows_series_and_names_as_text(tmp_path: Path) -> None:
         text = seen.page.inner_text("body")
     assert f"5{HOSTILE} is the first run" in text
     assert "change point" in text and "fail: p50>+10%" in text
+
+
+def test_a_missing_library_is_named_with_what_installs_it(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "otava.change_point_divisive.calculator", None)
+    assert main(["trend", str(runs)]) == 1
+    said = capsys.readouterr()
+    assert not said.out
+    assert "[not-installed]" in said.err
+    assert "pip install 'tailscope[trend]'" in said.err

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailscope.exceptions import RunCorruptError, RunError, RunExistsError
+from tailscope.extra.watch import LOG
 from tailscope.extra.watch.books import Account, Books
 from tailscope.extra.watch.records import WatchedRun
-from tailscope.store.layout import WATCH
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ def test_lines_are_there_when_the_books_are_opened_again(tmp_path: Path) -> None
 def test_a_line_that_was_being_written_is_taken_away(tmp_path: Path) -> None:
     with Books.open(tmp_path) as books:
         books.write(line(1))
-    with (tmp_path / WATCH).open("ab") as file:
+    with (tmp_path / LOG).open("ab") as file:
         file.write(b'{"format":1,"run":"run-2","sta')
     with Books.open(tmp_path) as books:
         assert books.runs == [line(1)]
@@ -99,6 +99,6 @@ def test_a_folder_of_others_is_left_alone(tmp_path: Path) -> None:
     ],
 )
 def test_a_line_that_is_none_is_named(tmp_path: Path, content: bytes, message: str) -> None:
-    (tmp_path / WATCH).write_bytes(content)
+    (tmp_path / LOG).write_bytes(content)
     with pytest.raises((RunCorruptError, RunError), match=message):
         Books.read(tmp_path)

@@ -21,7 +21,7 @@ from tailscope.extra.watch.protobuf import CONTENT_TYPE, messages
 from tailscope.extra.watch.records import WatchedRun
 from tailscope.extra.watch.server import application, serving
 from tailscope.store.records.campaign import CellFigures
-from tailscope.testbed.messages import GeneratorProgress
+from tailscope.store.records.messages import GeneratorProgress
 
 DASHBOARD = Path(__file__).parents[3] / "docs/extra/watch/grafana.json"
 QUANTILES = ("p50", "p99", "p999", "p9999", "p99999")

@@ -14,7 +14,7 @@ use crate::ticks::Ticks;
 use crate::values::time;
 use clap::Args;
 use dpdk::tsc;
-use serde_json::json;
+use messages::{DelayTruth, Outcome};
 use units::Nanos;
 
 /// As the command line knows it.
@@ -102,12 +102,13 @@ impl Program for Delay {
         let injected = injector.stalls();
         session.record("injected_start_tsc", injected.iter().map(|stall| stall.start));
         session.record("injected_duration_tsc", injected.iter().map(|stall| stall.duration));
-        let own = json!({
-            "injected": injector.truth.count(),
-            "disturbed": disturbed,
-            "held_most": held.iter().map(|held| held.most).max(),
-        });
-        session.finish(&ended.lanes, &ended.downs, ("delay", own));
+        let delay = DelayTruth {
+            injected: injector.truth.count().into(),
+            disturbed: disturbed.into(),
+            held_most: held.iter().map(|held| held.most).max().map(Into::into),
+        };
+        let stages = session.record_passages(&ended.lanes);
+        session.finish(&ended.lanes, &ended.downs, Outcome::Delay { delay, stages });
         Ok(())
     }
 }

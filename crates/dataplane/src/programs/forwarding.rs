@@ -9,7 +9,7 @@ use crate::stalls::StallLog;
 use crate::turns::Turns;
 use clap::Args;
 use dpdk::{Lcore, Mark, run_on};
-use serde_json::{Value, json};
+use messages::{Progress, ProgressEvent, State};
 use units::Clock;
 
 /// What every forwarder understands.
@@ -46,7 +46,7 @@ pub fn forwarding<P: Send>(
     };
     let lcores: Vec<Lcore> = work.iter().map(|(lcore, _)| *lcore).collect();
     let (ended, downs) = std::thread::scope(|scope| {
-        let monitor = session.monitor(scope, || progress(&counters, clock));
+        let monitor = session.monitor(scope, |elapsed_s| progress(elapsed_s, &counters, clock));
         session.ready();
         let jobs = work.into_iter().zip(&counters).map(|((lcore, mut work), counters)| {
             let each = &each;
@@ -75,16 +75,20 @@ pub fn forwarding<P: Send>(
 }
 
 /// What all loops have counted so far.
-fn progress(counters: &[Counters], clock: &Clock) -> Value {
+fn progress(elapsed_s: f64, counters: &[Counters], clock: &Clock) -> ProgressEvent {
     let sum =
         |count: fn(&Counters) -> &Count| counters.iter().map(|all| count(all).get()).sum::<u64>();
     let longest = counters.iter().map(|all| all.stall_longest.get()).max().unwrap_or(0);
-    json!({
-        "state": "forwarding",
-        "rx_packets": sum(|all| &all.rx_packets),
-        "tx_packets": sum(|all| &all.tx_packets),
-        "tx_dropped": sum(|all| &all.tx_dropped),
-        "stalls": sum(|all| &all.stalls),
-        "stall_ns_max": clock.duration(longest).0,
-    })
+    ProgressEvent {
+        elapsed_s,
+        state: State::Forwarding,
+        rx_packets: sum(|all| &all.rx_packets).into(),
+        stalls: sum(|all| &all.stalls).into(),
+        written: None,
+        own: Progress::Loop {
+            tx_packets: sum(|all| &all.tx_packets).into(),
+            tx_dropped: sum(|all| &all.tx_dropped).into(),
+            stall_ns_max: clock.duration(longest).0.into(),
+        },
+    }
 }

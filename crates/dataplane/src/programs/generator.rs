@@ -16,10 +16,10 @@ use crate::ticks::Ticks;
 use crate::values::{mac, time};
 use clap::{Args, ValueEnum};
 use dpdk::{Burst, Mempool};
+use messages::DirectionCounts;
 use probe::headers::Protocol;
 use probe::payload;
 use probe::schedule::{Departures, Pattern};
-use serde_json::json;
 use std::mem;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -261,7 +261,8 @@ impl Generator {
     /// Sends probes by a pattern.
     fn send_probes(&self, mut session: Session) -> Result<(), Error> {
         let (there, names) = self.way(&mut session, false)?;
-        let own = json!({ "rate_pps": self.rate().0 });
+        let own =
+            DirectionCounts { rate_pps: Some(self.rate().0.into()), ..DirectionCounts::default() };
         if self.direction == Direction::One {
             let measurement = self.measurement([there], self.scheduled());
             return measurement.run(session, &[names], own);
@@ -302,7 +303,11 @@ impl Generator {
             Some(_) => Times::Capture(self.departures(self.seed)?.take(replay.len()).collect()),
         };
         let (names, scheduled, pool) = (replay.names(), replay.len() as u64, pool(&session, 0)?);
-        let own = json!({ "replayed": scheduled, "ambiguous_sent": names.ambiguous });
+        let own = DirectionCounts {
+            replayed: Some(scheduled.into()),
+            ambiguous_sent: Some(names.ambiguous.into()),
+            ..DirectionCounts::default()
+        };
         let wire = self.wire(&mut session, 0, pool, replay, TX_BURST, u64::MAX);
         let way = Way { wire, times, begins: Nanos(0) };
         let mut measurement = self.measurement([way], scheduled);

@@ -9,7 +9,7 @@ use crate::program::{Program, Spec};
 use crate::session::{Session, Wanted};
 use clap::Args;
 use dpdk::Burst;
-use serde_json::json;
+use messages::{ForwardedPairs, Outcome};
 
 /// As the command line knows it.
 pub const SPEC: Spec = Spec {
@@ -68,7 +68,9 @@ impl Program for L2fwd {
             }
             Vec::new()
         })?;
-        session.finish(&ended.lanes, &ended.downs, ("l2fwd", json!({ "pairs": pairs })));
+        let pairs = pairs.iter().map(|(from, to)| ((*from).into(), (*to).into())).collect();
+        let (l2fwd, stages) = (ForwardedPairs { pairs }, session.record_passages(&ended.lanes));
+        session.finish(&ended.lanes, &ended.downs, Outcome::L2fwd { l2fwd, stages });
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ use crate::routes::{self, Route};
 use crate::session::{Session, Wanted};
 use clap::{Args, ValueEnum};
 use dpdk::{Fib4, Fib6, Lcore, Lpm4, Lpm6, Routes4, Routes6, RxQueue};
-use serde_json::json;
+use messages::{Outcome, RouteCount};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -200,8 +200,9 @@ impl L3fwd {
             route(lane, batch, turns);
             lane.dropped.by_reason()
         })?;
-        let own = json!({ "routes": routes.map_or(0, |routes| routes.len()) });
-        session.finish(&ended.lanes, &ended.downs, ("l3fwd", own));
+        let l3fwd = RouteCount { routes: routes.map_or(0, |routes| routes.len()).into() };
+        let stages = session.record_passages(&ended.lanes);
+        session.finish(&ended.lanes, &ended.downs, Outcome::L3fwd { l3fwd, stages });
         Ok(())
     }
 }

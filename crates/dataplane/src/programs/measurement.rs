@@ -13,12 +13,14 @@ use crate::ticks::Ticks;
 use crate::turns::Turns;
 use capture::{Compression, Format, Writer};
 use dpdk::{run_on, tsc};
-use serde_json::{Value, json};
+use messages::{
+    DirectionCounts, GeneratedTraffic, Latency, Outcome, Progress, ProgressEvent, State,
+};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use units::Nanos;
 
-const STATES: [&str; 3] = ["warm-up", "measuring", "draining"];
+const STATES: [State; 3] = [State::WarmUp, State::Measuring, State::Draining];
 /// For each direction, the parts of folders that are its own.
 pub const PARTS: [&str; 2] = ["", "back/"];
 
@@ -45,12 +47,12 @@ pub struct Way<C> {
 }
 
 impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
-    /// Measures, and prints the result: what every generator says, and `own`.
+    /// Measures, and prints the result: what it has counted, and what `own` says of its traffic.
     pub fn run<I: Identify + Sync>(
         self,
         session: Session,
         names: &[I; N],
-        own: Value,
+        own: DirectionCounts,
     ) -> Result<(), Error> {
         match self.captures {
             None => self.measure::<I, false>(session, names, own),
@@ -62,7 +64,7 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
         mut self,
         mut session: Session,
         names: &[I; N],
-        own: Value,
+        own: DirectionCounts,
     ) -> Result<(), Error> {
         let (ticks, seen) = (self.ways[0].wire.ticks, [(); N].map(|()| Seen::new()));
         let mut books = self.books::<I, CAPTURE>(names, &seen)?;
@@ -85,7 +87,10 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
         };
         let (mut log, clock, ways) = (StallLog::new(StallLog::ROOM), session.clock, &mut self.ways);
         let (measured, downs) = std::thread::scope(|scope| {
-            let monitor = session.monitor(scope, || progress(&seen, &counters, &state, &clock));
+            let monitor = session.monitor(scope, |elapsed_s| {
+                let state = STATES[state.load(Ordering::Relaxed)];
+                progress(elapsed_s, state, &seen, &counters, &clock)
+            });
             let job = || {
                 let turns = Turns::new(stall_ns, &counters, &mut log, &stop);
                 let first = schedules(warm_up_ns, tsc::now());
@@ -131,10 +136,10 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
                     session.partial.push(error.to_string());
                 }
             }
-            let mut result = own.clone();
-            add_result(&mut result, &seen[at], &warm_ups[at], book);
-            result["sent_bytes"] = sent_bytes(content, sent).into();
-            said.push(result);
+            said.push(DirectionCounts {
+                sent_bytes: Some(sent_bytes(content, sent).into()),
+                ..counts(own, &seen[at], &warm_ups[at], book)
+            });
         }
         let lanes = [Lane {
             lcore,
@@ -144,12 +149,12 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
             passages: None,
             dropped: Vec::new(),
         }];
-        let mut result = said.remove(0);
-        if let Some(back) = said.pop() {
+        let (there, back) = (said[0], said.get(1).copied());
+        if back.is_some() {
             session.record_stalls(&lanes, PARTS[1]);
-            result["back"] = back;
         }
-        session.print_result(&lanes, &downs, ("gen", result));
+        let traffic = GeneratedTraffic { there, back };
+        session.print_result(&lanes, &downs, Outcome::Gen { r#gen: traffic });
         if self.keep_ports {
             stop.wait_for_sigterm();
         }
@@ -243,25 +248,24 @@ fn make_folder(path: &Path) -> Result<(), Error> {
     std::fs::create_dir_all(path).map_err(|source| Error::File { path: path.into(), source })
 }
 
-fn add_result<I, const CAPTURE: bool>(
-    own: &mut Value,
+fn counts<I, const CAPTURE: bool>(
+    own: DirectionCounts,
     seen: &Seen,
     warm_up: &WarmUp,
     book: &Measured<'_, I, CAPTURE>,
-) {
-    for (name, count) in [
-        ("sent", seen.sent.get()),
-        ("matched", seen.received.get()),
-        ("unsent", seen.unsent.get()),
-        ("duplicated", book.duplicated),
-        ("corrupt", book.corrupt.len() as u64 + book.corrupt_unrecorded),
-        ("foreign", book.foreign),
-        ("ambiguous", book.ambiguous),
-        ("unrecorded", book.arrivals.unrecorded),
-        ("warm_up_sent", warm_up.sent),
-        ("warm_up_received", warm_up.received + book.warm_up_received),
-    ] {
-        own[name] = count.into();
+) -> DirectionCounts {
+    DirectionCounts {
+        sent: seen.sent.get().into(),
+        matched: seen.received.get().into(),
+        unsent: seen.unsent.get().into(),
+        duplicated: book.duplicated.into(),
+        corrupt: (book.corrupt.len() as u64 + book.corrupt_unrecorded).into(),
+        foreign: book.foreign.into(),
+        ambiguous: book.ambiguous.into(),
+        unrecorded: book.arrivals.unrecorded.into(),
+        warm_up_sent: warm_up.sent.into(),
+        warm_up_received: (warm_up.received + book.warm_up_received).into(),
+        ..own
     }
 }
 
@@ -275,37 +279,41 @@ fn intended<I, const CAPTURE: bool>(
 }
 
 fn progress(
+    elapsed_s: f64,
+    state: State,
     seen: &[Seen],
     counters: &Counters,
-    state: &AtomicUsize,
     clock: &units::Clock,
-) -> Value {
+) -> ProgressEvent {
     let all = |count: fn(&Seen) -> u64| seen.iter().map(count).sum::<u64>();
-    let mut fields = json!({
-        "state": STATES[state.load(Ordering::Relaxed)],
-        "rx_packets": counters.rx_packets.get(),
-        "tx_packets": counters.tx_packets.get(),
-        "stalls": counters.stalls.get(),
-        "stall_ns_total": clock.duration(counters.stall_total.get()).0,
-        "stall_ns_max": clock.duration(counters.stall_longest.get()).0,
-        "sent": all(|seen| seen.sent.get()),
-        "received": all(|seen| seen.received.get()),
-        "unsent": all(|seen| seen.unsent.get()),
+    let ns = |ticks| clock.duration(ticks).0.into();
+    let live = &seen[0].latency;
+    let latency = live.quantiles([0.5, 0.999]).map(|([p50, p999], max)| Latency {
+        latency_ns_p50: ns(p50),
+        latency_ns_p999: ns(p999),
+        latency_ns_max: ns(max),
+        latency_ns_sum: ns(live.sum()),
     });
-    let latency = &seen[0].latency;
-    if let Some(([p50, p999], max)) = latency.quantiles([0.5, 0.999]) {
-        for (name, ticks) in [
-            ("latency_ns_p50", p50),
-            ("latency_ns_p999", p999),
-            ("latency_ns_max", max),
-            ("latency_ns_sum", latency.sum()),
-        ] {
-            fields[name] = clock.duration(ticks).0.into();
-        }
+    ProgressEvent {
+        elapsed_s,
+        state,
+        rx_packets: counters.rx_packets.get().into(),
+        stalls: counters.stalls.get().into(),
+        written: None,
+        own: Progress::Generator {
+            tx_packets: counters.tx_packets.get().into(),
+            stall_ns_total: ns(counters.stall_total.get()),
+            stall_ns_max: ns(counters.stall_longest.get()),
+            sent: all(|seen| seen.sent.get()).into(),
+            received: all(|seen| seen.received.get()).into(),
+            unsent: all(|seen| seen.unsent.get()).into(),
+            latency,
+            latency_ns_buckets: live
+                .filled()
+                .map(|(ticks, count)| (ns(ticks), count.into()))
+                .collect(),
+        },
     }
-    let buckets = latency.filled().map(|(ticks, count)| json!([clock.duration(ticks).0, count]));
-    fields["latency_ns_buckets"] = buckets.collect();
-    fields
 }
 
 /// Writes what left and what arrived, at the times that the recording has.

@@ -10,8 +10,8 @@ use crate::recorder::KEPT_BYTES;
 use crate::stop::Stop;
 use capture::{Compression, Draft, Format, Writer};
 use clap::Args;
+use messages::{Message, Recorded, SocketClock, SocketCounts, SocketLinks};
 use probe::key::{Keyed, Keyer, MatchOn, Tap};
-use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use units::Nanos;
@@ -74,9 +74,7 @@ impl Socket {
             let side = Side { writer, keyer, hardware: self.hardware, tally: Tally::default() };
             sides.push((ring, side));
         }
-        events::ready(json!({
-            "program": SPEC.name, "version": env!("CARGO_PKG_VERSION"), "pid": std::process::id(),
-        }));
+        events::recording(SPEC.name);
         let results: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> = sides
                 .into_iter()
@@ -92,12 +90,9 @@ impl Socket {
     }
 
     fn say(&self, tallies: Vec<Tally>) {
-        let mut partial = Vec::new();
-        let mut own = json!({
-            "timestamps": if self.hardware { "kernel-hardware" } else { "kernel-software" },
-        });
+        let (mut partial, mut links) = (Vec::new(), Vec::new());
         for ((name, ..), tally) in self.sides().into_iter().zip(tallies) {
-            own[name] = tally.json(&file(name));
+            links.push(tally.counts(file(name)));
             let missed = tally.counted.dropped + tally.unstamped;
             match tally.error {
                 Some(error) => partial.push(error.to_string()),
@@ -111,9 +106,14 @@ impl Socket {
                 partial.push(format!("{}: {missed} frames were not written", file(name)));
             }
         }
-        events::result(json!({
-            "program": SPEC.name, "complete": partial.is_empty(), "partial": partial, "socket": own,
-        }));
+        let timestamps = match self.hardware {
+            true => SocketClock::KernelHardware,
+            false => SocketClock::KernelSoftware,
+        };
+        let [pre, post] = links.try_into().expect("both sides");
+        let socket = SocketLinks { timestamps, pre, post };
+        let complete = partial.is_empty();
+        events::print(&Message::Recorded(Recorded::Socket { complete, partial, socket }));
     }
 }
 
@@ -141,11 +141,15 @@ struct Tally {
 }
 
 impl Tally {
-    fn json(&self, file: &str) -> Value {
-        json!({
-            "file": file, "received": self.counted.received, "written": self.written,
-            "dropped": self.counted.dropped, "unstamped": self.unstamped, "foreign": self.foreign,
-        })
+    fn counts(&self, file: String) -> SocketCounts {
+        SocketCounts {
+            file,
+            received: self.counted.received.into(),
+            written: self.written.into(),
+            dropped: self.counted.dropped.into(),
+            unstamped: self.unstamped.into(),
+            foreign: self.foreign.into(),
+        }
     }
 }
 

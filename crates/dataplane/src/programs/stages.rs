@@ -55,9 +55,9 @@ mod recording {
     use crate::stages::{Config, Event, Ticks, Tracer, drop_reasons};
     use crate::stop::Stop;
     use dpdk::tsc;
-    use serde_json::json;
+    use messages::{Message, Recorded};
     use std::cell::RefCell;
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
     const FILE: &str = "events.npy";
@@ -82,9 +82,7 @@ mod recording {
             let config = Config { namespace: self.namespace, every: self.every };
             let tracer = Tracer::attach(config)?;
             let mut ticks = Ticks::new(first, tsc::monotonic());
-            events::ready(json!({
-                "program": SPEC.name, "version": env!("CARGO_PKG_VERSION"), "pid": std::process::id(),
-            }));
+            events::recording(SPEC.name);
             let heard: RefCell<Vec<Event>> = RefCell::default();
             let mut reasons = BTreeSet::new();
             tracer.listen(
@@ -110,14 +108,13 @@ mod recording {
             let lost = tracer.lost()?;
             let recorded = rows.finish().map_err(of_file)?;
             let names = drop_reasons()?;
-            let named = names.iter().filter(|(number, _)| reasons.contains(number));
-            events::result(json!({
-                "program": SPEC.name,
-                "file": FILE,
-                "events": recorded,
-                "lost": lost,
-                "clock_error_ns": ticks.error_ns(),
-                "reasons": named.collect::<BTreeMap<_, _>>(),
+            let named = names.into_iter().filter(|(number, _)| reasons.contains(number));
+            events::print(&Message::Recorded(Recorded::Stages {
+                file: FILE,
+                events: recorded.into(),
+                lost: lost.into(),
+                clock_error_ns: ticks.error_ns().into(),
+                reasons: named.collect(),
             }));
             Ok(())
         }

@@ -12,7 +12,7 @@ use crate::turns::Turns;
 use crate::values::time;
 use clap::Args;
 use dpdk::{RxTimestamps, run_on, tsc};
-use serde_json::{Value, json};
+use messages::{Outcome, Progress, ProgressEvent, StampClock, StampedTaps, State, TapCounts};
 use std::path::PathBuf;
 use units::Nanos;
 
@@ -103,7 +103,7 @@ impl Stamp {
                 .into_iter()
                 .map(|one| session.housekeeping.run(scope, move || one.run(clock)))
                 .collect();
-            let monitor = session.monitor(scope, || progress(&counters));
+            let monitor = session.monitor(scope, |elapsed_s| progress(elapsed_s, &counters));
             session.ready();
             let job = || {
                 let mut log = StallLog::new(StallLog::ROOM);
@@ -120,15 +120,17 @@ impl Stamp {
                 .collect();
             (ended, written, monitor.finish())
         });
-        let (log, counts) = ended?.remove(0);
-        let mut own =
-            json!({ "timestamps": if timestamps.is_some() { "nic-hardware" } else { "tsc" } });
+        let (log, counts): (StallLog, Vec<(u64, u64, u64)>) = ended?.remove(0);
+        let mut taps = Vec::new();
         for ((name, written), (received, ring_full, unstamped)) in
             SIDES.into_iter().zip(written).zip(counts)
         {
-            own[name] = json!({
-                "file": file(name), "received": received, "written": written.frames,
-                "ring_full": ring_full, "unstamped": unstamped,
+            taps.push(TapCounts {
+                file: file(name),
+                received: received.into(),
+                written: written.frames.into(),
+                ring_full: ring_full.into(),
+                unstamped: unstamped.into(),
             });
             let missed: u64 = ring_full + unstamped;
             match written.error {
@@ -147,7 +149,13 @@ impl Stamp {
             passages: None,
             dropped: Vec::new(),
         }];
-        session.finish(&lanes, &downs, ("stamp", own));
+        let timestamps = match timestamps {
+            Some(_) => StampClock::NicHardware,
+            None => StampClock::Tsc,
+        };
+        let [pre, post] = taps.try_into().expect("both sides");
+        let stamp = StampedTaps { timestamps, pre, post };
+        session.finish(&lanes, &downs, Outcome::Stamp { stamp });
         Ok(())
     }
 }
@@ -156,9 +164,15 @@ fn file(side: &str) -> String {
     format!("{side}.pcapng.zst")
 }
 
-fn progress(counters: &Counters) -> Value {
-    json!({ "state": "recording", "rx_packets": counters.rx_packets.get(),
-            "stalls": counters.stalls.get() })
+fn progress(elapsed_s: f64, counters: &Counters) -> ProgressEvent {
+    ProgressEvent {
+        elapsed_s,
+        state: State::Recording,
+        rx_packets: counters.rx_packets.get().into(),
+        stalls: counters.stalls.get().into(),
+        written: None,
+        own: Progress::Stamp {},
+    }
 }
 
 impl Program for Stamp {

@@ -9,7 +9,7 @@ use crate::options::{self, Common};
 use crate::program::{Program, Spec};
 use crate::session::{Session, Wanted};
 use clap::Args;
-use serde_json::json;
+use messages::{Outcome, WatchTruth};
 
 /// As the command line knows it.
 pub const SPEC: Spec = Spec {
@@ -42,7 +42,8 @@ impl Program for Watch {
             Vec::new()
         })?;
         let disturbed = disturber.finish(&mut session, &ended.work[0]);
-        session.finish(&ended.lanes, &ended.downs, ("watch", json!({ "disturbed": disturbed })));
+        let watch = WatchTruth { disturbed: disturbed.into() };
+        session.finish(&ended.lanes, &ended.downs, Outcome::Watch { watch });
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use crate::program::{Program, Spec};
 use crate::session::{Session, Wanted};
 use crate::ticks::Ticks;
 use clap::Args;
-use serde_json::json;
+use messages::{Outcome, WorkTruth};
 
 /// As the command line knows it.
 pub const SPEC: Spec = Spec {
@@ -54,8 +54,9 @@ impl Program for Work {
             Vec::new()
         })?;
         let (_, _, done) = &ended.work[0];
-        let own = json!({ "batches": done.batches, "batch_most": done.most });
-        session.finish(&ended.lanes, &ended.downs, ("work", own));
+        let work = WorkTruth { batches: done.batches.into(), batch_most: done.most.into() };
+        let stages = session.record_passages(&ended.lanes);
+        session.finish(&ended.lanes, &ended.downs, Outcome::Work { work, stages });
         Ok(())
     }
 }

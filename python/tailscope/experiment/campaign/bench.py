@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.exceptions import OtherKernelError, TailscopeError
-from tailscope.registry import service
+from tailscope.registry import bench_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run.instance import Progress
     from tailscope.experiment.run.measured import Measured
+    from tailscope.store.directory import Draw
     from tailscope.testbed.clean import Leftover
 
 
@@ -99,30 +100,29 @@ class Bench:
         return left
 
     def measure(
-        self, cell: Cell, out: Path, progress: Progress, ending: Callable[[], None]
+        self, cell: Cell, out: Path, draw: Draw, progress: Progress, ending: Callable[[], None]
     ) -> MeasuredCell:
         """Carry out the plan of a cell."""
         from tailscope.experiment.run.execute import execute
-        from tailscope.store.info import unusable_text
+        from tailscope.words.neighbours import unusable_text
 
-        runs = execute(cell.plan, cell.plan.cores(), out=out, progress=progress, ending=ending)
-        doubts = [text for each in runs if (text := unusable_text(each.info)) is not None]
+        cores = cell.plan.cores()
+        runs = execute(cell.plan, cores, out=out, draw=draw, progress=progress, ending=ending)
+        doubts = [text for each in runs if (text := unusable_text(each.info))]
         return MeasuredCell(runs, doubts=doubts)
 
 
 def bench_of(experiment: Experiment) -> Bench:
     """Make the bench that an experiment asks for."""
-    if experiment.hosts is None:
-        return Bench()
-    laboratory: Bench = service("laboratory", "hosts")(experiment.hosts)
-    return laboratory
+    made = (bench_for(name)(section) for name, section in experiment.sections.items())
+    return next(made, Bench())
 
 
 def _refuse_other_kernel(left: Sequence[Cell]) -> None:
     reasons = []
     for cell in left:
         try:
-            cell.plan.make_platform().check()
+            cell.plan.device.make_platform().check()
         except OtherKernelError as error:
             reasons.append(error)
         except TailscopeError:

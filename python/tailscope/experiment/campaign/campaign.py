@@ -136,11 +136,18 @@ class Campaign:
         )
 
     def _plan(self) -> ExperimentRecord:
-        # How a machine is booted changes no figure, and may change until --resume.
-        plan = self._experiment.model_dump(
-            exclude_none=True,
-            exclude={"profiles": True, "about": True, "hosts": {"dut": {"boot": True}}},
-        )
+        ours = self._experiment
+        plan = {
+            "name": ours.name,
+            "fixed": ours.fixed.given(),
+            "vary": {name: _values(each) for name, each in ours.vary.items()},
+            "exclude": ours.exclude,
+            "repeats": ours.repeats,
+            "service_levels": ours.service_levels,
+            "order": ours.order,
+            "seed": ours.seed,
+            **{name: section.record() for name, section in ours.sections.items()},
+        }
         return convert(plan, ExperimentRecord)
 
     def _kept(self, record: CellRecord, found: Sequence[Measured]) -> CellRecord:
@@ -200,6 +207,13 @@ class Campaign:
             reason=record.reason,
             runs=(),
         )
+
+
+def _values(values: object) -> object:
+    """The values of a variable; of labels, the fields that are set."""
+    if not isinstance(values, dict):
+        return values
+    return {label: fields.given() for label, fields in values.items()}
 
 
 def _cell_record(

@@ -32,9 +32,11 @@ class Cell:
     @property
     def lasts_s(self) -> float:
         """How long it takes, roughly."""
-        platform = self.plan.make_platform()
-        starts_s = platform.starts_in_s * self.plan.instances + self.plan.make_dut().starts_in_s
+        platform = self.plan.device.make_platform()
+        starts_s = (
+            platform.starts_in_s * self.plan.instances + self.plan.device.make_dut().starts_in_s
+        )
         packets = self.plan.rate_pps * self.plan.duration_ns / 1e9 * self.plan.runs
         sends_s = (self.plan.warm_up_ns + self.plan.duration_ns) / 1e9
-        rests_s = 2 * self.plan.power_phase_ns / 1e9 if self.plan.asks_for_power else 0
+        rests_s = 2 * self.plan.power_phase_ns / 1e9 if self.plan.measurement.asks_for_power else 0
         return self.reached_s + starts_s + rests_s + sends_s + _AROUND_S + packets * _ANALYSIS_S

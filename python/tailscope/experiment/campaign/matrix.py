@@ -8,13 +8,12 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.bench import bench_of
 from tailscope.experiment.campaign.cell import Cell
-from tailscope.experiment.campaign.spec import Fields, complaint
-from tailscope.experiment.fields import FIELDS, field_named, plan_of
+from tailscope.experiment.campaign.spec import Fields
+from tailscope.experiment.campaign.typed import WrongError, typed
+from tailscope.experiment.fields import FIELDS, plan_of
 from tailscope.units import value_label
 
 if TYPE_CHECKING:
@@ -89,17 +88,12 @@ def _choices(
     if not values:
         raise document.error(["vary", name], "expected at least one value")
     if isinstance(values, dict):
-        if field_named(name.partition(".")[0]) is not None:
+        if name.partition(".")[0] in FIELDS:
             text = "a field has a list of values; labels with fields need a name of their own"
             raise document.error(["vary", name], text)
-        return {
-            str(label): (fields.model_dump(exclude_none=True), ["vary", name, label])
-            for label, fields in values.items()
-        }
-    named, _, option = name.partition(".")
-    declared = field_named(named)
-    field = named if declared is None else declared.name
-    if declared is None or bool(option) != (field in _OPTIONS):
+        return {label: (fields.given(), ["vary", name, label]) for label, fields in values.items()}
+    field, _, option = name.partition(".")
+    if field not in FIELDS or bool(option) != (field in _OPTIONS):
         known = [
             f"{name}.NAME" if name in _OPTIONS else name
             for name, each in FIELDS.items()
@@ -109,7 +103,7 @@ def _choices(
             ["vary", name],
             f"only a field takes a list of values, expected one of {', '.join(known)}",
         )
-    fixed = experiment.fixed.model_dump(exclude_none=True)
+    fixed = experiment.fixed.given()
     if option in fixed.get(field, {}) if option else field in fixed:
         raise document.error(["vary", name], "it is also in `fixed`")
     choices: dict[str, tuple[dict[str, Any], list[str | int]]] = {}
@@ -119,9 +113,9 @@ def _choices(
             raise document.error(where, f"got {value!r} twice")
         fields = {field: {option: value}} if option else {field: value}
         try:
-            Fields.model_validate(fields)
-        except ValidationError as error:
-            raise document.error(where, complaint(error.errors()[0], where)) from None
+            typed(fields, Fields)
+        except WrongError as wrong:
+            raise document.error(where, wrong.message) from None
         choices[value_label(value)] = (fields, where)
     return choices
 
@@ -131,12 +125,12 @@ def _combined(
     variables: Mapping[str, Mapping[str, tuple[dict[str, Any], list[str | int]]]],
     document: Document,
 ) -> Iterator[Cell]:
-    bench = bench_of(experiment)
+    bench, fixed = bench_of(experiment), experiment.fixed.given()
     for labels in itertools.product(*variables.values()):
         values = dict(zip(variables, labels, strict=True))
         if any(_matches(rule, values) for rule in experiment.exclude):
             continue
-        fields = experiment.fixed.model_dump(exclude_none=True)
+        fields = {**fixed}
         origin: dict[str, list[str | int]] = {name: ["fixed", name] for name in fields}
         for name, label in values.items():
             own, where = variables[name][label]

@@ -2,301 +2,235 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias, get_args
 
+import msgspec
 import yaml
-from pydantic import (
-    AfterValidator,
-    AliasChoices,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    WithJsonSchema,
-    create_model,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
+from msgspec.structs import replace
 
+from tailscope import registry
 from tailscope.exceptions import UsageError
-from tailscope.experiment.fields import FIELDS, TRAFFIC, field_named
-from tailscope.plan.field import Scalar  # noqa: TC001 - pydantic reads annotations as it runs
+from tailscope.experiment.campaign.typed import WrongError, typed
+from tailscope.experiment.fields import FIELDS, TRAFFIC
+from tailscope.plan.field import NAME, Scalar
 from tailscope.plan.yaml_file import read_yaml
-from tailscope.units import positive_duration_ns, value_label
+from tailscope.units import value_label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from pydantic_core import ErrorDetails
+    from tailscope.plan.field import Field
 
-    from tailscope.plan.field import Field as Declared
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Name: TypeAlias = Annotated[
+    str,
+    Meta(
+        # Python's $ would let a line's end pass.
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$(?!\n)",
+        extra={"expected": "a name of letters, digits and . _ -"},
+    ),
+]
+_Value: TypeAlias = Annotated[Scalar, Meta(extra={"expected": "a text, a number, true or false"})]
 _LEVEL = re.compile(
     r"(p\d+(\.\d+)?|median|mean|max|loss|reordered|duplicated)\s*(<=?|=)\s*[0-9.]+(e-?\d+)?(ns|us|ms|s|%)?"
 )
-_TYPES = re.compile(r"(list|dict|function-\w+)\[.*\]|str|int|float|bool|Fields")
-_EXPECTED = {
-    "string_type": "a text",
-    "int_type": "a whole number",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "dict_type": "names with values",
-    "model_type": "fields and their values",
-    "literal_error": "{expected}",
-    "greater_than_equal": "at least {ge}",
-    "less_than_equal": "at most {le}",
-    "string_pattern_mismatch": "a name of letters, digits and . _ -",
-}
-"""For pydantic's kind of an error, what is allowed instead."""
 _LEVEL_NAMES = ("urllc-itu", "urllc-22.104", "nf-350us")
-
-
-def _one_of(names: Iterable[str]) -> Any:
-    known = tuple(names)
-
-    def check(value: str) -> str:
-        if value not in known:
-            raise ValueError(f"expected one of {', '.join(known)}")
-        return value
-
-    return Annotated[
-        str,
-        # YAML takes `on` and `off` for true and false.
-        BeforeValidator(lambda value: value_label(value) if isinstance(value, bool) else value),
-        AfterValidator(check),
-        WithJsonSchema({"type": "string", "enum": list(known)}),
-    ]
-
-
-def _level(value: str) -> str:
-    if value not in _LEVEL_NAMES and not _LEVEL.fullmatch(value):
-        raise ValueError(
-            "expected a bound such as p99.999<1ms, loss<1e-5, max<2ms or reordered=0, or one of"
-            f" {', '.join(_LEVEL_NAMES)}"
-        )
-    return value
-
-
 _TRAFFIC = "traffic"
 """The block that fields of traffic may stand in."""
+_ELSEWHERE = {"hosts": "laboratory"}
+"""Sections that folders of `tailscope.extra` add, for the error where a folder is not there."""
 
 
-def _wrong(message: str) -> PydanticCustomError:
-    """An error whose words are ours."""
-    return PydanticCustomError("in_traffic", "{message}", {"message": message})
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
-
-
-def _written(declared: Declared) -> Any:
-    """What a file may have in a field, as pydantic wants it said."""
-    choices = None if declared.choices is None else _one_of(declared.choices())
+def _written(declared: Field) -> Any:
+    """The type of what a file may have in a field."""
+    names = declared.choices
     if declared.has_names:
-        _, value = get_args(declared.kind.written)
-        return dict[choices or str, _bounded(value, declared)]  # type: ignore[misc]
-    if declared.otherwise is not None:
-        return Annotated[declared.kind.written, AfterValidator(partial(_checked, declared))]
-    return choices or _bounded(declared.kind.written, declared)
+        name: Any = str if names is None else _one_of(names)
+        value: Any = Annotated[
+            get_args(declared.kind.written)[1],
+            Meta(ge=declared.least, extra={"expected": declared.expected(of_one=True)}),
+        ]
+        listed = None if names is None else {"propertyNames": {"enum": list(names)}}
+        return Annotated[dict[name, value], Meta(extra_json_schema=listed)]
+    if names is not None:
+        # YAML takes `on` and `off` for true and false.
+        return _one_of(names) | bool if "on" in names else _one_of(names)
+    if declared.kind.written is int and declared.least is not None:
+        return Annotated[int, Meta(ge=declared.least, le=declared.most)]
+    return declared.kind.written
 
 
-def _checked(declared: Declared, value: object) -> object:
-    """A number or a text that a plan may have."""
+def _one_of(names: tuple[str, ...]) -> Any:
+    return Annotated[Literal[names], Meta(extra={"expected": f"one of {', '.join(names)}"})]
+
+
+def _entry(declared: Field) -> tuple[str, Any, None]:
+    """A field that may be missing."""
+    default = declared.default_text
+    usual = "" if default is None else f" Default: {default}."
+    about = Meta(description=declared.about + usual, extra={"expected": declared.expected()})
+    return declared.name, Annotated[_written(declared) | None, about], None
+
+
+class Section(Protocol):
+    """A section that a folder of `tailscope.extra` adds."""
+
+    def record(self) -> dict[str, object]:
+        """Return what ``campaign.json`` says of it."""
+
+
+class _Part(Struct, frozen=True, forbid_unknown_fields=True):
+    """Fields of a file, and their values."""
+
+
+if TYPE_CHECKING:
+    Traffic = _Part
+else:
+    Traffic = defstruct(
+        "Traffic",
+        map(_entry, TRAFFIC.values()),
+        bases=(_Part,),
+        namespace={"__doc__": "Fields of the traffic."},
+    )
+
+
+class _Fields(_Part, frozen=True, kw_only=True):
+    traffic: Annotated[
+        Traffic, Meta(description="Fields of the traffic, in a block of their own.")
+    ] = field(default_factory=Traffic)
+
+    def given(self) -> dict[str, Any]:
+        """Return what is set, wherever in the block it stands."""
+        found = {declared.name: value for _, declared, value in self._set()}
+        return {name: found[name] for name in FIELDS if name in found}
+
+    def __post_init__(self) -> None:
+        """Refuse what is set twice, and what only its declaration can check."""
+        seen = set()
+        for where, declared, value in self._set():
+            if declared.name in seen:
+                raise WrongError(where, "it also stands outside of traffic")
+            seen.add(declared.name)
+            if declared.otherwise is not None:
+                _check(declared, value, where)
+
+    def _set(self) -> Iterator[tuple[list[str], Field, Any]]:
+        blocks: tuple[tuple[list[str], Struct], ...] = (([], self), ([_TRAFFIC], self.traffic))
+        for place, block in blocks:
+            for name in block.__struct_fields__:
+                declared, value = FIELDS.get(name), getattr(block, name)
+                if declared is None or value is None:
+                    continue
+                is_name = declared.kind is NAME and isinstance(value, bool)
+                yield [*place, name], declared, value_label(value) if is_name else value
+
+
+def _check(declared: Field, value: object, where: Sequence[str]) -> None:
+    """See that a plan may have a number or a text."""
     try:
         found = declared.read(value)
         if not isinstance(found, str):
             declared.check(found)
     except UsageError as error:
-        raise ValueError(f"expected {str(error).partition('expected ')[2]}") from None
-    return value
-
-
-def _bounded(kind: Any, declared: Declared) -> Any:
-    if kind is not int or declared.least is None:
-        return kind
-    return Annotated[int, Field(ge=declared.least, le=declared.most)]
-
-
-def _entry(declared: Declared) -> Any:
-    """A field that may be missing, under its name or the older one."""
-    names = AliasChoices(declared.name, declared.formerly) if declared.formerly else None
-    default = declared.default_text
-    usual = "" if default is None else f" Default: {default}."
-    about = Field(None, description=declared.about + usual, validation_alias=names)
-    return (_written(declared) | None, about)
-
-
-def _add_others(schema: dict[str, Any]) -> None:
-    """Add older names, and the block of traffic."""
-    fields = schema["properties"]
-    fields[_TRAFFIC] = {
-        "type": "object",
-        "description": "Fields of the traffic, in a block of their own.",
-        "properties": {name: fields[name] for name in TRAFFIC},
-        "additionalProperties": False,
-    }
-    for name, declared in FIELDS.items():
-        if declared.formerly is not None:
-            about = {"description": f"Older name of {name}.", "deprecated": True}
-            fields[declared.formerly] = {**fields[name], **about}
-
-
-class _Fields(_Model):
-    model_config = ConfigDict(json_schema_extra=_add_others)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_traffic(cls, content: object) -> object:
-        """Take the fields in the block of traffic for what they are."""
-        if not isinstance(content, dict) or _TRAFFIC not in content:
-            return content
-        others = {name: value for name, value in content.items() if name != _TRAFFIC}
-        block = content[_TRAFFIC]
-        if not isinstance(block, dict):
-            raise _wrong(f"traffic: got {block!r}, expected fields and their values")
-        for name in block:
-            if name not in TRAFFIC:
-                near = difflib.get_close_matches(str(name), TRAFFIC, 1)
-                meant = f"; did you mean {near[0]}?" if near else ""
-                known = ", ".join(TRAFFIC)
-                raise _wrong(f"traffic.{name}: unknown field, expected one of {known}{meant}")
-            if name in others:
-                raise _wrong(f"traffic.{name}: it also stands outside of traffic")
-        return {**others, **block}
+        expected = str(error).partition("expected ")[2]
+        raise WrongError(where, f"got {value!r}, expected {expected}") from None
 
 
 if TYPE_CHECKING:
-
-    class Fields(_Fields):
-        """The fields of a run."""
+    Fields = _Fields
 else:
-    Fields = create_model(
+    Fields = defstruct(
         "Fields",
-        __base__=_Fields,
-        __module__=__name__,
-        __doc__="The fields of a run.",
-        **{name: _entry(declared) for name, declared in FIELDS.items()},
+        map(_entry, FIELDS.values()),
+        bases=(_Fields,),
+        namespace={"__doc__": "The fields of a run."},
     )
 
-
-class Host(_Model):
-    """A machine with a role."""
-
-    ssh: str | None = None
-    """USER@ADDRESS or a name from your ssh configuration; this machine by default."""
-    port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    """Port of its sshd."""
-    cards: list[str] = Field(min_length=2, max_length=2)
-    """Two network cards: PCI addresses for DPDK, or links of the kernel. Of the load generator:
-    sending, receiving; of the device: receiving, sending; of the timestamper: what goes to the
-    device, and what comes from it."""
-    command: str = "tailscope"
-    """Command that starts tailscope on that machine."""
-    cpus: str | int | None = None
-    """CPUs to poll on, such as '2,3': one, or for the device as many as it polls on."""
+_Values: TypeAlias = Annotated[
+    list[_Value] | dict[str, Fields] | None,
+    Meta(extra={"expected": "a list of values, or labels with fields"}),
+]
+_Exclusions: TypeAlias = Annotated[
+    list[
+        dict[str, Annotated[_Value | list[_Value], Meta(extra={"expected": "a value or several"})]]
+    ],
+    Meta(description="Combinations to leave out: variables and their values."),
+]
+_Repeats: TypeAlias = Annotated[
+    int, Meta(ge=1, le=1000, description="Number of repetitions of each combination.")
+]
 
 
-def _time(value: str) -> str:
-    try:
-        positive_duration_ns(value, "wait")
-    except UsageError:
-        raise ValueError("expected a time such as 600s") from None
-    return value
+class _Matrix(_Part, frozen=True):
+    fixed: Annotated[Fields, Meta(description="Fields common to all runs.")] = field(
+        default_factory=Fields
+    )
+    vary: Annotated[
+        dict[str, _Values],
+        Meta(
+            description="Variables: a field with a list of values (an option as dut_options.NAME),"
+            " or a name of your own with labels, each of which sets several fields. All"
+            " combinations are run."
+        ),
+    ] = field(default_factory=dict)
 
 
-class Boot(_Model):
-    """How the machine is rebooted: for once each time, so that a power cycle boots as before."""
-
-    how: Literal["grub", "systemd-boot", "kexec", "command"]
-    """grub, systemd-boot or kexec on the machine, as root; or a command of yours on this one."""
-    kernels: dict[Literal["default", "vanilla", "rt", "nohz"], Name] = Field(default_factory=dict)
-    """Release (as `uname -r` prints it) of each kernel that cells name; default is for cells that
-    name parameters, but no kernel. nohz is vanilla by default. Required, except with command."""
-    command: list[str] | None = Field(None, min_length=1)
-    """Command that reboots the machine, run on this one without a shell. It is given
-    the kernel's release or name (default for the machine's own boot), then each parameter."""
-    wait: Annotated[str, AfterValidator(_time)] = "600s"
-    """Time limit for the machine to come back."""
-    power_cycle: list[str] | None = Field(None, min_length=1)
-    """Command that switches a machine off and on if it does not come back, such as ipmitool's; run
-    on this one without a shell."""
-
-    @model_validator(mode="after")
-    def _has_a_command(self) -> Self:
-        if (self.how == "command") != (self.command is not None):
-            raise ValueError("expected command with how: command, and only then")
-        return self
-
-
-class Dut(Host):
-    """The machine of the device."""
-
-    boot: Boot | None = None
-    """How to boot the kernels and parameters of cells; it is never rebooted by default."""
-    vfs: Literal["kernel", "vfio-pci"] | None = None
-    """Make a virtual function (SR-IOV) of each card, and use it in place of the card: as a link of
-    the kernel, or by vfio-pci for DPDK and guests. They are removed afterwards."""
-
-
-class Timestamper(Host):
-    """A machine that only watches, by TAPs."""
-
-    method: Literal["auto", "socket", "tcpdump", "stamp"] = "auto"
-    """Program that records frames: tailscope-dp socket or tcpdump (links), or tailscope-dp stamp
-    (PCI addresses)."""
-
-
-class Hosts(_Model):
-    """A laboratory of up to three machines."""
-
-    loadgen: Host
-    dut: Dut
-    timestamper: Timestamper
-
-
-class _Matrix(_Model):
-    fixed: Fields = Fields()
-    """Fields common to all runs."""
-    vary: dict[str, list[Scalar] | dict[str, Fields] | None] = Field(default_factory=dict)
-    """Variables: a field with a list of values (an option as dut_options.NAME), or a name of your
-    own with labels, each of which sets several fields. All combinations are run."""
-    exclude: list[dict[str, Scalar | list[Scalar]]] = Field(default_factory=list)
-    """Combinations to leave out: variables and their values."""
-    repeats: int = Field(1, ge=1, le=1000)
-    """Number of repetitions of each combination."""
-
-
-class Profile(_Matrix):
+class Profile(_Matrix, frozen=True):
     """A variant: its fields replace those of the experiment, one by one."""
 
-    about: str = ""
-    """Purpose of the profile."""
+    exclude: _Exclusions | UnsetType = UNSET
+    repeats: _Repeats | UnsetType = UNSET
+    about: Annotated[str, Meta(description="Purpose of the profile.")] = ""
 
 
-class Experiment(_Matrix):
+class Experiment(_Matrix, frozen=True, kw_only=True):
     """An experiment of tailscope."""
 
-    name: Name
-    """Name of the experiment."""
-    about: str = ""
-    """Purpose and origin of the experiment."""
-    service_levels: list[Annotated[str, AfterValidator(_level)]] = Field(default_factory=list)
-    """Service levels that each cell must meet."""
-    order: Literal["shuffled", "as-written"] = "shuffled"
-    """Shuffled, so that drift of the machine does not become a result."""
-    seed: int = Field(1, ge=0)
-    """Seed of the shuffling."""
-    hosts: Hosts | None = None
-    """Machines of a laboratory; this machine by default."""
-    profiles: dict[str, Profile] = Field(default_factory=dict)
-    """Variants, chosen by --profile."""
+    exclude: _Exclusions = field(default_factory=list)
+    repeats: _Repeats = 1
+    name: Annotated[Name, Meta(description="Name of the experiment.")]
+    about: Annotated[str, Meta(description="Purpose and origin of the experiment.")] = ""
+    service_levels: Annotated[
+        list[str], Meta(description="Service levels that each cell must meet.")
+    ] = field(default_factory=list)
+    order: Annotated[
+        Literal["shuffled", "as-written"],
+        Meta(description="Shuffled, so that drift of the machine does not become a result."),
+    ] = "shuffled"
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="Seed of the shuffling.")] = 1
+    profiles: Annotated[dict[str, Profile], Meta(description="Variants, chosen by --profile.")] = (
+        field(default_factory=dict)
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what is no service level."""
+        for at, level in enumerate(self.service_levels):
+            if level not in _LEVEL_NAMES and not _LEVEL.fullmatch(level):
+                raise WrongError(
+                    ["service_levels", at],
+                    f"got {level!r}, expected a bound such as p99.999<1ms, loss<1e-5, max<2ms or"
+                    f" reordered=0, or one of {', '.join(_LEVEL_NAMES)}",
+                )
+
+    @property
+    def sections(self) -> dict[str, Section]:
+        """The sections of folders of `tailscope.extra` that the file has."""
+        added = {name: getattr(self, name, None) for name in registry.sections()}
+        return {name: section for name, section in added.items() if section is not None}
+
+
+@cache
+def _with_sections() -> type[Experiment]:
+    """An experiment with what folders of `tailscope.extra` add to it."""
+    added = [(name, kind, None) for name, kind in registry.sections().items()]
+    about = {"__doc__": Experiment.__doc__}
+    whole: type[Any] = defstruct(
+        "Experiment", added, bases=(Experiment,), namespace=about, kw_only=True
+    )
+    return whole
 
 
 class Document:
@@ -350,10 +284,13 @@ def load_experiment(path: Path, profile: str | None = None) -> tuple[Experiment,
         names = {type(None): "an empty file", list: "a list"}
         found = names.get(type(document.content), "a single value")
         raise UsageError(f"{path}: got {found}, expected an experiment: fields and their values")
+    for section, folder in _ELSEWHERE.items():
+        if section in document.content and section not in registry.sections():
+            raise document.error([section], f"this installation has no {folder}")
     try:
-        experiment = Experiment.model_validate(document.content)
-    except ValidationError as error:
-        raise _said(document, error) from None
+        experiment = typed(document.content, _with_sections())
+    except WrongError as wrong:
+        raise document.error(wrong.where, wrong.message) from None
     if profile is not None:
         if profile not in experiment.profiles:
             known = ", ".join(experiment.profiles) or "none"
@@ -366,107 +303,26 @@ def load_experiment(path: Path, profile: str | None = None) -> tuple[Experiment,
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of an experiment, for editors."""
-    return Experiment.model_json_schema()
+    return schema_of(_with_sections())
+
+
+def schema_of(kind: type[Experiment]) -> dict[str, Any]:
+    """The JSON Schema of an experiment, with or without what folders add to it."""
+    parts = msgspec.json.schema(kind)["$defs"]
+    return {**parts.pop(kind.__name__), "$defs": parts}
 
 
 def _with_profile(experiment: Experiment, profile: Profile) -> Experiment:
-    fixed = {
-        **experiment.fixed.model_dump(exclude_none=True),
-        **profile.fixed.model_dump(exclude_none=True),
-    }
+    fixed = profile.fixed.given()
     vary = {
         name: values
         for name, values in {**experiment.vary, **profile.vary}.items()
-        if values is not None and name not in profile.fixed.model_dump(exclude_none=True)
+        if values is not None and name not in fixed
     }
-    changes: dict[str, Any] = {"fixed": Fields.model_validate(fixed), "vary": vary}
-    for name in ("exclude", "repeats"):
-        if name in profile.model_fields_set:
-            changes[name] = getattr(profile, name)
-    return experiment.model_copy(update=changes)
-
-
-def _said(document: Document, error: ValidationError) -> UsageError:
-    """The first of pydantic's complaints, in our words."""
-    places = [([each for each in one["loc"] if not _is_type(each)], one) for one in error.errors()]
-    first = places[0][0]
-    # Of a choice of several, the one that came furthest is the one that was meant.
-    within = [place for place in places if place[0][: len(first)] == first]
-    where, found = max(within, key=lambda place: len(place[0]))
-    kind = found["type"]
-    if kind == "extra_forbidden":
-        known = _known(where[:-1])
-        current = _current_name(str(where[-1])) if known == [*Fields.model_fields] else None
-        if current is not None:
-            text = f"{where[-1]} is the older name of {current}: give one of them"
-            return document.error(where, text)
-        near = difflib.get_close_matches(str(where[-1]), known, 1)
-        meant = f"; did you mean {near[0]}?" if near else ""
-        message = f"unknown field, expected one of {', '.join(known)}{meant}"
-    elif kind == "invalid_key":
-        message = f"got {found['input']!r}, expected the name of a field"
-        if "cpus" in _known(where[:-1]):
-            message += "; in braces, a list of CPUs needs quotes, such as '1,3'"
-    elif kind == "missing":
-        message = "it is missing"
-    elif kind == "in_traffic":
-        message = found["msg"]
-        where = [*where, _TRAFFIC]
-    else:
-        message = complaint(found, where)
-    return document.error(where, message)
-
-
-def complaint(found: ErrorDetails, where: Sequence[str | int]) -> str:
-    """What pydantic found wrong with the value at `where`, in our words."""
-    message = found["msg"].removeprefix("Value error, ")
-    expected = None if found["type"] == "value_error" else _expected(where)
-    if expected is None and found["type"] in _EXPECTED:
-        expected = _EXPECTED[found["type"]].format(**found.get("ctx", {}))
-    if expected is not None:
-        message = f"expected {expected}"
-    between = "," if message.startswith("expected ") else ":"
-    return f"got {found['input']!r}{between} {message[:1].lower()}{message[1:]}"
-
-
-def _expected(where: Sequence[str | int]) -> str | None:
-    """What the field at `where` may have; None if that is not the field of a run."""
-    inner = [*where[2:]] if where[:1] == ["profiles"] else [*where]
-    if inner[:1] == ["fixed"]:
-        inner = inner[1:]
-    elif inner[:1] == ["vary"]:
-        # A list of values stands behind the field itself; labels have fields of their own.
-        is_list = len(inner) == 3 and isinstance(inner[2], int)
-        inner = [*str(inner[1]).split(".")] if is_list else inner[3:]
-    else:
-        return None
-    declared = field_named(str(inner[0])) if inner else None
-    return None if declared is None else declared.expected(of_one=len(inner) > 1)
-
-
-def _current_name(former: str) -> str | None:
-    """The name of a field by its older one."""
-    declared = field_named(former)
-    return declared.name if declared is not None and declared.formerly == former else None
-
-
-def _is_type(part: str | int) -> bool:
-    """Whether it is pydantic's name for one choice of several, not a place in the file."""
-    return isinstance(part, str) and (part == "[key]" or bool(_TYPES.fullmatch(part)))
-
-
-def _known(where: Sequence[str | int]) -> list[str]:
-    last = [part for part in where if isinstance(part, str)]
-    if not last:
-        return list(Experiment.model_fields)
-    if "fixed" in last or "vary" in last:
-        return list(Fields.model_fields)
-    if "hosts" in last:
-        models: dict[str, type[BaseModel]] = {
-            "timestamper": Timestamper,
-            "dut": Dut,
-            "boot": Boot,
-            "hosts": Hosts,
-        }
-        return list(models.get(last[-1], Host).model_fields)
-    return list(Profile.model_fields)
+    own = {"exclude": profile.exclude, "repeats": profile.repeats}
+    return replace(
+        experiment,
+        fixed=Fields(**experiment.fixed.given() | fixed),
+        vary=vary,
+        **{name: value for name, value in own.items() if value is not UNSET},
+    )

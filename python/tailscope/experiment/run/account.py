@@ -21,7 +21,7 @@ from tailscope.experiment.run.clocks import counter_pairs
 from tailscope.experiment.run.sent import sent_traffic
 from tailscope.noise.events import OWN
 from tailscope.store import floor
-from tailscope.store.provenance import MeasurementRecord, measurement_info
+from tailscope.store.provenance import MeasurementRecord
 from tailscope.store.records.plan import MeasurementPlan
 from tailscope.store.records.recorded import RecordedRun
 from tailscope.store.records.run import (
@@ -36,20 +36,21 @@ from tailscope.store.records.run import (
     StallsOfSides,
     Written,
 )
+from tailscope.testbed.messages import generator_counts
 from tailscope.testbed.steady import largest_step_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tailscope.engine.analysis import Analysis
-    from tailscope.experiment.plan import RunPlan
+    from tailscope.experiment.packets import Traffic
     from tailscope.experiment.run.blame import Losses
     from tailscope.experiment.run.energy import RunEnergy
     from tailscope.experiment.run.instance import EndedInstance
     from tailscope.host.apply import KnobOutcome
     from tailscope.noise.recorder import RecordedNoise
     from tailscope.noise.table import SideNoise
-    from tailscope.store.records.dataplane import GeneratedTraffic, LcoreCounts
+    from tailscope.store.records.messages import GeneratedTraffic, LcoreCounts
     from tailscope.store.records.run import RunInfo
     from tailscope.testbed.cores import Cores
 
@@ -63,7 +64,7 @@ _AT_ONCE = 1 << 20
 
 
 def measurement_record(
-    plan: RunPlan,
+    traffic: Traffic,
     cores: Cores,
     tuning: Sequence[KnobOutcome],
     ended: EndedInstance,
@@ -74,10 +75,10 @@ def measurement_record(
     """Collect what ``run.json`` keeps of all sides of an instance, but for lost packets."""
     generator = ended.result.gen
     held_back = _held_back(ended, sides[0])
-    platform = ended.platform
+    device, platform = ended.device, ended.platform
     return MeasurementRecord(
         clock=ClockRecord(source="tsc", **asdict(ended.result.clock)),
-        floor=floor.load(plan.instrument),
+        floor=floor.load(device.instrument),
         partial=tuple(ended.partial),
         warnings=(
             *cores.warnings,
@@ -94,6 +95,7 @@ def measurement_record(
             unsent_generator=sum(held_back),
             lost_in_dut=0,
             lost_in_instrument=0,
+            lost_where_unknown=0,
             dropped_by_dut=None,
             stalls=StallsOfSides(
                 generator=stalls_of(ended.result.lcores),
@@ -101,10 +103,10 @@ def measurement_record(
             ),
             cpus=ended.cpus.named(),
             raised_priority=ended.raised_priority,
-            generator=ended.result.counts,
+            generator=generator_counts(ended.result),
             direction=ended.direction,
             traffic=sent_traffic(
-                plan, generator, ended.folders["generator"], ended.result.clock.tsc_hz
+                traffic, generator, ended.folders["generator"], ended.result.clock.tsc_hz
             ),
         ),
         noise=NoiseRecord(
@@ -118,7 +120,7 @@ def measurement_record(
         knobs=_knobs(cores),
         tuning=tuple(convert(asdict_of(outcome), Written) for outcome in tuning),
         dut=_dut_record(ended),
-        platform=None if platform is None else platform_record(plan.platform, platform.about),
+        platform=None if platform is None else platform_record(device.platform, platform.about),
     )
 
 
@@ -143,14 +145,14 @@ def _noise_of(ended: EndedInstance) -> RecordedNoise:
     return replace(ended.noise, clock_set_by_ns=largest_step_ns(*pairs))
 
 
-def recorded_run(plan: RunPlan, ended: EndedInstance, about: MeasurementRecord) -> RecordedRun:
+def recorded_run(ended: EndedInstance, info: RunInfo) -> RecordedRun:
     """Collect all that is known of a measurement before its packets are matched."""
     generator = ended.result.gen
     warm_up_lost = generator.warm_up_sent - generator.warm_up_received
-    lost = generator.unrecorded + full_rings(ended.counts, plan.wire)
+    lost = generator.unrecorded + full_rings(ended.counts, ended.device.wire)
     lost += sum(port.rx_missed + port.rx_nombuf for port in ended.result.ports)
     return RecordedRun(
-        info=measurement_info(plan.record(), about),
+        info=info,
         lost_in_instrument=max(0, lost - warm_up_lost - ended.others_lost),
         warm_up_lost=warm_up_lost,
         others_lost=ended.others_lost,

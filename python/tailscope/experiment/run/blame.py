@@ -12,12 +12,12 @@ from tailscope.store.records.dataplane import (
     KernelCounts,
     NftablesCounts,
     OvsCounts,
-    ProgramCounts,
     SnortCounts,
     SuricataCounts,
     TestpmdCounts,
     WireguardCounts,
 )
+from tailscope.store.records.messages import ProgramCounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tailscope.store.records.dataplane import CounterClock
+    from tailscope.store.records.messages import CounterClock
 
     Integers = NDArray[np.int64]
 

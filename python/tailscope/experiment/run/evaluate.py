@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.engine.analysis import Analysis, Sink, Worst
-    from tailscope.experiment.plan import RunPlan
+    from tailscope.experiment.packets import Traffic
     from tailscope.experiment.run.energy import RunEnergy
     from tailscope.experiment.run.instance import EndedInstance
     from tailscope.host.apply import KnobOutcome
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tailscope.noise.stages import Stages
     from tailscope.noise.table import SideNoise
     from tailscope.store.directory import RunWriter
+    from tailscope.store.provenance import MeasurementRecord
     from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.recorded import RecordedRun
     from tailscope.store.records.run import RunInfo
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
 
     Integers = NDArray[np.int64]
+    Describe = Callable[[MeasurementRecord], RunInfo]
     Find = Callable[[MeasurementPlan, Sink | None], Analysis]
 
 
@@ -78,7 +80,8 @@ class Analysed(NamedTuple):
 
 
 def evaluate(
-    plan: RunPlan,
+    describe: Describe,
+    traffic: Traffic,
     cores: Cores,
     tuning: Sequence[KnobOutcome],
     ended: EndedInstance,
@@ -88,7 +91,7 @@ def evaluate(
     spare: Path,
     later: bool = False,
 ) -> Measured:
-    """Analyse what was recorded, and write it down."""
+    """Analyse what was recorded, and write it down; `describe` says what it was asked for."""
     from msgspec.structs import asdict
 
     from tailscope.experiment.run.energy import RunEnergy, sending_ns
@@ -115,9 +118,9 @@ def evaluate(
         recording = with_own_work(recording, *own_work_ns(dut.timelines, own))
         held = _neighbours(ended, dut)
         record = measurement_record(
-            plan, cores, tuning, ended, sides, energy, None if held is None else held.record
+            traffic, cores, tuning, ended, sides, energy, None if held is None else held.record
         )
-        run = recorded_run(plan, ended, record)
+        run = recorded_run(ended, describe(record))
     blocked = blocked_by(dut.timelines, instrument.timelines, own_work=own)
     keeping: AbstractContextManager[Path] = nullcontext(folder)
     if writer is not None:
@@ -127,7 +130,6 @@ def evaluate(
             spare=spare,
             write=partial(
                 _write_recorded,
-                plan=plan,
                 ended=ended,
                 sides=sides,
                 energy=energy,
@@ -208,7 +210,6 @@ def analysed(
     if writer is not None:
         from tailscope.experiment.run.usable import with_unusable
         from tailscope.noise.stages import read_recorded_stages
-        from tailscope.report.page import page
 
         if blocked is not None:
             writer.explain_by(partial(_explain, blocked, read_recorded_stages(writer.path, info)))
@@ -219,7 +220,6 @@ def analysed(
             info=info,
             bucket_ns=plan.bucket_ns,
             figures=own_figures(info),
-            report=lambda run: page([run]),
         )
     return Analysed(analysis, info, lacks)
 
@@ -327,7 +327,6 @@ def _neighbours(ended: EndedInstance, dut: SideNoise) -> Held | None:
 
 def _write_recorded(
     writer: RunWriter,
-    plan: RunPlan,
     ended: EndedInstance,
     sides: Sequence[SideNoise],
     energy: RunEnergy,
@@ -348,5 +347,5 @@ def _write_recorded(
         from tailscope.noise.passed import columns as stage_columns
 
         writer.add_stages(stage_columns(passed, clock, back=ended.direction == "back"))
-    if plan.captures:
+    if "captures" in ended.folders:
         writer.add_captures(ended.folders["captures"])

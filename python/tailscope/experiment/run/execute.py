@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import replace
+import dataclasses
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from tailscope.exceptions import TailscopeError, TestbedError
 from tailscope.experiment.run.evaluate import evaluate
 from tailscope.experiment.run.instance import Instance
 from tailscope.experiment.run.room import check_room
-from tailscope.experiment.run.traffic import Traffic
+from tailscope.experiment.run.traffic import LiveTraffic
 from tailscope.signals import Patience, patient
+from tailscope.store.provenance import measurement_info
 from tailscope.testbed.cores import confined
 from tailscope.testbed.folder import RunFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.run.instance import Progress
     from tailscope.experiment.run.measured import Measured
     from tailscope.host.apply import KnobOutcome
-    from tailscope.store.directory import RunWriter
+    from tailscope.store.directory import Draw, RunWriter
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.wires import WireEnds
 
@@ -36,6 +38,7 @@ class ExecuteOptions(TypedDict, total=False):
     """What `execute` may be given beside a plan and CPUs."""
 
     out: Path | None
+    draw: Draw | None
     progress: Progress | None
     inspect: Callable[[Measured], None] | None
     around: Callable[[RunFolder, WireEnds], AbstractContextManager[None]] | None
@@ -47,25 +50,35 @@ def execute(
     cores: Cores,
     *,
     out: Path | None = None,
+    draw: Draw | None = None,
     progress: Progress | None = None,
     inspect: Callable[[Measured], None] | None = None,
     around: Callable[[RunFolder, WireEnds], AbstractContextManager[None]] | None = None,
     ending: Callable[[], None] | None = None,
 ) -> list[Measured]:
-    """Carry out a plan."""
+    """Carry out a plan; `draw` draws the page of each run directory that `out` asks for."""
     plan.check()
+    device, traffic, measurement = plan.device, plan.traffic, plan.measurement
     with ExitStack() as stack:
-        if out is not None and plan.runs > 1:
-            for above in dict.fromkeys([out, *(path.parent for path in plan.folders(out))]):
-                stack.callback(_remove_empty, above)
-        writers = [stack.enter_context(writer) for writer in _writers(plan, out)]
+        writers = []
+        if out is not None:
+            writers = stack.enter_context(_directories(out, plan.folders(out), draw))
         stack.enter_context(confined(cores.housekeeping))
-        tuning = stack.enter_context(_tuned(plan, cores))
+        tuning = stack.enter_context(_tuned(cores) if plan.tune else nullcontext(()))
         folder = stack.enter_context(RunFolder())
-        check_room(plan, folder.path.parent, out)
+        check_room(plan.volume(), folder.path.parent, out)
         instances = [
-            Instance(plan, cores, folder, cpus, number if plan.instances > 1 else None)
-            for number, cpus in enumerate(plan.instance_cpus(cores), 1)
+            Instance(
+                device,
+                cores,
+                folder,
+                cpus,
+                number if device.instances > 1 else None,
+                sends=plan.generator_options(),
+                captures=measurement.captures,
+                stages_every=plan.stages_every if plan.records_stages else None,
+            )
+            for number, cpus in enumerate(device.instance_cpus(cores), 1)
         ]
         for instance in instances:
             instance.put_up(stack)
@@ -77,10 +90,12 @@ def execute(
                 patience = finishing.enter_context(patient(ending or _say_nothing, asked=cut_short))
 
             with nullcontext() if around is None else around(folder, instances[0].ends):
-                recorded = plan
                 if not writers:
-                    recorded = structs.replace(plan, noise="stalls", power="none", stages="off")
-                ended = Traffic(recorded, instances, folder, cores).run(progress, finish)
+                    measurement = replace(measurement, noise="stalls", power="none", stages="off")
+                ended = LiveTraffic(
+                    measurement, plan.host, instances, folder, cores, ways=len(traffic.ways)
+                ).run(progress, finish)
+            describe = partial(measurement_info, plan.record())
             found = []
             packets = sum(each.sent for each in ended.ways if each is not None)
             failed = [] if ended.problem is None else [ended.problem]
@@ -90,7 +105,8 @@ def execute(
                 spare = folder.spare if plan.runs == 1 else folder.spare.with_suffix(f".{number}")
                 try:
                     measured = evaluate(
-                        plan,
+                        describe,
+                        traffic,
                         cores,
                         tuning,
                         each,
@@ -107,7 +123,7 @@ def execute(
                 found.append(measured)
             if failed:
                 raise _failure(failed)
-    return [replace(each, interrupted=patience.asked) for each in found]
+    return [dataclasses.replace(each, interrupted=patience.asked) for each in found]
 
 
 def execute_whole(plan: RunPlan, cores: Cores, **how: Unpack[ExecuteOptions]) -> Measured:
@@ -137,12 +153,18 @@ def _say_nothing() -> None:
     pass
 
 
-def _writers(plan: RunPlan, out: Path | None) -> Sequence[RunWriter]:
-    if out is None:
-        return []
+@contextmanager
+def _directories(
+    out: Path, folders: Sequence[Path], draw: Draw | None
+) -> Iterator[list[RunWriter]]:
+    """Own run directories within a block; folders above several of them go if they stay empty."""
     from tailscope.store.directory import RunWriter
 
-    return [RunWriter(folder) for folder in plan.folders(out)]
+    with ExitStack() as stack:
+        if len(folders) > 1:
+            for above in dict.fromkeys([out, *(folder.parent for folder in folders)]):
+                stack.callback(_remove_empty, above)
+        yield [stack.enter_context(RunWriter(folder, draw=draw)) for folder in folders]
 
 
 def _remove_empty(folder: Path) -> None:
@@ -150,10 +172,8 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _tuned(plan: RunPlan, cores: Cores) -> AbstractContextManager[Sequence[KnobOutcome]]:
-    """Set the host's knobs for the CPUs that poll, where that is wanted."""
-    if not plan.tune:
-        return nullcontext(())
+def _tuned(cores: Cores) -> AbstractContextManager[Sequence[KnobOutcome]]:
+    """Set the host's knobs for the CPUs that poll."""
     from tailscope.host.apply import tuned
     from tailscope.host.machine import Machine
 

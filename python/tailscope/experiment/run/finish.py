@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.engine.analysis import Analysis, Sink
+    from tailscope.store.directory import Draw
     from tailscope.store.records.plan import MeasurementPlan
     from tailscope.store.records.run import RunInfo
     from tailscope.store.run import Run
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
     Find = Callable[[MeasurementPlan, Sink | None], Analysis]
 
 
-def finish(path: Path, *, command: Sequence[str]) -> list[str]:
+def finish(path: Path, draw: Draw, *, command: Sequence[str]) -> list[str]:
     """Make what a run lacks."""
     if is_there(path, layout.RECORDED) and not is_complete(path):
         try:
-            return _analysed(path)
+            return _analysed(path, draw)
         except RunExistsError:
             # Perhaps another process has just finished it.
             if not is_complete(path):
@@ -48,10 +49,10 @@ def finish(path: Path, *, command: Sequence[str]) -> list[str]:
     if not (lacks_page or _lacks_explanation(run) or is_there(path, layout.RECORDING)):
         return []
     with owned(path):
-        return _completed(run, path, command)
+        return _completed(run, path, draw, command)
 
 
-def _completed(run: Run, path: Path, command: Sequence[str]) -> list[str]:
+def _completed(run: Run, path: Path, draw: Draw, command: Sequence[str]) -> list[str]:
     """Make what a complete run lacks."""
     if is_there(path, layout.RECORDING):
         sync_folder(path)
@@ -61,9 +62,7 @@ def _completed(run: Run, path: Path, command: Sequence[str]) -> list[str]:
         run = _explained(run, path, command)
         written.append(layout.EXPLANATION)
     if written or not (path / layout.REPORT).exists():
-        from tailscope.report.page import page
-
-        write_text(path / layout.REPORT, page([run]))
+        write_text(path / layout.REPORT, draw(run))
         written.append(layout.REPORT)
     return written
 
@@ -79,13 +78,13 @@ def _can_be_explained(info: RunInfo) -> bool:
     return info.noise is not None and layout.NOISE in info.files and is_known
 
 
-def _analysed(path: Path) -> list[str]:
+def _analysed(path: Path, draw: Draw) -> list[str]:
     """Analyse what was recorded, and not analysed when it was measured."""
     from tailscope.experiment.run.evaluate import analysed
     from tailscope.noise.table import read_recorded
 
     before = {each.name for each in path.iterdir()}
-    with RunWriter(path, resumes=True) as writer:
+    with RunWriter(path, draw=draw, resumes=True) as writer:
         file = path / layout.RECORDED
         content = read_file(path, layout.RECORDED, most_bytes=MOST_RECORD_BYTES)
         run = read_record(content, RecordedRun, file, newest=RECORDED_FORMAT)

@@ -21,18 +21,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.duts.dut import Dut, Running
-    from tailscope.experiment.plan import InstanceCpus, RunPlan
+    from tailscope.experiment.device import Device, InstanceCpus
     from tailscope.noise.recorder import RecordedNoise
-    from tailscope.platforms.platform import OpenPlatform, Platform
-    from tailscope.store.records.dataplane import (
+    from tailscope.platforms.platform import OpenPlatform
+    from tailscope.store.records.dataplane import DutCounts
+    from tailscope.store.records.messages import (
         DirectionCounts,
-        DutCounts,
         GeneratedTraffic,
+        GeneratorProgress,
+        GeneratorResult,
         LcoreCounts,
     )
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.folder import Folder
-    from tailscope.testbed.messages import GeneratorProgress, GeneratorResult
     from tailscope.testbed.power import RecordedPower
     from tailscope.testbed.stage_recorder import RecordedStages, StageRecorder
     from tailscope.testbed.wires import Side, WireEnds
@@ -62,6 +63,8 @@ class EndedInstance:
 
     number: int | None
     """Of several instances."""
+    device: Device
+    """What was asked for."""
     cpus: InstanceCpus
     folders: Mapping[str, Path]
     """Where each wrote down what it saw: ``generator``, ``captures``, and ``dut`` where its stalls
@@ -93,7 +96,7 @@ class EndedInstance:
 
     def by_direction(self) -> list[EndedInstance]:
         """Each direction with a book of its own; itself where there is one."""
-        from tailscope.store.records.dataplane import GeneratedTraffic
+        from tailscope.store.records.messages import GeneratedTraffic
 
         there, back = replace(self.result.gen, back=None), self.result.gen.back
         if back is None:
@@ -133,7 +136,7 @@ class EndedInstance:
     @property
     def dut_lcores(self) -> Sequence[LcoreCounts]:
         """What the device's polling loops say of themselves, where it is one of ours."""
-        from tailscope.store.records.dataplane import ProgramCounts
+        from tailscope.store.records.messages import ProgramCounts
 
         return self.counts.lcores if isinstance(self.counts, ProgramCounts) else ()
 
@@ -152,20 +155,29 @@ class Instance:
 
     def __init__(
         self,
-        plan: RunPlan,
+        device: Device,
         cores: Cores,
         folder: Folder,
         cpus: InstanceCpus,
         number: int | None,
+        *,
+        sends: Sequence[str],
+        captures: bool,
+        stages_every: int | None,
     ) -> None:
-        self.cpus = cpus
+        """Options `sends` say what its generator sends.
+
+        Of `stages_every` packets one is looked at in the device; none where that is None.
+        """
+        self.device, self.cpus = device.numbered(number), cpus
         self.interrupted = self.writes = self.hurried = False
-        self._plan, self._cores, self._number = plan, cores, number
+        self._cores, self._number = cores, number
+        self._sends, self._stages_every = sends, stages_every
         self._folder = folder if number is None else folder.part(str(number))
         self._folders = {"generator": self._folder.make("generator")}
-        if plan.captures:
+        if captures:
             self._folders["captures"] = self._folder.make("captures")
-        self._dut, self._dut_mark = plan.make_dut(), ""
+        self._dut, self._dut_mark = device.make_dut(), ""
         self._side: Side
         self._platform: OpenPlatform | None = None
         self._running: Running | None = None
@@ -173,7 +185,7 @@ class Instance:
 
     def put_up(self, stack: ExitStack) -> None:
         """Put up the wire, and the platform of the device."""
-        wire = self._plan.make_wire()
+        wire = self.device.make_wire()
         if not self._dut.cpus:
             self._side = stack.enter_context(wire.open_loop(self._folder))
             return
@@ -182,7 +194,7 @@ class Instance:
         folder = self._folder.part(PLATFORM_PART)
         self._dut_mark = folder.name
         self._platform = stack.enter_context(
-            self._make_platform().open(
+            self.device.make_platform().open(
                 folder,
                 self.ends.dut,
                 self._dut,
@@ -203,9 +215,9 @@ class Instance:
             self._platform.side,
             self._platform.cpus,
             self._platform.housekeeping,
-            self._plan.stall_ns,
+            self.device.stall_ns,
             self._folders.get("dut"),
-            stages_every=self._stages_every,
+            stages_every=self._notes_every,
             pinned=not self.cpus.dut_anywhere,
         )
         self._running = stack.enter_context(self._dut.open(context))
@@ -218,9 +230,8 @@ class Instance:
         if self._platform is not None:
             self._platform.hand_over()
         # A program of others may crash when its link goes: the device is stopped first.
-        options = [*self._plan.generator_options(), "--keep-ports"]
-        options += [f"--record={self._folders['generator']}"]
-        if self._plan.captures:
+        options = [*self._sends, "--keep-ports", f"--record={self._folders['generator']}"]
+        if "captures" in self._folders:
             options.append(f"--captures={self._folders['captures']}")
         self._generator = stack.enter_context(
             Dataplane(
@@ -250,12 +261,13 @@ class Instance:
         from tailscope.testbed.stage_recorder import STAGES_PART, StageRecorder
 
         assert self._platform is not None, "it has a device"
+        assert self._stages_every is not None, "stages are asked for"
         folder = self._folder.part(STAGES_PART)
         return StageRecorder(
             here=Here(folder.path, mark=folder.name),
             there=self._platform.place,
             links=self._platform.side.links,
-            every=self._plan.stages_every,
+            every=self._stages_every,
             cpus=self._cores.housekeeping,
         )
 
@@ -266,7 +278,7 @@ class Instance:
 
     def listen(self, progress: Progress | None) -> bool:
         """Take what the generator has said by now; whether it goes on."""
-        from tailscope.testbed.messages import GeneratorProgress
+        from tailscope.store.records.messages import GeneratorProgress
 
         assert self._generator is not None
         while True:
@@ -324,6 +336,7 @@ class Instance:
             raise self._generator.failure()
         return EndedInstance(
             number=self._number,
+            device=self.device,
             cpus=self.cpus,
             folders=self._folders,
             side=self._side,
@@ -345,19 +358,18 @@ class Instance:
         """What the device has noted of the way of packets; None where nobody asked it to."""
         from tailscope.testbed.stage_recorder import LoopStages
 
-        if self._running is None or not self._dut.notes_stages or not self._stages_every:
+        if self._running is None or not self._notes_every:
             return None
         if self._running.passed is None:
             return StagesOutcome(why_not="the device ended before it could say")
         return StagesOutcome(
-            LoopStages(self._folders["dut"], self._stages_every, self._running.passed)
+            LoopStages(self._folders["dut"], self._notes_every, self._running.passed)
         )
 
     @property
-    def _stages_every(self) -> int | None:
+    def _notes_every(self) -> int | None:
         """Of how many packets the device notes the way of one; None where it does not."""
-        wanted = self._dut.notes_stages and self._plan.records_stages
-        return self._plan.stages_every if wanted else None
+        return self._stages_every if self._dut.notes_stages else None
 
     def _stop_dut(self, partial: list[str]) -> DutCounts | None:
         """Stop the device and return what it counted; what is missing of it joins `partial`."""
@@ -374,10 +386,3 @@ class Instance:
         else:
             partial += self._running.partial
         return counts
-
-    def _make_platform(self) -> Platform:
-        """The platform; of several instances each has a name of its own."""
-        options = dict(self._plan.platform_options)
-        if self._number is not None and "name" in options:
-            options["name"] = f"{options['name']}-{self._number}"
-        return replace(self._plan, platform_options=options).make_platform()

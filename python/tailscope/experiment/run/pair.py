@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.engine.analysis import Analysis, Figure, Progress, Sink
-    from tailscope.store.directory import RunWriter
+    from tailscope.store.directory import Draw, RunWriter
     from tailscope.store.records.about import AboutRecord
 
 
@@ -74,7 +74,7 @@ class PairPlan:
         )
 
 
-def analyze_pair(plan: PairPlan, progress: Progress | None = None) -> Figures:
+def analyze_pair(plan: PairPlan, draw: Draw, progress: Progress | None = None) -> Figures:
     """Analyse one pair and write what was asked for; a failure leaves nothing behind.
 
     Where the clocks turn out to be apart and nobody said how, files are read again and the
@@ -84,7 +84,7 @@ def analyze_pair(plan: PairPlan, progress: Progress | None = None) -> Figures:
     clocks, joined_by = plan.clocks, None
     while True:
         try:
-            return _analyze_by(plan, clocks, joined_by, progress)
+            return _analyze_by(plan, draw, clocks, joined_by, progress)
         except ClocksApartError:
             again = all(file_of(name).is_file() for name in (plan.pre, plan.post))
             if clocks == "estimate" or not again:
@@ -102,7 +102,7 @@ def file_of(capture: str) -> Path:
 
 
 def _analyze_by(
-    plan: PairPlan, clocks: str, joined_by: str | None, progress: Progress | None
+    plan: PairPlan, draw: Draw, clocks: str, joined_by: str | None, progress: Progress | None
 ) -> Figures:
     from tailscope.engine.analysis import analyze
 
@@ -121,10 +121,10 @@ def _analyze_by(
             progress=progress,
         )
 
-    return write_pair(plan, find)
+    return write_pair(plan, draw, find)
 
 
-def write_pair(plan: PairPlan, find: Callable[[Sink | None], Analysis]) -> Figures:
+def write_pair(plan: PairPlan, draw: Draw, find: Callable[[Sink | None], Analysis]) -> Figures:
     """Write what was asked for of one pair; a failure leaves nothing behind."""
     with ExitStack() as stack:
         csv_writer = run_writer = None
@@ -145,7 +145,7 @@ def write_pair(plan: PairPlan, find: Callable[[Sink | None], Analysis]) -> Figur
         if plan.out is not None:
             from tailscope.store.directory import RunWriter
 
-            run_writer = stack.enter_context(RunWriter(plan.out))
+            run_writer = stack.enter_context(RunWriter(plan.out, draw=draw))
             sinks.append(run_writer.sink)
         analysis = find(_to_all(sinks))
         if csv_writer is not None:
@@ -156,7 +156,6 @@ def write_pair(plan: PairPlan, find: Callable[[Sink | None], Analysis]) -> Figur
 
 
 def _finish(writer: RunWriter, analysis: Analysis, plan: PairPlan) -> None:
-    from tailscope.report.page import page
     from tailscope.store.directory import check_whole
     from tailscope.store.provenance import analysis_info
 
@@ -164,7 +163,6 @@ def _finish(writer: RunWriter, analysis: Analysis, plan: PairPlan) -> None:
         analysis,
         info=analysis_info(plan.record(), analysis.summary, plan.about),
         bucket_ns=plan.bucket_ns,
-        report=lambda run: page([run]),
     )
     check_whole(writer.path, lacks)
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import TestbedError
-from tailscope.experiment.run.packets import mean_size_bytes, replayed
 from tailscope.units import quantity_text
 
 if TYPE_CHECKING:
-    from tailscope.experiment.plan import RunPlan
+    from pathlib import Path
+
+    from tailscope.experiment.packets import Volume
 
 _RECORDED_BYTES = 32
 """Of a packet, in the generator's recording."""
@@ -29,37 +29,23 @@ _OTHERS_BYTES = 8 << 20
 """Of everything that does not grow with the number of packets."""
 
 
-def check_room(plan: RunPlan, folder: Path, out: Path | None) -> None:
+def check_room(volume: Volume, folder: Path, out: Path | None) -> None:
     """See that the recordings of a run will fit, and its directory."""
-    packets, captured, staged = _sizes(plan)
-    recorded = packets * _RECORDED_BYTES + captured + staged * _STAGED_BYTES
+    recorded = volume.packets * _RECORDED_BYTES + _captures(volume) + volume.staged * _STAGED_BYTES
     _check(folder, recorded, "recordings", "set XDG_RUNTIME_DIR or TMPDIR to a folder that has it")
     if out is not None:
-        check_room_to_keep(plan, out)
+        check_room_to_keep(volume, out)
 
 
-def check_room_to_keep(plan: RunPlan, out: Path) -> None:
+def check_room_to_keep(volume: Volume, out: Path) -> None:
     """See that the directory of a run will fit; as `check_room`."""
-    packets, captured, staged = _sizes(plan)
-    kept = packets * _KEPT_BYTES + captured + staged * _STAGED_KEPT_BYTES + _OTHERS_BYTES
-    _check(out, kept, "the run", "make room, or choose another --out")
+    kept = volume.packets * _KEPT_BYTES + _captures(volume) + volume.staged * _STAGED_KEPT_BYTES
+    _check(out, kept + _OTHERS_BYTES, "the run", "make room, or choose another --out")
 
 
-def _sizes(plan: RunPlan) -> tuple[int, int, int]:
-    """The number of packets, the size of their captures, and how many stages are recorded of."""
-    packets, frame_bytes = _sent(plan)
-    captured = int(2 * packets * (frame_bytes + _CAPTURED_BYTES)) if plan.captures else 0
-    staged = 0 if plan.stages == "off" else packets // plan.stages_every
-    return packets, captured, staged
-
-
-def _sent(plan: RunPlan) -> tuple[int, float]:
-    """How many packets there are in all directions, and the mean size of their frames."""
-    if plan.replay is not None:
-        found = replayed(Path(plan.replay))
-        return found.packets * plan.loaded, Path(plan.replay).stat().st_size / max(1, found.packets)
-    packets = plan.rate_pps * plan.duration_ns // 1_000_000_000 * plan.runs
-    return packets, mean_size_bytes(plan)
+def _captures(volume: Volume) -> int:
+    """The size of the captures of both sides."""
+    return int(2 * volume.captured * (volume.frame_bytes + _CAPTURED_BYTES))
 
 
 def _check(path: Path, needed: int, what: str, hint: str) -> None:

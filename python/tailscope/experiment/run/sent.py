@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tailscope.experiment.run.packets import mean_size_bytes
+from tailscope.experiment.packets import mean_size_bytes
 from tailscope.plan.fields import CAPTURED
 from tailscope.store.records.run import SentTraffic
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tailscope.plan.fields import PlanFields
-    from tailscope.store.records.dataplane import GeneratedTraffic
+    from tailscope.experiment.packets import Traffic
+    from tailscope.store.records.messages import GeneratedTraffic
 
     Integers = NDArray[np.int64]
 
@@ -67,19 +67,19 @@ class _Bursts:
 
 
 def sent_traffic(
-    plan: PlanFields, generated: GeneratedTraffic, folder: Path, tsc_hz: int
+    traffic: Traffic, generated: GeneratedTraffic, folder: Path, tsc_hz: int
 ) -> SentTraffic:
     """Compare what a generator was asked to send with what left."""
-    is_replay = plan.replay is not None
-    gap_ns: float | None = _NS_PER_S / plan.rate_pps
-    if plan.pattern == CAPTURED:
+    is_replay = traffic.replay is not None
+    gap_ns: float | None = _NS_PER_S / traffic.rate_pps
+    if traffic.pattern == CAPTURED:
         gap_ns = _captured_gap_ns(folder, tsc_hz)
     sent_bytes = generated.sent_bytes
     return SentTraffic(
         asked_gap_ns_mean=gap_ns,
-        asked_frame_bytes_mean=None if is_replay else mean_size_bytes(plan),
+        asked_frame_bytes_mean=None if is_replay else mean_size_bytes(traffic),
         frame_bytes_mean=None if sent_bytes is None else sent_bytes / generated.sent,
-        **({} if plan.burst == 1 else _of_bursts(plan, folder, tsc_hz)),
+        **({} if traffic.burst == 1 else _of_bursts(traffic, folder, tsc_hz)),
     )
 
 
@@ -93,15 +93,15 @@ def _captured_gap_ns(folder: Path, tsc_hz: int) -> float | None:
     return int(intended[-1] - intended[0]) / tsc_hz * _NS_PER_S / (len(intended) - 1)
 
 
-def _of_bursts(plan: PlanFields, folder: Path, tsc_hz: int) -> dict[str, Any]:
-    found = _read_bursts(folder, plan.burst)
+def _of_bursts(traffic: Traffic, folder: Path, tsc_hz: int) -> dict[str, Any]:
+    found = _read_bursts(folder, traffic.burst)
 
     def ns(ticks: float) -> float:
         return ticks / tsc_hz * _NS_PER_S
 
     figures: dict[str, Any] = {
-        "asked_burst_gap_ns": plan.burst_gap_ns,
-        "asked_burst_period_ns_mean": plan.burst * _NS_PER_S / plan.rate_pps,
+        "asked_burst_gap_ns": traffic.burst_gap_ns,
+        "asked_burst_period_ns_mean": traffic.burst * _NS_PER_S / traffic.rate_pps,
     }
     if found.gaps:
         assert found.shortest is not None and found.longest is not None

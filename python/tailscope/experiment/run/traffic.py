@@ -19,7 +19,7 @@ from tailscope.testbed.waiting import LOOK_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tailscope.experiment.plan import RunPlan
+    from tailscope.experiment.plan import HostPlan, Measurement
     from tailscope.experiment.run.instance import EndedInstance, Instance, Progress
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.folder import Folder
@@ -38,15 +38,25 @@ class EndedTraffic(NamedTuple):
     """Why there is no time, or no point, in analysing what was recorded at once."""
 
 
-class Traffic:
+class LiveTraffic:
     """What goes through the devices, until it has ended."""
 
     def __init__(
-        self, plan: RunPlan, instances: Sequence[Instance], folder: Folder, cores: Cores
+        self,
+        measurement: Measurement,
+        host: HostPlan,
+        instances: Sequence[Instance],
+        folder: Folder,
+        cores: Cores,
+        *,
+        ways: int,
     ) -> None:
-        self._plan, self._instances, self._folder = plan, instances, folder
+        """Packets of each instance travel in so many `ways`."""
+        self._measurement, self._instances, self._folder = measurement, instances, folder
+        self._ways = ways
+        self._co_runners = host.co_runners
         self._co_runner_cpus = (
-            cores.housekeeping if plan.co_runner_cpus is None else parse_cpus(plan.co_runner_cpus)
+            cores.housekeeping if host.co_runner_cpus is None else parse_cpus(host.co_runner_cpus)
         )
 
     def run(self, progress: Progress | None, ended: Callable[[bool], None]) -> EndedTraffic:
@@ -70,14 +80,14 @@ class Traffic:
         ways: list[EndedInstance | None],
     ) -> BaseException | None:
         """Do what `run` does without taking anything down; add what was recorded to `ways`."""
-        plan = self._plan
+        asked = self._measurement
         power = stack.enter_context(
-            PowerRecorder(self._folder.path, plan.power, phase_s=plan.power_phase_ns / 1e9)
+            PowerRecorder(self._folder.path, asked.power, phase_s=asked.power_phase_ns / 1e9)
         )
         power.rest("idle")
         for instance in self._instances:
             instance.start_dut(stack)
-        busy = stack.enter_context(co_runners(self._folder, plan.co_runners, self._co_runner_cpus))
+        busy = stack.enter_context(co_runners(self._folder, self._co_runners, self._co_runner_cpus))
         power.rest("running")
         loaded = [each for each in self._instances if each.cpus.generator is not None]
         stages, why_not = self._stages(stack)
@@ -96,7 +106,7 @@ class Traffic:
                 found = each.finish(gone, noise, drawn, way)
             except (TailscopeError, KeyboardInterrupt) as error:
                 problem = problem or error
-                ways += [None] * (plan.runs // len(loaded))
+                ways += [None] * self._ways
                 continue
             ways += [] if found is None else found.by_direction()
             if each.hurried:
@@ -113,28 +123,29 @@ class Traffic:
 
     def _stages(self, stack: ExitStack) -> tuple[StageRecorder | None, str | None]:
         """Record stages in the kernel where that is wanted; else, why there are none, if at all."""
-        if self._plan.stages == "off":
+        if self._measurement.stages == "off":
             return None, None
+        device = self._instances[0].device
         try:
-            self._plan.check_stages()
-            if self._plan.make_dut().notes_stages:
+            device.check_stages()
+            if device.make_dut().notes_stages:
                 return None, None
             [instance] = self._instances
             return stack.enter_context(instance.stage_recorder()), None
         except TestbedError as error:
-            if self._plan.stages == "on":
+            if self._measurement.stages == "on":
                 raise
             return None, str(error)
 
     def _recorder(self) -> NoiseRecorder:
-        plan = self._plan
+        asked = self._measurement
         cpus = [instance.cpus for instance in self._instances]
         generators = [each.generator for each in cpus if each.generator is not None]
         return NoiseRecorder(
             self._folder,
             [*generators, *(cpu for each in cpus for cpu in each.dut)],
-            what=plan.noise,
-            counter_interval_s=plan.counter_interval_ns / 1e9 or None,
+            what=asked.noise,
+            counter_interval_s=asked.counter_interval_ns / 1e9 or None,
             devices={
                 mark: cpus
                 for instance in self._instances
@@ -157,7 +168,8 @@ class Traffic:
         one that is measured. From when the traffic should have ended on, it looks now and then
         whether all work.
         """
-        look_s = time.monotonic() + (self._plan.warm_up_ns + self._plan.duration_ns) / 1e9
+        asked = self._measurement
+        look_s = time.monotonic() + (asked.warm_up_ns + asked.duration_ns) / 1e9
         bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         for instance in loaded:
             instance.ring(bell)

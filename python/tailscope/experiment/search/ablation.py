@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from tailscope.experiment.plan import RunPlan
     from tailscope.host.machine import Machine
+    from tailscope.store.records.messages import GeneratorProgress
     from tailscope.testbed.cores import Cores
-    from tailscope.testbed.messages import GeneratorProgress
 
     Values = Mapping[str, Sequence[int]]
 

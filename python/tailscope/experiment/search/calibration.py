@@ -13,17 +13,17 @@ from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run.execute import execute_whole
 from tailscope.experiment.search.truth import Queue, StallRecovery, find_injected, find_queues
 from tailscope.store.floor import FLOOR_GRID, believed_up_to
-from tailscope.store.info import held_text
 from tailscope.store.records.floor import FloorQuantile, FloorRecord, InjectedStalls, KnownDelay
 from tailscope.units import QUANTILES, duration_text
+from tailscope.words.neighbours import held_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tailscope.engine.analysis import Analysis
     from tailscope.experiment.run.measured import Measured
+    from tailscope.store.records.messages import GeneratorProgress
     from tailscope.testbed.cores import Cores
-    from tailscope.testbed.messages import GeneratorProgress
 
     Progress = Callable[[str, GeneratorProgress], None]
 
@@ -81,7 +81,7 @@ def calibrate(
         for name in ("p50", "p999", "max")
     }
     return FloorRecord(
-        instrument=base.instrument,
+        instrument=base.device.instrument,
         rate_pps=rate_pps,
         duration_ns=duration_ns,
         measured_unix_ns=time.time_ns(),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.models.overload.prediction import Prediction
     from tailscope.noise.taken import TimeTaken
+    from tailscope.store.directory import Draw
     from tailscope.store.run import Run
     from tailscope.testbed.cores import Cores
 
@@ -320,6 +321,7 @@ def measured_forecast(
     function: RunPlan,
     cores: Cores,
     folder: Path,
+    draw: Draw,
     tell: Callable[[RunPlan], None],
 ) -> Forecast:
     """Measure both devices at low load, the function with bursts too, and predict."""
@@ -328,7 +330,7 @@ def measured_forecast(
     plans["bursts"] = structs.replace(low, burst=_BURST)
     for name, plan in plans.items():
         tell(plan)
-        execute_whole(plan, cores, out=folder / name)
+        execute_whole(plan, cores, out=folder / name, draw=draw)
     return forecast(folder / "forwarder", folder / "function", bursts=folder / "bursts")
 
 

@@ -21,6 +21,7 @@ from tailscope.experiment.run.pair import Figures, PairPlan, analyze_pair, file_
 from tailscope.extra.cluster.cluster import open_cluster
 from tailscope.extra.cluster.shared import Shared, aside, shared_folders
 from tailscope.extra.cluster.tasks import Task, run_tasks, stop_if_unwanted
+from tailscope.report.of_run import page_of
 from tailscope.store.atomic import TEMPORARY_SUFFIX, replacing
 from tailscope.store.directory import refuse_foreign
 from tailscope.store.latency import LatencyFile
@@ -124,7 +125,7 @@ def _analyze(work: _Work) -> Figures:
     """Analyse a pair; called on a worker."""
     _check(work)
     with aside(work.plan, work.shared.token) as plan:
-        return analyze_pair(plan, stop_if_unwanted())
+        return analyze_pair(plan, page_of, stop_if_unwanted())
 
 
 def _split(item: tuple[_Work, int]) -> Split:
@@ -197,7 +198,7 @@ def _merge(work: _Work, *slices: Part | None) -> Figures:
         return found
 
     with aside(work.plan, work.shared.token) as plan:
-        return write_pair(plan, find)
+        return write_pair(plan, page_of, find)
 
 
 def _name(index: int) -> str:

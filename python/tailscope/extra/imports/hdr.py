@@ -11,8 +11,6 @@ from decimal import Decimal
 from math import ceil, floor
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tailscope.exceptions import CaptureError, UsageError
 from tailscope.extra.imports.foreign import (
     UNITS,
@@ -27,9 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hdrh.histogram import HdrHistogram
-
-    from tailscope.models.buckets import Buckets, Integers
+    from tailscope.models.buckets import Buckets
 
     Counted = dict[tuple[int, int], int]
     """Latencies by their lowest and highest value in a bucket."""
@@ -45,9 +41,7 @@ _TOTAL = re.compile(r"#\[Max\s*=\s*[\d.]+,\s*Total ?[Cc]ount\s*=\s*(\d+)(?:\.0*)
 _SUB_BUCKETS = re.compile(r"#\[Buckets\s*=\s*\d+,\s*SubBuckets\s*=\s*(\d+)\]")
 _V1, _V2 = 0x1C849302, 0x1C849304
 _WORD_BITS = 0xF0
-_WORDS = {1: ">i1", 2: ">i2", 4: ">i4", 8: ">i8"}
-_OUTER, _INNER = struct.Struct(">II"), struct.Struct(">IIIIqqd")
-_MOST_DIGITS = 5
+_OUTER = struct.Struct(">II")
 _MOST_BYTES = 64 << 20
 """Of a histogram once it is decompressed: with five digits of 64 bits it has six million counts."""
 _MOST_VALUES = 1 << 19
@@ -121,18 +115,7 @@ def _intervals(path: Path, text: str) -> Iterator[tuple[str, str | None, str]]:
 
 def _decoded(encoded: str, where: str) -> Iterator[tuple[tuple[int, int], int]]:
     """Counts of a histogram by the lowest and the highest value of each bucket."""
-    histogram, counts = _histogram(encoded, where)
-    found = np.flatnonzero(counts)
-    if len(found) > _MOST_VALUES:
-        raise CaptureError(f"{where}: expected at most {_MOST_VALUES} values, got {len(found)}")
-    for index in found.tolist():
-        low = histogram.get_value_from_index(index)
-        yield (low, histogram.get_highest_equivalent_value(low)), int(counts[index])
-
-
-def _histogram(encoded: str, where: str) -> tuple[HdrHistogram, Integers]:
-    from hdrh.codec import HdrCookieException, HdrLengthException
-    from hdrh.histogram import HdrHistogram
+    import tailscope._engine as _engine
 
     try:
         content = base64.b64decode(encoded, validate=True)
@@ -144,19 +127,11 @@ def _histogram(encoded: str, where: str) -> tuple[HdrHistogram, Integers]:
                 hint="HdrHistogram's HistogramLogProcessor writes V2",
             )
         inner = _decompressed(content[_OUTER.size :][:length])
-        _check_header(inner)
-        if cookie & ~_WORD_BITS == _V1:
-            histogram, counts = _first_version(inner)
-        else:
-            histogram = HdrHistogram.decode(encoded.encode())
-            counts = np.array(histogram.counts, np.int64)
-    except (binascii.Error, struct.error, zlib.error, ValueError) as error:
+        columns = _engine.read_hdr(inner, _MOST_VALUES)
+    except (binascii.Error, struct.error, zlib.error, ValueError, _engine.EngineError) as error:
         raise CaptureError(f"{where}: expected {_CANNOT}: {error}") from None
-    except (HdrCookieException, HdrLengthException, RuntimeError) as error:
-        raise CaptureError(f"{where}: expected {_CANNOT}: {error}") from None
-    if len(counts) and counts.min() < 0:
-        raise CaptureError(f"{where}: expected counts of at least 0, got {counts.min()}")
-    return histogram, counts
+    for low, high, count in zip(*(column.tolist() for column in columns), strict=True):
+        yield (low, high), count
 
 
 def _decompressed(content: bytes) -> bytes:
@@ -166,31 +141,6 @@ def _decompressed(content: bytes) -> bytes:
         what = "more" if len(found) == _MOST_BYTES else "the end within it"
         raise ValueError(f"expected a histogram of at most {_MOST_BYTES} bytes, got {what}")
     return found
-
-
-def _check_header(content: bytes) -> None:
-    """See that a histogram can be as its header says."""
-    _, _, _, digits, lowest, highest, ratio = _INNER.unpack_from(content)
-    if ratio != 1:
-        raise ValueError("histograms of fractions are not read, only of whole numbers")
-    if not 1 <= digits <= _MOST_DIGITS:
-        raise ValueError(f"expected 1 to {_MOST_DIGITS} digits, got {digits}")
-    if not 1 <= lowest <= highest // 2:
-        raise ValueError(
-            f"expected values from 1 to twice that at least, got {lowest} to {highest}"
-        )
-
-
-def _first_version(content: bytes) -> tuple[HdrHistogram, Integers]:
-    """A histogram in V1, which the library does not read: counts of a fixed width."""
-    from hdrh.histogram import HdrHistogram
-
-    cookie, length, _, digits, lowest, highest, _ = _INNER.unpack_from(content)
-    words = _WORDS.get((cookie & _WORD_BITS) >> 4)
-    if words is None:
-        raise ValueError(f"expected counts of 1, 2, 4 or 8 bytes, got cookie {cookie:#x}")
-    counts = np.frombuffer(content[_INNER.size :][:length], words).astype(np.int64)
-    return HdrHistogram(lowest, highest, digits), counts
 
 
 def _buckets(path: Path, counted: Counted, unit_ns: int) -> Buckets:

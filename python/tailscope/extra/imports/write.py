@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def write_import(source: ForeignRun, about: AboutRecord | None, out: Path) -> Run:
     """Write a run directory of what was imported; a failure leaves nothing behind."""
-    from tailscope.report.page import page
+    from tailscope.report.of_run import page_of
     from tailscope.store.directory import RunWriter, check_whole
     from tailscope.store.provenance import import_info
 
@@ -29,8 +29,8 @@ def write_import(source: ForeignRun, about: AboutRecord | None, out: Path) -> Ru
         bucket_ns=source.bucket_ns,
         trim_ns=source.trim_ns,
     )
-    with RunWriter(out, has_packets=False) as writer:
+    with RunWriter(out, draw=page_of, has_packets=False) as writer:
         run = run_of(source, import_info(plan, source.files, about), out)
-        lacks = writer.finish_import(run, report=lambda run: page([run]))
+        lacks = writer.finish_import(run)
     check_whole(out, lacks)
     return run

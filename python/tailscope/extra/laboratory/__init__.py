@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailscope.registry import AddedCommand, Addition
+from tailscope.registry import AddedCommand, AddedSection, Addition, Extra
 
 ADDITION = Addition(
     commands=(
@@ -10,5 +10,6 @@ ADDITION = Addition(
             "agent", "Play a laboratory role on this machine; `tailscope run` starts it over ssh."
         ),
     ),
-    services={"laboratory": "bench:Laboratory"},
+    extra=Extra("lab", {"asyncssh": "asyncssh"}),
+    sections={"hosts": AddedSection("hosts:SECTION", "bench:Laboratory")},
 )

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
     from tailscope.experiment.campaign.campaign import Campaign
     from tailscope.experiment.campaign.cell import Cell
-    from tailscope.experiment.campaign.spec import Document, Hosts
+    from tailscope.experiment.campaign.spec import Document
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run.instance import Progress
+    from tailscope.extra.laboratory.hosts import Hosts
     from tailscope.host.boot_line import BootLine
+    from tailscope.store.directory import Draw
     from tailscope.testbed.clean import Leftover
 
 _REACHED_S = 4.0
@@ -110,14 +112,16 @@ class Laboratory(Bench):
         return self._boots.sorted(left)
 
     def measure(
-        self, cell: Cell, out: Path, progress: Progress, ending: Callable[[], None]
+        self, cell: Cell, out: Path, draw: Draw, progress: Progress, ending: Callable[[], None]
     ) -> MeasuredCell:
         """Boot the device's machine if need be, and carry out the plan of a cell."""
         from tailscope.extra.laboratory.control import execute_in_lab
 
         if self._boots is not None:
             self._boots.boot_for(cell)
-        run = execute_in_lab(cell.plan, self._hosts, out=out, progress=progress, ending=ending)
+        run = execute_in_lab(
+            cell.plan, self._hosts, out=out, draw=draw, progress=progress, ending=ending
+        )
         return MeasuredCell([run], run.info.warnings)
 
 

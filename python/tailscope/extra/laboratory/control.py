@@ -35,10 +35,10 @@ from tailscope.extra.laboratory.reported import Reported, reported_run, write_re
 from tailscope.noise.table import read_recorded
 from tailscope.signals import Patience, patient
 from tailscope.store import layout
+from tailscope.store.records.messages import GeneratorProgress
 from tailscope.testbed.clean import Leftover
 from tailscope.testbed.cores import confined
 from tailscope.testbed.folder import RunFolder
-from tailscope.testbed.messages import GeneratorProgress
 from tailscope.testbed.waiting import LOOK_S, Countdown
 from tailscope.units import count_text
 
@@ -46,12 +46,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tailscope.experiment.campaign.spec import Host, Hosts
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run.instance import Progress
     from tailscope.extra.laboratory.agents import Agent
+    from tailscope.extra.laboratory.hosts import Host, Hosts
     from tailscope.extra.laboratory.protocol import Method, Role
     from tailscope.host.functions import FunctionDriver
+    from tailscope.store.directory import Draw
     from tailscope.store.records.run import TimestampedFile
 
 _READY_S = 300.0
@@ -69,6 +70,7 @@ def execute_in_lab(
     hosts: Hosts,
     *,
     out: Path,
+    draw: Draw,
     progress: Progress | None = None,
     ending: Callable[[], None] | None = None,
 ) -> Measured:
@@ -80,7 +82,7 @@ def execute_in_lab(
     from tailscope.store.directory import RunWriter, move_all
 
     with ExitStack() as stack:
-        writer = stack.enter_context(RunWriter(out))
+        writer = stack.enter_context(RunWriter(out, draw=draw))
         folder = stack.enter_context(RunFolder())
         patience = Patience()
 

@@ -17,8 +17,9 @@ from tailscope.units import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tailscope.experiment.campaign.spec import Document, Host, Hosts
+    from tailscope.experiment.campaign.spec import Document
     from tailscope.experiment.plan import RunPlan
+    from tailscope.extra.laboratory.hosts import Host, Hosts
     from tailscope.extra.laboratory.protocol import Role
     from tailscope.host.boot_line import BootLine
 
@@ -59,7 +60,7 @@ def check_hosts(hosts: Hosts, plan: RunPlan, document: Document) -> None:
                 given = set(parse_cpus(str(host.cpus)))
             except UsageError as error:
                 raise document.error(where, str(error)) from None
-            needed = plan.make_dut().cpus if role == "dut" else 1
+            needed = plan.device.make_dut().cpus if role == "dut" else 1
             if len(given) < needed and _planned_cpus(role, plan) is None:
                 polling = f"{counted(needed, 'CPU')}: {plan.dut} polls on as many"
                 raise document.error(where, f"got {host.cpus!r}, expected {polling}")
@@ -76,7 +77,7 @@ def check_hosts(hosts: Hosts, plan: RunPlan, document: Document) -> None:
 
 def check_plan(plan: RunPlan) -> None:
     """See whether a run can be one of several machines, whichever they are."""
-    if plan.make_dut().ports == 1:
+    if plan.device.make_dut().ports == 1:
         raise UsageError(
             "--dut-option: got one port, expected two with hosts: packets come by one card and"
             " leave by the other"
@@ -106,10 +107,10 @@ def lacking(hosts: Hosts, plan: RunPlan) -> list[str]:
             continue
         if role != "dut" or hosts.dut.vfs is None:
             checks.append(partial(check_cards, role, host.cards))
-        polling = [_POLLING.get(role, role)] * (plan.make_dut().cpus if role == "dut" else 1)
+        polling = [_POLLING.get(role, role)] * (plan.device.make_dut().cpus if role == "dut" else 1)
         checks.append(partial(pick_cores, topology, polling, cpus_of(role, plan, host)))
         if role == "dut":
-            checks += [plan.make_platform().check, plan.make_dut().check]
+            checks += [plan.device.make_platform().check, plan.device.make_dut().check]
             checks += plan.recording_checks().values()
     return failures(checks)
 

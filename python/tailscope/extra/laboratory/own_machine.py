@@ -40,11 +40,10 @@ if TYPE_CHECKING:
     from tailscope.noise.events import Events
     from tailscope.noise.recorder import RecordedNoise
     from tailscope.platforms.platform import OpenPlatform
-    from tailscope.store.records.dataplane import CounterClock
+    from tailscope.store.records.messages import CounterClock, GeneratorResult
     from tailscope.store.records.run import KernelNoise
     from tailscope.store.tables import Table
     from tailscope.testbed.folder import Folder, RunFolder
-    from tailscope.testbed.messages import GeneratorResult
     from tailscope.testbed.power import RecordedPower
     from tailscope.testbed.steady import SteadyClock
 

@@ -20,6 +20,7 @@ from tailscope.store.records.base import Count, Section, Signed
 from tailscope.store.records.clocks import ClockReport
 from tailscope.store.records.dataplane import DutCounts
 from tailscope.store.records.host import HostRecord
+from tailscope.store.records.messages import GeneratorProgress, GeneratorResult
 from tailscope.store.records.plan import MeasurementPlan
 from tailscope.store.records.run import (
     CapturedFiles,
@@ -29,7 +30,7 @@ from tailscope.store.records.run import (
     SideCounts,
     Written,
 )
-from tailscope.testbed.messages import GeneratorProgress, GeneratorResult, what_is_wrong
+from tailscope.testbed.messages import what_is_wrong
 
 Role: TypeAlias = Literal["loadgen", "dut", "timestamper"]
 Method: TypeAlias = Literal["auto", "socket", "tcpdump", "stamp"]

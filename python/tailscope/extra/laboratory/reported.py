@@ -25,7 +25,7 @@ from tailscope.models.two_clocks import Bounds
 from tailscope.store.parquet import TableFile
 from tailscope.store.provenance import MeasurementRecord, measurement_info
 from tailscope.store.records.clocks import MachineClock
-from tailscope.store.records.dataplane import ProgramCounts
+from tailscope.store.records.messages import ProgramCounts
 from tailscope.store.records.recorded import RecordedRun
 from tailscope.store.records.run import (
     ClockRecord,
@@ -38,6 +38,7 @@ from tailscope.store.records.run import (
     TimestamperRecord,
 )
 from tailscope.store.tables import INTERRUPTS, PAIRS, READINGS, SIGHTINGS
+from tailscope.testbed.messages import generator_counts
 from tailscope.testbed.power import Meter, PowerReading, RecordedPower
 from tailscope.units import counted
 
@@ -188,6 +189,7 @@ def _record(
             unsent=sent.result.gen.unsent,
             lost_in_dut=0,
             lost_in_instrument=0,
+            lost_where_unknown=0,
             dropped_by_dut=None,
             stalls=StallsOfSides(
                 generator=stalls_of(sent.result.lcores), dut=stalls_of(loops) if loops else None
@@ -197,7 +199,7 @@ def _record(
                 "DuT": ",".join(map(str, found.dut.cpus)),
             },
             raised_priority=sent.priority,
-            generator=sent.result.counts,
+            generator=generator_counts(sent.result),
             timestamper=TimestamperRecord(
                 method=seen.method,
                 dropped=seen.dropped,

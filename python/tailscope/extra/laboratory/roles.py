@@ -51,12 +51,12 @@ from tailscope.host.functions import virtual_functions
 from tailscope.host.machine import Machine
 from tailscope.plan.fields import NOISE, PlanFields
 from tailscope.store.machine import boot_id, this_host
-from tailscope.store.records.dataplane import ProgramCounts
+from tailscope.store.records.messages import GeneratorProgress, ProgramCounts
 from tailscope.store.records.run import CapturedFiles, SideCounts, Written
 from tailscope.testbed.co_runners import co_runners
 from tailscope.testbed.cores import check_cpus, confined, pick_cores, read_topology
 from tailscope.testbed.folder import RunFolder
-from tailscope.testbed.messages import GENERATOR, STAMP, GeneratorProgress
+from tailscope.testbed.messages import GENERATOR, STAMP, missed_frames
 from tailscope.testbed.places import Here
 from tailscope.testbed.power import PowerRecorder
 from tailscope.testbed.process import Dataplane
@@ -108,7 +108,7 @@ class _Mouth(NamedTuple):
 
 
 def _be_dut(plan: RunPlan, part: PlayOrder, talk: _Mouth) -> None:
-    dut, platform = plan.make_dut(), plan.make_platform()
+    dut, platform = plan.device.make_dut(), plan.device.make_platform()
     cores = pick_cores(read_topology(), ["dut"] * dut.cpus, part.cpus)
     platform.check()
     dut.check()
@@ -208,7 +208,7 @@ def _put_up(
         opened.side,
         opened.cpus,
         opened.housekeeping,
-        plan.stall_ns,
+        plan.device.stall_ns,
         record,
         pinned=not cores.anywhere,
     )
@@ -408,7 +408,7 @@ def _by_stamp(
         raise stamp.failure()
     own = result.stamp
     recorded.clock = recorded.timestamp_type = own.timestamps
-    recorded.dropped = SideCounts(pre=own.pre.missed, post=own.post.missed)
+    recorded.dropped = SideCounts(pre=missed_frames(own.pre), post=missed_frames(own.post))
 
 
 _RECORD = {"socket": _by_socket, "tcpdump": _by_tcpdump, "stamp": _by_stamp}

@@ -7,7 +7,7 @@ password to itself. Tables and views are in ``schema.sql`` and ``views.sql``.
 
 from __future__ import annotations
 
-from tailscope.registry import AddedCommand, Addition
+from tailscope.registry import AddedCommand, Addition, Extra
 
 ADDITION = Addition(
     commands=(
@@ -17,4 +17,11 @@ ADDITION = Addition(
         ),
     ),
     services={"database_runs": "source:read_source"},
+    extra=Extra(
+        "postgresql",
+        {
+            "adbc_driver_manager": "adbc-driver-postgresql",
+            "adbc_driver_postgresql": "adbc-driver-postgresql",
+        },
+    ),
 )

@@ -10,7 +10,6 @@ from tailscope.extra.postgresql.export import VERSION
 from tailscope.store import layout
 from tailscope.store.columns import COUNT, RUN, SUMMARY, TRUTH
 from tailscope.store.record import CatalogueRow, plain, record_of
-from tailscope.store.records import older
 from tailscope.store.records.base import read_record
 from tailscope.store.records.run import RunInfo
 
@@ -55,13 +54,7 @@ def _records(
 ) -> Iterator[CatalogueRow]:
     for run_id, name, text in runs:
         try:
-            info = read_record(
-                text.encode(),
-                RunInfo,
-                f"{name}: info",
-                newest=layout.RUN_FORMAT,
-                upgraded=older.upgraded_run,
-            )
+            info = read_record(text.encode(), RunInfo, f"{name}: info", newest=layout.RUN_FORMAT)
             yield record_of(name, info, figures.get(run_id, {}))
         except RunError as error:
             row = dict.fromkeys(RUN) | {

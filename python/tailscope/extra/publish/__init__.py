@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailscope.registry import AddedCommand, AddedFile, Addition
+from tailscope.registry import AddedCommand, AddedFile, Addition, Extra
 
 ADDITION = Addition(
     commands=(
@@ -23,4 +23,5 @@ ADDITION = Addition(
             "records:EnvironmentsRecord",
         ),
     ),
+    extra=Extra("publish", {"detect_secrets": "detect-secrets"}),
 )

@@ -30,7 +30,6 @@ from tailscope.store.info import shown_as
 from tailscope.store.kept import Conclusions, with_origin
 from tailscope.store.notes import Remarks
 from tailscope.store.reader import read_explanation, read_run, verified
-from tailscope.store.records import older
 from tailscope.store.records.base import as_content, encode, read_record
 from tailscope.store.records.run import FileEntry
 from tailscope.store.records.summary import Summary
@@ -311,7 +310,6 @@ def _rewritten(source: Path, run: Run) -> Iterator[tuple[str, Struct]]:
             Summary,
             file,
             newest=layout.SUMMARY_FORMAT,
-            upgraded=older.upgraded_summary,
         ),
     )
     if run.explanation is not None and layout.EXPLANATION in run.info.files:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailscope.registry import AddedCommand, AddedFile, Addition
+from tailscope.registry import AddedCommand, AddedFile, Addition, Extra
 
 SEARCH = "search.json"
 STANDARD = "standard.json"
@@ -36,4 +36,5 @@ ADDITION = Addition(
         ),
         AddedFile("report.html", "The same as a page: one file, works offline."),
     ),
+    extra=Extra("standards", {"MLRsearch": "MLRsearch"}),
 )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from tailscope.exceptions import UsageError
 from tailscope.extra.standards import clauses
 from tailscope.extra.standards.bench import DRAIN_S
-from tailscope.extra.standards.search import Goal, most_steps, parse_goal
+from tailscope.extra.standards.mlrsearch import Goal
+from tailscope.extra.standards.search import most_steps, parse_goal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,7 +13,7 @@ from tailscope.engine.analysis import analyze_recording
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run.execute import execute_whole
 from tailscope.extra.standards.delays import Delays
-from tailscope.extra.standards.mlrsearch import without_device
+from tailscope.extra.standards.rates import without_device
 from tailscope.extra.standards.records import StandardTrial
 from tailscope.extra.standards.search import Outcome, Tried
 from tailscope.store.records.plan import MeasurementPlan
@@ -53,7 +53,7 @@ class TrialPlan(RunPlan, frozen=True, kw_only=True):
         """The plan as records keep it."""
         own = asdict(self)
         plan = {name: own[name] for name in RunPlan.__struct_fields__}
-        return MeasurementPlan(**plan, stall_ns=self.stall_ns)
+        return MeasurementPlan(**plan, stall_ns=self.device.stall_ns)
 
     def generator_options(self) -> list[str]:
         """Arguments of ``tailscope-dp gen``, apart from folders."""

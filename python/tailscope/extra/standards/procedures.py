@@ -23,7 +23,6 @@ from tailscope.extra.standards.records import (
 )
 from tailscope.extra.standards.search import (
     Bounds,
-    Load,
     Outcome,
     Tried,
     binary_search,
@@ -38,8 +37,9 @@ if TYPE_CHECKING:
     from tailscope.extra.standards.asked import Asked
     from tailscope.extra.standards.bench import Bench, Trial
     from tailscope.extra.standards.delays import Delays
+    from tailscope.extra.standards.mlrsearch import Load
     from tailscope.extra.standards.records import Limit
-    from tailscope.extra.standards.search import GoalBounds
+    from tailscope.extra.standards.search import SearchedGoal
 
 _OVERLOAD = 1.1
 _LOSS_STEPS = 10
@@ -385,21 +385,12 @@ class SizeTests:
         )
         self._found["goals"] = tuple(self._goal_found(each) for each in found)
 
-    def _goal_found(self, found: GoalBounds) -> GoalFound:
-        goal = found.goal
-        why: Outcome | None = Outcome.NOT_OFFERED
-        if found.upper_pps is None:
-            why = None
-        elif found.upper_is_lossy:
-            why = Outcome.LOST
-        elif found.upper_is_refused:
-            why = Outcome.REFUSED
-        bounds = Bounds(found.lower_pps, found.upper_pps, why)
-        lasts_s = goal.final_trial_duration_s
-        return _goal_record(found, self._limit(bounds, found.upper_pps or 0, lasts_s))
+    def _goal_found(self, found: SearchedGoal) -> GoalFound:
+        lasts_s = found.goal.final_trial_duration_s
+        return _goal_record(found, self._limit(found.bounds, found.bounds.fails or 0, lasts_s))
 
 
-def _goal_record(found: GoalBounds, limited_by: Limit) -> GoalFound:
+def _goal_record(found: SearchedGoal, limited_by: Limit) -> GoalFound:
     goal = found.goal
     return GoalFound(
         goal=goal.name,
@@ -409,8 +400,8 @@ def _goal_record(found: GoalBounds, limited_by: Limit) -> GoalFound:
         goal_exceed_ratio=goal.exceed_ratio,
         goal_width=goal.width,
         goal_initial_trial_duration_s=goal.initial_trial_duration_s,
-        relevant_lower_bound_pps=found.lower_pps,
-        relevant_upper_bound_pps=found.upper_pps,
+        relevant_lower_bound_pps=found.bounds.holds,
+        relevant_upper_bound_pps=found.bounds.fails,
         conditional_throughput_pps=found.conditional_pps,
         is_regular=found.is_regular,
         limited_by=limited_by,

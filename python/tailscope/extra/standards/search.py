@@ -7,15 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from MLRsearch import (
-    AbstractMeasurer,
-    Config,
-    MeasurementResult,
-    MultipleLossRatioSearch,
-    SearchGoal,
-)
-
-from tailscope.exceptions import TestbedError, UsageError
+from tailscope.exceptions import UsageError
+from tailscope.extra.standards.mlrsearch import Beyond, Goal, GoalSearch, Load
 from tailscope.units import positive_duration_ns
 
 if TYPE_CHECKING:
@@ -23,11 +16,6 @@ if TYPE_CHECKING:
 
     OutcomeOf = Callable[[int], "Outcome"]
 
-_PARTS = 1_000_000_000
-"""A loss ratio is handed over to MLRsearch as counts."""
-_NEVER_S = 1e9
-_COARSER = 2
-"""How often MLRsearch searches before, each time twice as coarse as the next."""
 _GOAL = ("loss", "exceed", "final", "sum", "width", "initial")
 
 
@@ -40,14 +28,6 @@ class Outcome(Enum):
     """The wire, or the device behind it, took no more; nothing was lost."""
     NOT_OFFERED = "not offered"
     """The generator did not send it, or the instrument lost of it."""
-
-
-@dataclass(frozen=True)
-class Load:
-    """What is offered."""
-
-    rate_pps: int
-    duration_s: float
 
 
 @dataclass(frozen=True)
@@ -116,39 +96,6 @@ def verified(offer: Callable[[int], Tried], *, tries: int, most_lost: int | None
     return outcome_of
 
 
-@dataclass(frozen=True)
-class Goal:
-    """A Search Goal of RFC 9971, its attributes by their names there."""
-
-    name: str
-    final_trial_duration_s: float
-    """Goal Final Trial Duration."""
-    duration_sum_s: float
-    """Goal Duration Sum."""
-    loss_ratio: float
-    """Goal Loss Ratio."""
-    exceed_ratio: float
-    """Goal Exceed Ratio."""
-    width: float
-    """Goal Width, relative to the upper bound."""
-    initial_trial_duration_s: float
-    """Goal Initial Trial Duration."""
-
-    @property
-    def as_searched(self) -> SearchGoal:
-        """It as the library has it."""
-        return SearchGoal(
-            loss_ratio=self.loss_ratio,
-            exceed_ratio=self.exceed_ratio,
-            relative_width=self.width,
-            initial_trial_duration=self.initial_trial_duration_s,
-            final_trial_duration=self.final_trial_duration_s,
-            duration_sum=self.duration_sum_s,
-            preceding_targets=_COARSER,
-            fail_fast=False,
-        )
-
-
 def parse_goal(text: str, trial_s: float, width: float) -> Goal:
     """Read a goal: ``loss=0.005,exceed=0.5,final=60s,sum=120s,width=0.01,initial=1s``.
 
@@ -191,91 +138,44 @@ def parse_goal(text: str, trial_s: float, width: float) -> Goal:
 
 
 @dataclass(frozen=True)
-class GoalBounds:
+class SearchedGoal:
     """The Goal Result of a Search Goal."""
 
     goal: Goal
-    lower_pps: int | None
-    upper_pps: int | None
+    bounds: Bounds
     """Relevant Lower Bound and Relevant Upper Bound."""
     conditional_pps: float | None
     """Conditional Throughput."""
-    upper_is_lossy: bool
-    """Whether the upper bound is one because frames were lost, not because it could not be offered.
-    """
-    upper_is_refused: bool = False
-    """Whether it could not, as the wire or the device took no more."""
 
     @property
     def is_regular(self) -> bool:
         """Whether both bounds exist, are close enough, and the upper one is the device's."""
-        if self.lower_pps is None or self.upper_pps is None or not self.upper_is_lossy:
+        holds, fails, why = self.bounds.holds, self.bounds.fails, self.bounds.why
+        if holds is None or fails is None or why is not Outcome.LOST:
             return False
         # Loads are rounded to whole frames per second.
-        return self.upper_pps - self.lower_pps <= self.goal.width * self.upper_pps + 1
+        return fails - holds <= self.goal.width * fails + 1
 
 
 def search_goals(
     goals: Sequence[Goal], offer: Callable[[Load], Tried], *, most_pps: int, least_pps: int
-) -> list[GoalBounds]:
-    """Search for all goals by FD.io's MLRsearch (package ``MLRsearch``, of RFC 9971's authors)."""
-    searched = {goal: goal.as_searched for goal in goals}
-    measurer = _Measurer(offer)
-    config = Config(
-        goals=searched.values(),
-        min_load=least_pps,
-        max_load=most_pps,
-        search_duration_max=_NEVER_S,
-        warmup_duration=0.0,
-    )
-    try:
-        controller = MultipleLossRatioSearch(config=config)
-        found = controller.search(measurer=measurer, debug=lambda _text: None)
-    except (RuntimeError, ValueError, AssertionError) as error:
-        raise TestbedError(
-            f"the search cannot continue: {error}",
-            hint="trials that contradict each other cause this: make them longer",
-        ) from error
-    results = []
-    for goal, own in searched.items():
-        result = found[own]
-        lower, upper = (
-            None if bound is None else round(float(bound))
-            for bound in (result.relevant_lower_bound, result.relevant_upper_bound)
-        )
-        conditional = result.conditional_throughput
-        results.append(
-            GoalBounds(
-                goal,
-                lower,
-                upper,
-                None if conditional is None else float(conditional),
-                upper is not None and upper not in measurer.not_offered,
-                measurer.not_offered.get(upper or 0) is Outcome.REFUSED,
-            )
-        )
-    return results
+) -> list[SearchedGoal]:
+    """Search for all goals by MLRsearch."""
+    not_offered: dict[int, Outcome] = {}
 
-
-class _Measurer(AbstractMeasurer):  # type: ignore[misc]
-    """Makes trials as MLRsearch asks for them."""
-
-    def __init__(self, offer: Callable[[Load], Tried]) -> None:
-        self._offer = offer
-        self.not_offered: dict[int, Outcome] = {}
-
-    def measure(self, intended_duration: float, intended_load: float) -> MeasurementResult:
-        """Make a trial."""
-        rate_pps = round(intended_load)
-        tried = self._offer(Load(rate_pps, intended_duration))
-        lost = tried.frames_lost / max(1, tried.frames_sent)
+    def ratio_of(load: Load) -> float | Beyond:
+        tried = offer(load)
         if tried.outcome in (Outcome.NOT_OFFERED, Outcome.REFUSED):
-            self.not_offered[rate_pps] = tried.outcome
-            # Bad for every goal; how bad says where to look next.
-            lost = min(0.999, max(0.5, 1 - tried.carried_pps / rate_pps))
-        return MeasurementResult(
-            intended_duration=intended_duration,
-            intended_load=intended_load,
-            offered_count=_PARTS,
-            loss_count=math.ceil(round(lost * _PARTS, 3)),
-        )
+            not_offered[load.rate_pps] = tried.outcome
+            return Beyond(tried.carried_pps)
+        return tried.frames_lost / max(1, tried.frames_sent)
+
+    def bounds_of(lower_pps: int | None, upper_pps: int | None) -> Bounds:
+        why = None if upper_pps is None else not_offered.get(upper_pps, Outcome.LOST)
+        return Bounds(lower_pps, upper_pps, why)
+
+    search = GoalSearch(goals, ratio_of, least_pps=least_pps, most_pps=most_pps)
+    return [
+        SearchedGoal(each.goal, bounds_of(each.lower_pps, each.upper_pps), each.conditional_pps)
+        for each in search.run()
+    ]

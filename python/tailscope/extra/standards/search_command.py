@@ -31,7 +31,7 @@ from tailscope.units import printable
 if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.search.overload import Forecast
-    from tailscope.extra.standards.mlrsearch import RateFound, Search, SearchPlan, Trial
+    from tailscope.extra.standards.rates import RateFound, Search, SearchPlan, Trial
     from tailscope.extra.standards.search_records import SearchRecord
     from tailscope.testbed.cores import Cores
 
@@ -126,14 +126,14 @@ def command(
 ) -> int:
     """Exit status 3: the lowest rate does not hold, or says nothing about the device."""
     from tailscope.experiment.fields import plan_of
-    from tailscope.extra.standards.mlrsearch import (
+    from tailscope.extra.standards.rates import (
         Search,
         SearchPlan,
         loss_goals,
         service_level_goal,
         trials_of,
     )
-    from tailscope.extra.standards.mlrsearch import without_device as without
+    from tailscope.extra.standards.rates import without_device as without
     from tailscope.units import positive_duration_ns, rate_pps
     from tailscope.verdict.slo import parse_level
 
@@ -187,7 +187,7 @@ class SearchRequest:
 
     def check(self) -> None:
         """See that nothing would be overwritten, and that there is such a forwarder."""
-        from tailscope.extra.standards.mlrsearch import in_place_of_device
+        from tailscope.extra.standards.rates import in_place_of_device
 
         if self.forwarder is not None:
             in_place_of_device(self.plan, self.forwarder)
@@ -238,7 +238,8 @@ class SearchRequest:
     def _forecast(self, forwarder: str, remarks: list[str]) -> Forecast | None:
         """Measure both at low load, and predict; None, with a remark, if nothing follows."""
         from tailscope.experiment.search.overload import measured_forecast
-        from tailscope.extra.standards.mlrsearch import in_place_of_device
+        from tailscope.extra.standards.rates import in_place_of_device
+        from tailscope.report.of_run import page_of
 
         def tell(plan: RunPlan) -> None:
             self.line.show_step(f"low load: {plan.dut} at {plan.rate_pps:,} packets/s")
@@ -247,7 +248,7 @@ class SearchRequest:
             folder = self.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
             plan = in_place_of_device(self.plan, forwarder)
             try:
-                return measured_forecast(plan, self.plan, self.cores, folder, tell)
+                return measured_forecast(plan, self.plan, self.cores, folder, page_of, tell)
             except ModelError as error:
                 remarks.append(f"no prediction: {error}")
                 return None
@@ -323,7 +324,7 @@ class _Teller:
 
     def tell(self, trial: Trial, is_control: bool) -> None:
         """Say it."""
-        from tailscope.extra.standards.mlrsearch import loss_ratio
+        from tailscope.extra.standards.rates import loss_ratio
 
         self._number += 1
         what = f"loss {loss_ratio(trial.figures):.4%}"

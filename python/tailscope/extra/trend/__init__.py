@@ -1,13 +1,14 @@
 """How figures change from run to run, and from which run on they are others.
 
-`series` sorts runs into series of steps, `changes` finds change points and judges the last one,
-`words` says it.
+`series` sorts runs into series of steps, `points` finds change points, `changes` judges the last
+one, `words` says it.
 """
 
 from __future__ import annotations
 
-from tailscope.registry import AddedCommand, Addition
+from tailscope.registry import AddedCommand, Addition, Extra
 
 ADDITION = Addition(
     commands=(AddedCommand("trend", "Show how figures change from run to run, and since when."),),
+    extra=Extra("trend", {"otava": "apache-otava"}),
 )

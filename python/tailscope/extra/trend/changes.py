@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailscope.models.changes import change_points, fewest_values
+from tailscope.extra.trend.points import change_points, fewest_values
 from tailscope.models.differences import Bounds, difference
 from tailscope.models.estimate import LEVEL
 from tailscope.units import counted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailscope.registry import AddedCommand, AddedFile, Addition
+from tailscope.registry import AddedCommand, AddedFile, Addition, Extra
 
 LOG = "watch.jsonl"
 """The log of a watch, beside its runs."""
@@ -23,4 +23,5 @@ ADDITION = Addition(
             "records:WatchedRun",
         ),
     ),
+    extra=Extra("watch", {"prometheus_client": "prometheus-client", "google.protobuf": "protobuf"}),
 )

@@ -166,7 +166,7 @@ def _watch(
 def _follow(watch: Watch, figures: WatchFigures, line: LiveLine) -> bool:
     """Tell of a watch until it ends; whether somebody has ended it."""
     from tailscope.cli.live import Pace
-    from tailscope.testbed.messages import GeneratorProgress
+    from tailscope.store.records.messages import GeneratorProgress
 
     plan = watch.plan
     pace = Pace(plan.warm_up_ns / 1e9, plan.duration_ns / 1e9)

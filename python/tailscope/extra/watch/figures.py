@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tailscope.extra.watch.records import WatchedRun
     from tailscope.store.records.explanation import Explanation
-    from tailscope.testbed.messages import GeneratorProgress
+    from tailscope.store.records.messages import GeneratorProgress
 
 _SCHEMA = 3
 """Of native histograms: eight buckets for each doubling, each 9 % wide."""

@@ -17,6 +17,7 @@ from tailscope.experiment.run.finish import finish
 from tailscope.experiment.run.measured import most_important
 from tailscope.experiment.run.room import check_room_to_keep
 from tailscope.extra.watch.records import WatchedRun
+from tailscope.report.of_run import page_of
 from tailscope.signals import uninterrupted
 from tailscope.store import layout
 from tailscope.store.directory import is_complete
@@ -136,7 +137,7 @@ class Watch:
         began_ns = self._began_ns(path)
         if is_there(path, layout.RECORDED):
             try:
-                finish(path, command=command)
+                finish(path, page_of, command=command)
             except (TailscopeError, OSError) as error:
                 return replace(self._failed(began_ns, said(error)), run=path.name)
         elif not is_complete(path):
@@ -154,7 +155,9 @@ class Watch:
     ) -> tuple[WatchedRun, Measured]:
         folder = self._folder(started_ns)
         out, why = self._room(folder)
-        [measured] = execute(self.plan, self.cores, out=out, progress=progress, ending=ending)
+        [measured] = execute(
+            self.plan, self.cores, out=out, draw=page_of, progress=progress, ending=ending
+        )
         run = _line(
             None if out is None else folder.name,
             started_ns,
@@ -168,7 +171,7 @@ class Watch:
     def _room(self, folder: Path) -> tuple[Path | None, str | None]:
         """Where a run is kept; on a disk that is full nowhere, and why: it is measured anyway."""
         try:
-            check_room_to_keep(self.plan, folder)
+            check_room_to_keep(self.plan.volume(), folder)
         except TestbedError as error:
             return None, f"not kept: {error}"
         return folder, None

@@ -14,7 +14,6 @@ from tailscope.exceptions import RunCorruptError, RunError
 from tailscope.units import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 _MOST = 2**63 - 1
@@ -33,9 +32,9 @@ LINES: Final = "lines_sha256"
 """The last field of a file that carries the checksum of its own lines."""
 _WITH_LINES = re.compile(rb'(.*\n)  "lines_sha256": "([0-9a-f]{64})"\n}\n', re.DOTALL)
 
-_OLDER = (
-    "it is in an older format, and lacks something: analyse or measure again, or read it with the"
-    " version of tailscope that wrote it"
+_UNRELEASED = (
+    "an unreleased version of tailscope has written it: analyse or measure again, or read it with"
+    " that version"
 )
 _NAMES = {
     "int": "a whole number",
@@ -134,37 +133,11 @@ def _kind_of(value: object) -> str:
     return names.get(type(value).__name__, _NAMES.get(type(value).__name__, ""))
 
 
-def read_record(
-    content: bytes,
-    kind: type[Kind],
-    source: Path | str,
-    *,
-    newest: int,
-    upgraded: Callable[[dict[str, object]], dict[str, object]] | None = None,
-) -> Kind:
-    """Read a record of this format, or of an older one that can be upgraded."""
-    return upgraded_record(
-        read_json(content, source), kind, source, newest=newest, upgraded=upgraded
-    )
-
-
-def upgraded_record(
-    content: dict[str, object],
-    kind: type[Kind],
-    source: Path | str,
-    *,
-    newest: int,
-    upgraded: Callable[[dict[str, object]], dict[str, object]] | None = None,
-) -> Kind:
-    """Make a record of what `read_json` gives, as `read_record`."""
-    found = format_of(content, source)
-    check_format(found, newest, source)
-    if found == newest or upgraded is None:
-        return convert(content, kind, source)
-    try:
-        return convert(upgraded(content), kind, source)
-    except RunCorruptError as error:
-        raise RunCorruptError(str(error), hint=_OLDER) from None
+def read_record(content: bytes, kind: type[Kind], source: Path | str, *, newest: int) -> Kind:
+    """Read a record of this format."""
+    found = read_json(content, source)
+    check_format(format_of(found, source), newest, source)
+    return convert(found, kind, source)
 
 
 def format_of(content: dict[str, object], source: Path | str) -> int:
@@ -173,14 +146,14 @@ def format_of(content: dict[str, object], source: Path | str) -> int:
 
 
 def check_format(found: int, newest: int, source: Path | str) -> None:
-    """Refuse a file of a format that this version does not know."""
-    if found > newest:
+    """Refuse a file of another format."""
+    if found != newest:
+        is_newer = found > newest
         raise RunError(
             f"{source}: format: expected {newest}, got {found}",
-            hint="a newer tailscope has written it: update tailscope",
+            code="format-newer" if is_newer else "format-older",
+            hint="a newer tailscope has written it: update tailscope" if is_newer else _UNRELEASED,
         )
-    if found < 1:
-        raise RunError(f"{source}: format: expected 1 to {newest}, got {found}")
 
 
 def check_lines(content: bytes, source: Path | str) -> None:

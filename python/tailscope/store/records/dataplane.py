@@ -1,230 +1,48 @@
-"""What programs of the data plane and devices under test count: parts of ``run.json``.
+"""What ``run.json`` keeps of what programs of the data plane and devices under test counted.
 
-The same parts stand in the lines by which ``tailscope-dp`` and the agents of a laboratory say them
-(`tailscope.testbed.messages`). Nothing here knows how they are said.
+Of a program of ``tailscope-dp`` it is part of its result (`tailscope.store.records.messages`).
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from tailscope.store.records.base import Count, Section
+from tailscope.store.records.messages import (
+    DelayTruth,
+    ForwardedPairs,
+    GeneratedTraffic,
+    ProgramCounts,
+    RouteCount,
+    WorkTruth,
+)
 
 
-class CounterClock(Section, frozen=True, kw_only=True):
-    """A clock of ticks: a reading, its rate, and the time of that reading."""
-
-    tsc: Count
-    tsc_hz: Count
-    unix_ns: Count
-
-
-class LcoreCounts(Section, frozen=True, kw_only=True):
-    """What one polling loop counted."""
-
-    lcore: Count
-    """As DPDK numbers it."""
-    cpu: Count | None
-    """None where it may run on several."""
-    tid: Count
-    """The thread's number, where it runs."""
-    iterations: Count
-    """Turns of the loop."""
-    rx_packets: Count
-    tx_packets: Count
-    tx_dropped: Count
-    """Packets for which the driver had no room."""
-    dropped: dict[str, Count]
-    """Packets dropped on purpose, by reason."""
-    stalls: Count
-    stall_ns_total: Count
-    stall_ns_max: Count
-    stalls_unrecorded: Count
-
-
-class PassedPackets(Section, frozen=True, kw_only=True):
-    """How many packets a forwarder has noted the way of, and for how many it had no room."""
-
-    packets: Count
-    lost: Count
-
-
-class PortCounts(Section, frozen=True, kw_only=True):
-    """What one port counted; `xstats` are its driver's own counters."""
-
-    port: Count
-    name: str
-    driver: str
-    rx_packets: Count
-    tx_packets: Count
-    rx_missed: Count
-    rx_errors: Count
-    rx_nombuf: Count
-    tx_errors: Count
-    link_down_count: Count
-    xstats: dict[str, int]
-
-
-class ProgramCounts(Section, frozen=True, kw_only=True, tag_field="program"):
-    """What every program of the data plane says at its end."""
-
-    complete: bool
-    """Whether it did all that it was asked for."""
-    hugepages: bool
-    """Whether its memory is in huge pages."""
-    started_tsc: Count
-    duration_ns: Count
-    """When its ports were there, and for how long it ran from then on."""
-    lcores: list[LcoreCounts]
-    ports: list[PortCounts]
-
-
-class DirectionCounts(Section, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of the packets of a generator in one direction."""
-
-    sent: Count
-    matched: Count
-    """Packets of the measurement that left, and those of them that came back."""
-    unsent: Count
-    """Packets that could not leave within 10 ms of their time."""
-    duplicated: Count
-    corrupt: Count
-    foreign: Count
-    ambiguous: Count
-    """Packets that arrived again, damaged, from elsewhere, or could be one of several."""
-    unrecorded: Count
-    """Packets that arrived when there was no more room to record them."""
-    warm_up_sent: Count
-    warm_up_received: Count
-    """Those of the warm-up."""
-    rate_pps: Count | None = None
-    """Of a pattern."""
-    replayed: Count | None = None
-    ambiguous_sent: Count | None = None
-    """Frames of a capture that was sent again, and those of them that are alike."""
-    sent_bytes: Count | None = None
-    """Of all frames that left, check sequences included. Older versions do not say."""
-
-
-class GeneratedTraffic(DirectionCounts, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of the packets of a generator."""
-
-    back: DirectionCounts | None = None
-    """Those that travelled the other way, where some did."""
-
-
-class TapCounts(Section, frozen=True, kw_only=True):
-    """What was recorded of one tap."""
-
-    file: str
-    """The capture."""
-    received: Count
-    written: Count
-    """Frames that came, and that the capture has."""
-    ring_full: Count
-    unstamped: Count
-    """Frames left out because the writer was behind, or the port gave them no time."""
-
-    @property
-    def missed(self) -> int:
-        """Frames that came and were not written."""
-        return self.ring_full + self.unstamped
-
-
-class StampedTaps(Section, frozen=True, kw_only=True):
-    """What was recorded of the taps on both sides of a device; `timestamps` says by which clock."""
-
-    timestamps: Literal["nic-hardware", "tsc"]
-    pre: TapCounts
-    post: TapCounts
-
-
-class SocketCounts(Section, frozen=True, kw_only=True):
-    """What was recorded of one link of the kernel."""
-
-    file: str
-    """The capture."""
-    received: Count
-    written: Count
-    """Frames that came, and that the capture has."""
-    dropped: Count
-    unstamped: Count
-    """Frames left out because the ring was full, or the card gave them no time."""
-    foreign: Count
-    """Frames left out because no generator of tailscope has sent them."""
-
-    @property
-    def missed(self) -> int:
-        """Frames that the capture should have, and has not."""
-        return self.dropped + self.unstamped
-
-
-class SocketLinks(Section, frozen=True, kw_only=True):
-    """What was recorded of links on both sides of a device; `timestamps` says who took times."""
-
-    timestamps: Literal["kernel-hardware", "kernel-software"]
-    pre: SocketCounts
-    post: SocketCounts
-
-
-class ForwardedPairs(Section, frozen=True, kw_only=True):
-    """By which port packets of each port leave."""
-
-    pairs: list[tuple[Count, Count]]
-
-
-class RouteCount(Section, frozen=True, kw_only=True):
-    """How many routes there are."""
-
-    routes: Count
-
-
-class DelayTruth(Section, frozen=True, kw_only=True):
-    """How often the device did what on purpose, and how many packets it held at most."""
-
-    injected: Count
-    disturbed: Count
-    held_most: Count | None
-
-
-class WorkTruth(Section, frozen=True, kw_only=True):
-    """How many batches the device has worked on, and how many packets the largest had."""
-
-    batches: Count
-    batch_most: Count
-
-
-class WatchTruth(Section, frozen=True, kw_only=True):
-    """How often loops without packets were disturbed on purpose."""
-
-    disturbed: Count
-
-
-class GeneratorCounts(ProgramCounts, frozen=True, kw_only=True, tag="gen"):
+class GeneratorCounts(ProgramCounts, frozen=True, kw_only=True, tag_field="program", tag="gen"):
     """What a generator counted."""
 
     gen: GeneratedTraffic
 
 
-class L2fwdCounts(ProgramCounts, frozen=True, kw_only=True, tag="l2fwd"):
+class L2fwdCounts(ProgramCounts, frozen=True, kw_only=True, tag_field="program", tag="l2fwd"):
     """What the forwarder between ports counted."""
 
     l2fwd: ForwardedPairs
 
 
-class L3fwdCounts(ProgramCounts, frozen=True, kw_only=True, tag="l3fwd"):
+class L3fwdCounts(ProgramCounts, frozen=True, kw_only=True, tag_field="program", tag="l3fwd"):
     """What the router counted."""
 
     l3fwd: RouteCount
 
 
-class DelayCounts(ProgramCounts, frozen=True, kw_only=True, tag="delay"):
+class DelayCounts(ProgramCounts, frozen=True, kw_only=True, tag_field="program", tag="delay"):
     """What the device with a known law counted."""
 
     delay: DelayTruth
 
 
-class WorkCounts(ProgramCounts, frozen=True, kw_only=True, tag="work"):
+class WorkCounts(ProgramCounts, frozen=True, kw_only=True, tag_field="program", tag="work"):
     """What the device with a known capacity counted."""
 
     work: WorkTruth

@@ -180,11 +180,10 @@ class Instrument(Section, frozen=True, kw_only=True, omit_defaults=True):
     unsent_generator: Count | None = None
     """As in `summary.json`; not in a laboratory."""
     lost_in_dut: Count
-    """As in `summary.json`. Older versions counted in it whatever was not lost in the instrument;
-    they did not record the next but one."""
+    """As in `summary.json`."""
     lost_in_instrument: Count
     """As in `summary.json`."""
-    lost_where_unknown: Count | None = None
+    lost_where_unknown: Count
     """As in `summary.json`."""
     dropped_by_dut: Count | None
     """As in `summary.json`."""
@@ -202,12 +201,12 @@ class Instrument(Section, frozen=True, kw_only=True, omit_defaults=True):
     """Of a run in two directions, the one that this is: `forth` from the generator's first port to
     its second, `back` the other way."""
     traffic: SentTraffic | None = None
-    """What was sent beside what was asked for; older versions do not say, nor does a laboratory."""
+    """What was sent beside what was asked for; a laboratory does not say."""
 
     @property
     def lost_elsewhere(self) -> int:
         """Packets lost elsewhere than in the instrument, and not dropped on purpose."""
-        return self.lost_in_dut + (self.lost_where_unknown or 0) - (self.dropped_by_dut or 0)
+        return self.lost_in_dut + self.lost_where_unknown - (self.dropped_by_dut or 0)
 
 
 class KernelEvents(Section, frozen=True, kw_only=True):
@@ -295,8 +294,8 @@ class NoiseRecord(KernelNoise, frozen=True, kw_only=True):
     own_work: OwnWork
     """How causes begin that are a side's own work, not noise."""
     neighbours: NeighboursRecord | None = None
-    """What is known of other programs on the device's CPUs; older versions did not look, nor does a
-    laboratory. Null without a device."""
+    """What is known of other programs on the device's CPUs; null without a device, and in a
+    laboratory."""
     stages: StagesRecord | None = None
     """What was recorded of the way of packets through the device; null where nothing was."""
     stages_missing_because: str | None = None
@@ -492,7 +491,7 @@ class RunInfo(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Files that were left out: not published, or removed from an older run of a watch."""
     lines_sha256: str | None = None
     """Checksum of all lines above this one, which is the last field: `head -n -2 run.json |
-    sha256sum` computes it. Formats 1 and 2 have none."""
+    sha256sum` computes it."""
 
     def __post_init__(self) -> None:
         for name in self.files:

@@ -72,8 +72,7 @@ def _least(name: str) -> tuple[FigureLine, ...]:
             (f"{name}_mean",),
             "real",
             "The least that the mean can have been: of latencies without all stalls of the "
-            "instrument meanwhile. `null`, as all of these, for a run of an older format that has "
-            "tainted samples.",
+            "instrument meanwhile.",
             everywhere=False,
         ),
         FigureLine(

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
     from tailscope.experiment.campaign.campaign import Campaign
     from tailscope.experiment.campaign.cell import Cell
-    from tailscope.experiment.campaign.spec import Boot, Document, Dut
+    from tailscope.experiment.campaign.spec import Document
     from tailscope.experiment.plan import RunPlan
     from tailscope.extra.laboratory.boot.booting import Rebooter
+    from tailscope.extra.laboratory.hosts import Boot, Dut
     from tailscope.host.boot_line import Booted, BootLine
 
 

@@ -11,6 +11,7 @@ from tailscope.exceptions import TestbedError
 from tailscope.extra.laboratory.stamps.packet_sockets import SocketRecorder
 from tailscope.extra.laboratory.stamps.phc import comparing
 from tailscope.store.records.run import PortClocks, SideCounts
+from tailscope.testbed.messages import missed_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -71,7 +72,7 @@ def _finish(recorder: SocketRecorder, found: Recorded, captures: Path) -> None:
     links = result.socket
     if not all((captures / link.file).exists() for link in (links.pre, links.post)):
         raise TestbedError(f"timestamper: {'; '.join(result.partial)}")
-    found.dropped = SideCounts(pre=links.pre.missed, post=links.post.missed)
+    found.dropped = SideCounts(pre=missed_frames(links.pre), post=missed_frames(links.post))
     found.warnings += result.partial
     for side, link in (("before", links.pre), ("behind", links.post)):
         if link.unstamped == link.received - link.foreign - link.dropped > 0:

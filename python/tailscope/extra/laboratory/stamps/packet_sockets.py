@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from tailscope.store.records.base import Section
-from tailscope.store.records.dataplane import SocketLinks
+from tailscope.store.records.messages import SocketResult
 from tailscope.testbed.recording import RecordingProgram
 
 if TYPE_CHECKING:
@@ -13,15 +12,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.testbed.places import Place
-
-
-class SocketResult(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
-    """What was recorded; `partial` says why it is not all."""
-
-    program: Literal["socket"]
-    complete: bool
-    partial: list[str]
-    socket: SocketLinks
 
 
 class SocketRecorder(RecordingProgram[SocketResult]):

@@ -1,7 +1,6 @@
 """Points from which on a series of figures is another: E-divisive means, tested by permutations.
 
-The search is that of apache-otava, a library that nothing else here needs: it is imported when
-change points are looked for.
+The search is that of apache-otava, which is imported when change points are looked for.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-
-from tailscope.exceptions import ModelError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -67,16 +64,10 @@ def _p_value(stats: Any) -> float:
 
 
 def _detector(error: float) -> Any:
-    try:
-        from otava.change_point_divisive.calculator import PairDistanceCalculator
-        from otava.change_point_divisive.detector import ChangePointDetector
-        from otava.change_point_divisive.significance_test import PermutationsSignificanceTester
-    except ImportError as missing:
-        raise ModelError(
-            f"change points are found by apache-otava, which cannot be imported: {missing}",
-            hint="`pip install --no-deps apache-otava` adds it without what only its own command"
-            " needs; `pip install 'tailscope[trend]'` with all of that",
-        ) from None
+    from otava.change_point_divisive.calculator import PairDistanceCalculator
+    from otava.change_point_divisive.detector import ChangePointDetector
+    from otava.change_point_divisive.significance_test import PermutationsSignificanceTester
+
     orders = math.ceil(_RESOLUTION / error) - 1
     tester = PermutationsSignificanceTester(
         # Of the permutations alone, it counts those that are at least as extreme; the half is

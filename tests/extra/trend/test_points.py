@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tailscope.cli import main
-from tailscope.exceptions import ModelError
-from tailscope.models.changes import change_points, fewest_values
+from tailscope.extra.trend.points import change_points, fewest_values
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,13 +55,6 @@ def test_the_clearest_step_of_the_fewest_values_is_found(error: float) -> None:
     values[fewest // 2 :] += 1
     assert [each.at for each in change_points(values, error)] == [fewest // 2]
     assert change_points(values[1:], error) == []
-
-
-def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "otava.change_point_divisive.calculator", None)
-    with pytest.raises(ModelError, match="apache-otava, which cannot be imported") as raised:
-        change_points(stationary(1), 0.05)
-    assert "pip install --no-deps apache-otava" in str(raised.value.hint)
 
 
 def p99_of_blocks(data: Path, tmp_path: Path) -> np.ndarray:

@@ -1,0 +1,5 @@
+//! Prints the JSON Schema of what `tailscope-dp` says: `schema.json`.
+
+fn main() {
+    print!("{}", messages::schema());
+}

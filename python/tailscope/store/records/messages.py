@@ -1,0 +1,481 @@
+"""What ``tailscope-dp`` says, one JSON object a line; ``run.json`` keeps parts of it.
+
+``make messages`` generates this file from the Rust structs in ``crates/messages``: edit those.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta
+
+from tailscope.store.records.base import Section
+
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=9_223_372_036_854_775_807)]
+"""A whole number that is not negative: a count, a duration in ns, or a time in ns since 1970."""
+
+State: TypeAlias = Literal["warm-up", "measuring", "draining", "forwarding", "recording", "writing"]
+"""What a program does."""
+
+StampClock: TypeAlias = Literal["nic-hardware", "tsc"]
+"""The clock by which taps are recorded."""
+
+SocketClock: TypeAlias = Literal["kernel-hardware", "kernel-software"]
+"""The clock by which links are recorded."""
+
+
+class ProgramCounts(Section, frozen=True, kw_only=True):
+    """What every program with ports counts."""
+
+    complete: bool
+    """Whether it did all that it was asked for."""
+    hugepages: bool
+    """Whether its memory is in huge pages."""
+    started_tsc: Count
+    """When its ports were there, in ticks."""
+    duration_ns: Count
+    """How long it ran from then on."""
+    lcores: list[LcoreCounts]
+    """Its polling loops."""
+    ports: list[PortCounts]
+    """Its ports."""
+
+
+class ReadyLcore(Section, frozen=True, kw_only=True):
+    """A thread that will poll."""
+
+    lcore: Count
+    """The number that DPDK gives it."""
+    cpu: Count | None
+    """Its CPU; null if it may run on several."""
+
+
+class LcoreCounts(ReadyLcore, frozen=True, kw_only=True):
+    """What one polling loop counted."""
+
+    tid: Count
+    """The number of its thread."""
+    iterations: Count
+    """Turns of the loop."""
+    rx_packets: Count
+    """Packets received."""
+    tx_packets: Count
+    """Packets that a transmit ring took."""
+    tx_dropped: Count
+    """Packets for which the driver had no room."""
+    dropped: dict[str, Count]
+    """Packets dropped on purpose, by reason."""
+    stalls: Count
+    """Stalls: turns that took too long."""
+    stall_ns_total: Count
+    """Total duration of the stalls."""
+    stall_ns_max: Count
+    """Duration of the longest stall."""
+    stalls_unrecorded: Count
+    """Stalls for which there was no more room in the log."""
+
+
+class PortCounts(Section, frozen=True, kw_only=True):
+    """What one port counted."""
+
+    port: Count
+    """The number that DPDK gives it."""
+    name: str
+    """The device's name."""
+    driver: str
+    """The device's driver."""
+    rx_packets: Count
+    """Packets received."""
+    tx_packets: Count
+    """Packets sent."""
+    rx_missed: Count
+    """Packets for which the receive ring had no room."""
+    rx_errors: Count
+    """Packets received that were damaged."""
+    rx_nombuf: Count
+    """Packets for which there was no buffer."""
+    tx_errors: Count
+    """Packets that could not be sent."""
+    link_down_count: Count
+    """How often its link went down."""
+    xstats: dict[str, Annotated[int, Meta(ge=0)]]
+    """The driver's own counters."""
+
+
+class CounterClock(Section, frozen=True, kw_only=True):
+    """A clock of ticks: a reading, its rate, and the time of that reading."""
+
+    tsc: Count
+    """The reading, in ticks."""
+    tsc_hz: Count
+    """Ticks per second."""
+    unix_ns: Count
+    """The Unix time of the reading."""
+
+
+class ReadyPort(Section, frozen=True, kw_only=True):
+    """A port that was found."""
+
+    port: Count
+    """The number that DPDK gives it."""
+    name: str
+    """The device's name."""
+    driver: str
+    """The device's driver."""
+    mac: str
+    """The device's MAC address."""
+    link_up: bool
+    """Whether its link is up."""
+
+
+class ReadyEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
+    """The ports are there: the program forwards, or sends."""
+
+    program: str
+    """The program's name."""
+    version: str
+    """The version of tailscope."""
+    dpdk: str
+    """The version of DPDK."""
+    pid: Count
+    """The process's number."""
+    clock: CounterClock
+    """The clock of all its ticks."""
+    lcores: list[ReadyLcore]
+    """The threads that will poll."""
+    ports: list[ReadyPort]
+    """The ports that were found."""
+
+
+class RecordingReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
+    """A program without DPDK records from now on."""
+
+    program: str
+    """The program's name."""
+    version: str
+    """The version of tailscope."""
+    pid: Count
+    """The process's number."""
+
+
+class ErrorEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="error"):
+    """Why a program cannot run."""
+
+    message: str
+    """What is wrong."""
+    hint: str | None
+    """What to do about it, if that is known."""
+
+
+class ProgressEvent(
+    Section, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="progress"
+):
+    """How far a program is, once a second."""
+
+    elapsed_s: float
+    """Time since the program began."""
+    state: State
+    """What it does."""
+    rx_packets: Count
+    """Packets received."""
+    stalls: Count
+    """Stalls of its loops."""
+    recorded: Count = 0
+    """Values that were recorded; 0 before they are written."""
+    written: Count = 0
+    """Values that are written."""
+
+
+class GeneratorProgress(ProgressEvent, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a generator is; its latencies are rough."""
+
+    tx_packets: Count
+    """Packets that a transmit ring took."""
+    stall_ns_total: Count
+    """Total duration of the stalls."""
+    stall_ns_max: Count
+    """Duration of the longest stall."""
+    sent: Count
+    """Packets of the measurement that left."""
+    received: Count
+    """Packets of the measurement that came back."""
+    unsent: Count
+    """Packets that could not leave within 10 ms of their time."""
+    latency_ns_p50: Count | None = None
+    """The median."""
+    latency_ns_p999: Count | None = None
+    """The quantile 0.999."""
+    latency_ns_max: Count | None = None
+    """The longest."""
+    latency_ns_sum: Count | None = None
+    """The sum of all."""
+    latency_ns_buckets: list[tuple[Count, Count]]
+    """Buckets that are at most 3 % wide: the least latency of each, and its packets."""
+
+
+class LoopProgress(ProgressEvent, frozen=True, kw_only=True):
+    """How far a forwarder is, or loops without packets."""
+
+    tx_packets: Count
+    """Packets that a transmit ring took."""
+    tx_dropped: Count
+    """Packets for which the driver had no room."""
+    stall_ns_max: Count
+    """Duration of the longest stall."""
+
+
+class StampProgress(ProgressEvent, frozen=True, kw_only=True):
+    """How far the recorder of two taps is."""
+
+
+class DirectionCounts(Section, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of the packets of a generator in one direction."""
+
+    sent: Count
+    """Packets of the measurement that left."""
+    matched: Count
+    """Packets of the measurement that came back."""
+    unsent: Count
+    """Packets that could not leave within 10 ms of their time."""
+    duplicated: Count
+    """Packets that arrived again."""
+    corrupt: Count
+    """Packets that arrived damaged."""
+    foreign: Count
+    """Packets that arrived from elsewhere."""
+    ambiguous: Count
+    """Packets that arrived and could be one of several."""
+    unrecorded: Count
+    """Packets that arrived when there was no more room to record them."""
+    warm_up_sent: Count
+    """Packets of the warm-up that left."""
+    warm_up_received: Count
+    """Packets of the warm-up that came back."""
+    rate_pps: Count | None = None
+    """Packets per second of a pattern."""
+    replayed: Count | None = None
+    """Frames of a capture that was sent again."""
+    ambiguous_sent: Count | None = None
+    """Frames of that capture that are alike."""
+    sent_bytes: Count | None = None
+    """Bytes of all frames that left, with check sequences. Older versions do not say."""
+
+
+class GeneratedTraffic(DirectionCounts, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of the packets of a generator."""
+
+    back: DirectionCounts | None = None
+    """Packets that travelled the other way, if some did."""
+
+
+class StampedTaps(Section, frozen=True, kw_only=True):
+    """What was recorded of the taps on both sides of a device."""
+
+    timestamps: StampClock
+    """The clock of the captures."""
+    pre: TapCounts
+    """The tap before the device."""
+    post: TapCounts
+    """The tap behind it."""
+
+
+class TapCounts(Section, frozen=True, kw_only=True):
+    """What was recorded of one tap."""
+
+    file: str
+    """The capture."""
+    received: Count
+    """Frames that came."""
+    written: Count
+    """Frames that the capture has."""
+    ring_full: Count
+    """Frames left out because the writer was behind."""
+    unstamped: Count
+    """Frames left out because the port gave them no time."""
+
+
+class ForwardedPairs(Section, frozen=True, kw_only=True):
+    """By which port packets of each port leave."""
+
+    pairs: list[tuple[Count, Count]]
+    """A port, and the one by which its packets leave."""
+
+
+class PassedPackets(Section, frozen=True, kw_only=True):
+    """How many packets a forwarder has noted the way of."""
+
+    packets: Count
+    """Packets whose way was noted."""
+    lost: Count
+    """Packets for which there was no more room."""
+
+
+class RouteCount(Section, frozen=True, kw_only=True):
+    """How many routes there are."""
+
+    routes: Count
+    """Routes of both families; 0 if everything goes to the partner port."""
+
+
+class DelayTruth(Section, frozen=True, kw_only=True):
+    """What a device with a known law did on purpose."""
+
+    injected: Count
+    """How often it stalled."""
+    disturbed: Count
+    """How often its CPU was disturbed."""
+    held_most: Count | None
+    """How many packets it held at most."""
+
+
+class WorkTruth(Section, frozen=True, kw_only=True):
+    """What a device with a known capacity has worked on."""
+
+    batches: Count
+    """Batches."""
+    batch_most: Count
+    """Packets of the largest batch."""
+
+
+class WatchTruth(Section, frozen=True, kw_only=True):
+    """What was done on purpose to loops without packets."""
+
+    disturbed: Count
+    """How often their CPU was disturbed."""
+
+
+class ResultEvent(ProgramCounts, frozen=True, kw_only=True, tag_field="event", tag="result"):
+    """What came out, at the end."""
+
+    clock: CounterClock
+    """The clock of all its ticks."""
+    partial: list[str]
+    """Why it is not all that was asked for."""
+    record: list[str]
+    """The files that it has written."""
+    monitor_tid: Count
+    """The number of the thread that watched its links and told how far it was; 0 without one."""
+
+
+class GeneratorResult(ResultEvent, frozen=True, kw_only=True):
+    """What came out of a generator."""
+
+    program: Literal["gen"]
+    gen: GeneratedTraffic
+    """What became of its packets."""
+
+
+class StampResult(ResultEvent, frozen=True, kw_only=True):
+    """What came out of the recorder of two taps."""
+
+    program: Literal["stamp"]
+    stamp: StampedTaps
+    """What was recorded."""
+
+
+class L2fwdResult(ResultEvent, frozen=True, kw_only=True, omit_defaults=True):
+    """What came out of the forwarder between ports."""
+
+    program: Literal["l2fwd"]
+    l2fwd: ForwardedPairs
+    """Where packets went."""
+    stages: PassedPackets | None = None
+    """What it has written down of the way of packets, if that was wanted."""
+
+
+class L3fwdResult(ResultEvent, frozen=True, kw_only=True, omit_defaults=True):
+    """What came out of the router."""
+
+    program: Literal["l3fwd"]
+    l3fwd: RouteCount
+    """Where packets could go."""
+    stages: PassedPackets | None = None
+    """What it has written down of the way of packets, if that was wanted."""
+
+
+class DelayResult(ResultEvent, frozen=True, kw_only=True, omit_defaults=True):
+    """What came out of the device with a known law."""
+
+    program: Literal["delay"]
+    delay: DelayTruth
+    """What it did on purpose."""
+    stages: PassedPackets | None = None
+    """What it has written down of the way of packets, if that was wanted."""
+
+
+class WorkResult(ResultEvent, frozen=True, kw_only=True, omit_defaults=True):
+    """What came out of the device with a known capacity."""
+
+    program: Literal["work"]
+    work: WorkTruth
+    """What it has worked on."""
+    stages: PassedPackets | None = None
+    """What it has written down of the way of packets, if that was wanted."""
+
+
+class WatchResult(ResultEvent, frozen=True, kw_only=True):
+    """What came out of loops without packets."""
+
+    program: Literal["watch"]
+    watch: WatchTruth
+    """What was done to them on purpose."""
+
+
+class SocketLinks(Section, frozen=True, kw_only=True):
+    """What was recorded of links on both sides of a device."""
+
+    timestamps: SocketClock
+    """The clock of the captures."""
+    pre: SocketCounts
+    """The link before the device."""
+    post: SocketCounts
+    """The link behind it."""
+
+
+class SocketCounts(Section, frozen=True, kw_only=True):
+    """What was recorded of one link of the kernel."""
+
+    file: str
+    """The capture."""
+    received: Count
+    """Frames that came."""
+    written: Count
+    """Frames that the capture has."""
+    dropped: Count
+    """Frames left out because the kernel's ring was full."""
+    unstamped: Count
+    """Frames left out because the card gave them no time."""
+    foreign: Count
+    """Frames left out because no generator of tailscope has sent them."""
+
+
+class Recorded(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
+    """What a program without DPDK has recorded, at its end."""
+
+
+class StagesResult(Recorded, frozen=True, kw_only=True):
+    """Where the kernel was with probes."""
+
+    program: Literal["stages"]
+    file: str
+    """The file of the events."""
+    events: Count
+    """Events in it."""
+    lost: Count
+    """Events for which the kernel's buffer had no room."""
+    clock_error_ns: Count
+    """How far their times may be off the counter."""
+    reasons: dict[int, str]
+    """The kernel's names of the reasons in it."""
+
+
+class SocketResult(Recorded, frozen=True, kw_only=True):
+    """What came in on two links of the kernel."""
+
+    program: Literal["socket"]
+    complete: bool
+    """Whether it did all that it was asked for."""
+    partial: list[str]
+    """Why it is not all that was asked for."""
+    socket: SocketLinks
+    """What was recorded."""

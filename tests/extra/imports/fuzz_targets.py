@@ -1,0 +1,65 @@
+"""Parsers of results of others, for ``python -m fuzz.python`` and the corpus."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from fuzz.python.files import write_input
+
+from tailscope.extra.imports import hdr, moongen
+from tailscope.extra.imports.authors import KINDS, grouped
+from tailscope.extra.imports.figures import run_of
+from tailscope.store.provenance import import_info
+from tailscope.store.records.about import AboutRecord
+from tailscope.store.records.plan import ImportPlan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tailscope.extra.imports.foreign import ForeignRun
+    from tailscope.store.records.run import RunInfo
+
+
+def hlog(content: bytes, folder: Path) -> None:
+    """An interval log of HdrHistogram."""
+    _import(hdr.read_log(write_input(folder, "x.hlog", content), "ns"), folder)
+
+
+def hgrm(content: bytes, folder: Path) -> None:
+    """Percentile output of HdrHistogram."""
+    _import([hdr.read_percentiles(write_input(folder, "x.hgrm", content), "us")], folder)
+
+
+def moongen_csv(content: bytes, folder: Path) -> None:
+    """A histogram of MoonGen."""
+    _import([moongen.read(write_input(folder, "x.csv", content), None)], folder)
+
+
+def authors(content: bytes, folder: Path) -> None:
+    """Tables of the papers' authors, one after the other; a zero byte stands between two."""
+    paths = []
+    for kind, table in zip(KINDS, content.split(b"\0"), strict=False):
+        bucket = ".bucket_size100" if kind == "hist" else ""
+        if table:
+            paths.append(write_input(folder, f"x.pcap{bucket}.trim_ms0.{kind}.csv", table))
+    try:
+        _import([tables.read() for tables in grouped(paths)], folder)
+    finally:
+        for path in paths:
+            path.unlink()
+
+
+def _import(found: list[ForeignRun], folder: Path) -> None:
+    for each in found:
+        run = run_of(each, _info(), folder)
+        assert run.latency.counts.sum() in (0, each.count)
+
+
+@cache
+def _info() -> RunInfo:
+    plan = ImportPlan(kind="moongen", source="x", tag=None, unit="ns", bucket_ns=1, trim_ns=None)
+    return import_info(plan, {}, AboutRecord())
+
+
+TARGETS = {"authors": authors, "hgrm": hgrm, "hlog": hlog, "moongen": moongen_csv}
