@@ -268,6 +268,7 @@ impl Error {
             Self::Parts { .. } => "parts",
             Self::Encoded { what: "slice", .. } => "not-a-slice",
             Self::Encoded { .. } => "not-a-part",
+            Self::Hdr(_) => "hdr-histogram",
             Self::Stopped => "stopped",
         }
     }
