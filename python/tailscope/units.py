@@ -185,7 +185,7 @@ def duration_ns(value: int | str, name: str) -> int:
     """Read a duration."""
     if isinstance(value, int):
         if value < 0:
-            raise UsageError(f"{name}: a duration is not negative, got {value} ns", code="duration")
+            raise UsageError(f"{name}: got {value} ns, expected 0 or more", code="duration")
         return value
     import tailscope._engine as _engine
 

@@ -34,14 +34,14 @@ __all__ = ["COMMANDS", "application", "main"]
 
 COMMANDS = {
     "analyze": "Analyse latency, loss and order between two captures of the same traffic.",
-    "baseline": "Keep what runs are compared by as a file, and compare later runs with it.",
+    "baseline": "Save runs as a baseline file and compare later runs with it.",
     "calibrate": "Measure the floor of this machine and wire; later reports show it.",
     "clean": "Remove sockets, folders and namespaces of measurements that were killed.",
     "compare": "Compare runs: what differs, and which differences are real.",
     "compare-instruments": "Measure one known delay with every instrument that works here.",
     "duet": "Measure two set-ups by turns until it is clear whether the second is slower.",
     "explain": "Show what packets waited for: causes of the tail, and the story of one packet.",
-    "finish": "Make what a run lacks: what explains its tail, and its page.",
+    "finish": "Complete an interrupted run: explanation and report.",
     "host": "Audit and tune this machine.",
     "list": "List runs, with their settings, dates and most important figures.",
     "model": "Derive predictions from the figures of a run.",

@@ -34,10 +34,10 @@ def command(
         str,
         typer.Argument(
             metavar="A",
-            help="What is known: fields as in an experiment, '{dut: l2fwd}', or a file of them.",
+            help="Baseline set-up: fields as in an experiment, '{dut: l2fwd}', or a file of them.",
         ),
     ],
-    b: Annotated[str, typer.Argument(metavar="B", help="What is new, in the same way.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Candidate set-up, in the same way.")],
     *,
     fields: dict[str, object],
     block: Annotated[
@@ -72,7 +72,7 @@ def command(
         typer.Option(
             "--fail-on",
             metavar="LIMIT",
-            help="How much slower B may be: 'p99.9>+10%', 'p99>+5us', 'lost>+0.1%'; repeatable."
+            help="Limit for B: 'p99.9>+10%', 'p99>+5us', 'lost>+0.1%'; repeatable."
             f"  [default: {', '.join(_LIMITS)}]",
             rich_help_panel=OUTPUT,
         ),

@@ -49,7 +49,7 @@ def command(
         typer.Option(
             "--interrupts",
             metavar="[NAME=]FILE",
-            help="Of captures: interrupt counters that were polled meanwhile (the authors' CSV,"
+            help="Interrupt counters that were polled during the captures (the authors' CSV,"
             " copies of /proc/interrupts, or .parquet); repeatable.",
         ),
     ] = None,
@@ -58,7 +58,7 @@ def command(
         typer.Option(
             "--trace",
             metavar="[NAME=]FILE",
-            help="Of captures: kernel events that were recorded meanwhile (trace.dat, perf.data,"
+            help="Kernel events that were recorded during the captures (trace.dat, perf.data,"
             " text of perf script, or a folder with CTF); repeatable.",
         ),
     ] = None,
@@ -86,12 +86,12 @@ def command(
         typer.Option(
             "--offset",
             metavar="[NAME=]TIME",
-            help="What to add to the times of all files, or of NAME, to get those of the captures,"
+            help="Offset to add to the times of all files, or of NAME, to get those of the captures,"
             " such as -25.8s.",
         ),
     ] = None,
     offset_error: Annotated[
-        str, typer.Option("--offset-error", metavar="TIME", help="How far that may be off.")
+        str, typer.Option("--offset-error", metavar="TIME", help="Uncertainty of `--offset`.")
     ] = "0s",
     keep: Keep = False,
     json_file: JsonFile = None,

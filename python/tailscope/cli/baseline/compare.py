@@ -13,7 +13,7 @@ from tailscope.exceptions import UsageError
 
 def command(
     baseline: Annotated[
-        Path, typer.Argument(metavar="FILE", help="What `tailscope baseline save` wrote.")
+        Path, typer.Argument(metavar="FILE", help="File that `tailscope baseline save` wrote.")
     ],
     runs: Annotated[
         list[Path],
