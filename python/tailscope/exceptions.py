@@ -114,7 +114,7 @@ class ClocksApartError(AnalysisError):
 
 
 class SwappedError(AnalysisError):
-    """Two captures that seem to be in the wrong order: packets were seen behind the device first."""
+    """Two captures that seem to be swapped: packets were seen behind the device first."""
 
     code = "swapped"
 

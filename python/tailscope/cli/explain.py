@@ -86,7 +86,7 @@ def command(
         typer.Option(
             "--offset",
             metavar="[NAME=]TIME",
-            help="Offset to add to the times of all files, or of NAME, to get those of the captures,"
+            help="Offset from the times of all files, or of NAME, to those of the captures,"
             " such as -25.8s.",
         ),
     ] = None,
