@@ -83,7 +83,7 @@ class Quantile(NamedTuple):
     beyond : int
         Number of samples of higher rank.
     supported : bool
-        Whether at least 10 samples lie beyond. If not, only the lower bound says something.
+        True if at least 10 samples lie beyond. If not, only the lower bound says something.
     """
 
     q: float
@@ -147,12 +147,12 @@ class Series(NamedTuple):
         Position of the packet in the pre capture, from 0.
     pre_ns, latency_ns : ndarray of uint64, shape (n,)
     intended_ns : ndarray of uint64, shape (n,), or None
-        When the packet was meant to leave; None for captures.
+        Time at which the packet was meant to leave; None for captures.
     tainted : ndarray of bool, shape (n,), or None
-        Whether the instrument's stalls could change the first four digits of the latency; None for
+        True if the instrument's stalls could change the first four digits of the latency; None for
         captures.
     instrument_stall_ns : ndarray of uint64, shape (n,), or None
-        How long the instrument stalled while the packet was under way: at most this much of the
+        Time that the instrument stalled while the packet was under way: at most this much of the
         latency is the instrument's. None for captures.
     """
 
@@ -174,9 +174,9 @@ class PacketKeys(NamedTuple):
     key_bytes : ndarray of uint8, shape (n_bytes,)
         The keys of all packets, one after the other.
     key_ends : ndarray of uint64, shape (n,)
-        Where each packet's key ends in `key_bytes`; it begins where the one before ends.
+        End of each packet's key in `key_bytes`; it begins where the one before ends.
     keyed : ndarray of bool, shape (n,)
-        Whether the packet has a key.
+        True if the packet has a key.
     """
 
     ts_ns: Nanoseconds
@@ -230,18 +230,18 @@ class ClockDifference(NamedTuple):
     Attributes
     ----------
     offset_ns : int
-        By how much it is ahead at `since_ns`, in ns.
+        Lead at `since_ns`, in ns.
     drift_ppt : int
-        By how much it runs faster, in parts per 10^12.
+        Drift of its rate, in parts per 10^12; positive if it runs faster.
     since_ns : int
         A time of the clock behind the device, in ns.
     relative : bool
-        Whether latencies are above that of the fastest packet, because the offset is not known.
+        True if latencies are above that of the fastest packet, because the offset is not known.
     offset_low_ns, offset_high_ns : int or None
         The least and the highest offset at the first packet that packets prove, in ns: none arrived
         before it was sent. Without packets that travel the other way there is no least one.
     drift_error_ppt : int or None
-        By how much the drift may be wrong either way, in parts per 10^12, if the fastest packets
+        Largest error of the drift either way, in parts per 10^12, if the fastest packets
         take as long at any time; None where too few packets tell.
     """
 
@@ -281,9 +281,9 @@ class Recording(NamedTuple):
     ----------
     clock : Clock
     intended_tsc, departure_tsc : ndarray of uint64, shape (n_sent,)
-        When each packet was meant to leave and left, by sequence number.
+        Time at which each packet was meant to leave, and left, by sequence number.
     arrival_seq, arrival_tsc : ndarray of uint64, shape (n_arrived,)
-        Which packet arrived and when, in order of arrival.
+        Number and time of each packet that arrived, in order of arrival.
     corrupt_seq : ndarray of uint64, shape (n_corrupt,)
         Packets that came back changed.
     stall_start_tsc, stall_duration_tsc : ndarray of uint64, shape (n_stalls,)
@@ -307,7 +307,7 @@ class Recording(NamedTuple):
         ----------
         folder : path
         clock : Clock
-            As its result says.
+            Clock of its result.
 
         Raises
         ------
@@ -386,7 +386,7 @@ class Analysis:
     summary : Mapping[str, int | float | str | bool | None]
         Every figure by its flat name, units in the names (``latency_ns_p999``).
     warnings : tuple of str
-        What a reader of the figures must know.
+        Facts that a reader of the figures must know.
     """
 
     def __init__(self, engine: _engine.Analysis) -> None:
@@ -735,7 +735,7 @@ def analyze(
         Captures before and after the device under test: pcap or pcapng, compressed or not;
         ``"FILE:INTERFACE"`` is one interface of a pcapng, ``"-"`` is standard input.
     match_on : str
-        What makes a packet recognisable: ``auto``, ``probe``, ``frame``, ``l3``, ``payload``,
+        Key that makes a packet recognisable: ``auto``, ``probe``, ``frame``, ``l3``, ``payload``,
         ``inner`` or ``bytes:OFF+LEN,...``.
     trim : int or str
         Drop matches up to this long after the first post packet; ns, or a text such as ``"1s"``.
@@ -744,14 +744,14 @@ def analyze(
     worst : int
         Number of worst packets to keep.
     joined_by : str, optional
-        Of the keys that ``auto`` tries, the most specific that may be taken: what a
+        Most specific key that may be taken of those that ``auto`` tries: the one that a
         `KeyChangesError` names.
     clocks : str or ClockDifference
         ``detect`` refuses captures of clocks that are apart (two interfaces of one file have one
         clock), ``same`` trusts them, ``estimate`` reads them twice and takes the difference out,
         ``offset=TIME`` takes out this one.
     whole : bool
-        Whether both captures began before the traffic and ended behind it: a packet that is not
+        True if both captures began before the traffic and ended behind it: a packet that is not
         behind the device is lost then, and never ``outside``; if none is, all are.
     series : bool
         Keep every match (24 bytes each) for `Analysis.series`.
@@ -931,13 +931,13 @@ def read_keys(
     ----------
     capture : path
     match_on : str
-        What a summary calls ``match_on``.
+        Key, as ``match_on`` of a summary.
     behind : bool
-        Whether the capture is the one behind the device.
+        True if the capture is the one behind the device.
     limit_bytes : int, optional
-        What a summary calls ``key_limit_bytes``.
+        Limit of the key, as ``key_limit_bytes`` of a summary.
     at_once : int
-        How many packets come together.
+        Number of packets that come together.
 
     Raises
     ------

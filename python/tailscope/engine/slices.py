@@ -138,7 +138,7 @@ def split(
     pre, post : path
         Captures, as for `analyze`, but no pipes.
     at_most : int
-        How many slices there may be.
+        Largest number of slices.
     match_on, trim, window, worst
         As for `analyze`; they hold for every slice.
     clocks : str

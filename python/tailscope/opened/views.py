@@ -98,7 +98,7 @@ class OpenedRun:
     summary : Mapping of str to int, float, str, bool or None
         Every figure by its flat name, units in the names (``latency_ns_p999``).
     warnings : tuple of str
-        What a reader of the figures must know.
+        Facts that a reader of the figures must know.
     plot : RunPlots
         The figures of its report: ``run.plot.percentiles()``.
     """
@@ -513,13 +513,13 @@ class Drawing:
     Attributes
     ----------
     title, note : str
-        What it shows, and what a reader must know.
+        Title of the drawing, and facts that a reader must know.
     pictures : tuple of Picture
         The data.
     columns : int
-        How many figures stand side by side.
+        Number of figures side by side.
     style : Style or None
-        How they look; None is for a screen.
+        Style of the figures; None is for a screen.
     """
 
     title: str
