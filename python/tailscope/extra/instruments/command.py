@@ -35,20 +35,24 @@ def command(
 
     cores = pick_cores(read_topology(), ("generator", "dut"), cpus)
     line = LiveLine(quiet=quiet)
-    found = compare(
+    results = compare(
         cores,
         rate_pps=rate_pps(rate, "--rate"),
         duration_ns=positive_duration_ns(duration, "--duration"),
         tell=lambda name: line.show_step(f"measuring with {name}"),
     )
-    _print(found)
-    seen = {one.name: one.analysis for one in found if one.analysis is not None}
+    _print(results)
+    seen = {
+        instrument.name: instrument.analysis
+        for instrument in results
+        if instrument.analysis is not None
+    }
     for path in write_pictures([instruments(seen, TRUTH)], out, ["svg"]) if seen else ():
         print(path)
     return 0 if seen else 1
 
 
-def _print(found: list[Seen]) -> None:
+def _print(results: list[Seen]) -> None:
     from tailscope.extra.instruments.compare import HIGH_NS, LOW_NS
     from tailscope.units import count_text, duration_text, printable
 
@@ -57,7 +61,7 @@ def _print(found: list[Seen]) -> None:
     print(f"{'instrument':<20}{'packets':>9}" + "".join(f"{label:>15}" for label in header))
     truth = (LOW_NS, LOW_NS, LOW_NS, HIGH_NS)
     print(f"{'truth':<20}{'':>9}" + "".join(f"{duration_text(ns):>15}" for ns in truth))
-    for seen in found:
+    for seen in results:
         if seen.analysis is None:
             print(f"{seen.name:<20}not available: {printable(seen.why_not)}")
             continue
