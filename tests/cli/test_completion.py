@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LINES = [
     ("tailscope ", list(application().commands)),
-    ("tailscope compare", ["compare", "compare-instruments"]),
+    ("tailscope comp", [name for name in application().commands if name.startswith("comp")]),
     ("tailscope model ", list(model.COMMANDS)),
     ("tailscope host au", ["audit"]),
     ("tailscope run --power", ["--power", "--power-phase"]),

@@ -3,6 +3,9 @@
 //! The crate of that name reads the second version. The first differs in its counts, which have a
 //! fixed width; they are encoded anew.
 
+use std::borrow::Cow;
+use std::io::Read;
+
 use hdrhistogram::serialization::Deserializer;
 
 use crate::error::Error;
@@ -46,8 +49,8 @@ pub fn read_hdr(content: &[u8], most: usize) -> Result<Vec<Bucket>, Error> {
         return wrong(format!("expected {length} bytes of counts, got {}", rest.len()));
     };
     let counts = match cookie & !WIDTH_BITS {
-        FIRST => encoded_anew(counts, (cookie & WIDTH_BITS) as usize >> 4)?,
-        SECOND => counts.to_vec(),
+        FIRST => Cow::from(encoded_anew(counts, (cookie & WIDTH_BITS) as usize >> 4)?),
+        SECOND => Cow::from(counts),
         _ => return wrong(format!("expected version 1 or 2, got cookie {cookie:#x}")),
     };
     // It would be negated, which this number alone cannot be.
@@ -58,9 +61,8 @@ pub fn read_hdr(content: &[u8], most: usize) -> Result<Vec<Bucket>, Error> {
         return wrong(format!("expected fewer than 2^32 bytes of counts, got {}", counts.len()));
     };
     let begin = [SECOND_COOKIE.to_be_bytes(), length.to_be_bytes()].concat();
-    let encoded = [&begin, &header[8..], &counts].concat();
     let histogram = Deserializer::new()
-        .deserialize(&mut encoded.as_slice())
+        .deserialize(&mut begin.chain(&header[8..]).chain(&*counts))
         .or_else(|error| wrong(error.to_string()))?;
     filled(&histogram, most)
 }

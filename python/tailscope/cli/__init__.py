@@ -38,8 +38,6 @@ COMMANDS = {
     "calibrate": "Measure the floor of this machine and wire; later reports show it.",
     "clean": "Remove sockets, folders and namespaces of measurements that were killed.",
     "compare": "Compare runs: what differs, and which differences are real.",
-    "compare-instruments": "Measure one known delay with every instrument that works here.",
-    "duet": "Measure two set-ups by turns until it is clear whether the second is slower.",
     "explain": "Show what packets waited for: causes of the tail, and the story of one packet.",
     "finish": "Complete an interrupted run: explanation and report.",
     "host": "Audit and tune this machine.",
@@ -56,15 +54,12 @@ COMMANDS = {
     "schema": "Print the JSON Schema of experiments.",
     "show": "Show the table of a run again, with its tags, notes, files and command.",
     "simulate": "Simulate traffic through a device that stalls, and capture it on both sides.",
-    "sql": "Query runs in SQL: tables run, summary, tag, note, file, and the packets of all runs.",
     "tag": "Add or remove tags of runs; without either, print their tags.",
-    "trace": "Write a run as a timeline for ui.perfetto.dev: CPUs, packets, and the worst of them.",
-    "tune": "Rank the host's knobs: measure the tail with all, with none, and with all but one.",
     "verify": "Judge whether runs meet a service level: pass (0), fail (2) or inconclusive (3).",
 }
 """The commands, by name, with a summary of each."""
 
-_MEASURING = ("calibrate", "compare-instruments", "duet", "noise", "run", "tune")
+_MEASURING = ("calibrate", "noise", "run")
 
 _INTERRUPTED_BY_DUCKDB = "Query interrupted"
 """Text of the `RuntimeError` that DuckDB raises when Ctrl-C interrupts it."""

@@ -14,6 +14,7 @@ import typer
 from tailscope.cli.options import RunLabels, labelled
 from tailscope.cli.terminal import say
 from tailscope.exceptions import UsageError
+from tailscope.registry import service
 from tailscope.report.formats import FORMATS, STYLES
 from tailscope.store.layout import REPORT
 from tailscope.units import printable
@@ -185,7 +186,6 @@ def _on_workers(
     plan: ReportRequest, path: Path, names: Sequence[str], take: Callable[[str], CampaignReading]
 ) -> Iterator[CampaignReading]:
     from tailscope.cli.progress import TasksBar
-    from tailscope.registry import service
 
     read_runs = service("read_runs", "--scheduler")
     assert plan.scheduler is not None
@@ -213,7 +213,7 @@ def _run(plan: ReportRequest) -> list[Path]:
 
         address = ""
         if plan.trace is not None:
-            from tailscope.report.perfetto import write_trace
+            write_trace = service("write_trace", "--trace")
 
             with replacing(plan.trace) as file:
                 write_trace(next(iter(plan.runs.values())), file)

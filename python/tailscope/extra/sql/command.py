@@ -17,7 +17,7 @@ from tailscope.cli.options import STANDARD, JsonFile, write_json
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
-    from tailscope.store.query import QueryResult
+    from tailscope.extra.sql.query import QueryResult
 
 _MOST_ROWS = 1000
 """Largest number of rows for a terminal; files have all."""
@@ -41,8 +41,8 @@ def command(
     The tables latency, worst, noise, interrupts and power are the files of these names. Nothing
     can be changed.
     """
+    from tailscope.extra.sql.query import database_of
     from tailscope.store.folders import RUNS
-    from tailscope.store.query import database_of
     from tailscope.units import printable
 
     if json_file is not None and csv_file is not None:

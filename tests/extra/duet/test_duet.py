@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from errors import code_of
 
-from tailscope.cli.duet import _tell
-from tailscope.compare.duet import Judge
 from tailscope.compare.limits import parse_limit
-from tailscope.models.paired import Block, Pair
+from tailscope.extra.duet.command import _tell
+from tailscope.extra.duet.judge import Judge
+from tailscope.extra.duet.paired import Block, Pair
 from tailscope.verdict.verdict import Outcome
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tailscope.cli.options import Quiet
 from tailscope.units import positive_duration_ns, rate_pps
 
 if TYPE_CHECKING:
-    from tailscope.experiment.search.instruments import Seen
+    from tailscope.extra.instruments.compare import Seen
 
 
 def command(
@@ -28,9 +28,9 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     from tailscope.cli.live import LiveLine
-    from tailscope.experiment.search.instruments import TRUTH, compare
+    from tailscope.extra.instruments.compare import TRUTH, compare
+    from tailscope.extra.instruments.drawing import instruments
     from tailscope.report.drawing import write_pictures
-    from tailscope.report.instruments import instruments
     from tailscope.testbed.cores import pick_cores, read_topology
 
     cores = pick_cores(read_topology(), ("generator", "dut"), cpus)
@@ -53,7 +53,7 @@ def command(
 
 
 def _print(results: list[Seen]) -> None:
-    from tailscope.experiment.search.instruments import HIGH_NS, LOW_NS
+    from tailscope.extra.instruments.compare import HIGH_NS, LOW_NS
     from tailscope.units import count_text, duration_text, printable
 
     names = ("p50", "p90", "p99", "p999")

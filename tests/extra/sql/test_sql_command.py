@@ -21,8 +21,8 @@ from shelves import copied, shelf
 from wording import assert_wording
 
 from tailscope.exceptions import UsageError
+from tailscope.extra.sql.query import database_of
 from tailscope.store.columns import PACKETS, TABLES
-from tailscope.store.query import database_of
 
 Run = Callable[..., Any]
 

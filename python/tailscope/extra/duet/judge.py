@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tailscope.extra.duet.paired import error_of_look, pairs_of_look, pairs_to_settle, shift
 from tailscope.models.differences import Bounds
 from tailscope.models.estimate import LEVEL
-from tailscope.models.paired import error_of_look, pairs_of_look, pairs_to_settle, shift
 from tailscope.verdict.verdict import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tailscope.compare.limits import Limit
-    from tailscope.models.paired import Pair
+    from tailscope.extra.duet.paired import Pair
 
 _OWN_SHARE = 0.5
 """A block is set aside if so much of a figure is the instrument's own."""

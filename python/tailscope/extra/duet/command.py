@@ -17,9 +17,9 @@ from tailscope.exceptions import EvidenceError, UsageError
 from tailscope.units import positive_duration_ns
 
 if TYPE_CHECKING:
-    from tailscope.compare.duet import Finding, Judge
     from tailscope.compare.limits import Limit
     from tailscope.experiment.plan import RunPlan
+    from tailscope.extra.duet.judge import Finding, Judge
     from tailscope.testbed.cores import Cores
 
     Side = tuple[RunPlan, Cores]
@@ -129,8 +129,8 @@ def _measure(
     sides: tuple[Side, Side], limits: list[Limit], most_s: float, *, quiet: bool
 ) -> tuple[Judge, float]:
     from tailscope.cli.live import LiveLine
-    from tailscope.compare.duet import Judge
-    from tailscope.experiment.search.duet import pairs
+    from tailscope.extra.duet.judge import Judge
+    from tailscope.extra.duet.pairs import pairs
     from tailscope.units import counted, long_text
 
     judge, began_s = Judge(limits), time.monotonic()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tailscope.experiment.plan import RunPlan
-    from tailscope.experiment.search.ablation import Arm, Effect
+    from tailscope.extra.tune.ablation import Arm, Effect
     from tailscope.host.machine import Machine
     from tailscope.store.records.messages import GeneratorProgress
     from tailscope.testbed.cores import Cores
@@ -64,7 +64,7 @@ def command(
     dry_run: DryRun = False,
     quiet: Quiet = False,
 ) -> int:
-    from tailscope.experiment.search.ablation import (
+    from tailscope.extra.tune.ablation import (
         FEWEST_ROUNDS,
         arms_of,
         check_rounds,
@@ -232,7 +232,7 @@ def _print(
     from statistics import median
 
     from tailscope.cli.table import aligned
-    from tailscope.experiment.search.ablation import ALL, NONE
+    from tailscope.extra.tune.ablation import ALL, NONE
     from tailscope.units import duration_text, percentile_name
 
     name = percentile_name(quantile)
