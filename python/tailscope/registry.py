@@ -81,7 +81,7 @@ def service(name: str, wanted_by: str) -> Any:
     for folder, addition in additions().items():
         if name in addition.services:
             return _imported(folder, addition.services[name])
-    raise UsageError(f"{wanted_by}: this installation has no {name}")
+    raise UsageError(f"{wanted_by}: this installation has no {name}", code="no-service")
 
 
 def extras() -> Mapping[str, Extra]:

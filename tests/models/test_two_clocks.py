@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tailscope.models.two_clocks import (
@@ -51,8 +51,11 @@ def seen(
 
 
 def holds(clock_map: ClockMap, truth: Truth, at: np.ndarray) -> bool:
+    return holds_at(clock_map, truth.added(at), at)
+
+
+def holds_at(clock_map: ClockMap, added: np.ndarray, at: np.ndarray) -> bool:
     low, high = clock_map.range_ns(at)
-    added = truth.added(at)
     within = (low <= added) & (added <= high)
     return bool(within.all())
 
@@ -101,6 +104,7 @@ def test_times_keep_their_order() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(seed=st.integers(0, 2**32), bends_by_ppm=st.floats(-100, 100))
+@example(seed=2_144_944_001, bends_by_ppm=-89.0)
 def test_a_drift_that_changes_is_followed_in_pieces(seed: int, bends_by_ppm: float) -> None:
     truth = Truth(1000, 20e-6, 4 * S, bends_by_ppm * 1e-6)
     at, bounds = seen(truth, np.random.default_rng(seed), 2000, (5_000, 5_000))
@@ -119,6 +123,34 @@ def test_what_contradicts_each_other_is_said() -> None:
     with pytest.raises(ContradictionError) as error:
         two_clocks(bounds._replace(low_ns=low))
     assert str(error.value).startswith(f"at {at[250] / S:.6f} s ")
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    seed=st.integers(0, 2**32),
+    count=st.integers(3, 60),
+    wanders_ppm=st.floats(0, 999),
+    step_ns=st.sampled_from([1_000, 100_000, 10_000_000, S]),
+    way_ns=st.sampled_from([0, 10, 1_000, 100_000]),
+    highs=st.floats(0.02, 0.98),
+)
+def test_no_clock_that_is_possible_contradicts_itself(
+    seed: int, count: int, wanders_ppm: float, step_ns: int, way_ns: int, highs: float
+) -> None:
+    """Its drift may vary within the limit, and be bounded on one side only for some time."""
+    rng = np.random.default_rng(seed)
+    at = UNIX + np.cumsum(rng.integers(1, step_ns, count))
+    drifts = rng.uniform(-wanders_ppm, wanders_ppm, count) * 1e-6
+    added = np.rint(np.cumsum(np.diff(at, prepend=at[0]) * drifts)).astype(np.int64)
+    is_high = rng.random(count) < highs
+    assume(is_high.any() and not is_high.all())
+    ways = np.rint(rng.exponential(way_ns, count)).astype(np.int64)
+    low = Bounds.at_least(at[~is_high], (at + added - ways)[~is_high])
+    clock_map = two_clocks(
+        low.with_others(Bounds.at_most(at[is_high], (at + added + ways)[is_high]))
+    )
+    is_short = at[-1] - at[0] < 20_000_000
+    assert not is_short or clock_map.pieces == 1 or holds_at(clock_map, added, at)
 
 
 def test_a_step_is_no_drift() -> None:

@@ -4,7 +4,7 @@ Whatever two machines saw of the same thing bounds the difference of their clock
 stamped before the other saw it, an answer that came after its question. Each such bound holds at a
 moment. Two clocks differ by a line over some time, an offset and a drift; the lines that keep all
 bounds are a polygon of offsets and drifts, and what it spans at a moment is all that can be said.
-Where no line keeps all bounds, time is divided until one does in each piece.
+Where no line keeps all bounds, time is divided until one does in each piece, however short.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 MOST_DRIFT = 1e-3
 """Largest drift of one computer's clock against another (1000 ppm)."""
 
-_LEAST_PIECE_NS = 20_000_000
+_LEAST_MEASURED_NS = 20_000_000
+"""Shortest piece whose lines tell the drift of a clock, not only its offset."""
 _SLACK_NS = 1.0
 """Largest error by rounding to whole nanoseconds."""
 _S = 1e9
@@ -92,6 +93,16 @@ class Bounds(NamedTuple):
     def loosened(self, by_ns: float) -> Bounds:
         """Loosen the bounds by the error of times that are rounded more coarsely."""
         return self._replace(low_ns=self.low_ns - by_ns, high_ns=self.high_ns + by_ns)
+
+    def at(self, places: Sequence[int]) -> Bounds:
+        """Choose the bounds at these indices."""
+        chosen = np.asarray(places, np.int64)
+        return Bounds(self.at_ns[chosen], self.low_ns[chosen], self.high_ns[chosen], self.base_ns)
+
+    @property
+    def are_two_sided(self) -> bool:
+        """Return True if the difference is bounded from below and from above."""
+        return bool(np.isfinite(self.low_ns).any() and np.isfinite(self.high_ns).any())
 
 
 @dataclass(frozen=True)
@@ -199,7 +210,7 @@ def two_clocks(
     """Find what must be added to the times of one clock to get those of another."""
     order = np.argsort(bounds.at_ns, kind="stable")
     at, low, high = bounds.at_ns[order], bounds.low_ns[order], bounds.high_ns[order]
-    if not np.isfinite(low).any() or not np.isfinite(high).any():
+    if not bounds.are_two_sided:
         raise UnboundedError("nothing bounds the difference of the clocks from both sides")
     bounds = Bounds(at, low - _SLACK_NS, high + _SLACK_NS, bounds.base_ns)
     if not _is_possible(bounds, most_drift):
@@ -224,7 +235,8 @@ def two_clocks(
     if len(pieces) == 1:
         return clock_map
     return replace(
-        clock_map, error_ns=np.maximum(clock_map.error_ns, _bent_by(clock_map, bounds, pieces))
+        clock_map,
+        error_ns=np.maximum(clock_map.error_ns, _bent_by(clock_map, bounds, pieces, most_drift)),
     )
 
 
@@ -245,16 +257,29 @@ def _knots(
     return [(at, *knots[at]) for at in sorted(knots)]
 
 
-def _bent_by(clock_map: ClockMap, bounds: Bounds, pieces: Sequence[tuple[int, _Lines]]) -> Floats:
+def _bent_by(
+    clock_map: ClockMap,
+    bounds: Bounds,
+    pieces: Sequence[tuple[int, _Lines]],
+    most_drift: float,
+) -> Floats:
     """Return the distance of the truth from `clock_map` at each knot, as its drift varies.
 
     What it does in a piece is no line either. It is taken to drift no further from the mean than
-    twice as far as pieces do, or as far as it takes to keep all bounds.
+    twice as far as pieces do, or as far as it takes to keep all bounds. If a piece does not
+    measure a drift, it may be any that is possible.
     """
     x = (bounds.at_ns - bounds.at_ns[0]) / _S
     mean = clock_map.drift * _S
     slopes = [float(lines.slope.min() + lines.slope.max()) / 2 for _, lines in pieces]
-    wanders = 2 * max(abs(slope - mean) for slope in slopes) + 1.0
+    starts = [start for start, _ in pieces]
+    is_measured = all(np.abs(lines.slope).max() < most_drift * _S for _, lines in pieces) and bool(
+        (np.diff([*starts, bounds.at_ns[-1]]) >= _LEAST_MEASURED_NS).all()
+    )
+    if is_measured:
+        wanders = 2 * max(abs(slope - mean) for slope in slopes) + 1.0
+    else:
+        wanders = most_drift * _S + abs(mean)
     low, high = bounds.low_ns - mean * x, bounds.high_ns - mean * x
     while True:
         rise = wanders * x
@@ -275,22 +300,56 @@ def _bent_by(clock_map: ClockMap, bounds: Bounds, pieces: Sequence[tuple[int, _L
         np.searchsorted(clock_map.at_ns, bounds.at_ns, "right") - 1, 0, len(clock_map.at_ns) - 2
     )
     worst = np.zeros(len(clock_map.at_ns) - 1)
-    np.maximum.at(worst, piece, error + 2 * wanders * np.diff(x, append=x[-1]))
+    gaps = np.diff(x, append=x[-1])
+    if is_measured:
+        np.maximum.at(worst, piece, error + 2 * wanders * gaps)
+    else:
+        np.maximum.at(worst, piece, np.maximum(error, np.append(error[1:], 0)) + wanders * gaps / 2)
     beside: Floats = np.maximum(np.append(worst, 0.0), np.insert(worst, 0, 0.0))
     return beside
 
 
 def _pieces(bounds: Bounds, most_drift: float) -> list[tuple[int, _Lines]]:
-    """Find lines for stretches of time, each with its beginning."""
+    """Find lines for stretches of time, each with its beginning, as some clock keeps the bounds."""
+    first, last = int(bounds.at_ns[0]), int(bounds.at_ns[-1])
     lines = _lines(bounds, most_drift)
     if lines is not None:
-        return [(int(bounds.at_ns[0]), lines)]
-    first, last = int(bounds.at_ns[0]), int(bounds.at_ns[-1])
+        return [(first, lines)]
+    if first == last:
+        return [(first, _lines_but_for_rounding(bounds, most_drift))]
     middle = int(np.searchsorted(bounds.at_ns, (first + last) // 2, "right"))
-    halves = [_part(bounds, slice(None, middle)), _part(bounds, slice(middle, None))]
-    if last - first < 2 * _LEAST_PIECE_NS or not all(map(_is_bounded, halves)):
-        raise ContradictionError(_witness(bounds, most_drift))
-    return [piece for half in halves for piece in _pieces(half, most_drift)]
+    pieces = []
+    for half in (range(middle), range(middle, len(bounds.at_ns))):
+        part = bounds.at(half)
+        if part.are_two_sided:
+            pieces += _pieces(part, most_drift)
+        else:
+            lines = _lines_but_for_rounding(_completed(bounds, half), most_drift)
+            pieces.append((int(part.at_ns[0]), lines))
+    return pieces
+
+
+def _completed(bounds: Bounds, half: range) -> Bounds:
+    """Add the nearest bound of each side that a half lacks to those of the half.
+
+    Then all bounds of one side are before those of the other, and the steepest line keeps them.
+    """
+    chosen = [*half]
+    for side in (bounds.low_ns, bounds.high_ns):
+        places = np.flatnonzero(np.isfinite(side))
+        after = int(np.searchsorted(places, half.start))
+        if after == len(places) or places[after] >= half.stop:
+            chosen.append(int(places[after - 1 if half.start else after]))
+    return bounds.at(sorted(chosen))
+
+
+def _lines_but_for_rounding(bounds: Bounds, most_drift: float) -> _Lines:
+    """Find the lines that keep bounds which some line is known to keep."""
+    lines = _lines(bounds, most_drift)
+    while lines is None:
+        bounds = bounds.loosened(_SLACK_NS)
+        lines = _lines(bounds, most_drift)
+    return lines
 
 
 def _is_possible(bounds: Bounds, most_drift: float) -> bool:
@@ -299,14 +358,6 @@ def _is_possible(bounds: Bounds, most_drift: float) -> bool:
     rising = np.maximum.accumulate(bounds.low_ns + gained) <= bounds.high_ns + gained
     falling = bounds.low_ns - gained <= np.minimum.accumulate(bounds.high_ns - gained)
     return bool(rising.all() and falling.all())
-
-
-def _part(bounds: Bounds, which: slice) -> Bounds:
-    return Bounds(bounds.at_ns[which], bounds.low_ns[which], bounds.high_ns[which], bounds.base_ns)
-
-
-def _is_bounded(bounds: Bounds) -> bool:
-    return bool(np.isfinite(bounds.low_ns).any() and np.isfinite(bounds.high_ns).any())
 
 
 def _lines(bounds: Bounds, most_drift: float) -> _Lines | None:

@@ -23,9 +23,16 @@ import pytest
 import synthetic
 from command import run
 from distributed.security import Security
+from errors import code_of, raises
 
 import tailscope
-from tailscope.exceptions import ClusterError, RunExistsError, UsageError, WorkerLostError
+from tailscope.exceptions import (
+    ClusterError,
+    NotSharedError,
+    RunExistsError,
+    UsageError,
+    WorkerLostError,
+)
 from tailscope.experiment.run.pair import PairPlan, analyze_pair
 from tailscope.extra.cluster.cluster import differing_versions, open_cluster
 from tailscope.extra.cluster.shared import Shared, aside, shared_folders
@@ -157,7 +164,7 @@ def test_the_users_own_scheduler_is_used(tmp_path: Path) -> None:
             outcomes = map_tasks(client, time.sleep, [0, LIMIT_S])
             assert next(outcomes).error is None
             dask.process.kill()
-            with pytest.raises(ClusterError, match="scheduler"):
+            with raises(ClusterError, "scheduler-lost"):
                 next(outcomes)
 
 
@@ -174,11 +181,11 @@ def test_the_page_of_a_campaign_stays_where_workers_do_not_see_its_runs(tmp_path
         command = ("report", "/proc/self/cwd/campaign", "--scheduler", dask.address)
         unseen = run(*command, cwd=tmp_path)
         assert (unseen.returncode, page.read_text()) == (1, "earlier"), unseen.stderr
-        assert "campaign/a/run.json: the worker on " in unseen.stderr
+        assert "campaign/a/run.json: " in unseen.stderr and code_of(unseen) == "file-differs"
         shutil.copytree(tmp_path / "campaign", tmp_path / "dask" / "campaign")
         elsewhere = run(*command, "--pages", cwd=tmp_path)
         assert (elsewhere.returncode, page.read_text()) == (1, "earlier"), elsewhere.stderr
-        assert "campaign: not shared with the worker on" in elsewhere.stderr
+        assert code_of(elsewhere) == "not-shared"
         assert not left_aside(tmp_path / "campaign")
         copied = run(*command, cwd=tmp_path)
         assert copied.returncode == 0, copied.stderr
@@ -208,8 +215,7 @@ def test_certificates_are_those_of_dasks_configuration(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout[:30]) == (0, "x-pre-1.pcap: Latency of 1,000"), done
         without = run(*command)
     assert without.returncode == 1
-    assert "ssl_context" in without.stderr.splitlines()[0]
-    assert "asks for certificates" in without.stderr.splitlines()[1]
+    assert "ssl_context" in without.stderr.splitlines()[0] and code_of(without) == "no-scheduler"
 
 
 def test_a_private_scheduler_is_for_its_own_command() -> None:
@@ -245,9 +251,9 @@ def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
             client.wait_for_workers(1, timeout=LIMIT_S)
         done = run("analyze", tmp_path / "in", "--scheduler", dask.address)
     assert done.returncode == 1
-    assert f"tailscope: expected {tailscope.__version__}, got 9.9.9" in done.stderr
+    assert code_of(done) == "versions-differ"
+    assert f"{tailscope.__version__}, got 9.9.9" in done.stderr
     assert "the worker tcp://127.0.0.1:" in done.stderr
-    assert "hint: install the same versions" in done.stderr
 
 
 def test_versions_are_compared() -> None:
@@ -261,7 +267,7 @@ def test_versions_are_compared() -> None:
 
 @pytest.mark.parametrize("text", ["", "local:0", "local:x", "tcp://nowhere", "ftp://a:1", "a:1"])
 def test_what_is_no_scheduler_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"expected tcp://HOST:PORT, .* or local\[:N\], got"):
+    with raises(UsageError, "scheduler-address"):
         open_cluster(text).__enter__()
 
 
@@ -274,7 +280,7 @@ def test_a_scheduler_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert not (tmp_path / "out").exists()
     error, hint = done.stderr.splitlines()
-    assert error.startswith(f"error: tcp://127.0.0.1:{free}: no Dask scheduler answers: ")
+    assert code_of(done) == "no-scheduler" and f"tcp://127.0.0.1:{free}" in error
     assert "dask scheduler" in hint
 
 
@@ -287,7 +293,7 @@ def test_workers_have_the_allocator_of_this_process() -> None:
 def test_two_captures_are_no_folder(tmp_path: Path) -> None:
     done = run("analyze", *captures.pair(tmp_path, [1_000]), "--scheduler", "local")
     assert done.returncode == 1
-    assert "--scheduler: expected several pairs or a folder of them" in done.stderr
+    assert code_of(done) == "scheduler-without-pairs"
 
 
 def test_tasks_have_outcomes_in_their_order() -> None:
@@ -367,6 +373,6 @@ def test_what_a_killed_worker_left_is_removed_at_the_end(plan: PairPlan, tmp_pat
 
 def test_a_folder_that_a_worker_does_not_see_is_named(tmp_path: Path) -> None:
     """The worker has a folder of that name, but it is another one."""
-    with pytest.raises(ClusterError, match="not shared with the worker on") as caught:
+    with raises(NotSharedError, "not-shared") as caught:
         Shared((tmp_path,), "0123").check()
-    assert "without --out, --csv and --pages" in str(caught.value.hint)
+    assert "--out" in str(caught.value.hint)

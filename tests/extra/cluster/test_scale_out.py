@@ -18,6 +18,7 @@ import psutil
 import pyarrow
 import pytest
 from command import COMMAND, run
+from errors import code_of
 
 from tailscope.engine.slices import split
 from tailscope.experiment.run.pair import PairPlan, analyze_pair
@@ -209,10 +210,8 @@ def test_pairs_that_cannot_be_analysed_are_reported_and_skipped(
     assert (status, output) == (1, alone.stdout)
     # Said where the pair has just ended the last process, and the next one is not there yet.
     error = error.replace("the scheduler has no workers: waiting for the first\n", "")
-    assert error.startswith(
-        alone.stderr + "error: x-pre-1.pcap.zst: every worker that takes it dies"
-    )
-    assert "hint: the worker may have run out of memory" in error
+    assert error.startswith(alone.stderr + "error: x-pre-1.pcap.zst: ")
+    assert "[worker-lost]" in error
     assert files(out) == files(tmp_path / "alone")
     everything = json.loads((out / "all.json").read_text())
     assert everything[:-1] == json.loads((tmp_path / "alone" / "all.json").read_text())
@@ -300,8 +299,6 @@ def test_workers_draw_what_one_process_draws(tmp_path: Path) -> None:
         drawn = path / cell["runs"][0] / "report.html"
         assert drawn.is_file() == (drawn.parent != damaged)
     refused = run("report", path / cells[0]["runs"][0], "--scheduler", "local")
-    assert refused.returncode == 1
-    assert "require a campaign" in refused.stderr
+    assert (refused.returncode, code_of(refused)) == (1, "requires-campaign")
     gone = run("report", path, "--scheduler", "tcp://127.0.0.1:9")
-    assert gone.returncode == 1
-    assert "no Dask scheduler answers" in gone.stderr
+    assert (gone.returncode, code_of(gone)) == (1, "no-scheduler")

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from command import COMMAND
-from errors import code_of
+from errors import code_of, raises
 from shelves import copied, shelf
 from wording import assert_wording
 
@@ -52,7 +52,7 @@ def refused(tailscope: Run, query: str) -> str:
     done = tailscope("sql", query)
     assert (done.returncode, done.stdout) == (1, "")
     error, hint = done.stderr.splitlines()
-    assert error.startswith("error: SQL: ")
+    assert code_of(done) == "sql"
     assert hint.startswith("hint: ")
     return str(error)
 
@@ -178,9 +178,8 @@ def test_no_query_does_harm_or_sees_more(runs: Path, query: str) -> None:
     target = runs / "plain" / "latency.parquet"
     (runs.parent / "secret").write_text("a,b\n1,2\n")
     before = {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
-    with database_of([runs]) as database, pytest.raises(UsageError) as caught:
+    with database_of([runs]) as database, raises(UsageError, "sql") as caught:
         list(database.ask(query.replace("TARGET", str(target))).rows)
-    assert str(caught.value).startswith("SQL: ")
     assert "\n" not in str(caught.value)
     assert "root:" not in str(caught.value)
     assert {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()} == before

@@ -150,9 +150,10 @@ def test_steps_may_be_commits(runs: Path) -> None:
 
 def test_too_few_steps_tell_nothing(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trend", str(runs), "rate=100k", "--metric", "p50"]) == 3
-    assert "got 2 at most, expected 9 or more" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "[too-few-steps]" in error and "got 2 " in error and "expected 9 " in error
     assert main(["trend", str(runs), "run=once"]) == 3
-    assert "no other step of its experiment" in capsys.readouterr().err
+    assert "[no-series]" in capsys.readouterr().err
 
 
 def test_captures_that_tell_nothing_of_their_machine_may_be_of_several(
@@ -202,21 +203,26 @@ def test_every_field_is_documented(runs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "code"),
     [
-        (["--metric", "p95"], "--metric: got 'p95', expected one of p50, p90"),
-        (["--fail-on", "max>+1%"], "the maximum is one packet"),
-        (["--by", "commits"], "--by: got 'commits', expected time, commit or tag:PREFIX"),
-        (["--schema", "lab"], "--schema requires --from"),
-        (["--junit", "found.xml"], "--junit requires --fail-on"),
-        (["--from", "no database"], "--from: expected postgresql://USER"),
-        (["--from", "service=lab", "--by", "commit"], "databases have no tags"),
-        (["--from", "service=lab", "runs"], "--from: expected it or folders, got runs, too"),
+        (["--metric", "p95"], "metric"),
+        (["--fail-on", "max>+1%"], "limit-maximum"),
+        (["--by", "commits"], "trend-order"),
+        (["--schema", "lab"], "requires-from"),
+        (["--junit", "found.xml"], "requires-fail-on"),
+        (["--from", "service=lab", "--by", "commit"], "no-tags"),
+        (["--from", "service=lab", "runs"], "options-exclusive"),
     ],
 )
-def test_bad_arguments(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments(arguments: list[str], code: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trend", *arguments]) == 1
-    assert said in capsys.readouterr().err
+    assert f"[{code}]" in capsys.readouterr().err.splitlines()[0]
+
+
+def test_a_database_needs_an_address(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trend", "--from", "no database"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: --from: ") and "postgresql://" in error
 
 
 def test_a_page_shows_series_and_names_as_text(tmp_path: Path) -> None:

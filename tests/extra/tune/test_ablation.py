@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from command import COMMAND
+from errors import code_of, raises
 from runs import AS_ROOT
 
 from tailscope.exceptions import TestbedError, UsageError
@@ -48,7 +49,7 @@ def test_each_round_has_every_arm_in_an_order_of_its_own() -> None:
     assert all(sorted(each, key=arms.index) == arms for each in rounds)
     assert len({tuple(arm.name for arm in each) for each in rounds}) > 10
     assert rounds == order(arms, 20, seed=1) != order(arms, 20, seed=2)
-    with pytest.raises(UsageError, match="--rounds: got 2, expected at least 3"):
+    with raises(UsageError, "rounds"):
         order(arms, 2, seed=1)
 
 
@@ -92,25 +93,25 @@ def test_intervals_hold_for_all_knobs_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "expected"),
+    ("text", "options", "code", "values"),
     [
-        (TWO, [], "got 2 cells, expected one"),
-        (ONE, ["--quantile", "0.9999"], "p99.99 needs 100,000 packets, got 25,000"),
-        (ONE, ["--quantile", "1.5"], "--quantile: got 1.5, expected more than 0 and less than 1"),
-        (ONE, ["--knob", "volume"], "got 'volume', expected a knob"),
-        (ONE, ["--knob", "nohz-full"], "got 'nohz-full', expected a knob that can be set"),
-        (ONE, ["--rounds", "1"], "--rounds: got 1, expected at least 3"),
-        (ONE.replace("l2fwd", "l2fwd, tune: true"), [], "tune: remove this field"),
+        (TWO, [], "several-cells", ["got 2"]),
+        (ONE, ["--quantile", "0.9999"], "quantile-unsupported", ["100,000", "25,000"]),
+        (ONE, ["--quantile", "1.5"], "quantile", ["got 1.5"]),
+        (ONE, ["--knob", "volume"], "no-such-knob", ["'volume'"]),
+        (ONE, ["--knob", "nohz-full"], "knob-needs-boot", ["'nohz-full'"]),
+        (ONE, ["--rounds", "1"], "rounds", ["got 1", "3"]),
+        (ONE.replace("l2fwd", "l2fwd, tune: true"), [], "tune-field", []),
     ],
 )
 def test_what_cannot_be_compared_is_refused(
-    tailscope: Run, tmp_path: Path, text: str, options: list[str], expected: str
+    tailscope: Run, tmp_path: Path, text: str, options: list[str], code: str, values: list[str]
 ) -> None:
     file = tmp_path / "one.yaml"
     file.write_text(text)
     done = tailscope("tune", file, *options, "--dry-run")
-    assert done.returncode == 1
-    assert expected in done.stderr
+    assert (done.returncode, code_of(done)) == (1, code)
+    assert all(value in done.stderr for value in values)
 
 
 @AS_ROOT

@@ -69,7 +69,8 @@ def open_cluster(scheduler: str) -> Iterator[Client]:
     local = _LOCAL.fullmatch(scheduler)
     if local is None and _REMOTE.fullmatch(scheduler) is None:
         raise UsageError(
-            f"--scheduler: expected tcp://HOST:PORT, tls://HOST:PORT or local[:N], got {scheduler}"
+            f"--scheduler: expected tcp://HOST:PORT, tls://HOST:PORT or local[:N], got {scheduler}",
+            code="scheduler-address",
         )
     _say_it_once()
     with ExitStack() as stack:
@@ -100,6 +101,7 @@ def _connected(address: str) -> Iterator[Client]:
     except (OSError, EOFError, ValueError, TypeError, MemoryError) as error:
         raise ClusterError(
             f"{address}: no Dask scheduler answers: {error}",
+            code="no-scheduler",
             hint="`dask scheduler` starts one and prints its address; one that listens at tls:// "
             "asks for certificates (docs/extra/cluster/scale.md)",
         ) from None
@@ -183,7 +185,9 @@ def _refuse_others(address: str, client: Client) -> None:
     for side, its in sides.items():
         if differing := differing_versions(ours, its["packages"]):
             raise ClusterError(
-                f"{side}: {differing}", hint="install the same versions on all machines"
+                f"{side}: {differing}",
+                code="versions-differ",
+                hint="install the same versions on all machines",
             )
 
 

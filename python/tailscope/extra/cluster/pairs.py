@@ -95,7 +95,9 @@ def _known(error: Exception) -> Exception:
     """What a worker may well meet; all else is a bug, which costs one pair here."""
     if isinstance(error, TailscopeError | OSError):
         return error
-    return ClusterError(f"internal, on a worker: {type(error).__name__}: {error}")
+    return ClusterError(
+        f"internal, on a worker: {type(error).__name__}: {error}", code="worker-internal"
+    )
 
 
 def _prepared(plan: PairPlan, shared: Shared, number: int) -> _Work | Exception:
@@ -215,5 +217,6 @@ def _check(work: _Work) -> None:
             seen = "none" if got is None else f"{got} bytes"
             raise CaptureError(
                 f"{name}: not the same on the worker: expected {expected} bytes, got {seen}",
+                code="file-differs",
                 hint="captures must be on storage that all workers see under the same path",
             )

@@ -61,6 +61,7 @@ def _read(
     if expected is not None and _checksum(path / name) != expected:
         raise NotSharedError(
             f"{path / name / RUN}: the worker on {os.uname().nodename} sees another file",
+            code="file-differs",
             hint="put the campaign on storage that all workers see under the same path",
         )
     return take(name)

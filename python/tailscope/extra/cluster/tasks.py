@@ -219,6 +219,7 @@ class _Submitted(Generic[T]):
         if self.future.status not in ("finished", "error"):
             raise ClusterError(
                 f"the scheduler is gone: a task is {self.future.status}",
+                code="scheduler-lost",
                 hint="complete results are kept",
             )
         error = self.future.exception()
@@ -249,6 +250,7 @@ def _call(version: str, function: Callable[..., T], item: object, needed: list[o
     if version != tailscope.__version__:
         raise ClusterError(
             f"this worker has another tailscope: expected {version}, got {tailscope.__version__}",
+            code="versions-differ",
             hint="install the same version on all machines",
         )
     return function(item, *needed)

@@ -159,7 +159,9 @@ def _sockperf(plan: RunPlan, cores: Cores) -> Analysis:
         ]
         done = subprocess.run(client, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603
         if done.returncode != 0 or not log.exists():
-            raise TestbedError(f"sockperf: {(done.stderr or done.stdout).strip()[-300:]}")
+            raise TestbedError(
+                f"sockperf: {(done.stderr or done.stdout).strip()[-300:]}", code="sockperf-failed"
+            )
         sent_ns, received_ns = _full_log(log)
     order = np.arange(len(sent_ns), dtype=np.uint64)
     none = np.zeros(0, np.uint64)
@@ -219,7 +221,7 @@ def _full_log(path: Path) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         if received > sent:
             rows.append((sent, received))
     if not rows:
-        raise TestbedError("sockperf: its log holds no packets")
+        raise TestbedError("sockperf: its log holds no packets", code="sockperf-no-packets")
     sent_ns, received_ns = np.ascontiguousarray(np.array(rows, np.uint64).T)
     return sent_ns, received_ns
 

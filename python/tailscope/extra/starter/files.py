@@ -78,6 +78,7 @@ def write(project: Path, files: Mapping[str, str]) -> None:
     if there:
         raise UsageError(
             f"{project / there[0]}: expected no file there",
+            code="file-exists",
             hint="move it away, or give another folder",
         )
     for path, text in files.items():
@@ -86,4 +87,4 @@ def write(project: Path, files: Mapping[str, str]) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
         except OSError as error:
-            raise UsageError(f"{target}: {error.strerror}") from None
+            raise UsageError(f"{target}: {error.strerror}", code="not-written") from None

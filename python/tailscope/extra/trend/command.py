@@ -135,16 +135,18 @@ def _plan(
 
     folders = tuple(Path(each) for each in arguments if not is_filter(each))
     if source is not None and folders:
-        raise UsageError(f"--from: expected it or folders, got {folders[0]}, too")
+        raise UsageError(
+            f"--from and folders cannot be combined; got {folders[0]}", code="options-exclusive"
+        )
     if source is None and schema != _SCHEMA:
-        raise UsageError("--schema requires --from")
+        raise UsageError("--schema requires --from", code="requires-from")
     order = parse_order(by)
     if source is not None and order.prefix is not None:
-        raise UsageError("--by: expected time with --from: databases have no tags")
+        raise UsageError("--by: expected time with --from: databases have no tags", code="no-tags")
     limits = tuple(map(parse_limit, fail_on))
     json_file, junit_file, out = files
     if junit_file is not None and not limits:
-        raise UsageError("--junit requires --fail-on")
+        raise UsageError("--junit requires --fail-on", code="requires-fail-on")
     figures = [metric_named(name, "--metric") for name in metric or _METRICS]
     figures += [metric_named(limit.figure.name, "--fail-on") for limit in limits]
     return TrendRequest(
@@ -175,6 +177,7 @@ def _run(plan: TrendRequest) -> int:
     if not experiments:
         raise EvidenceError(
             "no two runs of the same experiment match, or no two steps",
+            code="no-series",
             hint="; ".join(left_out[:_MOST_LEFT_OUT]) or f"{len(rows)} runs match the filters",
         )
     trends = trends_of(experiments, plan.figures, plan.limits)
@@ -196,6 +199,7 @@ def _run(plan: TrendRequest) -> int:
         raise EvidenceError(
             f"too few steps to see any change: got {longest} at most, expected"
             f" {trends[0].fewest} or more",
+            code="too-few-steps",
             hint="fewer --metric, and filters that leave fewer experiments, need fewer steps",
         )
     return 0 if outcome is None else OF_VERDICTS[outcome]

@@ -40,7 +40,9 @@ class Reading(NamedTuple):
 def metric_named(name: str, option: str) -> Figure:
     """The figure of a name."""
     if name not in METRICS:
-        raise UsageError(f"{option}: got {name!r}, expected one of {', '.join(METRICS)}")
+        raise UsageError(
+            f"{option}: got {name!r}, expected one of {', '.join(METRICS)}", code="metric"
+        )
     return METRICS[name]
 
 

@@ -143,6 +143,7 @@ def parse_order(text: str) -> Order:
         return Order(prefix)
     raise UsageError(
         f"--by: got {text!r}, {_ORDERS}",
+        code="trend-order",
         hint="`tailscope tag RUN --add commit:1a2b3c4` says which commit a run is of",
     )
 

@@ -87,7 +87,9 @@ def arms_of(knobs: Sequence[str]) -> list[Arm]:
 def check_rounds(rounds: int) -> None:
     """See that there are enough rounds for an interval."""
     if rounds < FEWEST_ROUNDS:
-        raise UsageError(f"--rounds: got {rounds}, expected at least {FEWEST_ROUNDS}")
+        raise UsageError(
+            f"--rounds: got {rounds}, expected at least {FEWEST_ROUNDS}", code="rounds"
+        )
 
 
 def order(arms: Sequence[Arm], rounds: int, seed: int) -> list[list[Arm]]:
@@ -102,13 +104,16 @@ def check_support(plan: RunPlan, quantile: float) -> None:
     from tailscope.units import count_text, percentile_name
 
     if not 0 < quantile < 1:
-        raise UsageError(f"--quantile: got {quantile:g}, expected more than 0 and less than 1")
+        raise UsageError(
+            f"--quantile: got {quantile:g}, expected more than 0 and less than 1", code="quantile"
+        )
     packets = plan.rate_pps * plan.duration_ns // 1_000_000_000
     needed = packets_for_support(quantile)
     if packets < needed:
         raise UsageError(
             f"--quantile: {percentile_name(quantile)} needs {count_text(needed)} packets,"
             f" got {count_text(packets)}",
+            code="quantile-unsupported",
             hint="measure for longer, send faster, or choose a lower quantile",
         )
 

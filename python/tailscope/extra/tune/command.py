@@ -33,33 +33,34 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
 
 
-_Knobs = Annotated[
+ExperimentFile = Annotated[Path, typer.Argument(metavar="FILE", help="An experiment of one cell.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="NAME=VALUE", help="The cell to measure; repeatable."),
+]
+Knobs = Annotated[
     list[str] | None,
     typer.Option(
         "--knob", metavar="NAME", help="A knob; repeatable.  [default: all that apply here]"
     ),
 ]
+Quantile = Annotated[str, typer.Option("--quantile", metavar="Q", help="Quantile to compare.")]
+Rounds = Annotated[int, typer.Option("--rounds", metavar="N", help="Number of rounds, at least 3.")]
+Seed = Annotated[
+    int, typer.Option("--seed", min=0, metavar="N", help="Seed of the order within the rounds.")
+]
+Cpus = Annotated[str | None, option_of("cpus")]
 
 
 def command(
-    experiment: Annotated[Path, typer.Argument(metavar="FILE", help="An experiment of one cell.")],
+    experiment: ExperimentFile,
     profile: Profile = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="NAME=VALUE", help="The cell to measure; repeatable."),
-    ] = None,
-    knob: _Knobs = None,
-    quantile: Annotated[
-        str, typer.Option("--quantile", metavar="Q", help="Quantile to compare.")
-    ] = "p99.9",
-    rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", help="Number of rounds, at least 3.")
-    ] = 6,
-    seed: Annotated[
-        int,
-        typer.Option("--seed", min=0, metavar="N", help="Seed of the order within the rounds."),
-    ] = 1,
-    cpus: Annotated[str | None, option_of("cpus")] = None,
+    only: Only = None,
+    knob: Knobs = None,
+    quantile: Quantile = "p99.9",
+    rounds: Rounds = 6,
+    seed: Seed = 1,
+    cpus: Cpus = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,
     quiet: Quiet = False,
