@@ -7,7 +7,7 @@ import sys
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -300,7 +300,7 @@ def _run_pairs(plans: Plans, options: Options) -> int:
     from tailscope.cli.table import one_line
     from tailscope.units import printable
 
-    everything: list[dict[str, Any]] = []
+    everything: list[dict[str, object]] = []
     failed = 0
     with closing(_analyses(plans, options)) as analyses:
         for name, figures in zip(plans, analyses, strict=True):

@@ -52,7 +52,7 @@ _COLUMNS = ("source", "cpu", "kind", "cause", "detail", "event", "start_ns", "du
 class _Coded(NamedTuple):
     """A column of texts: a code for each row, and a text for each code."""
 
-    codes: NDArray[np.integer[Any]]
+    codes: NDArray[np.integer]
     names: list[str]
 
 

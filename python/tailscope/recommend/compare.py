@@ -68,7 +68,7 @@ class Tail:
         low, high = duration_text(self.least_ns.ci_low), duration_text(self.latency_ns.ci_high)
         return f"{low} to {high}"
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, object]]:
         """Return the figure as JSON has it, and the least that it can have been if that differs."""
         ends = {self.figure: self.latency_ns}
         if self.least_ns != self.latency_ns:
@@ -81,7 +81,7 @@ def cited(numbers: Iterable[int]) -> str:
     return "".join(f"[{number}]" for number in numbers)
 
 
-def record_of(figure: str, runs: Sequence[int], value: Estimate) -> dict[str, Any]:
+def record_of(figure: str, runs: Sequence[int], value: Estimate) -> dict[str, object]:
     """Return a figure as JSON has it, with the runs that it rests on."""
     return {
         "figure": figure,

@@ -127,7 +127,7 @@ class Case:
     unsaid: tuple[str, ...] = ()
     """Labels that captures or imports lack: it is taken to be as in others that lack them."""
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return the run as JSON has it."""
         facts = self.facts
         return {
