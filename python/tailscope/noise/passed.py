@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -118,7 +118,7 @@ def _as_columns(
     return made
 
 
-def _load(recorded: KernelStages) -> NDArray[Any]:
+def _load(recorded: KernelStages) -> NDArray[np.void]:
     path = recorded.folder / recorded.result.file
     try:
         rows = np.load(path, mmap_mode="r", allow_pickle=False)

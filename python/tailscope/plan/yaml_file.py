@@ -25,7 +25,7 @@ class YamlFile:
 
     node: yaml.Node | None
     """Where in the file things stand; None if nothing is in it."""
-    content: Any
+    content: object
 
 
 def read_yaml(path: Path) -> YamlFile:
@@ -96,7 +96,7 @@ class _Loader(yaml.SafeLoader):
                 seen.add(key.value)
         return node
 
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
         """Make a value of a node; what YAML takes for a date or a number need not be one."""
         try:
             found = super().construct_object(node, deep)

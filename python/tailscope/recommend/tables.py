@@ -17,6 +17,7 @@ from tailscope.recommend.compare import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from tailscope.engine.analysis import Figure
     from tailscope.recommend.compare import Tail
     from tailscope.recommend.evidence import Case, Evidence, Facts
 
@@ -31,12 +32,12 @@ _SETTINGS = (("vanilla", False), ("rt", True))
 """The columns of the paper's Table 6."""
 
 _BEST, _GOOD, _FAIR, _POOR, _BAD = "✓✓✓", "✓✓", "✓", "✗", "✗✗"
-_SECURITY = {
+_SECURITY: dict[object, dict[str, str]] = {
     "vm": {"separated": _GOOD, "shared": _FAIR},
     "lxc": {"separated": _FAIR, "shared": _POOR},
     "bare": {"separated": _BEST, "shared": _BEST},
 }
-_RESOURCES = {
+_RESOURCES: dict[object, str] = {
     ("vm", True): _POOR,
     ("vm", False): _FAIR,
     ("lxc", True): _GOOD,
@@ -250,11 +251,11 @@ def _total(values: Iterable[Any]) -> int | None:
     return None if None in numbers else sum(map(int, numbers))
 
 
-def _largest(values: Iterable[Any]) -> int | None:
+def _largest(values: Iterable[Figure]) -> int | None:
     return max((int(value) for value in values if value is not None), default=None)
 
 
-_Place: TypeAlias = tuple[str, bool, str | None, str | None]
+_Place: TypeAlias = tuple[str | None, bool | None, str | None, str | None]
 """Technology, whether it is optimised, kernel and use of the cache."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.extra.publish.private import (
     ACCOUNT,
@@ -68,7 +68,7 @@ class Review:
 
 def neutral(
     record: object, *, name: str = "", review: Review | None = None, where: str = ""
-) -> Any:
+) -> object:
     """A record as JSON has it, without what is private.
 
     Absolute paths lose their folders, but for those of the system; accounts (``user@host``), names
