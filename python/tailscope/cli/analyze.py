@@ -7,7 +7,7 @@ import sys
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -33,35 +33,58 @@ if TYPE_CHECKING:
 
     Plans = Mapping[str, PairPlan | UsageError]
 
+_Captures: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="PRE POST | BOTH | DIR",
+        help="Captures before and after the device (pcap or pcapng, compressed or not; - is "
+        "standard input), a pcapng with an interface for each, or a folder with pairs *-pre-* "
+        "and *-post-*.",
+    ),
+]
+_Pre: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pre",
+        metavar="FILE[:INTERFACE]",
+        help="Capture before the device; of a pcapng with several interfaces, the name, "
+        "number or description of one; repeatable: the first --pre and the first --post are a "
+        "pair, and so on.",
+    ),
+]
+_Post: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--post",
+        metavar="FILE[:INTERFACE]",
+        help="Capture behind the device, likewise; repeatable.",
+    ),
+]
+_CsvFolder: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--csv", metavar="DIR", help="Write the CSV files of the papers' authors into DIR."
+    ),
+]
+_Out: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="RUN_DIR", help="Write a run directory with a report."),
+]
+_Scheduler: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Analyse several pairs on the workers of this Dask scheduler: tcp://..., "
+        "tls://..., or local[:N] for N processes on this machine.",
+    ),
+]
+
 
 def command(
-    captures: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="PRE POST | BOTH | DIR",
-            help="Captures before and after the device (pcap or pcapng, compressed or not; - is "
-            "standard input), a pcapng with an interface for each, or a folder with pairs *-pre-* "
-            "and *-post-*.",
-        ),
-    ] = None,
-    pre: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--pre",
-            metavar="FILE[:INTERFACE]",
-            help="Capture before the device; of a pcapng with several interfaces, the name, "
-            "number or description of one; repeatable: the first --pre and the first --post are a "
-            "pair, and so on.",
-        ),
-    ] = None,
-    post: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--post",
-            metavar="FILE[:INTERFACE]",
-            help="Capture behind the device, likewise; repeatable.",
-        ),
-    ] = None,
+    captures: _Captures = None,
+    pre: _Pre = None,
+    post: _Post = None,
     match_on: Annotated[str, option_of("match_on", own_default=True)] = "auto",
     clocks: Annotated[str, option_of("clocks", own_default=True)] = "detect",
     trim: Annotated[str, option_of("trim", own_default=True)] = "0s",
@@ -69,28 +92,12 @@ def command(
     bucket_size: Annotated[str, option_of("bucket", own_default=True)] = "100ns",
     worst: Annotated[int, option_of("worst", own_default=True)] = 5000,
     json_file: JsonFile = None,
-    csv_folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--csv", metavar="DIR", help="Write the CSV files of the papers' authors into DIR."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="RUN_DIR", help="Write a run directory with a report."),
-    ] = None,
+    csv_folder: _CsvFolder = None,
+    out: _Out = None,
     about: AboutFile = None,
     define: Labelled = None,
     name_pattern: NamedBy = None,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            "--scheduler",
-            metavar="ADDRESS",
-            help="Analyse several pairs on the workers of this Dask scheduler: tcp://..., "
-            "tls://..., or local[:N] for N processes on this machine.",
-        ),
-    ] = None,
+    scheduler: _Scheduler = None,
 ) -> int:
     """Write times as 1s, 5ms or 100ns."""
     from tailscope.engine.analysis import clock_difference

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -25,74 +25,81 @@ if TYPE_CHECKING:
 _MOST_DETAILS = 3
 """Number of details shown for a cause; `--json` has all."""
 
+_Packet: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--packet", min=0, metavar="SEQ", help="Packet to explain.  [default: the worst]"),
+]
+_Quantile: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--quantile",
+        metavar="Q",
+        help="Start of the tail.  [default: p99.9; for --interrupts p99.99, or the highest"
+        " with 10 packets beyond]",
+    ),
+]
+_Interrupts: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--interrupts",
+        metavar="[NAME=]FILE",
+        help="Interrupt counters that were polled during the captures (the authors' CSV,"
+        " copies of /proc/interrupts, or .parquet); repeatable.",
+    ),
+]
+_Trace: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trace",
+        metavar="[NAME=]FILE",
+        help="Kernel events that were recorded during the captures (trace.dat, perf.data,"
+        " text of perf script, or a folder with CTF); repeatable.",
+    ),
+]
+_Cpus: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cpus",
+        "-c",
+        metavar="[NAME=]LIST",
+        help="CPUs of the device in the traces, or in the trace NAME.",
+    ),
+]
+_OwnWork: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--own-work",
+        metavar="CAUSE",
+        help="Cause in the traces that is the device's own work, such as 'task l2fwd' or"
+        " 'softirq NET_RX'; repeatable.  [default: the task that has a CPU for more than half"
+        " of the time]",
+    ),
+]
+_Offset: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--offset",
+        metavar="[NAME=]TIME",
+        help="Offset from the times of all files, or of NAME, to those of the captures,"
+        " such as -25.8s.",
+    ),
+]
+_OffsetError: TypeAlias = Annotated[
+    str, typer.Option("--offset-error", metavar="TIME", help="Uncertainty of `--offset`.")
+]
+
 
 def command(
     context: typer.Context,
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
-    packet: Annotated[
-        int | None,
-        typer.Option(
-            "--packet", min=0, metavar="SEQ", help="Packet to explain.  [default: the worst]"
-        ),
-    ] = None,
-    quantile: Annotated[
-        str | None,
-        typer.Option(
-            "--quantile",
-            metavar="Q",
-            help="Start of the tail.  [default: p99.9; for --interrupts p99.99, or the highest"
-            " with 10 packets beyond]",
-        ),
-    ] = None,
-    interrupts: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--interrupts",
-            metavar="[NAME=]FILE",
-            help="Interrupt counters that were polled during the captures (the authors' CSV,"
-            " copies of /proc/interrupts, or .parquet); repeatable.",
-        ),
-    ] = None,
-    trace: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--trace",
-            metavar="[NAME=]FILE",
-            help="Kernel events that were recorded during the captures (trace.dat, perf.data,"
-            " text of perf script, or a folder with CTF); repeatable.",
-        ),
-    ] = None,
-    cpus: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--cpus",
-            "-c",
-            metavar="[NAME=]LIST",
-            help="CPUs of the device in the traces, or in the trace NAME.",
-        ),
-    ] = None,
-    own_work: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--own-work",
-            metavar="CAUSE",
-            help="Cause in the traces that is the device's own work, such as 'task l2fwd' or"
-            " 'softirq NET_RX'; repeatable.  [default: the task that has a CPU for more than half"
-            " of the time]",
-        ),
-    ] = None,
-    offset: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--offset",
-            metavar="[NAME=]TIME",
-            help="Offset from the times of all files, or of NAME, to those of the captures,"
-            " such as -25.8s.",
-        ),
-    ] = None,
-    offset_error: Annotated[
-        str, typer.Option("--offset-error", metavar="TIME", help="Uncertainty of `--offset`.")
-    ] = "0s",
+    packet: _Packet = None,
+    quantile: _Quantile = None,
+    interrupts: _Interrupts = None,
+    trace: _Trace = None,
+    cpus: _Cpus = None,
+    own_work: _OwnWork = None,
+    offset: _Offset = None,
+    offset_error: _OffsetError = "0s",
     keep: Keep = False,
     json_file: JsonFile = None,
 ) -> int:

@@ -3,98 +3,114 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
 from tailscope.cli.fields import option_of
 from tailscope.units import count_text, duration_text, positive_duration_ns, printable, rate_pps
 
+_Out: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="OUT", help="Folder for the captures and truth.json.")
+]
+_Seed: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--seed", min=0, max=2**64 - 1, metavar="N", help="The same seed gives the same bytes."
+    ),
+]
+_Packets: TypeAlias = Annotated[
+    int, typer.Option("--packets", min=1, metavar="N", help="Number of packets to send.")
+]
+_Pattern: TypeAlias = Annotated[
+    str, typer.Option("--pattern", metavar="NAME", help="cbr, poisson or burst:SIZE,GAP.")
+]
+_Size: TypeAlias = Annotated[
+    int, typer.Option("--size", min=64, metavar="BYTES", help="Frame length on the wire.")
+]
+_Latency: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--latency",
+        metavar="LAW",
+        help="constant:TIME, uniform:LOW,HIGH, lognormal:MEDIAN,SIGMA"
+        " or bimodal:LOW,HIGH,P_HIGH,SIGMA; by default that of a forwarder, 3.1 µs.",
+    ),
+]
+_Service: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--service", metavar="TIME", help="Time that a packet keeps the next one waiting."
+    ),
+]
+_Batch: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--batch", min=1, metavar="N", help="Largest batch that the device takes at a time."
+    ),
+]
+_StallPeriod: TypeAlias = Annotated[
+    str, typer.Option("--stall-period", metavar="TIME", help="Time between stalls.")
+]
+_StallDuration: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--stall-duration",
+        metavar="TIME",
+        help="Duration of a stall of the device; 0ns is none;"
+        " by default 7.75 µs, each third 10.25 µs.",
+    ),
+]
+_Loss: TypeAlias = Annotated[
+    float, typer.Option("--loss", min=0.0, max=1.0, metavar="P", help="Share of packets lost.")
+]
+_Duplication: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        "--duplication", min=0.0, max=1.0, metavar="P", help="Share of packets sent twice."
+    ),
+]
+_Reordering: TypeAlias = Annotated[
+    float,
+    typer.Option("--reordering", min=0.0, max=1.0, metavar="P", help="Share of packets held back."),
+]
+_ClockOffset: TypeAlias = Annotated[
+    int,
+    typer.Option("--clock-offset", metavar="NS", help="Lead of the second clock."),
+]
+_ClockDrift: TypeAlias = Annotated[
+    int,
+    typer.Option("--clock-drift", metavar="PPB", help="Drift of the second clock."),
+]
+_CutBytes: TypeAlias = Annotated[
+    int,
+    typer.Option("--cut-bytes", min=0, metavar="N", help="Bytes to cut off the post capture."),
+]
+_Suffix: TypeAlias = Annotated[
+    str,
+    typer.Option("--format", metavar="NAME", help="pcap, pcap.zst, pcapng or pcapng.zst."),
+]
+
 
 def command(
-    out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Folder for the captures and truth.json.")
-    ],
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed", min=0, max=2**64 - 1, metavar="N", help="The same seed gives the same bytes."
-        ),
-    ],
-    packets: Annotated[
-        int, typer.Option("--packets", min=1, metavar="N", help="Number of packets to send.")
-    ] = 300_000,
+    out: _Out,
+    seed: _Seed,
+    packets: _Packets = 300_000,
     rate: Annotated[str, option_of("rate", own_default=True)] = "10k",
-    pattern: Annotated[
-        str, typer.Option("--pattern", metavar="NAME", help="cbr, poisson or burst:SIZE,GAP.")
-    ] = "cbr",
-    size: Annotated[
-        int, typer.Option("--size", min=64, metavar="BYTES", help="Frame length on the wire.")
-    ] = 64,
-    latency: Annotated[
-        str | None,
-        typer.Option(
-            "--latency",
-            metavar="LAW",
-            help="constant:TIME, uniform:LOW,HIGH, lognormal:MEDIAN,SIGMA"
-            " or bimodal:LOW,HIGH,P_HIGH,SIGMA; by default that of a forwarder, 3.1 µs.",
-        ),
-    ] = None,
-    service: Annotated[
-        str,
-        typer.Option(
-            "--service", metavar="TIME", help="Time that a packet keeps the next one waiting."
-        ),
-    ] = "70ns",
-    batch: Annotated[
-        int,
-        typer.Option(
-            "--batch", min=1, metavar="N", help="Largest batch that the device takes at a time."
-        ),
-    ] = 1,
-    stall_period: Annotated[
-        str, typer.Option("--stall-period", metavar="TIME", help="Time between stalls.")
-    ] = "4ms",
-    stall_duration: Annotated[
-        str | None,
-        typer.Option(
-            "--stall-duration",
-            metavar="TIME",
-            help="Duration of a stall of the device; 0ns is none;"
-            " by default 7.75 µs, each third 10.25 µs.",
-        ),
-    ] = None,
-    loss: Annotated[
-        float, typer.Option("--loss", min=0.0, max=1.0, metavar="P", help="Share of packets lost.")
-    ] = 0.0,
-    duplication: Annotated[
-        float,
-        typer.Option(
-            "--duplication", min=0.0, max=1.0, metavar="P", help="Share of packets sent twice."
-        ),
-    ] = 0.0,
-    reordering: Annotated[
-        float,
-        typer.Option(
-            "--reordering", min=0.0, max=1.0, metavar="P", help="Share of packets held back."
-        ),
-    ] = 0.0,
-    clock_offset: Annotated[
-        int,
-        typer.Option("--clock-offset", metavar="NS", help="Lead of the second clock."),
-    ] = 0,
-    clock_drift: Annotated[
-        int,
-        typer.Option("--clock-drift", metavar="PPB", help="Drift of the second clock."),
-    ] = 0,
-    cut_bytes: Annotated[
-        int,
-        typer.Option("--cut-bytes", min=0, metavar="N", help="Bytes to cut off the post capture."),
-    ] = 0,
-    suffix: Annotated[
-        str,
-        typer.Option("--format", metavar="NAME", help="pcap, pcap.zst, pcapng or pcapng.zst."),
-    ] = "pcap",
+    pattern: _Pattern = "cbr",
+    size: _Size = 64,
+    latency: _Latency = None,
+    service: _Service = "70ns",
+    batch: _Batch = 1,
+    stall_period: _StallPeriod = "4ms",
+    stall_duration: _StallDuration = None,
+    loss: _Loss = 0.0,
+    duplication: _Duplication = 0.0,
+    reordering: _Reordering = 0.0,
+    clock_offset: _ClockOffset = 0,
+    clock_drift: _ClockDrift = 0,
+    cut_bytes: _CutBytes = 0,
+    suffix: _Suffix = "pcap",
 ) -> int:
     from tailscope.units import duration_ns
 

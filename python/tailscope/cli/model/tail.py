@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -39,86 +39,96 @@ _LAWS = ("tailscope", "equation-1")
 _FEWEST_RESAMPLES = 100
 _MANY = 1000
 
+_Runs: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="RUN...",
+        help="A run directory; several of one setting, modelled together; or a campaign or a"
+        " folder of the authors' tables, for a table of all its runs.",
+        show_default=False,
+    ),
+]
+_Worst: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--worst",
+        metavar="FILE",
+        help="Instead of a run, its worst packets: CSV with latency and prets in ns. Repeat it"
+        " for several runs of one setting.",
+    ),
+]
+_Count: TypeAlias = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--count", metavar="N", help="Total packets behind --worst, once for each of them."
+    ),
+]
+_Law: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--law",
+        metavar="LAW",
+        help="tailscope, or equation-1: the method of containers2024, beside that.",
+    ),
+]
+_Threshold: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--threshold",
+        metavar="QUANTILE",
+        help="Threshold of the model, such as p99.999.  [default: the lowest that a law fits]",
+    ),
+]
+_Split: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--split",
+        metavar="SHARE",
+        help="Share of the run to fit; the rest checks the fit.  [default: 0.2; of several"
+        " runs 1, and a further run is predicted]",
+        show_default=False,
+    ),
+]
+_RunLength: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--run-length",
+        metavar="TIME",
+        help="Excesses closer than this form one burst.  [default: 1 ms, at least 10 packets]",
+    ),
+]
+_Horizon: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--horizon", metavar="TIME", help="Extrapolation horizon, such as 24h."),
+]
+_Interval: TypeAlias = Annotated[
+    str,
+    typer.Option("--interval", metavar="METHOD", help="Method: integrated, profile or bootstrap."),
+]
+_Resamples: TypeAlias = Annotated[
+    int, typer.Option("--resamples", metavar="N", help="Resamples of the bootstrap.")
+]
+_Figure: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--figure", metavar="FILE", help="Draw the diagnostics: svg, png or pdf."),
+]
+
 
 def command(
     context: typer.Context,
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="RUN...",
-            help="A run directory; several of one setting, modelled together; or a campaign or a"
-            " folder of the authors' tables, for a table of all its runs.",
-            show_default=False,
-        ),
-    ] = None,
-    worst: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--worst",
-            metavar="FILE",
-            help="Instead of a run, its worst packets: CSV with latency and prets in ns. Repeat it"
-            " for several runs of one setting.",
-        ),
-    ] = None,
-    count: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--count", metavar="N", help="Total packets behind --worst, once for each of them."
-        ),
-    ] = None,
-    law: Annotated[
-        str,
-        typer.Option(
-            "--law",
-            metavar="LAW",
-            help="tailscope, or equation-1: the method of containers2024, beside that.",
-        ),
-    ] = "tailscope",
-    threshold: Annotated[
-        str | None,
-        typer.Option(
-            "--threshold",
-            metavar="QUANTILE",
-            help="Threshold of the model, such as p99.999.  [default: the lowest that a law fits]",
-        ),
-    ] = None,
-    split: Annotated[
-        float | None,
-        typer.Option(
-            "--split",
-            metavar="SHARE",
-            help="Share of the run to fit; the rest checks the fit.  [default: 0.2; of several"
-            " runs 1, and a further run is predicted]",
-            show_default=False,
-        ),
-    ] = None,
-    run_length: Annotated[
-        str | None,
-        typer.Option(
-            "--run-length",
-            metavar="TIME",
-            help="Excesses closer than this form one burst.  [default: 1 ms, at least 10 packets]",
-        ),
-    ] = None,
-    horizon: Annotated[
-        str | None,
-        typer.Option("--horizon", metavar="TIME", help="Extrapolation horizon, such as 24h."),
-    ] = None,
-    interval: Annotated[
-        str,
-        typer.Option(
-            "--interval", metavar="METHOD", help="Method: integrated, profile or bootstrap."
-        ),
-    ] = "integrated",
-    resamples: Annotated[
-        int, typer.Option("--resamples", metavar="N", help="Resamples of the bootstrap.")
-    ] = 1000,
+    runs: _Runs = None,
+    worst: _Worst = None,
+    count: _Count = None,
+    law: _Law = "tailscope",
+    threshold: _Threshold = None,
+    split: _Split = None,
+    run_length: _RunLength = None,
+    horizon: _Horizon = None,
+    interval: _Interval = "integrated",
+    resamples: _Resamples = 1000,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Bootstrap seed.")] = _SEED,
     json_file: JsonFile = None,
-    figure: Annotated[
-        Path | None,
-        typer.Option("--figure", metavar="FILE", help="Draw the diagnostics: svg, png or pdf."),
-    ] = None,
+    figure: _Figure = None,
     keep: Keep = False,
 ) -> int:
     """Exit status 3: there are too few bursts, or no prediction is possible."""
