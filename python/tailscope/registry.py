@@ -104,7 +104,7 @@ def not_installed(error: ModuleNotFoundError) -> UsageError | None:
     return None
 
 
-def sections() -> Mapping[str, Any]:
+def sections() -> Mapping[str, object]:
     """Import the types of sections of experiments, by the names of sections."""
     return {
         name: _imported(folder, section.kind)

@@ -62,7 +62,7 @@ def with_fields(command: str) -> Callable[[Callable[..., int]], Callable[..., in
                 parameters.append(each.replace(kind=Parameter.KEYWORD_ONLY))
 
         @wraps(function)
-        def called(**given: Any) -> int:
+        def called(**given: object) -> int:
             written = {field.name: _taken(field, given) for field in ours}
             return function(fields=written, **given)
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tailscope.cli.options import STANDARD, JsonFile, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from tailscope.store.catalogue import QueriedRow
     from tailscope.store.filters import Filter
 
 _NOTHING = "-"
@@ -96,7 +97,7 @@ def _run(plan: ListRequest) -> None:
         print(f"no match among {len(catalogue.found.runs)} runs")
 
 
-def _print_runs(runs: Sequence[Mapping[str, Any]]) -> None:
+def _print_runs(runs: Sequence[QueriedRow]) -> None:
     from tailscope.cli.table import aligned
     from tailscope.cli.terminal import GAP, columns_of, cut, fitting, width_of, wrapped
     from tailscope.units import printable
@@ -128,13 +129,13 @@ def _print_runs(runs: Sequence[Mapping[str, Any]]) -> None:
             print(wrapped(printable(f"{run['run']}: {run['problem']}"), columns))
 
 
-def _row(run: Mapping[str, Any]) -> dict[str, str]:
+def _row(run: QueriedRow) -> dict[str, str]:
     """Return the columns of a run for a terminal."""
     from tailscope.cli.table import local_time
     from tailscope.units import count_text, printable, shortened, typed_duration
     from tailscope.words.figures import median_and_tail
 
-    def said(name: str, show: Any = str) -> str:
+    def said(name: str, show: Callable[..., str] = str) -> str:
         return _NOTHING if run[name] is None else cell(show(run[name]))
 
     def cell(text: str) -> str:
@@ -160,7 +161,7 @@ def _row(run: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _marks(run: Mapping[str, Any]) -> Iterator[str]:
+def _marks(run: QueriedRow) -> Iterator[str]:
     """Return the marks that qualify the figures of a run, such as ``partial``."""
     from tailscope.store.info import EMULATED
 
@@ -170,7 +171,7 @@ def _marks(run: Mapping[str, Any]) -> Iterator[str]:
         yield EMULATED
 
 
-def _record(run: Mapping[str, Any]) -> dict[str, Any]:
+def _record(run: QueriedRow) -> dict[str, object]:
     """Return A run as JSON has it."""
     notes = [{**note, "written_utc": note["written_utc"].isoformat()} for note in run["notes"]]
     written = run["written_utc"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typer._click.core import Command
 from typer._click.exceptions import UsageError
@@ -47,12 +47,12 @@ class _Parser(_OptionParser):
         dest: str | None,
         action: str = "store",
         nargs: int = 1,
-        const: Any | None = None,
+        const: object = None,
     ) -> None:
         """Add an option whose values are appended to a list."""
         super().add_option(obj, opts, dest, action.replace("store", "append"), nargs, const)
 
-    def parse_args(self, args: list[str]) -> tuple[dict[str, Any], list[str], list[Parameter]]:
+    def parse_args(self, args: list[str]) -> tuple[dict[str, object], list[str], list[Parameter]]:
         """Parse arguments; an option that takes one value has the only one that was given."""
         values, rest, order = super().parse_args(args)
         for parameter in dict.fromkeys(order):
@@ -61,7 +61,7 @@ class _Parser(_OptionParser):
                 values[parameter.name] = self._only(parameter, values[parameter.name])
         return values, rest, order
 
-    def _only(self, option: TyperOption, given: list[Any]) -> Any:
+    def _only(self, option: TyperOption, given: list[object]) -> object:
         is_repeated = len(set(given)) > 1 if option.is_flag else len(given) > 1
         # While a shell completes a line, nothing in it is an error yet.
         if is_repeated and not (self.ctx and self.ctx.resilient_parsing):
@@ -69,7 +69,7 @@ class _Parser(_OptionParser):
         return given[-1]
 
 
-def _repetition(option: TyperOption, given: list[Any]) -> str:
+def _repetition(option: TyperOption, given: list[object]) -> str:
     name = option.opts[0]
     if option.is_flag:
         return f"{name}: got it and {option.secondary_opts[0]}, expected one of them"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -155,7 +155,7 @@ def _check_out(plan: RunPlan, folders: list[Path]) -> None:
             refuse_foreign(path)
 
 
-def _figures(measured: Measured) -> dict[str, Any]:
+def _figures(measured: Measured) -> dict[str, object]:
     info = measured.info
     return {
         **measured.figures,

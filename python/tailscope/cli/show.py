@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -53,7 +53,7 @@ def command(
 _BAD = ("missing", "changed")
 
 
-def _record(path: Path, run: Run, states: dict[str, str], remarks: Remarks) -> dict[str, Any]:
+def _record(path: Path, run: Run, states: dict[str, str], remarks: Remarks) -> dict[str, object]:
     from tailscope.store.records.base import as_content
     from tailscope.store.repeat import command_of
 

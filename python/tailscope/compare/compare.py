@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailscope.compare.figures import MAX
 from tailscope.compare.sample import lost_alike, read_samples
@@ -62,7 +62,7 @@ class FigureChange:
         value, low, high = self.difference
         return max(value - low, high - value)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return the comparison as JSON has it."""
         bounds = self.difference or Bounds(math.nan, -math.inf, math.inf)
         return {
@@ -144,7 +144,7 @@ class Comparison:
     """Settings and facts that differ between them."""
     warnings: tuple[str, ...]
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return the comparison as JSON has it."""
         pair = self.pair
         return {

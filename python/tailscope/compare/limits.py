@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailscope.compare.figures import LOST, quantile_figure
 from tailscope.exceptions import UsageError
@@ -58,7 +58,7 @@ class Judgement:
     """Number of runs on each side that would decide it."""
     reasons: tuple[str, ...]
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return the judgement as JSON has it."""
         ends = (None,) * 3 if self.excess is None else self.excess
         names = ("excess", "excess_ci_low", "excess_ci_high")

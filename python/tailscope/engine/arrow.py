@@ -59,10 +59,10 @@ def values(cells: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     return np.array([*array.to_pylist(), None], object)[:-1]
 
 
-def _shared_texts(array: pa.Array) -> NDArray[Any]:
+def _shared_texts(array: pa.Array) -> NDArray[np.object_]:
     """Texts of which equal ones are one object: few are told from each other, of many rows."""
     encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
     texts = np.array([*encoded.dictionary.to_pylist(), None], object)
     places = encoded.indices.fill_null(len(texts) - 1) if encoded.null_count else encoded.indices
-    shared: NDArray[Any] = texts[np.from_dlpack(places)]
+    shared: NDArray[np.object_] = texts[np.from_dlpack(places)]
     return shared

@@ -56,8 +56,8 @@ class Blocked(NamedTuple):
     start_ns: Integers
     end_ns: Integers
     """Ends of the intervals, in order and disjoint."""
-    cause: NDArray[np.integer[Any]]
-    detail: NDArray[np.integer[Any]]
+    cause: NDArray[np.integer]
+    detail: NDArray[np.integer]
     """Cause and detail of each interval, as indices into `names` and `details`."""
     is_dut: NDArray[np.bool_]
     """True if the device's CPU was blocked; false if the instrument's was, or if tailscope
@@ -369,7 +369,7 @@ def own_work_ns(
     )
 
 
-def _shared(names: list[str], own: list[str], codes: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
+def _shared(names: list[str], own: list[str], codes: NDArray[np.integer]) -> NDArray[np.int32]:
     """Translate codes of one list of names into codes of a shared list."""
     places = {name: place for place, name in enumerate(names)}
     places_of_own = [places.setdefault(name, len(places)) for name in own]

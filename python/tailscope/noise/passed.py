@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -105,7 +105,9 @@ def _is_measured(seq: NDArray[np.uint64], *, back: bool) -> NDArray[np.bool_]:
     return is_measured
 
 
-def _as_columns(seq: Integers, times: dict[str, Integers], reasons: NDArray[Any]) -> NewColumns:
+def _as_columns(
+    seq: Integers, times: dict[str, Integers], reasons: NDArray[np.object_]
+) -> NewColumns:
     """Return all columns of the table; points of another way have no times."""
     made: dict[str, pa.Array] = {"seq": column(seq.astype(np.uint64))}
     none = np.zeros(len(seq), np.int64)
@@ -116,7 +118,7 @@ def _as_columns(seq: Integers, times: dict[str, Integers], reasons: NDArray[Any]
     return made
 
 
-def _load(recorded: KernelStages) -> NDArray[Any]:
+def _load(recorded: KernelStages) -> NDArray[np.void]:
     path = recorded.folder / recorded.result.file
     try:
         rows = np.load(path, mmap_mode="r", allow_pickle=False)

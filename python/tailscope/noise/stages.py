@@ -91,7 +91,7 @@ class Passed(NamedTuple):
     points_ns: Integers
     """Times in nanoseconds, one column for each point of the way."""
     dropped_ns: Integers
-    reason: NDArray[Any]
+    reason: NDArray[np.object_]
     """Reason for which the packet was dropped; empty if it was not."""
 
 

@@ -10,7 +10,7 @@ A row is an interval. ``kind`` says who saw it:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -52,7 +52,7 @@ _COLUMNS = ("source", "cpu", "kind", "cause", "detail", "event", "start_ns", "du
 class _Coded(NamedTuple):
     """A column of texts: a code for each row, and a text for each code."""
 
-    codes: NDArray[np.integer[Any]]
+    codes: NDArray[np.integer]
     names: list[str]
 
 
@@ -293,7 +293,7 @@ def read_timelines(content: bytes, name: str) -> dict[str, list[Timeline]]:
     from tailscope.engine.arrow import values
 
     causes, details = _Places(), _Places()
-    pieces_of: dict[tuple[str, int], list[tuple[NDArray[Any], ...]]] = {}
+    pieces_of: dict[tuple[str, int], list[tuple[NDArray[np.generic], ...]]] = {}
     with TableFile(content, name, NOISE) as file:
         for rows in file.batches(_COLUMNS):
             texts = {column: _coded(rows[column]) for column in _TEXTS}

@@ -8,7 +8,7 @@ events in them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -55,8 +55,8 @@ class Timeline:
     """Ends of the pieces, in order and disjoint."""
     event: Integers
     """Event of each piece; an interrupted event has several pieces."""
-    cause: NDArray[np.integer[Any]]
-    detail: NDArray[np.integer[Any]]
+    cause: NDArray[np.integer]
+    detail: NDArray[np.integer]
     """Cause and detail of each piece, as indices into `causes` and `details`."""
     causes: list[str]
     details: list[str]

@@ -23,7 +23,6 @@ from tailscope.units import counted, printable
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
 
     import pyarrow as pa
 
@@ -349,7 +348,7 @@ class OpenedCampaign(Mapping[str, OpenedRun]):
         summaries = [
             {} if each is None or each.run is None else each.run.summary for _, each in rows
         ]
-        columns: dict[str, list[Any]] = {
+        columns: dict[str, list[object]] = {
             "run": [None if each is None else plain(each.name) for _, each in rows],
             "cell": [plain(cell.name) for cell, _ in rows],
             "repeat": [cell.repeat for cell, _ in rows],

@@ -25,7 +25,7 @@ class YamlFile:
 
     node: yaml.Node | None
     """Where in the file things stand; None if nothing is in it."""
-    content: Any
+    content: object
 
 
 def read_yaml(path: Path) -> YamlFile:
@@ -64,14 +64,14 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._depth = self._values = 0
-        self._values_of: dict[yaml.Node, int] = {}
+        self._values_of: dict[yaml.Node | None, int] = {}
 
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> Any:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Compose a node and all below it; an alias counts as often as it is used."""
-        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
         before = self._values
         if isinstance(event, yaml.AliasEvent):
-            known: Any = super().compose_node(parent, index)
+            known = super().compose_node(parent, index)
             if known not in self._values_of:
                 self._refuse(f"*{event.anchor} lies within what it refers to", event.start_mark)
             self._count(self._values_of[known], event.start_mark)
@@ -80,7 +80,7 @@ class _Loader(yaml.SafeLoader):
         self._depth += 1
         if self._depth > _MOST_DEPTH:
             self._refuse(f"expected at most {_MOST_DEPTH} levels, got more", event.start_mark)
-        node: Any = super().compose_node(parent, index)
+        node = super().compose_node(parent, index)
         self._depth -= 1
         self._values_of[node] = self._values - before
         return node
@@ -96,7 +96,7 @@ class _Loader(yaml.SafeLoader):
                 seen.add(key.value)
         return node
 
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
         """Make a value of a node; what YAML takes for a date or a number need not be one."""
         try:
             found = super().construct_object(node, deep)
@@ -109,7 +109,7 @@ class _Loader(yaml.SafeLoader):
             got = shortened(node.value, _MOST_CHARACTERS) if is_scalar else "several values"
             self._refuse(f"expected a value of the type {kind}, got {got!r}", node.start_mark)
 
-    def _count(self, values: int, mark: Any) -> None:
+    def _count(self, values: int, mark: object) -> None:
         self._values += values
         if self._values > _MOST_VALUES:
             self._refuse(f"expected at most {_MOST_VALUES} values, got more", mark)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailscope.models.counting import share_beyond
 from tailscope.models.estimate import LEVEL, Estimate
@@ -11,8 +11,9 @@ from tailscope.units import counted, duration_text, percentile_name
 from tailscope.words.figures import instrument_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tailscope.engine.analysis import Figure
     from tailscope.recommend.evidence import Case
 
 FEWEST_RUNS = 3
@@ -68,7 +69,7 @@ class Tail:
         low, high = duration_text(self.least_ns.ci_low), duration_text(self.latency_ns.ci_high)
         return f"{low} to {high}"
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, object]]:
         """Return the figure as JSON has it, and the least that it can have been if that differs."""
         ends = {self.figure: self.latency_ns}
         if self.least_ns != self.latency_ns:
@@ -81,7 +82,7 @@ def cited(numbers: Iterable[int]) -> str:
     return "".join(f"[{number}]" for number in numbers)
 
 
-def record_of(figure: str, runs: Sequence[int], value: Estimate) -> dict[str, Any]:
+def record_of(figure: str, runs: Sequence[int], value: Estimate) -> dict[str, object]:
     """Return a figure as JSON has it, with the runs that it rests on."""
     return {
         "figure": figure,
@@ -114,7 +115,7 @@ def have_medians(*groups: Iterable[Case]) -> bool:
     return all(case.run.summary["latency_ns_p50_supported"] for case in cases)
 
 
-def least(summary: Any, name: str) -> Any:
+def least(summary: Mapping[str, Figure], name: str) -> Figure:
     """Return the least that a latency can have been; if nobody could tell, the latency itself.
 
     Of a run from before that was recorded, the instrument's stalls may have made all of it.
@@ -130,7 +131,7 @@ def tail_of(cases: Sequence[Case], quantile: float) -> Tail:
     name = f"latency_ns_{_NAMES[quantile]}"
     rows = [case.run.summary for case in cases]
 
-    def estimate(figure: Callable[[Any, str], Any]) -> Estimate:
+    def estimate(figure: Callable[[Mapping[str, Figure], str], Figure]) -> Estimate:
         def of(suffix: str = "") -> list[int]:
             return [int(figure(row, f"{name}{suffix}") or 0) for row in rows]
 

@@ -54,18 +54,18 @@ _FRAMES = (*FRAMES, "replay", "direction")
 class Facts(NamedTuple):
     """Facts that must be equal in runs, apart from the one they are compared by."""
 
-    technology: Any
+    technology: str | None
     """Technology that the device ran on: ``bare``, ``lxc``, ``vm``."""
-    kernel: Any
+    kernel: str | None
     """The flavour of the kernel that it ran on."""
-    optimised: Any
-    cache: Any
+    optimised: bool | None
+    cache: str | None
     """Use of the device's last-level cache: ``separated``, ``shared``, ``unknown``."""
     co_runners: Any
     """Co-runners: (kind, workers) of each, and the CPUs that they were given, or None; empty for
     none."""
     rate_pps: Any
-    cards: Any
+    cards: str | None
     """The device's network cards; empty where packets travel over none, or they are unknown."""
     device: str
     device_options: tuple[tuple[str, str], ...]
@@ -127,7 +127,7 @@ class Case:
     unsaid: tuple[str, ...] = ()
     """Labels that captures or imports lack: it is taken to be as in others that lack them."""
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return the run as JSON has it."""
         facts = self.facts
         return {

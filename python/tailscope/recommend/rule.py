@@ -25,7 +25,7 @@ class RunEvidence:
     text: str
     """The result in words, with runs cited by their numbers."""
     runs: tuple[int, ...]
-    figures: list[dict[str, Any]] = field(default_factory=list)
+    figures: list[dict[str, object]] = field(default_factory=list)
     """Figures that it rests on: `figure`, `runs`, `estimate` with its interval, `level`, `n`,
     `method`.
     """
@@ -44,7 +44,7 @@ class Recommendation:
     rule: Rule
     findings: tuple[RunEvidence, ...]
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return the recommendation as JSON has it."""
         return {
             "id": self.rule.id,

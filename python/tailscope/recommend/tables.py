@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from tailscope.recommend.compare import (
     best_quantile,
@@ -15,8 +15,9 @@ from tailscope.recommend.compare import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from tailscope.engine.analysis import Figure
     from tailscope.recommend.compare import Tail
     from tailscope.recommend.evidence import Case, Evidence, Facts
 
@@ -31,12 +32,12 @@ _SETTINGS = (("vanilla", False), ("rt", True))
 """The columns of the paper's Table 6."""
 
 _BEST, _GOOD, _FAIR, _POOR, _BAD = "✓✓✓", "✓✓", "✓", "✗", "✗✗"
-_SECURITY = {
+_SECURITY: dict[object, dict[str, str]] = {
     "vm": {"separated": _GOOD, "shared": _FAIR},
     "lxc": {"separated": _FAIR, "shared": _POOR},
     "bare": {"separated": _BEST, "shared": _BEST},
 }
-_RESOURCES = {
+_RESOURCES: dict[object, str] = {
     ("vm", True): _POOR,
     ("vm", False): _FAIR,
     ("lxc", True): _GOOD,
@@ -72,7 +73,7 @@ class TailCell:
     imported."""
     runs: tuple[int, ...] = ()
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return the cell as JSON has it."""
         value = None if self.tail is None else self.tail.latency_ns
         lower = None if self.tail is None else self.tail.least_ns
@@ -116,7 +117,7 @@ class Ranked:
     """The paper's rank."""
     runs: tuple[int, ...]
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return the row as JSON has it."""
         return {
             "device": self.device,
@@ -144,7 +145,7 @@ class TailTables:
     ranks: list[Ranked]
     """Table 7."""
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return the tables as JSON has them."""
         facts = self.facts
         return {
@@ -201,8 +202,11 @@ def _setting(facts: Facts) -> Setting:
     )
 
 
-def _grouped(cases: Iterable[Case], key: Any) -> dict[Any, list[Case]]:
-    groups: dict[Any, list[Case]] = {}
+Key = TypeVar("Key")
+
+
+def _grouped(cases: Iterable[Case], key: Callable[[Facts], Key]) -> dict[Key, list[Case]]:
+    groups: dict[Key, list[Case]] = {}
     for case in cases:
         groups.setdefault(key(case.facts), []).append(case)
     return groups
@@ -247,8 +251,12 @@ def _total(values: Iterable[Any]) -> int | None:
     return None if None in numbers else sum(map(int, numbers))
 
 
-def _largest(values: Iterable[Any]) -> int | None:
+def _largest(values: Iterable[Figure]) -> int | None:
     return max((int(value) for value in values if value is not None), default=None)
+
+
+_Place: TypeAlias = tuple[str | None, bool | None, str | None, str | None]
+"""Technology, whether it is optimised, kernel and use of the cache."""
 
 
 def _ranks(cases: Sequence[Case]) -> list[Ranked]:
@@ -277,7 +285,7 @@ def _compared(facts: Facts) -> str:
     return _device(facts)
 
 
-def _ranked_by(facts: Facts) -> tuple[Any, ...]:
+def _ranked_by(facts: Facts) -> _Place:
     return facts.technology, facts.optimised, facts.kernel, facts.cache
 
 
@@ -287,7 +295,7 @@ def _rank(tail: Tail, everywhere: Sequence[Tail]) -> int:
 
 
 def _row(
-    device: str, key: tuple[Any, ...], rank: int | None, tail: Tail | None, runs: tuple[int, ...]
+    device: str, key: _Place, rank: int | None, tail: Tail | None, runs: tuple[int, ...]
 ) -> Ranked:
     technology, optimised, kernel, cache = key
     ranks = _SECURITY.get(technology, {})

@@ -14,7 +14,7 @@ from tailscope.store.reader import packets_of, run_table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from tailscope.store.run import Run
     from tailscope.store.tables import Table
@@ -77,7 +77,7 @@ class Material:
         ends = [int(rate.start_ns[-1]) for rate in self.run.rate.values() if len(rate.start_ns)]
         return max(ends, default=self.begin_ns) + _NS_PER_S - self.begin_ns
 
-    def since_s(self, ns: Any) -> NDArray[np.float64]:
+    def since_s(self, ns: ArrayLike) -> NDArray[np.float64]:
         """Seconds since the begin of the run."""
         return (np.asarray(ns).astype(np.int64) - self.begin_ns) / _NS_PER_S
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -61,6 +61,7 @@ from tailscope.words.neighbours import unusable_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from tailscope.report.differences import Difference
@@ -155,7 +156,7 @@ def environment(folder: str = "tailscope.report") -> Environment:
     return made
 
 
-def scripts(drawn: Sequence[Picture]) -> dict[str, Any]:
+def scripts(drawn: Sequence[Picture]) -> dict[str, object]:
     """What a page needs to draw figures, and the only scripts that its browser may run."""
     if not drawn:
         return {"data": "", "code": [], "policy": "script-src 'none'"}
@@ -189,7 +190,7 @@ def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _figure(picture: Picture) -> dict[str, Any]:
+def _figure(picture: Picture) -> dict[str, object]:
     return {
         "name": picture.name,
         "x": _axis(picture, picture.x, "x", "x_end"),
@@ -203,7 +204,7 @@ def _figure(picture: Picture) -> dict[str, Any]:
     }
 
 
-def _axis(picture: Picture, axis: Axis, *roles: str) -> dict[str, Any]:
+def _axis(picture: Picture, axis: Axis, *roles: str) -> dict[str, object]:
     values = [
         layer.columns[role] for layer in picture.layers for role in roles if role in layer.columns
     ]
@@ -230,7 +231,7 @@ def _percentiles(picture: Picture) -> list[tuple[float, str]]:
     return [(each, percentile_name(1 - 1 / each)) for each in picture.odds]
 
 
-def _layer(layer: Layer, keyed: Layer) -> dict[str, Any]:
+def _layer(layer: Layer, keyed: Layer) -> dict[str, object]:
     return {
         "mark": layer.mark,
         "key": _shown(keyed.label),
@@ -246,7 +247,7 @@ def _layer(layer: Layer, keyed: Layer) -> dict[str, Any]:
     }
 
 
-def _packed(values: NDArray[Any], kind: str) -> dict[str, str]:
+def _packed(values: NDArray[np.number], kind: str) -> dict[str, str]:
     """An array as JSON: base64 of its bytes."""
     return {"type": kind, "base64": base64.b64encode(values.astype(f"<{kind}").tobytes()).decode()}
 
@@ -277,7 +278,7 @@ def _bound_note(runs: Sequence[Run]) -> str:
     return BOUND_NOTE if any(has_bounds(run.summary) for run in runs) else ""
 
 
-def _tail(explanation: Explanation) -> dict[str, Any]:
+def _tail(explanation: Explanation) -> dict[str, object]:
     """What is known to have delayed the tail, and what is associated with that."""
     return {
         "causes": cause_rows(explanation),
@@ -288,7 +289,7 @@ def _tail(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def _stages(found: ExplainedStages | None) -> dict[str, Any] | None:
+def _stages(found: ExplainedStages | None) -> dict[str, object] | None:
     """The way of packets through the device; None where it was not recorded."""
     if found is None:
         return None
@@ -301,7 +302,7 @@ def _stages(found: ExplainedStages | None) -> dict[str, Any] | None:
     }
 
 
-def _associated(explanation: Explanation) -> dict[str, Any] | None:
+def _associated(explanation: Explanation) -> dict[str, object] | None:
     """What polled counters say; None where there are none."""
     found = explanation.associated
     if found is None:
@@ -331,7 +332,7 @@ def _headline(run: Run) -> list[Row]:
     return [by_label[label] for label in _HEADLINE if label in by_label]
 
 
-def _worst(run: Run) -> list[dict[str, Any]]:
+def _worst(run: Run) -> list[dict[str, object]]:
     """The worst packets, each with its name in a timeline, and when it was in the device."""
     worst = run.worst
     sent_s = Material(run).since_s(worst.pre_ns[:_WORST])
@@ -348,7 +349,7 @@ def _worst(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _about(run: Run) -> dict[str, Any]:
+def _about(run: Run) -> dict[str, object]:
     # In a laboratory the machine where the command was typed measures nothing.
     hosts = run.info.hosts or {"": host_of(run.info)}
     doubt = unusable_text(run.info)

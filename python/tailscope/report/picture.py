@@ -214,7 +214,7 @@ def table_of(picture: Picture) -> str:
     return text.getvalue()
 
 
-def _cells(picture: Picture, layer: Layer, role: str, count: int) -> list[Any]:
+def _cells(picture: Picture, layer: Layer, role: str, count: int) -> list[object]:
     values = layer.columns.get(role)
     if values is None:
         return [""] * count

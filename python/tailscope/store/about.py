@@ -80,23 +80,25 @@ class NamePattern:
 class Labels:
     """What was said of captures or tables, before their names are known."""
 
-    written: Mapping[str, Any] = field(default_factory=dict)
+    written: Mapping[str, object] = field(default_factory=dict)
     """In a file, by the names of labels, checked."""
-    given: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, object] = field(default_factory=dict)
     """As options: they win over names of files, and those over the file."""
     pattern: NamePattern | None = None
 
     def of(self, path: Path, stem: str) -> AboutRecord:
         """What is said of one file."""
-        named: Mapping[str, Any] = {}
+        named: Mapping[str, object] = {}
         if self.pattern is not None:
             named = _typed(self.pattern.values(path, stem), f"{path}: --name-pattern: ")
         merged: dict[str, Any] = {}
         for source in (self.written, named, self.given):
             for attribute, value in source.items():
                 before = merged.get(attribute)
-                is_both = isinstance(before, dict) and isinstance(value, dict)
-                merged[attribute] = before | value if is_both else value
+                if isinstance(before, dict) and isinstance(value, dict):
+                    merged[attribute] = before | value
+                else:
+                    merged[attribute] = value
         return AboutRecord(**merged)
 
 
@@ -109,7 +111,7 @@ def labels_of(file: Path | None, given: Mapping[str, str], pattern: str | None) 
     )
 
 
-def read_about_file(file: Path) -> dict[str, Any]:
+def read_about_file(file: Path) -> dict[str, object]:
     """Read labels from a file."""
     from tailscope.plan.yaml_file import read_yaml
 
@@ -127,7 +129,7 @@ def read_about_file(file: Path) -> dict[str, Any]:
     return _typed(flat, f"{file}: ")
 
 
-def _typed(written: Mapping[str, object], where: str) -> dict[str, Any]:
+def _typed(written: Mapping[str, object], where: str) -> dict[str, object]:
     """Values by the attributes of `AboutFields`, of what was written by the names of labels."""
     found: dict[str, Any] = {}
     for label, value in written.items():
@@ -162,7 +164,7 @@ def _check_name(label: str, where: str) -> None:
     )
 
 
-def _value(declared: Field, value: object) -> Any:
+def _value(declared: Field, value: object) -> object:
     if declared.kind is COUNT and isinstance(value, str) and value.isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, declared.kind.written):  # type: ignore[arg-type]

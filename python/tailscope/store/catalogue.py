@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from tailscope.store.folders import RunPlace
     from tailscope.store.record import CatalogueRow, Row
 
+    QueriedRow = dict[str, Any]
+    """A row that a query returns: its types are those of the query."""
+
 _SEEN = {"run": TEXT, "signature": TEXT}
 _ALL: dict[str, Mapping[str, str]] = {"seen": _SEEN, **TABLES}
 
@@ -52,7 +55,7 @@ class Catalogue:
     found: FoundRuns
     """Where the runs are."""
 
-    def rows(self, query: str, *values: object) -> list[dict[str, Any]]:
+    def rows(self, query: str, *values: object) -> list[QueriedRow]:
         """Rows that a query gives, by the names of their columns."""
         done = self.connection.execute(query, list(values))
         names = [column[0] for column in done.description]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import UsageError
 from tailscope.store.catalogue import quoted
@@ -16,7 +16,7 @@ from tailscope.units import QUANTILES, rate_pps
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tailscope.store.catalogue import Catalogue
+    from tailscope.store.catalogue import Catalogue, QueriedRow
 
 FIELDS = {**RUN, **SUMMARY}
 """Fields of a run that has one value each, and the type of it."""
@@ -82,7 +82,7 @@ def field_named(name: str) -> str:
 
 def choose(
     catalogue: Catalogue, filters: Iterable[Filter] = (), *, sort: str = "written_utc"
-) -> list[dict[str, Any]]:
+) -> list[QueriedRow]:
     """The runs that meet all filters."""
     wanted = list(filters)
     order = f"{_column(sort.removeprefix('-'))} {'DESC' if sort.startswith('-') else 'ASC'}"
@@ -144,9 +144,9 @@ def _column(field: str) -> str:
     return f"{'run' if field in RUN else 'summary'}.{quoted(field)}"
 
 
-def _of_runs(catalogue: Catalogue, table: str) -> dict[str, list[dict[str, Any]]]:
+def _of_runs(catalogue: Catalogue, table: str) -> dict[str, list[QueriedRow]]:
     """Rows of a table by the run that they are of."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[QueriedRow]] = {}
     for row in catalogue.rows(f"FROM {table} ORDER BY ALL"):
         found.setdefault(row.pop("run"), []).append(row)
     return found

@@ -102,18 +102,18 @@ class _Drawn:
 
         return _changed(difference, self.watts["processing"], self.watts[phase])
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return the record as JSON has it."""
         flat = {"run": self.label, "power_source": self.power.source, **self.figures}
         for phase in ("idle", "running"):
             flat |= _record(f"power_w_processing_above_{phase}", self.above(phase))
         return {**flat, "reasons": self.power.reasons}
 
-    def more_than(self, first: _Drawn) -> dict[str, Any]:
+    def more_than(self, first: _Drawn) -> dict[str, object]:
         """Return the additional power of each phase as JSON has it."""
         from tailscope.models.energy import difference, relative_change
 
-        flat: dict[str, Any] = {"run": self.label, "compared_with": first.label}
+        flat: dict[str, object] = {"run": self.label, "compared_with": first.label}
         for phase, watts in self.watts.items():
             before = first.watts[phase]
             flat |= _record(f"more_w_{phase}", _changed(difference, watts, before))
@@ -137,7 +137,7 @@ def _changed(by: Change, after: Estimate | None, before: Estimate | None) -> Est
     return None if after is None or before is None else by(after, before)
 
 
-def _record(name: str, estimate: Estimate | None) -> dict[str, Any]:
+def _record(name: str, estimate: Estimate | None) -> Mapping[str, float | None]:
     if estimate is None:
         return {name: None, f"{name}_ci_low": None, f"{name}_ci_high": None}
     return estimate.record(name)

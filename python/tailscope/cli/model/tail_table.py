@@ -70,7 +70,7 @@ class TabulatedRun(NamedTuple):
     equation_1: Equation1 | None
     """The same of the authors' method."""
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> dict[str, object]:
         """Return the content of ``--json`` for this run."""
         return {
             "setting": self.setting,
@@ -81,7 +81,7 @@ class TabulatedRun(NamedTuple):
         }
 
 
-def _equation_1(equation: Equation1) -> dict[str, Any]:
+def _equation_1(equation: Equation1) -> dict[str, object]:
     return {
         **equation.chosen._asdict(),
         "bounded": equation.is_bounded,
@@ -98,7 +98,7 @@ class TailTable:
 
     runs: Sequence[TabulatedRun]
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> dict[str, object]:
         """Return the content of ``--json``."""
         return {
             "settings": [_setting(name, own) for name, own in self.by_setting()],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import OtherKernelError, TailscopeError
 from tailscope.registry import bench_for
@@ -40,7 +40,7 @@ class Bench:
     boots = False
     """Whether machines are booted between cells, which takes longer than can be told."""
 
-    def added_fields(self, _fields: Mapping[str, Any], _document: Document) -> dict[str, Any]:
+    def added_fields(self, _fields: Mapping[str, object], _document: Document) -> dict[str, object]:
         """Return the fields of a cell that follow from the bench."""
         return {}
 

@@ -6,7 +6,7 @@ import itertools
 import random
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.bench import bench_of
@@ -19,7 +19,7 @@ from tailscope.units import value_label
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tailscope.experiment.campaign.spec import Document, Experiment
+    from tailscope.experiment.campaign.spec import Document, Experiment, Given
 
 _MOST_CELLS = 100_000
 _OPTIONS = tuple(name for name in FIELDS if name.endswith("_options"))
@@ -82,7 +82,7 @@ def only_cells(cells: list[Cell], only: Mapping[str, str]) -> list[Cell]:
 
 def _choices(
     name: str, experiment: Experiment, document: Document
-) -> dict[str, tuple[dict[str, Any], list[str | int]]]:
+) -> dict[str, tuple[Given, list[str | int]]]:
     """For each value of a variable: the fields that it sets, and where it stands."""
     values = experiment.vary[name]
     if not values:
@@ -106,7 +106,7 @@ def _choices(
     fixed = experiment.fixed.given()
     if option in fixed.get(field, {}) if option else field in fixed:
         raise document.error(["vary", name], "it is also in `fixed`")
-    choices: dict[str, tuple[dict[str, Any], list[str | int]]] = {}
+    choices: dict[str, tuple[Given, list[str | int]]] = {}
     for at, value in enumerate(values):
         where: list[str | int] = ["vary", name, at]
         if value_label(value) in choices:
@@ -122,7 +122,7 @@ def _choices(
 
 def _combined(
     experiment: Experiment,
-    variables: Mapping[str, Mapping[str, tuple[dict[str, Any], list[str | int]]]],
+    variables: Mapping[str, Mapping[str, tuple[Given, list[str | int]]]],
     document: Document,
 ) -> Iterator[Cell]:
     bench, fixed = bench_of(experiment), experiment.fixed.given()
@@ -165,7 +165,7 @@ def _located(
 
 
 def _check_exclusions(
-    experiment: Experiment, variables: Mapping[str, Mapping[str, Any]], document: Document
+    experiment: Experiment, variables: Mapping[str, Mapping[str, object]], document: Document
 ) -> None:
     for at, rule in enumerate(experiment.exclude):
         if not rule:
@@ -181,7 +181,7 @@ def _check_exclusions(
                     raise document.error(where, f"got {value!r}, expected one of {known}")
 
 
-def _matches(rule: Mapping[str, Any], values: Mapping[str, str]) -> bool:
+def _matches(rule: Mapping[str, object], values: Mapping[str, str]) -> bool:
     return all(
         values[name]
         in [value_label(one) for one in (wanted if isinstance(wanted, list) else [wanted])]

@@ -43,6 +43,9 @@ _TRAFFIC = "traffic"
 _ELSEWHERE = {"hosts": "laboratory"}
 """Sections that folders of `tailscope.extra` add, for the error where a folder is not there."""
 
+Given: TypeAlias = dict[str, Any]
+"""Fields and their values, as a file has them."""
+
 
 def _written(declared: Field) -> Any:
     """The type of what a file may have in a field."""
@@ -67,7 +70,7 @@ def _one_of(names: tuple[str, ...]) -> Any:
     return Annotated[Literal[names], Meta(extra={"expected": f"one of {', '.join(names)}"})]
 
 
-def _entry(declared: Field) -> tuple[str, Any, None]:
+def _entry(declared: Field) -> tuple[str, object, None]:
     """A field that may be missing."""
     default = declared.default_text
     usual = "" if default is None else f" Default: {default}."
@@ -87,7 +90,7 @@ class _Part(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Block(_Part, frozen=True):
-    def given(self) -> dict[str, Any]:
+    def given(self) -> Given:
         """Return the fields that are set."""
         found = {}
         for name in self.__struct_fields__:
@@ -130,7 +133,7 @@ class _Fields(_Block, frozen=True, kw_only=True):
         Traffic, Meta(description="Fields of the traffic, in a block of their own.")
     ] = field(default_factory=Traffic)
 
-    def given(self) -> dict[str, Any]:
+    def given(self) -> Given:
         """Return the fields that are set, those in the block of traffic included."""
         found = super().given() | self.traffic.given()
         return {name: found[name] for name in FIELDS if name in found}
@@ -305,12 +308,12 @@ def load_experiment(path: Path, profile: str | None = None) -> tuple[Experiment,
     return experiment, document
 
 
-def schema() -> dict[str, Any]:
+def schema() -> dict[str, object]:
     """The JSON Schema of an experiment, for editors."""
     return schema_of(_with_sections())
 
 
-def schema_of(kind: type[Experiment]) -> dict[str, Any]:
+def schema_of(kind: type[Experiment]) -> dict[str, object]:
     """The JSON Schema of an experiment, with or without what folders add to it."""
     parts = msgspec.json.schema(kind)["$defs"]
     return {**parts.pop(kind.__name__), "$defs": parts}

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import difflib
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Literal,
+    TypeGuard,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
 from msgspec import Meta, Struct, UnsetType, ValidationError, convert
 from msgspec.structs import fields
@@ -14,7 +23,7 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind")
 
-_WORDS = {
+_WORDS: dict[object, str] = {
     str: "a text",
     int: "a whole number",
     bool: "true or false",
@@ -42,7 +51,7 @@ def typed(content: object, kind: type[Kind]) -> Kind:
         raise next(_faults(content, kind, [])) from None
 
 
-def _faults(value: object, kind: Any, where: Sequence[str | int]) -> Iterator[WrongError]:
+def _faults(value: object, kind: object, where: Sequence[str | int]) -> Iterator[WrongError]:
     """What is wrong with a value: first what lies within it, then the value itself."""
     for form in _forms(kind):
         if isinstance(value, dict) and _is_struct(form):
@@ -64,7 +73,7 @@ def _faults(value: object, kind: Any, where: Sequence[str | int]) -> Iterator[Wr
 
 
 def _faults_of_fields(
-    value: Mapping[Any, object], kind: type[Struct], where: Sequence[str | int]
+    value: Mapping[str | int, object], kind: type[Struct], where: Sequence[str | int]
 ) -> Iterator[WrongError]:
     known = {each.name: each for each in fields(kind)}
     for name in value:
@@ -86,7 +95,7 @@ def _unknown(name: object, known: Sequence[str]) -> str:
     return f"unknown field, expected one of {', '.join(known)}{meant}"
 
 
-def _forms(kind: Any) -> list[Any]:
+def _forms(kind: object) -> list[object]:
     """The types that a value may have, without what is said of them."""
     kind, _ = _described(kind)
     if get_origin(kind) in (Union, UnionType):
@@ -94,7 +103,7 @@ def _forms(kind: Any) -> list[Any]:
     return [kind]
 
 
-def _described(kind: Any) -> tuple[Any, Sequence[Meta]]:
+def _described(kind: object) -> tuple[object, Sequence[Meta]]:
     """A type, and what is said of it."""
     if get_origin(kind) is not Annotated:
         return kind, ()
@@ -102,11 +111,11 @@ def _described(kind: Any) -> tuple[Any, Sequence[Meta]]:
     return plain, about
 
 
-def _is_struct(kind: Any) -> bool:
+def _is_struct(kind: object) -> TypeGuard[type[Struct]]:
     return isinstance(kind, type) and issubclass(kind, Struct)
 
 
-def _expected(kind: Any) -> str:
+def _expected(kind: object) -> str:
     """What a type wants, in words."""
     plain, about = _described(kind)
     for each in about:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -173,7 +173,7 @@ def _tell(judge: Judge, lasted_s: float, json_file: str | None, junit_file: Path
     outcome = worst(finding.outcome for finding in judge.findings)
     pair_s = lasted_s / len(judge.pairs)
     if json_file is not None:
-        content: dict[str, Any] = {
+        content: dict[str, object] = {
             "verdict": str(outcome),
             "level": LEVEL,
             "pairs": len(judge.pairs),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Finding:
         """True if there is a difference at all."""
         return self.difference.low > 0 or self.difference.high < 0
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return the result as JSON has it."""
         ends = [end if math.isfinite(end) else None for end in self.difference]
         names = ("difference", "difference_ci_low", "difference_ci_high")

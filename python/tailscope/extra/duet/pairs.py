@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from tailscope.extra.duet.paired import Block, Pair
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run.measured import Measured
@@ -45,7 +45,7 @@ def _block(plan: RunPlan, cores: Cores) -> Block:
     def inspect(measured: Measured) -> None:
         assert measured.recording is not None, "a generator has recorded it"
 
-        def sink(*columns: Any) -> None:
+        def sink(*columns: ArrayLike) -> None:
             latency_ns = np.asarray(columns[2], np.int64)
             taken.append((latency_ns, latency_ns - np.asarray(columns[5], np.int64)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -86,7 +86,7 @@ def _run(plan: ImportRequest) -> int:
     found = find(plan.path, plan.unit)
     for path in found.unread:
         print(printable(f"warning: not imported: {path}"), file=sys.stderr)
-    everything: list[dict[str, Any]] = []
+    everything: list[dict[str, object]] = []
     failed = 0
     for name, folder, result in _imported(plan, found.sources):
         if isinstance(result, Exception):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailscope.experiment.campaign.bench import Bench, MeasuredCell
 from tailscope.extra.laboratory import machines
@@ -38,7 +38,7 @@ class Laboratory(Bench):
             _REACHED_S if any(host.ssh for host in machines.by_role(hosts).values()) else 0.0
         )
 
-    def added_fields(self, fields: Mapping[str, Any], document: Document) -> dict[str, Any]:
+    def added_fields(self, fields: Mapping[str, object], document: Document) -> dict[str, object]:
         """Return the wire: cables between cards."""
         return machines.cables(self._hosts, fields, document)
 

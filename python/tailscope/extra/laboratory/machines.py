@@ -32,7 +32,7 @@ def by_role(hosts: Hosts) -> dict[Role, Host]:
     return {"dut": hosts.dut, "timestamper": hosts.timestamper, "loadgen": hosts.loadgen}
 
 
-def cables(hosts: Hosts, fields: Mapping[str, Any], document: Document) -> dict[str, Any]:
+def cables(hosts: Hosts, fields: Mapping[str, Any], document: Document) -> dict[str, object]:
     """Return the fields for the wire of a laboratory: cables between cards."""
     for name in ("wire", "wire_options"):
         if name in fields:

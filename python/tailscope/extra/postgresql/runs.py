@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailscope.exceptions import DatabaseError, RunError
 from tailscope.extra.postgresql.export import VERSION
@@ -14,7 +14,7 @@ from tailscope.store.records.base import read_record
 from tailscope.store.records.run import RunInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tailscope.engine.analysis import Figure
     from tailscope.extra.postgresql.server import Server
@@ -50,7 +50,7 @@ def records(server: Server, schema: str) -> list[CatalogueRow]:
 
 
 def _records(
-    runs: list[tuple[Any, ...]], figures: dict[int, dict[str, Figure]]
+    runs: Iterable[tuple[int, str, str]], figures: dict[int, dict[str, Figure]]
 ) -> Iterator[CatalogueRow]:
     for run_id, name, text in runs:
         try:

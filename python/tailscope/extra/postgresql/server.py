@@ -49,18 +49,18 @@ class Server:
     def __init__(self, connection: Any, target: Target) -> None:
         self._connection, self._target = connection, target
 
-    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+    def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Execute a statement; what it returns."""
         with self._errors(), self._connection.cursor() as cursor:
             cursor.execute(sql, values or None)
             return list(cursor.fetchall())
 
-    def value(self, sql: str, *values: Any) -> Any:
+    def value(self, sql: str, *values: object) -> Any:
         """Execute a statement that returns one value."""
         ((found,),) = self.rows(sql, *values)
         return found
 
-    def execute(self, sql: str, *values: Any) -> None:
+    def execute(self, sql: str, *values: object) -> None:
         """Execute a statement that returns nothing; without values, several at once."""
         with self._errors(), self._connection.cursor() as cursor:
             if values:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.extra.publish.private import (
     ACCOUNT,
@@ -66,7 +66,9 @@ class Review:
                 self.odd[Odd(where, line, why)] += 1
 
 
-def neutral(record: Any, *, name: str = "", review: Review | None = None, where: str = "") -> Any:
+def neutral(
+    record: object, *, name: str = "", review: Review | None = None, where: str = ""
+) -> object:
     """A record as JSON has it, without what is private.
 
     Absolute paths lose their folders, but for those of the system; accounts (``user@host``), names
@@ -80,7 +82,7 @@ class _Cleaning:
     def __init__(self, review: Review | None) -> None:
         self._review = review
 
-    def of(self, record: Any, name: str, where: str) -> Any:
+    def of(self, record: object, name: str, where: str) -> object:
         if record is not None and SECRET_NAME.search(name):
             return self._removed(where, NAMED) if record not in ("", REMOVED) else record
         if isinstance(record, dict):
@@ -93,17 +95,17 @@ class _Cleaning:
             return self._removed(where, ACCOUNT)
         return self._text(record, where)
 
-    def _fields(self, record: dict[Any, Any], where: str) -> Iterator[tuple[str, Any]]:
+    def _fields(self, record: dict[object, object], where: str) -> Iterator[tuple[str, object]]:
         for key, value in record.items():
             # What is called like a secret is taken out, and needs no mention of its name.
             is_secret = SECRET_NAME.search(str(key)) is not None
             shown = neutral_text(str(key)) if is_secret else self._text(str(key), where)
             yield shown, self.of(value, str(key), _joined(where, shown))
 
-    def _elements(self, record: list[Any], where: str) -> list[Any]:
+    def _elements(self, record: list[object], where: str) -> list[object]:
         """A list, in which an option may stand before its value."""
         words = [each if isinstance(each, str) else "" for each in record]
-        found = []
+        found: list[object] = []
         is_secret = False
         for each, word, left in zip(record, words, without_arguments(words), strict=True):
             if left != word:

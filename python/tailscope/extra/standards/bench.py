@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import asdict, replace
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tailscope.experiment.run.measured import Measured
+    from tailscope.extra.standards.rates import Figures
     from tailscope.testbed.cores import Cores
 
 DRAIN_S = 2.0
@@ -210,7 +211,7 @@ def _look(measured: Measured, offer: Offer) -> tuple[Delays, float | None]:
     return delays, (int(last_ns) - int(first_ns)) / _NS_PER_S - offer.step_after_s
 
 
-def _record(offer: Offer, frame: str, figures: dict[str, Any]) -> StandardTrial:
+def _record(offer: Offer, frame: str, figures: Figures) -> StandardTrial:
     return StandardTrial(
         test=offer.test,
         frame=frame,
@@ -226,7 +227,7 @@ def _record(offer: Offer, frame: str, figures: dict[str, Any]) -> StandardTrial:
     )
 
 
-def _not_offered(figures: dict[str, Any]) -> str | None:
+def _not_offered(figures: Figures) -> str | None:
     """Why the load did not reach the device, or what came of it the instrument."""
     unsent, own = figures["unsent"], figures["unsent_generator"]
     if own:

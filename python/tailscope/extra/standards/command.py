@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,10 +29,10 @@ from tailscope.extra.standards import STANDARD as FILE
 from tailscope.units import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tailscope.experiment.plan import RunPlan
-    from tailscope.extra.standards.asked import Asked
+    from tailscope.extra.standards.asked import Asked, Step
     from tailscope.extra.standards.bench import Bench, Trial
     from tailscope.extra.standards.procedures import SizeTests
     from tailscope.extra.standards.records import StandardRecord
@@ -261,7 +261,7 @@ class StandardRequest:
         each_s = sum(step.lasts_s for step in steps)
         clauses = stands(self.asked, [*self.plans], self.plan.wire, ())
         if self.json_file is not None:
-            content: dict[str, Any] = {
+            content: dict[str, object] = {
                 "standard": self.asked.standard.name,
                 "plan": self.plan.record(),
                 "frames": [*self.plans],
@@ -294,7 +294,7 @@ class StandardRequest:
             print(f"{'missing':<10}{printable(lack)}")
         return 0
 
-    def _print_plan(self, steps: list[Any], each_s: float) -> None:
+    def _print_plan(self, steps: Sequence[Step], each_s: float) -> None:
         from tailscope.units import counted, long_text
 
         print(f"{'frames':<10}{', '.join(self.plans)}")

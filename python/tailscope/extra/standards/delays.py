@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from tailscope.extra.standards.records import Spread
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     Integers = NDArray[np.int64]
 
@@ -100,7 +100,7 @@ class Delays:
         self.last_gap: int | None = None
         self.last: int | None = None
 
-    def __call__(self, *columns: Any) -> None:
+    def __call__(self, *columns: ArrayLike) -> None:
         """Take matches in the order of departure: the columns of `Series`."""
         seq, pre_ns, latency_ns = (np.asarray(each, np.int64) for each in columns[:3])
         if not len(seq):

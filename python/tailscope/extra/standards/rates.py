@@ -337,5 +337,12 @@ def in_place_of_device(plan: RunPlan, dut: str) -> RunPlan:
     """The same with another device, as it comes; a loop runs on nothing."""
     if dut != LOOP:
         return replace(plan, dut=dut, dut_options={})
-    nothing: dict[str, Any] = {"platform": "bare", "platform_options": {}}
-    return replace(plan, dut=dut, dut_options={}, kernel=None, boot=None, **nothing)
+    return replace(
+        plan,
+        dut=dut,
+        dut_options={},
+        kernel=None,
+        boot=None,
+        platform="bare",
+        platform_options={},
+    )

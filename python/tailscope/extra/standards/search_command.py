@@ -6,7 +6,7 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -253,7 +253,7 @@ class SearchRequest:
                 remarks.append(f"no prediction: {error}")
                 return None
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """What was asked for, as JSON has it."""
         return {
             "plan": self.plan.record(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -47,7 +47,7 @@ class Change:
         """Whether the interval does not contain 0."""
         return self.difference.low > 0 or self.difference.high < 0
 
-    def record(self, series: Series) -> dict[str, Any]:
+    def record(self, series: Series) -> dict[str, object]:
         """It as JSON has it."""
         return {
             "step": series.steps[self.at].name,
@@ -75,7 +75,7 @@ class Finding:
     """How far the last part of the series lies beyond what is allowed; None where there is none."""
     reason: str
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """It as JSON has it."""
         return {
             "limit": self.limit.text,
@@ -108,7 +108,7 @@ class Trend:
         ends = [0, *(each.at for each in self.changes), len(self.series.steps)]
         return list(pairwise(ends))
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """It as JSON has it."""
         series = self.series
         return {

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tailscope.compare.figures import Figure
+    from tailscope.store.catalogue import QueriedRow
 
 MOST_STEPS = 100
 """The newest steps of a series that change points are looked for in: the time that it takes grows
@@ -53,7 +54,7 @@ class Step:
 
     name: str
     """When its run was written, or the rest of the tag that its runs share."""
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[QueriedRow]
     """Its runs, as the catalogue has them."""
 
     @property
@@ -148,16 +149,14 @@ def parse_order(text: str) -> Order:
     )
 
 
-def experiments_of(
-    rows: Iterable[Mapping[str, Any]], order: Order
-) -> tuple[list[Experiment], list[str]]:
+def experiments_of(rows: Iterable[QueriedRow], order: Order) -> tuple[list[Experiment], list[str]]:
     """Sort runs into experiments, and each of these into steps.
 
     Runs of an experiment are alike in every option, and in processor, kernel flavour and clock.
     Steps are in the order in which their first runs were written.
     """
     left_out = []
-    sorted_rows: dict[tuple[Any, ...], dict[str, list[Mapping[str, Any]]]] = {}
+    sorted_rows: dict[tuple[object, ...], dict[str, list[QueriedRow]]] = {}
     for row in rows:
         if row["state"] != "complete":
             left_out.append(f"{row['run']}: {row['state']}: {row['problem']}")
@@ -183,7 +182,7 @@ def experiments_of(
     return sorted(found, key=lambda each: -len(each.steps)), left_out
 
 
-def _steps_of(row: Mapping[str, Any], order: Order) -> list[str]:
+def _steps_of(row: QueriedRow, order: Order) -> list[str]:
     """What tells the step of a run from others: of time, the run itself."""
     if order.prefix is None:
         return [f"{row['written_utc']:{_DATE}} {row['run']}"]
@@ -195,7 +194,7 @@ def _shown(name: str, order: Order) -> str:
     return name[: len("2025-12-31 23:59")] if order.prefix is None else name
 
 
-def _titles(keys: Sequence[tuple[Any, ...]]) -> list[str]:
+def _titles(keys: Sequence[tuple[object, ...]]) -> list[str]:
     """What experiments are called: some columns always, and those in which they differ."""
     differing = {name for at, name in enumerate(_KEY) if len({key[at] for key in keys}) > 1}
     return [
@@ -204,7 +203,7 @@ def _titles(keys: Sequence[tuple[Any, ...]]) -> list[str]:
     ]
 
 
-def _parts(values: Mapping[str, Any], differing: set[str]) -> Iterator[str]:
+def _parts(values: Mapping[str, object], differing: set[str]) -> Iterator[str]:
     for name in (*_ALWAYS, *(name for name in _KEY if name in differing - set(_ALWAYS))):
         value = values[name]
         if name in differing or value is not None:

@@ -10,7 +10,7 @@ import threading
 from bisect import bisect_left
 from collections import Counter
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -182,7 +182,7 @@ def _latency(buckets: Mapping[int, int], sum_ns: int) -> Metric:
         pos_spans=spans,
         pos_deltas=deltas,
     )
-    sample: Any = Sample(family.name, {}, None, native_histogram=histogram)  # type: ignore[arg-type]
+    sample = Sample(family.name, {}, None, native_histogram=histogram)  # type: ignore[arg-type]
     family.samples.append(sample)
     return family
 

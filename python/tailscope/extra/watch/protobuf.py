@@ -92,7 +92,7 @@ def _family(metric: Metric) -> Any:
     return family
 
 
-def _histogram(samples: Sequence[Sample]) -> dict[str, Any]:
+def _histogram(samples: Sequence[Sample]) -> dict[str, object]:
     """A histogram without labels: classic buckets, which have upper bounds, and the native one."""
     native = next(each.native_histogram for each in samples if each.native_histogram is not None)
     classic = [each for each in samples if "le" in each.labels]

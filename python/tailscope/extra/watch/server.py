@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client.openmetrics.exposition import (
@@ -87,5 +87,5 @@ class _QuietHandler(WSGIRequestHandler):
 
     timeout = _WAIT_S
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_: object) -> None:
         pass

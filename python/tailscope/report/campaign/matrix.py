@@ -6,7 +6,7 @@ import csv
 import io
 import statistics
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailscope.report.campaign.material import unfinished
 from tailscope.store.campaign import DONE
@@ -98,7 +98,7 @@ def outcome_of(combination: Combination) -> Outcome | None:
 
 def shown(
     combination: Combination, address: Callable[[str], str] | None, q: float | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What a cell says."""
     runs = combination.runs
     return {

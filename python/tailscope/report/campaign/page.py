@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
@@ -133,7 +133,7 @@ def _same(material: CampaignMaterial) -> dict[str, str]:
     }
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name}={_text(each)}" for name, each in value.items())
     if isinstance(value, list):
@@ -143,7 +143,7 @@ def _text(value: Any) -> str:
 
 def _matrix(
     material: CampaignMaterial, address: Callable[[str], str] | None, cells: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The matrix for the template: each value of a row once, as far as it goes on."""
     matrix, q = arranged(material), quantile_of_all(material)
     most = max(1, cells // len(matrix.columns))
@@ -182,9 +182,9 @@ def _evidence(material: CampaignMaterial) -> Evidence:
     return evidence_of(good)
 
 
-def _tables(evidence: Evidence) -> list[dict[str, Any]]:
+def _tables(evidence: Evidence) -> list[Mapping[str, object]]:
     """Tables 6 and 7 of containers2024, for each traffic."""
-    found = []
+    found: list[Mapping[str, object]] = []
     for table in tables(evidence):
         cells = [cell for cell in table.cells if cell.runs]
         ranks = [row for row in table.ranks if row.runs]
