@@ -42,20 +42,22 @@ def yaml_of(text: str, source: str) -> YamlFile:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = "" if mark is None else f":{mark.line + 1}"
-        raise UsageError(f"{source}{line}: {error.problem}") from None
+        raise UsageError(f"{source}{line}: {error.problem}", code="yaml") from None
     except yaml.YAMLError as error:
-        raise UsageError(f"{source}: {' '.join(str(error).split())}") from None
+        raise UsageError(f"{source}: {' '.join(str(error).split())}", code="yaml") from None
 
 
 def _text_of(path: Path) -> str:
     with path.open("rb") as file:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
-        raise UsageError(f"{path}: expected at most {_MOST_BYTES} bytes, got more")
+        raise UsageError(
+            f"{path}: expected at most {_MOST_BYTES} bytes, got more", code="file-too-large"
+        )
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: {error}") from None
+        raise UsageError(f"{path}: {error}", code="not-text") from None
 
 
 class _Loader(yaml.SafeLoader):

@@ -63,7 +63,7 @@ def command(
     from tailscope.extra.imports.foreign import UNITS
 
     if unit is not None and unit not in UNITS:
-        raise UsageError(f"--unit: got {unit!r}, expected one of {', '.join(UNITS)}")
+        raise UsageError(f"--unit: got {unit!r}, expected one of {', '.join(UNITS)}", code="unit")
     plan = ImportRequest(path, out, unit, labels(about, define, name_pattern), json_file)
     return _run(plan)
 

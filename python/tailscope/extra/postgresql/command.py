@@ -88,7 +88,7 @@ def _found(paths: list[Path]) -> list[Path]:
             else:
                 found.append(run.path)
     if not found:
-        raise RunError("no run to export: the campaign has no completed run")
+        raise RunError("no run to export: the campaign has no completed run", code="no-runs")
     return list({path.resolve(): path for path in found}.values())
 
 
