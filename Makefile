@@ -194,7 +194,7 @@ release: $(ENGINE)
 	@rm -rf dist
 	@if command -v podman >/dev/null; then $(MAKE) image; else \
 		$(MAKE) wheel && echo 'make release: no image: podman is not installed' >&2; fi
-	@env -u MAKEFLAGS maturin sdist --quiet --out dist
+	@env -u MAKEFLAGS maturin sdist --out dist
 	@scripts/sbom >dist/tailscope.cdx.json
 	@scripts/release notes >dist/RELEASE-NOTES.md
 	@scripts/release sums dist

@@ -14,7 +14,7 @@ from bench.clock import say
 from bench.table import Row
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run.execute import execute_whole
-from tailscope.experiment.search.ablation import paired_ratio
+from tailscope.extra.tune.ablation import paired_ratio
 from tailscope.noise.watch import WatchPlan, watch
 from tailscope.testbed.cores import pick_cores, read_topology
 

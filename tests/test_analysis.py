@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import captures
 import numpy as np
 import pytest
 from documentation import undocumented
+from errors import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tailscope
-from tailscope.exceptions import AnalysisError, CaptureError
+from tailscope._engine import ArgumentError
+from tailscope.exceptions import AnalysisError, CaptureError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,10 +84,10 @@ def test_where_nothing_came_all_is_lost_if_captures_are_whole(
     for match_on in ("frame", "auto"):
         found = tailscope.analyze(pair[0], nothing, whole=True, match_on=match_on).summary
         assert (found["lost"], found["sent"], found["count"]) == (4_000, 4_000, 0)
-    with pytest.raises(AnalysisError, match="expected at least 1 behind the device"):
-        tailscope.analyze(pair[0], nothing)
-    with pytest.raises(AnalysisError, match="expected at least 1 before the device"):
-        tailscope.analyze(nothing, pair[1], whole=True)
+    for captures_of, options in (((pair[0], nothing), {}), ((nothing, pair[1]), {"whole": True})):
+        with raises(AnalysisError, "no-packets") as refused:
+            tailscope.analyze(*captures_of, **options)
+        assert str(refused.value).startswith(f"{nothing}: ")
 
 
 def test_no_series_unless_asked_for(pair: tuple[Path, Path]) -> None:
@@ -138,7 +141,7 @@ def test_quantiles_are_those_of_the_sorted_samples(result: tailscope.Analysis, q
 
 @pytest.mark.parametrize("q", [-0.1, 1.1, float("nan"), float("inf")])
 def test_what_is_no_quantile_is_refused(result: tailscope.Analysis, q: float) -> None:
-    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+    with pytest.raises(ValueError, match=re.escape(repr(q))):
         result.quantile(q)
 
 
@@ -152,39 +155,42 @@ def test_buckets_hold_every_sample(result: tailscope.Analysis, width: int) -> No
 
 
 def test_a_bucket_is_at_least_a_nanosecond(result: tailscope.Analysis) -> None:
-    with pytest.raises((ValueError, tailscope.TailscopeError)):
+    with pytest.raises(ArgumentError) as refused:
         result.histogram(0)
-    with pytest.raises((ValueError, tailscope.TailscopeError)):
+    assert refused.value.code == "bucket-size"
+    with pytest.raises(ArgumentError) as refused:
         result.gaps("pre", 0)
+    assert refused.value.code == "bucket-size"
 
 
 def test_a_side_is_pre_or_post(result: tailscope.Analysis) -> None:
-    with pytest.raises((ValueError, tailscope.TailscopeError)):
+    with pytest.raises(ArgumentError) as refused:
         result.rate("middle")  # type: ignore[arg-type]
+    assert refused.value.code == "side"
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "code"),
     [
-        {"trim": "5"},
-        {"trim": -1},
-        {"window": "0s"},
-        {"window": 1 << 63},
-        {"trim": 1 << 70},
-        {"worst": -1},
-        {"match_on": "x"},
+        ({"trim": "5"}, "duration"),
+        ({"trim": -1}, "duration"),
+        ({"window": "0s"}, "window"),
+        ({"window": 1 << 63}, "window"),
+        ({"trim": 1 << 70}, "argument"),
+        ({"worst": -1}, "worst"),
+        ({"match_on": "x"}, "match-on"),
     ],
 )
 def test_arguments_that_cannot_be_are_tailscopes_errors(
-    pair: tuple[Path, Path], options: dict[str, object]
+    pair: tuple[Path, Path], options: dict[str, object], code: str
 ) -> None:
-    with pytest.raises(tailscope.TailscopeError):
+    with raises(UsageError, code):
         tailscope.analyze(*pair, **options)
 
 
 def test_errors_carry_advice(pair: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "text").write_text("this is no capture")
-    with pytest.raises(CaptureError, match="not a capture") as caught:
+    with raises(CaptureError, "not-a-capture") as caught:
         tailscope.analyze(pair[0], tmp_path / "text")
     assert caught.value.hint is None or isinstance(caught.value.hint, str)
 

@@ -19,9 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from errors import raises
 from runs import write_mark
 from shelves import CAUSES, edited
 from synthetic import PACKETS, latencies, write_campaign, write_run
+from wording import assert_wording
 
 import tailscope
 from tailscope.engine.analysis import Series
@@ -110,15 +112,17 @@ def test_completion_shows_what_there_is() -> None:
     assert dir(tailscope) == sorted(tailscope.__all__)
     assert "open" in dir(tailscope)
     assert all(getattr(tailscope, name) is not None for name in dir(tailscope))
-    with pytest.raises(AttributeError, match="no attribute 'opne'"):
+    with pytest.raises(AttributeError) as caught:
         tailscope.opne  # noqa: B018
+    assert "'opne'" in str(caught.value)
 
 
 def test_an_opened_run_says_what_was_analysed(captured: tailscope.OpenedRun) -> None:
     whole = json.loads((captured.path / layout.SUMMARY).read_text())
     del whole["format"], whole["warnings"]
     assert {name: captured.summary[name] for name in whole} == whole
-    assert re.fullmatch(r"<tailscope.OpenedRun 10k: Latency of .* packets lost.>", repr(captured))
+    assert re.fullmatch(r"<tailscope.OpenedRun 10k: .*>", repr(captured))
+    assert_wording("opened/run", repr(captured))
     assert opened_run(Path(os.path.relpath(captured.path))).summary == captured.summary
     assert tailscope.open(str(captured.path)).summary == captured.summary
 
@@ -179,8 +183,9 @@ def test_columns_that_are_not_there_are_refused(
     captured: tailscope.OpenedRun, campaign: tailscope.OpenedCampaign
 ) -> None:
     for read in (captured.latencies, campaign.latencies):
-        with pytest.raises(UsageError, match="no column 'latency': expected some of seq, pre_ns"):
+        with raises(UsageError, "no-such-column") as refused:
             read("latency")
+        assert "'latency'" in str(refused.value) and "seq, pre_ns" in str(refused.value)
 
 
 def test_the_worst_are_those_of_the_summary(captured: tailscope.OpenedRun) -> None:
@@ -193,8 +198,9 @@ def test_the_worst_are_those_of_the_summary(captured: tailscope.OpenedRun) -> No
 
 def test_captures_do_not_tell_why(captured: tailscope.OpenedRun) -> None:
     assert captured.noise is None
-    with pytest.raises(RunError, match="no noise was recorded") as caught:
+    with pytest.raises(RunError) as caught:
         captured.explain()
+    assert_wording("explain/no-noise", str(caught.value).removeprefix(f"{captured.path}: "))
     assert caught.value.hint is not None
     assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]
 
@@ -221,13 +227,14 @@ def test_a_measurement_tells_why(measure: Run) -> None:
 
 @pytest.mark.parametrize("quantile", [-0.1, 1, float("nan")])
 def test_what_is_no_tail_is_refused(captured: tailscope.OpenedRun, quantile: float) -> None:
-    with pytest.raises(UsageError, match=r"quantile: got .*, expected at least 0 and less than 1"):
+    with raises(UsageError, "quantile") as refused:
         captured.explain(quantile)
+    assert f"got {quantile:g}," in str(refused.value)
 
 
 def test_what_was_explained_is_said(campaign: tailscope.OpenedCampaign) -> None:
     tail = campaign["rate=10000"].explain()
-    assert "75.0%  DuT: local timer (packets: 1, total: 1 ns, largest: 1 ns)" in repr(tail)
+    assert_wording("opened/tail", repr(tail))
     assert "<td>75.0%</td>" in tail._repr_html_()
     causes = campaign.explain()
     assert causes["run"].to_pylist() == ["rate=10000"] * 2 + ["rate=20000"] * 2
@@ -236,11 +243,12 @@ def test_what_was_explained_is_said(campaign: tailscope.OpenedCampaign) -> None:
 
 def test_a_campaign_is_its_runs(campaign: tailscope.OpenedCampaign) -> None:
     assert [*campaign] == campaign._ipython_key_completions_() == ["rate=10000", "rate=20000"]
-    assert repr(campaign) == "<tailscope.OpenedCampaign rates: 2 runs>"
+    assert_wording("opened/campaign", repr(campaign))
     assert campaign["rate=10000"].path == campaign.path / "rate=10000"
     assert "rate=5" not in campaign and campaign.get("rate=5") is None
-    with pytest.raises(KeyError, match="rate=5"):
+    with pytest.raises(KeyError) as caught:
         campaign["rate=5"]
+    assert caught.value.args == ("rate=5",)
 
 
 def test_a_campaign_in_one_table(campaign: tailscope.OpenedCampaign) -> None:
@@ -249,7 +257,8 @@ def test_a_campaign_in_one_table(campaign: tailscope.OpenedCampaign) -> None:
     for name, run in campaign.items():
         assert rows[name]["rate"] == name.removeprefix("rate=")
         assert {each: rows[name][each] for each in run.summary} == dict(run.summary)
-    assert campaign.warnings == ("rate=1: no run: failed: no",)
+    (warning,) = campaign.warnings
+    assert_wording("opened/campaign-warning", warning)
 
 
 def test_packets_of_a_campaign_in_one_table(campaign: tailscope.OpenedCampaign) -> None:
@@ -270,8 +279,9 @@ def test_runs_that_cannot_be_read_are_left_out(
     assert isinstance(found, tailscope.OpenedCampaign)
     assert any("rate=10000: left out: " in warning for warning in found.warnings)
     assert {*found.latencies("seq")["run"].to_pylist()} == {"rate=20000"}
-    with pytest.raises(RunCorruptError, match=r"summary\.json: missing"):
+    with pytest.raises(RunCorruptError) as caught:
         found["rate=10000"]
+    assert "summary.json: " in str(caught.value)
 
 
 def test_a_variable_may_be_called_like_a_figure(tmp_path: Path) -> None:
@@ -296,7 +306,7 @@ def test_names_need_not_be_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["nowhere", "demo", "demo/10k/run.json"])
 def test_what_is_neither_a_run_nor_a_campaign_is_refused(shelf: Path, name: str) -> None:
-    with pytest.raises(RunError, match="neither a run directory nor a campaign") as caught:
+    with raises(RunError, "not-a-run") as caught:
         tailscope.open(shelf / name)
     assert str(shelf / name) in str(caught.value)
     assert caught.value.hint is not None and "tailscope list" in caught.value.hint
@@ -307,8 +317,9 @@ def test_damaged_and_unfinished_runs_are_refused(
 ) -> None:
     shutil.copytree(captured.path, tmp_path / "run")
     (tmp_path / "run" / layout.LATENCY).write_bytes(b"")
-    with pytest.raises(RunCorruptError, match=rf"{layout.LATENCY}: sha256"):
+    with pytest.raises(RunCorruptError) as caught:
         opened_run(tmp_path / "run").latencies()
+    assert f"{layout.LATENCY}: sha256: " in str(caught.value)
     write_mark(tmp_path / "run", {"format": 3, "complete": False})
     with pytest.raises(RunIncompleteError):
         tailscope.open(tmp_path / "run")
@@ -320,26 +331,31 @@ def test_an_import_has_no_packets(tailscope: Run, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     run = opened_run(tmp_path / "run")
     assert run.worst is None and run.noise is None
-    assert "Latency of 43 packets" in run._repr_html_()
-    with pytest.raises(RunError, match="does not hold that"):
+    assert "43 packets" in run._repr_html_()
+    with pytest.raises(RunError) as caught:
         run.latencies()
+    assert str(run.path) in str(caught.value)
 
 
 def test_plots_are_the_figures_of_the_report(captured: tailscope.OpenedRun, tmp_path: Path) -> None:
     names = [path.__name__ for path in import_module("tailscope.report.figures").FIGURES]
     assert dir(captured.plot) == sorted(names)
     drawn = captured.plot.percentiles()
-    assert repr(drawn) == "<tailscope.Drawing Latency by percentile>"
+    assert repr(drawn) == f"<tailscope.Drawing {drawn.title}>"
+    assert_wording("report/percentiles", drawn.title)
     assert isinstance(captured.plot.ccdf(), Drawing)
     for kind, start in (("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF")):
         drawn.save(tmp_path / f"p.{kind}")
         assert (tmp_path / f"p.{kind}").read_bytes().startswith(start)
-    with pytest.raises(UsageError, match=r"p\.jpg: expected a name that ends with \.png or"):
+    with raises(UsageError, "figure-format") as refused:
         drawn.save(tmp_path / "p.jpg")
-    with pytest.raises(UsageError, match="stalls: the run has no data for it"):
+    assert "p.jpg: " in str(refused.value) and ".png or" in str(refused.value)
+    with raises(UsageError, "no-data") as refused:
         captured.plot.stalls()
-    with pytest.raises(AttributeError, match="no figure 'percentile': expected one of ccdf"):
+    assert ": stalls: " in str(refused.value)
+    with pytest.raises(AttributeError) as caught:
         captured.plot.percentile()
+    assert "'percentile'" in str(caught.value) and "ccdf" in str(caught.value)
 
 
 def test_notebooks_show_runs_and_campaigns(
@@ -347,18 +363,19 @@ def test_notebooks_show_runs_and_campaigns(
 ) -> None:
     page = captured._repr_html_()
     assert page.count('<img src="data:image/svg+xml;base64,') == 1
-    assert "80 of 4,000 packets lost" in page and "<th" in page
-    assert "3 cells: 2 done, 1 failed. 2 runs are shown." in campaign._repr_html_()
-    assert campaign.plot.percentiles().title == "Latency by percentile: rates"
+    assert "80 of 4,000" in page and "<th" in page
+    assert "2 done, 1 failed" in campaign._repr_html_()
+    assert_wording("report/campaign-percentiles", campaign.plot.percentiles().title)
     assert "data:image/svg+xml" in campaign.plot.percentiles()._repr_html_()
 
 
 def test_a_run_without_a_match_shows_itself(tmp_path: Path) -> None:
     run = opened_run(write_run(tmp_path / "none", latencies(1)[:5], lost=5))
-    assert "No packet was matched" in run._repr_html_()
+    assert "No packet" in run._repr_html_()
     assert len(run.latencies()) == 0
-    with pytest.raises(UsageError, match="percentiles: the run has no data for it"):
+    with raises(UsageError, "no-data") as refused:
         run.plot.percentiles()
+    assert ": percentiles: " in str(refused.value)
 
 
 def test_nothing_from_outside_becomes_markup(tmp_path: Path) -> None:

@@ -217,5 +217,5 @@ def test_the_declaration_knows_nothing_of_what_is_built_on_it() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     own = {name for name in done.stdout.split() if name.split(".")[0] == "tailscope"}
-    low = ("exceptions", "host", "host.kernel", "plan", "plan.field", "plan.fields", "units")
+    low = ("exceptions", "plan", "plan.field", "plan.fields", "units")
     assert own == {"tailscope", *(f"tailscope.{name}" for name in low)}

@@ -69,8 +69,10 @@ def test_everything_in_a_bill_of_materials_is_reached_from_the_product(bom: dict
         left += (each for each in needs[reference] if each not in left)
     assert {*left} == {*needs}
     names = {each["name"] for each in bom["components"]}
-    assert {"numpy", "pyo3", "clap", "tailscope-analysis"} <= names
+    assert {"numpy", "pyo3", "clap", "tailscope-analysis", "bokehjs"} <= names
     assert not {"pytest", "proptest", "criterion"} & names
+    optional = {each["name"] for each in bom["components"] if each.get("scope") == "optional"}
+    assert {"dask", "asyncssh"} <= optional and not {"numpy", "pyo3"} & optional
 
 
 def test_a_bill_of_materials_names_no_place(bom: dict[str, Any]) -> None:

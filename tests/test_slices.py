@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import captures
 import numpy as np
 import pytest
+from errors import raises
 
 import tailscope
 from tailscope.engine import slices
@@ -106,7 +107,7 @@ def test_a_slice_is_several_times_longer_than_its_halo(pair: tuple[Path, Path]) 
     short = slices.split(*pair, at_most=2, window="5s")
     assert len(short.slices) == 1
     assert short.note is not None
-    assert "with a window of 5s" in short.note
+    assert "5s" in short.note
     part = slices.analyze_slice(*pair, short.slices[0])
     assert_same(slices.merge([part]), tailscope.analyze(*pair), pair[0])
 
@@ -114,20 +115,20 @@ def test_a_slice_is_several_times_longer_than_its_halo(pair: tuple[Path, Path]) 
 def test_parts_must_be_those_of_a_pair(pair: tuple[Path, Path], tmp_path: Path) -> None:
     split = slices.split(*pair, at_most=3, window="1ms")
     first, second, third = (slices.analyze_slice(*pair, piece) for piece in split.slices)
-    with pytest.raises(AnalysisError, match=r"times: got none from \d+ ns on, expected parts of"):
+    with raises(AnalysisError, "parts-missing"):
         slices.merge([first, third])
-    with pytest.raises(AnalysisError, match="begin of one: got 0, expected more than"):
+    with raises(AnalysisError, "parts-overlap"):
         slices.merge([first, second, first])
-    with pytest.raises(UsageError, match="at least 1, got 0"):
+    with raises(UsageError, "parts-none"):
         slices.merge([])
     (again,) = slices.split(*pair, at_most=1, window="2ms").slices
-    with pytest.raises(AnalysisError, match="parts: settings"):
+    with raises(AnalysisError, "parts-settings"):
         first + slices.analyze_slice(*pair, again)
     other = captures.pair(tmp_path, LATENCIES[:50])
     (piece,) = slices.split(*other, at_most=1, window="1ms").slices
-    with pytest.raises(AnalysisError, match="parts: captures"):
+    with raises(AnalysisError, "parts-captures"):
         first + slices.analyze_slice(*other, piece)
-    with pytest.raises(CaptureError, match="not the capture that was read before: bytes of"):
+    with raises(CaptureError, "capture-changed"):
         slices.analyze_slice(*pair, piece)
 
 
@@ -138,10 +139,12 @@ def test_what_is_no_part_is_refused(pair: tuple[Path, Path]) -> None:
     damaged[len(good) // 2] ^= 1
     bad = [b"", b"tailscope part 9\n" + good[17:], good[:-1], bytes(damaged), piece.to_bytes()]
     for content in bad:
-        with pytest.raises(AnalysisError, match="part: byte 0: got"):
+        with raises(AnalysisError, "not-a-part") as refused:
             slices.Part.from_bytes(content)
-    with pytest.raises(AnalysisError, match="slice: byte 0: got"):
+        assert "byte 0: " in str(refused.value)
+    with raises(AnalysisError, "not-a-slice") as refused:
         slices.Slice.from_bytes(good)
+    assert "byte 0: " in str(refused.value)
 
 
 def test_a_cut_end_and_disorder_are_told_once(tmp_path: Path) -> None:
@@ -162,8 +165,9 @@ def test_a_pipe_cannot_be_divided(pair: tuple[Path, Path], tmp_path: Path) -> No
     # More than a pipe holds, so that the writer still writes when the reader has gone.
     writer = threading.Thread(target=lambda: _write(pipe, pair[0].read_bytes()))
     writer.start()
-    with pytest.raises(AnalysisError, match=r"pipe\.pcap: cannot be divided: got a pipe"):
+    with raises(AnalysisError, "pipe") as refused:
         slices.split(pipe, pair[1], at_most=2)
+    assert str(refused.value).startswith(f"{pipe}: ")
     writer.join(timeout=10)
     assert not writer.is_alive()
 

@@ -12,7 +12,11 @@ _Progress = Callable[[int, int | None], None]
 VERSION: Final[str]
 
 class EngineError(Exception):
+    code: str
     hint: str | None
+
+class ArgumentError(ValueError):
+    code: str
 
 class CaptureError(EngineError): ...
 class ClocksApartError(EngineError): ...

@@ -96,31 +96,31 @@ class UsageError(TailscopeError):
 
 
 class AnalysisError(TailscopeError):
-    """The engine could not reach a true answer."""
+    """An analysis that reached no true answer."""
 
     code = "analysis"
 
 
 class CaptureError(AnalysisError):
-    """A capture cannot be read."""
+    """A capture that cannot be read."""
 
     code = "capture"
 
 
 class ClocksApartError(AnalysisError):
-    """Two captures were taken by clocks that differ, and nobody said by how much."""
+    """Two captures of clocks that differ by an unknown amount."""
 
     code = "clocks-apart"
 
 
 class SwappedError(AnalysisError):
-    """Every packet was seen behind the device before it was seen in front of it."""
+    """Two captures that seem to be swapped: packets were seen behind the device first."""
 
     code = "swapped"
 
 
 class KeyChangesError(AnalysisError):
-    """Packets change their form within two captures, and only a less specific key joins them.
+    """Packets that change their form within two captures: only a less specific key joins them.
 
     Attributes
     ----------
@@ -138,110 +138,110 @@ class KeyChangesError(AnalysisError):
 
 
 class KeysRepeatError(AnalysisError):
-    """Packets share their key over more than a window: slices do not tell them apart."""
+    """Packets that share a key over more than a window, so that slices do not tell them apart."""
 
     code = "keys-repeat"
 
 
 class ModelError(TailscopeError):
-    """Figures do not carry the conclusion that is asked for."""
+    """Figures that do not carry the conclusion that is asked for."""
 
     code = "model"
 
 
 class EvidenceError(ModelError):
-    """There are too few figures for a conclusion, or they say too little: it takes more of them."""
+    """Figures that are too few, or say too little, for a conclusion."""
 
     code = "evidence"
 
 
 class ClusterError(TailscopeError):
-    """Work cannot be handed to the workers of a scheduler."""
+    """Work that cannot be handed to the workers of a scheduler."""
 
     code = "cluster"
 
 
 class WorkerLostError(ClusterError):
-    """A task ends every worker that takes it."""
+    """A task that ends every worker that takes it."""
 
     code = "worker-lost"
 
 
 class NotSharedError(ClusterError):
-    """A worker does not see what the command sees."""
+    """A worker that does not see what the command sees."""
 
     code = "not-shared"
 
 
 class TestbedError(TailscopeError):
-    """A measurement cannot be set up on this machine."""
+    """A measurement that cannot be set up on this machine."""
 
     code = "testbed"
     __test__ = False
 
 
 class DataplaneError(TestbedError):
-    """A process of the data plane is missing, or failed."""
+    """A process of the data plane that is missing, or failed."""
 
     code = "dataplane"
 
 
 class HostError(TestbedError):
-    """A machine of a laboratory refuses, fails or is gone."""
+    """A machine of a laboratory that refuses, fails or is gone."""
 
     code = "host"
 
 
 class OtherKernelError(TestbedError):
-    """Another kernel has to be booted first."""
+    """A measurement that needs another kernel to be booted first."""
 
     code = "other-kernel"
 
 
 class TuningError(TestbedError):
-    """The host cannot be tuned, or taken back to what it was."""
+    """A host that cannot be tuned, or taken back to what it was."""
 
     code = "tuning"
 
 
 class DatabaseError(TailscopeError):
-    """A database refuses, fails or is not there."""
+    """A database that refuses, fails or is not there."""
 
     code = "database"
 
 
 class RunError(TailscopeError):
-    """Something is wrong with a run directory."""
+    """A fault of a run directory."""
 
     code = "run"
 
 
 class RunExistsError(RunError):
-    """A run directory would have to be overwritten."""
+    """A run directory that would have to be overwritten."""
 
     code = "run-exists"
 
 
 class RunIncompleteError(RunError):
-    """A run directory was never finished."""
+    """A run directory that was never finished."""
 
     code = "run-incomplete"
 
 
 class RunUnfinishedError(RunError):
-    """A run directory is whole, but lacks what can be made of it again."""
+    """A run directory that is whole, but lacks what can be made of it again."""
 
     code = "run-unfinished"
 
 
 class RunCorruptError(RunError):
-    """A run directory is not what was once written."""
+    """A run directory that is not what was once written."""
 
     code = "run-corrupt"
 
 
 def said(error: Exception) -> str:
-    """What an error says, wherever it comes from."""
+    """Return the message of an error, wherever it comes from."""
     if isinstance(error, TailscopeError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:

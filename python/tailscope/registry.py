@@ -27,10 +27,6 @@ class Extra(NamedTuple):
     """By the modules that are imported of them."""
 
 
-TRACE = Extra("trace", {"perfetto": "perfetto"})
-"""The one of the core."""
-
-
 class AddedCommand(NamedTuple):
     """A command of the command line."""
 
@@ -90,8 +86,8 @@ def service(name: str, wanted_by: str) -> Any:
 
 def extras() -> Mapping[str, Extra]:
     """Find all extras, by their names."""
-    found = (TRACE, *(each.extra for each in additions().values() if each.extra is not None))
-    return {each.name: each for each in found}
+    declared = (addition.extra for addition in additions().values())
+    return {needed.name: needed for needed in declared if needed is not None}
 
 
 def not_installed(error: ModuleNotFoundError) -> UsageError | None:

@@ -21,7 +21,7 @@ _TOGETHER_S = 0.5
 
 @dataclass
 class Patience:
-    """Whether somebody wants an end."""
+    """A flag that tells whether somebody wants an end."""
 
     asked: bool = False
 

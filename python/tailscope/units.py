@@ -185,21 +185,21 @@ def duration_ns(value: int | str, name: str) -> int:
     """Read a duration."""
     if isinstance(value, int):
         if value < 0:
-            raise UsageError(f"{name}: a duration is not negative, got {value} ns")
+            raise UsageError(f"{name}: got {value} ns, expected 0 or more", code="duration")
         return value
     import tailscope._engine as _engine
 
     try:
         return int(_engine.parse_duration_ns(value))
     except ValueError as error:
-        raise UsageError(f"{name}: {error}") from None
+        raise UsageError(f"{name}: {error}", code="duration") from None
 
 
 def positive_duration_ns(text: str, option: str) -> int:
     """Read a duration of at least 1 ns, such as ``5ms``."""
     found = duration_ns(text, option)
     if found == 0:
-        raise UsageError(f"{option}: expected at least 1ns, got {text}")
+        raise UsageError(f"{option}: expected at least 1ns, got {text}", code="duration")
     return found
 
 
@@ -217,7 +217,8 @@ def quantile_of(text: str, option: str) -> float:
         return float(Decimal(percentile[1] or percentile[2]) / 100)
     if not _SHARE.fullmatch(text):
         raise UsageError(
-            f"{option}: got {text!r}, expected a quantile such as 0.999, p99.9 or 99.9%"
+            f"{option}: got {text!r}, expected a quantile such as 0.999, p99.9 or 99.9%",
+            code="quantile",
         )
     return float(text)
 
@@ -229,11 +230,11 @@ def rate_pps(text: str, option: str) -> int:
     try:
         return int(_engine.parse_rate_pps(str(text)))
     except ValueError as error:
-        raise UsageError(f"{option}: {error}") from None
+        raise UsageError(f"{option}: {error}", code="rate") from None
 
 
 def value_label(value: object) -> str:
-    """What a value of a variable is called."""
+    """Return the name of a value of a variable."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)
@@ -251,7 +252,10 @@ def frame_size(text: str | int, option: str) -> int | str:
         return int(text)
     mix = _IMIX if text == "imix" else str(text)
     if not _MIX.fullmatch(mix):
-        raise UsageError(f"{option}: got {text!r}, expected bytes, imix, or a mix such as {_IMIX}")
+        raise UsageError(
+            f"{option}: got {text!r}, expected bytes, imix, or a mix such as {_IMIX}",
+            code="frame-size",
+        )
     parts = mix_parts(mix)
     return parts[0][0] if len(parts) == 1 else mix
 

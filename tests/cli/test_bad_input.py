@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import captures
 import pyarrow
 import pytest
+from errors import code_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,44 +33,49 @@ PCAPNG = captures.pcapng(GOOD)
 FIRST_BLOCK = 28 + 20 + 12  # section header, interface without and with its option
 LATE = GOOD[:100] + GOOD[101:] * 8 + GOOD[100:101]
 
-#: What is in the file, and what the error must say besides the name of the file.
-BAD: dict[str, tuple[bytes, str]] = {
-    "text": (b"this is not a capture\n", r"0x74686973|0x73696874|not a capture"),
-    "short": (b"\xd4\xc3", r"d4, c3|\b2\b"),
-    "link type": (captures.pcap(GOOD, link=127), r"\b127\b.*\b1\b"),
+#: The content of the file, the code of the error, and a pattern of the values in its message.
+BAD: dict[str, tuple[bytes, str, str]] = {
+    "text": (b"this is not a capture\n", "not-a-capture", r"74, 68, 69, 73"),
+    "short": (b"\xd4\xc3", "not-a-capture", r"d4, c3"),
+    "link type": (captures.pcap(GOOD, link=127), "link-type", r"\b127\b.*\b1\b"),
     "length": (
         patched(PCAP, 24 + 7 * RECORD + 8, struct.pack("<I", 1 << 30)),
+        "capture-corrupt",
         rf"\b{24 + 7 * RECORD}\b.*1073741824",
     ),
     "fraction": (
         patched(PCAP, 24 + 7 * RECORD + 4, struct.pack("<I", 2_000_000_000)),
+        "capture-corrupt",
         rf"\b{24 + 7 * RECORD}\b.*2000000000",
     ),
     "block length": (
         patched(PCAPNG, FIRST_BLOCK + 4, struct.pack("<I", 97)),
+        "capture-corrupt",
         rf"\b{FIRST_BLOCK}\b.*\b97\b",
     ),
     "trailer": (
         patched(PCAPNG, FIRST_BLOCK + 88, struct.pack("<I", 96)),
+        "capture-corrupt",
         rf"\b{FIRST_BLOCK}\b.*\b96\b",
     ),
-    "gzip checksum": (gzip.compress(PCAP)[:-8] + b"\0" * 8, r"gzip|checksum|crc"),
-    "zstd": (patched(zstd(PCAP), 40, b"\xff" * 40), r"zstd|decompress|corrupt|checksum"),
-    "times": (captures.pcap(LATE), r"time goes back|back"),
+    "gzip checksum": (gzip.compress(PCAP)[:-8] + b"\0" * 8, "capture-compression", "gzip"),
+    "zstd": (patched(zstd(PCAP), 40, b"\xff" * 40), "capture-compression", "zstd"),
+    "times": (captures.pcap(LATE), "time-goes-back", r"byte \d+.*got \d+ ns, .* \d+ ns"),
     "too short for the key": (
         captures.pcap([captures.Packet(ts, 100, data[:50]) for ts, _, data in GOOD]),
+        "packet-too-short",
         r"\b50\b.*\b60\b",
     ),
 }
 
 
-def check(done: Any, file: str, says: str) -> None:
-    assert done.returncode == 1, done
+def check(done: Any, file: str, code: str, values: str) -> None:
+    assert (done.returncode, code_of(done)) == (1, code), done
     assert done.stdout == ""
     error, *rest = done.stderr.splitlines()
     assert error.startswith("error: "), done.stderr
     assert file in error
-    assert re.search(says, error, re.IGNORECASE), error
+    assert re.search(values, error), error
     assert "got" in error
     assert "expected" in error
     assert len(rest) <= 1, done.stderr
@@ -81,7 +87,7 @@ def check(done: Any, file: str, says: str) -> None:
 def test_what_is_wrong_is_named(
     tailscope: Callable[..., Any], tmp_path: Path, name: str, side: str
 ) -> None:
-    content, says = BAD[name]
+    content, code, values = BAD[name]
     good, bad = tmp_path / "good.pcap", tmp_path / "bad.pcap"
     good.write_bytes(PCAP)
     bad.write_bytes(content)
@@ -90,20 +96,24 @@ def test_what_is_wrong_is_named(
     done = tailscope(
         "analyze", *pair, "--match-on", "frame", "--out", out, "--csv", csv, "--json", json
     )
-    check(done, "bad.pcap", says)
+    check(done, "bad.pcap", code, values)
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert sorted(left) == [bad, good], "a failed analysis leaves nothing"
     assert not out.exists()
 
 
-@pytest.mark.parametrize("content", [b"", captures.pcap([])], ids=["empty file", "no packets"])
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [(b"", "capture-empty"), (captures.pcap([]), "no-packets")],
+    ids=["empty file", "no packets"],
+)
 def test_nothing_before_the_device_is_refused(
-    tailscope: Callable[..., Any], tmp_path: Path, content: bytes
+    tailscope: Callable[..., Any], tmp_path: Path, content: bytes, code: str
 ) -> None:
     (tmp_path / "empty.pcap").write_bytes(content)
     (tmp_path / "good.pcap").write_bytes(PCAP)
     done = tailscope("analyze", tmp_path / "empty.pcap", tmp_path / "good.pcap")
-    check(done, "empty.pcap", r"\b0\b|empty")
+    check(done, "empty.pcap", code, r"got 0\b")
 
 
 @pytest.mark.parametrize("side", ["pre", "post"])
@@ -114,9 +124,7 @@ def test_a_capture_without_packets_proves_nothing(
         content = captures.pcap([]) if name == side else PCAP
         (tmp_path / f"{name}.pcap").write_bytes(content)
     done = tailscope("analyze", tmp_path / "pre.pcap", tmp_path / "post.pcap")
-    check(
-        done, f"{side}.pcap", r"no packets: got 0, expected at least 1 (before|behind) the device"
-    )
+    check(done, f"{side}.pcap", "no-packets", "before" if side == "pre" else "behind")
 
 
 @pytest.mark.parametrize("file", ["missing.pcap", "a folder"])
@@ -124,10 +132,9 @@ def test_what_is_no_file_is_named(tailscope: Callable[..., Any], tmp_path: Path,
     (tmp_path / "a folder").mkdir()
     (tmp_path / "good.pcap").write_bytes(PCAP)
     done = tailscope("analyze", tmp_path / "good.pcap", tmp_path / file)
-    assert done.returncode == 1
+    assert (done.returncode, code_of(done)) == (1, "capture-io")
     assert done.stdout == ""
     assert file in done.stderr.splitlines()[0]
-    assert "Traceback" not in done.stderr
 
 
 TAILS = {
@@ -165,37 +172,44 @@ def test_a_capture_that_was_cut_off_counts_up_to_there(
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "code", "values"),
     [
-        (["--trim", "5"], r"--trim.*\b5\b"),
-        (["--trim", "-1s"], r"--trim|-1s"),
-        (["--window", "0s"], r"window"),
-        (["--window", "soon"], r"--window.*soon"),
-        (["--bucket-size", "0ns"], r"--bucket-size"),
-        (["--worst", "-1"], r"--worst"),
-        (["--worst", "many"], r"--worst.*many"),
-        (["--match-on", "colour"], r"colour.*frame"),
-        (["--match-on", "bytes:"], r"bytes"),
-        (["--match-on", "bytes:0+0"], r"0\+0"),
-        (["--match-on", "bytes:4"], r"bytes.*4"),
-        (["--nonsense"], r"--nonsense"),
+        (["--trim", "5"], "duration", r"--trim.*\b5\b"),
+        (["--trim", "-1s"], "duration", r"--trim.*-1s"),
+        (["--window", "0s"], "duration", r"window"),
+        (["--window", "soon"], "duration", r"--window.*soon"),
+        (["--bucket-size", "0ns"], "duration", r"--bucket-size"),
+        (["--worst", "-1"], "bad-parameter", r"--worst"),
+        (["--worst", "many"], "bad-parameter", r"--worst.*many"),
+        (["--match-on", "colour"], "match-on", r"colour"),
+        (["--match-on", "bytes:"], "byte-range", r'""'),
+        (["--match-on", "bytes:0+0"], "byte-range", r"0\+0"),
+        (["--match-on", "bytes:4"], "byte-range", r'"4"'),
+        (["--nonsense"], "no-such-option", r"--nonsense"),
     ],
 )
 def test_wrong_usage_is_no_result(
-    tailscope: Callable[..., Any], tmp_path: Path, options: list[str], says: str
+    tailscope: Callable[..., Any], tmp_path: Path, options: list[str], code: str, values: str
 ) -> None:
     """Exit code 1: 2 and 3 say that a measurement ran."""
     (tmp_path / "x.pcap").write_bytes(PCAP)
     done = tailscope("analyze", tmp_path / "x.pcap", tmp_path / "x.pcap", *options)
-    assert done.returncode == 1, done
+    assert (done.returncode, code_of(done)) == (1, code), done
     assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert re.search(says, done.stderr), done.stderr
-    assert "Traceback" not in done.stderr
+    assert re.search(values, done.stderr), done.stderr
 
 
-@pytest.mark.parametrize("arguments", [[], ["x.pcap"], ["a.pcap", "b.pcap", "c.pcap"], ["-", "-"]])
-def test_captures_come_in_pairs(tailscope: Callable[..., Any], arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ([], "captures"),
+        (["x.pcap"], "capture-io"),
+        (["a.pcap", "b.pcap", "c.pcap"], "captures"),
+        (["-", "-"], "standard-input-twice"),
+    ],
+)
+def test_captures_come_in_pairs(
+    tailscope: Callable[..., Any], arguments: list[str], code: str
+) -> None:
     done = tailscope("analyze", *arguments)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
+    assert (done.returncode, code_of(done)) == (1, code)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LINES = [
     ("tailscope ", list(application().commands)),
-    ("tailscope compare", ["compare", "compare-instruments"]),
+    ("tailscope comp", [name for name in application().commands if name.startswith("comp")]),
     ("tailscope model ", list(model.COMMANDS)),
     ("tailscope host au", ["audit"]),
     ("tailscope run --power", ["--power", "--power-phase"]),
@@ -91,7 +91,7 @@ def test_descriptions_are_the_help() -> None:
     said = asked("fish", **line, _TYPER_COMPLETE_FISH_ACTION="get-args")
     about = "Spacing of departures, or of bursts: cbr, poisson or captured (of a replayed capture)."
     assert said == f"--pattern\t{about}  [default: cbr]\n"
-    assert r"(of a replayed capture).  [default\\: cbr]" in asked("zsh", **line)
+    assert r"[default\\: cbr]" in asked("zsh", **line)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

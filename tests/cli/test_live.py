@@ -24,6 +24,7 @@ from rich.cells import cell_len
 from shelves import copied, shelf
 from synthetic import PACKETS, latencies, write_run
 from wcwidth import wcswidth
+from wording import assert_wording
 
 from tailscope.cli import application, campaign
 from tailscope.cli.live import LiveLine, Pace
@@ -203,7 +204,7 @@ def test_a_campaign_takes_a_line_and_one_for_each_cell(
     assert any("p99.9 104.4 µs" in each for each in terminal.frames)
     begun = [line for line in terminal.lines if line[0] != " "]
     assert [line[:5] for line in begun[:4]] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
-    assert begun[4] == "4 cells: 4 failed"
+    assert_wording("run/all-cells-failed", begun[4])
     assert sum(line.count("died") for line in terminal.lines) == 4 * 8, "reasons are whole"
     assert not any("running" in line for line in terminal.lines)
 
@@ -325,10 +326,7 @@ def test_without_a_terminal_lines_are_whole(
         line.show(Pace(1, 29).parts(at(2.0, unsent=7)))
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err == (
-        "measuring  7%  28.0 s left  10,000 packets/s  p50 5.120 µs  p99.9 104.4 µs"
-        "  max 1.235 ms  lost ≤ 3  unsent 7  stalls 12  stalled 0.0%\n"
-    )
+    assert_wording("run/progress", said.err)
 
 
 def test_quiet_says_only_what_must_be_known(terminals: Any) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import csv
+import errno
 import hashlib
 import html
+import os
 import re
 import shlex
 import subprocess
@@ -15,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import captures
 import pytest
 from command import COMMAND
+from errors import code_of
+from wording import assert_wording
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +62,8 @@ def test_a_run_has_its_report(tailscope: Run, tmp_path: Path) -> None:
     assert "2,000" in page
     assert "p99.9999" in page
     assert "≥" in page
-    assert re.search(r"<h1>Median [\d.]+ µs, p99 [\d.]+ µs; 0 of 2,000 packets lost.</h1>", page)
+    (heading,) = re.findall(r"<h1>(.*)</h1>", page)
+    assert_wording("report/heading", heading)
 
 
 def test_runs_share_their_figures(tailscope: Run, tmp_path: Path) -> None:
@@ -77,7 +82,7 @@ def test_runs_share_their_figures(tailscope: Run, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "<title>tailscope: before, after</title>" in (tmp_path / "both.html").read_text()
     done = tailscope("report", *runs, "--label", f"second={runs[0]}", "--figures", tmp_path / "x")
-    assert (done.returncode, "while another one is called that" in done.stderr) == (1, True)
+    assert (done.returncode, code_of(done)) == (1, "label-taken")
 
 
 def test_a_timeline_is_written_beside_its_page(tailscope: Run, tmp_path: Path) -> None:
@@ -92,7 +97,7 @@ def test_a_timeline_is_written_beside_its_page(tailscope: Run, tmp_path: Path) -
     assert len(names) == 3
     assert all(name.encode() in timeline.read_bytes() for name in names)
     refused = tailscope("report", run, "--figures", tmp_path / "figures", "--trace")
-    assert (refused.returncode, "--trace requires" in refused.stderr) == (1, True)
+    assert (refused.returncode, code_of(refused)) == (1, "requires-single-run")
 
 
 def test_figures_come_in_every_format(tailscope: Run, tmp_path: Path) -> None:
@@ -123,8 +128,8 @@ def test_figures_for_a_paper_carry_their_fonts(tailscope: Run, tmp_path: Path) -
     assert width_pt is not None
     assert float(width_pt[1]) < 252, "wider than a column"
     refused = tailscope("report", run, "--figures", out, "--style", "poster")
-    assert refused.returncode == 1
-    assert "expected screen or paper, got 'poster'" in refused.stderr
+    assert (refused.returncode, code_of(refused)) == (1, "style")
+    assert "got 'poster'" in refused.stderr
 
 
 def test_one_format_may_be_enough(tailscope: Run, tmp_path: Path) -> None:
@@ -133,8 +138,8 @@ def test_one_format_may_be_enough(tailscope: Run, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png", ".csv"}
     refused = tailscope("report", run, "--figures", tmp_path / "figures", "--format", "gif")
-    assert refused.returncode == 1
-    assert "gif" in refused.stderr
+    assert (refused.returncode, code_of(refused)) == (1, "format")
+    assert "got 'gif'" in refused.stderr
 
 
 def test_names_in_a_page_are_text(tailscope: Run, tmp_path: Path) -> None:
@@ -172,15 +177,15 @@ def test_what_is_no_run_is_refused(tailscope: Run, tmp_path: Path, what: str) ->
 def test_a_full_disk_is_said_and_leaves_nothing(tailscope: Run, tmp_path: Path) -> None:
     run = analysed(tailscope, tmp_path, "run")
     done = tailscope("report", run, "--out", "/dev/full")
-    assert done.returncode == 1
-    assert "No space left on device" in done.stderr
+    assert (done.returncode, code_of(done)) == (1, "system")
+    assert os.strerror(errno.ENOSPC) in done.stderr
     full = tmp_path / "full"
     full.mkdir()
     limited = f'ulimit -f 100 && exec "$0" "$@" --out {shlex.quote(str(full / "page.html"))}'
     bash = ("bash", "-c", limited, COMMAND, "report", run)
     refused = subprocess.run(bash, capture_output=True, text=True, check=False)
-    assert refused.returncode == 1
-    assert "page.html: File too large" in refused.stderr
+    assert (refused.returncode, code_of(refused)) == (1, "system")
+    assert f"page.html: {os.strerror(errno.EFBIG)}" in refused.stderr
     assert list(full.iterdir()) == []
 
 
@@ -193,7 +198,7 @@ def test_a_run_that_is_not_what_it_was_is_refused(
     (run / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     done = tailscope("report", run, "--out", tmp_path / "page.html")
     assert done.returncode == 1
-    assert f"{name}: sha256: expected" in done.stderr
+    assert f"{name}: sha256: " in done.stderr
     (run / name).unlink()
     done = tailscope("report", run, "--out", tmp_path / "page.html")
     assert done.returncode == 1
@@ -202,5 +207,5 @@ def test_a_run_that_is_not_what_it_was_is_refused(
     (run / "run.json").write_text(mark.replace('"format": 3', '"format": 4', 1))
     done = tailscope("report", run, "--out", tmp_path / "page.html")
     assert done.returncode == 1
-    assert "run.json: format: expected 3, got 4" in done.stderr
+    assert "run.json: format: " in done.stderr and "got 4" in done.stderr
     assert not (tmp_path / "page.html").exists()

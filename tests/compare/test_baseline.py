@@ -12,6 +12,7 @@ from docs.reference import files
 from documentation import undescribed
 from shelves import edited
 from synthetic import captured_runs, write_run
+from wording import assert_wording
 
 from tailscope.cli import main
 from tailscope.compare.baseline import FIGURES
@@ -85,10 +86,12 @@ def test_limits_of_other_quantiles_are_judged(
     assert "p95>+10%: fail" in capsys.readouterr().out
     assert "<failure" in junit.read_text()
     assert main([*words, "--fail-on", "p97>+1%"]) == 1
-    assert "--fail-on: got p97, expected a figure of the baseline" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "got p97" in error and "[baseline-figure]" in error
     many = [word for number in range(65) for word in ("--fail-on", f"p50>+{number + 1}%")]
     assert main([*words, *many]) == 1
-    assert "--fail-on: got 66 limits, expected fewer" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "got 66 limits" in error and "[too-many-limits]" in error
 
 
 def test_another_machine_or_rate_is_named_and_decides_nothing(
@@ -97,9 +100,8 @@ def test_another_machine_or_rate_is_named_and_decides_nothing(
     words = ("baseline", "compare", baseline, runs / "elsewhere", "--fail-on", "p50>+90%")
     found = said(tmp_path / "found.json", *words, expected=3)
     [comparison] = found["comparisons"]
-    warnings = " ".join(comparison["warnings"])
-    assert "host: cpu_model: got another one, and the baseline has a processor" in warnings
-    assert "plan: rate_pps: got 20000, and the baseline has 10000" in warnings
+    warnings = "\n".join(comparison["warnings"])
+    assert_wording("baseline/another-machine", warnings.replace(f"{runs}/", ""))
     assert "cpu_model" in " ".join(comparison["limits"][0]["reasons"])
 
 
@@ -110,7 +112,7 @@ def test_captures_that_tell_nothing_of_their_machine_are_compared_with_a_warning
     assert main(["baseline", "save", str(untold[0]), "-o", str(tmp_path / "baseline.json")]) == 0
     words = ("baseline", "compare", tmp_path / "baseline.json", untold[1])
     [comparison] = said(tmp_path / "found.json", *words)["comparisons"]
-    assert "nothing tells by which device and on which machine" in comparison["warnings"][-1]
+    assert_wording("baseline/nothing-tells", comparison["warnings"][-1])
 
 
 def test_runs_that_do_not_repeat_each_other_are_no_baseline(
@@ -119,10 +121,11 @@ def test_runs_that_do_not_repeat_each_other_are_no_baseline(
     out = tmp_path / "baseline.json"
     save = ["baseline", "save", "-o", str(out)]
     assert main([*save, str(runs / "before"), str(runs / "elsewhere")]) == 1
-    assert "plan: rate_pps: got 20000, expected 10000" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "plan: rate_pps: got 20000" in error and "[runs-not-repeats]" in error
     assert not out.exists()
     assert main([*save, str(runs / "after"), str(runs / "after")]) == 1
-    assert "each named once" in capsys.readouterr().err
+    assert "[runs]" in capsys.readouterr().err
 
 
 def test_the_file_is_small_described_and_without_packets(baseline: Path, tmp_path: Path) -> None:
@@ -143,33 +146,61 @@ def damaged(baseline: Path, change: Any, *, is_signed: bool) -> str:
 
 
 @pytest.mark.parametrize(
-    ("change", "is_signed", "field"),
+    ("change", "is_signed", "field", "code"),
     [
-        (lambda each: each["runs"][0].update(rate_pps=1.0), False, "lines_sha256: expected"),
-        (lambda each: each["runs"][1].update(rate_pps="fast"), True, "runs[1].rate_pps: expected"),
-        (lambda each: each.update(runs=[]), True, "runs: expected one or more"),
-        (lambda each: each["errors"].reverse(), True, "errors: expected falling numbers"),
-        (lambda each: each["runs"][2]["as_is"].pop("p50"), True, "runs[2].as_is: expected"),
-        (lambda each: each["runs"][0]["least"].pop("p50"), True, "runs[0].least: expected"),
-        (lambda each: each["runs"][0]["as_is"]["p50"]["ci_low"].pop(), True, "as_is.p50: expected"),
+        (
+            lambda each: each["runs"][0].update(rate_pps=1.0),
+            False,
+            "lines_sha256",
+            None,
+        ),
+        (
+            lambda each: each["runs"][1].update(rate_pps="fast"),
+            True,
+            "runs[1].rate_pps",
+            None,
+        ),
+        (lambda each: each.update(runs=[]), True, "runs", "baseline-runs"),
+        (lambda each: each["errors"].reverse(), True, "errors", "baseline-errors"),
+        (
+            lambda each: each["runs"][2]["as_is"].pop("p50"),
+            True,
+            "runs[2].as_is",
+            "baseline-figures",
+        ),
+        (
+            lambda each: each["runs"][0]["least"].pop("p50"),
+            True,
+            "runs[0].least",
+            "baseline-figures",
+        ),
+        (
+            lambda each: each["runs"][0]["as_is"]["p50"]["ci_low"].pop(),
+            True,
+            "runs[0].as_is.p50",
+            "baseline-ends",
+        ),
         (
             lambda each: each["runs"][0]["as_is"]["p50"].update(value=None),
             True,
-            "runs[0].as_is.p50.value: expected a number",
+            "runs[0].as_is.p50.value",
+            "baseline-value",
         ),
         (
             lambda each: each["runs"][0]["as_is"]["p50"].update(design_effect=0.0),
             True,
-            "design_effect: expected 1 or more",
+            "runs[0].as_is.p50.design_effect",
+            "baseline-design-effect",
         ),
         (
             lambda each: each["runs"][0]["as_is"]["lost"].update(value=1e300),
             True,
-            "runs[0].as_is.lost: expected ci_low, value and ci_high in this order",
+            "runs[0].as_is.lost",
+            "baseline-order",
         ),
-        (lambda each: each.update(format=2), True, "format: expected 1, got 2"),
-        (lambda each: each.update(more=1), True, "more: unknown field"),
-        (lambda each: each.pop("errors"), True, "errors: missing"),
+        (lambda each: each.update(format=2), True, "format", None),
+        (lambda each: each.update(more=1), True, "more", None),
+        (lambda each: each.pop("errors"), True, "errors", "baseline-field"),
     ],
 )
 def test_a_damaged_baseline_is_refused_by_its_field(
@@ -180,12 +211,14 @@ def test_a_damaged_baseline_is_refused_by_its_field(
     change: Any,
     is_signed: bool,
     field: str,
+    code: str | None,
 ) -> None:
     other = tmp_path / "other.json"
     other.write_text(damaged(baseline, change, is_signed=is_signed))
     assert main(["baseline", "compare", str(other), str(runs / "after")]) == 1
     error = capsys.readouterr().err
-    assert str(other) in error and field in error
+    assert f"{field}: " in error and str(other) in error
+    assert code is None or f"[{code}]" in error
 
 
 @pytest.mark.parametrize("name", ["missing", "folder", "text", "before/0/run.json"])
@@ -197,7 +230,8 @@ def test_what_is_no_baseline_is_named(
     file = runs / name if "/" in name else tmp_path / name
     assert main(["baseline", "compare", str(file), str(runs / "after")]) == 1
     error = capsys.readouterr().err
-    assert str(file) in error and "`tailscope baseline save RUN... --out FILE` writes one" in error
+    assert str(file) in error and "\nhint: " in error
+    assert "tailscope baseline save" in error.partition("\nhint: ")[2]
 
 
 def test_another_window_is_refused(
@@ -212,4 +246,5 @@ def test_another_window_is_refused(
 
     other.write_text(damaged(baseline, shorter, is_signed=True))
     assert main(["baseline", "compare", str(other), str(runs / "after")]) == 1
-    assert "window_ns: got 5000000000, expected 1000000000" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "got 5000000000, expected 1000000000" in error and "[window]" in error

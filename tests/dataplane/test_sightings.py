@@ -28,7 +28,7 @@ OPTIONS = {
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_packets_are_seen_between_both_ends(kind: str, tmp_path: Path) -> None:
-    """On one machine the counter is one clock: each sighting lies where it must."""
+    """Each sighting lies between sending and return, as a machine has one counter."""
     program = FORWARDERS["l2fwd" if kind == "buffered" else kind]
     folders = {role: tmp_path / role for role in ("generator", "dut")}
     for folder in folders.values():
@@ -46,7 +46,7 @@ def test_packets_are_seen_between_both_ends(kind: str, tmp_path: Path) -> None:
 
     seq, seen = column("dut", "sighted_seq"), column("dut", "sighted_tsc")
     assert len(seq) > 10 and (np.diff(seen) > 0).all() and len(np.unique(seq)) == len(seq)
-    # One is noted every 4 ms at most.
+    # At most one is recorded every 4 ms.
     assert np.diff(seen).min() >= 4e-3 * ended.clock.tsc_hz
     departed = column("generator", "departure_tsc")
     came_back = dict(
@@ -57,7 +57,7 @@ def test_packets_are_seen_between_both_ends(kind: str, tmp_path: Path) -> None:
         )
     )
     assert (departed[seq] <= seen).all()
-    # A full ring may have lost some on their way back.
+    # A full ring may lose some on their way back.
     returned = [
         (came_back[number], at)
         for number, at in zip(seq.tolist(), seen, strict=True)
@@ -79,7 +79,7 @@ def test_the_counter_is_read_beside_unix_time_all_along(tmp_path: Path) -> None:
         np.load(tmp_path / f"pair_{name}.npy").astype(np.int64)
         for name in ("tsc", "unix_ns", "width_tsc")
     )
-    # At its beginning, once a second, and at its end.
+    # It is read at the beginning, once a second, and at the end.
     assert len(tsc) >= 4 and (np.diff(tsc) > 0).all() and (np.diff(unix_ns) > 0).all()
     assert (width > 0).all() and int(tsc[0]) == ended.clock.tsc
     lasted_s = float(tsc[-1] - tsc[0]) / ended.clock.tsc_hz

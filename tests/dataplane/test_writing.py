@@ -1,4 +1,4 @@
-"""What a program of the data plane says while it writes what it recorded."""
+"""Progress of a program of the data plane while it writes its recording."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("dataplane")
 
 PIECE_BYTES, PAUSE_S = 1 << 16, 0.1
-"""How fast the slow disk takes what is written: a pipe that is read so."""
+"""Speed of the slow disk, which is a pipe: a piece is read after each pause."""
 
 
 def read_slowly(path: Path) -> None:
@@ -29,7 +29,7 @@ def read_slowly(path: Path) -> None:
 
 
 def test_a_slow_disk_is_told_of_while_it_is_written_to(tmp_path: Path) -> None:
-    # Every packet has its time in one of them, however busy the machine is.
+    # Every packet has its time in one of these, however busy the machine is.
     for name in ("intended_tsc", "unsent_tsc"):
         os.mkfifo(tmp_path / f"{name}.npy")
         pipe = tmp_path / f"{name}.npy"
@@ -43,10 +43,10 @@ def test_a_slow_disk_is_told_of_while_it_is_written_to(tmp_path: Path) -> None:
                 events.append(event)
             result = generator.result
     assert result is not None
-    told = [event for event in events if isinstance(event, GeneratorProgress)]
-    writing = [event for event in told if event.state == "writing"]
+    progress = [event for event in events if isinstance(event, GeneratorProgress)]
+    writing = [event for event in progress if event.state == "writing"]
     first, *later = writing
     assert first.written == 0
     assert later and all(0 < event.written <= event.recorded for event in later)
-    assert first.sent == result.gen.sent, "counts stand beside it"
-    assert all(event.written == 0 for event in told if event.state != "writing")
+    assert first.sent == result.gen.sent
+    assert all(event.written == 0 for event in progress if event.state != "writing")

@@ -35,7 +35,6 @@ LONG = {
     "docs/compare.md",
     "docs/concepts/aliasing.md",
     "docs/concepts/extreme-values.md",
-    "docs/duet.md",
     "docs/experiments.md",
     "docs/explain-captures.md",
     "docs/host.md",
@@ -51,7 +50,6 @@ LONG = {
     "docs/security.md",
     "docs/stages.md",
     "docs/tail.md",
-    "docs/trace.md",
 }
 """Pages that measure, or look at many runs: otherwise only their commands are parsed."""
 LONG |= {str(path.relative_to(ROOT)) for path in PAGES if (ROOT / "docs" / "extra") in path.parents}

@@ -1,4 +1,4 @@
-"""Devices of the user's own; Snort's configuration, and what is said where it is missing."""
+"""Devices of the user's own, Snort's configuration, and the errors of both."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from errors import code_of, raises
 from runs import AS_ROOT, sound
 
 from tailscope.duts import snort
@@ -29,15 +30,15 @@ def test_any_program_of_dpdk_is_a_device(measure: Measure, dataplane: Path) -> N
     run = f"'{dataplane}' l2fwd -l {{cpus}} --no-telemetry {{eal}} -- --die-with-parent"
     options = ("run=" + run, 'ready="event":"ready"', f"version='{dataplane}' --version")
     given = [word for option in options for word in ("--dut-option", option)]
-    found = measure("--dut", "command", *given, *RATE)
-    info = sound(found["out"])
-    assert found["count"] == found["sent"]
+    figures = measure("--dut", "command", *given, *RATE)
+    info = sound(figures["out"])
+    assert figures["count"] == figures["sent"]
     assert info["dut"]["version"] == find_binary()[1]
 
 
 @AS_ROOT
 def test_any_program_of_the_kernel_is_a_device(measure: Measure, tmp_path: Path) -> None:
-    """A program that sets up redirection, says that it has, and waits."""
+    """The program sets up redirection, reports that, and waits."""
     script = tmp_path / "forward.py"
     script.write_text(
         "import subprocess, sys, time\n"
@@ -51,35 +52,40 @@ def test_any_program_of_the_kernel_is_a_device(measure: Measure, tmp_path: Path)
     )
     run = f"run='{sys.executable}' '{script}' {{links}} {{folder}}/ready"
     given = ("--dut-option", run, "--dut-option", "ready-command=test -e {folder}/ready")
-    found = measure("--dut", "command", "--wire", "veth", *given, *RATE, "--noise", "auto")
-    sound(found["out"])
-    assert found["count"] == found["sent"]
+    figures = measure("--dut", "command", "--wire", "veth", *given, *RATE, "--noise", "auto")
+    sound(figures["out"])
+    assert figures["count"] == figures["sent"]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "code", "value"),
     [
-        ({}, "no --dut-option run=COMMAND"),
-        ({"run": "sleep 1"}, "expected one of --dut-option ready=PATTERN"),
+        ({}, "no-command", "run"),
+        ({"run": "", "ready": "x"}, "no-command", "run"),
+        ({"run": "sleep 1"}, "no-probe", "ready-command"),
+        ({"run": "sleep 1", "ready": "x", "ready-command": "y"}, "no-probe", "ready-command"),
+        ({"run": "sleep 1", "ready": "["}, "ready-pattern", "'['"),
+        ({"run": "sleep '1", "ready": "x"}, "command-syntax", "run"),
+        ({"run": "sleep 1", "ready": "x"}, "no-eal", "{eal}"),
+        ({"run": "forward {links}", "ready": "x"}, "no-kernel-links", "{links}"),
         (
-            {
-                "run": "sleep 1",
-                "ready": "[",
-            },
-            "unterminated character set",
+            {"run": "forward {eal}", "ready-command": "ip link show {link0}"},
+            "no-kernel-links",
+            "{link0}",
         ),
-        ({"run": "sleep '1", "ready": "x"}, "No closing quotation"),
-        ({"run": "sleep 1", "ready": "x"}, "run has no {eal}, by which"),
-        ({"run": "forward {links}", "ready": "x"}, "got --wire memif, which has none"),
-        ({"run": "forward {eal}", "ready-command": "ip link show {link0}"}, "--wire memif"),
-        ({"run": "forward {link2}", "ready": "x"}, "got {link2}, expected {links}, {link0}"),
-        ({"run": "forward {eal}", "ready": "x", "ready-within": "soon"}, "is not a duration"),
+        ({"run": "forward {link2}", "ready": "x"}, "unknown-link", "{link2}"),
     ],
 )
-def test_a_command_needs_a_probe(options: dict[str, str], said: str) -> None:
-    with pytest.raises(UsageError) as error:
+def test_a_command_needs_a_probe(options: dict[str, str], code: str, value: str) -> None:
+    with raises(UsageError, code) as error:
         dut_named("command", options)
-    assert said in str(error.value)
+    assert value in str(error.value)
+
+
+def test_the_time_for_a_probe_is_a_duration() -> None:
+    with pytest.raises(UsageError) as error:
+        dut_named("command", {"run": "forward {eal}", "ready": "x", "ready-within": "soon"})
+    assert "soon" in str(error.value) and "ready-within" in str(error.value)
 
 
 def test_a_command_that_ends_is_quoted(tailscope: Any, place: Place, dataplane: Path) -> None:
@@ -88,7 +94,8 @@ def test_a_command_that_ends_is_quoted(tailscope: Any, place: Place, dataplane: 
     out = place.path / "out"
     done = tailscope("run", "--dut", "command", *given, "--out", out, env=place.environment)
     assert done.returncode == 1
-    assert "ended with status 3; it said: no licence" in done.stderr
+    assert code_of(done) == "program-ended"
+    assert "status 3" in done.stderr and "no licence" in done.stderr
     assert not out.exists()
 
 
@@ -103,8 +110,8 @@ def test_a_command_that_is_not_ready_says_for_what_it_waited(
     given = [word for option in options for word in ("--dut-option", option)]
     done = tailscope("run", "--dut", "command", *given, env=place.environment)
     assert done.returncode == 1
-    assert f"sh: not ready within 0.3 s, waiting for {waits_for}" in done.stderr
-    assert "it said: begun" in done.stderr
+    assert code_of(done) == "not-ready"
+    assert "0.3 s" in done.stderr and waits_for in done.stderr and "begun" in done.stderr
 
 
 def test_a_command_that_is_not_there_is_looked_for_somewhere(
@@ -113,8 +120,9 @@ def test_a_command_that_is_not_there_is_looked_for_somewhere(
     given = ("--dut-option", "run=no-such-function {eal}", "--dut-option", "ready=never")
     done = tailscope("run", "--dut", "command", *given, env=place.environment)
     assert done.returncode == 1
-    assert "no-such-function: ended with status 127" in done.stderr
-    assert "hint: no program was found: give its path, as it is none of those in /" in done.stderr
+    assert code_of(done) == "no-program" and "no-such-function" in done.stderr
+    [hint] = [line for line in done.stderr.splitlines() if line.startswith("hint: ")]
+    assert "/usr/sbin" in hint
 
 
 def test_snort_is_configured_for_dpdk(tmp_path: Path) -> None:
@@ -141,6 +149,6 @@ def test_snort_takes_links_over_veth() -> None:
 
 def test_a_missing_snort_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snort, "which", lambda _program: None)
-    with pytest.raises(TestbedError, match="no program snort") as error:
+    with raises(TestbedError, "no-program") as error:
         dut_named("snort", {}).check()
-    assert "Debian has no Snort 3" in str(error.value.hint)
+    assert "snort3" in str(error.value.hint)

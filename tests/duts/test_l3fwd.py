@@ -1,11 +1,11 @@
-"""l3fwd on CPUs as it is configured."""
+"""The CPUs and queues of l3fwd, as its configuration names them."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from errors import raises
 from runs import sound
 
 from tailscope.duts.catalogue import dut_named
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 def test_two_loops_forward_a_port_each(measure: Measure) -> None:
     config = "config=(0,0,0),(1,0,1)"
-    found = measure("--dut", "l3fwd", "--dut-option", config, "--rate", "500")
-    info = sound(found["out"])
-    assert found["count"] == found["sent"]
+    figures = measure("--dut", "l3fwd", "--dut-option", config, "--rate", "500")
+    info = sound(figures["out"])
+    assert figures["count"] == figures["sent"]
     first, second = info["dut"]["result"]["lcores"]
     assert {first["lcore"], second["lcore"]} == set(
         map(int, info["instrument"]["cpus"]["DuT"].split(","))
@@ -35,27 +35,28 @@ def test_two_loops_forward_a_port_each(measure: Measure) -> None:
 def test_flows_are_spread_over_queues_and_their_loops(measure: Measure) -> None:
     config = "config=(0,0,0),(1,0,0),(0,1,1),(1,1,1)"
     traffic = ("--flows", 6, "--queues", 2, "--rate", "600")
-    found = measure("--dut", "l3fwd", "--dut-option", config, *traffic, "--noise", "auto")
-    assert found["count"] == found["sent"]
-    loops = sound(found["out"])["dut"]["result"]["lcores"]
+    figures = measure("--dut", "l3fwd", "--dut-option", config, *traffic, "--noise", "auto")
+    assert figures["count"] == figures["sent"]
+    loops = sound(figures["out"])["dut"]["result"]["lcores"]
     assert len(loops) == 2
     # Warm-up packets count, too; flows take queues by turns.
     first, second = (loop["rx_packets"] for loop in loops)
     assert abs(first - second) <= 1
-    assert first + second >= found["sent"]
+    assert first + second >= figures["sent"]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "values"),
     [
-        ({"dut": "l2fwd", "flows": 2}, "--queues: got 2, expected 1, by which --dut l2fwd"),
-        ({"dut": "l3fwd", "flows": 1}, "--queues: got 2, expected at most one a flow: 1"),
-        ({"dut": "l3fwd", "flows": 2, "wire": "veth"}, "expected 1 with --wire veth"),
+        ({"dut": "l2fwd", "flows": 2}, ["got 2", "expected 1", "--dut l2fwd"]),
+        ({"dut": "l3fwd", "flows": 1}, ["got 2", "a flow: 1"]),
+        ({"dut": "l3fwd", "flows": 2, "wire": "veth"}, ["got 2", "expected 1", "--wire veth"]),
     ],
 )
-def test_queues_that_nobody_polls_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(said)):
+def test_queues_that_nobody_polls_are_refused(options: dict[str, Any], values: list[str]) -> None:
+    with pytest.raises(UsageError) as error:
         RunPlan(queues=2, **options)
+    assert all(value in str(error.value) for value in ("--queues", *values))
 
 
 def test_cpus_of_a_configuration_are_those_of_the_device() -> None:
@@ -67,5 +68,5 @@ def test_cpus_of_a_configuration_are_those_of_the_device() -> None:
 
 @pytest.mark.parametrize("config", ["", "0,0,0", "(0,0)", "(0,0,0)(1,0,1)", "(0,0,1)", "(0,0,0),"])
 def test_a_configuration_that_cannot_be_is_refused(config: str) -> None:
-    with pytest.raises(UsageError, match=r"expected \(PORT,QUEUE,CPU\),\.\.\. such as"):
+    with raises(UsageError, "l3fwd-config"):
         dut_named("l3fwd", {"config": config}, "memif")

@@ -23,13 +23,13 @@ pytestmark = pytest.mark.usefixtures("dataplane")
 
 
 def stages_of(out: Path) -> Mapping[str, NDArray[np.int64]]:
-    """How long each packet was in each stage; all of them sum to its latency."""
+    """Return the time of each packet in each stage; they sum to its latency."""
     run = read_run(out)
     stages = read_stages(out, run.info)
     assert stages is not None
     with open_packets(out, run.info) as packets:
-        found = packets.columns("seq", "pre_ns", "latency_ns")
-    seq, pre_ns, latency_ns = (each.view("i8") for each in found)
+        columns = packets.columns("seq", "pre_ns", "latency_ns")
+    seq, pre_ns, latency_ns = (column.view("i8") for column in columns)
     divided = divide(stages, seq, pre_ns, latency_ns)
     assert divided.is_whole.mean() > 0.99
     whole = divided.stages_ns[divided.is_whole]
@@ -61,11 +61,11 @@ def test_what_a_device_does_with_packets_is_its_work(
         "lost": 0,
         "clock_error_ns": 1,
     }
-    found = stages_of(out)
+    stages_ns = stages_of(out)
     # A full buffer, or a late turn of the loop, hands packets on early: others wait for all of it.
-    assert found["work"].max() >= 0.9 * least_ns
+    assert stages_ns["work"].max() >= 0.9 * least_ns
     # Whatever else the machine does, a packet in twenty is not in its way.
-    others_ns = np.quantile([found["rx burst"], found["tx burst"]], 0.05, axis=1)
+    others_ns = np.quantile([stages_ns["rx burst"], stages_ns["tx burst"]], 0.05, axis=1)
     assert others_ns.max() < max(least_ns, 30_000)
     assert not left_behind()
 

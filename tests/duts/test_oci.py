@@ -1,4 +1,4 @@
-"""Real images of containers as devices, made of this machine's own programs."""
+"""Real container images as devices, made of this machine's programs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from errors import raises
 from runs import AS_ROOT, left_behind, needed, sound
 
 from tailscope.duts.catalogue import dut_named
@@ -30,7 +31,7 @@ DRIVERS = ("net_memif", "net_af_packet", "mempool_ring", "bus_vdev", "bus_pci")
 
 @pytest.fixture(scope="module")
 def image(dataplane: Path) -> Iterator[str]:
-    """The forwarder with DPDK's drivers for memif and links, and what they are linked with."""
+    """Import an image of the forwarder with DPDK's drivers for memif and links."""
     needed("podman")
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as archive:
@@ -49,27 +50,27 @@ def image(dataplane: Path) -> Iterator[str]:
 
 
 def libraries(program: Path) -> set[Path]:
-    """All libraries of a program and of the drivers, with the links that lead to them."""
+    """Return all libraries of a program and of the drivers, with the links that lead to them."""
     [folder] = Path("/usr/lib").glob("*/dpdk/pmds-*")
     drivers = [path for name in DRIVERS for path in folder.glob(f"librte_{name}.so.*")]
     command = ["ldd", program, *drivers]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = set()
-    for path in (*map(Path, re.findall(r"(/\S+\.so\S*) \(", said)), *drivers):
-        here = path.parent.resolve() / path.name
-        while here.is_symlink():
-            found.add(here)
-            here = (here.parent / here.readlink()).parent.resolve() / here.readlink().name
-        found.add(here)
-    return found
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    paths = set()
+    for library in (*map(Path, re.findall(r"(/\S+\.so\S*) \(", listed)), *drivers):
+        path = library.parent.resolve() / library.name
+        while path.is_symlink():
+            paths.add(path)
+            path = (path.parent / path.readlink()).parent.resolve() / path.readlink().name
+        paths.add(path)
+    return paths
 
 
 @AS_ROOT
 @pytest.mark.parametrize("wire", ["memif", pytest.param("veth", marks=pytest.mark.long)])
 def test_an_image_is_a_device(measure: Measure, image: str, wire: str) -> None:
-    found = measure("--dut", f"oci:{image}", "--wire", wire, *RUN, *READY, "--rate", "2k")
-    info = sound(found["out"])
-    assert found["count"] == found["sent"]
+    figures = measure("--dut", f"oci:{image}", "--wire", wire, *RUN, *READY, "--rate", "2k")
+    info = sound(figures["out"])
+    assert figures["count"] == figures["sent"]
     assert (info["plan"]["dut"], info["plan"]["dut_options"]["image"]) == ("oci", image)
     assert re.fullmatch(r"image [0-9a-f]{64}", info["dut"]["version"])
     assert not left_behind()
@@ -81,16 +82,15 @@ def test_an_image_that_is_not_there_is_named(tailscope: Any, place: Place) -> No
     needed("podman")
     words = ("run", "--dut", "oci:localhost/none", *READY, "--dry-run")
     done = tailscope(*words, env=place.environment)
-    assert "podman has no image localhost/none for this user" in done.stdout, done.stderr
-    assert "podman pull localhost/none" in done.stdout
+    assert "podman pull localhost/none" in done.stdout, done.stderr
 
 
 def test_what_is_no_image_or_in_no_place_is_refused(tailscope: Any, place: Place) -> None:
-    with pytest.raises(UsageError, match="expected --dut oci:IMAGE"):
+    with raises(UsageError, "image-name"):
         dut_named("oci", {"ready": "up"})
-    with pytest.raises(UsageError, match="dut oci: expected one of --dut-option ready=PATTERN"):
+    with raises(UsageError, "no-probe"):
         dut_named("oci", {"image": "a"})
     words = ("run", "--dut", "oci:a", *READY, "--platform", "lxc", "--dry-run")
     done = tailscope(*words, env=place.environment)
     assert done.returncode == 1
-    assert "--platform: got 'lxc', expected bare with --dut oci" in done.stderr
+    assert all(value in done.stderr for value in ("--platform: ", "'lxc'", "bare", "--dut oci"))

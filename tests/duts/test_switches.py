@@ -1,10 +1,11 @@
-"""Real testpmd and Open vSwitch: they forward all, drop what flows say, and count it."""
+"""Real testpmd and Open vSwitch: they forward, drop the packets of their flows, and count."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from errors import code_of, raises
 from measurements import said_to_nobody
 from runs import AS_ROOT, left_behind, needed, sound
 
@@ -30,23 +31,23 @@ DROPPED = "udp,in_port=1,tp_src={port},actions=drop\npriority=1,in_port=1,action
 def test_testpmd_forwards_and_counts(measure: Measure, wire: str, mode: str) -> None:
     needed("dpdk-testpmd")
     options = ("--wire", wire, "--dut-option", f"mode={mode}", "--dut-option", "burst=8")
-    found = measure("--dut", "testpmd", *options, *RATE)
-    device = sound(found["out"])["dut"]
-    assert found["count"] == found["sent"]
+    figures = measure("--dut", "testpmd", *options, *RATE)
+    device = sound(figures["out"])["dut"]
+    assert figures["count"] == figures["sent"]
     assert device["version"].startswith("testpmd (DPDK ")
     near, far = device["result"]["ports"]
-    assert near["rx_packets"] == far["tx_packets"] >= found["sent"]
+    assert near["rx_packets"] == far["tx_packets"] >= figures["sent"]
     assert (near["tx_packets"], far["tx_dropped"], near["rx_dropped"]) == (0, 0, 0)
 
 
 def test_a_switch_polls_both_ports_by_dpdk(measure: Measure) -> None:
     needed("ovs-vsctl")
-    found = measure("--dut", "ovs", *RATE, "--noise", "auto")
-    device = sound(found["out"])["dut"]
-    assert found["count"] == found["sent"] and found["dropped_by_dut"] == 0
+    figures = measure("--dut", "ovs", *RATE, "--noise", "auto")
+    device = sound(figures["out"])["dut"]
+    assert figures["count"] == figures["sent"] and figures["dropped_by_dut"] == 0
     assert device["version"].startswith("Open vSwitch ") and "DPDK" in device["version"]
     ports = device["result"]["ports"]
-    assert ports["port0"]["rx_packets"] == ports["port1"]["tx_packets"] >= found["sent"]
+    assert ports["port0"]["rx_packets"] == ports["port1"]["tx_packets"] >= figures["sent"]
     [(name, thread)] = device["result"]["threads"].items()
     assert name.startswith("pmd thread") and thread["received"] == ports["port0"]["rx_packets"]
     assert thread["misses"] >= 1 and thread["processing_cycles"] > 0
@@ -64,39 +65,47 @@ def test_a_switch_polls_both_ports_by_dpdk(measure: Measure) -> None:
 def test_a_switch_forwards_between_links_and_drops_as_flows_say(
     measure: Measure, tmp_path: Path, driver: str, thread: str
 ) -> None:
-    """One of two flows, which differ by source port."""
+    """The switch drops one of two flows, which differ by source port."""
     needed("ovs-vsctl")
     flows = tmp_path / "my own.flows"
     flows.write_text(DROPPED.format(port=20_001))
     options = ("--dut-option", f"flows={flows}", "--dut-option", f"driver={driver}")
     traffic = ("--src-port", "20000,20001", "--flows", "2", *RATE)
-    found = measure("--dut", "ovs", "--wire", "veth", *options, *traffic)
-    device = sound(found["out"])["dut"]
-    assert found["lost"] == found["lost_in_dut"] == found["dropped_by_dut"] == found["sent"] // 2
+    figures = measure("--dut", "ovs", "--wire", "veth", *options, *traffic)
+    device = sound(figures["out"])["dut"]
+    assert (
+        figures["lost"]
+        == figures["lost_in_dut"]
+        == figures["dropped_by_dut"]
+        == figures["sent"] // 2
+    )
     assert (device["result"]["flows"], device["result"]["lost"]) == (2, 0)
     assert any(name.startswith(thread) for name in device["result"]["threads"])
-    assert device["result"]["ports"]["dut0"]["rx_packets"] >= found["sent"]
+    assert device["result"]["ports"]["dut0"]["rx_packets"] >= figures["sent"]
     assert device["rules_sha256"] and not left_behind()
 
 
 @AS_ROOT
 def test_an_ordinary_user_has_a_switch(place: Place, dataplane: Path) -> None:
     needed("ovs-vsctl")
-    said = said_to_nobody(place, "run", "--dut", "ovs", *RATE, "--duration", "200ms", "--json", "-")
-    assert '"lost": 0,' in said
+    words = ("run", "--dut", "ovs", *RATE, "--duration", "200ms", "--json", "-")
+    assert '"lost": 0,' in said_to_nobody(place, *words)
 
 
 @pytest.mark.parametrize(
-    ("options", "wire", "said"),
+    ("options", "wire", "code", "expected"),
     [
-        ({"driver": "system"}, "memif", "expected dpdk with --wire memif"),
-        ({"driver": "kernel"}, "veth", "expected dpdk, system or afxdp"),
-        ({"flows": ""}, "memif", "expected ports, normal or a file"),
+        ({"driver": "system"}, "memif", "ovs-driver", "expected dpdk"),
+        ({"driver": "kernel"}, "veth", "dut-option", "dpdk, system or afxdp"),
+        ({"flows": ""}, "memif", "dut-option", "ports, normal"),
     ],
 )
-def test_what_a_switch_cannot_be_is_refused(options: dict[str, str], wire: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_what_a_switch_cannot_be_is_refused(
+    options: dict[str, str], wire: str, code: str, expected: str
+) -> None:
+    with raises(UsageError, code) as error:
         dut_named("ovs", options, wire)
+    assert expected in str(error.value)
 
 
 def test_flows_that_it_cannot_read_are_quoted(tailscope: Any, place: Place, tmp_path: Path) -> None:
@@ -107,5 +116,6 @@ def test_flows_that_it_cannot_read_are_quoted(tailscope: Any, place: Place, tmp_
     given = ("--dut-option", f"flows={flows}", "--out", out)
     done = tailscope("run", "--dut", "ovs", *given, env=place.environment)
     assert done.returncode == 1
+    assert code_of(done) == "command-failed"
     assert "error: ovs-vswitchd: " in done.stderr and "teleport" in done.stderr
     assert not out.exists() and not left_behind()

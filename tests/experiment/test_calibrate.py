@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -168,24 +167,3 @@ def test_a_calibration_is_kept_and_shown(tailscope: Callable[..., Any], place: P
     assert "floor p50" in run.stdout and "tailscope calibrate" not in run.stdout
     assert json.loads((out / "run.json").read_text())["floor"]["samples"] == found["samples"]
     assert "believed up to" in (out / "report.html").read_text()
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("dataplane")
-def test_instruments_that_cannot_be_used_say_why(
-    tailscope: Callable[..., Any], place: Place
-) -> None:
-    out = place.path / "out"
-    arguments = ("compare-instruments", "--duration", "300ms", "--out", out)
-    done = tailscope(*arguments, env=place.environment)
-    assert done.returncode == 0, done.stderr
-    lines = {line[:18].strip(): line for line in done.stdout.splitlines()}
-    assert "not available" not in lines["memif, TSC"]
-    if os.geteuid() != 0:
-        assert "expected root" in lines["AF_PACKET, TSC"]
-    else:
-        for name in ("AF_PACKET, TSC", "AF_XDP, TSC", "tcpdump, kernel", "sockperf, sockets"):
-            assert "not available" not in lines[name] or "no program" in lines[name]
-    assert (out / "instruments.svg").stat().st_size > 1000
-    first = (out / "instruments.csv").read_text().splitlines()[1]
-    assert first.startswith('"memif, TSC",')

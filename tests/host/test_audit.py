@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from errors import code_of, raises
 from nobody import as_nobody
 from trees import (
     CPUS,
@@ -26,6 +27,7 @@ from trees import (
     snapshot,
     tree,
 )
+from wording import assert_wording
 
 from tailscope.cli.host.audit import audit_lines
 from tailscope.exceptions import UsageError
@@ -44,17 +46,17 @@ def audited(root: Path, files: dict[str, str], cpus: tuple[int, ...]) -> Audit:
     return audit(Machine(tree(root, files)), cpus)
 
 
-def state(found: Audit, name: str) -> tuple[str, str | None]:
-    finding = next(each for each in found.findings if each.name == name)
+def state(report: Audit, name: str) -> tuple[str, str | None]:
+    finding = next(finding for finding in report.findings if finding.name == name)
     return finding.state, finding.as_is
 
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_machines_are_judged(name: str, tmp_path: Path) -> None:
     files, cpus = MACHINES[name]
-    found = audited(tmp_path, files(), cpus)
-    text = "\n".join(audit_lines(found)) + "\n"
-    record = json.dumps(found.record(), indent=1, ensure_ascii=False) + "\n"
+    report = audited(tmp_path, files(), cpus)
+    text = "\n".join(audit_lines(report)) + "\n"
+    record = json.dumps(report.record(), indent=1, ensure_ascii=False) + "\n"
     for path, content in {f"{name}.txt": text, f"{name}.json": record}.items():
         if os.environ.get("RENEW_GOLDEN"):
             (GOLDEN / path).write_text(content)
@@ -97,8 +99,9 @@ def test_knobs_are_described() -> None:
 def test_knobs_are_found_by_name() -> None:
     assert [knob.name for knob in knobs_named(["stat-interval"])] == ["stat-interval"]
     assert {knob.name for knob in knobs_named(["nic-*", "smt"])} > {"nic-rings", "smt"}
-    with pytest.raises(UsageError, match=r"got 'turbos', expected a knob: one of isolcpus, "):
+    with raises(UsageError, "no-such-knob") as error:
         knobs_named(["turbo", "turbos"])
+    assert all(name in str(error.value) for name in ("'turbos'", "isolcpus, "))
 
 
 @pytest.mark.parametrize(
@@ -140,13 +143,14 @@ def test_what_a_kernel_ignores_is_bad(tmp_path: Path) -> None:
 def test_the_kernels_own_list_is_believed_alone(tmp_path: Path) -> None:
     line = {"/proc/cmdline": "isolcpus=2-N nohz_full=2-N\n"}
     files = debian() | line | {f"{CPUS}/isolated": "2-3\n", f"{CPUS}/nohz_full": "3\n"}
-    found = audited(tmp_path / "named", files, (2, 3))
-    assert state(found, "isolcpus") == ("good", "isolcpus=2-N")
-    assert state(found, "nohz-full") == ("bad", "nohz_full=2-N")
+    report = audited(tmp_path / "named", files, (2, 3))
+    assert state(report, "isolcpus") == ("good", "isolcpus=2-N")
+    assert state(report, "nohz-full") == ("bad", "nohz_full=2-N")
     files |= {"/proc/cmdline": "rcu_nocbs=2\n", f"{CPUS}/nohz_full": "3\n"}
-    found = audited(tmp_path / "otherwise", files, (2, 3))
-    assert state(found, "isolcpus") == ("good", "CPUs 2-3, by other means")
-    assert state(found, "rcu-nocbs") == ("good", "rcu_nocbs=2")
+    report = audited(tmp_path / "otherwise", files, (2, 3))
+    assert state(report, "isolcpus")[0] == "good"
+    assert_wording("host/isolated-otherwise", str(state(report, "isolcpus")[1]))
+    assert state(report, "rcu-nocbs") == ("good", "rcu_nocbs=2")
 
 
 @pytest.mark.parametrize(
@@ -183,15 +187,15 @@ def test_interrupts_that_cannot_move_are_not_judged(tmp_path: Path) -> None:
 def test_hugepages_may_be_on_any_node(tmp_path: Path) -> None:
     for name, counts, expected in (("a", (256, 0), "good"), ("b", (200, 0), "bad")):
         nodes = {NODE_PAGES.format(node): f"{count}\n" for node, count in enumerate(counts)}
-        found = audited(tmp_path / name, debian() | nodes, (1, 2))
-        assert state(found, "hugepages")[0] == expected
+        report = audited(tmp_path / name, debian() | nodes, (1, 2))
+        assert state(report, "hugepages")[0] == expected
 
 
 def test_misspelt_parameters_are_named(tmp_path: Path) -> None:
     files = debian() | {"/proc/cmdline": "rcu_nocbs_poll nosoftlookup"}
-    found = audited(tmp_path, files, (1, 2))
-    assert state(found, "rcu-nocb-poll") == ("bad", "absent, misspelt rcu_nocbs_poll")
-    assert state(found, "soft-watchdog") == ("bad", "1, misspelt nosoftlookup")
+    report = audited(tmp_path, files, (1, 2))
+    assert state(report, "rcu-nocb-poll") == ("bad", "absent, misspelt rcu_nocbs_poll")
+    assert state(report, "soft-watchdog") == ("bad", "1, misspelt nosoftlookup")
 
 
 def test_where_ticks_stop_timers_should_move(tmp_path: Path) -> None:
@@ -201,11 +205,12 @@ def test_where_ticks_stop_timers_should_move(tmp_path: Path) -> None:
 
 
 def test_all_cpus_cannot_be_kept_free(tmp_path: Path) -> None:
-    found = audited(tmp_path, debian(), (0, 1, 2, 3))
+    report = audited(tmp_path, debian(), (0, 1, 2, 3))
     for name in ("isolcpus", "irqaffinity", "irq-affinity", "workqueue-cpumask", "rcu-threads"):
-        assert state(found, name)[0] == "not applicable", name
-    says = "no CPU is left for everything else: knobs that keep CPUs free do not apply"
-    assert found.remarks == [says] and says in audit_lines(found)
+        assert state(report, name)[0] == "not applicable", name
+    [remark] = report.remarks
+    assert remark in audit_lines(report)
+    assert_wording("host/no-cpu-left", remark)
 
 
 @pytest.mark.parametrize(
@@ -226,45 +231,47 @@ def test_the_card_that_the_machine_is_reached_by(routes: dict[str, str], tmp_pat
     for upper, lower in layers.items():
         folder = tmp_path / "sys/class/net" / upper
         folder.mkdir(exist_ok=True)
-        for each in lower:
-            (folder / f"lower_{each}").symlink_to(f"../{each}")
+        for card in lower:
+            (folder / f"lower_{card}").symlink_to(f"../{card}")
     (tmp_path / "sys/class/net/eno1/upper_bond0").symlink_to("../bond0")
-    found = audit(machine, cpus)
-    assert state(found, "management-nic") == ("bad", "eno1: interrupts 24, 25")
-    assert "eno1" not in str(state(found, "nic-coalescing"))
-    assert "enp1s0f0" in str(state(found, "nic-coalescing"))
+    report = audit(machine, cpus)
+    assert state(report, "management-nic")[0] == "bad"
+    assert_wording("host/management-nic", str(state(report, "management-nic")[1]))
+    assert "eno1" not in str(state(report, "nic-coalescing"))
+    assert "enp1s0f0" in str(state(report, "nic-coalescing"))
 
 
 def test_the_fair_server_is_looked_at_where_root_can(tmp_path: Path) -> None:
     file = "/sys/kernel/debug/sched/fair_server/cpu{}/runtime"
     files = debian() | {file.format(cpu): "50000000\n" for cpu in range(4)}
     assert state(audited(tmp_path / "with", files, (1, 2)), "fair-server") == ("bad", "50000000")
-    found = audited(tmp_path / "without", debian(), (1, 2))
-    assert state(found, "fair-server")[0] == "not applicable"
+    report = audited(tmp_path / "without", debian(), (1, 2))
+    assert state(report, "fair-server")[0] == "not applicable"
 
 
 def test_values_that_are_better_still_are_good(tmp_path: Path) -> None:
     files = debian() | {f"{VM}/stat_interval": "86400\n", f"{VM}/dirty_writeback_centisecs": "0\n"}
-    found = audited(tmp_path, files, (1, 2))
-    assert state(found, "stat-interval") == ("good", "86400")
-    assert state(found, "writeback-interval") == ("good", "0")
-    assert state(found, "hugepages") == ("bad", "0")
+    report = audited(tmp_path, files, (1, 2))
+    assert state(report, "stat-interval") == ("good", "86400")
+    assert state(report, "writeback-interval") == ("good", "0")
+    assert state(report, "hugepages") == ("bad", "0")
 
 
 def test_what_cannot_be_read_is_not_judged(tmp_path: Path) -> None:
     files = {f"{CPUS}/online": "0-3\n", f"{VM}/swappiness/": "", f"{KERNEL}/nmi_watchdog": "0\n"}
-    found = audited(tmp_path, files, (1,))
-    assert state(found, "swappiness") == ("unknown", None)
-    assert state(found, "audit") == ("unknown", None)
-    assert state(found, "nmi-watchdog") == ("good", "0")
-    assert found.score == 1
+    report = audited(tmp_path, files, (1,))
+    assert state(report, "swappiness") == ("unknown", None)
+    assert state(report, "audit") == ("unknown", None)
+    assert state(report, "nmi-watchdog") == ("good", "0")
+    assert report.score == 1
 
 
 def test_cpus_that_are_not_there_are_refused(tmp_path: Path) -> None:
     machine = Machine(tree(tmp_path, debian()))
     assert cpus_to_keep_free(machine, "3,1-2,1") == (1, 2, 3)
-    with pytest.raises(UsageError, match="--cpus: got 4,7, expected some of 0-3"):
+    with raises(UsageError, "no-such-cpu") as error:
         cpus_to_keep_free(machine, "3,4,7")
+    assert all(cpus in str(error.value) for cpus in ("4,7", "0-3"))
 
 
 def test_masks_and_lists_are_the_kernels() -> None:
@@ -288,30 +295,30 @@ def test_the_command_prints_a_table(tailscope: Callable[..., Any]) -> None:
 def test_the_command_prints_json(tailscope: Callable[..., Any]) -> None:
     done = tailscope("host", "audit", "--cpus", "0", "--json", "-")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["cpus"] == "0"
-    assert [knob["name"] for knob in found["knobs"]] == [knob.name for knob in KNOBS]
-    assert {knob["state"] for knob in found["knobs"]} <= set(STATES)
-    assert found["score"] is None or 0 <= found["score"] <= 1
+    report = json.loads(done.stdout)
+    assert report["cpus"] == "0"
+    assert [knob["name"] for knob in report["knobs"]] == [knob.name for knob in KNOBS]
+    assert {knob["state"] for knob in report["knobs"]} <= set(STATES)
+    assert report["score"] is None or 0 <= report["score"] <= 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_an_audit_needs_no_privilege() -> None:
-    found = as_nobody(lambda: audit(Machine(), (0,)).score is not None)
-    assert found == "True"
+    report = as_nobody(lambda: audit(Machine(), (0,)).score is not None)
+    assert report == "True"
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "code", "got"),
     [
-        ((), "Missing option '--cpus'"),
-        (("--cpus", "4000"), "--cpus: got 4000, expected some of "),
-        (("--cpus", "two"), "--cpus: got 'two', expected a list of CPUs such as 1,3-5"),
+        ((), "missing-parameter", ""),
+        (("--cpus", "4000"), "no-such-cpu", "4000"),
+        (("--cpus", "two"), "cpu-list", "'two'"),
     ],
 )
 def test_bad_cpus_are_named(
-    tailscope: Callable[..., Any], options: tuple[str, ...], says: str
+    tailscope: Callable[..., Any], options: tuple[str, ...], code: str, got: str
 ) -> None:
     done = tailscope("host", "audit", *options)
-    assert done.returncode == 1
-    assert says in done.stderr
+    assert done.returncode == 1 and code_of(done) == code
+    assert "--cpus" in done.stderr and got in done.stderr

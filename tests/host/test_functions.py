@@ -7,6 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from errors import raises
 from trees import tree
 
 from tailscope.exceptions import TestbedError
@@ -23,7 +24,7 @@ FUNCTIONS = {"0000:01:00.0": "0000:01:10.0", "0000:01:00.1": "0000:01:10.1"}
 
 
 class Kernel(Machine):
-    """What a kernel does where somebody writes into sysfs; each function becomes a link at once."""
+    """A kernel that acts on writes to sysfs; each function becomes a link at once."""
 
     vfio_takes = True
     driver = True
@@ -105,7 +106,7 @@ def test_functions_become_links(names: list[str], machine: Kernel) -> None:
 
 @pytest.mark.parametrize("driver", [True, False])
 def test_functions_are_handed_to_vfio(driver: bool, machine: Kernel) -> None:
-    """Whether or not the kernel's own driver was faster."""
+    """The kernel's own driver may have been faster, or not."""
     machine.driver = driver
     with virtual_functions(list(ADDRESSES), "vfio-pci", machine, tell=lambda _: None) as made:
         assert made == list(FUNCTIONS.values())
@@ -117,19 +118,19 @@ def test_functions_are_handed_to_vfio(driver: bool, machine: Kernel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "text", "said"),
+    ("path", "text", "code"),
     [
-        ("sriov_totalvfs", None, "it has no virtual functions (SR-IOV)"),
-        ("sriov_totalvfs", "0\n", "its virtual functions are switched off"),
-        ("sriov_numvfs", "4\n", "expected no virtual functions, got 4"),
-        ("net/enp1s0f1/", None, "it is no link of the kernel"),
-        ("iommu_group/", None, "it has no IOMMU group, which vfio-pci requires"),
+        ("sriov_totalvfs", None, "no-sriov"),
+        ("sriov_totalvfs", "0\n", "sriov-off"),
+        ("sriov_numvfs", "4\n", "vf-in-use"),
+        ("net/enp1s0f1/", None, "pf-no-link"),
+        ("iommu_group/", None, "no-iommu-group"),
     ],
 )
 def test_what_a_card_lacks_is_said_before_any_is_made(
-    path: str, text: str | None, said: str, machine: Kernel
+    path: str, text: str | None, code: str, machine: Kernel
 ) -> None:
-    """Of the second card: the first one stays as it is, too."""
+    """The second card lacks something; the first one must stay as it is, too."""
     file = machine.root / f"{PCI[1:]}/devices/0000:01:00.1/{path}"
     if text is not None:
         file.write_text(text)
@@ -140,11 +141,11 @@ def test_what_a_card_lacks_is_said_before_any_is_made(
     before = {item: item.is_dir() or item.read_bytes() for item in machine.root.rglob("*")}
     told: list[Sequence[str]] = []
     with (
-        pytest.raises(TestbedError) as error,
+        raises(TestbedError, code) as error,
         virtual_functions(list(ADDRESSES), "vfio-pci", machine, tell=told.append),
     ):
         raise AssertionError("not reached")
-    assert str(error.value).startswith(f"vfs: enp1s0f1: {said}")
+    assert "enp1s0f1" in str(error.value) and "enp1s0f0" not in str(error.value)
     after = {item: item.is_dir() or item.read_bytes() for item in machine.root.rglob("*")}
     assert before == after and not told
 
@@ -152,17 +153,18 @@ def test_what_a_card_lacks_is_said_before_any_is_made(
 def test_a_card_that_is_down_is_named(machine: Kernel) -> None:
     (machine.root / "sys/class/net/enp1s0f0/flags").write_text("0x1002\n")
     with (
-        pytest.raises(TestbedError, match="vfs: enp1s0f0: it is down") as error,
+        raises(TestbedError, "link-down") as error,
         virtual_functions(list(ADDRESSES), "kernel", machine, tell=lambda _: None),
     ):
         raise AssertionError("not reached")
+    assert "enp1s0f0" in str(error.value)
     assert error.value.hint == "ip link set enp1s0f0 up"
 
 
 def test_a_machine_without_vfio_is_told_how_to_have_it(machine: Kernel) -> None:
     shutil.rmtree(machine.root / f"{PCI[1:]}/drivers/vfio-pci")
     with (
-        pytest.raises(TestbedError, match="there is no driver vfio-pci") as error,
+        raises(TestbedError, "no-vfio-pci") as error,
         virtual_functions(list(ADDRESSES), "vfio-pci", machine, tell=lambda _: None),
     ):
         raise AssertionError("not reached")
@@ -171,24 +173,24 @@ def test_a_machine_without_vfio_is_told_how_to_have_it(machine: Kernel) -> None:
 
 def refuse(command: Sequence[str]) -> None:
     if command[4] == "enp1s0f1":
-        raise TestbedError("ip link set: Operation not supported")
+        raise TestbedError("ip link set: Operation not supported", code="not-trusted")
 
 
 @pytest.mark.parametrize("broken", ["no driver", "vfio refuses", "no trust"])
 def test_nothing_is_left_of_functions_that_cannot_be_used(broken: str, machine: Kernel) -> None:
     machine.driver, machine.vfio_takes = broken != "no driver", broken != "vfio refuses"
-    said = {
-        "no driver": "vfs: enp1s0f0: its function 0000:01:10.0 became no link within 0.1 s",
-        "vfio refuses": "vfs: enp1s0f0: vfio-pci does not take its function 0000:01:10.0",
-        "no trust": "ip link set: Operation not supported",
+    code, function = {
+        "no driver": ("vf-no-link", "0000:01:10.0"),
+        "vfio refuses": ("vf-unbound", "0000:01:10.0"),
+        "no trust": ("not-trusted", ""),
     }[broken]
     tell = refuse if broken == "no trust" else lambda _: None
     driver = "vfio-pci" if broken == "vfio refuses" else "kernel"
     with (
-        pytest.raises(TestbedError) as error,
+        raises(TestbedError, code) as error,
         virtual_functions(list(ADDRESSES), driver, machine, tell=tell, wait_s=0.1),  # type: ignore[arg-type]
     ):
         raise AssertionError("not reached")
-    assert str(error.value) == said
+    assert function in str(error.value)
     assert functions(machine) == []
     assert machine.read(f"{PCI}/devices/0000:01:00.0/sriov_numvfs") == "0"

@@ -41,7 +41,7 @@ def tree(root: Path, files: dict[str, str]) -> Path:
 
 
 def debian(count: int = 4) -> dict[str, str]:
-    """What every Debian 12 has, as it comes."""
+    """Return the settings of every Debian 12 as installed."""
     last = count - 1
     everybody = f"{(1 << count) - 1:x}\n"
     files = {
@@ -89,7 +89,7 @@ fe80{zeros:028} 40 {zeros:032} 00 {zeros:032} 00000100 00000001 00000000 0000000
 
 
 def interrupts(count: int, affinity: dict[int, str], names: dict[int, str]) -> dict[str, str]:
-    """Interrupts, each of which came ten times its number to each CPU."""
+    """Return interrupts, each of which arrived ten times its number on each CPU."""
     lines = [" ".join(f"CPU{cpu}" for cpu in range(count))]
     files = {}
     for irq, cpus in affinity.items():
@@ -101,7 +101,7 @@ def interrupts(count: int, affinity: dict[int, str], names: dict[int, str]) -> d
 
 
 def card(name: str, pci: str, irqs: list[int], node: int = -1, **settings: str) -> dict[str, str]:
-    """A network card; `settings` are named GROUP_FIELD."""
+    """Return the settings of a network card; `settings` are named GROUP_FIELD."""
     device = f"/sys/class/net/{name}/device"
     return {
         f"{device}/class": "0x020000\n",
@@ -130,7 +130,7 @@ INTEL_CARD = {
 
 
 def stock_intel() -> dict[str, str]:
-    """Debian 12 on four cores with eight threads, cgroup v1, irqbalance running."""
+    """Return Debian 12 on four cores with eight threads, cgroup v1, irqbalance running."""
     files = debian(8) | {
         "/proc/cpuinfo": "processor: 0\nvendor_id\t: GenuineIntel\nflags\t\t: fpu cat_l3\n",
         "/proc/501/comm": "irqbalance\n",
@@ -158,7 +158,7 @@ def stock_intel() -> dict[str, str]:
 
 
 def optimised_intel() -> dict[str, str]:
-    """The machine of the papers: four cores, booted as their tables say, tuned as they say."""
+    """Return the machine of the papers: four cores, booted and tuned as their tables say."""
     files = debian(4) | {
         "/proc/cpuinfo": "processor: 0\nvendor_id\t: GenuineIntel\nflags\t\t: fpu cat_l3\n",
         "/proc/cmdline": f"BOOT_IMAGE=/boot/vmlinuz {LIMBO.format('1-3')} -- --init-only\n",
@@ -199,7 +199,7 @@ def optimised_intel() -> dict[str, str]:
 
 
 def stock_amd() -> dict[str, str]:
-    """Debian 12 on sixteen cores of two nodes, cgroup v2, resctrl mounted."""
+    """Return Debian 12 on sixteen cores of two nodes, cgroup v2, resctrl mounted."""
     last_level = "L3:0=ffff;1=ffff\n    MB:0=2048;1=2048\n"
     files = debian(16) | {
         "/proc/cpuinfo": "processor: 0\nvendor_id\t: AuthenticAMD\nflags\t\t: fpu cat_l3\n",
@@ -228,7 +228,7 @@ def stock_amd() -> dict[str, str]:
 
 
 def sparse() -> dict[str, str]:
-    """A machine where much is missing, and some is there and cannot be read."""
+    """Return a machine where much is missing, and some files cannot be read."""
     return {
         "/proc/cmdline": "quiet rcu_nocbs_poll nosoftlookup audit=off isolcpus=managed_irq,1-2\n",
         f"{CPUS}/online": "0-3\n",
@@ -247,18 +247,22 @@ MACHINES = {
     "sparse": (sparse, (1, 2)),
     "empty": (dict, (1,)),
 }
-"""Each with the CPUs to keep free."""
+"""Machines, each with the CPUs to keep free."""
+
+
+IMMOVABLE = "it cannot be moved"
+"""Reason that `KernelTree` gives for a write to a path that is stuck."""
 
 
 class KernelTree(Machine):
-    """Files that take, refuse and normalise what is written as the kernel's do."""
+    """Files that accept, refuse and normalise writes as the kernel's do."""
 
     stuck = ("/proc/irq/0/", "affinity:23/")
-    """Who cannot be moved."""
+    """Paths that refuse every write."""
 
     @property
     def run_folder(self) -> Path:
-        """Beside the tree, which is compared with what it was."""
+        """Return a folder beside the tree, as the tree is compared with its former state."""
         return self.root.with_name("run")
 
     def write(self, path: str, text: str) -> None:
@@ -272,12 +276,12 @@ class KernelTree(Machine):
         super().write(path, self._taken(path, text, now))
 
     def remove_folder(self, path: str) -> None:
-        """Files of the kernel's do not keep a folder."""
+        """Remove a folder together with its files, as the kernel's files do not keep it."""
         shutil.rmtree(self._file(path))
 
     def _taken(self, path: str, text: str, now: str) -> str:
         if path.startswith(self.stuck):
-            raise OSError(errno.EIO, "it cannot be moved", path)
+            raise OSError(errno.EIO, IMMOVABLE, path)
         if path.endswith("schemata"):
             return self._schemata(text, now)
         if path.endswith("subtree_control"):
@@ -299,7 +303,7 @@ class KernelTree(Machine):
         return text.rstrip("\n") + "\n"
 
     def _schemata(self, text: str, now: str) -> str:
-        """Only the caches that are named change."""
+        """Change only the caches that are named."""
         for name, mask in re.findall(r"(\d+)=([0-9a-f]+)", text.partition("MB")[0]):
             now = re.sub(rf"(L3:(?:.*;)?{name}=)[0-9a-f]+", rf"\g<1>{mask}", now, count=1)
         return now
@@ -313,7 +317,7 @@ class KernelTree(Machine):
 
 
 def snapshot(root: Path) -> dict[str, bytes]:
-    """Every file and folder beneath a root."""
+    """Return every file and folder beneath a root."""
     return {
         str(path.relative_to(root)): path.read_bytes() if path.is_file() else b"(folder)"
         for path in root.rglob("*")

@@ -46,11 +46,11 @@ def measured(
     return latency_ns + np.rint(rng.gamma(4, noise_ns / 4, len(arrival_ns))).astype(int)
 
 
-def assert_found(found: Fit, truth: list[Periodic], first_ns: int, noise_ns: float) -> None:
+def assert_found(fitted: Fit, truth: list[Periodic], first_ns: int, noise_ns: float) -> None:
     """Each true source is found, at the right times, and no other."""
-    assert found.reason is None
-    assert len(found.sources) == len(truth)
-    left = list(found.sources)
+    assert fitted.reason is None
+    assert len(fitted.sources) == len(truth)
+    left = list(fitted.sources)
     for source in truth:
         (match,) = (
             each
@@ -69,7 +69,7 @@ def assert_found(found: Fit, truth: list[Periodic], first_ns: int, noise_ns: flo
         assert closest.max() < 0.05 * expected.duration_ns + 4 * noise_ns + 200
         assert match.rate_ci_hz is not None
         assert match.rate_ci_hz.low <= match.rate_ci_hz.high
-        assert match.latency_ns == found.base_latency_ns + got.duration_ns
+        assert match.latency_ns == fitted.base_latency_ns + got.duration_ns
 
 
 PAPER = [
@@ -131,13 +131,13 @@ def test_rows_of_delayed_packets_are_one_event_each() -> None:
     arrival, clock = cbr(1_000_000, 1), Periodic(4_000_037, 10_000, 5)
     latency = simulate(arrival, [clock], base_ns=BASE_NS, service_ns=300)
     latency += np.rint(rng.gamma(4, 10, len(arrival))).astype(int)
-    found = fit(arrival, latency)
-    (source,) = found.sources
+    fitted = fit(arrival, latency)
+    (source,) = fitted.sources
     assert source.periodic.period_ns == pytest.approx(4_000_037, abs=4)
     assert source.periodic.duration_ns == pytest.approx(10_000, abs=200)
-    assert found.service_ns == pytest.approx(300, abs=10)
+    assert fitted.service_ns == pytest.approx(300, abs=10)
     assert source.packets > 10 * 250
-    prediction = predict(found, arrival, latency)
+    prediction = predict(fitted, arrival, latency)
     assert prediction.agreement is not None
     assert prediction.agreement > 0.95
 
@@ -163,9 +163,9 @@ def test_chance_makes_no_clock() -> None:
         rng = np.random.default_rng(seed)
         patterns = (poisson(rng, 2_500, 2), cbr(2_500, 2), bursts(2_500, 2))
         arrival = patterns[seed % 3]
-        found = fit(arrival, noise(rng, arrival, seed // 3 % 4))
-        alarms += bool(found.sources)
-        assert bool(found.sources) is (found.reason is None)
+        fitted = fit(arrival, noise(rng, arrival, seed // 3 % 4))
+        alarms += bool(fitted.sources)
+        assert bool(fitted.sources) is (fitted.reason is None)
     assert FALSE_ALARMS <= 1e-3
     assert alarms <= 1
 
@@ -175,20 +175,18 @@ def test_work_that_comes_with_every_32nd_packet_is_no_clock() -> None:
     arrival = cbr(10_000, 20) + rng.integers(0, 3_000, 200_000)
     latency = measured(rng, arrival, [], 100)
     latency[::32] += rng.integers(2_000, 4_000, len(latency[::32]))
-    found = fit(arrival, latency)
-    assert not found.sources
-    assert found.reason is not None
-    assert "do not leave together" in found.reason
-    assert "312.5" in found.reason
+    fitted = fit(arrival, latency)
+    assert not fitted.sources
+    assert all(text in str(fitted.reason) for text in ("leave together", "312.5"))
 
 
 def test_too_little_is_said_to_be_too_little() -> None:
     arrival = cbr(10_000, 1)
     for packets in (0, 1, 19, 5_000):
-        found = fit(arrival[:packets], np.full(packets, BASE_NS))
-        assert found.sources == ()
-        assert (found.packets, found.delayed, found.explained) == (packets, None, None)
-        assert str(found.reason).startswith("no periodic interruption found: fewer than 20 ")
+        fitted = fit(arrival[:packets], np.full(packets, BASE_NS))
+        assert fitted.sources == ()
+        assert (fitted.packets, fitted.delayed, fitted.explained) == (packets, None, None)
+        assert "fewer than 20 " in str(fitted.reason)
     clock = [Periodic(100_000_000, 5_000)]
     assert not fit(arrival, measured(np.random.default_rng(8), arrival, clock, 50)).sources
 
@@ -197,7 +195,7 @@ def test_chance_is_said_to_be_chance() -> None:
     rng = np.random.default_rng(9)
     arrival = poisson(rng, 5_000, 4)
     reason = fit(arrival, BASE_NS + rng.exponential(500, len(arrival)).astype(int)).reason
-    assert str(reason).startswith("no periodic interruption found: delayed packets follow no rate")
+    assert "follow no rate" in str(reason)
 
 
 @pytest.mark.long
@@ -223,18 +221,18 @@ def test_waits_that_are_not_even_have_no_interval() -> None:
     arrival = poisson(np.random.default_rng(3), 10_000, 20)
     latency = simulate(arrival, [Periodic(4_000_195, 9_000, 700_000)], base_ns=BASE_NS)
     apart = np.abs(latency - BASE_NS - 4_500) > 3_000
-    found = fit(arrival[apart], latency[apart])
-    assert found.sources
-    assert all(source.duration_ci_ns is None for source in found.sources)
+    fitted = fit(arrival[apart], latency[apart])
+    assert fitted.sources
+    assert all(source.duration_ci_ns is None for source in fitted.sources)
 
 
 def test_packets_in_step_with_a_clock_are_refused() -> None:
     """Nothing tells it from work that comes with each second packet."""
     arrival = (np.arange(20_000)[:, None] * 1_000_000 + [0, 3_000]).ravel()
     arrival += np.random.default_rng(3).integers(0, 900, len(arrival))
-    found = fit(arrival, simulate(arrival, [Periodic(2_000_000, 9_000, -2_000)], base_ns=BASE_NS))
-    assert not found.sources
-    assert "keep step with 500.0000 Hz, 2 times as often" in str(found.reason)
+    fitted = fit(arrival, simulate(arrival, [Periodic(2_000_000, 9_000, -2_000)], base_ns=BASE_NS))
+    assert not fitted.sources
+    assert all(text in str(fitted.reason) for text in (" 500.0000 Hz", " 2 times"))
 
 
 def test_a_clock_may_wander() -> None:
@@ -245,9 +243,9 @@ def test_a_clock_may_wander() -> None:
         replace(each, wander=Wander(0.0, 20e9, (8_000.0,)), duration_ns=each.duration_ns + 5_000)
         for each in PAPER
     ]
-    found = fit(arrival, measured(rng, arrival, truth, 120))
-    assert_found(found, truth, 0, 120)
-    for source in found.sources:
+    fitted = fit(arrival, measured(rng, arrival, truth, 120))
+    assert_found(fitted, truth, 0, 120)
+    for source in fitted.sources:
         assert source.periodic.wander.largest_ns == pytest.approx(8_000, rel=0.1)
 
 
@@ -258,9 +256,9 @@ def test_two_clocks_of_one_period_are_told_apart() -> None:
         first = Periodic(4_000_195, 14_000, 700_000)
         second = Periodic(4_000_195, 11_000, 700_000 + apart * 4_000_195)
         arrival = poisson(rng, 10_000, 20)
-        found = fit(arrival, measured(rng, arrival, [first, second], 120))
-        assert_found(found, [first, second], int(arrival[0]), 120)
-        assert all(source.p_value <= FALSE_ALARMS for source in found.sources)
+        fitted = fit(arrival, measured(rng, arrival, [first, second], 120))
+        assert_found(fitted, [first, second], int(arrival[0]), 120)
+        assert all(source.p_value <= FALSE_ALARMS for source in fitted.sources)
 
 
 def prediction(**figures: object) -> Prediction:
@@ -294,10 +292,10 @@ def test_what_packets_contradict_is_refused(figures: dict[str, object], said: st
 def series(data: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Packets of a pair of captures, in the order in which they came."""
     (pre,), (post,) = (data / name).glob("*-pre-*"), (data / name).glob("*-post-*")
-    found = tailscope.analyze(pre, post, trim="1s").series
-    assert found is not None
-    order = np.argsort(found.pre_ns, kind="stable")
-    return found.pre_ns.astype(np.int64)[order], found.latency_ns.astype(np.int64)[order]
+    fitted = tailscope.analyze(pre, post, trim="1s").series
+    assert fitted is not None
+    order = np.argsort(fitted.pre_ns, kind="stable")
+    return fitted.pre_ns.astype(np.int64)[order], fitted.latency_ns.astype(np.int64)[order]
 
 
 @pytest.fixture(scope="module")
@@ -312,8 +310,8 @@ def test_the_clocks_of_a_guest_and_its_host_are_found(data: Path) -> None:
     17.5 µs, and no packet of the first and the third took that long.
     """
     arrival, latency = series(data, "noms2020-vm/dpdk-l2fwd")
-    found = fit(arrival, latency)
-    slow, host, guest = sorted(found.sources, key=lambda source: source.periodic.rate_hz)
+    fitted = fit(arrival, latency)
+    slow, host, guest = sorted(fitted.sources, key=lambda source: source.periodic.rate_hz)
     assert slow.periodic.rate_hz == pytest.approx(83.3, abs=0.1)
     assert host.periodic.rate_hz == pytest.approx(166.7, abs=0.1)
     assert guest.periodic.rate_hz == pytest.approx(250, abs=0.1)
@@ -322,8 +320,8 @@ def test_the_clocks_of_a_guest_and_its_host_are_found(data: Path) -> None:
     assert guest.latency_ns == pytest.approx(16_500, abs=300)
     apart_ns = host.periodic.phase_ns - guest.periodic.phase_ns
     assert apart_ns % 4_000_196 == pytest.approx(780_000, abs=5_000)
-    assert max(source.p_value for source in found.sources) <= FALSE_ALARMS
-    assert predict(found, arrival, latency).agreement > 0.95
+    assert max(source.p_value for source in fitted.sources) <= FALSE_ALARMS
+    assert predict(fitted, arrival, latency).agreement > 0.95
 
 
 def test_the_interrupts_of_noms2020_are_found(packets: tuple[np.ndarray, np.ndarray]) -> None:
@@ -332,8 +330,8 @@ def test_the_interrupts_of_noms2020_are_found(packets: tuple[np.ndarray, np.ndar
     The longer ones reach 13.6 µs, as there. The shorter ones reach 10.61 µs in this capture; the
     paper's 10.9 µs is 13.6 µs less the difference of the two execution times (8.2 - 5.5 µs).
     """
-    found = fit(*packets)
-    short, long = sorted(found.sources, key=lambda source: source.latency_ns)
+    fitted = fit(*packets)
+    short, long = sorted(fitted.sources, key=lambda source: source.latency_ns)
     for source in (short, long):
         assert source.periodic.period_ns / 1e6 == pytest.approx(4.0002, abs=1e-4)
         assert source.periodic.every == 3
@@ -346,19 +344,19 @@ def test_the_interrupts_of_noms2020_are_found(packets: tuple[np.ndarray, np.ndar
     assert short.periodic.phase_ns == pytest.approx(long.periodic.phase_ns, abs=300)
     seconds = (packets[0][-1] - packets[0][0]) / 1e9
     assert (short.packets + long.packets) / seconds == pytest.approx(18, abs=2)
-    assert found.explained is not None
-    assert found.explained > 0.97
+    assert fitted.explained is not None
+    assert fitted.explained > 0.97
 
 
 def test_prediction_is_as_measured_in_noms2020(packets: tuple[np.ndarray, np.ndarray]) -> None:
-    found = fit(*packets)
-    prediction = predict(found, *packets)
+    fitted = fit(*packets)
+    prediction = predict(fitted, *packets)
     assert prediction.agreement is not None
     assert prediction.agreement > 0.95
     assert prediction.tolerance_ns < 500
     for name in ("latency_ns_p999", "latency_ns_p9999", "latency_ns_max"):
         assert prediction.predicted[name] == pytest.approx(prediction.measured[name], abs=300)
-    assert prediction.predicted["delayed"] == pytest.approx(found.delayed, rel=0.05)
+    assert prediction.predicted["delayed"] == pytest.approx(fitted.delayed, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -373,22 +371,22 @@ def test_prediction_is_as_measured_in_noms2020(packets: tuple[np.ndarray, np.nda
 )
 def test_no_interrupts_are_made_up(data: Path, name: str) -> None:
     """Slower devices, whose delays recur, and devices that work in batches."""
-    found = fit(*series(data, name))
-    assert not found.sources
-    assert "do not leave together" in str(found.reason)
+    fitted = fit(*series(data, name))
+    assert not fitted.sources
+    assert "leave together" in str(fitted.reason)
 
 
 def test_given_sources_are_taken_as_given() -> None:
     rng = np.random.default_rng(11)
     arrival = poisson(rng, 10_000, 5)
     latency = measured(rng, arrival, PAPER, 100)
-    found = given(arrival, latency, PAPER)
-    assert [source.periodic for source in found.sources] == PAPER
-    assert [source.packets for source in found.sources] == [None, None]
-    assert [source.latency_ns for source in found.sources] == [
-        found.base_latency_ns + source.duration_ns for source in PAPER
+    fitted = given(arrival, latency, PAPER)
+    assert [source.periodic for source in fitted.sources] == PAPER
+    assert [source.packets for source in fitted.sources] == [None, None]
+    assert [source.latency_ns for source in fitted.sources] == [
+        fitted.base_latency_ns + source.duration_ns for source in PAPER
     ]
-    prediction = predict(found, arrival, latency)
+    prediction = predict(fitted, arrival, latency)
     assert prediction.agreement is not None
     assert prediction.agreement > 0.9
     none = given(arrival, latency, [])

@@ -124,16 +124,16 @@ def test_no_packets_have_no_latency() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="ascending"):
+    with pytest.raises(ValueError, match=r"^arrival_ns: "):
         simulate(array([2, 1]), [], base_ns=0)
-    with pytest.raises(ValueError, match="less than all of the time"):
+    with pytest.raises(ValueError, match=r"^sources: "):
         simulate(array([1]), [Periodic(100, 60), Periodic(100, 40)], base_ns=0)
-    with pytest.raises(ValueError, match="teeth: expected some of 0 to 2, got \\[3\\]"):
+    with pytest.raises(ValueError, match=r"^teeth: .*0 to 2.*\[3\]"):
         Periodic(100, 1, every=3, teeth=(3,))
     for wrong in ({"period_ns": 0}, {"duration_ns": -1}, {"every": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             Periodic(**({"period_ns": 10, "duration_ns": 1} | wrong))
     with pytest.raises(ValueError, match="shape"):
         RecordedInterruptions(array([1, 2]), array([1]))
-    with pytest.raises(ValueError, match="at least 0, got -1"):
+    with pytest.raises(ValueError, match=r"^duration_ns: .*-1"):
         RecordedInterruptions(array([1]), array([-1]))

@@ -85,7 +85,7 @@ def is_real(a: Bounds, b: Bounds, error: float) -> bool:
 
 
 def false_shares(law: Law, *, naive: bool = False) -> tuple[float, float]:
-    """Of pairs without a difference: in how many any is called real, and one by itself at most."""
+    """Return the shares of equal pairs that look different: by any figure, and by one."""
     pairs, single = 0, dict.fromkeys(QUANTILES, 0)
     for seed in range(PAIRS):
         rngs = np.random.default_rng((1, seed)), np.random.default_rng((2, seed))
@@ -109,14 +109,14 @@ LAWS = (independent, stalled, two_speeds, remembering)
     ],
 )
 def test_no_difference_is_seldom_called_one(law: Law) -> None:
-    """All quantiles together, and each by itself."""
+    """All quantiles are tested together, and each by itself."""
     together, alone = false_shares(law)
     assert together <= WRONG + CHANCE
     assert alone <= WRONG + CHANCE
 
 
 def test_taken_for_independent_bursts_would_deceive() -> None:
-    """What the design effect is for: the canary of the test above."""
+    """This canary of the test above shows what the design effect is for."""
     together, _ = false_shares(stalled, naive=True)
     assert together > 0.3
 
@@ -153,7 +153,7 @@ def test_what_differs_from_run_to_run_is_no_difference(one: int, other: int) -> 
 
 
 def test_single_runs_know_nothing_of_others() -> None:
-    """Why runs are to be repeated."""
+    """Repeated runs show what a single pair cannot."""
     wrong = 0
     for seed in range(50):
         rng = np.random.default_rng(seed)

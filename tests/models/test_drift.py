@@ -14,7 +14,7 @@ from tailscope.models.drift import fit_drift
 
 START_NS = 1_700_000_000 * 10**9
 PIECE_NS = 20 * 10**9
-"""Longer than any piece."""
+"""Duration longer than any piece, in seconds."""
 
 
 @st.composite
@@ -31,13 +31,13 @@ def clocks(draw: st.DrawFn) -> dict[str, int]:
 
 
 def ahead(known: dict[str, int], passed_ns: int) -> int:
-    """By how much the second clock is ahead: a parabola."""
+    """Return the lead of the second clock: a parabola."""
     bent = known["wander_ppb"] * passed_ns * passed_ns // (10**9 * 10**11)
     return known["offset_ns"] + known["drift_ppb"] * passed_ns // 10**9 + bent
 
 
 def bent_ns(known: dict[str, int]) -> float:
-    """By how much the parabola leaves a straight piece, at most."""
+    """Return the largest distance of the parabola from a straight piece."""
     length_ns = min(PIECE_NS, known["interval_ns"] * (known["readings"] - 1))
     return abs(known["wander_ppb"]) * (length_ns / 2) ** 2 / (10**9 * 10**11)
 
@@ -63,36 +63,36 @@ def test_the_truth_is_within_what_is_said(known: dict[str, int]) -> None:
         first.append(START_NS + passed)
         second.append(START_NS + passed + ahead(known, passed) + chance.randint(-error, error))
         errors.append(error)
-    found = fit_drift(first, second, errors)
-    assert found.readings + found.left_out == known["readings"]
-    assert found.residual_ns <= found.error_ns <= found.residual_ns + max(errors)
-    times = [time for time, _ in found.knots]
+    drift = fit_drift(first, second, errors)
+    assert drift.readings + drift.left_out == known["readings"]
+    assert drift.residual_ns <= drift.error_ns <= drift.residual_ns + max(errors)
+    times = [time for time, _ in drift.knots]
     assert times == sorted(set(times))
     for one, error in zip(first, errors, strict=True):
         if error > known["error_ns"]:
             continue
         true = ahead(known, one - START_NS)
-        assert abs(by_knots(found.knots, one + true) - true) <= found.error_ns + 1
+        assert abs(by_knots(drift.knots, one + true) - true) <= drift.error_ns + 1
     if known["error_ns"] > bent_ns(known):
-        assert found.is_even
+        assert drift.is_even
 
 
 def test_one_that_lies_far_off_does_not_bend_the_line() -> None:
     first = [START_NS + at * 10**8 for at in range(100)]
     second = [time + 500 for time in first]
     second[50] += 40_000
-    found = fit_drift(first, second, [20] * 100)
-    assert [height for _, height in found.knots] == pytest.approx([500] * len(found.knots), abs=30)
+    drift = fit_drift(first, second, [20] * 100)
+    assert [height for _, height in drift.knots] == pytest.approx([500] * len(drift.knots), abs=30)
     # But it was seen.
-    assert found.residual_ns >= 39_000 and not found.is_even
+    assert drift.residual_ns >= 39_000 and not drift.is_even
 
 
 def test_a_single_reading_is_an_offset() -> None:
-    found = fit_drift([START_NS], [START_NS - 7], [3])
-    assert found.knots == ((START_NS - 7, -7),)
-    assert (found.offset_ns, found.drift_ppb, found.error_ns) == (-7, 0.0, 4)
+    drift = fit_drift([START_NS], [START_NS - 7], [3])
+    assert drift.knots == ((START_NS - 7, -7),)
+    assert (drift.offset_ns, drift.drift_ppb, drift.error_ns) == (-7, 0.0, 4)
 
 
 def test_nothing_follows_from_nothing() -> None:
-    with pytest.raises(ValueError, match="no readings"):
+    with pytest.raises(ValueError, match="readings"):
         fit_drift([], [], [])

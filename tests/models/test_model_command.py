@@ -11,6 +11,8 @@ import captures
 import numpy as np
 import pytest
 from documentation import undocumented
+from errors import code_of
+from wording import assert_wording
 
 from tailscope.models.aliasing.simulation import Periodic, simulate
 from tailscope.store.reader import read_packets, read_run
@@ -42,52 +44,54 @@ def runs(tailscope: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def figures(tailscope: Run, run: Path, *options: object) -> dict[str, Any]:
     done = tailscope("model", "aliasing", run, "--json", "-", *options)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    record: dict[str, Any] = json.loads(done.stdout)
+    return record
 
 
-def names(found: dict[str, Any]) -> set[str]:
-    """Every name, those of objects within included."""
-    return set(found).union(
-        *found["sources"], found["measured"], *([found["predicted"]] if found["predicted"] else [])
+def names(record: dict[str, Any]) -> set[str]:
+    """Return every name, including those within objects."""
+    return set(record).union(
+        *record["sources"],
+        record["measured"],
+        *([record["predicted"]] if record["predicted"] else []),
     )
 
 
 def test_a_clock_is_found(tailscope: Run, runs: Path) -> None:
-    found = figures(tailscope, runs / "ticking")
-    (source,) = found["sources"]
+    record = figures(tailscope, runs / "ticking")
+    (source,) = record["sources"]
     assert source["rate_hz"] == pytest.approx(249.98781, abs=0.001)
     assert source["rate_hz_ci_low"] <= source["rate_hz"] <= source["rate_hz_ci_high"]
     assert source["period_ns"] == pytest.approx(CLOCK.period_ns, abs=10)
     assert source["duration_ns"] == pytest.approx(CLOCK.duration_ns, abs=300)
-    assert source["latency_ns"] == source["duration_ns"] + found["base_latency_ns"]
+    assert source["latency_ns"] == source["duration_ns"] + record["base_latency_ns"]
     assert source["phase_ns"] == pytest.approx(CLOCK.phase_ns, abs=300)
     assert (source["every"], source["teeth"]) == (1, [0])
-    assert source["packets"] <= found["delayed"] <= found["packets"] == PACKETS
-    assert source["explained"] == pytest.approx(source["packets"] / found["delayed"])
-    assert found["explained"] > 0.95
-    assert found["agreement"] > 0.9
-    assert found["reason"] is None
+    assert source["packets"] <= record["delayed"] <= record["packets"] == PACKETS
+    assert source["explained"] == pytest.approx(source["packets"] / record["delayed"])
+    assert record["explained"] > 0.95
+    assert record["agreement"] > 0.9
+    assert record["reason"] is None
     summary = json.loads((runs / "ticking" / "summary.json").read_text())
-    for name, value in found["measured"].items():
-        assert value == (found["delayed"] if name == "delayed" else summary[name])
-    assert set(found["predicted"]) == set(found["measured"])
+    for name, value in record["measured"].items():
+        assert value == (record["delayed"] if name == "delayed" else summary[name])
+    assert set(record["predicted"]) == set(record["measured"])
 
 
 def test_no_clock_is_a_reason(tailscope: Run, runs: Path) -> None:
-    found = figures(tailscope, runs / "quiet")
-    assert found["sources"] == []
-    assert found["reason"].startswith("no periodic interruption found: ")
+    record = figures(tailscope, runs / "quiet")
+    assert record["sources"] == []
+    assert_wording("aliasing/no-clock", record["reason"])
     for name in ("delayed", "explained", "predicted", "agreement", "threshold_ns", "tolerance_ns"):
-        assert found[name] is None
-    assert found["measured"]["delayed"] is None
+        assert record[name] is None
+    assert record["measured"]["delayed"] is None
     done = tailscope("model", "aliasing", runs / "quiet")
     assert done.returncode == 0
-    assert done.stdout.startswith(found["reason"])
+    assert done.stdout.startswith(record["reason"])
 
 
 def test_sources_can_be_given(tailscope: Run, runs: Path) -> None:
-    found = figures(
+    record = figures(
         tailscope,
         runs / "ticking",
         "--simulate",
@@ -95,14 +99,14 @@ def test_sources_can_be_given(tailscope: Run, runs: Path) -> None:
         "--simulate",
         "rate=250,latency=10us,every=3,teeth=0+2,phase=3us",
     )
-    first, second = found["sources"]
+    first, second = record["sources"]
     assert first["rate_hz"] == pytest.approx(249.98781)
     assert (first["duration_ns"], first["phase_ns"], first["teeth"]) == (7_000, 1_000_000, [0])
     assert second["rate_hz"] == pytest.approx(500 / 3)
-    assert second["latency_ns"] == 10_000 == second["duration_ns"] + found["base_latency_ns"]
+    assert second["latency_ns"] == 10_000 == second["duration_ns"] + record["base_latency_ns"]
     assert (second["every"], second["teeth"]) == (3, [0, 2])
     assert first["packets"] is first["explained"] is first["rate_hz_ci_low"] is None
-    assert found["predicted"]["delayed"] > 0
+    assert record["predicted"]["delayed"] > 0
     alone = figures(tailscope, runs / "ticking", "--simulate", EXAMPLE)
     assert alone["agreement"] > 0.6
     assert alone["predicted"]["latency_ns_max"] == pytest.approx(
@@ -113,23 +117,23 @@ def test_sources_can_be_given(tailscope: Run, runs: Path) -> None:
 
 
 def test_every_figure_is_documented(tailscope: Run, runs: Path) -> None:
-    found = [figures(tailscope, runs / name) for name in ("ticking", "quiet")]
-    found.append(figures(tailscope, runs / "ticking", "--simulate", EXAMPLE))
-    for each in found:
-        assert set(each) == set(found[0])
+    record = [figures(tailscope, runs / name) for name in ("ticking", "quiet")]
+    record.append(figures(tailscope, runs / "ticking", "--simulate", EXAMPLE))
+    for each in record:
+        assert set(each) == set(record[0])
         assert not undocumented(names(each), "models.md")
-    assert set(found[0]["sources"][0]) == set(found[2]["sources"][0])
+    assert set(record[0]["sources"][0]) == set(record[2]["sources"][0])
 
 
 def test_words_say_the_same(tailscope: Run, runs: Path) -> None:
-    found = figures(tailscope, runs / "ticking")
+    record = figures(tailscope, runs / "ticking")
     text = tailscope("model", "aliasing", runs / "ticking").stdout
-    (source,) = found["sources"]
+    (source,) = record["sources"]
     assert f"{source['rate_hz']:.4f} Hz" in text
     assert "0 of 1" in text
-    assert re.search(rf"delayed\s+{found['delayed']}\s+100\.0%", text)
+    assert re.search(rf"delayed\s+{record['delayed']}\s+100\.0%", text)
     assert re.search(r"p99\.99\s+\d+\.\d{3} µs\s+\d+\.\d{3} µs", text)
-    assert f"{found['agreement']:.1%}" in text
+    assert f"{record['agreement']:.1%}" in text
 
 
 @pytest.mark.parametrize(
@@ -186,7 +190,7 @@ def test_sources_that_cannot_be_are_refused(
 def test_what_is_no_run_is_refused(tailscope: Run, runs: Path, tmp_path: Path) -> None:
     done = tailscope("model", "aliasing", tmp_path)
     assert done.returncode == 1
-    assert "not a run directory" in done.stderr
+    assert code_of(done) is not None and f"{tmp_path}: " in done.stderr
     done = tailscope("model", "aliasing", runs / "ticking", "--figure", tmp_path / "f.gif")
     assert done.returncode == 1
     assert "f.gif" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import captures
 import numpy as np
 import pytest
 from documentation import undocumented
+from wording import assert_wording
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,19 +36,19 @@ def runs(tailscope: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def planned(tailscope: Run, *options: object, expected: int = 0) -> dict[str, Any]:
     done = tailscope("plan", "--rate", "10k", "--json", "-", *options)
     assert done.returncode == expected, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert not undocumented(found, "verdict.md")
-    return found
+    plan: dict[str, Any] = json.loads(done.stdout)
+    assert not undocumented(plan, "verdict.md")
+    return plan
 
 
 def test_what_a_quantile_takes(tailscope: Run) -> None:
-    found = planned(tailscope, "--quantile", 0.99999, "--relative-error", 0.1)
-    assert (found["supported_packets"], found["supported_s"]) == (1_000_000, 100)
-    assert found["interval_packets"] == found["bound_0_beyond_packets"] == 299_572
-    assert found["bound_1_beyond_packets"] == 474_385
-    assert found["share_packets"] == 38_414_205
+    plan = planned(tailscope, "--quantile", 0.99999, "--relative-error", 0.1)
+    assert (plan["supported_packets"], plan["supported_s"]) == (1_000_000, 100)
+    assert plan["interval_packets"] == plan["bound_0_beyond_packets"] == 299_572
+    assert plan["bound_1_beyond_packets"] == 474_385
+    assert plan["share_packets"] == 38_414_205
     for name in ("latency_packets", "design_effect", "supported_packets_with_bursts", "reason"):
-        assert found[name] is None
+        assert plan[name] is None
     assert planned(tailscope, "--quantile", 0.9)["share_packets"] is None
 
 
@@ -70,47 +72,44 @@ def test_a_run_says_what_bursts_cost(tailscope: Run, runs: Path) -> None:
 
 def test_what_the_run_does_not_tell_is_not_guessed(tailscope: Run, runs: Path) -> None:
     options = ("--quantile", 0.99999, "--relative-error", 0.1, "--from", runs / "alone")
-    found = planned(tailscope, *options, expected=3)
-    assert found["latency_packets"] is None
-    assert "lie beyond the quantile, expected at least 10" in found["reason"]
+    plan = planned(tailscope, *options, expected=3)
+    assert plan["latency_packets"] is None
+    assert re.findall(r"\b10\b", plan["reason"])
     done = tailscope("plan", "--rate", "10k", *options)
     assert done.returncode == 3
-    assert f"p99.999 itself: {found['reason']}" in done.stdout
+    assert plan["reason"] in done.stdout
 
 
 def test_words_say_the_same(tailscope: Run, runs: Path) -> None:
     done = tailscope("plan", "--quantile", "0.99999", "--rate", "10k")
     assert done.returncode == 0, done.stderr
-    assert "p99.999 is supported: 10 packets beyond" in done.stdout
-    assert "1,000,000  1.7 min" in done.stdout
-    assert "299,572   30.0 s" in done.stdout
-    assert "--from RUN shows how many" in done.stdout
-    with_run = tailscope(
-        "plan", "--quantile", "0.9", "--rate", "10k", "--from", runs / "bursts"
-    ).stdout
-    assert "packets in that run" in with_run
+    assert_wording("plan/supported", done.stdout)
+    options = ("--quantile", "0.9", "--rate", "10k", "--from", runs / "bursts")
+    plan = planned(tailscope, *options[:2], *options[4:])
+    done = tailscope("plan", *options)
+    assert f"{plan['supported_packets_with_bursts']:,}" in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "named"),
     [
         (("--quantile", "0", "--rate", "10k"), "--quantile"),
         (("--quantile", "1", "--rate", "10k"), "--quantile"),
-        (("--quantile", "nan", "--rate", "10k"), "--quantile: got 'nan', expected a quantile"),
-        (("--quantile", "p99%", "--rate", "10k"), "--quantile: got 'p99%', expected a quantile"),
+        (("--quantile", "nan", "--rate", "10k"), "--quantile: got 'nan', "),
+        (("--quantile", "p99%", "--rate", "10k"), "--quantile: got 'p99%', "),
         (("--quantile", "p100", "--rate", "10k"), "--quantile"),
         (("--quantile", "99.9", "--rate", "10k"), "0.99999 is p99.999"),
         (("--quantile", "0.9", "--rate", "0"), "--rate"),
         (("--quantile", "0.9"), "--rate"),
         (("--quantile", "0.9", "--rate", "1k", "--relative-error", "0"), "--relative-error"),
         (("--quantile", "0.9", "--rate", "1k", "--relative-error", "nan"), "--relative-error"),
-        (("--quantile", "0.9", "--rate", "1k", "--from", "nowhere"), "not a run directory"),
+        (("--quantile", "0.9", "--rate", "1k", "--from", "nowhere"), "nowhere: "),
     ],
 )
 def test_what_cannot_be_planned_is_refused(
-    tailscope: Run, options: tuple[str, ...], said: str
+    tailscope: Run, options: tuple[str, ...], named: str
 ) -> None:
     done = tailscope("plan", *options)
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
-    assert said in done.stderr
+    assert named in done.stderr

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from errors import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +26,7 @@ WAY_NS = 1_000
 
 
 def left_at(sent: Integers, work: Integers, batch: int) -> Integers:
-    """When packets leave a device that works on batches, as it does so: one after the other."""
+    """Return the departures from a device that processes batches, one after the other."""
     left, free, at = np.zeros(len(sent), np.int64), 0, 0
     while at < len(sent):
         start, behind = max(free, int(sent[at]) + WAY_NS), at
@@ -38,7 +39,7 @@ def left_at(sent: Integers, work: Integers, batch: int) -> Integers:
 
 
 def bursts(burst: int, count: int, apart_ns: int, gap_ns: int) -> Integers:
-    """When packets are sent."""
+    """Return the times at which packets are sent."""
     return np.repeat(np.arange(count) * apart_ns, burst) + np.tile(np.arange(burst) * gap_ns, count)
 
 
@@ -91,7 +92,7 @@ def test_packets_far_apart_do_not_queue() -> None:
 
 
 def test_a_queue_ends_where_a_packet_is_missing() -> None:
-    """What was lost took work, too, so the packets around it say nothing together."""
+    """Lost packets took work, too, so the packets around them say nothing together."""
     sent = bursts(10, FEWEST_QUEUES, 1_000_000, 10)
     left = left_at(sent, np.full(len(sent), 1_000), 1)
     there = np.arange(len(sent)) % 10 != 5
@@ -110,7 +111,7 @@ def test_noise_is_no_work() -> None:
     assert with_noise is not None and without is not None
     assert without.estimate == pytest.approx(6_000)
     assert with_noise.estimate > 6_000
-    with pytest.raises(ModelError, match="work on queued packets: got"):
+    with raises(ModelError, "queues-noisy"):
         queued_time(queues, 10.0 * (queues.end_ns - queues.begin_ns))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from docs.calibration.tail import simulated
 from documentation import undocumented
+from errors import code_of
 
 from tailscope.models.tail.equation1 import THRESHOLDS, equation_1
 from tailscope.models.tail.excesses import of_worst
@@ -75,7 +77,8 @@ def test_a_folder_of_tables_has_a_line_for_each_setting(
         ["bare/rt", "2", "0"],
         ["container/rt", "2", "1"],
     ]
-    assert "container/rt/rate20: expected 1 to 7 packets, the number in all, got 0" in lines
+    [skipped] = [line for line in lines if line.startswith("container/rt/rate20: ")]
+    assert "1 to 7 packets" in skipped and skipped.endswith(" got 0")
     found = json.loads(file.read_text())
     assert not undocumented(found["settings"][0], "tail.md")
     assert not undocumented(found["runs"][0], "tail.md")
@@ -137,12 +140,12 @@ def test_without_counts_a_folder_is_refused(tailscope: Run, tmp_path: Path) -> N
     (tmp_path / "tables" / "rate10.trim_ms0.stats.csv").unlink()
     done = tailscope("model", "tail", tmp_path / "tables")
     assert done.returncode == 1
-    assert "expected a table rate10.trim_ms0.stats.csv beside it, got none" in done.stderr
+    assert code_of(done) is not None and "rate10.trim_ms0.stats.csv" in done.stderr
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_equation_1_is_that_of_the_paper(seed: int) -> None:
-    """By its own formula, and counted in the rest packet by packet."""
+    """The figures follow the paper's own formula, and a count of the rest packet by packet."""
     sent, latency = worst_packets(seed)
     excesses = of_worst(sent, latency, COUNT)
     found = equation_1(excesses, 0.2, 1_000_000)
@@ -168,7 +171,7 @@ def test_several_runs_are_one_question(tailscope: Run, tmp_path: Path) -> None:
     arguments = [text for file in files for text in ("--worst", file, "--count", COUNT)]
     done = tailscope("model", "tail", *arguments, "--json", tmp_path / "tail.json")
     assert done.returncode == 0, done.stderr
-    assert "3 runs were taken together; intervals hold for a further one" in done.stdout
+    assert re.search("^3 runs ", done.stdout, re.M)
     found = json.loads((tmp_path / "tail.json").read_text())
     assert (found["runs"], found["count"], found["split"]) == (3, 3 * COUNT, 1)
     assert found["return_packets"] == COUNT
@@ -177,7 +180,7 @@ def test_several_runs_are_one_question(tailscope: Run, tmp_path: Path) -> None:
 
 
 def test_runs_that_differ_widen_the_answer() -> None:
-    """And what a further run of them may reach is not what the mean of them may."""
+    """The largest latency of a further run is not bounded by that of their mean."""
     widths = []
     for spread in (1, 1.6):
         runs = [
@@ -198,10 +201,8 @@ def test_one_burst_of_its_own_leaves_no_upper_bound(tailscope: Run, tmp_path: Pa
         "model", "tail", "--worst", file, "--count", COUNT, "--json", tmp_path / "tail.json"
     )
     assert done.returncode in (0, DOES_NOT_SUFFICE), done.stderr
-    assert "rare: 1 burst of 4.0" in done.stdout
-    assert "The promise hangs on it" in done.stdout
     found = json.loads((tmp_path / "tail.json").read_text())
-    assert found["promise"] == "rare"
+    assert found["promise"] == "rare" and "rare: 1 burst" in done.stdout
     assert not undocumented(found["rare"], "tail.md")
     assert found["rare"]["latency_ns_max"] == 50 * FLOOR_NS
     assert found["rest_max_ns_ci_high"] is None

@@ -24,7 +24,7 @@ UNIX = 1_700_000_000 * S
 
 @dataclass
 class Truth:
-    """By how much one clock is ahead of the other: a line, with a bend where one is set."""
+    """The lead of one clock over the other: a line, with an optional bend."""
 
     offset_ns: int
     drift: float
@@ -50,8 +50,8 @@ def seen(
     return at, low.with_others(Bounds.at_most(at, there + behind))
 
 
-def holds(found: ClockMap, truth: Truth, at: np.ndarray) -> bool:
-    low, high = found.range_ns(at)
+def holds(clock_map: ClockMap, truth: Truth, at: np.ndarray) -> bool:
+    low, high = clock_map.range_ns(at)
     added = truth.added(at)
     within = (low <= added) & (added <= high)
     return bool(within.all())
@@ -72,28 +72,31 @@ def test_the_truth_lies_within_the_error(
     truth = Truth(offset_ns, drift_ppm * 1e-6)
     at, bounds = seen(truth, np.random.default_rng(seed), count, ways)
     assume(at[-1] > at[0])
-    found = two_clocks(bounds, span_ns=(UNIX - 5 * S, UNIX + 20 * S))
-    assert holds(found, truth, np.linspace(UNIX - 5 * S, UNIX + 20 * S, 500).astype(np.int64))
-    assert holds(found, truth, at)
-    assert (np.abs(found.added_ns(at) - truth.added(at)) <= found.worst_error_ns).all()
+    clock_map = two_clocks(bounds, span_ns=(UNIX - 5 * S, UNIX + 20 * S))
+    assert holds(clock_map, truth, np.linspace(UNIX - 5 * S, UNIX + 20 * S, 500).astype(np.int64))
+    assert holds(clock_map, truth, at)
+    assert (np.abs(clock_map.added_ns(at) - truth.added(at)) <= clock_map.worst_error_ns).all()
 
 
 def test_an_offset_of_5_ms_and_a_drift_of_30_ppm_are_found() -> None:
     truth = Truth(5_000_000, 30e-6)
     at, bounds = seen(truth, np.random.default_rng(7), 2000, (3_000, 40_000))
-    found = two_clocks(bounds)
-    assert found.worst_error_ns < 2_000
-    assert found.drift_error is not None and abs(found.drift - 30e-6) < found.drift_error < 1e-6
-    off = np.abs(found.added_ns(at) - truth.added(at))
-    assert off.max() <= found.worst_error_ns
-    assert found.pieces == 1
+    clock_map = two_clocks(bounds)
+    assert clock_map.worst_error_ns < 2_000
+    assert (
+        clock_map.drift_error is not None
+        and abs(clock_map.drift - 30e-6) < clock_map.drift_error < 1e-6
+    )
+    off = np.abs(clock_map.added_ns(at) - truth.added(at))
+    assert off.max() <= clock_map.worst_error_ns
+    assert clock_map.pieces == 1
 
 
 def test_times_keep_their_order() -> None:
     _, bounds = seen(Truth(-(10**9), -500e-6), np.random.default_rng(3), 200, (1e5, 1e5))
-    found = two_clocks(bounds)
+    clock_map = two_clocks(bounds)
     times = UNIX + np.arange(-1000, 1000, dtype=np.int64)
-    assert (np.diff(found.to_second(times)) >= 0).all()
+    assert (np.diff(clock_map.to_second(times)) >= 0).all()
 
 
 @settings(deadline=None, max_examples=50)
@@ -101,11 +104,11 @@ def test_times_keep_their_order() -> None:
 def test_a_drift_that_changes_is_followed_in_pieces(seed: int, bends_by_ppm: float) -> None:
     truth = Truth(1000, 20e-6, 4 * S, bends_by_ppm * 1e-6)
     at, bounds = seen(truth, np.random.default_rng(seed), 2000, (5_000, 5_000))
-    found = two_clocks(bounds)
+    clock_map = two_clocks(bounds)
     # What bounds do not tell apart need not be told apart.
-    assert found.pieces > 1 or abs(bends_by_ppm) < 10
-    assert found.pieces == 1 or holds(found, truth, at)
-    assert found.worst_error_ns < 100_000
+    assert clock_map.pieces > 1 or abs(bends_by_ppm) < 10
+    assert clock_map.pieces == 1 or holds(clock_map, truth, at)
+    assert clock_map.worst_error_ns < 100_000
 
 
 def test_what_contradicts_each_other_is_said() -> None:
@@ -115,8 +118,7 @@ def test_what_contradicts_each_other_is_said() -> None:
     low[250] = bounds.high_ns[len(at) + 250] + 50_000
     with pytest.raises(ContradictionError) as error:
         two_clocks(bounds._replace(low_ns=low))
-    assert f"at {at[250] / S:.6f} s the difference is at least" in str(error.value)
-    assert "it is at most" in str(error.value)
+    assert str(error.value).startswith(f"at {at[250] / S:.6f} s ")
 
 
 def test_a_step_is_no_drift() -> None:
@@ -153,19 +155,19 @@ def test_clocks_are_compared_by_a_third_one_that_asks_both(
         heard_by_us = asked + rng.exponential(400_000, 64).astype(np.int64)
         said_by_us = heard_by_us + 20_000
         answered = said_by_us + rng.exponential(90_000, 64).astype(np.int64)
-        heard, said = (
+        heard, answers = (
             UNIX + offset_ns + each + np.rint(each * drift_ppm * 1e-6).astype(np.int64)
             for each in (heard_by_us, said_by_us)
         )
-        bounds = Bounds.of_answers(asked, heard, said, answered)
+        bounds = Bounds.of_answers(asked, heard, answers, answered)
         span_ns = (int(heard[0]) - 60 * S, int(heard[-1]) + 60 * S)
         maps.append(two_clocks(bounds, span_ns=span_ns))
-    found = between([maps[0]], maps[1], span_ns=(UNIX, UNIX + 10 * S))
+    clock_map = between([maps[0]], maps[1], span_ns=(UNIX, UNIX + 10 * S))
     ours = np.linspace(0, 9 * S, 100).astype(np.int64)
     one, other = (
         UNIX + offset_ns + ours + np.rint(ours * drift_ppm * 1e-6).astype(np.int64)
         for offset_ns, drift_ppm in zip(offsets_ns, drifts_ppm, strict=True)
     )
-    low, high = found.range_ns(one)
+    low, high = clock_map.range_ns(one)
     assert ((low - 2 <= other - one) & (other - one <= high + 2)).all()
-    assert found.worst_error_ns < 2_000_000
+    assert clock_map.worst_error_ns < 2_000_000

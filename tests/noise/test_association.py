@@ -6,11 +6,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from errors import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polled import SECOND, readings, slow_at
 from scipy.stats import binom
 from single_packets import packets
+from wording import assert_wording
 
 from tailscope.exceptions import UsageError
 from tailscope.noise.arrangements import arranged, arrangement_count, runs
@@ -20,7 +22,7 @@ from tailscope.noise.clocks import Offsets, align, offsets_of
 KNOWN = Offsets({"": 0}, 0)
 UNKNOWN = Offsets({}, 0)
 UNLIKELY = 1e-4
-"""Chance that a test of a rate fails although the rate is right."""
+"""Probability that a test of a rate fails although the rate is right."""
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=9))
@@ -32,9 +34,9 @@ def test_arrangements_are_all_that_have_the_same_stretches(given_marks: list[boo
         for chosen in combinations(range(n), int(marks.sum()))
         if sorted(runs(np.isin(np.arange(n), chosen))) == sorted(lengths)
     }
-    found = arranged(n, lengths)
-    assert {tuple(np.flatnonzero(row).tolist()) for row in found} == every
-    assert len(found) == len(every) == arrangement_count(n, lengths)
+    associated = arranged(n, lengths)
+    assert {tuple(np.flatnonzero(row).tolist()) for row in associated} == every
+    assert len(associated) == len(every) == arrangement_count(n, lengths)
 
 
 @given(st.integers(0, 40), st.integers(1, 6))
@@ -58,25 +60,25 @@ def test_the_p_value_is_the_share_of_arrangements(counts: list[int], slow: set[i
         for chosen in combinations(range(8), len(slow))
         if sorted(runs(order := np.isin(np.arange(8), chosen))) == lengths
     ]
-    found = associate(
+    associated = associate(
         [readings(np.array([counts]).T)],
         slow_at([at + 0.5 for at in slow], 8),
         KNOWN,
     )
     if len(lengths) < 2 or len(others) < 1 / LEVEL:
-        assert found.counters == ()
-        assert found.files[0].not_tested_because is not None
+        assert associated.counters == ()
+        assert associated.files[0].not_tested_because is not None
         return
-    if not found.counters:
-        assert max(counts) == 0 or found.regular
+    if not associated.counters:
+        assert max(counts) == 0 or associated.regular
         return
     observed = sum(np.array(counts)[marks])
     as_high = sum(sum(np.array(counts)[order]) >= observed for order in others)
-    assert found.counters[0].p_value == pytest.approx(as_high / len(others))
+    assert associated.counters[0].p_value == pytest.approx(as_high / len(others))
 
 
-def null_alarms(seed: int, said: Offsets, windows: int, lasted_s: int) -> bool:
-    """Whether any counter is named although slow packets come at times of their own."""
+def null_alarms(seed: int, offsets: Offsets, windows: int, lasted_s: int) -> bool:
+    """Return True if any counter is named although slow packets come independently."""
     random = np.random.default_rng(seed)
     counts = np.column_stack(
         [
@@ -89,17 +91,19 @@ def null_alarms(seed: int, said: Offsets, windows: int, lasted_s: int) -> bool:
     # Bursts that last longer than a window, too.
     begin = random.random(random.integers(3, 7)) * (lasted_s - 3)
     slow = slow_at([*begin, *(begin[:2] + 0.9)], lasted_s)
-    found = associate([readings(counts)], slow, said)
-    return any(row.is_associated for row in found.counters)
+    associated = associate([readings(counts)], slow, offsets)
+    return any(row.is_associated for row in associated.counters)
 
 
 @pytest.mark.parametrize(
-    ("said", "windows", "seeds"), [(KNOWN, 40, 200), (UNKNOWN, 60, 30)], ids=["known", "searched"]
+    ("offsets", "windows", "seeds"),
+    [(KNOWN, 40, 200), (UNKNOWN, 60, 30)],
+    ids=["known", "searched"],
 )
 def test_counters_that_have_nothing_to_do_with_it_are_named_at_the_stated_level(
-    said: Offsets, windows: int, seeds: int
+    offsets: Offsets, windows: int, seeds: int
 ) -> None:
-    alarms = sum(null_alarms(seed, said, windows, 40) for seed in range(seeds))
+    alarms = sum(null_alarms(seed, offsets, windows, 40) for seed in range(seeds))
     assert alarms <= binom.isf(UNLIKELY, seeds, LEVEL), f"{alarms} of {seeds}"
 
 
@@ -117,11 +121,11 @@ def planted(seed: int, windows: int, shift_s: float = 0.0) -> tuple[list[float],
 @pytest.mark.parametrize("seed", range(5))
 def test_a_counter_that_moves_with_slow_packets_is_associated(seed: int) -> None:
     slow, counts = planted(seed, 40)
-    found = associate([readings(counts)], slow_at(slow, 40), KNOWN)
-    best = found.counters[0]
+    associated = associate([readings(counts)], slow_at(slow, 40), KNOWN)
+    best = associated.counters[0]
     assert best.cpu == 1
     assert best.is_associated
-    assert found.evidence == "associated"
+    assert associated.evidence == "associated"
     assert (best.slow_count, best.rest_count) == (24, 1)
     assert best.ratio == pytest.approx(24 / 8 / (1 / 32))
     assert best.ratio is not None
@@ -133,11 +137,11 @@ def test_a_counter_that_moves_with_slow_packets_is_associated(seed: int) -> None
 def test_an_unknown_offset_is_searched(seed: int) -> None:
     """The counters began 13.3 s earlier, by a clock that began then."""
     slow, counts = planted(seed, 60, 13.3)
-    found = associate([readings(counts)], slow_at(slow, 40), UNKNOWN)
-    best = found.counters[0]
+    associated = associate([readings(counts)], slow_at(slow, 40), UNKNOWN)
+    best = associated.counters[0]
     assert best.cpu == 1
     assert best.is_associated
-    assert found.files[0].alignment.basis == "unknown"
+    assert associated.files[0].alignment.basis == "unknown"
     assert best.best_offset_ns is not None
     assert abs(best.best_offset_ns + 13.3 * SECOND) < SECOND
     assert best.ratio_ci_low is None
@@ -164,57 +168,54 @@ def test_a_clock_like_counter_cannot_be_associated() -> None:
     slow, counts = planted(2, 40)
     counts[:, 2] = 250
     counts[::5, 2] = 251
-    found = associate([readings(counts)], slow_at(slow, 40), KNOWN)
-    assert [(row.cpu, round(row.rate_hz)) for row in found.regular] == [(2, 250)]
-    assert {row.cpu for row in found.counters} == {0, 1}
+    associated = associate([readings(counts)], slow_at(slow, 40), KNOWN)
+    assert [(row.cpu, round(row.rate_hz)) for row in associated.regular] == [(2, 250)]
+    assert {row.cpu for row in associated.counters} == {0, 1}
 
 
 @pytest.mark.parametrize(
-    ("seconds", "packets", "expected"),
+    ("seconds", "packets", "name"),
     [
-        (
-            [5.5],
-            12,
-            "got 1 episodes of slow packets within 40 polling windows, expected at least 2",
-        ),
-        ([5.5, 9.5], 2, "4 packets are slow, expected at least 10"),
-        (
-            [at + 0.5 for at in range(40) if at % 4],
-            5,
-            "30 of 40 polling windows may hold slow packets, expected at most half of them",
-        ),
+        ([5.5], 12, "episodes"),
+        ([5.5, 9.5], 2, "packets"),
+        ([at + 0.5 for at in range(40) if at % 4], 5, "windows"),
     ],
 )
-def test_too_little_evidence_is_said(seconds: list[float], packets: int, expected: str) -> None:
+def test_too_little_evidence_is_said(seconds: list[float], packets: int, name: str) -> None:
     _, counts = planted(3, 40)
-    found = associate([readings(counts)], slow_at(seconds, 40, packets=packets), KNOWN)
-    assert found.counters == ()
-    assert expected in (found.files[0].not_tested_because or "")
+    associated = associate([readings(counts)], slow_at(seconds, 40, packets=packets), KNOWN)
+    assert associated.counters == ()
+    assert_wording(f"noise/too-few-{name}", str(associated.files[0].not_tested_because))
 
 
 def test_clocks_that_do_not_meet_are_refused() -> None:
     _, counts = planted(4, 40)
-    with pytest.raises(UsageError, match="expected to overlap those of the captures") as unix:
+    with raises(UsageError, "times-apart") as unix:
         associate([readings(counts, start_ns=1_700_000_000 * SECOND)], slow_at([1], 40), UNKNOWN)
     assert "--offset" in (unix.value.hint or "")
-    with pytest.raises(UsageError, match=r"guest: its times, 100.000000 to 140.000000 s"):
+    with raises(UsageError, "times-apart") as given:
         associate([readings(counts)], slow_at([1], 40), Offsets({"": 100 * SECOND}, 0))
+    assert all(text in str(given.value) for text in ("guest: ", "100.000000 to 140.000000 s"))
 
 
 def test_offsets_are_read_with_names_and_signs() -> None:
-    said = offsets_of(["-25.8s", "host=3ms"], "10us", ["guest", "host"])
-    assert (said.of("guest"), said.of("host"), said.error_ns) == (
+    offsets = offsets_of(["-25.8s", "host=3ms"], "10us", ["guest", "host"])
+    assert (offsets.of("guest"), offsets.of("host"), offsets.error_ns) == (
         -25_800_000_000,
         3_000_000,
         10_000,
     )
-    for texts, expected in (
-        (["cat=1s"], "--offset: got 'cat', expected one of guest, host"),
-        (["1s", "2s"], "--offset: got two values for all files"),
-        (["--1s"], "--offset: "),
+    for texts, code, got in (
+        (["cat=1s"], "offset-name", "'cat'"),
+        (["1s", "2s"], "offset-twice", ""),
+        (["host=1s", "host=2s"], "offset-twice", "host"),
     ):
-        with pytest.raises(UsageError, match=expected):
+        with raises(UsageError, code) as error:
             offsets_of(texts, "0s", ["guest", "host"])
+        assert str(error.value).startswith("--offset: ") and got in str(error.value)
+    with pytest.raises(UsageError) as malformed:
+        offsets_of(["--1s"], "0s", ["guest", "host"])
+    assert str(malformed.value).startswith("--offset: ")
 
 
 @given(st.integers(1, 3_000), st.integers(0, 9))
@@ -232,10 +233,16 @@ def test_what_a_recording_says_of_its_own_clock_is_used() -> None:
     begin_ns = 1_600_000_000 * SECOND
     captures_ns = (begin_ns, begin_ns + 40 * SECOND)
     own_ns = (77 * SECOND, 117 * SECOND)
-    found = align("perf", own_ns, captures_ns, UNKNOWN, to_unix_ns=begin_ns - own_ns[0])
-    assert (found.basis, found.offset_ns) == ("recorded", begin_ns - own_ns[0])
-    assert found.error_ns == 1_000
-    said = align("perf", own_ns, captures_ns, Offsets({"": begin_ns - own_ns[0]}, 5), to_unix_ns=0)
-    assert (said.basis, said.offset_ns, said.error_ns) == ("given", found.offset_ns, 5)
-    with pytest.raises(UsageError, match="expected to overlap"):
+    associated = align("perf", own_ns, captures_ns, UNKNOWN, to_unix_ns=begin_ns - own_ns[0])
+    assert (associated.basis, associated.offset_ns) == ("recorded", begin_ns - own_ns[0])
+    assert associated.error_ns == 1_000
+    offsets = align(
+        "perf", own_ns, captures_ns, Offsets({"": begin_ns - own_ns[0]}, 5), to_unix_ns=0
+    )
+    assert (offsets.basis, offsets.offset_ns, offsets.error_ns) == (
+        "given",
+        associated.offset_ns,
+        5,
+    )
+    with raises(UsageError, "times-apart"):
         align("perf", own_ns, captures_ns, UNKNOWN, to_unix_ns=0)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from single_packets import packets
+from wording import assert_wording
 
 from tailscope.noise.attribution import (
     EARLIER,
@@ -66,7 +67,7 @@ def explained(
 
 
 class SlowPacket(NamedTuple):
-    """What a packet waited for by timestamps."""
+    """The waits of a packet by timestamps."""
 
     service: int
     earlier: int
@@ -75,7 +76,7 @@ class SlowPacket(NamedTuple):
 
 
 def slow_queue(pre: list[int], latency: list[int], usual: Usual) -> list[SlowPacket]:
-    """What packets waited for, a packet at a time."""
+    """Return the waits of packets, one packet at a time."""
     transit = usual.service_ns - usual.each_ns
     front = list(accumulate((at + took for at, took in zip(pre, latency, strict=True)), max))
     batches: list[list[int]] = []
@@ -223,7 +224,7 @@ def test_a_tail_without_packets_begins_at_a_lower_quantile() -> None:
     with packets(range(0, 100_000, 1000), [100] * 98 + [200, 900]) as many:
         tail = explain_tail(many, many.latencies(), blocked([Piece(99_050, 99_850, 0, True)]))
     assert (tail.quantile, tail.none_above, tail.packets) == (0.99, 0.999, 1)
-    assert explained_text(tail).startswith("No packet lies above p99.9; showing the 1 above p99, ")
+    assert_wording("noise/lower-quantile", explained_text(tail))
     assert tail.excess_ns == sum(share.total_ns for share in tail.causes) == 800
 
 
@@ -231,7 +232,7 @@ def test_packets_that_all_take_as_long_have_no_tail() -> None:
     with packets(range(0, 10_000, 1000), [100] * 10) as many:
         tail = explain_tail(many, many.latencies(), blocked([]))
     assert (tail.quantile, tail.packets, tail.causes) == (0.999, 0, ())
-    assert explained_text(tail).startswith("No packet took longer than p99.9, 100 ns: ")
+    assert_wording("noise/no-tail", explained_text(tail))
 
 
 def test_a_story_lists_the_largest_part_first() -> None:
@@ -292,7 +293,7 @@ def test_what_tailscope_does_on_the_device_s_cpu_is_the_instrument_s() -> None:
 
 
 def peak_bytes(sent: int, pieces: int, quantile: float) -> int:
-    """How much memory explaining takes at most, where a device stood still for a long time."""
+    """Return the peak memory of an explanation when a device stood still for a long time."""
     pre, latency = np.arange(sent) * 100, np.full(sent, 1_000)
     stood = slice(sent // 2, sent // 2 + 2_000)
     latency[stood] = int(pre[-1]) // 3 - (pre[stood] - pre[stood.start])

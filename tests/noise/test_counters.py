@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from errors import raises
 
 from tailscope.exceptions import UsageError
 from tailscope.noise.counters import (
@@ -80,32 +81,35 @@ def test_this_machine_counts_its_own_ticks() -> None:
     times = [sample.unix_ns for sample in sampler.samples]
     assert times == sorted(times)
     cpus = [cpu for _, cpu in sampler.samples[0].counts]
-    found = increments(sampler.samples, cpus)
-    assert sum(found["LOC Local timer interrupts"].values()) > 10
+    counted = increments(sampler.samples, cpus)
+    assert sum(counted["LOC Local timer interrupts"].values()) > 10
 
 
 def test_the_authors_counters_are_read(data: Path) -> None:
     [path] = (data / "noms2020" / "dpdk-l2fwd" / "hw").glob("irq-*.csv")
     samples = read_authors_csv(path)
     assert len(samples) == len(path.read_text().splitlines()) - 1
-    found = increments(samples, range(4))
+    counted = increments(samples, range(4))
     lasted_s = (samples[-1].unix_ns - samples[0].unix_ns) / 1e9
-    timer = {cpu: count / lasted_s for cpu, count in found["LOC Local timer interrupts"].items()}
+    timer = {cpu: count / lasted_s for cpu, count in counted["LOC Local timer interrupts"].items()}
     # noms2020 V-C: the timer's interrupts come at 250 Hz on the CPU that processes packets.
     assert any(abs(rate - 250) < 5 for rate in timer.values()), timer
-    assert set(found["IWI IRQ work interrupts"])
+    assert set(counted["IWI IRQ work interrupts"])
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "code", "where"),
     [
-        ("a;b\n1;2\n", "line 1: expected a column timestamp_us"),
-        ("timestamp_us;LOC_x_CPU0\n1\n", "line 2: got 1 columns, expected 2"),
-        ("LOC_x_CPU0;timestamp_us\n1;2\n-3;4\n", "line 3, LOC_x_CPU0: got '-3', expected a count"),
+        ("a;b\n1;2\n", "counters-header", "line 1: "),
+        ("timestamp_us;LOC_x_CPU0\n1\n", "counters-columns", "line 2: got 1 "),
+        ("LOC_x_CPU0;timestamp_us\n1;2\n-3;4\n", "counters-count", "line 3, LOC_x_CPU0: got '-3'"),
     ],
 )
-def test_what_is_no_table_of_counters_is_refused(tmp_path: Path, text: str, expected: str) -> None:
+def test_what_is_no_table_of_counters_is_refused(
+    tmp_path: Path, text: str, code: str, where: str
+) -> None:
     path = tmp_path / "irq.csv"
     path.write_text(text)
-    with pytest.raises(UsageError, match=expected):
+    with raises(UsageError, code) as error:
         read_authors_csv(path)
+    assert f"{path}: {where}" in str(error.value)

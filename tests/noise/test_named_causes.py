@@ -38,13 +38,13 @@ KINDS = {
 }
 WATCH = ("noise", "--cpus", str(CPU), "--duration", "4s", "--stall-ns", "300")
 WOKEN = ("reschedule", "busy")
-"""Both wake the same task on the CPU; the kernel sends an interrupt for it, or is there already."""
+"""Disturbances that wake the same task on the CPU; the kernel may send an interrupt for it."""
 WATCHES = 3
 SENT = ("tlb", "call")
-"""Interrupts that another CPU sends to those that run the program."""
+"""Disturbances by interrupts from another CPU that runs the program, too."""
 ALMOST = 0.98
 WAKES_WITHIN_NS = 1_000_000
-"""Between the interrupt that wakes a task and its first instruction."""
+"""Longest time between the interrupt that wakes a task and its first instruction."""
 EDGE_NS = 5_000
 WITHIN_NS = 500
 
@@ -63,18 +63,18 @@ class Rows(NamedTuple):
 
 @dataclass
 class Seen:
-    """What `tailscope noise` has kept."""
+    """The record and table of `tailscope noise`."""
 
     record: dict[str, Any]
     table: dict[str, Any]
 
     def rows(self, kind: str, cause: str | None = None) -> Rows:
-        kept = self.table["kind"] == kind
+        is_chosen = self.table["kind"] == kind
         if cause is not None:
-            kept &= self.table["cause"] == cause
-        start = self.table["start_ns"][kept]
-        end = start + self.table["duration_ns"][kept]
-        return Rows(self.table["event"][kept], start, end, self.table["detail"][kept])
+            is_chosen &= self.table["cause"] == cause
+        start = self.table["start_ns"][is_chosen]
+        end = start + self.table["duration_ns"][is_chosen]
+        return Rows(self.table["event"][is_chosen], start, end, self.table["detail"][is_chosen])
 
 
 def read(folder: Path) -> Seen:
@@ -102,14 +102,14 @@ def seen(watches: list[Seen]) -> Seen:
 
 
 def around(seen: Seen, kind: str) -> tuple[Integers, Integers]:
-    """When a disturbance of a kind is to be seen."""
+    """Return the intervals in which a disturbance of a kind must be visible."""
     truth = seen.rows("injected", kind)
     before = WAKES_WITHIN_NS if kind in WOKEN else EDGE_NS
     return truth.start - before, truth.end + EDGE_NS
 
 
 def away(seen: Seen, start: int, end: int) -> bool:
-    """Whether another task had the CPU, so that nothing could disturb the loop."""
+    """Return True if another task had the CPU, so that nothing could disturb the loop."""
     table = seen.table
     other = (table["kind"] == "cause") & np.char.startswith(table["cause"], "task ")
     begun, lasted = table["start_ns"][other], table["duration_ns"][other]
@@ -125,7 +125,7 @@ def test_every_disturbance_is_found_by_name(watches: list[Seen], kind: str) -> N
 
 
 def named(seen: Seen, kind: str) -> list[bool]:
-    """Whether each disturbance of a kind has its name."""
+    """Return for each disturbance of a kind whether it has its name."""
     rows = seen.rows("cause", KINDS[kind])
     return [
         rows.meet(*when)
@@ -148,7 +148,7 @@ def test_what_has_a_name_was_there(watches: list[Seen], kind: str) -> None:
 
 
 def was_there(seen: Seen, kind: str) -> list[bool]:
-    """Whether each event of a disturbance's name lies where there was one."""
+    """Return for each event of a disturbance's name whether there was a disturbance."""
     named = seen.rows("cause", KINDS[kind])
     truth = [around(seen, each) for each in (WOKEN if kind in WOKEN else (kind,))]
     low, high = (np.concatenate(ends) for ends in zip(*truth, strict=True))
@@ -179,7 +179,7 @@ def test_as_many_interrupts_are_named_as_the_kernel_counts(seen: Seen) -> None:
 @AS_ROOT
 @pytest.mark.parametrize("kind", ["busy", "fault"])
 def test_known_durations_are_named_in_full(watches: list[Seen], kind: str) -> None:
-    """All of the time that the program knows of is named, by what interrupted it too."""
+    """The whole time that the program knows of is named, including what interrupted it."""
     errors = [duration_errors_ns(seen, kind) for seen in watches]
     assert np.median([np.quantile(one, 0.95) for one in errors]) <= WITHIN_NS
 
@@ -199,7 +199,7 @@ def duration_errors_ns(seen: Seen, kind: str) -> list[int]:
 @AS_ROOT
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stall_is_divided_among_its_causes(seen: Seen, kind: str) -> None:
-    """What the loop lost around a disturbance is what its causes have together."""
+    """The loop's loss around a disturbance is the sum of its causes."""
     whole, stalls = seen.rows("cause"), seen.rows("stall")
     errors = []
     for low, high in zip(*around(seen, kind), strict=True):
@@ -245,7 +245,7 @@ def test_an_ordinary_user_finds_the_same_stalls_without_names(place: Place, tail
             assert done.returncode == 0, done.stderr
             text = done.stdout
         found = json.loads(text)
-        assert "kernel events: missing cap_dac_override" in found["events_missing_because"]
+        assert "cap_dac_override" in found["events_missing_because"]
         assert {cause["cause"] for cause in found["causes"]} == {"stall"}
         assert found["cost"] is None
         seen = read(out)

@@ -80,8 +80,9 @@ def test_only_a_window_is_looked_at(folder: Path) -> None:
 def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "noise.parquet"
     pq.write_table(pa.table({"source": ["dut"]}), path)
-    with pytest.raises(RunCorruptError, match=r"noise.parquet: cpu: no such column"):
+    with pytest.raises(RunCorruptError) as error:
         read_timelines(path.read_bytes(), "noise.parquet")
+    assert str(error.value).startswith("noise.parquet: cpu: ")
 
 
 def noise(threads: list[Thread]) -> RecordedNoise:

@@ -1,4 +1,4 @@
-"""What packets wait for in queues, against devices whose work is known to the nanosecond."""
+"""Waits of packets in queues, against devices whose work is known to the nanosecond."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EACH, TRANSIT = 20_000, 5_000
-"""What the device needs for a packet, and what the way there and back adds."""
+"""Time that the device needs for a packet, and time of the way there and back."""
 
 
 @dataclass
 class Device:
-    """A slow one: it takes up to `batch` packets that are there, and lets go of them together."""
+    """A slow device: it takes up to `batch` waiting packets, and releases them together."""
 
     each_ns: int = EACH
     transit_ns: int = TRANSIT
     batch: int = 1
     held_up: list[tuple[int, int]] = field(default_factory=list)
-    """From when on, and for how long, it does not work."""
+    """Start and duration of each interval in which it does not work."""
 
     def serve(self, pre_ns: list[int]) -> list[int]:
-        """When packets leave."""
+        """Return the departures of packets."""
         left: list[int] = []
         free_ns = 0
         while len(left) < len(pre_ns):
@@ -57,7 +57,7 @@ class Device:
 
 
 def blocked(pieces: list[tuple[int, int, str]], error_ns: int = 0) -> Blocked:
-    """Causes by when they began and how long they lasted, all on the device's CPU."""
+    """Build causes from their starts and durations, all on the device's CPU."""
     names = sorted({name for *_, name in pieces})
     return Blocked(
         np.array([start for start, *_ in pieces], np.int64),
@@ -76,8 +76,8 @@ def story(pre_ns: list[int], left_ns: list[int], causes: Blocked, seq: int) -> S
         return tell(all_of_them, all_of_them.latencies(), causes, seq)
 
 
-def waited(told: Story) -> dict[tuple[str, str], int]:
-    return {(line.part, line.cause): line.waited_ns for line in told.lines}
+def waited(told_story: Story) -> dict[tuple[str, str], int]:
+    return {(line.part, line.cause): line.waited_ns for line in told_story.lines}
 
 
 def bursts(count: int, size: int, every_ns: int) -> list[int]:
@@ -95,19 +95,19 @@ def test_packet_127_of_a_burst_waits_for_the_127_before_it(batch: int, error_ns:
     start_ns = pre_ns[first] + TRANSIT + EACH // 2
     left_ns = Device(batch=batch, held_up=[(start_ns, held_ns)]).serve(pre_ns)
     causes = blocked([(start_ns, held_ns, "hypervisor/SMI")], error_ns)
-    told = waited(story(pre_ns, left_ns, causes, first + size - 1))
-    assert told == {
+    told_story = waited(story(pre_ns, left_ns, causes, first + size - 1))
+    assert told_story == {
         ("service", ""): EACH + TRANSIT,
         ("queue", EARLIER): 127 * EACH,
         ("dut", "hypervisor/SMI"): held_ns,
     }
     # The first of the last batch waits for the others of it, too.
     place = size - 1 - (size - 2) % batch
-    told = waited(story(pre_ns, left_ns, causes, first + place))
+    told_story = waited(story(pre_ns, left_ns, causes, first + place))
     rest = (size - 1 - place) * EACH
-    assert told.get(("queue", REST_OF_BATCH), 0) == rest
-    assert told["queue", EARLIER] == place * EACH
-    assert told["dut", "hypervisor/SMI"] == held_ns
+    assert told_story.get(("queue", REST_OF_BATCH), 0) == rest
+    assert told_story["queue", EARLIER] == place * EACH
+    assert told_story["dut", "hypervisor/SMI"] == held_ns
 
 
 @pytest.mark.parametrize("error_ns", [0, 300])
@@ -122,20 +122,20 @@ def test_a_queue_has_all_that_held_up_its_first_packet(error_ns: int) -> None:
     causes = blocked([(start_ns + 10_000, 14_000, "local timer")], error_ns)
     least_ns = 14_000 - 2 * error_ns
     for place in range(8):
-        told = story(pre_ns, left_ns, causes, 100 + place)
-        found = waited(told)
-        timer = [found.get((part, "local timer"), 0) for part in ("dut", "queue")]
+        told_story = story(pre_ns, left_ns, causes, 100 + place)
+        waits = waited(told_story)
+        timer = [waits.get((part, "local timer"), 0) for part in ("dut", "queue")]
         assert sum(timer) <= 14_000
         # The first one met it; the others wait for it, too, as they do for the rest.
         assert timer[0] == 0 or place == 0
         if place == 0:
             assert timer[0] >= least_ns
-            assert found["unexplained", ""] >= 1_250_000
+            assert waits["unexplained", ""] >= 1_250_000
         earlier = sum(at > pre_ns[100 + place] for at in left_ns[100 : 100 + place])
-        assert found.get(("queue", EARLIER), 0) <= earlier * 4_000
-        held_up_ns = told.latency_ns - found["service", ""]
-        named_ns = sum(timer) + found.get(("queue", EARLIER), 0)
-        assert found.get(("unexplained", ""), 0) >= held_up_ns - named_ns - 2 * error_ns
+        assert waits.get(("queue", EARLIER), 0) <= earlier * 4_000
+        held_up_ns = told_story.latency_ns - waits["service", ""]
+        named_ns = sum(timer) + waits.get(("queue", EARLIER), 0)
+        assert waits.get(("unexplained", ""), 0) >= held_up_ns - named_ns - 2 * error_ns
 
 
 def test_a_packet_behind_a_backlog_waits_for_what_made_it() -> None:
@@ -146,11 +146,11 @@ def test_a_packet_behind_a_backlog_waits_for_what_made_it() -> None:
     causes = blocked([(start_ns, held_ns, "task cc1")])
     for place in range(100, 140):
         wait_ns = left_ns[place] - pre_ns[place] - EACH - TRANSIT
-        found = waited(story(pre_ns, left_ns, causes, place))
+        waits = waited(story(pre_ns, left_ns, causes, place))
         met_ns = max(0, min(wait_ns, start_ns + held_ns - pre_ns[place]))
-        assert found.get(("dut", "task cc1"), 0) == met_ns
-        assert found.get(("queue", "task cc1"), 0) == wait_ns - met_ns
-        assert ("unexplained", "") not in found
+        assert waits.get(("dut", "task cc1"), 0) == met_ns
+        assert waits.get(("queue", "task cc1"), 0) == wait_ns - met_ns
+        assert ("unexplained", "") not in waits
 
 
 def test_what_a_backlog_was_made_of_is_forgotten_in_the_order_in_which_it_came() -> None:
@@ -160,9 +160,9 @@ def test_what_a_backlog_was_made_of_is_forgotten_in_the_order_in_which_it_came()
     left_ns = Device(held_up=held_up).serve(pre_ns)
     causes = blocked([(10_000_000, 100_000, "task cc1"), (11_500_000, 200_000, "task ld")])
     late = next(at for at, pre in enumerate(pre_ns) if pre >= 11_800_000)
-    found = waited(story(pre_ns, left_ns, causes, late))
-    assert found["queue", "task ld"] == left_ns[late] - pre_ns[late] - EACH - TRANSIT > 0
-    assert not any(cause == "task cc1" for _, cause in found)
+    waits = waited(story(pre_ns, left_ns, causes, late))
+    assert waits["queue", "task ld"] == left_ns[late] - pre_ns[late] - EACH - TRANSIT > 0
+    assert not any(cause == "task cc1" for _, cause in waits)
 
 
 def test_packets_that_overtake_each_other_have_no_queues() -> None:
@@ -177,7 +177,7 @@ def test_packets_that_overtake_each_other_have_no_queues() -> None:
 
 
 def simulated(folder: Path, **more: object) -> tuple[list[int], list[int]]:
-    """When packets came and left in bursts of 128 through a simulated device."""
+    """Simulate bursts of 128 packets through a device; return arrivals and departures."""
     _engine.simulate(
         str(folder),
         seed=3,
@@ -199,13 +199,13 @@ def simulated(folder: Path, **more: object) -> tuple[list[int], list[int]]:
 def test_parts_over_a_burst_are_those_of_the_simulator(batch: int, tmp_path: Path) -> None:
     pre_ns, left_ns = simulated(tmp_path, batch=batch, stalls_ns=(1, 0))
     with packets(pre_ns, np.array(left_ns) - np.array(pre_ns)) as many:
-        found = Delayed.joined([*delayed(many, usual_of(many), lambda seq, _: seq >= 0)])
-    place = found.seq % 128
+        waits = Delayed.joined([*delayed(many, usual_of(many), lambda seq, _: seq >= 0)])
+    place = waits.seq % 128
     # All packets of a burst come at once: the first batch takes as many as fit, as all others do.
-    assert (found.earlier_ns == place * EACH).all()
-    assert (found.batch_ns == (batch - 1 - place % batch) * EACH).all()
-    assert (found.service_ns == EACH + TRANSIT).all()
-    assert (found.held_up_ns() == 0).all()
+    assert (waits.earlier_ns == place * EACH).all()
+    assert (waits.batch_ns == (batch - 1 - place % batch) * EACH).all()
+    assert (waits.service_ns == EACH + TRANSIT).all()
+    assert (waits.held_up_ns() == 0).all()
 
 
 def test_what_stalls_add_is_what_the_simulator_adds(tmp_path: Path) -> None:
@@ -215,10 +215,10 @@ def test_what_stalls_add_is_what_the_simulator_adds(tmp_path: Path) -> None:
     assert simulated(tmp_path / "stalled", stalls_ns=stalls_ns)[0] == pre_ns
     stalled_ns = simulated(tmp_path / "stalled", stalls_ns=stalls_ns)[1]
     with packets(pre_ns, np.array(stalled_ns) - np.array(pre_ns)) as many:
-        found = Delayed.joined([*delayed(many, usual_of(many), lambda seq, _: seq >= 0)])
+        waits = Delayed.joined([*delayed(many, usual_of(many), lambda seq, _: seq >= 0)])
     added_ns = np.array(stalled_ns) - np.array(left_ns)
     assert np.count_nonzero(added_ns) > 100
-    assert (found.held_up_ns() == added_ns).all()
+    assert (waits.held_up_ns() == added_ns).all()
 
 
 def test_what_an_instrument_stamps_in_one_go_is_no_batch() -> None:
@@ -258,9 +258,9 @@ def test_no_cause_has_more_than_its_time(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquet, "_ROWS", rows)
         for seq, head in [*enumerate(heads)][::3]:
-            told = story(pre_ns.tolist(), post_ns.tolist(), causes, seq)
-            assert sum(line.waited_ns for line in told.lines) == post_ns[seq] - pre_ns[seq]
-            for (part, cause), waited_ns in waited(told).items():
+            told_story = story(pre_ns.tolist(), post_ns.tolist(), causes, seq)
+            assert sum(line.waited_ns for line in told_story.lines) == post_ns[seq] - pre_ns[seq]
+            for (part, cause), waited_ns in waited(told_story).items():
                 if part not in ("dut", "queue") or cause in (EARLIER, REST_OF_BATCH):
                     continue
                 begin_ns, end_ns = pre_ns[seq], post_ns[seq]

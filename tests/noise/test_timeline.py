@@ -61,23 +61,23 @@ def events(
     )
 
 
-def told(timeline: Timeline) -> list[tuple[int, int, str]]:
+def pieces_of(timeline: Timeline) -> list[tuple[int, int, str]]:
     names = [timeline.causes[timeline.cause[event]] for event in timeline.event.tolist()]
     return list(zip(timeline.start_ns.tolist(), timeline.end_ns.tolist(), names, strict=True))
 
 
 CALLS = [(start, start + 300, "function call") for start in range(1_000_000, 11_000_000, 1_000_000)]
 DELIVERED = {start: start - 2_000 for start, *_ in CALLS}
-"""Interrupts from another CPU, and when they were sent; usually 2 µs before."""
+"""Interrupts from another CPU with the time they were sent, usually 2 µs earlier."""
 
 
 def pending(
     *pieces: tuple[int, int, str], sent: dict[int, int], **more: Any
 ) -> list[tuple[int, int]]:
     told_events = events(*CALLS, *pieces, sent={**DELIVERED, **sent}, **more)
-    found = make_timeline(1, None, NONE, told_events)
-    assert (found.start_ns[1:] >= found.end_ns[:-1]).all()
-    return [(start, end) for start, end, name in told(found) if name == PENDING]
+    line = make_timeline(1, None, NONE, told_events)
+    assert (line.start_ns[1:] >= line.end_ns[:-1]).all()
+    return [(start, end) for start, end, name in pieces_of(line) if name == PENDING]
 
 
 def test_a_cpu_that_does_not_handle_an_interrupt_does_not_run() -> None:
@@ -107,15 +107,15 @@ def test_a_loop_that_ran_had_no_pending_interrupt() -> None:
     late = (21_317_000, 21_317_300, "function call")
     told_events = events(*CALLS, late, sent={**DELIVERED, 21_317_000: 20_000_000})
     stalls = (ints(21_000_000), ints(21_317_400))
-    names = {name for *_, name in told(make_timeline(1, stalls, NONE, told_events))}
+    names = {name for *_, name in pieces_of(make_timeline(1, stalls, NONE, told_events))}
     assert names == {"function call", OUTSIDE}
 
 
 def test_an_nmi_that_was_timed_takes_no_more_than_its_ways() -> None:
     ticks = [(start + 100, start + 800, "local timer") for start in (10_000, 20_000, 30_000)]
     stalls = (ints(100, 10_000, 20_000, 30_000), ints(5000, 11_000, 21_000, 31_000))
-    found = make_timeline(1, stalls, NONE, events((300, 700, "NMI"), *ticks))
-    assert told(found)[:4] == [
+    line = make_timeline(1, stalls, NONE, events((300, 700, "NMI"), *ticks))
+    assert pieces_of(line)[:4] == [
         (100, 300, "NMI"),
         (300, 700, "NMI"),
         (700, 1700, "NMI"),
@@ -125,10 +125,10 @@ def test_an_nmi_that_was_timed_takes_no_more_than_its_ways() -> None:
 
 def test_ways_in_and_out_belong_to_the_event() -> None:
     stalls = (ints(100, 5000), ints(900, 5700))
-    found = make_timeline(
+    line = make_timeline(
         1, stalls, NONE, events((300, 700, "local timer"), (5200, 5600, "reschedule"))
     )
-    assert told(found) == [
+    assert pieces_of(line) == [
         (100, 300, "local timer"),
         (300, 700, "local timer"),
         (700, 900, "local timer"),
@@ -136,7 +136,7 @@ def test_ways_in_and_out_belong_to_the_event() -> None:
         (5200, 5600, "reschedule"),
         (5600, 5700, "reschedule"),
     ]
-    assert event_durations_ns(found).tolist() == [800, 700]
+    assert event_durations_ns(line).tolist() == [800, 700]
 
 
 def test_what_is_much_longer_than_usual_is_nobody_s() -> None:
@@ -145,9 +145,9 @@ def test_what_is_much_longer_than_usual_is_nobody_s() -> None:
     timers = [(at + 600, at + 1100, "local timer") for at in usual] + [
         (189_500, 190_000, "local timer")
     ]
-    found = make_timeline(1, stalls, NONE, events(*timers))
+    line = make_timeline(1, stalls, NONE, events(*timers))
     # The way in takes 600 ns, mostly: up to 1800 ns are the timer's.
-    assert told(found)[-4:] == [
+    assert pieces_of(line)[-4:] == [
         (100_000, 187_700, OUTSIDE),
         (187_700, 189_500, "local timer"),
         (189_500, 190_000, "local timer"),
@@ -156,14 +156,14 @@ def test_what_is_much_longer_than_usual_is_nobody_s() -> None:
 
 
 def test_a_single_way_says_nothing_of_what_is_usual() -> None:
-    found = make_timeline(1, (ints(0), ints(9000)), NONE, events((8000, 8900, "local timer")))
-    assert told(found)[:2] == [(0, 7000, OUTSIDE), (7000, 8000, "local timer")]
+    line = make_timeline(1, (ints(0), ints(9000)), NONE, events((8000, 8900, "local timer")))
+    assert pieces_of(line)[:2] == [(0, 7000, OUTSIDE), (7000, 8000, "local timer")]
 
 
 def test_a_page_fault_takes_the_stall_but_not_a_pause() -> None:
     stalls = (ints(50, 10_000), ints(4050, 9_010_000))
-    found = make_timeline(1, stalls, NONE, events(faults=(100, 10_100)))
-    assert told(found) == [
+    line = make_timeline(1, stalls, NONE, events(faults=(100, 10_100)))
+    assert pieces_of(line) == [
         (50, 100, PAGE_FAULT),
         (100, 4050, PAGE_FAULT),
         (10_000, 10_100, PAGE_FAULT),
@@ -174,8 +174,8 @@ def test_a_page_fault_takes_the_stall_but_not_a_pause() -> None:
 
 
 def test_what_was_before_a_page_fault_is_not_the_fault_s() -> None:
-    found = make_timeline(1, (ints(0), ints(400_000)), NONE, events(faults=(300_000, 370_000)))
-    assert told(found) == [
+    line = make_timeline(1, (ints(0), ints(400_000)), NONE, events(faults=(300_000, 370_000)))
+    assert pieces_of(line) == [
         (0, 299_000, OUTSIDE),
         (299_000, 300_000, PAGE_FAULT),
         (300_000, 350_000, PAGE_FAULT),
@@ -188,26 +188,26 @@ def test_what_was_before_a_page_fault_is_not_the_fault_s() -> None:
 
 def test_what_was_lost_has_no_name() -> None:
     stalls = (ints(0, 9000), ints(5000, 14_000))
-    found = make_timeline(1, stalls, NONE, events(gaps=((8000, 9500),)))
-    assert told(found) == [(0, 5000, OUTSIDE), (9000, 14_000, UNNAMED)]
+    line = make_timeline(1, stalls, NONE, events(gaps=((8000, 9500),)))
+    assert pieces_of(line) == [(0, 5000, OUTSIDE), (9000, 14_000, UNNAMED)]
 
 
 def test_without_events_places_are_known_and_causes_are_not() -> None:
     stalls = (ints(0, 100), ints(50, 400))
-    found = make_timeline(1, stalls, (ints(150), ints(250)), None)
-    assert told(found) == [
+    line = make_timeline(1, stalls, (ints(150), ints(250)), None)
+    assert pieces_of(line) == [
         (0, 50, UNNAMED),
         (100, 150, UNNAMED),
         (150, 250, INJECTED),
         (250, 400, UNNAMED),
     ]
-    assert len(set(found.event.tolist())) == 3
+    assert len(set(line.event.tolist())) == 3
 
 
 def test_nothing_is_named_that_was_not_recorded() -> None:
     stalls = (ints(0, 9000), ints(5000, 14_000))
-    found = make_timeline(1, stalls, NONE, events(to_ns=6000))
-    assert told(found) == [(0, 5000, OUTSIDE), (9000, 14_000, UNNAMED)]
+    line = make_timeline(1, stalls, NONE, events(to_ns=6000))
+    assert pieces_of(line) == [(0, 5000, OUTSIDE), (9000, 14_000, UNNAMED)]
 
 
 def test_causes_are_counted_by_event() -> None:
@@ -233,10 +233,10 @@ def test_every_stall_is_divided_without_rest(
     pieces = [(low, high, "x") for low, high in zip(start.tolist(), end.tolist(), strict=True)]
     whole = disjoint(stalls)
     made = disjoint(injected)
-    found = make_timeline(1, whole, made, events(*pieces, faults=tuple(sorted(faults))))
-    assert points(found.start_ns, found.end_ns) == (
+    line = make_timeline(1, whole, made, events(*pieces, faults=tuple(sorted(faults))))
+    assert points(line.start_ns, line.end_ns) == (
         points(*whole) | points(start, end) | points(*made)
     )
-    assert (found.start_ns[1:] >= found.end_ns[:-1]).all()
-    kept = [(low, high) for low, high, name in told(found) if name == "x"]
+    assert (line.start_ns[1:] >= line.end_ns[:-1]).all()
+    kept = [(low, high) for low, high, name in pieces_of(line) if name == "x"]
     assert points(start, end) <= points(*map(np.array, zip(*kept, strict=True))) if kept else True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from errors import raises
 from measurements import NOBODY
 from runs import AS_ROOT, needed
 
@@ -51,7 +54,7 @@ def recorded(folder: RunFolder, **options: object) -> RecordedTrace:
 
 
 def left(folder: RunFolder) -> list[str]:
-    """Instances of the tracer that belong to a measurement."""
+    """Return the instances of the tracer that belong to a measurement."""
     with tracefs() as root:
         return [name for name in instances(root) if name.startswith(folder.name)]
 
@@ -177,13 +180,14 @@ def test_lost_events_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
         noise = recorder.finish()
     events = noise.record([]).events
     assert events is not None and events.lost[str(CPU)] > 0
-    assert "kernel events were lost" in noise.warnings()[0]
+    assert noise.warnings()[0].startswith(f"{sum(events.lost.values()):,} ")
 
 
 @AS_ROOT
 def test_an_unknown_clock_is_refused() -> None:
-    with RunFolder() as folder, pytest.raises(TestbedError, match="no clock 'sundial'"):
+    with RunFolder() as folder, raises(TestbedError, "trace-clock") as error:
         Tracer(folder, [CPU], clock="sundial").__enter__()
+    assert "'sundial'" in str(error.value)
     assert not left(folder)
 
 
@@ -206,14 +210,14 @@ def test_a_kernel_without_the_events_is_refused(
         yield tmp_path
 
     monkeypatch.setattr(tracer, "tracefs", bare)
-    expected = "this kernel has none of irq_vectors, irq, sched"
-    with RunFolder() as folder, pytest.raises(TestbedError, match=expected) as refused:
+    with RunFolder() as folder, raises(TestbedError, "trace-events") as refused:
         Tracer(folder, [CPU]).__enter__()
+    assert "irq_vectors, irq, sched" in str(refused.value)
     assert "--noise stalls" in str(refused.value.hint)
 
 
 def _linked(root: Path):  # type: ignore[no-untyped-def]
-    """As the kernel does: a new instance is there with its files."""
+    """Create files in a new instance as the kernel does."""
     mkdir = Path.mkdir
 
     def make(path: Path, *arguments: object, **options: object) -> None:
@@ -244,7 +248,8 @@ def test_a_kernel_that_refuses_is_told() -> None:
         text=True,
         check=False,
     )
-    assert "tracefs cannot be mounted: Operation not permitted" in done.stderr
+    error = done.stderr.splitlines()[-2]
+    assert "tracefs" in error and os.strerror(errno.EPERM) in error, done.stderr
 
 
 def test_recording_names_what_it_needs() -> None:
@@ -256,25 +261,26 @@ def test_recording_names_what_it_needs() -> None:
         "try:\n"
         "    tracefs().__enter__()\n"
         "except TestbedError as error:\n"
-        "    print(error, error.hint)\n"
+        "    print(error)\n"
+        "    print(error.hint)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    assert done.stdout.startswith("kernel events: missing cap_dac_override")
-    assert done.stdout.endswith("or without events: --noise stalls\n")
+    error, hint = done.stdout.splitlines()
+    assert "cap_dac_override" in error and "--noise stalls" in hint
 
 
 def test_broken_pages_are_refused(tmp_path: Path) -> None:
     pages = tmp_path / "cpu0.pages"
     pages.write_bytes(bytes(8) + (5000).to_bytes(8, "little") + bytes(4080))
     found = RecordedTrace({0: pages}, {}, [], 4096, "mono")
-    with pytest.raises(
-        AnalysisError, match=r"byte 8: bytes in use: got 5000, expected at most 4080"
-    ):
+    with pytest.raises(AnalysisError) as error:
         read_events(found, CLOCK, [0], [])
-    with pytest.raises(AnalysisError, match="No such file"):
+    assert re.findall(r"\d+", str(error.value).removeprefix(str(pages))) == ["8", "5000", "4080"]
+    with pytest.raises(AnalysisError) as error:
         read_events(RecordedTrace({0: tmp_path / "x"}, {}, [], 4096, "mono"), CLOCK, [0], [])
+    assert all(text in str(error.value) for text in (f"{tmp_path}/x", os.strerror(errno.ENOENT)))
 
 
 @AS_ROOT
@@ -296,7 +302,7 @@ def test_where_nothing_may_be_written_stalls_are_left() -> None:
         text=True,
         check=False,
     )
-    assert "Read-only file system" in done.stdout, done.stderr
+    assert os.strerror(errno.EROFS) in done.stdout, done.stderr
 
 
 @AS_ROOT
@@ -306,7 +312,7 @@ def test_a_tracer_that_is_read_is_not_said_to_be_removed() -> None:
     with tracefs() as root:
         (root / "instances" / name).mkdir()
         with (root / "instances" / name / "trace_pipe").open("rb"):
-            assert (f"kernel tracer {name}", "Device or resource busy") in list(clean())
+            assert (f"kernel tracer {name}", os.strerror(errno.EBUSY)) in list(clean())
             assert name in instances(root)
         assert (f"kernel tracer {name}", None) in list(clean())
         assert name not in instances(root)

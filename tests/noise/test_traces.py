@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 from runs import AS_ROOT, needed
@@ -218,18 +219,19 @@ def test_the_task_that_a_cpu_is_for_is_known_by_its_time() -> None:
 def test_what_is_no_trace_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "trace.txt"
     file.write_text("hello\n")
-    with pytest.raises(UsageError, match="expected a trace: trace"):
+    with raises(UsageError, "trace-format"):
         open_trace(file)
-    with pytest.raises(UsageError, match="No such file"):
+    with raises(UsageError, "trace-unreadable"):
         open_trace(tmp_path / "none")
-    with pytest.raises(UsageError, match="got a folder without metadata, expected a CTF trace"):
+    with raises(UsageError, "trace-metadata"):
         open_trace(tmp_path)
     file.write_text(f"{PERF}\nhello\n")
-    with pytest.raises(UsageError, match=r"line 2 of the text: got 'hello', expected an event"):
+    with raises(UsageError, "trace-line") as error:
         list(open_trace(file).lines())
+    assert all(part in str(error.value) for part in (f"{file}: line 2 ", "'hello'"))
     file.write_bytes(b"\x17\x08\x44tracing6\0")
     monkeypatch.setattr(traces.shutil, "which", lambda _: None)
-    with pytest.raises(TestbedError, match="trace-cmd reads it, and is not installed") as missing:
+    with raises(TestbedError, "trace-reader-missing") as missing:
         list(open_trace(file).lines())
     assert "apt install trace-cmd" in (missing.value.hint or "")
 
@@ -238,8 +240,9 @@ def test_a_damaged_trace_is_an_error_of_its_reader(tmp_path: Path) -> None:
     needed("trace-cmd")
     file = tmp_path / "trace.dat"
     file.write_bytes(b"\x17\x08\x44tracing6\0")
-    with pytest.raises(TestbedError, match="trace-cmd cannot read it: "):
+    with raises(TestbedError, "trace-reader-failed") as error:
         list(open_trace(file).lines())
+    assert "trace-cmd" in str(error.value)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What tests of platforms share."""
+"""Fixtures of the tests of platforms."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def measure_hidden(
     place: Place, tmp_path: Path, dataplane: Path
 ) -> Iterator[Callable[..., dict[str, Any]]]:
-    """As `measure`, with a package in a folder that guests and containers have of their own.
+    """Return `measure` for a package in a folder that guests and containers mount over.
 
-    A link in a temporary folder, whose name has a space, leads there.
+    A link whose name has a space leads there.
     """
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         shutil.copytree(Path(tailscope.__file__).parent, Path(folder, "tailscope"))

@@ -1,4 +1,4 @@
-"""The recorder of kernel events on kernels that this machine does not run: in guests of QEMU."""
+"""The recorder of kernel events on other kernels than this machine's, in guests of QEMU."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BOOT_S = 120.0
 ANSWER_S = 30.0
 ROUNDING_NS = 2
 HZ = 250
-"""Of Debian's kernels."""
+"""Timer frequency of Debian's kernels."""
 
 PYTHON = Path(sys.executable).resolve()
 TRACING = "/sys/kernel/tracing"
@@ -54,11 +54,11 @@ with RunFolder() as folder, Tracer(folder, [0]) as running:
     print("recording", flush=True)
     while not Path("/tmp/enough").exists():
         pass
-    found = running.finish()
-    for kind, files in (("events", found.events), ("senders", found.senders)):
+    trace = running.finish()
+    for kind, files in (("events", trace.events), ("senders", trace.senders)):
         files[0].rename(f"/tmp/{kind}")
-    said = {**asdict(found), "pid": os.getpid(), "events": {}, "senders": {}}
-    Path("/tmp/recorded").write_text(json.dumps(said))
+    content = {**asdict(trace), "pid": os.getpid(), "events": {}, "senders": {}}
+    Path("/tmp/recorded").write_text(json.dumps(content))
 """
 CLEAN = """
 from contextlib import ExitStack
@@ -71,23 +71,23 @@ with ExitStack() as stack:
 MODULES = (
     "import sys, json, encodings.ascii, tailscope.noise.tracer, tailscope.testbed.clean\n"
     "import tailscope.testbed.cores, tailscope.testbed.folder\n"
-    "known = [(name, getattr(each, '__file__', None)) for name, each in sys.modules.items()]\n"
-    "print(json.dumps([(name, file) for name, file in known if file and name != '__main__']))\n"
+    "files = [(name, getattr(m, '__file__', None)) for name, m in sys.modules.items()]\n"
+    "print(json.dumps([(name, file) for name, file in files if file and name != '__main__']))\n"
 )
 
 
 def needed_modules() -> list[tuple[str, Path]]:
-    """The modules that the recorder needs, and their files."""
+    """Return the modules that the recorder needs, and their files."""
     script = [sys.executable, "-S", "-c", MODULES]
     paths = ":".join(path for path in sys.path if path)
-    said = subprocess.run(
+    listed = subprocess.run(
         script, env={"PYTHONPATH": paths}, capture_output=True, text=True, check=True
     )
-    return [(name, Path(file)) for name, file in json.loads(said.stdout)]
+    return [(name, Path(file)) for name, file in json.loads(listed.stdout)]
 
 
 def packed(modules: list[tuple[str, Path]], folder: Path) -> bytes:
-    """An archive of modules, compiled: `/python` of a guest."""
+    """Return an archive of compiled modules, which becomes `/python` of a guest."""
     target = folder / "python"
     for name, file in modules:
         place = target / name.replace(".", "/")
@@ -110,16 +110,16 @@ def packed(modules: list[tuple[str, Path]], folder: Path) -> bytes:
 
 @contextmanager
 def guest_with_python(kind: str, folder: Path) -> Iterator[tuple[Guest, Path]]:
-    """A guest under emulation, in which the recorder can run, and QEMU's port."""
+    """Boot an emulated guest in which the recorder can run; yield it and QEMU's port."""
     own = kernel(kind)
     here = Here(folder)
     root = folder / "root.cpio"
     modules = needed_modules()
-    # Modules in machine code bring libraries, as programs do.
+    # Extension modules need libraries, as programs do.
     programs = [PYTHON, *(file for _, file in modules if file.suffix == ".so")]
     build_initramfs(root, own, modules=(), programs=programs, files=(), dpdk=False, cards=False)
     with root.open("ab") as more:
-        # The kernel unpacks one archive after the other.
+        # The kernel unpacks both archives, one after the other.
         more.write(packed(modules, folder))
     command = [*machine("tcg", cpus=1, memory_mb=512), "-kernel", str(own.image)]
     command += ["-initrd", str(root), "-append", "console=ttyS0 quiet panic=-1"]
@@ -157,22 +157,22 @@ def inject_nmi(port: Path) -> None:
 
 
 def fetch(guest: Guest, name: str) -> bytes:
-    said = guest.run(["sh", "-c", 'gzip -c "$1" | base64', "sh", f"/tmp/{name}"])
-    return gzip.decompress(base64.b64decode(said))
+    encoded = guest.run(["sh", "-c", 'gzip -c "$1" | base64', "sh", f"/tmp/{name}"])
+    return gzip.decompress(base64.b64decode(encoded))
 
 
 def fetch_recorded(guest: Guest, folder: Path) -> tuple[RecordedTrace, int]:
-    """What was recorded in a guest, and the number of the task that recorded it."""
-    said = json.loads(fetch(guest, "recorded"))
-    pid = said.pop("pid")
+    """Fetch the trace of a guest, and the number of the task that recorded it."""
+    content = json.loads(fetch(guest, "recorded"))
+    pid = content.pop("pid")
     for kind in ("events", "senders"):
         path = folder / f"{kind}.pages"
         path.write_bytes(fetch(guest, kind))
-        said[kind] = {0: path}
-    said["formats"] = [tuple(pair) for pair in said["formats"]]
+        content[kind] = {0: path}
+    content["formats"] = [tuple(pair) for pair in content["formats"]]
     for name in ("lost", "comms"):
-        said[name] = {int(key): value for key, value in said[name].items()}
-    return RecordedTrace(**said), pid
+        content[name] = {int(key): value for key, value in content[name].items()}
+    return RecordedTrace(**content), pid
 
 
 def counter_hz(guest: Guest) -> int:
@@ -180,10 +180,10 @@ def counter_hz(guest: Guest) -> int:
     return int(float(rates[-1]) * 1e6)
 
 
-def told(guest: Guest) -> list[int]:
-    """How long each NMI took, in the kernel's own words."""
-    said = re.findall(r"nmi_noise: .* duration (\d+) ns", guest.run(["cat", f"{WORDS}/trace"]))
-    return [int(duration_ns) for duration_ns in said]
+def nmis_ns(guest: Guest) -> list[int]:
+    """Return the duration of each NMI in the kernel's own text, in nanoseconds."""
+    trace = guest.run(["cat", f"{WORDS}/trace"])
+    return [int(ns) for ns in re.findall(r"nmi_noise: .* duration (\d+) ns", trace)]
 
 
 def options(guest: Guest) -> list[str]:
@@ -208,17 +208,17 @@ def test_other_kernels_are_understood(tmp_path: Path, kind: str) -> None:
         inject_nmi(port)
         guest.write("enough", "")
         assert process.wait_end(ANSWER_S), process.last_words()
-        told_ns = []
+        expected_ns = []
         if has_osnoise:
             assert "OSNOISE_WORKLOAD" in options(guest)
-            told_ns = told(guest)
+            expected_ns = nmis_ns(guest)
             guest.run(["rmdir", WORDS])
         assert not instances(guest)
-        found, pid = fetch_recorded(guest, tmp_path)
+        trace, pid = fetch_recorded(guest, tmp_path)
         clock = Clock(counter_hz(guest), 0, 0)
-    assert found.clock == "x86-tsc"
-    assert ("osnoise/nmi_noise" in found.missing) is not has_osnoise
-    [events] = read_events(found, clock, [0], [pid])
+    assert trace.clock == "x86-tsc"
+    assert ("osnoise/nmi_noise" in trace.missing) is not has_osnoise
+    [events] = read_events(trace, clock, [0], [pid])
     assert events.lost == 0
     assert (events.piece_end_ns > events.piece_start_ns).all()
     assert (events.piece_start_ns[1:] >= events.piece_end_ns[:-1]).all()
@@ -228,7 +228,7 @@ def test_other_kernels_are_understood(tmp_path: Path, kind: str) -> None:
     assert len(nmis) >= 1
     of_nmis = np.isin(events.piece_event, nmis)
     lasted_ns = (events.piece_end_ns - events.piece_start_ns)[of_nmis].tolist()
-    assert lasted_ns == pytest.approx(told_ns, abs=ROUNDING_NS)
+    assert lasted_ns == pytest.approx(expected_ns, abs=ROUNDING_NS)
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""What a guest or a container mounts must not hide what it needs."""
+"""The mounts of a guest or a container must not hide the files that it needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tailscope.testbed.containers import hidden_paths
 def test_a_program_is_found_in_a_guest_by_the_path_that_it_has_here(
     tmp_path: Path, way: str
 ) -> None:
-    """Also when links lead to it."""
+    """This holds for a program behind links, too."""
     needed("busybox")
     program = tmp_path / "real" / "deep" / "a program"
     program.parent.mkdir(parents=True)
@@ -32,16 +32,16 @@ def test_a_program_is_found_in_a_guest_by_the_path_that_it_has_here(
     root.add_busybox()
     root.add_program(path)
     for name in (str(path), program.name):
-        said = subprocess.check_output(
+        output = subprocess.check_output(
             ["chroot", root.path, "/bin/busybox", "env", name], text=True
         )
-        assert said == "found\n"
+        assert output == "found\n"
 
 
 def test_what_a_container_has_of_its_own_hides_paths_below_it(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to("/dev/shm")
     needed_paths = (Path("/usr/bin/env"), Path("/run/media/a"), link / "b", Path("/runner/c"))
-    found = hidden_paths(needed_paths, ["dev", "run"])
-    assert found == [Path("/dev/shm/b").resolve(), Path("/run/media/a")]
+    hidden = hidden_paths(needed_paths, ["dev", "run"])
+    assert hidden == [Path("/dev/shm/b").resolve(), Path("/run/media/a")]
     assert hidden_paths([Path("b")], [""])[0].is_absolute()

@@ -1,4 +1,4 @@
-"""The kernel that runs is recognised, and one that does not is asked for."""
+"""The running kernel is recognised, and another one is requested."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def test_this_machine_is_described() -> None:
-    found = fingerprint()
-    assert found["kernel_release"] == platform.release()
-    assert found["kernel_flavour"] in KERNELS
-    assert int(found["kernel_hz"] or 0) in (100, 250, 300, 1000)
-    assert found["kernel_tick"] in ("periodic", "idle", "full")
+    described = fingerprint()
+    assert described["kernel_release"] == platform.release()
+    assert described["kernel_flavour"] in KERNELS
+    assert int(described["kernel_hz"] or 0) in (100, 250, 300, 1000)
+    assert described["kernel_tick"] in ("periodic", "idle", "full")
 
 
 def machine(root: Path, **files: str) -> Path:
@@ -66,8 +66,8 @@ def machine(root: Path, **files: str) -> Path:
 def test_kernels_are_told_apart(
     tmp_path: Path, files: dict[str, str], flavour: str, preemption: str, tick: str
 ) -> None:
-    found = running_kernel(machine(tmp_path, **files))
-    assert (found.flavour, found.preemption, found.tick) == (flavour, preemption, tick)
+    running = running_kernel(machine(tmp_path, **files))
+    assert (running.flavour, running.preemption, running.tick) == (flavour, preemption, tick)
 
 
 def other() -> str:
@@ -76,17 +76,19 @@ def other() -> str:
 
 def test_another_kernel_is_asked_for() -> None:
     check_kernel(running_kernel().flavour)
-    with pytest.raises(OtherKernelError, match=f"expected {other()}, got") as error:
+    with pytest.raises(OtherKernelError) as error:
         check_kernel(other())
+    assert f"expected {other()}" in str(error.value)
     assert "boot" in str(error.value.hint) and "--platform vm" in str(error.value.hint)
-    with pytest.raises(UsageError, match="expected one of vanilla, rt, nohz"):
+    with pytest.raises(UsageError) as unknown:
         plan_of({"dut": "l2fwd", "kernel": "windows"})
+    assert all(text in str(unknown.value) for text in ("kernel", "windows", *KERNELS))
 
 
 def test_parameters_that_were_not_booted_with_are_asked_for() -> None:
-    with pytest.raises(OtherKernelError, match="expected the parameters no_such=1") as error:
+    with pytest.raises(OtherKernelError) as error:
         check_kernel(None, "no_such=1")
-    assert str(error.value.hint).startswith("boot with no_such=1")
+    assert "no_such=1" in str(error.value) and "no_such=1" in str(error.value.hint)
 
 
 def test_a_run_on_another_kernel_stops_with_what_to_boot(tailscope: Any, place: Place) -> None:
@@ -94,7 +96,7 @@ def test_a_run_on_another_kernel_stops_with_what_to_boot(tailscope: Any, place: 
     arguments = ("run", "--dut", "l2fwd", "--kernel", other(), "--out", out)
     done = tailscope(*arguments, env=place.environment)
     assert done.returncode == 1
-    assert f"error: kernel: expected {other()}, got" in done.stderr
+    assert f"error: kernel: expected {other()}" in done.stderr
     assert "hint: boot" in done.stderr
     assert not out.exists()
 

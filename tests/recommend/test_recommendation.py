@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from synthetic import OPTIMISED, PACKETS, floor_of, info_of, instrument, latencies, write_run
+from wording import assert_wording
 
 from tailscope.plan.fields import PlanFields
 from tailscope.recommend.compare import (
@@ -108,20 +109,20 @@ def test_times_taken_in_software(make: Make) -> None:
     floor = floor_of(400, 9_000, 0.99)
     stalled = np.arange(PACKETS) < 100
     text, runs, (share,) = spoken("I", make("a", stalled=stalled, info={"floor": floor}))
-    assert "Floor: p50 400 ns, p99.9 9.000 µs; believed up to p99." in text
+    assert_wording("recommend/timestamps-floor", text)
     assert runs == (1,)
     assert share["figure"] == "tainted_share" and share["estimate"] == 100 / PACKETS
-    assert "`tailscope calibrate` measures it" in spoken("I", make("b"))[0]
+    assert_wording("recommend/timestamps-no-floor", spoken("I", make("b"))[0])
     stamped = {"source": "kernel-software"}
     laboratory = make("c", info={"clock": stamped, "hosts": {"dut": {}}})
     said = spoken("I", laboratory)[0]
-    assert "floor is unknown: nothing measures it in a laboratory" in said
+    assert_wording("recommend/timestamps-laboratory", said)
     assert "calibrate" not in said
 
 
 def test_times_taken_in_hardware(make: Make) -> None:
     run = make("a", info={"clock": {"source": "nic-hardware"}})
-    assert silent("I", run) == "shared memory: hardware timestamps (nic-hardware)"
+    assert_wording("recommend/timestamps-hardware", silent("I", run))
     assert RULE["I"].answer(Evidence(())).unsaid[0].startswith("no run records")
 
 
@@ -133,7 +134,7 @@ def test_overload(make: Make) -> None:
     full = make("20k", 10 * LOW, lost=400)
     text, runs, figures = spoken("II", full, calm, make("40k", 10 * LOW, rate_pps=40_000, lost=900))
     assert set(runs) == {1, 2}
-    assert "Stay at or below 10,000 packets/s" in text and "lost at 20,000 packets/s" in text
+    assert_wording("recommend/overload", text)
     loss, after, before, times = figures
     assert loss["estimate"] == 400 / PACKETS and loss["estimate_ci_low"] > 0
     assert (after["runs"], before["runs"]) == ([1], [2])
@@ -142,18 +143,20 @@ def test_overload(make: Make) -> None:
 
 def test_no_overload(make: Make) -> None:
     calm = make("10k", rate_pps=10_000)
-    assert "no loss in the DuT up to 10,000 packets/s" in silent("II", calm)
+    assert_wording("recommend/overload-none", silent("II", calm))
     lossy = make("few lost", lost=3)
-    assert "not every packet queues" in silent("II", calm, lossy)
-    assert "no lower rate without loss" in silent("II", lossy)
+    assert_wording("recommend/overload-few-lost", silent("II", calm, lossy))
+    assert_wording("recommend/overload-no-lower-rate", silent("II", lossy))
     on_purpose = make("filter", 10 * LOW, lost=400, dropped=400)
     assert "no loss" in silent("II", calm, on_purpose)
     unsent = make("unsent", 10 * LOW, unsent=7)
-    assert "20,000 packets/s [2] packets could not be sent" in silent("II", calm, unsent)
+    assert_wording("recommend/overload-unsent", silent("II", calm, unsent))
     cut = make("10k cut", rate_pps=10_000, unsent=7)
-    assert "no lower rate without loss" in silent("II", cut, make("20k", 10 * LOW, lost=400))
+    assert_wording(
+        "recommend/overload-lower-rate-cut", silent("II", cut, make("20k", 10 * LOW, lost=400))
+    )
     gone = make("all lost", lost=PACKETS)
-    assert "too few came back for a median" in silent("II", calm, gone)
+    assert_wording("recommend/overload-all-lost", silent("II", calm, gone))
 
 
 # --- III: kernels
@@ -165,9 +168,7 @@ def test_the_kernel_with_the_lower_tail(make: Make) -> None:
     )
     rt = make("rt", LOW, dut="suricata", host=RT, causes={"local timer": 0.5})
     text, runs, figures = spoken("III", *thrice(vanilla, rt))
-    assert "use rt rather than vanilla" in text
-    assert "the paper found rt best for this, as it is here" in text
-    assert "60.0% with vanilla [3], 0.0% with rt [4]" in text
+    assert_wording("recommend/kernel", text)
     assert runs == (4, 5, 6, 1, 2, 3)
     assert [figure["figure"] for figure in figures] == ["latency_ns_p999"] * 2
     assert figures[0]["estimate_ci_high"] < figures[1]["estimate_ci_low"]
@@ -175,38 +176,34 @@ def test_the_kernel_with_the_lower_tail(make: Make) -> None:
 
 def test_a_kernel_for_a_thread_alone(make: Make) -> None:
     vanilla, nohz = make("vanilla", HIGH), make("nohz", LOW, host=NOHZ)
-    assert "nohz best for this, as it is here" in spoken("III", *thrice(vanilla, nohz))[0]
+    assert_wording("recommend/kernel-nohz", spoken("III", *thrice(vanilla, nohz))[0])
     other = make("rt", latencies(9, tail_ns=50), host=RT)
     all_three = spoken("III", *thrice(vanilla, nohz, other))[0]
-    assert "nohz best for this, which does not show here" in all_three
+    assert_wording("recommend/kernel-third-is-best", all_three)
     without = spoken("III", *thrice(vanilla, other))[0]
-    assert "nohz best for this, which was not run here" in without
+    assert_wording("recommend/kernel-not-run", without)
     unknown = [
         make(f"c{at}", each, dut="bridge", wire="veth", host=host)
         for at, (each, host) in enumerate([(HIGH, {}), (LOW, RT)])
     ]
-    assert "How its threads are laid out is not known" in spoken("III", *thrice(*unknown))[0]
+    assert_wording("recommend/kernel-unknown-layout", spoken("III", *thrice(*unknown))[0])
 
 
 def test_no_choice_of_kernel(make: Make) -> None:
     vanilla = make("vanilla", HIGH, causes={"TLB shootdown": 0.25})
-    assert "one kernel only: vanilla. Of the tails' excess TLB shootdowns are 25.0%" in silent(
-        "III", vanilla
-    )
+    assert_wording("recommend/kernel-only-one", silent("III", vanilla))
     alike = [
         make(name, latencies(seed), host=host)
         for name, seed, host in (("one", 3, {}), ("two", 4, RT))
     ]
-    assert "rt and vanilla: intervals of p99.9 overlap" in (
-        silent("III", *alike).replace("vanilla and rt", "rt and vanilla")
-    )
+    assert_wording("recommend/kernel-overlap", silent("III", *alike))
     few = [
         make(f"few {name}", each[:15], host=host)
         for name, each, host in (("one", HIGH, {}), ("two", LOW, RT))
     ]
-    assert "share no supported quantile" in silent("III", *few)
+    assert_wording("recommend/kernel-no-quantile", silent("III", *few))
     optimised_rt = make("optimised", LOW, host={**RT, "kernel_command_line": OPTIMISED})
-    assert "one kernel only: rt" in silent("III", make("plain", HIGH), optimised_rt)
+    assert_wording("recommend/kernel-optimised", silent("III", make("plain", HIGH), optimised_rt))
     faster = make("faster", LOW, host=RT, rate_pps=40_000)
     assert "one kernel only" in silent("III", make("slower", HIGH), faster)
 
@@ -216,7 +213,7 @@ def test_what_only_the_instrument_shows_is_not_said(make: Make) -> None:
     rt = make("rt", LOW, host=RT)
     stalled = make("stalled", HIGH, stalled=tail, stall_ns=1_000_000_000)
     reason = silent("III", stalled, rt)
-    assert "it depends on the instrument's stalls which p99.9 is higher" in reason
+    assert_wording("recommend/kernel-instrument", reason)
     (row,) = [case.run.summary for case in evidence(stalled).cases]
     assert row["tainted"] >= tail.sum()
     hardly = make("hardly stalled", HIGH, stalled=tail, stall_ns=100)
@@ -239,9 +236,9 @@ def test_every_repeat_counts(make: Make) -> None:
     assert runs == (1, 2, 3, 4, 5, 6) and figures[0]["n"] == 3 * PACKETS
     assert "[1][2][3]) against" in text
     reason = silent("III", *rt[:2], *vanilla)
-    assert "may be chance with 2 runs on a side: measure 3 on each" in reason
+    assert_wording("recommend/kernel-chance", reason)
     stray = make("vanilla 4", LOW)
-    assert "intervals of p99.9 overlap" in silent("III", *rt, *vanilla, stray)
+    assert_wording("recommend/kernel-stray", silent("III", *rt, *vanilla, stray))
 
 
 def test_runs_of_one_law_are_seldom_told_apart(make: Make) -> None:
@@ -270,7 +267,8 @@ def in_bursts(of: int, gap_ns: int = 50_000) -> Any:
 def test_bursts_on_the_egress(make: Make) -> None:
     run = make("bursts", arrivals_ns=in_bursts(2), **CARDS)
     text, runs, (pre, post) = spoken("IV", run)
-    assert "packets leave in bursts" in text and runs == (1,)
+    assert_wording("recommend/nic-bursts", text)
+    assert runs == (1,)
     assert pre["figure"] == "pre_back_to_back" and pre["estimate"] == 0
     assert post["figure"] == "post_back_to_back" and post["estimate"] == pytest.approx(
         0.5, abs=0.01
@@ -278,9 +276,9 @@ def test_bursts_on_the_egress(make: Make) -> None:
 
 
 def test_no_bursts(make: Make) -> None:
-    assert "0 % (0 to 0.0184 %) of the packets behind" in silent("IV", make("even", **CARDS))
+    assert_wording("recommend/nic-even", silent("IV", make("even", **CARDS)))
     wire = make("memif", arrivals_ns=in_bursts(2))
-    assert silent("IV", wire) == "no run over real network cards"
+    assert_wording("recommend/nic-none", silent("IV", wire))
     fast = make("fast", rate_pps=4_000_000, **CARDS)
     assert "too coarse" in silent("IV", fast)
 
@@ -288,7 +286,7 @@ def test_no_bursts(make: Make) -> None:
 def test_cards_are_compared(make: Make) -> None:
     runs = thrice(make("one", LOW, **CARDS), make("other", HIGH, **OTHER_CARDS))
     text, _, figures = spoken("IV", *runs)
-    assert "use 0000:02:00.0+0000:02:00.1 rather than 0000:03:00.0+0000:03:00.1" in text
+    assert_wording("recommend/nic-compared", text)
     assert len(figures) == 2
     assert "overlap" in silent("IV", make("a", **CARDS), make("b", **OTHER_CARDS))
 
@@ -299,7 +297,7 @@ def test_cards_are_compared(make: Make) -> None:
 def test_what_virtualisation_costs(make: Make) -> None:
     bare, lxc = make("bare"), make("lxc", HIGH, platform_name="lxc")
     text, runs, figures = spoken("V", *thrice(bare, lxc))
-    assert "use bare if the tail matters, lxc if it does not" in text
+    assert_wording("recommend/virtualisation", text)
     assert runs == (4, 5, 6, 1, 2, 3)
     tail, median = figures[2:]
     assert tail["figure"] == "latency_ns_p999_ratio" and tail["estimate"] > 10
@@ -309,20 +307,20 @@ def test_what_virtualisation_costs(make: Make) -> None:
     guest = make(
         "vm", HIGH, platform_name="vm", platform={"representative": True, "parameters": ""}
     )
-    assert "on vm (its port is vhost, not memif) p99.9 is" in spoken("V", *thrice(bare, guest))[0]
+    assert_wording("recommend/virtualisation-vhost", spoken("V", *thrice(bare, guest))[0])
 
 
 def test_a_container_may_cost_nothing(make: Make) -> None:
     text, _, _ = spoken("V", *thrice(make("bare", HIGH), make("lxc", LOW, platform_name="lxc")))
-    assert "lxc does not lengthen the tail here" in text
+    assert_wording("recommend/virtualisation-free", text)
 
 
 def test_no_cost_of_virtualisation(make: Make) -> None:
     bare, lxc = make("bare"), make("lxc", latencies(5, tail_ns=5_000), platform_name="lxc")
-    assert "lxc and bare: intervals of p99.9 overlap" in silent("V", bare, lxc)
-    assert silent("V", bare) == "no comparable runs on bare and on another: bare"
+    assert_wording("recommend/virtualisation-overlap", silent("V", bare, lxc))
+    assert_wording("recommend/virtualisation-one", silent("V", bare))
     other = make("rt", HIGH, platform_name="lxc", host=RT)
-    assert silent("V", bare, other) == "no comparable runs on bare and on another: bare, lxc"
+    assert_wording("recommend/virtualisation-not-comparable", silent("V", bare, other))
 
 
 # --- cache
@@ -331,8 +329,7 @@ def test_no_cost_of_virtualisation(make: Make) -> None:
 def test_co_runners_in_the_same_cache(make: Make) -> None:
     alone, busy = make("alone"), make("busy", HIGH, co_runners={"cache": 1}, co_runner_cpus="2")
     text, runs, figures = spoken("cache", *thrice(alone, busy))
-    assert "give the device a cache of its own" in text
-    assert "CPU 0,2-3 shares it with CPU 1" in text
+    assert_wording("recommend/cache-own", text)
     assert runs == (4, 5, 6, 1, 2, 3)
     assert figures[2]["figure"] == "latency_ns_p999_ratio" and figures[2]["estimate_ci_low"] > 1
 
@@ -357,11 +354,11 @@ def test_a_cache_that_is_separated(make: Make) -> None:
     shared = make("shared", HIGH)
     own = make("own", LOW, host={"last_level_caches": "0,2-3;1"})
     text, _, _ = spoken("cache", *thrice(shared, own))
-    assert "the cache is better separated than shared" in text
+    assert_wording("recommend/cache-separated", text)
     assert "overlap" in silent("cache", make("also shared", LOW), own)
-    assert silent("cache", shared).startswith("no comparable runs with and without co-runners")
+    assert_wording("recommend/cache-no-co-runners", silent("cache", shared))
     worse = make("worse", LOW, co_runners={"cache": 1})
-    assert "with and without co-runners (1 cache): intervals" in silent("cache", shared, worse)
+    assert_wording("recommend/cache-co-runners-overlap", silent("cache", shared, worse))
 
 
 # --- what runs are
@@ -429,7 +426,7 @@ def test_the_quantile_that_all_support(make: Make) -> None:
     assert [best_quantile([case]) for case in cases] == [0.999, 0.99]
     assert best_quantile(cases) == 0.99
     high, low = tail_of(cases[:1], 0.99), tail_of(cases[1:], 0.99)
-    assert why_not_above(high, high) == "intervals of p99 overlap"
+    assert_wording("recommend/intervals-overlap", why_not_above(high, high))
     times = ratio(high, low)
     assert times.ci_low <= times.estimate <= times.ci_high and times.n == 2_000
 

@@ -1,4 +1,4 @@
-"""`--wire pci` with links of the kernel: lent to namespaces and containers, and given back."""
+"""`--wire pci` with links of the kernel, which are lent to namespaces and given back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from errors import code_of
 from runs import AS_ROOT, left_behind, needed, sound
 
 if TYPE_CHECKING:
@@ -25,33 +26,33 @@ def links() -> list[str]:
 
 
 def settings() -> dict[str, tuple[str, bool, list[str]]]:
-    """Of each card its address, whether it takes every frame, and who works on what arrives."""
+    """Return each card's address, promiscuous mode, and CPUs for arriving packets."""
     listed = subprocess.run(["ip", "-j", "link"], capture_output=True, text=True, check=True).stdout
     cards = [name for names in CARDS.values() for name in names]
     return {
-        each["ifname"]: (
-            each["address"],
-            "PROMISC" in each["flags"],
-            [path.read_text() for path in Path("/sys/class/net").glob(STEERING % each["ifname"])],
+        link["ifname"]: (
+            link["address"],
+            "PROMISC" in link["flags"],
+            [path.read_text() for path in Path("/sys/class/net").glob(STEERING % link["ifname"])],
         )
-        for each in json.loads(listed)
-        if each["ifname"] in cards
+        for link in json.loads(listed)
+        if link["ifname"] in cards
     }
 
 
 @pytest.fixture
 def cabled() -> Iterator[tuple[str, ...]]:
-    """Two cables between what could be cards of this machine."""
+    """Make two cables between links that stand for cards."""
     pairs = list(zip(*CARDS.values(), strict=True))
-    for here, there in pairs:
-        subprocess.run(["ip", "link", "add", here, "type", "veth", "peer", there], check=True)
+    for near, far in pairs:
+        subprocess.run(["ip", "link", "add", near, "type", "veth", "peer", far], check=True)
     yield tuple(
         word
         for role, names in CARDS.items()
         for word in ("--wire-option", f"{role}={'+'.join(names)}")
     )
-    for here, _ in pairs:
-        subprocess.run(["ip", "link", "del", here], check=True)
+    for near, _ in pairs:
+        subprocess.run(["ip", "link", "del", near], check=True)
 
 
 @pytest.mark.parametrize(
@@ -65,10 +66,10 @@ def test_links_are_lent_and_come_back(
         needed("lxc-execute")
     options = ("--platform", platform, "--wire", "pci", *cabled)
     before = settings()
-    found = measure("--dut", dut, *options, "--rate", "2k", "--noise", "auto")
+    figures = measure("--dut", dut, *options, "--rate", "2k", "--noise", "auto")
     assert settings() == before
-    sound(found["out"])
-    assert found["count"] > 0.9 * found["sent"]
+    sound(figures["out"])
+    assert figures["count"] > 0.9 * figures["sent"]
     assert {name for names in CARDS.values() for name in names} <= set(links())
     assert not left_behind()
 
@@ -77,4 +78,4 @@ def test_a_card_that_is_not_there_is_named(tailscope: Any, place: Any, cabled: A
     options = ("--wire-option", "generator=tsgen0+nothing7", *cabled[2:])
     arguments = ("run", "--dut", "l2fwd", "--wire", "pci", *options, "--out", place.path / "out")
     done = tailscope(*arguments, env=place.environment)
-    assert done.returncode == 1 and "wire pci: no link nothing7" in done.stderr
+    assert done.returncode == 1 and code_of(done) == "no-link" and "nothing7" in done.stderr

@@ -1,10 +1,12 @@
-"""Which CPUs are chosen on machines that are not this one."""
+"""The choice of CPUs on machines of other sizes."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
+from errors import raises
+from wording import assert_wording
 
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.host.cpus import cpus_by_role, parse_cpus
@@ -16,7 +18,7 @@ BOTH = ("generator", "dut")
 def machine(
     cpus: int, *, threads: int = 1, nodes: int = 1, isolated: tuple[int, ...] = ()
 ) -> Topology:
-    """CPUs n and n + cpus/2 share a core where there are two threads; nodes are halves."""
+    """Return a machine; with two threads, CPUs n and n + cpus/2 share a core."""
     cores = cpus // threads
     return Topology(
         online=tuple(range(cpus)),
@@ -47,21 +49,24 @@ def test_the_best_cores_poll(topology: Topology, pollers: tuple[int, ...]) -> No
 
 
 def test_doubtful_choices_are_warned_of() -> None:
-    assert any("on 1 CPU" in text for text in pick_cores(machine(1), BOTH).warnings)
-    assert any(
-        "share a core" in text for text in pick_cores(machine(4, threads=2), BOTH, "1,3").warnings
-    )
-    assert any("no CPU is left" in text for text in pick_cores(machine(2), BOTH).warnings)
+    for name, cores in {
+        "one-cpu": pick_cores(machine(1), BOTH),
+        "one-core": pick_cores(machine(4, threads=2), BOTH, "1,3"),
+        "no-cpu-left": pick_cores(machine(2), BOTH),
+    }.items():
+        assert_wording(f"cores/{name}", "\n".join(cores.warnings))
     assert pick_cores(machine(8), BOTH).warnings == ()
 
 
 def test_wishes_are_met_or_refused() -> None:
     assert pick_cores(machine(8), BOTH, "5,3").pollers == (5, 3)
-    with pytest.raises(TestbedError, match=r"got CPU 8, expected one of 0-7"):
+    with raises(TestbedError, "cpu-offline") as offline:
         pick_cores(machine(8), BOTH, "8")
+    assert "CPU 8" in str(offline.value) and "0-7" in str(offline.value)
     confined = Topology(**{**vars(machine(8)), "allowed": (0, 2, 3)})
-    with pytest.raises(TestbedError, match=r"got CPU 4, expected one of 0,2-3"):
+    with raises(TestbedError, "cpu-not-allowed") as refused:
         pick_cores(confined, BOTH, "4")
+    assert "CPU 4" in str(refused.value) and "0,2-3" in str(refused.value)
 
 
 def test_lists_are_read_as_the_kernel_writes_them() -> None:
@@ -97,33 +102,36 @@ def test_cpus_are_wanted_by_role(
     assert cores.pollers == pollers
     assert set(cores.housekeeping) == housekeeping
     warnings = " ".join(cores.warnings)
-    assert ("processes poll on" in warnings) == (len(set(pollers)) < 3)
-    assert ("no CPU is left" in warnings) == (housekeeping <= set(pollers))
+    assert ("poll on" in warnings) == (len(set(pollers)) < 3)
+    assert ("no CPU" in warnings) == (housekeeping <= set(pollers))
 
 
 @pytest.mark.parametrize(
-    ("wanted", "complaint"),
+    ("wanted", "expected"),
     [
-        ("dut=1,dut=2", "expected dut once"),
-        ("device=1", "expected a list of CPUs such as 1,3-5, or one for each of generator, dut"),
-        ("dut=", "expected a list of CPUs"),
-        ("1,dut=2", "expected a list of CPUs such as 1,3-5, or one for each of"),
-        ("dut", "expected a list of CPUs"),
+        ("dut=1,dut=2", "dut once"),
+        ("device=1", "generator, dut"),
+        ("dut=", "got ''"),
+        ("1,dut=2", "generator, dut"),
+        ("dut", "got 'dut'"),
     ],
 )
-def test_roles_that_cannot_be_read_are_refused(wanted: str, complaint: str) -> None:
-    with pytest.raises(UsageError, match=complaint):
+def test_roles_that_cannot_be_read_are_refused(wanted: str, expected: str) -> None:
+    with pytest.raises(UsageError) as error:
         cpus_by_role(wanted, "--cpus")
+    assert expected in str(error.value)
 
 
 def test_a_role_that_nothing_has_is_refused() -> None:
-    with pytest.raises(UsageError, match="got CPUs of 'dut', expected those of watch"):
+    with raises(UsageError, "cpu-role") as error:
         pick_cores(machine(8), ["watch"], "dut=1")
+    assert "'dut'" in str(error.value) and "watch" in str(error.value)
 
 
 def test_a_device_may_be_left_to_the_scheduler() -> None:
     cores = pick_cores(machine(8), BOTH, "generator=3,dut=any")
     assert cores.pollers == (3, 1) and cores.anywhere == tuple(range(8))
     assert pick_cores(machine(8), BOTH, "3,1").anywhere == ()
-    with pytest.raises(UsageError, match="expected a list of CPUs"):
+    with pytest.raises(UsageError) as error:
         cpus_by_role("generator=any", "--cpus")
+    assert "got 'any'" in str(error.value)

@@ -1,4 +1,4 @@
-"""While packets are on their way, nothing of ours may run where they are polled, but what polls."""
+"""During a measurement, nothing of ours but the polling programs may run on their CPUs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ needs_choice = pytest.mark.skipif(len(CPUS) < 2, reason="nothing is left but the
 
 @pytest.fixture
 def waiting() -> Iterator[threading.Thread]:
-    """A thread that was there before, as those of libraries are."""
+    """Start a thread before the block, as libraries do."""
     end = threading.Event()
     thread = threading.Thread(target=end.wait, daemon=True)
     thread.start()
@@ -39,7 +39,7 @@ def waiting() -> Iterator[threading.Thread]:
 def test_threads_that_were_there_move_too_and_come_back(waiting: threading.Thread) -> None:
     assert waiting.native_id is not None
     before = {tid: os.sched_getaffinity(tid) for tid in threads_of(os.getpid())}
-    found: list[set[int]] = []
+    new_affinities: list[set[int]] = []
     with confined(CPUS[:1]):
         assert os.sched_getaffinity(waiting.native_id) == {CPUS[0]}
         assert all(os.sched_getaffinity(tid) == {CPUS[0]} for tid in threads_of(os.getpid()))
@@ -47,11 +47,11 @@ def test_threads_that_were_there_move_too_and_come_back(waiting: threading.Threa
         new = threading.Thread(target=end.wait, daemon=True)
         new.start()
         assert new.native_id is not None
-        found.append(os.sched_getaffinity(new.native_id))
+        new_affinities.append(os.sched_getaffinity(new.native_id))
     assert os.sched_getaffinity(new.native_id) == set(CPUS)
     end.set()
     new.join()
-    assert found == [{CPUS[0]}]
+    assert new_affinities == [{CPUS[0]}]
     now = {tid: os.sched_getaffinity(tid) for tid in threads_of(os.getpid()) if tid in before}
     assert now == {tid: before[tid] for tid in now}
 
@@ -65,7 +65,7 @@ def test_a_run_keeps_everything_else_off_the_cpus_that_poll(place: Place, tmp_pa
     recording += ["--power-phase", "100ms", "--warm-up", "100ms", "--duration", "4s"]
     out = tmp_path / "out"
     process = started(place, "run", *options, *recording, "--out", str(out), processes=1)
-    found = {
+    cpus_by_thread = {
         (tid, comm_of(tid)): cpus
         for pid in family(process)
         for tid in threads_of(pid)
@@ -73,22 +73,24 @@ def test_a_run_keeps_everything_else_off_the_cpus_that_poll(place: Place, tmp_pa
     }
     process.communicate(timeout=60)
     assert process.returncode == 0
-    assert [name for (_, name), cpus in found.items() if polled in cpus] == ["tailscope-dp"], found
-    # The supervisor with threads that read counters and power, and those of the generator.
-    assert len(found) > 4, found
+    assert [name for (_, name), cpus in cpus_by_thread.items() if polled in cpus] == [
+        "tailscope-dp"
+    ], cpus_by_thread
+    # These are the supervisor, with threads that read counters and power, and the generator.
+    assert len(cpus_by_thread) > 4, cpus_by_thread
     sent_ns = pq.read_table(out / "latency.parquet")["pre_ns"].to_numpy()
     ours = [
         row
         for row in pq.read_table(out / "noise.parquet").to_pylist()
         if row["cause"].startswith("tailscope's ") and row["cpu"] == polled
-        # Before packets are sent, the generator makes itself ready there.
+        # Before packets are sent, the generator prepares itself there.
         if sent_ns[0] <= row["start_ns"] <= sent_ns[-1]
     ]
     assert not ours
 
 
 def allowed(tid: int) -> set[int]:
-    """Where a thread may run; nowhere if it has ended."""
+    """Return the CPUs of a thread; none if it has ended."""
     try:
         return os.sched_getaffinity(tid)
     except OSError:
@@ -96,12 +98,12 @@ def allowed(tid: int) -> set[int]:
 
 
 def family(process: subprocess.Popen[str]) -> list[int]:
-    """A process, and all that it has started."""
-    found = [process.pid]
-    for pid in found:
+    """Return a process and its descendants."""
+    pids = [process.pid]
+    for pid in pids:
         for path in Path(f"/proc/{pid}/task").glob("*/children"):
             try:
-                found += map(int, path.read_text().split())
+                pids += map(int, path.read_text().split())
             except OSError:
                 continue
-    return found
+    return pids

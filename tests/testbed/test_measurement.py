@@ -1,4 +1,4 @@
-"""`tailscope run` over memif, from end to end."""
+"""`tailscope run` over memif, from start to end."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Run = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("dataplane")
 
 IN_BACKGROUND = ("sh", "-c", 'trap "" INT && exec "$@"', "sh")
-"""As a shell starts a job with ``&``: Ctrl-C is ignored."""
+"""Words that start a job as a shell does with ``&``, so that it ignores Ctrl-C."""
 
-# What captures do not know, or call otherwise.
+# Figures that captures do not have, or that have other names there.
 ONLY_LIVE = ("_file", "_format", "_resolution", "clock", "warnings", "partial", "out")
 ONLY_CAPTURED = ("_ci_low", "_ci_high", "_dropped", "resolution_ns", "span_start_s", "span_s")
 
@@ -53,22 +53,24 @@ def test_every_figure_is_documented(measure: Measure) -> None:
 
 
 def test_every_packet_is_accounted_for(measure: Measure) -> None:
-    found = measure("--dut", "l2fwd")
-    assert found["sent"] + found["unsent"] == 2_000
-    assert found["sent"] == found["count"] + found["lost"] + found["late"] + found["corrupt"]
+    figures = measure("--dut", "l2fwd")
+    assert figures["sent"] + figures["unsent"] == 2_000
+    assert (
+        figures["sent"] == figures["count"] + figures["lost"] + figures["late"] + figures["corrupt"]
+    )
     parts = ("lost_in_dut", "lost_in_instrument", "lost_where_unknown")
-    assert found["lost"] == sum(found[part] for part in parts)
-    assert found["lost_in_dut"] == 0
+    assert figures["lost"] == sum(figures[part] for part in parts)
+    assert figures["lost_in_dut"] == 0
 
 
 def test_a_run_directory_holds_packets_and_noise(measure: Measure, tailscope: Run) -> None:
-    found = measure("--dut", "delay", "--dut-option", "stall-duration=1ms")
-    latency = pq.read_table(found["out"] / "latency.parquet")
-    assert latency.num_rows == found["count"]
-    assert sum(latency["tainted"].to_pylist()) == found["tainted"]
+    figures = measure("--dut", "delay", "--dut-option", "stall-duration=1ms")
+    latency = pq.read_table(figures["out"] / "latency.parquet")
+    assert latency.num_rows == figures["count"]
+    assert sum(latency["tainted"].to_pylist()) == figures["tainted"]
     pre, intended = latency["pre_ns"].to_numpy(), latency["intended_ns"].to_numpy()
     assert (pre >= intended).all()
-    noise = pq.read_table(found["out"] / "noise.parquet").to_pydict()
+    noise = pq.read_table(figures["out"] / "noise.parquet").to_pydict()
     kinds = set(zip(noise["source"], noise["kind"], strict=True))
     assert {("dut", "injected"), ("dut", "stall")} <= kinds
     assert noise["start_ns"] == sorted(noise["start_ns"])
@@ -84,8 +86,8 @@ def test_a_run_directory_holds_packets_and_noise(measure: Measure, tailscope: Ru
     for start, duration in injected:
         waiting = (pre > start) & (pre < start + duration)
         assert (arrival[waiting] >= start + duration).all()
-    page = found["out"].parent / "page.html"
-    assert tailscope("report", found["out"], "--out", page).returncode == 0
+    page = figures["out"].parent / "page.html"
+    assert tailscope("report", figures["out"], "--out", page).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -97,10 +99,10 @@ def test_a_run_directory_holds_packets_and_noise(measure: Measure, tailscope: Ru
     ],
 )
 def test_a_law_of_delay_is_a_lower_bound(measure: Measure, law: str) -> None:
-    found = measure("--dut", "delay", "--dut-option", f"law={law}")
-    assert found["latency_ns_min"] >= 50_000
+    figures = measure("--dut", "delay", "--dut-option", f"law={law}")
+    assert figures["latency_ns_min"] >= 50_000
     if law.startswith("bimodal"):
-        assert found["latency_ns_p90"] >= 1_000_000
+        assert figures["latency_ns_p90"] >= 1_000_000
 
 
 def test_the_generator_alone_is_the_floor(measure: Measure) -> None:
@@ -119,24 +121,24 @@ def test_the_generator_alone_is_the_floor(measure: Measure) -> None:
     ids=lambda options: " ".join(map(str, options)),
 )
 def test_traffic_and_forwarder_take_their_options(measure: Measure, options: Any) -> None:
-    found = measure("--dut", "l2fwd", *options)
-    assert found["count"] == found["sent"] - found["lost"] > 0
-    assert found["lost_in_dut"] == 0
+    figures = measure("--dut", "l2fwd", *options)
+    assert figures["count"] == figures["sent"] - figures["lost"] > 0
+    assert figures["lost_in_dut"] == 0
 
 
 def test_more_than_the_wire_carries_is_unsent_not_lost(measure: Measure) -> None:
-    found = measure("--dut", "l2fwd", "--rate", "50M", "--duration", "50ms")
-    assert found["unsent"] > 0
-    assert found["unsent_generator"] <= found["unsent"]
+    figures = measure("--dut", "l2fwd", "--rate", "50M", "--duration", "50ms")
+    assert figures["unsent"] > 0
+    assert figures["unsent_generator"] <= figures["unsent"]
     reasons = ("the generator stalled", "the generator is too slow", "took fewer than were due")
-    said = [
+    parts = [
         warning.partition(" packets could not be sent within 10 ms of their time: ")
-        for warning in found["warnings"]
+        for warning in figures["warnings"]
     ]
-    blamed = {why: int(count.replace(",", "")) for count, _, why in said if why}
-    assert sum(blamed.values()) == found["unsent"]
+    blamed = {why: int(count.replace(",", "")) for count, _, why in parts if why}
+    assert sum(blamed.values()) == figures["unsent"]
     assert all(any(reason in why for reason in reasons) for why in blamed)
-    assert found["lost_in_dut"] == 0
+    assert figures["lost_in_dut"] == 0
 
 
 def test_runs_are_repeated(tailscope: Run, place: Place) -> None:
@@ -194,19 +196,19 @@ def test_the_first_signal_ends_the_traffic_and_keeps_the_rest(
 
 
 def woken(pid: int) -> int:
-    """How often the threads of a process have gone to sleep."""
-    found = 0
+    """Count how often the threads of a process have gone to sleep."""
+    sleeps = 0
     for path in Path(f"/proc/{pid}/task").glob("*/status"):
         with suppress(OSError):
             counted = re.search(
                 r"^voluntary_ctxt_switches:\s+(\d+)", path.read_text(), re.MULTILINE
             )
-            found += int(counted[1]) if counted else 0
-    return found
+            sleeps += int(counted[1]) if counted else 0
+    return sleeps
 
 
 def test_the_supervisor_sleeps_while_packets_fly(place: Place) -> None:
-    """It may share a CPU: it wakes once a second for what is said, four times for neighbours."""
+    """It may share a CPU: it wakes once a second for progress, four times for neighbours."""
     process = running(place)
     time.sleep(1)
     began_s, before = time.monotonic(), woken(process.pid)
@@ -223,17 +225,16 @@ def test_a_device_that_hands_on_nothing_is_said_and_kept(tailscope: Run, place: 
     options = ("--dut", "l3fwd", "--dut-option", f"routes={routes}", *quick())
     done = tailscope("run", *options, "--out", out, env=place.environment)
     assert done.returncode == 1, done.stderr
-    said = re.search(
-        r"^partial   (the device handed on none of [\d,]+ packets;.*)", done.stdout, re.M
-    )
-    assert said and said[1].endswith(" of them on purpose")
+    partial = re.search(r"^partial   (.*)", done.stdout, re.M)
+    assert partial
     info, summary = (json.loads((out / name).read_text()) for name in ("run.json", "summary.json"))
-    assert info["partial"] == [said[1]]
+    assert info["partial"] == [partial[1]]
+    assert f"{summary['sent']:,}" in partial[1]
     assert summary["count"] == 0 and summary["lost"] == summary["sent"] > 0
     assert summary["lost_in_dut"] == summary["dropped_by_dut"] == summary["sent"]
-    assert "handed on none" in (out / "report.html").read_text()
+    assert partial[1].partition(";")[0] in (out / "report.html").read_text()
     shown = tailscope("show", out, env=place.environment)
-    assert shown.returncode == 0 and said[1] in shown.stdout
+    assert shown.returncode == 0 and partial[1] in shown.stdout
 
 
 def test_a_signal_during_the_warm_up_leaves_nothing(place: Place) -> None:
@@ -250,7 +251,7 @@ def test_a_device_that_dies_leaves_a_partial_result(place: Place) -> None:
     os.kill(children(process.pid)["l2fwd"], signal.SIGKILL)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 1, errors
-    assert "was ended by SIGKILL" in output
+    assert "SIGKILL" in output
     summary = json.loads((place.path / "out/summary.json").read_text())
     assert summary["count"] > 0
     assert "SIGKILL" in (place.path / "out/report.html").read_text()
@@ -264,14 +265,14 @@ def test_a_device_that_is_not_pinned_may_run_anywhere(place: Place) -> None:
     assert allowed["l2fwd"] == os.sched_getaffinity(0)
     assert len(allowed["gen"]) == 1
     info = json.loads((place.path / "out/run.json").read_text())
-    assert any("is not pinned to CPUs" in text for text in info["warnings"])
+    assert any("pinned" in text for text in info["warnings"])
     assert parse_cpus(info["instrument"]["cpus"]["DuT"]) == sorted(allowed["l2fwd"])
 
 
 def test_a_program_that_pins_itself_is_not_left_to_the_scheduler(tailscope: Run) -> None:
     done = tailscope("run", "--dut", "suricata", "--cpus", "dut=any", "--dry-run")
     assert done.returncode == 1
-    assert "--cpus: got dut=any, expected CPUs for --dut suricata" in done.stderr
+    assert all(text in done.stderr for text in ("--cpus", "dut=any", "--dut suricata"))
 
 
 def test_a_generator_that_dies_is_an_error(place: Place) -> None:
@@ -279,7 +280,8 @@ def test_a_generator_that_dies_is_an_error(place: Place) -> None:
     os.kill(children(process.pid)["gen"], signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "generator: was ended by SIGKILL" in errors
+    assert "error: generator: " in errors and "SIGKILL" in errors
+    assert errors.rstrip().endswith("[program-ended]")
     assert not (place.path / "out").exists()
 
 
@@ -305,7 +307,7 @@ def test_what_a_crash_leaves_behind_is_cleaned(tailscope: Run, place: Place) -> 
 
 @pytest.fixture(params=[False, True], ids=["no hugepages", "hugepages"])
 def hugepages(alone: None, request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Whether there are hugepages enough for both ends."""
+    """Give the machine enough hugepages for both ends, or none."""
     setting = Path("/proc/sys/vm/nr_hugepages")
     before = setting.read_text()
     if int(before):

@@ -1,9 +1,8 @@
-"""What cannot be measured is refused before anything is started, and says what to do."""
+"""Impossible measurements are refused before anything starts, with a hint."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import COMMAND
+from errors import code_of, raises
 from measurements import as_nobody, quick
 
 from tailscope.exceptions import DataplaneError
@@ -25,64 +25,70 @@ Run = Callable[..., Any]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "named"),
     [
-        (("--cpus", "4095"), "--cpus: got CPU 4095, expected one of"),
-        (("--cpus", "one"), "--cpus: got 'one', expected a list of CPUs"),
-        (("--duration", "0s"), "--duration: expected at least 1ns, got 0s"),
-        (("--duration", "soon"), "--duration: "),
-        (("--rate", "0"), "--rate: got 0"),
-        (("--rate", "fast"), "--rate: "),
-        (("--size", "63"), "--size: got 63, expected 64 to 1518 bytes"),
-        (("--burst", "513"), "--burst: got 513, expected 1 to 512"),
-        (("--burst", "2", "--burst-gap", "1ms"), "expected less than the"),
-        (("--protocol", "tcp"), "expected 76 to 1518 bytes"),
-        (("--pattern", "chaos"), "--pattern: got 'chaos', expected one of cbr, poisson, captured"),
-        (("--wire", "string"), "--wire: got 'string', expected one of memif, veth, pci"),
-        (("--wire", "veth", "--wire-option", "driver=tap"), "expected af_packet or af_xdp"),
-        (("--wire", "pci"), "no --wire-option generator=ADDRESS+ADDRESS"),
+        (("--cpus", "4095"), ["--cpus: ", "CPU 4095"]),
+        (("--cpus", "one"), ["--cpus: ", "'one'"]),
+        (("--duration", "0s"), ["--duration: ", "0s", "1ns"]),
+        (("--duration", "soon"), ["--duration: "]),
+        (("--rate", "0"), ["--rate: ", "got 0"]),
+        (("--rate", "fast"), ["--rate: "]),
+        (("--size", "63"), ["--size: ", "63", "64 to 1518"]),
+        (("--burst", "513"), ["--burst: ", "513", "1 to 512"]),
+        (("--burst", "2", "--burst-gap", "1ms"), ["--burst-gap: "]),
+        (("--protocol", "tcp"), ["--size: ", "76 to 1518"]),
+        (("--pattern", "chaos"), ["--pattern: ", "'chaos'", "cbr, poisson, captured"]),
+        (("--wire", "string"), ["--wire: ", "'string'", "memif, veth, pci"]),
+        (
+            ("--wire", "veth", "--wire-option", "driver=tap"),
+            ["af_packet or af_xdp", "[wire-driver]"],
+        ),
+        (("--wire", "pci"), ["generator=ADDRESS+ADDRESS", "[cards-not-given]"]),
         (
             (
                 *("--wire", "pci"),
                 *("--wire-option", "generator=0000:ff:1f.6+0000:ff:1f.7"),
                 *("--wire-option", "dut=0000:ff:1f.4+0000:ff:1f.5"),
             ),
-            "wire pci: no device 0000:ff:1f.6",
+            ["0000:ff:1f.6", "[no-card]"],
         ),
-        (("--dut-option", "batch=0"), "--dut-option batch: got '0', expected 1 to 512"),
-        (("--dut-option", "speed=1"), "--dut-option: got 'speed', expected one of the options"),
-        (("--dut-option", "batch"), "expected NAME=VALUE"),
-        (("--flows", "65536"), "--flows: got 65536, expected 1 to 65535"),
+        (("--dut-option", "batch=0"), ["--dut-option batch: ", "'0'", "[dut-option]"]),
+        (("--dut-option", "speed=1"), ["'speed'", "[unknown-dut-option]"]),
+        (("--dut-option", "batch"), ["NAME=VALUE"]),
+        (("--flows", "65536"), ["--flows: ", "65536", "1 to 65535"]),
     ],
 )
-def test_bad_input_is_named(tailscope: Run, place: Place, options: Any, said: str) -> None:
+def test_bad_input_is_named(tailscope: Run, place: Place, options: Any, named: list[str]) -> None:
     done = tailscope("run", "--dut", "l2fwd", *options, env=place.environment, cwd=place.path)
     assert done.returncode == 1
-    assert done.stderr.startswith("error: ") and said in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert all(text in done.stderr for text in named)
     assert not (place.path / "runs").exists()
 
 
 def test_an_unknown_device_is_named(tailscope: Run, place: Place) -> None:
     done = tailscope("run", "--dut", "switch", env=place.environment, cwd=place.path)
-    assert done.returncode == 1 and "--dut: got 'switch', expected one of" in done.stderr
+    assert done.returncode == 1
+    assert all(text in done.stderr for text in ("--dut: ", "'switch'", "l2fwd"))
 
 
 @pytest.mark.usefixtures("dataplane")
 @pytest.mark.parametrize(
-    ("dut_option", "said"),
+    ("dut_option", "value"),
     [
-        ("law=gauss:1us", "is no law"),
-        ("law=file:/no/such/file", "No such file"),
+        ("law=gauss:1us", "gauss:1us"),
+        ("law=file:/no/such/file", "/no/such/file"),
         ("stall-duration=60ms", "--stall-period"),
     ],
 )
 def test_what_the_device_refuses_is_passed_on(
-    tailscope: Run, place: Place, dut_option: str, said: str
+    tailscope: Run, place: Place, dut_option: str, value: str
 ) -> None:
     arguments = ("run", "--dut", "delay", "--dut-option", dut_option, *quick())
     done = tailscope(*arguments, "--out", place.path / "out", env=place.environment)
     assert done.returncode == 1
-    assert "error: dut: " in done.stderr and said in done.stderr
+    assert code_of(done) == "dataplane-refused"
+    assert "error: dut: " in done.stderr and value in done.stderr
     assert not (place.path / "out").exists()
 
 
@@ -97,7 +103,7 @@ def test_one_cpu_works_and_is_warned_of(tailscope: Run, place: Place) -> None:
 
 def test_without_dpdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_BINARY", Path("/nowhere/tailscope-dp"))
-    with pytest.raises(DataplaneError, match="no DPDK") as error:
+    with raises(DataplaneError, "dataplane-missing") as error:
         process.find_binary()
     assert "libdpdk-dev" in str(error.value.hint)
 
@@ -107,8 +113,9 @@ def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     other.write_text("#!/bin/sh\necho tailscope-dp 0.0.1\n")
     other.chmod(0o755)
     monkeypatch.setattr(process, "_BINARY", other)
-    with pytest.raises(DataplaneError, match=r"expected version .*, got 'tailscope-dp 0.0.1'"):
+    with raises(DataplaneError, "dataplane-version") as error:
         process.find_binary()
+    assert "'tailscope-dp 0.0.1'" in str(error.value)
 
 
 def test_a_complete_run_is_not_overwritten(tailscope: Run, place: Place) -> None:
@@ -117,7 +124,7 @@ def test_a_complete_run_is_not_overwritten(tailscope: Run, place: Place) -> None
     (out / "mine").touch()
     arguments = ("run", "--dut", "l2fwd", *quick(), "--out", out)
     done = tailscope(*arguments, env=place.environment)
-    assert done.returncode == 1 and "is not an empty directory" in done.stderr
+    assert done.returncode == 1 and code_of(done) == "run-exists"
 
 
 @pytest.mark.usefixtures("dataplane")
@@ -138,7 +145,7 @@ def test_a_full_disk_is_an_error_that_leaves_nothing(place: Place, full: str) ->
         timeout=60,
     )
     assert done.returncode == 1
-    expected = {"run": "No space left on device", "out": "expected room for the run, about "}
+    expected = {"run": "No space left on device", "out": "expected room for"}
     assert expected[full] in done.stderr
     assert not (place.path / "out" / "run").exists()
 
@@ -151,12 +158,12 @@ def test_links_of_the_kernel_need_root(place: Place) -> None:
         "from tailscope.testbed.wires import Veth\n"
         "from tailscope.exceptions import TestbedError\n"
         "try: Veth({}).check()\n"
-        "except TestbedError as error: print(error, error.hint)\n"
+        "except TestbedError as error: print(error.code, error, error.hint)\n"
     )
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     command = [sys.executable, "-B", "-c", code]
     output, _ = as_nobody(command, place.path, cwd="/", **pipes).communicate(timeout=30)
     if "Permission denied" in output:
         pytest.skip("the interpreter is not to be reached by an ordinary user")
-    assert re.search("wire veth: missing .*cap_net_admin, cap_net_raw, cap_sys_admin ", output)
-    assert "--wire memif" in output
+    assert output.startswith("missing-capability ")
+    assert "cap_net_admin, cap_net_raw, cap_sys_admin" in output and "--wire memif" in output

@@ -1,4 +1,4 @@
-"""Who may use the kernel's osnoise tracer; that it works is tested in guests."""
+"""The conditions for the kernel's osnoise tracer, whose work is tested in guests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPTED_OUT = "NO_DEFAULTS NO_OSNOISE_WORKLOAD NO_PANIC_ON_STOP \n"
 
 
 def tree(root: Path, **changes: str | None) -> dict[Path, str]:
-    """Files as the kernel has them, but for `changes`, by their last names."""
+    """Make files as the kernel has them, except `changes`, by their last names."""
     (root / "instances").mkdir()
     files = {}
     for name, text in BOOTED.items():
@@ -50,8 +50,8 @@ def test_what_others_use_or_have_set_up_is_left_alone(
     tmp_path: Path, changes: dict[str, str | None]
 ) -> None:
     files = tree(tmp_path, **changes)
-    with osnoise(tmp_path, "tailscope-0-0123abcd", [1, 2]) as does:
-        assert not does
+    with osnoise(tmp_path, "tailscope-0-0123abcd", [1, 2]) as is_running:
+        assert not is_running
         assert [path.name for path in (tmp_path / "instances").iterdir()] == ["other"]
     assert {path: path.read_text() for path in files} == files
 
@@ -59,8 +59,8 @@ def test_what_others_use_or_have_set_up_is_left_alone(
 def test_the_instance_is_there_before_the_change(tmp_path: Path) -> None:
     tree(tmp_path)
     options = tmp_path / "osnoise/options"
-    with osnoise(tmp_path, "tailscope-0-0123abcd", [1, 2]) as does:
-        assert does
+    with osnoise(tmp_path, "tailscope-0-0123abcd", [1, 2]) as is_running:
+        assert is_running
         instance = tmp_path / "instances/tailscope-0-0123abcd-osnoise"
         assert (instance / "current_tracer").read_text() == "osnoise"
         assert options.read_text() == "NO_OSNOISE_WORKLOAD"

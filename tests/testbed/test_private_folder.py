@@ -1,4 +1,4 @@
-"""The folder of a measurement is for its owner alone."""
+"""The folder of a measurement is private to its owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that others may have written into are removed whole, and nothing but them."""
+"""Removal of folders that others may have written into."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEEP = 1500
 
 
 def deepen(path: Path, depth: int = DEEP) -> None:
-    """Make folders in each other, deeper than a path can say, and a file in the last."""
+    """Make nested folders, deeper than a path can express, and a file in the last."""
     folder = os.open(path, os.O_DIRECTORY)
     for _ in range(depth):
         os.mkdir("deep", dir_fd=folder)
@@ -32,7 +32,7 @@ def deepen(path: Path, depth: int = DEEP) -> None:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A folder that is to be removed."""
+    """Make a folder for removal."""
     path = tmp_path / "tree"
     path.mkdir()
     return path
@@ -83,7 +83,7 @@ def test_a_folder_that_is_gone_or_a_link_is_none(tree: Path, tmp_path: Path) -> 
 def test_what_is_mounted_within_is_not_entered_and_the_rest_goes(
     tree: Path, tmp_path: Path
 ) -> None:
-    """One reason is given, and the file that is to go last stays, too."""
+    """The error has one reason, and the file that would go last stays, too."""
     host = tmp_path / "host"
     host.mkdir()
     (host / "precious").touch()

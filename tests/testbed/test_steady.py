@@ -1,4 +1,4 @@
-"""What is read while a measurement goes on tells one time, though the machine's clock is set."""
+"""Readings of a measurement have one time base, even if the machine's clock is set."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOUR_NS = 3600 * 10**9
 
 @pytest.fixture
 def step(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Sets the wall clock of this process."""
+    """Return a function that sets the wall clock of this process."""
     real, offset_ns = time.time_ns, [0]
     monkeypatch.setattr(time, "time_ns", lambda: real() + offset_ns[0])
 
@@ -49,14 +49,14 @@ def test_counters_of_interrupts_are_in_their_order(step: Callable[[int], None]) 
 
 
 @pytest.mark.parametrize(
-    ("by_ns", "said"),
+    ("by_ns", "steps"),
     [(0, []), (HOUR_NS + 17, ["forward by 3600.000 s"]), (-(10**7), ["back by 0.010 s"])],
 )
-def test_a_run_says_that_the_clock_was_set(by_ns: int, said: list[str]) -> None:
+def test_a_run_says_that_the_clock_was_set(by_ns: int, steps: list[str]) -> None:
     nothing: Any = []
-    found = RecordedNoise(None, None, nothing, {}, (), nothing, {}, by_ns).warnings()
-    assert len(found) == len(said)
-    for warning, text in zip(found, said, strict=True):
+    warnings = RecordedNoise(None, None, nothing, {}, (), nothing, {}, by_ns).warnings()
+    assert len(warnings) == len(steps)
+    for warning, text in zip(warnings, steps, strict=True):
         assert text in warning
 
 
@@ -67,7 +67,7 @@ def test_a_run_says_that_the_clock_was_set(by_ns: int, said: list[str]) -> None:
         ([7], 0),
         ([0, 400_000, 800_000, 1_200_000], 0),
         ([5, 5, 5 + HOUR_NS, 5 + HOUR_NS], HOUR_NS),
-        # There and back again: in the end nothing is to be seen.
+        # A clock that is set back again has no step in the end.
         ([5, 5 - HOUR_NS, 5], -HOUR_NS),
         ([0, 20_000_000, 20_000_000], 20_000_000),
     ],

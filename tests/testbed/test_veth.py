@@ -1,4 +1,4 @@
-"""`tailscope run --wire veth`: links of the kernel, as root."""
+"""`tailscope run --wire veth` over links of the kernel, as root."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces ar
 def test_packets_cross_the_kernel(
     measure: Callable[..., dict[str, Any]], driver: str, warm_up: str
 ) -> None:
-    # AF_XDP takes a moment until links carry anything, and longer beside other tests.
+    # With AF_XDP, links carry packets only after a moment, and later beside other tests.
     options = ("--wire", "veth", "--wire-option", f"driver={driver}", "--warm-up", warm_up)
-    found = measure("--dut", "l2fwd", *options, "--rate", "1k", "--duration", "1s")
-    assert found["count"] + found["lost"] == found["sent"] > 0
-    # The kernel's rings overflow while a loop has lost its CPU.
-    assert found["count"] > 0.9 * found["sent"], found
+    figures = measure("--dut", "l2fwd", *options, "--rate", "1k", "--duration", "1s")
+    assert figures["count"] + figures["lost"] == figures["sent"] > 0
+    # The kernel's rings overflow while a loop is descheduled.
+    assert figures["count"] > 0.9 * figures["sent"], figures
     listed = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
     assert "tailscope-" not in listed

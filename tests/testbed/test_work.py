@@ -1,4 +1,4 @@
-"""The device of known capacity: whole batches leave at once, and none before its time."""
+"""The device of known capacity, whose whole batches leave at once and never early."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from errors import code_of
 
 pytestmark = pytest.mark.usefixtures("dataplane")
 
@@ -18,7 +19,7 @@ WORK_NS = 50_000
 
 
 def batches_of(out: Any, batch: int, burst: int) -> tuple[list[list[int]], list[float]]:
-    """Sizes of the batches of each whole burst, and the time from one full batch to the next."""
+    """Return the batch sizes of each whole burst, and the time between full batches."""
     latency = pq.read_table(out / "latency.parquet")
     seq, pre, took = (
         latency[name].to_numpy().astype(np.int64) for name in ("seq", "pre_ns", "latency_ns")
@@ -30,11 +31,11 @@ def batches_of(out: Any, batch: int, burst: int) -> tuple[list[list[int]], list[
             continue
         left = np.sort((pre + took)[own])
         ends = np.flatnonzero(np.append(np.diff(left) > WORK_NS / 2, True))
-        found = np.diff(ends, prepend=-1).tolist()
-        sizes.append(found)
+        batches = np.diff(ends, prepend=-1).tolist()
+        sizes.append(batches)
         full = [
             left[end] - left[before]
-            for before, end, size in zip(ends, ends[1:], found[1:], strict=False)
+            for before, end, size in zip(ends, ends[1:], batches[1:], strict=False)
             if size == batch
         ]
         apart.extend(full)
@@ -43,16 +44,16 @@ def batches_of(out: Any, batch: int, burst: int) -> tuple[list[list[int]], list[
 
 @pytest.mark.parametrize("batch", [4, 16])
 def test_a_burst_leaves_in_steps(measure: Measure, batch: int) -> None:
-    """Figure 5 of noms2020: most packets of a burst share their departure with a whole batch."""
+    """Most packets of a burst leave together with a whole batch (figure 5 of noms2020)."""
     burst = 64
-    found = measure(
+    figures = measure(
         *("--dut", "work", "--dut-option", f"law=fixed:{WORK_NS}ns"),
         *("--dut-option", f"batch={batch}", "--burst", burst, "--rate", "5k", "--duration", "1s"),
     )
-    sizes, apart = batches_of(found["out"], batch, burst)
+    sizes, apart = batches_of(figures["out"], batch, burst)
     assert sizes
-    together = Counter(size for each in sizes for size in each)
-    # Receiving may split or join what left, where the machine is busy.
+    together = Counter(size for batches in sizes for size in batches)
+    # On a busy machine, receiving may split or join batches.
     assert together.most_common(1)[0][0] == batch
     assert np.median(apart) == pytest.approx(batch * WORK_NS, rel=0.2)
 
@@ -63,10 +64,11 @@ def test_work_is_part_of_every_latency(measure: Measure, law: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "expected"), [("batch=0", "batch: got '0'"), ("rate=9", "law, batch, seed")]
+    ("option", "code", "value"),
+    [("batch=0", "dut-option", "'0'"), ("rate=9", "unknown-dut-option", "law, batch, seed")],
 )
 def test_options_of_work_are_checked(
-    tailscope: Callable[..., Any], option: str, expected: str
+    tailscope: Callable[..., Any], option: str, code: str, value: str
 ) -> None:
     done = tailscope("run", "--dut", "work", "--dut-option", option, "--dry-run")
-    assert done.returncode == 1 and expected in done.stderr
+    assert done.returncode == 1 and code_of(done) == code and value in done.stderr

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::matcher::Match;
 
-/// When a packet arrived, then its place in post.
+/// The time at which a packet arrived, then its place in post.
 type Arrival = (u64, u64);
 
 /// Counts packets that an earlier arrival had overtaken.
@@ -19,7 +19,7 @@ pub(crate) struct Reordering {
 }
 
 impl Reordering {
-    /// The next match in order of pre.
+    /// Adds the next match in order of pre.
     #[inline]
     pub fn push(&mut self, found: &Match) {
         let arrival = (found.pre_ns + found.latency_ns, found.post_seq);
@@ -34,12 +34,12 @@ impl Reordering {
         self.in_order.push_back(arrival);
     }
 
-    /// What overtook until here is counted elsewhere.
+    /// Forgets what overtook until here, which is counted elsewhere.
     pub fn forget(&mut self) {
         self.reordered = 0;
     }
 
-    /// The packets that had been overtaken so far.
+    /// Returns the packets that had been overtaken so far.
     pub fn count(&self) -> u64 {
         self.reordered
     }

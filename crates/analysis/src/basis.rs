@@ -1,4 +1,4 @@
-//! What is decided of a pair before its first packet is matched.
+//! Decisions about a pair before its first packet is matched.
 
 use std::collections::BTreeSet;
 
@@ -7,22 +7,22 @@ use units::Nanos;
 /// Parts that a drift is counted in: a part in 10¹² is 1 ps per second.
 const PARTS: i128 = 1_000_000_000_000;
 
-/// How the clock behind the device differs from the one before it.
+/// The difference of the clock behind the device from the one before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skew {
-    /// By how much it is ahead at `since_ns`, in ns.
+    /// Lead at `since_ns`, in ns.
     pub offset_ns: i64,
-    /// By how much it runs faster, in parts per 10¹².
+    /// Amount by which it runs faster, in parts per 10¹².
     pub drift_ppt: i64,
     /// A time of the clock behind the device, in ns.
     pub since_ns: u64,
 }
 
 impl Skew {
-    /// Both are one.
+    /// No difference: both clocks are one.
     pub const NONE: Self = Self { offset_ns: 0, drift_ppt: 0, since_ns: 0 };
 
-    /// A time of the clock behind the device, as the one before it has it, in ns.
+    /// Returns a time of the clock behind the device by the clock before it, in ns.
     #[inline]
     pub(crate) fn undo(self, ts: u64) -> u64 {
         if self == Self::NONE {
@@ -34,26 +34,27 @@ impl Skew {
     }
 }
 
-/// What is taken for granted of the two clocks.
+/// The assumption about the two clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clocks {
-    /// Nothing: where they are apart, there are no figures.
+    /// No assumption: if they are apart, there are no figures.
     #[default]
     Detect,
     /// They are one.
     Same,
     /// They differ by this.
     Apart {
-        /// How the one behind the device differs.
+        /// Difference of the clock behind the device.
         skew: Skew,
-        /// Whether latencies are above that of the fastest packet, as where the offset is not known.
+        /// True if latencies are above that of the fastest packet, as where the offset is not
+        /// known.
         relative: bool,
-        /// What an estimate may be off by.
+        /// Bounds of the error of an estimate.
         bounds: Bounds,
     },
 }
 
-/// What the packets of two captures prove of the offset and the drift of their clocks.
+/// The offset and drift of two clocks that the packets of their captures prove.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// The least offset, in ns: no packet that travels the other way arrived before it was sent;
@@ -61,8 +62,8 @@ pub struct Bounds {
     pub offset_low_ns: Option<i64>,
     /// The highest offset, in ns: no packet arrived before it was sent.
     pub offset_high_ns: Option<i64>,
-    /// By how much the drift may be wrong either way, in parts per 10¹², if the fastest packets take
-    /// as long at any time; `None` where there are too few of them, or the captures are too short.
+    /// Largest error of the drift either way, in parts per 10¹², if the fastest packets take as
+    /// long at any time; `None` if there are too few of them, or the captures are too short.
     pub drift_error_ppt: Option<i64>,
 }
 
@@ -88,7 +89,7 @@ impl Grid {
     /// Every nanosecond.
     pub const FINEST: Self = Self { ns: 1, ticks: 1 };
 
-    /// From one time to the next, in ns.
+    /// Returns the distance from one time to the next, in ns.
     #[must_use]
     pub fn step_ns(self) -> f64 {
         self.ns as f64 / self.ticks as f64
@@ -98,7 +99,7 @@ impl Grid {
 /// Source and destination of packets: addresses of their outermost packet, else MAC addresses.
 pub type Flow = (Vec<u8>, Vec<u8>);
 
-/// What a look at the beginning of both captures has told.
+/// The results of a look at the beginning of both captures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Basis {
     /// Bytes of each packet, from its network header on, that both captures hold; `None`: enough.
@@ -106,15 +107,15 @@ pub struct Basis {
     /// A packet alike that follows so soon before the device is a copy in the capture, in ns; 0:
     /// none is.
     pub copies_ns: u64,
-    /// Whether packets travel both ways.
+    /// True if packets travel both ways.
     pub two_way: bool,
-    /// Whether packets lose hops in between, as in a router.
+    /// True if packets lose hops in between, as in a router.
     pub routed: bool,
     /// Flows of the sample that travel the other way, by source and destination.
     pub back: BTreeSet<Flow>,
     /// The grid of the times of both captures.
     pub grid: Grid,
-    /// How many packets of the sample each key matched, of how many.
+    /// Number of packets of the sample that each key matched, and of how many.
     pub tried: Vec<Tried>,
 }
 
@@ -130,7 +131,7 @@ pub struct Tried {
 }
 
 impl Basis {
-    /// The keys that were tried, and how much each matched; nothing where none was.
+    /// Returns the keys that were tried, and how much each matched; nothing where none was.
     pub(crate) fn in_words(&self) -> String {
         let keys: Vec<_> = self.tried.iter().map(|tried| tried.key.as_str()).collect();
         if keys.is_empty() { String::new() } else { format!(" (tried {})", keys.join(", ")) }
@@ -151,8 +152,8 @@ impl Default for Basis {
     }
 }
 
-/// The coarsest grid that both the times of a clock and the differences of its times lie on, where
-/// there are enough of them to prove it.
+/// Returns the coarsest grid that both the times of a clock and the differences of its times lie
+/// on, where there are enough of them to prove it.
 ///
 /// A counter of 80 MHz ticks every 12.5 ns, and of the nanoseconds that it can show, modulo 25, there
 /// are two, and three that can lie between two of them. So: the period of which the fewest places are in
@@ -190,8 +191,8 @@ pub(crate) fn grid_of(times: &[u64], apart: &[i64]) -> Grid {
     best
 }
 
-/// How many places of a circle of `period` are in use, where neighbours are one, if no such place is
-/// wider than `widest`; nothing is said of more than `most`.
+/// Returns the number of places of a circle of `period` that are in use, if no such place is wider
+/// than `widest`; neighbours are one, and nothing is said of more than `most`.
 fn places(of: impl Iterator<Item = u64>, period: u64, widest: usize, most: u64) -> Option<u64> {
     let (mut used, mut count) = (vec![false; period as usize], 0);
     for residue in of {
@@ -207,7 +208,7 @@ fn places(of: impl Iterator<Item = u64>, period: u64, widest: usize, most: u64) 
     Some((0..used.len()).filter(|at| begins(*at)).count() as u64)
 }
 
-/// How wide the place is that `at` is part of.
+/// Returns how wide the place is that `at` is part of.
 fn width(used: &[bool], at: usize) -> usize {
     let len = used.len();
     let behind = (1..len).take_while(|step| used[(at + step) % len]).count();
@@ -219,7 +220,8 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// A span of time in the words of people: hours, minutes or seconds, where it is whole ones.
+/// Returns a span of time in the words of people: hours, minutes or seconds, where it is whole
+/// ones.
 pub(crate) fn whole(offset: i64) -> Option<String> {
     const SECOND: i64 = 1_000_000_000;
     if offset == 0 || offset % SECOND != 0 {
@@ -238,7 +240,7 @@ pub(crate) fn whole(offset: i64) -> Option<String> {
     })
 }
 
-/// What both clocks show differs by this many whole seconds, in ns, if it does by about that.
+/// Returns the whole seconds by which both clocks differ, in ns, if they differ by about that.
 pub(crate) fn nearest_whole(offset: i64) -> i64 {
     const SECOND: i64 = 1_000_000_000;
     let seconds = (offset as f64 / SECOND as f64).round() as i64;

@@ -13,7 +13,7 @@ const MOST_BYTES: u64 = 1 << 30;
 /// Fast, and as small as what is sent once needs to be.
 const LEVEL: i32 = 1;
 
-/// There are fewer packets, bytes or items than this, so that sums do not overflow.
+/// Limit on the number of packets, bytes or items, so that sums do not overflow.
 pub(crate) const MOST: u64 = 1 << 48;
 
 /// Bytes that are written.
@@ -29,7 +29,7 @@ impl Writing {
         self.0.push(number as u8);
     }
 
-    /// Small where the number is near zero on either side.
+    /// Writes a number that is small if it is near zero on either side.
     pub fn signed(&mut self, number: i64) {
         self.number((number << 1 ^ number >> 63) as u64);
     }
@@ -55,7 +55,7 @@ impl Writing {
         self.0.append(&mut other.0);
     }
 
-    /// What was written, as `what`.
+    /// Returns what was written, as `what`.
     pub fn finish(self, what: &str, version: u32) -> Vec<u8> {
         let mut bytes = head(what, version).into_bytes();
         let mut encoder = zstd::Encoder::new(&mut bytes, LEVEL).expect("a level that there is");
@@ -77,7 +77,7 @@ pub(crate) struct Reading<'a> {
     at: usize,
 }
 
-/// The content of what [`Writing::finish`] has made.
+/// Returns the content of what [`Writing::finish`] has made.
 pub(crate) fn open(bytes: &[u8], what: &'static str, version: u32) -> Result<Vec<u8>, Error> {
     let reading = Reading { what, bytes, at: 0 };
     let head = head(what, version);
@@ -105,7 +105,7 @@ impl<'a> Reading<'a> {
         Error::Encoded { what: self.what, offset: self.at, got, expected }
     }
 
-    /// That what was just read holds.
+    /// Checks that what was just read holds.
     pub fn expect(&self, holds: bool, got: impl ToString, expected: &str) -> Result<(), Error> {
         if holds { Ok(()) } else { Err(self.flaw(got, expected)) }
     }
@@ -140,7 +140,7 @@ impl<'a> Reading<'a> {
         Ok((number >> 1) as i64 ^ -((number & 1) as i64))
     }
 
-    /// A number of packets, bytes or items.
+    /// Returns a number of packets, bytes or items.
     pub fn count(&mut self) -> Result<u64, Error> {
         let count = self.number()?;
         self.expect(count < MOST, count, "less than 2^48")?;
@@ -164,7 +164,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Memory follows what is there, not the length that is claimed.
+    /// Reads a list; memory follows what is there, not the length that is claimed.
     pub fn list<T>(
         &mut self,
         mut read: impl FnMut(&mut Self) -> Result<T, Error>,
@@ -177,7 +177,7 @@ impl<'a> Reading<'a> {
         Ok(list)
     }
 
-    /// That nothing is left.
+    /// Checks that nothing is left.
     pub fn end(&self) -> Result<(), Error> {
         let left = self.bytes.len() - self.at;
         self.expect(left == 0, format!("{left} bytes more"), "the end")

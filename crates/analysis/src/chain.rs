@@ -16,7 +16,7 @@ use std::collections::HashMap;
 
 use probe::key::Key;
 
-/// What a post of a key that several packets carry is.
+/// The relation of a post to its chain of packets with the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The match of the packet at this place, if its answer is certain.
@@ -25,7 +25,7 @@ pub(crate) enum Answer {
     Further,
 }
 
-/// How many posts a packet has before another one alike goes in.
+/// The number of posts of a packet before another one alike goes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Posts {
     None,
@@ -35,9 +35,9 @@ pub(crate) enum Posts {
 
 /// The packets under way, by place.
 pub(crate) trait Waiting {
-    /// When the packet at `place` was sent, in ns.
+    /// Returns when the packet at `place` was sent, in ns.
     fn sent_ns(&self, place: u64) -> u64;
-    /// The place of the next packet of its chain, of one that waits and is not the newest.
+    /// Returns the place of the next packet of its chain, of one that waits and is not the newest.
     fn next(&self, place: u64) -> u64;
     /// Sets it.
     fn set_next(&mut self, place: u64, next: u64);
@@ -50,11 +50,11 @@ struct Chain {
     oldest: u64,
     /// The newest packet.
     newest: u64,
-    /// When the first packet was sent, in ns.
+    /// Time at which the first packet was sent, in ns.
     first_ns: u64,
-    /// Whether it is anchored, which is known when it leaves.
+    /// True if it is anchored, which is known when it leaves.
     anchored: Option<bool>,
-    /// Whether packets went in and came out by turns, all of the time.
+    /// True if packets went in and came out by turns, all of the time.
     by_turns: bool,
     /// The newest that was answered was sent then, in ns.
     answered_ns: Option<u64>,
@@ -65,7 +65,7 @@ impl Chain {
         self.oldest <= self.newest
     }
 
-    /// The oldest waits no longer; `next` is the one behind it, if there is one.
+    /// Lets the oldest wait no longer; `next` is the one behind it, if there is one.
     fn pass_on(&mut self, next: impl FnOnce() -> u64) {
         self.oldest = if self.oldest == self.newest { self.newest + 1 } else { next() };
     }
@@ -82,7 +82,7 @@ fn name(key: Key) -> (u64, u32) {
 }
 
 impl Chains {
-    /// How many there are.
+    /// Returns how many there are.
     pub fn len(&self) -> usize {
         self.chains.len()
     }
@@ -103,7 +103,7 @@ impl Chains {
         assert!(former.is_none(), "a chain ends when its last packet leaves the window");
     }
 
-    /// The next packet of a chain; when the first of it was sent, in ns.
+    /// Adds the next packet of a chain, and returns the time at which its first was sent, in ns.
     pub fn add(&mut self, key: Key, place: u64, waiting: &mut impl Waiting) -> u64 {
         let chain = self.of(key);
         assert!(chain.newest < place, "packets come in order");
@@ -117,7 +117,7 @@ impl Chains {
         chain.first_ns
     }
 
-    /// A post of the chain. What left the window has left the chain.
+    /// Answers a post of the chain. What left the window has left the chain.
     pub fn answer(&mut self, key: Key, waiting: &impl Waiting) -> Answer {
         let chain = self.of(key);
         if !chain.waits() {
@@ -130,9 +130,10 @@ impl Chains {
         Answer::Match(place)
     }
 
-    /// The packet at `place`, sent at `ts`, leaves its window. If it waits, `next` is the one behind it in
-    /// its chain; if it is the first, `anchored` says whether it is. Whether it is not known what became
-    /// of it: its answer is not certain, or it has none, but one sent less than a window before has.
+    /// Lets the packet at `place`, sent at `ts`, leave its window. If it waits, `next` is the one
+    /// behind it in its chain; if it is the first, `anchored` says whether it is. Returns true if
+    /// it is not known what became of it: its answer is not certain, or it has none, but one sent
+    /// less than a window before has.
     pub fn leaves_ambiguous(
         &mut self,
         key: Key,

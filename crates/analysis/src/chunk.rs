@@ -23,13 +23,13 @@ impl<T> Entry<T> {
         Self { tag: key.hi, ts, slot: key.lo as u32, state }
     }
 
-    /// Whether its key is `key`, as far as it is compared.
+    /// Returns true if its key is `key`, as far as it is compared.
     #[inline]
     pub fn is_of(&self, key: Key) -> bool {
         self.tag == key.hi && self.slot == key.lo as u32
     }
 
-    /// As much of its key as is compared.
+    /// Returns as much of its key as is compared.
     pub fn key(&self) -> Key {
         Key { hi: self.tag, lo: u64::from(self.slot) }
     }
@@ -43,7 +43,7 @@ pub(crate) enum Chunk<T> {
     Narrow(Narrow<T>),
 }
 
-/// What is kept of a packet besides key and time, as numbers that are small where little is known.
+/// The state of a packet besides key and time, as numbers that are small if little is known.
 pub(crate) trait State: Copy + Default {
     fn numbers(self) -> (u64, u32);
     fn of_numbers(large: u64, small: u32) -> Self;
@@ -53,7 +53,7 @@ pub(crate) trait State: Copy + Default {
 type Fields = [u64; FIELDS];
 const FIELDS: usize = 5;
 
-/// What fields of a steady stream grow by from packet to packet.
+/// Growth of a steady stream's fields from packet to packet.
 const STEP: Fields = [1, 0, 0, 0, 1];
 
 const SHORT: u64 = u32::MAX as u64;
@@ -61,7 +61,7 @@ const LONG: u64 = u64::MAX;
 /// The largest value of each, which numbers wrap at.
 const MOST: Fields = [LONG, LONG, SHORT, LONG, SHORT];
 
-/// By how much the values of a field lie above the line.
+/// The distances of a field's values above the line.
 #[derive(Debug)]
 enum Beyond {
     Nothing,
@@ -102,7 +102,7 @@ impl Beyond {
 /// A chunk in less memory.
 #[derive(Debug)]
 pub(crate) struct Narrow<T> {
-    /// Where the lines begin.
+    /// Place at which the lines begin.
     first: Fields,
     beyond: [Beyond; FIELDS],
     // Pointers, because a queue that is never narrowed holds states that are no numbers.

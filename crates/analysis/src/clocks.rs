@@ -1,4 +1,4 @@
-//! How far the clocks of two captures are apart.
+//! The difference of two captures' clocks.
 
 use std::ops::ControlFlow;
 
@@ -65,8 +65,8 @@ impl Observer for Below<'_> {
 }
 
 impl Analysis {
-    /// The skew of which all of `hull`, measured with an offset of `guess_ns`, lies above, and what
-    /// is proven of it by that, and by `backward`.
+    /// Returns the skew of which all of `hull`, measured with an offset of `guess_ns`, lies above,
+    /// and what is proven of it by that, and by `backward`.
     fn skew_above(
         &self,
         hull: &Hull,
@@ -96,8 +96,8 @@ impl Analysis {
     }
 }
 
-/// How high lines can be at the first packet that lie between `hull` and `backward`, and whose slope
-/// is within `error_ppt` of `slope`; where that is not known, any that a clock may have.
+/// Returns the height, at the first packet, of lines between `hull` and `backward` whose slope is
+/// within `error_ppt` of `slope`; if that is not known, of any slope that a clock may have.
 fn bounds(
     hull: &Hull,
     guess_ns: i64,

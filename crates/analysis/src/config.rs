@@ -1,4 +1,4 @@
-//! What is asked of a pair.
+//! Settings of the analysis of a pair.
 
 use probe::key::MatchOn;
 use units::Nanos;
@@ -7,25 +7,25 @@ use crate::basis::Clocks;
 use crate::error::Error;
 use crate::matcher::MAX_WINDOW;
 
-/// How a pair is analysed.
+/// The settings of the analysis of a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// What makes a packet the same before and after the device.
+    /// Key by which a packet is the same before and after the device.
     pub match_on: MatchOn,
-    /// Of what [`MatchOn::Auto`] tries, the most specific that may be taken: what an
+    /// Most specific key of those of [`MatchOn::Auto`] that may be taken: the one that an
     /// [`Error::KeyChanges`] names.
     pub joined_by: Option<MatchOn>,
-    /// How long a packet may take.
+    /// Longest time that a packet may take.
     pub window: Nanos,
-    /// How much of the beginning is left out.
+    /// Duration of the beginning that is left out.
     pub trim: Nanos,
-    /// How many of the worst packets are kept.
+    /// Number of worst packets to keep.
     pub worst: usize,
-    /// How many packets may wait for their counterpart before the analysis gives up.
+    /// Number of packets that may wait for their counterpart before the analysis gives up.
     pub max_in_flight: usize,
-    /// What is taken for granted of the two clocks.
+    /// Assumption about the two clocks.
     pub clocks: Clocks,
-    /// Whether both captures began before the traffic and ended behind it: what is missing is lost.
+    /// True if both captures began before the traffic and ended behind it: what is missing is lost.
     pub whole: bool,
 }
 

@@ -1,6 +1,6 @@
-//! What became of every packet.
+//! The fate of every packet.
 
-/// What became of every packet (`docs/statistics.md`).
+/// The numbers of packets by their fate (`docs/statistics.md`).
 ///
 /// `pre packets = pre_trimmed + pre_unkeyed + ambiguous + repeated + reverse + local + sent`,
 /// `sent = matched + lost + late + negative + outside + corrupt + resegmented`, `post packets = post_trimmed +
@@ -62,7 +62,7 @@ pub struct Counts {
     pub post_unknown: u64,
 }
 
-/// How many figures [`Counts`] has.
+/// Number of figures of [`Counts`].
 const FIGURES: usize = 24;
 
 impl Counts {
@@ -79,7 +79,7 @@ impl Counts {
         self.sums() == [self.sent, pre_packets, post_packets].map(u128::from)
     }
 
-    /// Sent packets, packets of pre and of post, as what became of them adds up to.
+    /// Returns sent packets, packets of pre and of post, as what became of them adds up to.
     fn sums(&self) -> [u128; 3] {
         let sum = |counts: &[u64]| counts.iter().copied().map(u128::from).sum();
         let seen = [self.matched, self.lost, self.late, self.negative, self.outside, self.corrupt];
@@ -105,8 +105,8 @@ impl Counts {
         }
     }
 
-    /// What the captures do not prove to be lost is outside: `sent` packets of those that count as
-    /// lost, and `arrived` of those that count as unknown.
+    /// Counts as outside what the captures do not prove to be lost: `sent` packets of those that
+    /// count as lost, and `arrived` of those that count as unknown.
     pub(crate) fn set_outside(&mut self, sent: u64, arrived: u64) {
         let (sent, arrived) = (sent.min(self.lost), arrived.min(self.post_unknown));
         self.lost -= sent;
@@ -115,14 +115,14 @@ impl Counts {
         self.post_outside += arrived;
     }
 
-    /// Lost packets of which none can be one that came out in another form: each unknown post stands
-    /// for one.
+    /// Returns lost packets of which none can be one that came out in another form: each unknown
+    /// post stands for one.
     #[must_use]
     pub fn lost_proven(&self) -> u64 {
         self.lost.saturating_sub(self.post_unknown)
     }
 
-    /// Every count, in a fixed order.
+    /// Returns every count, in a fixed order.
     pub(crate) fn all(&mut self) -> [&mut u64; FIGURES] {
         [
             &mut self.pre_trimmed,

@@ -42,7 +42,7 @@ const COMPRESSIONS: [Compression; 6] = [
 const BYTE_ORDERS: [ByteOrder; 2] = [ByteOrder::Little, ByteOrder::Big];
 
 impl Slice {
-    /// The slice as bytes.
+    /// Returns the slice as bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut to = Writing::default();
@@ -53,7 +53,7 @@ impl Slice {
         to.finish(SLICE, ENCODING_VERSION)
     }
 
-    /// What [`to_bytes`](Self::to_bytes) has made bytes of.
+    /// Reads a slice from the bytes of [`to_bytes`](Self::to_bytes).
     ///
     /// # Errors
     /// When `bytes` are something else.
@@ -69,7 +69,7 @@ impl Slice {
 }
 
 impl Part {
-    /// The part as bytes.
+    /// Returns the part as bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let Self { heads, covered, found } = self;
@@ -99,7 +99,7 @@ impl Part {
         to.finish(PART, ENCODING_VERSION)
     }
 
-    /// What [`to_bytes`](Self::to_bytes) has made bytes of.
+    /// Reads a part from the bytes of [`to_bytes`](Self::to_bytes).
     ///
     /// # Errors
     /// When `bytes` are something else.
@@ -284,7 +284,7 @@ fn read_times(from: &mut Reading<'_>) -> Result<RangeInclusive<u64>, Error> {
     Ok(start..=end)
 }
 
-/// Two that ascend.
+/// Writes two numbers that ascend.
 fn write_ends(to: &mut Writing, ends: (u64, u64)) {
     write_times(to, &(ends.0..=ends.1));
 }
@@ -435,7 +435,7 @@ fn read_counts(from: &mut Reading<'_>) -> Result<Counts, Error> {
     Ok(counts)
 }
 
-/// Each value as the step from the one before, and how often it was counted.
+/// Writes each value as the step from the one before, and how often it was counted.
 fn write_histogram(to: &mut Writing, histogram: &Histogram) {
     let (mut values, mut former) = (Writing::default(), 0);
     let mut different = 0;
@@ -470,7 +470,7 @@ fn write_variation(to: &mut Writing, variation: &Variation) {
     to.signed(variation.max_ns);
 }
 
-/// What was first and last lies in the stretches.
+/// Reads the variation; what was first and last lies in the stretches.
 fn read_variation(from: &mut Reading<'_>) -> Result<Variation, Error> {
     let magnitude = read_histogram(from)?;
     Ok(Variation { ends: None, magnitude, min_ns: from.signed()?, max_ns: from.signed()? })

@@ -1,15 +1,15 @@
-//! What can keep a pair of captures from being analysed.
+//! Errors that keep a pair of captures from being analysed.
 
 use units::Nanos;
 
-/// Why a pair of captures gives no figures.
+/// The reason why a pair of captures gives no figures.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A capture cannot be read.
     #[error(transparent)]
     Capture(#[from] capture::Error),
-    /// There is nothing to match.
+    /// A capture has no packets to match.
     #[error("{file}: no packets: got 0, expected at least 1 {side} the device")]
     NoPackets {
         /// The file.
@@ -64,7 +64,7 @@ pub enum Error {
     /// The two clocks differ.
     #[error("the clocks of the two captures are apart: {why}")]
     ClocksApart {
-        /// What shows it.
+        /// Observation that shows it.
         why: String,
     },
     /// One of the two clocks stepped.
@@ -73,11 +73,11 @@ pub enum Error {
          lie {by} further {way} from one capture to the other"
     )]
     ClockSteps {
-        /// Since the first packet before the device.
+        /// Time since the first packet before the device.
         at: Nanos,
-        /// By how much.
+        /// Size of the step.
         by: Nanos,
-        /// Which way: `on` or `back`.
+        /// Direction of the step: `on` or `back`.
         way: &'static str,
     },
     /// Some packets come out in another form only behind the beginning of the captures.
@@ -91,7 +91,7 @@ pub enum Error {
         "the clocks of the two captures are apart, and {got} do not suffice to estimate by how much"
     )]
     ClocksUnknown {
-        /// What there is.
+        /// Description of the packets that there are.
         got: String,
     },
     /// A packet was captured shorter than its key.
@@ -102,7 +102,8 @@ pub enum Error {
     ShortCapture {
         /// The file.
         file: String,
-        /// Where the record starts, in bytes (after decompression where the capture is compressed).
+        /// Offset at which the record starts, in bytes (after decompression where the capture is
+        /// compressed).
         offset: u64,
         /// The packet's number; the first is 1.
         packet: u64,
@@ -119,7 +120,8 @@ pub enum Error {
     TimeGoesBack {
         /// The file.
         file: String,
-        /// Where the record starts, in bytes (after decompression where the capture is compressed).
+        /// Offset at which the record starts, in bytes (after decompression where the capture is
+        /// compressed).
         offset: u64,
         /// The packet's number; the first is 1.
         packet: u64,
@@ -170,7 +172,7 @@ pub enum Error {
         at: usize,
         /// Its value.
         got: u64,
-        /// What it should have been.
+        /// The expected value.
         expected: String,
     },
     /// A capture that can only be read once cannot be read in slices.
@@ -190,23 +192,23 @@ pub enum Error {
     /// Parts are not those of one pair.
     #[error("parts: {what}: got {got}, expected {expected}")]
     Parts {
-        /// What does not fit.
+        /// Property that does not fit.
         what: &'static str,
-        /// How it is.
+        /// Its value.
         got: String,
-        /// How it should have been.
+        /// The expected value.
         expected: String,
     },
     /// Bytes that are no slice, or no part.
     #[error("{what}: byte {offset}: got {got}, expected {expected}")]
     Encoded {
-        /// What they should have been.
+        /// Name of what was expected.
         what: &'static str,
-        /// Where in them, after decompression.
+        /// Offset in the bytes, after decompression.
         offset: usize,
-        /// What is there.
+        /// Value that is there.
         got: String,
-        /// What should be.
+        /// The expected value.
         expected: String,
     },
     /// Bytes that are no histogram of HdrHistogram.
@@ -238,7 +240,40 @@ impl Error {
         Self::Recording { field, at, got, expected: expected.into() }
     }
 
-    /// Advice apart from the message, where there is any.
+    /// Returns the stable code of the error, which programs compare instead of the message.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Capture(error) => error.code(),
+            Self::NoPackets { .. } => "no-packets",
+            Self::SameCapture { .. } => "same-capture",
+            Self::DifferentTraffic { .. } => "different-traffic",
+            Self::Swapped { .. } => "swapped",
+            Self::SwappedOrApart { .. } => "swapped-or-apart",
+            Self::ClocksApart { .. } => "clocks-apart",
+            Self::ClockSteps { .. } => "clock-steps",
+            Self::KeyChanges { .. } => "key-changes",
+            Self::ClocksUnknown { .. } => "clocks-unknown",
+            Self::ShortCapture { .. } => "packet-too-short",
+            Self::TimeGoesBack { .. } => "time-goes-back",
+            Self::InFlight { .. } => "too-many-in-flight",
+            Self::Window { .. } => "window",
+            Self::Recording { .. } => "recording",
+            Self::Pipe { .. } => "pipe",
+            Self::Torn { .. } => "keys-repeat",
+            Self::Parts { what: "times", .. } => "parts-missing",
+            Self::Parts { what: "begin of one", .. } => "parts-overlap",
+            Self::Parts { what: "captures", .. } => "parts-captures",
+            Self::Parts { what: "settings", .. } => "parts-settings",
+            Self::Parts { .. } => "parts",
+            Self::Encoded { what: "slice", .. } => "not-a-slice",
+            Self::Encoded { .. } => "not-a-part",
+            Self::Hdr(_) => "hdr-histogram",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    /// Returns advice apart from the message, if there is any.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {

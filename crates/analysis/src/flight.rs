@@ -41,7 +41,7 @@ const SLOTS: usize = 7;
 #[repr(C, align(64))]
 struct Bucket {
     keys: [u32; SLOTS],
-    /// Whether an entry ever found no slot here and went on to the next bucket.
+    /// Nonzero if an entry ever found no slot here and went on to the next bucket.
     overflowed: u32,
     places: [u32; SLOTS],
     /// The newest entry that did.
@@ -57,13 +57,13 @@ impl Bucket {
     const NEW: Self =
         Self { keys: [0; SLOTS], overflowed: 0, places: [u32::MAX; SLOTS], overflow: 0 };
 
-    /// The slots with `key`, as bits.
+    /// Returns the slots with `key`, as bits.
     #[inline]
     fn with_key(&self, key: u32) -> u32 {
         (0..SLOTS).fold(0, |bits, slot| bits | (u32::from(self.keys[slot] == key) << slot))
     }
 
-    /// The slots whose entry is under way, as bits.
+    /// Returns the slots whose entry is under way, as bits.
     #[inline]
     fn live(&self, flight: Live) -> u32 {
         (0..SLOTS).fold(0, |bits, slot| bits | (u32::from(flight.has(self.places[slot])) << slot))
@@ -75,7 +75,7 @@ impl Bucket {
     }
 }
 
-/// What is under way, by the lower 32 bits of its places.
+/// The packets under way, by the lower 32 bits of their places.
 #[derive(Clone, Copy)]
 struct Live {
     head: u32,
@@ -97,14 +97,14 @@ pub struct Flight<T> {
     spare: Vec<Wide<T>>,
     head: u64,
     tail: u64,
-    /// Before this place all chunks were narrowed once.
+    /// Place before which all chunks were narrowed once.
     narrowed_to: u64,
     buckets: Vec<Bucket>,
     /// The tag and the slot of the newest packet that can be found by key.
     newest: (u64, u32),
-    /// From this place on tags ascend.
+    /// Place from which on tags ascend.
     ascending_from: u64,
-    /// Where the packets begin that were not put into the index while they all ascended.
+    /// Offset at which the packets begin that were not put into the index while they all ascended.
     indexed_to: u64,
 }
 
@@ -127,31 +127,31 @@ impl<T: Copy + Default> Flight<T> {
         (self.tail - self.head) as usize
     }
 
-    /// The place of the oldest packet, or of the next one when nothing is under way.
+    /// Returns the place of the oldest packet, or of the next one when nothing is under way.
     #[inline]
     pub fn oldest(&self) -> u64 {
         self.head
     }
 
-    /// The place of the next packet.
+    /// Returns the place of the next packet.
     #[inline]
     pub fn next_place(&self) -> u64 {
         self.tail
     }
 
-    /// The time of the oldest packet.
+    /// Returns the time of the oldest packet.
     #[inline]
     pub fn oldest_ts(&self) -> Option<u64> {
         (self.head < self.tail).then(|| self.get(self.head).ts)
     }
 
-    /// The time of the newest packet.
+    /// Returns the time of the newest packet.
     #[inline]
     pub fn newest_ts(&self) -> Option<u64> {
         (self.head < self.tail).then(|| self.get(self.tail - 1).ts)
     }
 
-    /// The time of the first packet at `ts` or later.
+    /// Returns the time of the first packet at `ts` or later.
     pub fn first_ts_from(&self, ts: u64) -> Option<u64> {
         let (mut low, mut high) = (self.head, self.tail);
         while low < high {
@@ -203,7 +203,7 @@ impl<T: Copy + Default> Flight<T> {
         self.spare.pop().unwrap_or_else(|| Box::new([Entry::default(); CHUNK]))
     }
 
-    /// The packet at a place, if it is under way.
+    /// Returns the packet at a place, if it is under way.
     #[inline]
     pub fn at_mut(&mut self, place: u64) -> Option<&mut Entry<T>> {
         (self.head..self.tail).contains(&place).then(|| self.get_mut(place))
@@ -264,7 +264,7 @@ impl<T: Copy + Default> Flight<T> {
         (place, None)
     }
 
-    /// Whether the tags of all packets under way ascend.
+    /// Returns true if the tags of all packets under way ascend.
     #[inline]
     fn all_ascend(&self) -> bool {
         self.ascending_from <= self.head
@@ -289,7 +289,7 @@ impl<T: Copy + Default> Flight<T> {
         self.indexed_to += 1;
     }
 
-    /// The place of the newest packet of `key` that is under way.
+    /// Returns the place of the newest packet of `key` that is under way.
     #[inline]
     pub fn newest(&self, key: Key) -> Option<u64> {
         if self.all_ascend() {
@@ -298,7 +298,7 @@ impl<T: Copy + Default> Flight<T> {
         self.find(key.lo as u32, key.hi).map(|(_, _, place)| place)
     }
 
-    /// The same where tags ascend. Most numbers follow each other without a gap.
+    /// Returns the same for tags that ascend. Most numbers follow each other without a gap.
     fn bisect(&self, key: Key) -> Option<u64> {
         let is_there =
             |place: &u64| (self.head..self.tail).contains(place) && self.get(*place).is_of(key);
@@ -315,7 +315,7 @@ impl<T: Copy + Default> Flight<T> {
         without_gap.or_else(by_halves)
     }
 
-    /// Bucket, slot and place of a key, from its bucket on as far as entries went on.
+    /// Returns bucket, slot and place of a key, from its bucket on as far as entries went on.
     #[inline]
     fn find(&self, key: u32, tag: u64) -> Option<(usize, usize, u64)> {
         let live = self.live();
@@ -433,7 +433,7 @@ impl<T: Copy + Default> Flight<T> {
         self.chunks[index] = Some(Chunk::Wide(self.fresh()));
     }
 
-    /// The full place of a slot whose entry is under way.
+    /// Returns the full place of a slot whose entry is under way.
     #[inline]
     fn widen(&self, place: u32) -> u64 {
         self.head + u64::from(place.wrapping_sub(self.head as u32))
@@ -525,7 +525,7 @@ mod tests {
         prop::collection::vec(step, 0..600).prop_map(named)
     }
 
-    /// Many keys share a slot, some share all but the tag.
+    /// Returns a key; many keys share a slot, some share all but the tag.
     fn key(name: u8) -> Key {
         Key { hi: u64::from(name), lo: (u64::from(name % 37) * 0x1_0000) | u64::from(name % 5) }
     }

@@ -41,7 +41,7 @@ pub(crate) struct Floor {
 }
 
 impl Floor {
-    /// The next match.
+    /// Adds the next match.
     #[inline]
     pub fn push(&mut self, pre_ns: u64, latency_ns: i64) {
         if self.fastest.is_empty() {
@@ -56,7 +56,7 @@ impl Floor {
         }
     }
 
-    /// The same of a match in none of the spans so far.
+    /// Adds a match in none of the spans so far.
     #[cold]
     fn push_outside(&mut self, pre_ns: u64, latency_ns: i64) {
         loop {
@@ -83,7 +83,7 @@ impl Floor {
         other.fastest().into_iter().for_each(|(ts, ns)| self.push(ts, ns));
     }
 
-    /// Time and latency of the fastest packet of each span, in ns, in order of time.
+    /// Returns time and latency of the fastest packet of each span, in ns, in order of time.
     pub fn fastest(&self) -> Vec<(u64, i64)> {
         self.fastest.iter().flatten().copied().collect()
     }
@@ -94,13 +94,13 @@ impl Floor {
         points.into_iter().for_each(|(ts, ns)| self.push(ts, ns));
     }
 
-    /// A drift that the fastest packets prove, in parts per 10¹².
+    /// Returns a drift that the fastest packets prove, in parts per 10¹².
     pub fn drift_ppt(&self, step_ns: f64) -> Option<f64> {
         self.drift(step_ns).filter(|drift| drift.proven).map(|drift| drift.ppt)
     }
 
-    /// The slope of the line below all latencies, and how far the fastest packets lie from it;
-    /// `None` where they are too few, or follow each other too soon.
+    /// Returns the slope of the line below all latencies, and how far the fastest packets lie from
+    /// it; `None` where they are too few, or follow each other too soon.
     pub fn drift(&self, step_ns: f64) -> Option<Drift> {
         let points: Vec<Point> = self.fastest().iter().map(|point| self.point(*point)).collect();
         let lasts_ns = (self.fastest.len() as u64) << self.span_bits;
@@ -125,8 +125,8 @@ impl Floor {
         Some(Drift { ppt, error_ppt: strays_ns / lasts * 1e12, proven })
     }
 
-    /// A step of one of the clocks: from one time on, in ns, all of the fastest packets take another
-    /// time than all of those before, and by how much, in ns.
+    /// Returns a step of one of the clocks: from one time on, in ns, all of the fastest packets
+    /// take another time than all of those before, and by how much, in ns.
     pub fn step(&self) -> Option<(u64, i64)> {
         let points = self.fastest();
         let ends = |(low, high): (i64, i64), ns: i64| (low.min(ns), high.max(ns));
@@ -157,7 +157,7 @@ impl Floor {
         ((ts - self.since_ns()) as f64, ns as f64)
     }
 
-    /// Whether the fastest packets of each eighth of the time follow the slope.
+    /// Returns true if the fastest packets of each eighth of the time follow the slope.
     fn is_monotone(&self, slope: f64) -> bool {
         let eighth = self.fastest.len().div_ceil(8);
         let spans: Vec<_> = self.fastest.iter().copied().collect();
@@ -173,10 +173,9 @@ impl Floor {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drift {
     pub ppt: f64,
-    /// How far the fastest packets of one half of the time may say something else than those of the
-    /// other.
+    /// Largest disagreement of the fastest packets in the two halves of the time.
     pub error_ppt: f64,
-    /// Whether the fastest packets follow the line all of the time, and it leads further than they
+    /// True if the fastest packets follow the line all of the time, and it leads further than they
     /// lie from it.
     pub proven: bool,
 }
@@ -189,7 +188,7 @@ pub(crate) struct Hull {
 }
 
 impl Hull {
-    /// The next match in order of pre.
+    /// Adds the next match in order of pre.
     pub fn push(&mut self, pre_ns: u64, latency_ns: i64) {
         self.last_ns = pre_ns;
         let point = (pre_ns, latency_ns);
@@ -206,8 +205,8 @@ impl Hull {
         self.points.push(point);
     }
 
-    /// The line below all points that is nearest to them: its height at `since_ns`, in ns, and its
-    /// slope. It is the edge of the hull above the middle of the time.
+    /// Returns the line below all points that is nearest to them: its height at `since_ns`, in ns,
+    /// and its slope. It is the edge of the hull above the middle of the time.
     pub fn line(&self, since_ns: u64) -> Option<(f64, f64)> {
         let first = self.points.first()?.0;
         let middle = first + (self.last_ns - first) / 2;
@@ -217,7 +216,8 @@ impl Hull {
         Some((low as f64 - slope * (from as f64 - since_ns as f64), slope))
     }
 
-    /// How high a line below all points can be at `at_ns`, in ns, if its slope is one of `slopes`.
+    /// Returns the largest height at `at_ns`, in ns, of a line below all points with one of
+    /// `slopes`.
     pub fn most_ns(&self, at_ns: u64, slopes: RangeInclusive<f64>) -> Option<f64> {
         let ends = [*slopes.start(), *slopes.end()];
         let edges = self
@@ -232,18 +232,18 @@ impl Hull {
         touching.filter_map(height).reduce(f64::max)
     }
 
-    /// The least latency, in ns.
+    /// Returns the least latency, in ns.
     pub fn least_ns(&self) -> Option<i64> {
         self.points.iter().map(|(_, ns)| *ns).min()
     }
 
-    /// When the first packet was sent, in ns.
+    /// Returns when the first packet was sent, in ns.
     pub fn first_ns(&self) -> Option<u64> {
         self.points.first().map(|(ts, _)| *ts)
     }
 }
 
-/// Whether the way from `a` over `b` to `c` turns up.
+/// Returns true if the way from `a` over `b` to `c` turns up.
 fn rises(a: (u64, i64), b: (u64, i64), c: (u64, i64)) -> bool {
     let run = |from: (u64, i64), to: (u64, i64)| i128::from(to.0 - from.0);
     let rise = |from: (u64, i64), to: (u64, i64)| i128::from(to.1) - i128::from(from.1);

@@ -18,7 +18,7 @@ pub(crate) struct Part {
     pub fragment: Option<Fragment>,
 }
 
-/// The places of those on each side that came in other packets, in order.
+/// Returns the places of those on each side that came in other packets, in order.
 pub(crate) fn divided(sides: [&[Part]; 2]) -> [Vec<usize>; 2] {
     let mut found = sides.map(|parts| vec![false; parts.len()]);
     mark_segments(sides, &mut found);
@@ -26,7 +26,7 @@ pub(crate) fn divided(sides: [&[Part]; 2]) -> [Vec<usize>; 2] {
     found.map(|marks| (0..marks.len()).filter(|place| marks[*place]).collect())
 }
 
-/// How often each byte of a stream was seen: the count from one place on to the next.
+/// The number of times that each byte of a stream was seen, from one place on to the next.
 #[derive(Debug, Default)]
 struct Cover(BTreeMap<u64, u32>);
 
@@ -123,7 +123,7 @@ impl Whole {
         }
     }
 
-    /// What the packet begins with and how long it is, once all of it is there.
+    /// Returns the packet's beginning and length, once all of it is there.
     fn identity(&self) -> Option<(Key, u32)> {
         self.head.zip(self.end.filter(|end| *end == self.bytes))
     }
@@ -146,7 +146,7 @@ fn mark_fragments(sides: [&[Part]; 2], found: &mut [Vec<bool>; 2]) {
     }
 }
 
-/// The places of the fragments of each packet that is complete, by what it is known by.
+/// Returns the places of the fragments of each packet that is complete, by what it is known by.
 fn wholes(parts: &[Part]) -> HashMap<(Key, u32), Vec<Vec<usize>>> {
     let mut open: HashMap<Key, Whole> = HashMap::new();
     let mut complete: HashMap<(Key, u32), Vec<Vec<usize>>> = HashMap::new();
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(divided([&whole, &whole]), [Vec::<usize>::new(), Vec::new()]);
     }
 
-    /// The same, byte by byte.
+    /// Does the same, byte by byte.
     fn slowly(sides: [&[(u32, u32)]; 2]) -> [Vec<usize>; 2] {
         [0, 1].map(|side| {
             let mut seen: HashMap<u32, u32> = HashMap::new();

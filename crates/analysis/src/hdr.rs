@@ -3,6 +3,9 @@
 //! The crate of that name reads the second version. The first differs in its counts, which have a
 //! fixed width; they are encoded anew.
 
+use std::borrow::Cow;
+use std::io::Read;
+
 use hdrhistogram::serialization::Deserializer;
 
 use crate::error::Error;
@@ -14,7 +17,7 @@ pub struct Bucket {
     pub low: u64,
     /// Its highest value.
     pub high: u64,
-    /// How many values lie in it.
+    /// Number of values in it.
     pub count: u64,
 }
 
@@ -22,7 +25,7 @@ const HEADER_BYTES: usize = 40;
 const FIRST: u32 = 0x1C84_9301;
 const SECOND: u32 = 0x1C84_9303;
 const WIDTH_BITS: u32 = 0xF0;
-/// With the width that the crate asks for.
+/// Cookie of the second version with the width that the crate asks for.
 const SECOND_COOKIE: u32 = SECOND | 0x10;
 const MOST_DIGITS: u32 = 5;
 const VARINT_BYTES: usize = 9;
@@ -46,8 +49,8 @@ pub fn read_hdr(content: &[u8], most: usize) -> Result<Vec<Bucket>, Error> {
         return wrong(format!("expected {length} bytes of counts, got {}", rest.len()));
     };
     let counts = match cookie & !WIDTH_BITS {
-        FIRST => encoded_anew(counts, (cookie & WIDTH_BITS) as usize >> 4)?,
-        SECOND => counts.to_vec(),
+        FIRST => Cow::from(encoded_anew(counts, (cookie & WIDTH_BITS) as usize >> 4)?),
+        SECOND => Cow::from(counts),
         _ => return wrong(format!("expected version 1 or 2, got cookie {cookie:#x}")),
     };
     // It would be negated, which this number alone cannot be.
@@ -58,9 +61,8 @@ pub fn read_hdr(content: &[u8], most: usize) -> Result<Vec<Bucket>, Error> {
         return wrong(format!("expected fewer than 2^32 bytes of counts, got {}", counts.len()));
     };
     let begin = [SECOND_COOKIE.to_be_bytes(), length.to_be_bytes()].concat();
-    let encoded = [&begin, &header[8..], &counts].concat();
     let histogram = Deserializer::new()
-        .deserialize(&mut encoded.as_slice())
+        .deserialize(&mut begin.chain(&header[8..]).chain(&*counts))
         .or_else(|error| wrong(error.to_string()))?;
     filled(&histogram, most)
 }
@@ -84,7 +86,7 @@ fn check_values(digits: u32, lowest: u64, highest: u64, ratio: f64) -> Result<()
     Ok(())
 }
 
-/// Counts of a fixed width, as the second version has them.
+/// Encodes counts of a fixed width as the second version has them.
 fn encoded_anew(counts: &[u8], width: usize) -> Result<Vec<u8>, Error> {
     if ![1, 2, 4, 8].contains(&width) {
         return wrong(format!("expected counts of 1, 2, 4 or 8 bytes, got {width}"));
@@ -104,7 +106,7 @@ fn encoded_anew(counts: &[u8], width: usize) -> Result<Vec<u8>, Error> {
     Ok(encoded)
 }
 
-/// Seven bits a byte, lowest first, and eight in the ninth.
+/// Writes seven bits a byte, lowest first, and eight in the ninth.
 fn push_varint(encoded: &mut Vec<u8>, mut value: u64) {
     for _ in 1..VARINT_BYTES {
         if value < 0x80 {
@@ -116,7 +118,8 @@ fn push_varint(encoded: &mut Vec<u8>, mut value: u64) {
     encoded.push(value.to_le_bytes()[0]);
 }
 
-/// Not by the crate's iterators: they add counts up, which those of a damaged file may not allow.
+/// Returns the buckets that hold values. The crate's iterators add counts up, which those of a
+/// damaged file may not allow.
 fn filled(histogram: &hdrhistogram::Histogram<u64>, most: usize) -> Result<Vec<Bucket>, Error> {
     let mut buckets = Vec::new();
     let mut low = 0;

@@ -11,7 +11,7 @@ const PAGE_BITS: u32 = 12;
 const PAGE: usize = 1 << PAGE_BITS;
 const LOW_PAGES: usize = 4096;
 
-/// From this many samples on, a page is an array of counters.
+/// Number of samples from which on a page is an array of counters.
 pub const DENSE_FROM: usize = 4096;
 
 #[derive(Clone, Debug)]
@@ -152,25 +152,25 @@ impl Histogram {
         (page, cell)
     }
 
-    /// How many values were counted.
+    /// Returns the number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The smallest value; `None` without values.
+    /// Returns the smallest value; `None` without values.
     #[must_use]
     pub fn min(&self) -> Option<u64> {
         (self.count > 0).then_some(self.min)
     }
 
-    /// The largest value; `None` without values.
+    /// Returns the largest value; `None` without values.
     #[must_use]
     pub fn max(&self) -> Option<u64> {
         (self.count > 0).then_some(self.max)
     }
 
-    /// The arithmetic mean; `None` without values.
+    /// Returns the arithmetic mean; `None` without values.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
@@ -184,8 +184,8 @@ impl Histogram {
         }
     }
 
-    /// The values at `ranks` (1 is the smallest value, [`count`](Self::count) the largest), which
-    /// must ascend, in one pass.
+    /// Returns the values at `ranks` (1 is the smallest value, [`count`](Self::count) the largest),
+    /// which must ascend, in one pass.
     ///
     /// # Panics
     /// When the ranks do not ascend or lie outside of `1..=count`.
@@ -205,7 +205,7 @@ impl Histogram {
         values
     }
 
-    /// Non-empty buckets of `width` ns as (lower bound, count), in ascending order.
+    /// Returns non-empty buckets of `width` ns as (lower bound, count), in ascending order.
     ///
     /// # Panics
     /// When `width` is 0.

@@ -12,7 +12,7 @@ use crate::pair::Analysis;
 const DIGITS: u8 = 3;
 
 impl Analysis {
-    /// The latencies in ns as one interval of an HdrHistogram log, version 2.
+    /// Returns the latencies in ns as one interval of an HdrHistogram log, version 2.
     ///
     /// # Panics
     /// Never: writing to memory does not fail, and the bounds hold every latency.

@@ -1,4 +1,4 @@
-//! From a capture to keyed packets in order of time, in a thread of its own.
+//! The way from a capture to keyed packets in order of time, in a thread of its own.
 
 use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
@@ -25,15 +25,15 @@ pub(crate) struct Stamped {
     pub kind: Kind,
 }
 
-/// What a packet without a counterpart is, as far as its headers tell.
+/// The kind of a packet without a counterpart, as far as its headers tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It is to be found behind the device.
+    /// A packet to be found behind the device.
     #[default]
     Forward,
-    /// It concerns its link only.
+    /// A packet that concerns its link only.
     Local,
-    /// It travels the other way.
+    /// A packet that travels the other way.
     Back,
 }
 
@@ -46,7 +46,7 @@ impl Stamped {
         Self { ts, hi, lo: lo as u32, keyed: key.is_some(), kind: Kind::Forward }
     }
 
-    /// What [`Matcher::warm_up`](crate::matcher::Matcher::warm_up) wants to know.
+    /// Returns the slot that [`Matcher::warm_up`](crate::matcher::Matcher::warm_up) takes.
     #[inline]
     pub fn slot(&self) -> u32 {
         self.lo
@@ -65,7 +65,7 @@ impl Timed for Stamped {
     }
 }
 
-/// What an ingest thread sends.
+/// A message of an ingest thread.
 pub(crate) enum Message {
     /// `before`: the packets of the capture before these, in order of time.
     Batch {
@@ -76,7 +76,7 @@ pub(crate) enum Message {
     End(Box<Result<End, Error>>),
 }
 
-/// What is known of a capture once all of it was read.
+/// The facts about a capture that are known once all of it was read.
 #[derive(Debug)]
 pub(crate) struct End {
     pub side: Side,
@@ -138,10 +138,10 @@ impl Ahead {
     }
 }
 
-/// What is read of a capture.
+/// The part of a capture that is read.
 #[derive(Clone, Debug)]
 pub(crate) struct Extent {
-    /// Where reading goes on; `None` is where the reader is.
+    /// Mark from which reading goes on; `None` is the place of the reader.
     pub mark: Option<Mark>,
     /// The times that are handed on, in ns.
     pub read: RangeInclusive<u64>,
@@ -153,15 +153,15 @@ impl Extent {
     pub const WHOLE: Self = Self { mark: None, read: 0..=u64::MAX, own: 0..=u64::MAX };
 }
 
-/// How packets are read.
+/// The way in which packets are read.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
     pub keyer: Keyer,
-    /// How the clock differs from the one before the device.
+    /// Difference of the clock from the one before the device.
     pub skew: Skew,
-    /// Whether control traffic of the link is marked.
+    /// True if control traffic of the link is marked.
     pub marks_local: bool,
-    /// Whether frames to several stations are, too.
+    /// True if frames to several stations are marked, too.
     pub marks_groups: bool,
     /// Flows that travel the other way.
     pub back: BTreeSet<Flow>,
@@ -292,7 +292,7 @@ impl Ingest {
         Ok(())
     }
 
-    /// The same of a packet that was not quick to tell.
+    /// Takes a packet that was not quick to tell.
     #[inline(never)]
     fn take_behind(&mut self, packet: Packet<'_>) -> Result<(), Error> {
         self.take(packet)
@@ -335,7 +335,7 @@ impl Ingest {
     }
 }
 
-/// Which of `packets`, in order of time, lie within `times`.
+/// Returns which of `packets`, in order of time, lie within `times`.
 fn within(times: &RangeInclusive<u64>, packets: &[Stamped]) -> Range<usize> {
     let start = packets.partition_point(|packet| packet.ts < *times.start());
     start..packets.partition_point(|packet| packet.ts <= *times.end()).max(start)

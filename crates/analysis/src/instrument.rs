@@ -1,4 +1,4 @@
-//! What an instrument that stamps in software says of itself: how late it sent, and when it stalled.
+//! The record of an instrument that stamps in software: how late it sent, and when it stalled.
 
 use crate::histogram::Histogram;
 use crate::matcher::Match;
@@ -9,10 +9,10 @@ use crate::quantile::QUANTILES;
 pub struct Recorded {
     /// The match.
     pub found: Match,
-    /// When the packet was meant to leave, in ns.
+    /// Time at which the packet was meant to leave, in ns.
     pub intended_ns: u64,
-    /// How long the instrument stalled between its departure and its arrival: at most this much of
-    /// the latency is the instrument's.
+    /// Time that the instrument stalled between departure and arrival: at most this much of the
+    /// latency is the instrument's.
     pub instrument_stall_ns: u64,
 }
 
@@ -20,13 +20,14 @@ pub struct Recorded {
 const DIGITS: u32 = 4;
 
 impl Recorded {
-    /// The least that the packet can have taken: its latency without all stalls of the instrument.
+    /// Returns the least that the packet can have taken: its latency without all stalls of the
+    /// instrument.
     #[must_use]
     pub fn least_ns(&self) -> u64 {
         self.found.latency_ns - self.instrument_stall_ns
     }
 
-    /// Whether the stalls could change the first four digits of the latency.
+    /// Returns true if the stalls could change the first four digits of the latency.
     #[must_use]
     pub fn tainted(&self) -> bool {
         let latency = self.found.latency_ns;
@@ -44,17 +45,17 @@ pub struct Instrument {
     pub tainted: u64,
     /// The least that matches can have taken: latencies without all stalls of the instrument.
     pub least_latency: Histogram,
-    /// From when packets were meant to leave until they arrived: no coordinated omission.
+    /// Latency from the time at which packets were meant to leave: no coordinated omission.
     pub intended_latency: Histogram,
-    /// By how much packets left later than they were meant to.
+    /// Delay of departures, from the time at which packets were meant to leave.
     pub departure_error: Histogram,
     /// The same for packets that no stall of the instrument held back.
     pub untainted_departure_error: Histogram,
     /// Stalls of the instrument.
     pub stalls: u64,
-    /// Ns of all its stalls.
+    /// Duration of all its stalls, in ns.
     pub stall_ns_total: u64,
-    /// Ns of its longest stall.
+    /// Duration of its longest stall, in ns.
     pub stall_ns_max: u64,
 }
 
@@ -82,7 +83,7 @@ impl Instrument {
     }
 }
 
-/// A quantile as people write it: `99.9`.
+/// Returns a quantile as people write it: `99.9`.
 fn percent(q: f64) -> String {
     let text = format!("{:.4}", q * 100.0);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -98,21 +99,21 @@ pub(crate) struct Stalls<'a> {
 /// A stall of the instrument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stall {
-    /// When it began, in ns.
+    /// Time at which it began, in ns.
     pub start_ns: u64,
-    /// When it ended, in ns.
+    /// Time at which it ended, in ns.
     pub end_ns: u64,
-    /// Ns of all stalls before it.
+    /// Duration of all stalls before it, in ns.
     pub before_ns: u64,
 }
 
 impl<'a> Stalls<'a> {
-    /// `stalls` lie apart from each other.
+    /// Takes `stalls`, which lie apart from each other.
     pub fn new(stalls: &'a [Stall]) -> Self {
         Self { stalls, next: 0 }
     }
 
-    /// How much of `[start, end]` they take, in ns.
+    /// Returns how much of `[start, end]` they take, in ns.
     #[inline]
     pub fn overlap_ns(&mut self, start: u64, end: u64) -> u64 {
         while self.stalls.get(self.next).is_some_and(|stall| stall.end_ns <= start) {
@@ -124,7 +125,7 @@ impl<'a> Stalls<'a> {
         }
     }
 
-    /// The same where `first` is the first of those that reach into it.
+    /// Returns the same if `first` is the first of those that reach into it.
     fn overlap_from(&self, first: Stall, start: u64, end: u64) -> u64 {
         let rest = &self.stalls[self.next..];
         let last = rest[rest.partition_point(|stall| stall.start_ns < end) - 1];

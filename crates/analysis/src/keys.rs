@@ -10,8 +10,8 @@ use crate::basis::Basis;
 use crate::error::Error;
 use crate::worst::Worst;
 
-/// The bytes by which each of `worst` was matched, from the capture before the device; empty where
-/// the capture no longer holds the packet.
+/// Returns the bytes by which each of `worst` was matched, from the capture before the device;
+/// empty where the capture no longer holds the packet.
 ///
 /// # Errors
 /// When the capture cannot be read.
@@ -45,9 +45,9 @@ pub struct KeyColumns {
     pub ts_ns: Vec<u64>,
     /// The key bytes of all packets, one after the other.
     pub bytes: Vec<u8>,
-    /// Where the key of each packet ends in `bytes`; it begins where the one before ends.
+    /// Place at which the key of each packet ends in `bytes`; it begins where the one before ends.
     pub ends: Vec<usize>,
-    /// Whether the packet has a key.
+    /// True if the packet has a key.
     pub keyed: Vec<bool>,
 }
 
@@ -59,13 +59,13 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The keys of `reader` that `keyer` computes.
+    /// Returns the keys of `reader` that `keyer` computes.
     #[must_use]
     pub fn new(reader: Reader, keyer: Keyer) -> Self {
         Self { reader, keyer, read: 0 }
     }
 
-    /// The next packets, at most `most`; none at the end.
+    /// Returns the next packets, at most `most`; none at the end.
     ///
     /// # Errors
     /// When the capture cannot be read, or kept too little of a packet.

@@ -28,9 +28,9 @@ pub struct Match {
     pub seq: u64,
     /// Place of the packet in post, in order of time.
     pub post_seq: u64,
-    /// When it was seen before the device, in ns.
+    /// Time at which it was seen before the device, in ns.
     pub pre_ns: u64,
-    /// How much later it was seen behind it, in ns; never 0.
+    /// Time until it was seen behind it, in ns; never 0.
     pub latency_ns: u64,
     pub(crate) tag: u64,
 }
@@ -46,25 +46,25 @@ struct Sent {
 const _: () = assert!(size_of::<Entry<Sent>>() == 32);
 
 impl Sent {
-    /// It has no key.
+    /// Flag of a packet that has no key.
     const UNKEYED: u32 = 1 << 31;
-    /// It has a match, or perhaps one.
+    /// Flag of a packet that has a match, or perhaps one.
     const ANSWERED: u32 = 1 << 30;
-    /// It has further posts.
+    /// Flag of a packet that has further posts.
     const EXTRA: u32 = 1 << 29;
     /// A post of its key came before it.
     const SEEN_BEFORE: u32 = 1 << 28;
     /// Others within the window share its key.
     const CHAINED: u32 = 1 << 27;
-    /// It concerns its link only.
+    /// Flag of a packet that concerns its link only.
     const LOCAL: u32 = 1 << 26;
     /// The capture holds it once more.
     const COPY: u32 = 1 << 25;
-    /// It travels the other way, as its addresses tell.
+    /// Flag of a packet that travels the other way, as its addresses tell.
     const BACK: u32 = 1 << 24;
     const FLAGS: u32 = !(Self::BACK - 1);
 
-    /// The latency of the match, 0 without one.
+    /// Returns the latency of the match, 0 without one.
     fn latency(self) -> u64 {
         u64::from(self.latency[1] & !Self::FLAGS) << 32 | u64::from(self.latency[0])
     }
@@ -81,12 +81,12 @@ impl Sent {
         self.latency[1] |= flag;
     }
 
-    /// Whether it can be told apart from all others within the window, and came out once.
+    /// Returns true if it can be told apart from all others within the window, and came out once.
     fn is_told_apart(self) -> bool {
         self.latency[1] & Self::FLAGS == Self::ANSWERED
     }
 
-    /// Whether it is under way, and nothing else is known of it.
+    /// Returns true if it is under way, and nothing else is known of it.
     fn is_plain(self) -> bool {
         self.latency[1] == 0
     }
@@ -131,7 +131,7 @@ impl Waiting for Flight<Sent> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Unmatched {
     late: bool,
-    /// It was sent before the capture behind the device began.
+    /// True if it was sent before the capture behind the device began.
     early: bool,
 }
 
@@ -189,33 +189,34 @@ pub(crate) struct Stretch {
 }
 
 impl Stretch {
-    /// All of a pair.
+    /// The stretch that is all of a pair.
     pub const WHOLE: Self = Self { own: 0..=u64::MAX, read_from: 0, before_pre: 0, before_post: 0 };
 }
 
-/// How packets are matched and judged.
+/// The rules by which packets are matched and judged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// How long a packet may take.
+    /// Longest time that a packet may take.
     pub window: Nanos,
-    /// What lies at or before this time is trimmed; `None` keeps everything.
+    /// Time up to which packets are trimmed; `None` keeps everything.
     pub cut: Option<Nanos>,
-    /// When the two captures began, before and behind the device, in ns; what is not found of a
-    /// packet before is not judged.
+    /// Time at which the two captures began, before and behind the device, in ns; what is not found
+    /// of a packet before is not judged.
     pub begin_ns: [u64; 2],
     /// A packet alike that follows so soon is a copy in the capture, in ns; 0: none is.
     pub copies_ns: u64,
-    /// Whether packets travel both ways.
+    /// True if packets travel both ways.
     pub two_way: bool,
-    /// How many packets may wait for their counterpart. Further posts of one, and packets that share
-    /// a key, count again.
+    /// Number of packets that may wait for their counterpart. Further posts of one, and packets
+    /// that share a key, count again.
     pub max_in_flight: usize,
 }
 
-/// How many packets may wait, however small the captures are.
+/// Number of packets that may wait, however small the captures are.
 const ALWAYS_IN_FLIGHT: usize = 1 << 20;
-/// How many more may for each byte of them: a packet takes more than half a byte of its capture, even
-/// compressed, unless all of them are alike and their times as well.
+/// Number of further packets that may wait for each byte of the captures: a packet takes more than
+/// half a byte of its capture, even compressed, unless all of them are alike and their times as
+/// well.
 const IN_FLIGHT_PER_BYTE: u64 = 2;
 
 /// Packets without a counterpart that were decided since the other capture last saw a packet: if it
@@ -248,7 +249,7 @@ pub(crate) struct Matcher {
     /// The place behind the packet that was matched last: devices keep the order, so the next post is
     /// nearly always its match.
     expected: u64,
-    /// Whether the latest post was.
+    /// True if the latest post was.
     in_order: bool,
     unmatched: Flight<Unmatched>,
     orphans: Flight<Orphan>,
@@ -257,7 +258,7 @@ pub(crate) struct Matcher {
     chains: Chains,
     /// The place in post of the packet that left last, if it could be told apart.
     left: Option<u32>,
-    /// Whether a chain hangs on what lies before what is read.
+    /// True if a chain hangs on what lies before what is read.
     torn: bool,
     next_settling: u64,
     post_packets: u64,
@@ -268,7 +269,7 @@ pub(crate) struct Matcher {
     /// Packets without a counterpart, if they are to be kept.
     residue: Option<Residue>,
     matches: Vec<Match>,
-    /// What the two sides are called.
+    /// Names of the two sides.
     names: [String; 2],
     /// The bytes of both captures, if they bound how many packets may wait.
     sized_for: Option<u64>,
@@ -332,7 +333,7 @@ impl Matcher {
         self.residue.take()
     }
 
-    /// The next packet of pre. Times must not go back, and at one time pre comes before post.
+    /// Takes the next packet of pre. Times must not go back, and at one time pre comes before post.
     #[inline]
     pub fn pre(&mut self, ts: u64, key: Option<Key>, kind: Kind) -> Result<(), Error> {
         debug_assert!(self.pre.newest_ts().is_none_or(|newest| newest <= ts), "time goes on");
@@ -382,7 +383,7 @@ impl Matcher {
         Ok(())
     }
 
-    /// The next packet of post.
+    /// Takes the next packet of post.
     #[inline]
     pub fn post(&mut self, ts: u64, key: Option<Key>) -> Result<(), Error> {
         debug_assert!(self.pre.newest_ts().is_none_or(|newest| newest <= ts), "time goes on");
@@ -412,7 +413,7 @@ impl Matcher {
         self.post_out_of_order(ts, key, index, kept)
     }
 
-    /// A post that does not follow the one before.
+    /// Takes a post that does not follow the one before.
     fn post_out_of_order(
         &mut self,
         ts: u64,
@@ -438,7 +439,7 @@ impl Matcher {
         Ok(())
     }
 
-    /// Whether the latest post followed the one before it.
+    /// Returns true if the latest post followed the one before it.
     #[inline]
     pub fn is_in_order(&self) -> bool {
         self.in_order
@@ -450,7 +451,8 @@ impl Matcher {
         self.pre.warm_up(slots);
     }
 
-    /// Everything was seen: decides what is still open, a part at a time; `false` when nothing is.
+    /// Decides what is still open once everything was seen, a part at a time; `false` when nothing
+    /// is.
     pub fn finish(&mut self) -> bool {
         for _ in 0..self.pre.len().min(PART) {
             self.settle_pre();
@@ -465,26 +467,26 @@ impl Matcher {
         self.pre.len() > 0
     }
 
-    /// The matches that became final since the last call, those of other stretches too, in order of
-    /// pre.
+    /// Takes the matches that became final since the last call, those of other stretches too, in
+    /// order of pre.
     pub fn take_matches(&mut self, into: &mut Vec<Match>) {
         into.clear();
         std::mem::swap(into, &mut self.matches);
         debug_assert!(into.is_sorted_by_key(|found| found.seq), "matches are in order of pre");
     }
 
-    /// The counts, in which unknown posts behind the last pre packet are unknown.
+    /// Returns the counts, in which unknown posts behind the last pre packet are unknown.
     pub fn counts(&self) -> Counts {
         let post_unknown = self.counts.post_unknown + self.tail.post_after;
         Counts { post_unknown, ..self.counts }
     }
 
-    /// What has no counterpart behind the last packet of the other capture.
+    /// Returns what has no counterpart behind the last packet of the other capture.
     pub fn tail(&self) -> &Tail {
         &self.tail
     }
 
-    /// Whether packets that share a key reach back further than what was read.
+    /// Returns true if packets that share a key reach back further than what was read.
     pub fn is_torn(&self) -> bool {
         self.torn
     }
@@ -498,7 +500,7 @@ impl Matcher {
         ts.wrapping_sub(self.own_from) <= self.own_span
     }
 
-    /// The newest pre packet of `key`, if its window is open.
+    /// Returns the newest pre packet of `key`, if its window is open.
     #[inline]
     fn within_window(&self, key: Key, now: u64) -> Option<u64> {
         self.pre.newest(key).filter(|place| now - self.pre.get(*place).ts < self.window)
@@ -534,7 +536,7 @@ impl Matcher {
         }
     }
 
-    /// A packet of pre shares its key with a former one within the window.
+    /// Chains a packet of pre that shares its key with a former one within the window.
     #[cold]
     fn chain(&mut self, key: Key, former: u64, place: u64, ts: u64) {
         self.settle(ts);
@@ -553,15 +555,16 @@ impl Matcher {
         self.torn |= self.is_torn_off(first_ns, ts);
     }
 
-    /// Whether a chain that reaches from `first_ns` to `ts` hangs on what was not read, and so may what
-    /// is counted here: it may begin before, or what anchors it may (`slice.rs`).
+    /// Returns true if a chain that reaches from `first_ns` to `ts` hangs on what was not read, and
+    /// so may what is counted here: it may begin before, or what anchors it may (`slice.rs`).
     fn is_torn_off(&self, first_ns: u64, ts: u64) -> bool {
         let borders = [self.window, 2 * self.window - 1];
         let mut borders = borders.map(|ns| self.read_from.saturating_add(ns)).into_iter();
         self.read_from > 0 && borders.any(|border| first_ns < border && border <= ts)
     }
 
-    /// A post of a key that several packets within the window carry, the newest at `newest`.
+    /// Answers a post of a key that several packets within the window carry, the newest at
+    /// `newest`.
     #[cold]
     fn answer(&mut self, key: Key, newest: u64, ts: u64, index: u64, kept: bool) {
         self.settle(ts);
@@ -650,7 +653,7 @@ impl Matcher {
         counts.sent += 1;
     }
 
-    /// Whether a packet that shares its key leaves without anybody knowing if it arrived.
+    /// Returns true if a packet that shares its key leaves without anybody knowing if it arrived.
     #[cold]
     fn leaves_ambiguous(&mut self, place: u64, entry: &Entry<Sent>) -> bool {
         let next = place + u64::from(entry.state.post);
@@ -660,17 +663,17 @@ impl Matcher {
             || entry.state.is(Sent::ANSWERED) && !self.went_on(entry)
     }
 
-    /// Whether the capture before the device was still looking when the answer of a packet came, so
-    /// that the next one alike cannot have gone in unseen.
+    /// Returns true if the capture before the device was still looking when the answer of a packet
+    /// came, so that the next one alike cannot have gone in unseen.
     fn went_on(&self, answered: &Entry<Sent>) -> bool {
         let later_ns = self.pre.first_ts_from(answered.ts + answered.state.latency());
         later_ns.is_some_and(|later| later - answered.ts < self.window)
     }
 
-    /// Whether the first packet of a chain, which was answered, is known to be the first of its key
-    /// that can come out behind it. Either none went in for a window before it: the capture before
-    /// the device had been looking for so long, and the one behind it looked when it went in. Or the
-    /// packet right before it can be told apart, and came out right before it.
+    /// Returns true if the first packet of a chain, which was answered, is known to be the first of
+    /// its key that can come out behind it. Either none went in for a window before it: the capture
+    /// before the device had been looking for so long, and the one behind it looked when it went
+    /// in. Or the packet right before it can be told apart, and came out right before it.
     fn is_anchored(&self, first: &Entry<Sent>) -> bool {
         let [pre_ns, post_ns] = self.rules.begin_ns;
         let looked = first.ts.checked_sub(self.window).is_some_and(|since| pre_ns <= since);
@@ -679,7 +682,7 @@ impl Matcher {
         (silent || behind_another) && !first.state.is(Sent::SEEN_BEFORE)
     }
 
-    /// The posts of a pre packet beside its match; all its posts where it is ambiguous.
+    /// Settles the posts of a pre packet beside its match; all its posts if it is ambiguous.
     #[cold]
     fn settle_posts(&mut self, place: u64, entry: Entry<Sent>, ambiguous: bool, owned: bool) {
         let extra = self.extras.remove(&place);
@@ -754,7 +757,7 @@ impl Matcher {
         true
     }
 
-    /// A post that seemed to be the first late one of a packet is none: the next one may be.
+    /// Lets the next post be the first late one of a packet: the post that seemed to be it is none.
     fn pass_on_lateness(&mut self, claimed: Orphan, newer: Option<u64>) {
         if let Some(place) = newer {
             let state = &mut self.orphans.get_mut(place).state;
@@ -820,12 +823,12 @@ impl Matcher {
         }
     }
 
-    /// The full place in post of the lower 32 bits of one that was seen within the window.
+    /// Returns the full place in post of the lower 32 bits of one that was seen within the window.
     fn widen(&self, post: u32) -> u64 {
         self.post_packets - u64::from((self.post_packets as u32).wrapping_sub(post))
     }
 
-    /// Whether there is room for one more: the packet of this side, and of this number in it.
+    /// Checks that there is room for one more: the packet of this side, and of this number in it.
     #[inline]
     fn check_room(&self, now: u64, reached: [u64; 2]) -> Result<(), Error> {
         let packets = self.pre.len() + self.unmatched.len() + self.orphans.len();
@@ -894,7 +897,7 @@ mod tests {
         assert_eq!((counts.duplicated, counts.lost), (1, 1));
     }
 
-    /// The same behind a packet a window before, and with one more behind them.
+    /// Runs the same behind a packet a window before, and with one more behind them.
     fn run_anchored(seen: &[Seen]) -> (Counts, Vec<(u64, u64)>) {
         run_anchored_until(seen, 190)
     }

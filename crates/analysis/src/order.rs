@@ -3,9 +3,9 @@
 /// Packets a batch. Disorder within this many packets is mended; what goes further back is refused.
 pub(crate) const BATCH: usize = 4096;
 
-/// What has a time.
+/// A value with a time.
 pub(crate) trait Timed: Copy {
-    /// In ns.
+    /// Returns the time, in ns.
     fn ts(&self) -> u64;
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Order<T> {
     sent_ns: u64,
     /// Packets whose time lay before that of a packet in front of them.
     pub disordered: u64,
-    /// By how much at most, in ns.
+    /// Largest disorder, in ns.
     pub disorder_ns_max: u64,
 }
 
@@ -45,7 +45,7 @@ impl<T: Timed> Order<T> {
         }
     }
 
-    /// Whether a batch is full: then [`next`](Self::next) takes one.
+    /// Returns true if a batch is full: then [`next`](Self::next) takes one.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.filling.len() >= BATCH
@@ -80,8 +80,8 @@ impl<T: Timed> Order<T> {
         Ok(())
     }
 
-    /// The batch before the one that was just filled: none the first time. In the end it takes two
-    /// calls to have everything. `spare` becomes the next batch.
+    /// Returns the batch before the one that was just filled: none the first time. In the end it
+    /// takes two calls to have everything. `spare` becomes the next batch.
     pub fn next(&mut self, mut spare: Vec<T>) -> Vec<T> {
         if !self.ordered {
             self.put_in_order();

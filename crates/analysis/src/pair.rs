@@ -29,10 +29,10 @@ use crate::worst::{Worst, WorstPackets};
 /// Batches that may wait between an ingest thread and the matcher.
 const AHEAD_BATCHES: usize = 4;
 
-/// Where fewer than one packet in so many was seen before it was sent, the clocks are not the reason.
+/// Fewest packets seen before they were sent, as one in so many, that put the clocks in doubt.
 const STRAYS: u64 = 1000;
 
-/// How far an analysis is.
+/// The progress of an analysis.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Bytes read of both files.
@@ -48,12 +48,13 @@ pub trait Observer {
         ControlFlow::Continue(())
     }
 
-    /// As `matches`, with what only a recording knows of each; called instead of it for recordings.
+    /// Takes matches, with what only a recording knows of each; called instead of `matches` for
+    /// recordings.
     fn recorded(&mut self, _batch: &[Recorded]) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 
-    /// Called every few thousand packets.
+    /// Hears of the progress every few thousand packets.
     fn progress(&mut self, _progress: Progress) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
@@ -67,9 +68,9 @@ impl Observer for () {}
 pub struct Captured {
     /// The capture's name, or what was recorded.
     pub name: String,
-    /// What the capture says of itself; `None` for a recording.
+    /// Description of the capture by itself; `None` for a recording.
     pub info: Option<capture::Info>,
-    /// Where it was cut off, if it was.
+    /// End of the capture, if it was cut off.
     pub cut: Option<capture::Cut>,
     /// Its figures.
     pub side: Side,
@@ -78,11 +79,11 @@ pub struct Captured {
 /// Everything that a pair of captures says.
 #[derive(Clone, Debug)]
 pub struct Analysis {
-    /// How the pair was analysed; `match_on` is what [`MatchOn::Auto`] turned out to mean.
+    /// Settings of the analysis; `match_on` is the key that [`MatchOn::Auto`] turned out to mean.
     pub config: Config,
-    /// What the beginning of both captures has told.
+    /// Results of the look at the beginning of both captures.
     pub basis: Basis,
-    /// What became of the packets.
+    /// Numbers of packets by their fate.
     pub counts: Counts,
     /// Latencies of the matches.
     pub latency: Histogram,
@@ -96,14 +97,14 @@ pub struct Analysis {
     pub pre: Captured,
     /// The capture behind the device.
     pub post: Captured,
-    /// What the instrument says of itself, where it recorded the pair.
+    /// Record of the instrument, if it recorded the pair.
     pub instrument: Option<Instrument>,
     pub(crate) tail: Tail,
     pub(crate) floor: Floor,
     pub(crate) residue: Option<Residue>,
-    /// Whether much was found on one side alone.
+    /// True if much was found on one side alone.
     pub(crate) considerable: bool,
-    /// Whether packets that share a key reach back before what was read.
+    /// True if packets that share a key reach back before what was read.
     pub(crate) torn: bool,
 }
 
@@ -126,7 +127,7 @@ pub fn analyze_pair(
     found.checked(relation, [pre_name, post_name])
 }
 
-/// As [`analyze_pair`], where `config` and `basis` have decided everything: in one pass.
+/// Does the same as [`analyze_pair`] in one pass: `config` and `basis` have decided everything.
 ///
 /// # Errors
 /// As [`analyze_pair`], but nothing is refused for what the captures hold.
@@ -141,7 +142,7 @@ pub fn analyze_pair_on(
     analyze_on((pre, post), [Vec::new(), Vec::new()], config, basis, observer)
 }
 
-/// The same behind packets that were read ahead.
+/// Does the same behind packets that were read ahead.
 pub(crate) fn analyze_on(
     captures: (Reader, Reader),
     ahead: [Vec<Ahead>; 2],
@@ -181,7 +182,7 @@ impl Reading {
 }
 
 impl Analysis {
-    /// The same, judged, if anything follows from it.
+    /// Returns the analysis, judged, if anything follows from it.
     pub(crate) fn checked(
         self,
         relation: Option<Relation>,
@@ -198,8 +199,8 @@ impl Analysis {
         Ok(found)
     }
 
-    /// What the captures do not prove to be lost is outside: packets that would have come out when the
-    /// one behind the device had ended, and as many as it dropped itself.
+    /// Returns what the captures do not prove to be lost is outside: packets that would have come
+    /// out when the one behind the device had ended, and as many as it dropped itself.
     pub(crate) fn judged(mut self) -> Self {
         self.considerable = Residue::is_considerable(&self.counts);
         let dropped =
@@ -235,11 +236,11 @@ impl Analysis {
     }
 }
 
-/// Where packets of one side come from, in order of time.
+/// A source of one side's packets, in order of time.
 pub(crate) trait Source {
-    /// What the side is called.
+    /// Returns what the side is called.
     fn name(&self) -> String;
-    /// The packets at hand that were not taken yet; none at the end.
+    /// Returns the packets at hand that were not taken yet; none at the end.
     fn waiting(&mut self) -> Result<&[Stamped], Error>;
     /// Packets of the side before the first that was handed out.
     fn before(&self) -> u64 {
@@ -249,7 +250,7 @@ pub(crate) trait Source {
     fn take(&mut self, count: usize);
     /// Bytes that were read so far.
     fn done_bytes(&self) -> u64;
-    /// The figures of the side, once all of it was taken.
+    /// Returns the figures of the side, once all of it was taken.
     fn finish(self) -> Captured;
 }
 
@@ -267,7 +268,7 @@ pub(crate) struct Ingested {
 }
 
 impl Ingested {
-    /// `side` knows what is known of the capture already.
+    /// Starts a thread; `side` knows what is known of the capture already.
     pub fn start(
         reader: Reader,
         ahead: Vec<Ahead>,
@@ -356,11 +357,12 @@ pub(crate) struct Run<S> {
     floor: Floor,
 }
 
-/// When the captures of a pair began, before and behind the device, in ns; `None` without packets.
+/// The times at which the captures of a pair began, before and behind the device, in ns; `None`
+/// without packets.
 pub(crate) type Begin = [Option<u64>; 2];
 
 impl<S: Source> Run<S> {
-    /// All of a pair of captures.
+    /// Returns all of a pair of captures.
     pub fn whole(
         mut pre: S,
         mut post: S,
@@ -373,7 +375,7 @@ impl<S: Source> Run<S> {
         Ok(Self::new([pre, post], config, basis, Stretch::WHOLE, begin, total_bytes))
     }
 
-    /// All of what an instrument recorded, which looked all of the time.
+    /// Returns all of what an instrument recorded, which looked all of the time.
     pub fn recorded(
         pre: S,
         mut post: S,
@@ -388,19 +390,19 @@ impl<S: Source> Run<S> {
         Ok(run)
     }
 
-    /// The same, for a second look at what is left.
+    /// Keeps what is left, for a second look.
     pub(crate) fn keeping_residue(mut self) -> Self {
         self.matcher.keep_residue();
         self
     }
 
-    /// The same of files of so many bytes.
+    /// Sets the size of the files in bytes.
     pub(crate) fn sized_for(mut self, bytes: Option<u64>) -> Self {
         self.matcher.size_for(bytes);
         self
     }
 
-    /// What is counted of it is `own`; it is read from `read_from` on.
+    /// Returns a slice that counts `own`, and is read from `read_from` on.
     pub fn slice(
         [mut pre, mut post]: [S; 2],
         (config, basis): (Config, Basis),
@@ -554,7 +556,8 @@ impl<S: Source> Run<S> {
         continue_unless_stopped(observer.matches(matches))
     }
 
-    /// Which of the matches are counted here. Those before are only asked what they were overtaken by.
+    /// Returns which of the matches are counted here. Those before are only asked what they were
+    /// overtaken by.
     fn own_matches(&self) -> Range<usize> {
         let own = &self.stretch.own;
         let start = self.matches.partition_point(|found| found.pre_ns < *own.start());

@@ -1,4 +1,4 @@
-//! What was found of some slices of a pair, and how it is joined into what is found of all of it.
+//! The figures of some slices of a pair, and their joining into those of all of it.
 
 use std::ops::RangeInclusive;
 
@@ -36,7 +36,7 @@ pub(crate) struct Covered {
 }
 
 impl Part {
-    /// `read_to`: the last time that was read for it.
+    /// Returns a part; `read_to` is the last time that was read for it.
     pub(crate) fn new(
         mut found: Analysis,
         times: RangeInclusive<u64>,
@@ -104,7 +104,7 @@ impl Part {
         Ok(())
     }
 
-    /// What [`analyze_pair`](crate::analyze_pair) finds of the pair.
+    /// Returns what [`analyze_pair`](crate::analyze_pair) finds of the pair.
     ///
     /// # Errors
     /// When a stretch of the pair is missing.
@@ -203,7 +203,7 @@ fn ends<T>(former: Option<(T, T)>, later: Option<(T, T)>) -> Option<(T, T)> {
     }
 }
 
-/// A capture in a few words.
+/// Returns a capture in a few words.
 fn told(head: &Head) -> String {
     format!(
         "{} with {} from {:?} ns on",

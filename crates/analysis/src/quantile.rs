@@ -35,11 +35,12 @@ pub struct Quantile {
     pub ci_high_ns: Option<u64>,
     /// Samples ranked above the value.
     pub beyond: u64,
-    /// Whether at least [`SUPPORT`] samples lie beyond.
+    /// True if at least [`SUPPORT`] samples lie beyond.
     pub supported: bool,
 }
 
-/// The rank (1 is the smallest) of quantile `q` among `n` samples: the smallest k with k/n ≥ q.
+/// Returns the rank (1 is the smallest) of quantile `q` among `n` samples: the smallest k with k/n
+/// ≥ q.
 ///
 /// Compared as the correctly rounded quotient, so that 0.999 of 1000 is rank 999 although 0.999 is
 /// no binary fraction.
@@ -89,7 +90,7 @@ pub fn interval_ranks(q: f64, n: u64, level: f64) -> Option<(u64, u64)> {
     Some((low, high + 1))
 }
 
-/// The largest rank whose value lies at or below quantile `q` with probability `level`.
+/// Returns the largest rank whose value lies at or below quantile `q` with probability `level`.
 #[must_use]
 pub fn lower_bound_rank(q: f64, n: u64, level: f64) -> Option<u64> {
     let binomial = Binomial::new(n, q)?;
@@ -158,8 +159,8 @@ impl Binomial {
 }
 
 impl Histogram {
-    /// The quantiles `qs` of what was counted, each with its interval at [`LEVEL`]; empty without
-    /// samples.
+    /// Returns the quantiles `qs` of what was counted, each with its interval at [`LEVEL`]; empty
+    /// without samples.
     ///
     /// # Panics
     /// When a quantile lies outside of [0, 1].

@@ -18,24 +18,24 @@ use crate::side::Side;
 /// Entries of an array between two looks at the observer.
 const LOOK: usize = 1 << 16;
 
-/// What an instrument wrote down, in ticks of `clock`.
+/// The record of an instrument, in ticks of `clock`.
 #[derive(Clone, Copy, Debug)]
 pub struct Recording<'a> {
-    /// What the ticks mean.
+    /// Meaning of the ticks.
     pub clock: Clock,
-    /// When each packet was meant to leave, by sequence number. Ascending.
+    /// Time at which each packet was meant to leave, by sequence number. Ascending.
     pub intended_tsc: &'a [u64],
-    /// When each left, not before that. Ascending.
+    /// Time at which each left, not before that. Ascending.
     pub departure_tsc: &'a [u64],
     /// The packets that arrived, in order of arrival.
     pub arrival_seq: &'a [u64],
-    /// When they did. Ascending.
+    /// Time at which they did. Ascending.
     pub arrival_tsc: &'a [u64],
     /// Packets that came back changed.
     pub corrupt_seq: &'a [u64],
-    /// When the instrument began to stall. Ascending.
+    /// Time at which the instrument began to stall. Ascending.
     pub stall_start_tsc: &'a [u64],
-    /// For how long; no stall reaches into the next.
+    /// Duration of each stall; no stall reaches into the next.
     pub stall_duration_tsc: &'a [u64],
 }
 
@@ -125,7 +125,7 @@ impl Recording<'_> {
         Ok(())
     }
 
-    /// In ns; what would reach into the next ends there.
+    /// Returns the stalls in ns; what would reach into the next ends there.
     fn stalls(&self) -> Vec<Stall> {
         let unix = |tsc| self.clock.unix(tsc).0;
         let ends = |at: usize| {
@@ -190,7 +190,7 @@ impl Recording<'_> {
     }
 }
 
-/// The first place of so many that something holds of.
+/// Returns the first place of so many that something holds of.
 fn first(
     places: usize,
     holds: impl Fn(usize) -> bool,

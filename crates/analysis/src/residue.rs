@@ -6,9 +6,9 @@ use crate::counts::Counts;
 
 /// Packets of each kind that are kept; of others nothing more will be known.
 const MOST: usize = 1 << 20;
-/// Where fewer are left on either side, no second look is taken.
+/// Fewest packets left on either side for a second look.
 const FEWEST: u64 = 3;
-/// Where packets that nobody sent are fewer than one for so many lost ones, they explain little.
+/// Largest number of lost packets for each packet that nobody sent: fewer explain little.
 const SHARE: u64 = 100;
 
 /// A packet, by its time and key.
@@ -49,14 +49,14 @@ impl Traces {
         self.0.sort_unstable();
     }
 
-    /// Whether the packet is one of them, which are sorted.
+    /// Returns true if the packet is one of them, which are sorted.
     pub fn contain(&self, trace: &Trace) -> bool {
         self.0.binary_search(trace).is_ok()
     }
 }
 
 impl Residue {
-    /// Whether what is left on both sides may be the same packets.
+    /// Returns true if what is left on both sides may be the same packets.
     pub fn is_considerable(counts: &Counts) -> bool {
         let (lost, unknown) = (counts.lost, counts.post_unknown);
         let early = counts.negative.min(counts.post_negative);

@@ -22,22 +22,22 @@ const SAMPLE: usize = 65_536;
 const SAMPLE_BYTES: usize = 8 << 20;
 /// Packets of the beginning that another key must tell apart as well.
 const BEGINNING: usize = 4096;
-/// So many packets prove something, and at least one for so many that are left.
+/// Fewest packets that prove something, and at least one for so many that are left.
 const PROOF: usize = 3;
 const SHARE: usize = 100;
 /// Between two looks at whether to stop.
 const AT_ONCE: u64 = 1 << 14;
 
-/// What is left of one side.
+/// The unmatched packets of one side.
 #[derive(Default)]
 struct Left {
     parts: Vec<Part>,
     sample: Vec<Ahead>,
 }
 
-/// As [`analyze_pair`](crate::analyze_pair) of captures that `open` opens as often as it is asked to. What was found on one
-/// side alone is looked at once more, if there is much of it: packets that were divided or merged are not
-/// lost. Pipes are read once.
+/// Does the same as [`analyze_pair`](crate::analyze_pair) for captures that `open` opens as often
+/// as it is asked to. What was found on one side alone is looked at once more, if there is much of
+/// it: packets that were divided or merged are not lost. Pipes are read once.
 ///
 /// # Errors
 /// As [`analyze_pair`](crate::analyze_pair), and when a clock stepped, or when another key joins what is left
@@ -144,14 +144,14 @@ impl Left {
 }
 
 impl Analysis {
-    /// Whether so much was found on one side alone that it should be looked at again.
+    /// Returns true if so much was found on one side alone that it should be looked at again.
     #[must_use]
     pub fn deserves_second_look(&self) -> bool {
         self.considerable
     }
 
-    /// A less specific key of those that may be tried, by which packets that are left are the same, if it
-    /// tells the others apart as well.
+    /// Returns a less specific key of those that may be tried, by which packets that are left are
+    /// the same, if it tells the others apart as well.
     fn joined_by(
         &self,
         samples: &[Vec<Ahead>; 2],
@@ -176,7 +176,7 @@ impl Analysis {
         u64::try_from(ns).is_ok_and(|ns| ns < self.config.window.0)
     }
 
-    /// Whether a clock stepped within the captures, as far as it is asked for.
+    /// Checks that no clock stepped within the captures, as far as it is asked for.
     pub(crate) fn check_step(&self, samples: &[Vec<Ahead>; 2]) -> Result<(), Error> {
         if !matches!(self.config.clocks, Clocks::Detect | Clocks::Apart { relative: true, .. }) {
             return Ok(());
@@ -190,8 +190,8 @@ impl Analysis {
         }
     }
 
-    /// When packets that are left begin to lie as far from one side to the other as they cannot on
-    /// one clock, in ns, and how much further than the others.
+    /// Returns when packets that are left begin to lie as far from one side to the other as they
+    /// cannot on one clock, in ns, and how much further than the others.
     fn step_of(&self, samples: &[Vec<Ahead>; 2]) -> Option<(u64, i64)> {
         let join = Join::new(&self.config.match_on, true, samples);
         let apart = join.apart(samples);

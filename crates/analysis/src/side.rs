@@ -1,4 +1,4 @@
-//! What one capture says on its own: packets, gaps, rate.
+//! The figures of one capture on its own: packets, gaps, rate.
 
 use units::Nanos;
 
@@ -19,7 +19,7 @@ pub struct Side {
     pub last_ns: Option<u64>,
     /// Packets whose time lay before that of a packet in front of them; they were put in order.
     pub disordered: u64,
-    /// By how much at most, in ns.
+    /// Largest disorder, in ns.
     pub disorder_ns_max: u64,
     /// Time between a packet and the one before it, within the interval.
     pub gaps: Histogram,
@@ -97,14 +97,14 @@ impl Side {
         Some((self.kept - 1) as f64 * SECOND_NS as f64 / duration_ns as f64)
     }
 
-    /// Mean of [`rate`](Self::rate) over the seconds that had packets, as the papers' queries have
-    /// it: the last second, which is seldom whole, counts like the others.
+    /// Returns the mean of [`rate`](Self::rate) over the seconds that had packets, as the papers'
+    /// queries have it: the last second, which is seldom whole, counts like the others.
     #[must_use]
     pub fn second_mean_pps(&self) -> Option<f64> {
         (!self.rate.is_empty()).then(|| self.kept as f64 / self.rate.len() as f64)
     }
 
-    /// From the first to the last packet of the interval, in ns.
+    /// Returns the time from the first to the last packet of the interval, in ns.
     #[must_use]
     pub fn duration_ns(&self) -> Option<u64> {
         self.kept_ends.map(|(first, last)| last - first)

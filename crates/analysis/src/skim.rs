@@ -9,10 +9,10 @@ use crate::order::Order;
 use crate::pair::{Captured, Observer, Progress, continue_unless_stopped};
 use crate::side::Side;
 
-/// How many places, and how many times, of a capture are remembered.
+/// Number of places, and of times, of a capture that are remembered.
 const REMEMBERED: usize = 4096;
 
-/// What one stretch of a capture must know of all of it.
+/// The facts about a capture that each stretch of it must know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub info: Info,
@@ -27,12 +27,12 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// A side that has counted nothing yet.
+    /// Returns a side that has counted nothing yet.
     pub fn side(&self, trim: Nanos) -> Side {
         Side { first_ns: self.first_ns, origin_ns: self.origin_ns, ..Side::new(trim) }
     }
 
-    /// What was counted of the capture, with what is known of all of it.
+    /// Returns what was counted of the capture, with what is known of all of it.
     pub fn captured(&self, side: Side) -> Captured {
         let &Self { last_ns, disordered, disorder_ns_max, .. } = self;
         let (name, info, cut) = (self.info.name.clone(), self.info.clone(), self.cut.clone());
@@ -53,7 +53,7 @@ pub(crate) struct Spot {
 }
 
 impl Spot {
-    /// Where a reader is that has read no packet.
+    /// Returns where a reader is that has read no packet.
     pub fn start(reader: &Reader) -> Self {
         Self {
             newest_ns: 0,
@@ -65,7 +65,7 @@ impl Spot {
     }
 }
 
-/// What the first pass has found.
+/// The results of the first pass.
 #[derive(Debug)]
 pub(crate) struct Skimmed {
     pub head: Head,
@@ -77,8 +77,8 @@ pub(crate) struct Skimmed {
 }
 
 impl Skimmed {
-    /// Where to begin to read packets that are not before `first_ns`, and about how many bytes lie
-    /// from there to those after `last_ns`.
+    /// Returns where to begin to read packets that are not before `first_ns`, and about how many
+    /// bytes lie from there to those after `last_ns`.
     pub fn portion(&self, first_ns: u64, last_ns: u64) -> (Mark, u64) {
         let spots = &self.spots.kept;
         let at = spots[1..].partition_point(|spot| spot.newest_ns < first_ns);

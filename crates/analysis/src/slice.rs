@@ -18,7 +18,7 @@ use crate::survey::{Survey, decide};
 /// A slice is at least this many times as long as what is read around it.
 const HALOS: u64 = 4;
 
-/// What is known of a pair from a first pass over the times of its packets.
+/// The facts about a pair from a first pass over the times of its packets.
 #[derive(Debug)]
 pub struct Plan {
     config: Config,
@@ -36,7 +36,7 @@ pub struct Slice {
     pub(crate) sides: [Portion; 2],
 }
 
-/// What a slice reads of a capture.
+/// The part of a capture that a slice reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Portion {
     pub head: Head,
@@ -65,7 +65,7 @@ impl Plan {
         Self::skimmed([pre, post], (starts, &ahead), sizes, (config, basis), observer)
     }
 
-    /// As [`new`](Self::new), where `config` and `basis` have decided everything.
+    /// Does the same as [`new`](Self::new): `config` and `basis` have decided everything.
     ///
     /// # Errors
     /// As [`new`](Self::new), but nothing is refused for what the captures hold.
@@ -96,8 +96,9 @@ impl Plan {
         Ok(Self { config, basis, sides: [pre, post] })
     }
 
-    /// The pair, divided at these times, which must ascend: a packet at one of them is in the slice
-    /// that begins there. Only one slice where [`why_one`](Self::why_one) says that more would not do.
+    /// Returns the pair, divided at these times, which must ascend: a packet at one of them is in
+    /// the slice that begins there. Only one slice where [`why_one`](Self::why_one) says that more
+    /// would not do.
     ///
     /// # Panics
     /// When the times do not ascend from 1 on.
@@ -110,8 +111,8 @@ impl Plan {
         starts.iter().zip(lasts).map(|(&first, last)| self.slice(first..=last)).collect()
     }
 
-    /// At most `at_most` slices of about as many packets each, every one of which is several times as
-    /// long as what is read around it; so there may be only one.
+    /// Returns at most `at_most` slices of about as many packets each, every one of which is
+    /// several times as long as what is read around it; so there may be only one.
     #[must_use]
     pub fn slices(&self, at_most: usize) -> Vec<Slice> {
         let most = (self.duration_ns() / self.least_ns()).min(at_most as u64);
@@ -122,7 +123,7 @@ impl Plan {
         slices
     }
 
-    /// Why [`slices`](Self::slices) makes only one, if it does.
+    /// Returns why [`slices`](Self::slices) makes only one, if it does.
     #[must_use]
     pub fn why_one(&self) -> String {
         if let Some(why) = self.why_whole() {
@@ -136,7 +137,7 @@ impl Plan {
         )
     }
 
-    /// Why slices would not tell what the pair tells, if they would not.
+    /// Returns why slices would not tell what the pair tells, if they would not.
     fn why_whole(&self) -> Option<&'static str> {
         match () {
             () if self.config.clocks.skew() != Skew::NONE => {
@@ -148,13 +149,13 @@ impl Plan {
         }
     }
 
-    /// The length of the pair, in ns.
+    /// Returns the length of the pair, in ns.
     fn duration_ns(&self) -> u64 {
         let times = times(self.sides.each_ref().map(|side| &side.head));
         times.end - times.start
     }
 
-    /// How long a slice must be at least, in ns.
+    /// Returns how long a slice must be at least, in ns.
     fn least_ns(&self) -> u64 {
         let (before, behind) = halo(self.config.window);
         HALOS.saturating_mul(before.saturating_add(behind)).max(1)
@@ -170,7 +171,7 @@ impl Plan {
         Slice { config: self.config.clone(), basis: self.basis.clone(), own, sides }
     }
 
-    /// Where slices begin but the first, with about as many packets in each.
+    /// Returns where slices begin but the first, with about as many packets in each.
     fn cuts(&self, count: u64) -> Vec<u64> {
         let weigh = |side: &Skimmed| side.times.kept.len() * side.times.every;
         let all: usize = self.sides.iter().map(weigh).sum();
@@ -199,7 +200,7 @@ impl Plan {
 }
 
 impl Slice {
-    /// The times of the packets that are counted, in ns; up to those of the pair.
+    /// Returns the times of the packets that are counted, in ns; up to those of the pair.
     #[must_use]
     pub fn times(&self) -> Range<u64> {
         let all = times(self.sides.each_ref().map(|side| &side.head));
@@ -208,14 +209,14 @@ impl Slice {
     }
 }
 
-/// From the first packet of a pair to behind the last.
+/// Returns the times from the first packet of a pair to behind the last.
 fn times(heads: [&Head; 2]) -> Range<u64> {
     let first = heads.iter().filter_map(|head| head.first_ns).min().unwrap_or(0);
     let last = heads.iter().filter_map(|head| head.last_ns).max().unwrap_or(0);
     first..last.saturating_add(1)
 }
 
-/// How far a slice reads before its first time and behind its last, in ns.
+/// Returns how far a slice reads before its first time and behind its last, in ns.
 ///
 /// What a slice counts hangs on packets of one key around it. With a window of W:
 ///
@@ -248,7 +249,7 @@ fn with_halo(own: &RangeInclusive<u64>, window: Nanos) -> RangeInclusive<u64> {
     own.start().saturating_sub(before)..=own.end().saturating_add(behind)
 }
 
-/// The bytes of a file; a pipe cannot be read twice.
+/// Returns the bytes of a file; a pipe cannot be read twice.
 fn file_bytes(reader: &Reader) -> Result<u64, Error> {
     reader.total_bytes().ok_or_else(|| Error::Pipe { file: reader.info().name })
 }

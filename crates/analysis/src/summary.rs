@@ -22,7 +22,7 @@ pub enum Value {
     Text(String),
     /// A mark.
     Flag(bool),
-    /// There is no such value: no sample, or too few to support it.
+    /// No value: no sample, or too few to support it.
     Missing,
 }
 
@@ -71,7 +71,7 @@ impl Figures {
         self.0.push((name.into(), value.into()));
     }
 
-    /// A quantile with all that is known of its worth.
+    /// Adds a quantile with all that is known of its worth.
     fn add_quantile(&mut self, name: &str, quantile: Option<&Quantile>) {
         self.add(name, quantile.map(|q| q.value_ns));
         self.add(format!("{name}_ci_low"), quantile.and_then(|q| q.ci_low_ns));
@@ -80,7 +80,7 @@ impl Figures {
         self.add(format!("{name}_supported"), quantile.is_some_and(|q| q.supported));
     }
 
-    /// The quantiles that the samples support, less `base`.
+    /// Adds the quantiles that the samples support, less `base`.
     fn add_supported(&mut self, name: &str, histogram: &Histogram, base: u64) {
         let found = histogram.quantiles(&QUANTILES.map(|(q, _)| q));
         for (i, (_, label)) in QUANTILES.iter().enumerate() {
@@ -95,7 +95,7 @@ fn ratio(part: u64, whole: u64) -> Option<f64> {
 }
 
 impl Analysis {
-    /// Every figure under its name, in a fixed order (`docs/analyze.md` defines each).
+    /// Returns every figure under its name, in a fixed order (`docs/analyze.md` defines each).
     #[must_use]
     pub fn summary(&self) -> Vec<(String, Value)> {
         let mut figures = Figures::default();
@@ -147,8 +147,8 @@ impl Analysis {
         figures.add("post_unknown", counts.post_unknown);
     }
 
-    /// Of the lost packets those that cannot be among what is only known from behind the device. A
-    /// recording knows each packet that it sent.
+    /// Returns the number of lost packets that cannot be among what is only known from behind the
+    /// device. A recording knows each packet that it sent.
     fn lost_proven(&self) -> u64 {
         if self.instrument.is_some() { self.counts.lost } else { self.counts.lost_proven() }
     }
@@ -186,7 +186,8 @@ impl Analysis {
         found
     }
 
-    /// From one time to the next that the captures can tell apart, in ns; `None` for a recording.
+    /// Returns the least distance of times that the captures can tell apart, in ns; `None` for a
+    /// recording.
     #[must_use]
     pub fn resolution_ns(&self) -> Option<f64> {
         let unit = |of: &Captured| {
@@ -196,8 +197,9 @@ impl Analysis {
         self.instrument.is_none().then(|| self.basis.grid.step_ns().max(of_files))
     }
 
-    /// When both captures looked, in ns: from the beginning of the one that began later to the end of
-    /// the one that ended first; `None` for a recording, and where they have no time in common.
+    /// Returns when both captures looked, in ns: from the beginning of the one that began later to
+    /// the end of the one that ended first; `None` for a recording, and where they have no time in
+    /// common.
     #[must_use]
     pub fn common_span_ns(&self) -> Option<(u64, u64)> {
         let (pre, post) = (&self.pre.side, &self.post.side);
@@ -233,7 +235,7 @@ impl Analysis {
         figures.add("floor_ns", Value::Missing);
     }
 
-    /// What a reader of the figures must know, in words.
+    /// Returns what a reader of the figures must know, in words.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -244,7 +246,7 @@ impl Analysis {
         warnings
     }
 
-    /// What was found in the captures, where somebody might expect something else.
+    /// Warns of what was found in the captures, if somebody might expect something else.
     fn warn_of_basis(&self, warnings: &mut Vec<String>) {
         let Basis { limit_bytes, copies_ns, tried, .. } = &self.basis;
         let plain = [MatchOn::Probe, MatchOn::Frame];
@@ -281,7 +283,7 @@ impl Analysis {
         }
     }
 
-    /// What was taken out, and what else it may have been.
+    /// Returns what was taken out, and what else it may have been.
     fn apart_in_words(&self, skew: Skew, relative: bool, bounds: Bounds) -> String {
         let named = whole(nearest_whole(skew.offset_ns));
         let by = named.unwrap_or_else(|| format!("{} ns", skew.offset_ns.unsigned_abs()));
@@ -317,7 +319,8 @@ impl Analysis {
         format!("{found}; latencies are above that of the fastest packet. {proven}{swapped}")
     }
 
-    /// Whether all packets were seen behind the device first, and their hops do not tell why.
+    /// Returns true if all packets were seen behind the device first, and their hops do not tell
+    /// why.
     fn may_be_swapped(&self, skew: Skew) -> bool {
         let slowest = self.latency.max().map_or(0, |ns| ns as i64);
         let named = nearest_whole(skew.offset_ns) != 0;
@@ -330,7 +333,7 @@ impl Analysis {
             && skew.offset_ns.saturating_add(slowest) < 0
     }
 
-    /// What each key that was tried has matched.
+    /// Returns what each key that was tried has matched.
     fn matched_in_words(&self) -> String {
         let own = self.config.match_on.to_string();
         let share = |tried: &Tried| {
@@ -498,7 +501,7 @@ fn add_instrument(figures: &mut Figures, instrument: &Instrument) {
     }
 }
 
-/// The lower ends of the latency, beside its quantiles: `latency_ns_pX_supported` is of both.
+/// Adds the lower ends of the latency, beside its quantiles: `latency_ns_pX_supported` is of both.
 fn add_least_latency(figures: &mut Figures, least: &Histogram) {
     figures.add("least_latency_ns_mean", least.mean());
     let found = least.quantiles(&QUANTILES.map(|(q, _)| q));

@@ -17,7 +17,8 @@ use crate::ingest::Ahead;
 
 /// Packets of each capture that are looked at: the fewest that tell enough are.
 const LOOKS: [usize; 2] = [4096, 65_536];
-/// Of a pipe only the first look is taken: who fills it may wait for the other side to be read.
+/// Number of looks at a pipe: only the first is taken, for who fills it may wait for the other side
+/// to be read.
 const LOOKS_OF_PIPES: usize = 1;
 /// Bytes of packets that are kept meanwhile, of each capture.
 const MOST_BYTES: usize = 8 << 20;
@@ -26,55 +27,56 @@ const ENOUGH: u64 = 100;
 /// A less specific key is taken if it matches more, by one packet in so many at least: what it finds
 /// is not lost.
 const WORTH: u64 = 500;
-/// One packet in a hundred may have a wrong time.
+/// Share of packets that may have a wrong time.
 const STRAY: f64 = 0.01;
 /// Routers between two captures, at most.
 const MOST_HOPS: i32 = 8;
 /// Flows of packets that travel the other way that are remembered.
 const MOST_FLOWS: usize = 4096;
-/// Of packets keyed by what they carry, so many must differ.
+/// Share of packets keyed by what they carry that must differ.
 const DISTINCT: f64 = 0.4;
 /// Copies of a mirror port follow each other within this time, in ns.
 const COPIES_NS: u64 = 1_000_000;
 /// They are at most so many.
 const MOST_COPIES: usize = 8;
-/// Where only part of the traffic is mirrored: so many packets with copies are needed, and within
-/// this time, in ns.
+/// Number of packets with copies that a partly mirrored capture needs, and the time of a copy, in
+/// ns.
 const COPIED: usize = 20;
 const PARTIAL_COPIES_NS: u64 = 100_000;
 
-/// What was found, and the packets that were read for it.
+/// The results of a survey, and the packets that were read for it.
 pub(crate) struct Survey {
     pub match_on: MatchOn,
     pub basis: Basis,
     pub relation: Option<Relation>,
-    /// What lies above the times that packets of the other way prove the clock behind the device to
-    /// be ahead, negative.
+    /// Hull above the times, negative, by which packets of the other way prove the clock behind the
+    /// device to be ahead.
     pub backward: Hull,
     pub ahead: [Vec<Ahead>; 2],
 }
 
-/// How the times behind the device lie to those before it.
+/// The relation of the times behind the device to those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Relation {
-    /// As they must on one clock.
+    /// Times that one clock can give.
     Same,
     /// Every packet was seen behind the device first. How the time from one to the other is spread
     /// tells whether the captures were swapped (`Some(true)`) or the clocks are apart.
     Before { least_ns: i64, swapped: Option<bool> },
-    /// Of the packets of the sample those from one time on lie further on, or back, than all before.
+    /// Times that step: from one time on, the packets of the sample lie further on, or back, than
+    /// all before.
     Stepped { at: Nanos, by_ns: i64 },
-    /// As they cannot on one clock.
+    /// Times that one clock cannot give.
     Apart { offset_ns: i64 },
 }
 
-/// In words, how far packets lie from one capture to the other.
+/// Returns in words how far packets lie from one capture to the other.
 fn lie_apart(offset_ns: i64) -> String {
     let offset = whole(nearest_whole(offset_ns)).unwrap_or_else(|| format!("{offset_ns} ns"));
     format!("packets lie {offset} from one to the other")
 }
 
-/// Which ways packets travel.
+/// The directions in which packets travel.
 #[derive(Default)]
 struct Ways {
     two_way: bool,
@@ -122,7 +124,7 @@ pub(crate) fn survey(
     Ok(conclude(found, ahead, config))
 }
 
-/// The keys that may be taken.
+/// Returns the keys that may be taken.
 fn candidates(config: &Config) -> Vec<MatchOn> {
     match (&config.match_on, &config.joined_by) {
         (MatchOn::Auto, None) => MatchOn::CANDIDATES.to_vec(),
@@ -133,7 +135,7 @@ fn candidates(config: &Config) -> Vec<MatchOn> {
     }
 }
 
-/// What follows from two samples that were joined.
+/// Returns what follows from two samples that were joined.
 fn conclude(found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Survey {
     let times: Vec<u64> = ahead.iter().flatten().map(|packet| packet.ts().0).collect();
     let apart = found.best.as_ref().map_or_else(Vec::new, |best| best.apart(&ahead));
@@ -155,7 +157,7 @@ fn conclude(found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Survey {
     Survey { match_on, basis, relation: ways.relation, backward: ways.backward, ahead }
 }
 
-/// The same of files, which `open` opens again: if their beginnings have nothing in common, the sample
+/// Surveys files, which `open` opens again: if their beginnings have nothing in common, the sample
 /// is taken where the second of them begins.
 fn survey_files(
     [pre, post]: [&mut Reader; 2],
@@ -183,7 +185,8 @@ fn survey_files(
     Ok(Survey { ahead: found.ahead, ..conclude(joined, ahead, config) })
 }
 
-/// The same, and `config` with what was found; refuses what nothing can follow from.
+/// Surveys captures, and returns `config` with what was found; refuses what nothing can follow
+/// from.
 pub(crate) fn decide(
     pre: &mut Reader,
     post: &mut Reader,
@@ -193,7 +196,7 @@ pub(crate) fn decide(
     settle(found, [pre, post], config)
 }
 
-/// The same of files.
+/// Does the same for files.
 pub(crate) fn decide_on_files(
     [pre, post]: [&mut Reader; 2],
     open: &dyn Fn() -> Result<[Reader; 2], Error>,
@@ -214,7 +217,7 @@ fn settle(
     Ok((Config { match_on: found.match_on.clone(), ..config.clone() }, found))
 }
 
-/// Whether both are the same packets at the same times, to the last byte.
+/// Returns true if both are the same packets at the same times, to the last byte.
 fn are_one([pre, post]: &[Vec<Ahead>; 2]) -> bool {
     let same = pre.iter().zip(post).all(|(a, b)| a.ts() == b.ts() && a.data == b.data);
     same && pre.len() == post.len() && pre.len() > 1
@@ -246,7 +249,7 @@ pub(crate) struct Joined {
     tried: Vec<Tried>,
 }
 
-/// The most specific candidate of those by which most packets match.
+/// Returns the most specific candidate of those by which most packets match.
 pub(crate) fn join_by_best(
     candidates: &[MatchOn],
     may_limit: bool,
@@ -292,9 +295,9 @@ pub(crate) struct Join {
 struct Original {
     key: Key,
     copies: usize,
-    /// From it to its last copy, in ns.
+    /// Time from it to its last copy, in ns.
     longest_ns: u64,
-    /// Whether the copies equal it to the last byte.
+    /// True if the copies equal it to the last byte.
     identical: bool,
 }
 
@@ -358,7 +361,7 @@ impl Join {
         self.of = span.map_or(0, |(first, last)| (last - first + 1) as u64);
     }
 
-    /// Whether the key leaves addresses out, so that packets of two flows may share it.
+    /// Returns true if the key leaves addresses out, so that packets of two flows may share it.
     fn is_carried(&self) -> bool {
         matches!(self.match_on, MatchOn::Payload | MatchOn::Inner)
     }
@@ -372,8 +375,8 @@ impl Join {
         Tried { key: self.match_on.to_string(), matched: self.matched, of: self.of }
     }
 
-    /// Within which time a packet alike is a copy, where the capture before the device holds nearly
-    /// every packet several times; or many, of which only one each comes out.
+    /// Returns the time within which a packet alike is a copy, if the capture before the device
+    /// holds nearly every packet several times; or many, of which only one each comes out.
     fn copies_ns(&self, ahead: &[Vec<Ahead>; 2]) -> u64 {
         let originals = self.originals(0, ahead);
         let copied: Vec<&Original> = originals.iter().filter(|one| one.copies > 0).collect();
@@ -388,7 +391,8 @@ impl Join {
         span.map_or(0, |gap| (2 * gap).clamp(1, COPIES_NS))
     }
 
-    /// The longest time to a copy, where it is copies, and not packets alike, that do not come out.
+    /// Returns the longest time to a copy, where it is copies, and not packets alike, that do not
+    /// come out.
     fn partial_copies_ns(&self, copied: &[&Original]) -> Option<u64> {
         let soon = |one: &&&Original| one.identical && one.longest_ns <= PARTIAL_COPIES_NS;
         let copied: Vec<_> = copied.iter().filter(soon).collect();
@@ -404,7 +408,7 @@ impl Join {
         copied.iter().map(|one| one.longest_ns).max().filter(|_| proven)
     }
 
-    /// The packets of one side that are no copies, each with how many copies follow it.
+    /// Returns the packets of one side that are no copies, each with how many copies follow it.
     fn originals(&self, side: usize, ahead: &[Vec<Ahead>; 2]) -> Vec<Original> {
         let mut newest: KeyMap<(usize, &Ahead)> = KeyMap::default();
         newest.reserve(self.keys[side].len());
@@ -425,13 +429,15 @@ impl Join {
         originals
     }
 
-    /// From before the device to behind it, of each packet that is known for certain, in ns.
+    /// Returns the time from before the device to behind it, of each packet that is known for
+    /// certain, in
+    /// ns.
     pub fn apart(&self, ahead: &[Vec<Ahead>; 2]) -> Vec<i64> {
         let ts = |side: usize, place: usize| i128::from(ahead[side][place].ts().0);
         self.pairs.iter().map(|&(pre, post)| (ts(1, post) - ts(0, pre)) as i64).collect()
     }
 
-    /// When a clock stepped within the sample, in ns, and by how much.
+    /// Returns when a clock stepped within the sample, in ns, and by how much.
     fn step(&self, apart: &[i64], ahead: &[Vec<Ahead>; 2]) -> Option<(u64, i64)> {
         let mut floor = Floor::default();
         let pairs = self.pairs.iter().zip(apart);
@@ -439,7 +445,7 @@ impl Join {
         floor.step()
     }
 
-    /// Which ways packets travel, and how the times lie.
+    /// Returns which ways packets travel, and how the times lie.
     fn ways(&self, ahead: &[Vec<Ahead>; 2]) -> Ways {
         let apart = self.apart(ahead);
         let mut flows: HashMap<Way<'_>, Vec<i64>> = HashMap::new();
@@ -478,7 +484,8 @@ impl Join {
         Ways { two_way: true, back, backward, relation: Some(relation) }
     }
 
-    /// When packets of the flows `back` were seen before the device, and how much sooner behind it.
+    /// Returns when packets of the flows `back` were seen before the device, and how much sooner
+    /// behind it.
     fn backward(&self, back: &BTreeSet<Flow>, apart: &[i64], sent: &[Ahead]) -> Hull {
         let mut points: Vec<(u64, i64)> = Vec::new();
         for (&(pre, _), ns) in self.pairs.iter().zip(apart) {
@@ -533,7 +540,7 @@ impl Join {
             .map(move |&(pre, post)| Some(ttl(&ahead[0][pre])? - ttl(&ahead[1][post])?))
     }
 
-    /// Whether every packet loses hops, whichever way it travels.
+    /// Returns true if every packet loses hops, whichever way it travels.
     fn is_routed(&self, ahead: &[Vec<Ahead>; 2]) -> bool {
         let loses = |hops: Option<i32>| hops.is_some_and(|hops| hops != 0);
         self.match_on == MatchOn::L3 && !self.pairs.is_empty() && self.lost_hops(ahead).all(loses)
@@ -551,7 +558,7 @@ impl Join {
     }
 }
 
-/// How many keys there are.
+/// Returns how many keys there are.
 fn different(originals: &[Original]) -> usize {
     let mut keys: Vec<Key> = originals.iter().map(|original| original.key).collect();
     keys.sort_unstable();
@@ -559,8 +566,8 @@ fn different(originals: &[Original]) -> usize {
     keys.len()
 }
 
-/// Of flows that have one in the opposite direction: the most that one way lies behind, and the least
-/// that the other way does, where the two do not overlap.
+/// Returns, for flows that have one in the opposite direction, the most that one way lies behind,
+/// and the least that the other way does, if the two do not overlap.
 fn both_ways(flows: &HashMap<Way<'_>, Vec<i64>>) -> Option<(i64, i64)> {
     let (mut back, mut forth): (Option<i64>, Option<i64>) = (None, None);
     for (&(from, to), there) in flows {
@@ -587,7 +594,7 @@ fn limit(match_on: &MatchOn, ahead: &[Vec<Ahead>; 2]) -> Option<u32> {
 }
 
 impl Relation {
-    /// What is wrong with the clocks, as far as `clocks` does not say it.
+    /// Checks the clocks, as far as `clocks` does not say how they differ.
     pub fn check(self, clocks: Clocks, names: [String; 2]) -> Result<(), Error> {
         let [pre, post] = names;
         match (self, clocks) {
@@ -605,7 +612,7 @@ impl Relation {
         }
     }
 
-    /// By how much the clock behind the device is ahead, about, in ns.
+    /// Returns the approximate lead of the clock behind the device, in ns.
     pub fn offset_ns(self) -> i64 {
         match self {
             Self::Same | Self::Stepped { .. } => 0,

@@ -30,7 +30,7 @@ impl Variation {
         self.record(former, place);
     }
 
-    /// What two matches tell, one behind the other, if nothing lies between them.
+    /// Records what two matches tell, one behind the other, if nothing lies between them.
     #[inline]
     pub(crate) fn record(&mut self, (index, latency): Place, (next, later): Place) {
         if index + 1 == next {
@@ -48,14 +48,14 @@ impl Variation {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// The absolute values.
+    /// Returns the absolute values.
     #[must_use]
     pub fn magnitude(&self) -> &Histogram {
         &self.magnitude
     }
 
-    /// The largest decrease (at most 0) and the largest increase (at least 0), in ns; `None` where
-    /// no two neighbours were matched.
+    /// Returns the largest decrease (at most 0) and the largest increase (at least 0), in ns;
+    /// `None` where no two neighbours were matched.
     #[must_use]
     pub fn range_ns(&self) -> Option<(i64, i64)> {
         (self.magnitude.count() > 0).then_some((self.min_ns, self.max_ns))

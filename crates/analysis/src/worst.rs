@@ -7,9 +7,9 @@ use crate::matcher::Match;
 /// A packet among the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Worst {
-    /// When it was seen before the device, in ns.
+    /// Time at which it was seen before the device, in ns.
     pub pre_ns: u64,
-    /// How much later it was seen behind it, in ns.
+    /// Time until it was seen behind it, in ns.
     pub latency_ns: u64,
     /// Place of the packet in pre, in order of time.
     pub seq: u64,
@@ -24,7 +24,7 @@ pub struct Worst {
 pub(crate) struct WorstPackets {
     capacity: usize,
     candidates: Vec<Worst>,
-    /// What is taken has at least this latency, in ns.
+    /// Least latency of what is taken, in ns.
     least_ns: u64,
 }
 
@@ -33,7 +33,7 @@ impl WorstPackets {
         Self { capacity, candidates: Vec::new(), least_ns: 0 }
     }
 
-    /// The next match in order of pre.
+    /// Adds the next match in order of pre.
     #[inline]
     pub fn push(&mut self, found: &Match) {
         // Matches come in order of pre, so one of the least latency kept so far comes too late.
@@ -63,7 +63,7 @@ impl WorstPackets {
     }
 }
 
-/// The worst of `packets`: latency descending, then in order of pre.
+/// Returns the worst of `packets`: latency descending, then in order of pre.
 pub(crate) fn worst_of(mut packets: Vec<Worst>, capacity: usize) -> Vec<Worst> {
     packets.sort_unstable_by_key(order);
     packets.truncate(capacity);

@@ -16,10 +16,10 @@ use crate::info::Compression;
 const BUFFER: usize = 256 * 1024;
 /// The longest window that zstd can write (`zstd --long=31`).
 const ZSTD_WINDOW_LOG: u32 = 31;
-/// As much for xz, whose largest dictionary is 1.5 GiB; a KiB each.
+/// Memory for xz in KiB, whose largest dictionary is 1.5 GiB.
 const XZ_MEMORY_KIB: u32 = 2 * 1024 * 1024;
 
-/// The decompressed bytes of `input`; `taken` counts those that are taken from it.
+/// Returns the decompressed bytes of `input`; `taken` counts those that are taken from it.
 pub(crate) fn decoder(
     input: impl Read + Send + 'static,
     compression: Compression,
@@ -81,7 +81,7 @@ impl<R: Read> Read for Watched<R> {
 struct Xz<R> {
     input: R,
     stream: XzStream,
-    /// Why nothing follows what was handed out.
+    /// Reason why nothing follows what was handed out.
     failed: Option<io::Error>,
 }
 

@@ -1,4 +1,4 @@
-//! What can be wrong with a capture.
+//! Errors of captures.
 
 use std::fmt;
 use std::io;
@@ -9,14 +9,14 @@ use crate::info::Compression;
 use crate::link::LinkType;
 use crate::time::Resolution;
 
-/// Where in a capture something is.
+/// A place in a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The name of the capture: its path, or `standard input`.
     pub file: String,
     /// The offset in bytes, after decompression where the capture is compressed.
     pub offset: u64,
-    /// Whether the offset is counted after decompression.
+    /// True if the offset is counted after decompression.
     pub decompressed: bool,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a capture can not be read or written.
+/// An error of reading or writing a capture.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -36,12 +36,12 @@ pub enum Error {
     Io {
         /// The file.
         file: String,
-        /// What was tried.
+        /// Operation that failed.
         action: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// There is nothing in the file.
+    /// The file has no content.
     #[error("{file}: empty: got 0 bytes, expected a pcap or pcapng capture")]
     Empty {
         /// The file.
@@ -60,7 +60,7 @@ pub enum Error {
         "{place}: the capture ends within its header: got {got} bytes, expected at least {expected}"
     )]
     HeaderCut {
-        /// Where the header starts.
+        /// Place at which the header starts.
         place: Place,
         /// The bytes that are there.
         got: u64,
@@ -75,7 +75,7 @@ pub enum Error {
     CompressedCut {
         /// The file.
         file: String,
-        /// How the file is compressed.
+        /// Compression of the file.
         compression: Compression,
         /// The compressed bytes that are there.
         got_bytes: u64,
@@ -83,9 +83,9 @@ pub enum Error {
     /// A header, record or block contradicts the format or itself.
     #[error("{place}: {what}: got {got}, expected {expected}")]
     Corrupt {
-        /// Where the record or block starts.
+        /// Place at which the record or block starts.
         place: Place,
-        /// What is wrong.
+        /// Field or property that is wrong.
         what: &'static str,
         /// The value in the capture.
         got: String,
@@ -99,7 +99,7 @@ pub enum Error {
         file: String,
         /// The format by its name.
         got: &'static str,
-        /// How to make a capture of it.
+        /// Advice on how to make a capture of it.
         hint: &'static str,
     },
     /// The packets are of a link type that is not read.
@@ -107,7 +107,7 @@ pub enum Error {
         "{place}: link type: got {} ({got}), expected 1 (Ethernet), Linux cooked capture, raw IP or BSD loopback", .got.0
     )]
     LinkType {
-        /// Where the record or block that needs it starts.
+        /// Place at which the record or block that needs it starts.
         place: Place,
         /// The link type.
         got: LinkType,
@@ -119,9 +119,9 @@ pub enum Error {
     Interface {
         /// The file.
         file: String,
-        /// What was asked for.
+        /// The interface that was asked for.
         choice: String,
-        /// How many interfaces that is.
+        /// Number of interfaces that match.
         matching: usize,
         /// The interfaces that the capture describes before its first packet.
         holds: String,
@@ -131,7 +131,7 @@ pub enum Error {
         "{place}: if_tsresol: got {got:#04x}, expected at most 0x13 (10^-19 s) or 0xbf (2^-63 s)"
     )]
     Resolution {
-        /// Where the interface description starts.
+        /// Place at which the interface description starts.
         place: Place,
         /// The option's byte.
         got: u8,
@@ -141,13 +141,13 @@ pub enum Error {
         "{place}: packet without a time: got a simple packet block, expected an enhanced packet block"
     )]
     Untimed {
-        /// Where the block starts.
+        /// Place at which the block starts.
         place: Place,
     },
     /// A time before 1970 or after 2554.
     #[error("{place}: time of the packet: got {got}, expected 0 to 2^64 - 1 ns since 1970")]
     Time {
-        /// Where the record starts.
+        /// Place at which the record starts.
         place: Place,
         /// The time as the capture writes it.
         got: Ticks,
@@ -159,11 +159,11 @@ pub enum Error {
     Compressed {
         /// The file.
         file: String,
-        /// How many compressed bytes were read until then.
+        /// Number of compressed bytes that were read until then.
         offset: u64,
-        /// How the file is compressed.
+        /// Compression of the file.
         compression: Compression,
-        /// What the decompressor said.
+        /// Message of the decompressor.
         got: String,
     },
     /// A file that is not as it was when it was read before.
@@ -171,11 +171,11 @@ pub enum Error {
     Changed {
         /// The file.
         file: String,
-        /// What is different.
+        /// Property that is different.
         what: &'static str,
-        /// What it is now.
+        /// Its present value.
         got: u64,
-        /// What it was.
+        /// Its former value.
         expected: u64,
     },
     /// A packet that the format can not hold.
@@ -183,7 +183,7 @@ pub enum Error {
     Unwritable {
         /// The file.
         file: String,
-        /// What does not fit.
+        /// Property that does not fit.
         what: &'static str,
         /// Its value.
         got: u64,
@@ -193,7 +193,29 @@ pub enum Error {
 }
 
 impl Error {
-    /// Advice apart from the message, where there is any.
+    /// Returns the stable code of the error, which programs compare instead of the message.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "capture-io",
+            Self::Empty { .. } => "capture-empty",
+            Self::NotACapture { .. } => "not-a-capture",
+            Self::HeaderCut { .. } => "capture-header-cut",
+            Self::CompressedCut { .. } => "capture-compressed-cut",
+            Self::Corrupt { .. } => "capture-corrupt",
+            Self::Format { .. } => "capture-format",
+            Self::LinkType { .. } => "link-type",
+            Self::Interface { .. } => "capture-interface",
+            Self::Resolution { .. } => "timestamp-resolution",
+            Self::Untimed { .. } => "packet-untimed",
+            Self::Time { .. } => "packet-time",
+            Self::Compressed { .. } => "capture-compression",
+            Self::Changed { .. } => "capture-changed",
+            Self::Unwritable { .. } => "packet-unwritable",
+        }
+    }
+
+    /// Returns advice apart from the message, if there is any.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {

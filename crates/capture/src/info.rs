@@ -1,4 +1,4 @@
-//! What a capture says of itself.
+//! The description of a capture by itself.
 
 use std::fmt;
 
@@ -14,10 +14,10 @@ pub enum Format {
     PcapNg,
 }
 
-/// How a capture is compressed.
+/// The compression of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     None,
     /// gzip, of one member or several.
     Gzip,
@@ -40,7 +40,7 @@ pub enum ByteOrder {
     Big,
 }
 
-/// What a capture says of itself.
+/// The description of a capture by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     /// The capture's name: its path, or `standard input`.
@@ -61,8 +61,8 @@ pub struct Info {
     /// The most bytes captured of a packet, the least of those interfaces; `None` where there is no
     /// limit.
     pub snap_length: Option<u32>,
-    /// How many packets the capturing host has dropped on those interfaces, as far as the capture
-    /// was read; `None` where it does not say. Complete at the end of the capture.
+    /// Number of packets that the capturing host has dropped on those interfaces, as far as the
+    /// capture was read; `None` if it does not say. Complete at the end of the capture.
     pub dropped_packets: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ pub struct ChosenInterface {
 }
 
 impl Compression {
-    /// What the first bytes of a file say.
+    /// Returns the compression that the first bytes of a file tell.
     pub(crate) fn detect(head: &[u8]) -> Self {
         match head {
             [0x1f, 0x8b, ..] => Self::Gzip,
@@ -98,7 +98,7 @@ impl ByteOrder {
         }
     }
 
-    /// The 32-bit words that `bytes` starts with; there must be as many.
+    /// Returns the 32-bit words that `bytes` starts with; there must be as many.
     #[inline]
     pub(crate) fn words<const N: usize>(self, bytes: &[u8]) -> [u32; N] {
         let mut words = [0; N];

@@ -7,18 +7,20 @@ use crate::link::LinkType;
 use crate::step::Site;
 use crate::time::Resolution;
 
-/// More than any host has; so that no file makes a search among them long.
+/// Largest number of interfaces: more than any host has, so that no file makes a search among them
+/// long.
 const MOST: usize = 4096;
 
-/// Which interface's packets are read.
+/// The interface whose packets are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum InterfaceChoice {
-    /// Those of all interfaces.
+    /// Packets of all interfaces.
     #[default]
     All,
-    /// Those of one interface, by its number: interfaces are counted from 0 through the whole file.
+    /// Packets of one interface, by its number: interfaces are counted from 0 through the whole
+    /// file.
     Number(u32),
-    /// Those of the one interface with this name or, where none has it, this description.
+    /// Packets of the one interface with this name or, if none has it, this description.
     Name(String),
 }
 
@@ -52,7 +54,7 @@ pub struct Interface {
 }
 
 impl fmt::Display for Interface {
-    /// `1 tap-out (Ethernet)`, with the description in quotes where there is one.
+    /// Returns `1 tap-out (Ethernet)`, with the description in quotes where there is one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.number)?;
         if let Some(name) = &self.name {
@@ -65,7 +67,7 @@ impl fmt::Display for Interface {
     }
 }
 
-/// What one description says of an interface.
+/// One description of an interface.
 pub(crate) struct Description {
     pub name: Option<String>,
     pub description: Option<String>,
@@ -106,7 +108,8 @@ struct Known {
 #[derive(Default)]
 struct Drops {
     told: bool,
-    /// By the statistics of sections before, and by the latest of this one: those are cumulative.
+    /// Drops by the statistics of sections before, and by the latest of this one: those are
+    /// cumulative.
     before: u64,
     latest: u64,
     /// The sum of what packets say was lost before each of them.
@@ -121,7 +124,7 @@ impl Interfaces {
         }
     }
 
-    /// For one who counts packets and reads none.
+    /// Returns interfaces for a reader that counts packets and reads none.
     pub fn listing() -> Self {
         Self::of(Wanted::Nothing)
     }
@@ -146,7 +149,7 @@ impl Interfaces {
         }
     }
 
-    /// The index of the interface that the current section describes at `place`.
+    /// Returns the index of the interface that the current section describes at `place`.
     ///
     /// One of an earlier section is the same if it has the same name; without names, if it stood at
     /// the same place.
@@ -213,7 +216,7 @@ impl Interfaces {
         self.known.iter().map(|known| known.interface.clone()).collect()
     }
 
-    /// The one interface that is read, where one was chosen.
+    /// Returns the one interface that is read, where one was chosen.
     pub fn chosen(&self) -> Option<&Interface> {
         match self.wanted {
             Wanted::One(index) => Some(&self.known[index].interface),
@@ -247,12 +250,12 @@ impl Interfaces {
         (0..self.known.len()).filter(|index| self.wants(*index)).map(|index| &self.known[index])
     }
 
-    /// The coarsest unit of what is read.
+    /// Returns the coarsest unit of what is read.
     pub fn resolution(&self) -> Option<Resolution> {
         self.read().map(|known| known.interface.resolution).reduce(Resolution::coarser)
     }
 
-    /// All link types of what is read.
+    /// Returns all link types of what is read.
     pub fn link_types(&self) -> Vec<LinkType> {
         let mut found: Vec<_> = self.read().flat_map(|known| known.link_types.clone()).collect();
         found.sort_unstable();
@@ -260,12 +263,12 @@ impl Interfaces {
         found
     }
 
-    /// The shortest snap length of what is read.
+    /// Returns the shortest snap length of what is read.
     pub fn snap_length(&self) -> Option<u32> {
         self.read().filter_map(|known| known.interface.snap_length).min()
     }
 
-    /// The packets that what is read has dropped, as far as the capture says so.
+    /// Returns the packets that what is read has dropped, as far as the capture says so.
     pub fn dropped_packets(&self) -> Option<u64> {
         let told = self.read().map(|known| &known.drops).filter(|drops| drops.told);
         told.map(|Drops { before, latest, between, .. }| {

@@ -8,14 +8,14 @@ pub(crate) const MAX_CAPTURED: u32 = 256 * 1024;
 const ETHERNET_HEADER: usize = 14;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-/// Where an ethertype would stand, a length of an 802.3 frame: nobody takes what follows for IP.
+/// A length of an 802.3 frame in the place of an ethertype: nobody takes what follows for IP.
 const NOT_IP: u16 = 0;
 
 /// A link type by its registered number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkType(pub u32);
 
-/// What a capture's packets are made of: what stands before the network layer, and what behind.
+/// The layout of a capture's packets: the bytes before the network layer, and behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     framing: Framing,
@@ -38,7 +38,7 @@ enum Framing {
     Loopback,
 }
 
-/// Whether the lengths of an Ethernet packet, captured and original, can be true.
+/// Returns true if the lengths of an Ethernet packet, captured and original, can be true.
 ///
 /// A packet of no length is how a run of zeros reads, which a file system leaves after a crash.
 #[inline]
@@ -75,7 +75,7 @@ impl LinkType {
 }
 
 impl fmt::Display for LinkType {
-    /// `Ethernet`, or `link type 147`.
+    /// Returns `Ethernet`, or `link type 147`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
             Some(name) => f.write_str(name),
@@ -88,7 +88,7 @@ impl Shape {
     /// Ethernet frames without a frame check sequence.
     pub const PLAIN: Self = Self { framing: Framing::Ethernet, fcs_bytes: 0 };
 
-    /// The shape of packets of a link type; `None` where that is not read.
+    /// Returns the shape of packets of a link type; `None` where that is not read.
     pub fn new(link_type: LinkType, fcs_bytes: u8) -> Option<Self> {
         let framing = match link_type.0 {
             1 => Framing::Ethernet,
@@ -108,7 +108,7 @@ impl Shape {
         self == Self::PLAIN
     }
 
-    /// Whether a packet's captured and original lengths can be true.
+    /// Returns true if a packet's captured and original lengths can be true.
     #[inline]
     pub fn lengths_hold(self, captured: u32, orig_len: u32) -> bool {
         if self.is_plain() {
@@ -119,19 +119,20 @@ impl Shape {
             && (self.least_len()..=self.most_len()).contains(&orig_len)
     }
 
-    /// The shortest packet that there can be.
+    /// Returns the shortest packet that there can be.
     pub fn least_len(self) -> u32 {
         let outer = self.header_bytes() as u32 + u32::from(self.fcs_bytes);
         // A frame has bytes besides its check sequence; a header may be all there is of a packet.
         if self.header_bytes() == 0 { outer + 1 } else { outer }
     }
 
-    /// The longest packet whose length fits 32 bits still, once it is a frame.
+    /// Returns the longest packet whose length fits 32 bits still, once it is a frame.
     pub fn most_len(self) -> u32 {
         u32::MAX - self.growth()
     }
 
-    /// The most bytes of a packet that are believed, as long as it is no more once it is a frame.
+    /// Returns the most bytes of a packet that are believed, as long as it is no more once it is a
+    /// frame.
     pub fn most_captured(self) -> u32 {
         MAX_CAPTURED - self.growth()
     }
@@ -143,7 +144,7 @@ impl Shape {
         }
     }
 
-    /// The bytes before the network layer that an Ethernet header takes the place of.
+    /// Returns the bytes before the network layer that an Ethernet header takes the place of.
     fn header_bytes(self) -> usize {
         match self.framing {
             Framing::Ethernet | Framing::Ip | Framing::Ipv4 | Framing::Ipv6 => 0,
@@ -153,8 +154,9 @@ impl Shape {
         }
     }
 
-    /// The Ethernet frame of a packet, and its length on the wire; the lengths must hold. `scratch`
-    /// is where a frame is made. A packet that was cut within its header is a frame of no bytes.
+    /// Returns the Ethernet frame of a packet, and its length on the wire; the lengths must hold.
+    /// `scratch` is where a frame is made. A packet that was cut within its header is a frame of no
+    /// bytes.
     pub fn frame<'a>(
         self,
         orig_len: u32,
@@ -180,7 +182,7 @@ impl Shape {
         (orig_len, scratch)
     }
 
-    /// What stands where an ethertype does; `None` where too little was captured to know.
+    /// Returns what stands where an ethertype does; `None` where too little was captured to know.
     fn ethertype(self, head: &[u8], payload: &[u8]) -> Option<u16> {
         let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
         Some(match self.framing {
@@ -199,7 +201,7 @@ impl Shape {
     }
 }
 
-/// The ethertype of a cooked packet of a device of type `arphrd`.
+/// Returns the ethertype of a cooked packet of a device of type `arphrd`.
 ///
 /// Below 0x0600 the field holds other protocols (802.2 is 4), as does the length of an 802.3 frame.
 fn cooked(arphrd: u16, protocol: u16) -> u16 {
@@ -212,7 +214,7 @@ fn cooked(arphrd: u16, protocol: u16) -> u16 {
     }
 }
 
-/// The ethertype of an address family, in whichever byte order it is small.
+/// Returns the ethertype of an address family, in whichever byte order it is small.
 fn of_family(bytes: [u8; 4]) -> u16 {
     match u32::from_le_bytes(bytes).min(u32::from_be_bytes(bytes)) {
         2 => IPV4,

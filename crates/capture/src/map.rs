@@ -5,18 +5,18 @@ use std::io;
 
 use memmap2::{Mmap, UncheckedAdvice};
 
-/// How far the visible part moves at a time, and so how much of the file is resident: twice this.
-/// Pages come by plain faults, sixteen at a time, which is most of what a packet costs: 17 to 22 ns
-/// of processor time. Asking for them ahead (`MADV_POPULATE_READ`) changes that by 2 ns either way,
+/// Step by which the visible part moves, in bytes; twice as much of the file is resident. Pages
+/// come by plain faults, sixteen at a time, which is most of what a packet costs: 17 to 22 ns of
+/// processor time. Asking for them ahead (`MADV_POPULATE_READ`) changes that by 2 ns either way,
 /// reading into a buffer of 1 MiB by 4 ns: better for a file of 1 GB, worse for one of 70 MB.
 const STRIDE: usize = 2 * 1024 * 1024;
 
 /// A file's bytes from its start to a moving end.
 pub(crate) struct Map {
     bytes: Mmap,
-    /// Where the visible part ends.
+    /// Offset at which the visible part ends.
     end: usize,
-    /// What lies before was handed back; a multiple of the stride.
+    /// Offset up to which the file was handed back; a multiple of the stride.
     released: usize,
 }
 

@@ -44,7 +44,7 @@ impl<'a> Iterator for Options<'a> {
     }
 }
 
-/// `if_name` and `if_description`; some writers end them with a zero.
+/// Returns `if_name` and `if_description`; some writers end them with a zero.
 pub(crate) fn text(value: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(value);
     let text = text.trim_end_matches('\0');
@@ -66,8 +66,8 @@ pub(crate) fn tsoffset(order: ByteOrder, value: &[u8], site: Site<'_>) -> Result
     }
 }
 
-/// The bytes of a frame check sequence. The format's drafts count them in bits, most writers in
-/// bytes; no number is both.
+/// Returns the bytes of a frame check sequence. The format's drafts count them in bits, most
+/// writers in bytes; no number is both.
 pub(crate) fn fcslen(value: &[u8], site: Site<'_>) -> Result<u8, Error> {
     match value {
         [bytes @ (0 | 2 | 4)] => Ok(*bytes),
@@ -77,7 +77,7 @@ pub(crate) fn fcslen(value: &[u8], site: Site<'_>) -> Result<u8, Error> {
     }
 }
 
-/// A number of 64 bits.
+/// Returns a number of 64 bits.
 pub(crate) fn number(order: ByteOrder, value: &[u8]) -> Option<u64> {
     let bytes = value.try_into().ok()?;
     Some(match order {

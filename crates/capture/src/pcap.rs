@@ -26,12 +26,12 @@ pub(crate) struct Pcap {
     units_per_second: u32,
     /// Known once the header was read.
     shape: Option<Shape>,
-    /// Whether records follow now, and their shape is plain: the test that every packet pays for.
+    /// True if records follow now, and their shape is plain: the test that every packet pays for.
     is_plain: bool,
 }
 
 impl Pcap {
-    /// The variant that the first four bytes are the magic of.
+    /// Returns the variant that the first four bytes are the magic of.
     pub fn detect(head: &[u8]) -> Option<Self> {
         let head = head.try_into().ok()?;
         let (order, unit_ns) = match (u32::from_le_bytes(head), u32::from_be_bytes(head)) {
@@ -53,7 +53,8 @@ impl Pcap {
         if self.unit_ns == 1 { Resolution::NANO } else { Resolution::MICRO }
     }
 
-    /// The packet that lies next, if it lies there whole and right, and is an Ethernet frame.
+    /// Returns the packet that lies next, if it lies there whole and right, and is an Ethernet
+    /// frame.
     #[inline]
     pub fn peek(&self, ahead: &[u8]) -> Option<Record> {
         if self.is_plain { self.record(ahead, Shape::PLAIN) } else { None }

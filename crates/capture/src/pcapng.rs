@@ -23,18 +23,18 @@ const OPTION_DESCRIPTION: u16 = 3;
 pub(crate) const OPTION_TSRESOL: u16 = 9;
 const OPTION_FCSLEN: u16 = 13;
 const OPTION_TSOFFSET: u16 = 14;
-/// Of an enhanced packet block: `epb_dropcount`.
+/// Option of an enhanced packet block: `epb_dropcount`.
 const OPTION_DROPCOUNT: u16 = 4;
-/// Of interface statistics: `isb_ifdrop` and `isb_osdrop`.
+/// Options of interface statistics: `isb_ifdrop` and `isb_osdrop`.
 const OPTION_IFDROP: u16 = 5;
 const OPTION_OSDROP: u16 = 7;
 
 /// Type and length; the length stands again at the block's end.
 const HEAD: usize = 8;
 const TAIL: usize = 4;
-/// What a packet block says before the packet.
+/// Length of a packet block before the packet, in bytes.
 const PACKET_HEAD: usize = HEAD + 20;
-/// What statistics say before their options: interface and time.
+/// Length of statistics before their options, in bytes: interface and time.
 const STATISTICS_HEAD: usize = 12;
 const MIN_BLOCK: u32 = 12;
 /// The largest block that is believed: libpcap's own limit.
@@ -43,7 +43,7 @@ const MAX_BLOCK: u32 = 16 * 1024 * 1024;
 #[derive(Default)]
 pub(crate) struct PcapNg {
     section: Option<Section>,
-    /// Up to which byte the packets' drop counts are summed: a packet may be looked at twice.
+    /// Offset up to which the packets' drop counts are summed: a packet may be looked at twice.
     drops_until: u64,
 }
 
@@ -67,8 +67,8 @@ impl PcapNg {
         self.section.as_ref().map_or(ByteOrder::Little, |section| section.order)
     }
 
-    /// The packet that lies next, if it is an Ethernet frame that lies there as a whole and right
-    /// enhanced packet block without options.
+    /// Returns the packet that lies next, if it is an Ethernet frame that lies there as a whole and
+    /// right enhanced packet block without options.
     #[inline]
     pub fn peek(&self, ahead: &[u8]) -> Option<Record> {
         let section = self.section.as_ref()?;
@@ -114,7 +114,7 @@ impl PcapNg {
         self.block(kind, block, interfaces, site)
     }
 
-    /// A step over a whole block that is no section header.
+    /// Returns a step over a whole block that is no section header.
     fn block(
         &mut self,
         kind: u32,
@@ -171,7 +171,7 @@ impl Section {
         trailer(self.order, block)
     }
 
-    /// The packet in a block of `kind`, if it is right and wanted.
+    /// Returns the packet in a block of `kind`, if it is right and wanted.
     #[inline]
     fn packet(&self, kind: u32, block: &[u8]) -> Option<Record> {
         let [id, high, low, captured, orig_len] = self.order.words(block.get(HEAD..PACKET_HEAD)?);
@@ -183,7 +183,7 @@ impl Section {
         right.then_some(Record { ts, orig_len, data, len: block.len(), shape })
     }
 
-    /// The interface of a packet block; a simple one belongs to the first.
+    /// Returns the interface of a packet block; a simple one belongs to the first.
     fn interface(&self, kind: u32, block: &[u8]) -> Option<&Interface> {
         if kind == SIMPLE {
             return self.interfaces.first();
@@ -192,7 +192,8 @@ impl Section {
         self.interfaces.get(self.interface_id(kind, id))
     }
 
-    /// The obsolete packet block has a drop count in the second half of the word.
+    /// Returns the interface of a packet; the obsolete packet block has a drop count in the second
+    /// half of the word.
     #[inline]
     fn interface_id(&self, kind: u32, word: u32) -> usize {
         let id = match (kind, self.order) {
@@ -203,7 +204,7 @@ impl Section {
         id as usize
     }
 
-    /// Why there is no packet in a block of `kind` whose packet is wanted.
+    /// Returns why there is no packet in a block of `kind` whose packet is wanted.
     #[cold]
     fn flaw(&self, kind: u32, block: &[u8], site: Site<'_>) -> Error {
         if kind == SIMPLE {
@@ -277,8 +278,8 @@ impl Section {
         Ok(())
     }
 
-    /// What the capturing host has dropped on an interface, as far as it says so. Statistics that
-    /// contradict themselves say nothing: the packets are not in doubt.
+    /// Counts the packets that the capturing host has dropped on an interface, as far as it says
+    /// so. Statistics that contradict themselves say nothing: the packets are not in doubt.
     fn note_statistics(&self, body: &[u8], interfaces: &mut Interfaces) {
         let Some((head, list)) = body.split_at_checked(STATISTICS_HEAD) else { return };
         let [id] = self.order.words(head);
@@ -290,13 +291,13 @@ impl Section {
         }
     }
 
-    /// How many packets were dropped before this one, where its block says so.
+    /// Returns how many packets were dropped before this one, where its block says so.
     fn drop_count(&self, record: &Record, block: &[u8]) -> Option<u64> {
         let options = block.get(record.data.end.next_multiple_of(4)..block.len() - TAIL)?;
         self.number(options, OPTION_DROPCOUNT)
     }
 
-    /// The value of an option that is a number, if the options are right up to there.
+    /// Returns the value of an option that is a number, if the options are right up to there.
     fn number(&self, list: &[u8], wanted: u16) -> Option<u64> {
         let mut options = Options::new(self.order, list).map_while(Result::ok);
         options

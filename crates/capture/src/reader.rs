@@ -16,16 +16,16 @@ use crate::stream::{Ending, Stream};
 use crate::walk::Walk;
 use crate::window::Window;
 
-/// How many bytes tell a format.
+/// Number of bytes that tell a format.
 const MAGIC: usize = 4;
-/// How far [`interfaces`] reads.
+/// Number of packets that [`interfaces`] reads.
 const BEGINNING_PACKETS: u64 = 64 * 1024;
 const BEGINNING_BYTES: u64 = 16 * 1024 * 1024;
 
 /// A packet of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// When it was captured, since 1970. It may be earlier than the packet before.
+    /// Time of the capture, since 1970. It may be earlier than that of the packet before.
     pub ts: Nanos,
     /// Its length on the wire: at least 1, and at least the number of captured bytes.
     pub orig_len: u32,
@@ -36,14 +36,15 @@ pub struct Packet<'a> {
     pub offset: u64,
 }
 
-/// Where a capture was cut off: what came before is good, what should have followed is missing.
+/// The end of a capture that was cut off: what came before is good, what should have followed is
+/// missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The byte offset up to which whole records were read, after decompression.
     pub offset: u64,
     /// The packets before.
     pub packets: u64,
-    /// What is missing.
+    /// Description of what is missing.
     pub reason: String,
 }
 
@@ -63,7 +64,7 @@ pub struct Mark {
     pub offset: u64,
     /// The packets before.
     pub packets: u64,
-    /// Where the headers before lie: what follows can not be read without them.
+    /// Place at which the headers before lie: what follows can not be read without them.
     pub headers: Vec<u64>,
 }
 
@@ -79,7 +80,7 @@ pub struct Reader {
     scratch: Vec<u8>,
 }
 
-/// Where a capture comes from.
+/// The origin of a capture.
 struct Origin {
     name: String,
     compression: Compression,
@@ -123,7 +124,7 @@ impl Reader {
         Self::interface_from_bytes(name, bytes, InterfaceChoice::All)
     }
 
-    /// The same for the packets of some interface.
+    /// Returns a reader for the packets of some interface.
     ///
     /// # Errors
     /// As [`Reader::open_interface`].
@@ -144,7 +145,7 @@ impl Reader {
         .at_first_packet()
     }
 
-    /// The outer result is that of the system.
+    /// Returns a reader of a file; the outer result is that of the system.
     fn from_file(
         name: &str,
         path: &Path,
@@ -199,7 +200,8 @@ impl Reader {
         Ok(self)
     }
 
-    /// The next packet, or `None` at the end: then [`Reader::cut`] tells whether it is a clean one.
+    /// Returns the next packet, or `None` at the end: then [`Reader::cut`] tells whether it is a
+    /// clean one.
     ///
     /// # Errors
     /// When the capture can not be read or is corrupt here. What follows is not readable either:
@@ -233,7 +235,7 @@ impl Reader {
         Packet { ts, orig_len, data: &self.window.take(len)[data], offset }
     }
 
-    /// The next packet, where that is not quick to tell, or its frame has to be made.
+    /// Returns the next packet, where that is not quick to tell, or its frame has to be made.
     #[inline(never)]
     fn next_behind(&mut self) -> Result<Option<Packet<'_>>, Error> {
         let Some(record) = self.seek()? else { return Ok(None) };
@@ -322,7 +324,8 @@ impl Reader {
         Err(Error::Changed { file: self.origin.name.clone(), what, got, expected })
     }
 
-    /// Whether `need` bytes lie ahead; if not, the capture ends here, which is noted if it is a cut.
+    /// Returns true if `need` bytes lie ahead; if not, the capture ends here, which is noted if it
+    /// is a cut.
     fn fill(&mut self, need: usize) -> Result<bool, Error> {
         debug_assert!(need > self.window.ahead().len(), "asked for what is there");
         self.window.fill(need);
@@ -344,7 +347,7 @@ impl Reader {
         Ok(false)
     }
 
-    /// What the capture says of itself, as far as it has been read.
+    /// Returns what the capture says of itself, as far as it has been read.
     #[must_use]
     pub fn info(&self) -> Info {
         let interfaces = self.walk.interfaces();
@@ -392,31 +395,32 @@ impl Reader {
         Ok(())
     }
 
-    /// Where the capture was cut off, once [`Reader::next`] has returned `None`.
+    /// Returns the place at which the capture was cut off, once [`Reader::next`] has returned
+    /// `None`.
     #[must_use]
     pub fn cut(&self) -> Option<&Cut> {
         self.cut.as_ref()
     }
 
-    /// The byte offset up to which packets were read, after decompression.
+    /// Returns the byte offset up to which packets were read, after decompression.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.window.offset()
     }
 
-    /// Where the headers lie that were read so far, in the order of the capture.
+    /// Returns where the headers lie that were read so far, in the order of the capture.
     #[must_use]
     pub fn headers(&self) -> &[u64] {
         &self.headers
     }
 
-    /// How many bytes of the file (compressed, where it is) have been read.
+    /// Returns how many bytes of the file (compressed, where it is) have been read.
     #[must_use]
     pub fn consumed_bytes(&self) -> u64 {
         self.window.consumed()
     }
 
-    /// How many bytes the file has, where that is known beforehand.
+    /// Returns how many bytes the file has, where that is known beforehand.
     #[must_use]
     pub fn total_bytes(&self) -> Option<u64> {
         self.origin.total
@@ -430,7 +434,7 @@ impl Origin {
         Site { file: &self.name, decompressed, offset: window.offset() }
     }
 
-    /// Why there is no walk for what starts with `head`.
+    /// Returns why there is no walk for what starts with `head`.
     fn no_capture(&self, head: &[u8], window: &Window) -> Error {
         let file = self.name.clone();
         match window.ending() {
@@ -469,9 +473,9 @@ impl Origin {
     }
 }
 
-/// The interfaces of the capture at `path`, whatever their link types, as its first 64 Ki packets or
-/// 16 MiB describe them, with how many packets of each are among those. What a pipe holds there is
-/// gone afterwards.
+/// Returns the interfaces of the capture at `path`, whatever their link types, as its first 64 Ki
+/// packets or 16 MiB describe them, with how many packets of each are among those. What a pipe
+/// holds there is gone afterwards.
 ///
 /// # Errors
 /// When the file can not be read, or is no capture.
@@ -481,7 +485,7 @@ pub fn interfaces(path: &Path) -> Result<Vec<Interface>, Error> {
     Ok(reader.walk.interfaces().list())
 }
 
-/// The name of another format by its first bytes, and how to make a capture of it.
+/// Returns the name of another format by its first bytes, and how to make a capture of it.
 fn other_format(magic: &[u8]) -> Option<(&'static str, &'static str)> {
     const EDITCAP: &str = "convert it with editcap -F nsecpcap";
     const UNPACK: &str = "unpack it first, or compress it with zstd, gzip, xz, lz4 or bzip2";
@@ -503,7 +507,7 @@ fn other_format(magic: &[u8]) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// The first bytes of a file, as many as it has.
+/// Returns the first bytes of a file, as many as it has.
 fn read_magic(input: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut magic = Vec::with_capacity(MAGIC);
     input.take(MAGIC as u64).read_to_end(&mut magic)?;

@@ -1,4 +1,4 @@
-//! What a step through a capture finds, whatever the format, and what holds for packets of all of them.
+//! Steps through a capture, whatever the format, and checks that hold for packets of all formats.
 
 use std::ops::Range;
 
@@ -7,15 +7,15 @@ use units::Nanos;
 use crate::error::{Error, Place};
 use crate::link::{LinkType, Shape};
 
-/// What lies next in a capture.
+/// The next item of a capture.
 pub(crate) enum Step {
     /// A packet.
     Packet(Record),
-    /// So many bytes that say how to read what follows.
+    /// A header of so many bytes, which says how to read what follows.
     Header(usize),
-    /// So many bytes that hold no packet.
+    /// A stretch of so many bytes without a packet.
     Skip(usize),
-    /// More than is there: so many bytes in all.
+    /// An item that is not there yet: it takes so many bytes in all.
     Need(usize),
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Record {
     pub shape: Shape,
 }
 
-/// Where the bytes of a step come from, for its errors.
+/// The source of a step's bytes, for its errors.
 #[derive(Clone, Copy)]
 pub(crate) struct Site<'a> {
     pub file: &'a str,
@@ -48,7 +48,7 @@ impl Site<'_> {
         Error::Corrupt { place: self.place(), what, got, expected }
     }
 
-    /// The error of lengths that do not hold for packets of a shape.
+    /// Returns the error of lengths that do not hold for packets of a shape.
     #[cold]
     pub fn bad_lengths(self, shape: Shape, captured: u32, orig_len: u32) -> Error {
         let (least, most) = (shape.least_len(), shape.most_len());

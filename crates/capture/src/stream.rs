@@ -21,20 +21,20 @@ pub(crate) struct Stream {
     taken: Arc<AtomicU64>,
 }
 
-/// What the thread sends: chunks, then how it ended.
+/// A message of the thread: a chunk, then the ending.
 pub(crate) enum Message {
     Chunk(Vec<u8>),
     End(Ending),
 }
 
-/// How a stream ended.
+/// The ending of a stream.
 #[derive(Debug)]
 pub(crate) enum Ending {
-    /// Where it should.
+    /// The stream ended at a boundary.
     Whole,
-    /// In the middle of a compressed frame or member.
+    /// The stream ended within a compressed frame or member.
     Cut,
-    /// With an error of the system or of the decompressor.
+    /// The stream ended with an error of the system or of the decompressor.
     Failed(io::Error),
 }
 

@@ -12,7 +12,7 @@ pub struct Resolution {
 }
 
 impl Resolution {
-    /// The unit, in ns.
+    /// Returns the unit, in ns.
     #[must_use]
     pub fn step_ns(self) -> f64 {
         1e9 / self.units_per_second() as f64
@@ -23,38 +23,38 @@ impl Resolution {
     /// One nanosecond.
     pub const NANO: Self = Self { base: 10, exponent: 9 };
 
-    /// What the byte of the pcapng option `if_tsresol` means; `None` where a second has more units
-    /// than 64 bits can count.
+    /// Returns what the byte of the pcapng option `if_tsresol` means; `None` where a second has
+    /// more units than 64 bits can count.
     pub(crate) fn from_tsresol(byte: u8) -> Option<Self> {
         Self::new(if byte & 0x80 == 0 { 10 } else { 2 }, byte & 0x7f)
     }
 
-    /// `base`, which is 10 or 2, to the power of minus `exponent`, in seconds; `None` where it is
-    /// neither, or a second has more units than 64 bits can count.
+    /// Returns `base`, which is 10 or 2, to the power of minus `exponent`, in seconds; `None` where
+    /// it is neither, or a second has more units than 64 bits can count.
     #[must_use]
     pub fn new(base: u8, exponent: u8) -> Option<Self> {
         u64::from(base).checked_pow(u32::from(exponent))?;
         matches!(base, 2 | 10).then_some(Self { base, exponent })
     }
 
-    /// 10 or 2: the unit is `base` to the power of minus `exponent`, in seconds.
+    /// Returns 10 or 2: the unit is `base` to the power of minus `exponent`, in seconds.
     #[must_use]
     pub const fn base(self) -> u8 {
         self.base
     }
 
-    /// How often a second is divided by `base`.
+    /// Returns how often a second is divided by `base`.
     #[must_use]
     pub const fn exponent(self) -> u8 {
         self.exponent
     }
 
-    /// The longer one of two units.
+    /// Returns the longer one of two units.
     pub(crate) fn coarser(self, other: Self) -> Self {
         if self.units_per_second() <= other.units_per_second() { self } else { other }
     }
 
-    /// How many units make a second.
+    /// Returns how many units make a second.
     #[must_use]
     pub const fn units_per_second(self) -> u64 {
         (self.base as u64).pow(self.exponent as u32)
@@ -62,7 +62,7 @@ impl Resolution {
 }
 
 impl fmt::Display for Resolution {
-    /// `1 ns`, `100 us`, `2^-20 s`.
+    /// Returns `1 ns`, `100 us`, `2^-20 s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 7] = ["s", "ms", "us", "ns", "ps", "fs", "as"];
         let thousands = usize::from(self.exponent).div_ceil(3);
@@ -100,7 +100,8 @@ impl Clock {
         Self { resolution, offset_s, scale }
     }
 
-    /// The time rounded down to a nanosecond, or `None` where it is outside of what `Nanos` holds.
+    /// Returns the time rounded down to a nanosecond, or `None` where it is outside of what `Nanos`
+    /// holds.
     ///
     /// Rounding down moves every time by less than 1 ns and never turns the order of two around.
     #[inline]

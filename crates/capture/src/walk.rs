@@ -19,7 +19,7 @@ enum State {
 }
 
 impl Walk {
-    /// The walk that the first four bytes ask for, over the packets of `interfaces`.
+    /// Returns the walk that the first four bytes ask for, over the packets of `interfaces`.
     pub fn detect(head: &[u8], interfaces: Interfaces) -> Option<Self> {
         let format = match head {
             [0x0a, 0x0d, 0x0d, 0x0a] => State::PcapNg(PcapNg::default()),
@@ -28,8 +28,8 @@ impl Walk {
         Some(Self { format, interfaces })
     }
 
-    /// The packet that lies next, where that is quick to tell and it is a frame already; otherwise
-    /// [`Walk::step`] tells.
+    /// Returns the packet that lies next, where that is quick to tell and it is a frame already;
+    /// otherwise [`Walk::step`] tells.
     #[inline]
     pub fn peek(&self, ahead: &[u8]) -> Option<Record> {
         match &self.format {

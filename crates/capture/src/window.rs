@@ -14,7 +14,7 @@ enum Bytes {
     Buffer(Buffer),
 }
 
-/// What has come of a stream and is not yet read; or a whole capture.
+/// Bytes of a stream that are not yet read; or a whole capture.
 struct Buffer {
     bytes: Vec<u8>,
     /// The offset in the stream of the first byte.
@@ -41,7 +41,7 @@ impl Window {
         Self { bytes: Bytes::Buffer(buffer), pos: 0 }
     }
 
-    /// The bytes from the read position on.
+    /// Returns the bytes from the read position on.
     #[inline]
     pub fn ahead(&self) -> &[u8] {
         &self.visible()[self.pos..]
@@ -89,7 +89,7 @@ impl Window {
         &self.visible()[start..self.pos]
     }
 
-    /// The read position in the (decompressed) capture.
+    /// Returns the read position in the (decompressed) capture.
     #[inline]
     pub fn offset(&self) -> u64 {
         match &self.bytes {
@@ -98,7 +98,7 @@ impl Window {
         }
     }
 
-    /// The read position in the file on disk.
+    /// Returns the read position in the file on disk.
     pub fn consumed(&self) -> u64 {
         match &self.bytes {
             Bytes::Buffer(Buffer { stream: Some(stream), .. }) => stream.taken(),
@@ -117,7 +117,7 @@ impl Window {
         }
     }
 
-    /// How the bytes ended, once [`Window::fill`] has found no more.
+    /// Returns how the bytes ended, once [`Window::fill`] has found no more.
     pub fn ending(&self) -> &Ending {
         match &self.bytes {
             Bytes::Map(_) => &Ending::Whole,

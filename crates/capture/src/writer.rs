@@ -183,7 +183,7 @@ fn pcap_header() -> [u8; pcap::HEADER] {
     bytes([pcap::MAGIC_NANOS, version, 0, 0, MAX_CAPTURED, LinkType::ETHERNET.0])
 }
 
-/// A section of unknown length and its one interface.
+/// Returns a section of unknown length and its one interface.
 fn pcapng_header() -> [u8; 60] {
     let tsresol = u32::from(pcapng::OPTION_TSRESOL) | 1 << 16;
     let section = [pcapng::SECTION, 28, pcapng::ORDER_MAGIC, 1, u32::MAX, u32::MAX, 28];
@@ -195,7 +195,7 @@ fn pcapng_header() -> [u8; 60] {
     header
 }
 
-/// The little-endian bytes of some words: `LEN` is four times their number.
+/// Returns the little-endian bytes of some words: `LEN` is four times their number.
 fn bytes<const LEN: usize>(words: impl AsRef<[u32]>) -> [u8; LEN] {
     let mut bytes = [0; LEN];
     for (bytes, word) in bytes.chunks_exact_mut(4).zip(words.as_ref()) {

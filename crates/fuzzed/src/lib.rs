@@ -4,6 +4,7 @@
 //! Each panics if it does not hold, and says whether the bytes are of the kind that the parser reads.
 
 pub mod compressed;
+pub mod hdr;
 pub mod interfaces;
 pub mod keys;
 pub mod pair;
@@ -17,8 +18,9 @@ pub mod trace;
 pub type Target = fn(&[u8]) -> bool;
 
 /// The functions by their names.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("compressed", compressed::run),
+    ("hdr", hdr::run),
     ("interfaces", interfaces::run),
     ("keys", keys::run),
     ("pair", pair::run),

@@ -1,6 +1,6 @@
 use units::{Nanos, Pps};
 
-/// What can be wrong with a request to this crate.
+/// An invalid request to this crate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -48,9 +48,25 @@ pub enum Error {
     Burst {
         /// Packets in a burst.
         size: u32,
-        /// How long one burst takes.
+        /// Duration of one burst.
         got: Nanos,
         /// The time from one burst to the next.
         expected: Nanos,
     },
+}
+
+impl Error {
+    /// Returns the stable code of the error, which programs compare instead of the message.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::MatchOn { .. } => "match-on",
+            Self::ByteRange { .. } => "byte-range",
+            Self::Sides { .. } => "byte-range-sides",
+            Self::Pattern { .. } => "pattern",
+            Self::Rate { .. } => "rate",
+            Self::EmptyBurst => "burst-empty",
+            Self::Burst { .. } => "burst-too-long",
+        }
+    }
 }

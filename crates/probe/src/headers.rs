@@ -26,27 +26,27 @@ const MACS_LEN: usize = 12;
 pub(crate) const TAG_LEN: usize = 4;
 pub(crate) const IPV4_LEN: usize = 20;
 pub(crate) const IPV6_LEN: usize = 40;
-/// What comes before the addresses of ARP.
+/// Length of the fields before the addresses of ARP, in bytes.
 const ARP_LEN: usize = 8;
 const UDP_LEN: usize = 8;
 const TCP_LEN: usize = 20;
 const ICMP_LEN: usize = 8;
-/// Where a TCP header says how long it is.
+/// Offset of the header's length in a TCP header.
 const TCP_OFFSET_AT: usize = 12;
 
-/// What an Ethernet frame carries, behind at most two VLAN tags.
+/// The network layer of an Ethernet frame, behind at most two VLAN tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     /// The ethertype behind the tags.
     pub ethertype: u16,
-    /// Where in the frame the network header starts.
+    /// Offset of the network header in the frame.
     pub offset: usize,
 }
 
-/// Where the payload behind a transport header is.
+/// The place of the payload behind a transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// It starts here, which may lie beyond the end of what was captured.
+    /// Offset of the payload, which may lie beyond the end of what was captured.
     At(usize),
     /// The frame has no header of UDP, TCP or ICMP, or is a later fragment.
     Absent,
@@ -64,7 +64,8 @@ pub fn network(frame: &[u8]) -> Option<Network> {
     Some(Network { ethertype, offset: MACS_LEN + offset })
 }
 
-/// The ethertype behind the VLAN tags and the offset of what follows, in a frame without its MACs.
+/// Returns the ethertype behind the VLAN tags and the offset of what follows, in a frame without
+/// its MACs.
 pub(crate) fn behind_tags(bytes: &[u8]) -> Option<(u16, usize)> {
     let mut at = 0;
     loop {
@@ -76,12 +77,13 @@ pub(crate) fn behind_tags(bytes: &[u8]) -> Option<(u16, usize)> {
     }
 }
 
-/// Whether a VLAN tag follows.
+/// Returns true if a VLAN tag follows.
 pub(crate) fn is_vlan(ethertype: u16) -> bool {
     VLAN.contains(&ethertype) || ethertype == OLD_VLAN
 }
 
-/// How long a packet says that it is; `None` where it does not, as one that a card is still to divide.
+/// Returns how long a packet says that it is; `None` where it does not, as one that a card is still
+/// to divide.
 pub(crate) fn packet_len(ethertype: u16, packet: &[u8]) -> Option<usize> {
     match ethertype {
         IPV4 => Some(usize::from(be16(packet, 2)?)).filter(|len| *len >= IPV4_LEN),
@@ -93,7 +95,8 @@ pub(crate) fn packet_len(ethertype: u16, packet: &[u8]) -> Option<usize> {
     }
 }
 
-/// Source and destination of a frame: the addresses of its outermost packet, else the MAC addresses.
+/// Returns source and destination of a frame: the addresses of its outermost packet, else the MAC
+/// addresses.
 #[must_use]
 pub fn addresses(frame: &[u8]) -> Option<(&[u8], &[u8])> {
     let within = network(frame).and_then(|Network { ethertype, offset }| match ethertype {
@@ -104,7 +107,7 @@ pub fn addresses(frame: &[u8]) -> Option<(&[u8], &[u8])> {
     within.or_else(|| Some((frame.get(6..12)?, frame.get(..6)?)))
 }
 
-/// TTL or hop limit of a frame's outermost packet.
+/// Returns TTL or hop limit of a frame's outermost packet.
 #[must_use]
 pub fn ttl(frame: &[u8]) -> Option<u8> {
     let Network { ethertype, offset } = network(frame)?;
@@ -144,7 +147,8 @@ pub fn transport_payload(frame: &[u8]) -> Payload {
     }
 }
 
-/// The payload of a UDP datagram over IPv4 without VLAN tags or options; `None` of all others.
+/// Returns the payload of a UDP datagram over IPv4 without VLAN tags or options; `None` of all
+/// others.
 #[inline]
 pub(crate) fn plain_udp_payload(frame: &[u8]) -> Option<&[u8]> {
     const AT: usize = MACS_LEN + 2 + IPV4_LEN + UDP_LEN;
@@ -156,14 +160,14 @@ pub(crate) fn plain_udp_payload(frame: &[u8]) -> Option<&[u8]> {
     is_plain.then_some(payload)
 }
 
-/// The length of an IPv4 header that a transport header follows, and the protocol of that.
+/// Returns the length of an IPv4 header that a transport header follows, and the protocol of that.
 fn ipv4(header: &[u8]) -> Option<(usize, u8)> {
     let len = usize::from(header[0] & 0x0f) * 4;
     let first_fragment = header[6] & 0x1f == 0 && header[7] == 0;
     (header[0] >> 4 == 4 && len >= IPV4_LEN && first_fragment).then_some((len, header[9]))
 }
 
-/// The length of an IPv6 header, and what follows.
+/// Returns the length of an IPv6 header, and what follows.
 fn ipv6(header: &[u8]) -> Option<(usize, u8)> {
     (header[0] >> 4 == 6).then_some((IPV6_LEN, header[6]))
 }
@@ -189,7 +193,7 @@ pub fn decrement_ttl(frame: &mut [u8]) {
     }
 }
 
-/// What carries a payload.
+/// A protocol that carries a payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// A datagram.
@@ -212,7 +216,7 @@ pub struct Headers {
     pub vlan: Option<u16>,
     /// Source and destination address.
     pub addresses: Addresses,
-    /// What follows them.
+    /// Protocol that follows them.
     pub protocol: Protocol,
     /// The source's port.
     pub from_port: u16,
@@ -225,38 +229,39 @@ pub struct Headers {
 /// Source and destination address of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
-    /// From one IPv4 address to another.
+    /// IPv4 source and destination.
     V4(Ipv4Addr, Ipv4Addr),
-    /// From one IPv6 address to another.
+    /// IPv6 source and destination.
     V6(Ipv6Addr, Ipv6Addr),
 }
 
 impl Headers {
-    /// Where the payload starts: the length of all the headers.
+    /// Returns where the payload starts: the length of all the headers.
     #[must_use]
     pub fn payload_offset(&self) -> usize {
         self.transport_offset() + self.protocol.header_len()
     }
 
-    /// Where the transport header starts.
+    /// Returns where the transport header starts.
     #[must_use]
     pub fn transport_offset(&self) -> usize {
         self.network_offset() + self.network_len()
     }
 
-    /// Where the source address starts; the destination's follows, and the transport header.
+    /// Returns where the source address starts; the destination's follows, and the transport
+    /// header.
     #[must_use]
     pub fn addresses_offset(&self) -> usize {
         self.network_offset() + self.addresses.offset()
     }
 
-    /// Where the network header starts.
+    /// Returns where the network header starts.
     #[must_use]
     pub fn network_offset(&self) -> usize {
         MACS_LEN + 2 + if self.vlan.is_some() { TAG_LEN } else { 0 }
     }
 
-    /// Where the transport header has its checksum.
+    /// Returns where the transport header has its checksum.
     #[must_use]
     pub fn checksum_offset(&self) -> usize {
         self.transport_offset() + self.protocol.checksum_offset()
@@ -381,7 +386,7 @@ impl Protocol {
         }
     }
 
-    /// Where in the header the checksum is.
+    /// Returns where in the header the checksum is.
     fn checksum_offset(self) -> usize {
         match self {
             Self::Udp => 6,
@@ -399,7 +404,7 @@ impl Addresses {
         }
     }
 
-    /// Where in the network header the two addresses are.
+    /// Returns where in the network header the two addresses are.
     fn offset(&self) -> usize {
         match self {
             Self::V4(..) => 12,
@@ -412,7 +417,8 @@ pub(crate) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
 }
 
-/// The sum of the 16-bit words, not folded; an odd last byte counts as a word's first (RFC 1071).
+/// Returns the sum of the 16-bit words, not folded; an odd last byte counts as a word's first (RFC
+/// 1071).
 fn sum(bytes: &[u8]) -> u64 {
     let words = bytes.chunks_exact(2);
     let odd = words.remainder().first().map_or(0, |byte| u64::from(*byte) << 8);

@@ -37,14 +37,14 @@ pub struct Key {
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Key {
-    /// The key of the probe with this sequence number.
+    /// Returns the key of the probe with this sequence number.
     #[inline]
     #[must_use]
     pub fn of_probe(seq: u64) -> Self {
         Self { hi: seq, lo: (!seq).wrapping_mul(SPREAD).rotate_left(32) }
     }
 
-    /// The key of these bytes, one after the other.
+    /// Returns the key of these bytes, one after the other.
     pub(crate) fn of_parts(parts: &[&[u8]]) -> Self {
         let mut hash = Xxh3::new();
         parts.iter().for_each(|part| hash.update(part));
@@ -56,7 +56,7 @@ impl Key {
     }
 }
 
-/// What became of the search for a key.
+/// The result of the search for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keyed {
     /// The packet has this key.
@@ -70,7 +70,7 @@ pub enum Keyed {
     },
 }
 
-/// On which side of the device a packet is seen.
+/// The side of the device on which a packet is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tap {
     /// Before it.
@@ -83,7 +83,7 @@ pub enum Tap {
 #[derive(Clone, Debug)]
 pub struct Keyer {
     rule: Rule,
-    /// Whether keys were cut to what the captures hold.
+    /// True if keys were cut to what the captures hold.
     limited: bool,
 }
 
@@ -96,7 +96,7 @@ enum Rule {
 }
 
 impl Keyer {
-    /// A keyer for `match_on`, at `tap`. [`MatchOn::Auto`] means `frame`.
+    /// Returns a keyer for `match_on`, at `tap`. [`MatchOn::Auto`] means `frame`.
     ///
     /// `limit_bytes`: bytes of each packet, from its network header on, that both captures hold; keys
     /// go no further, and a packet of which the capture holds less has none.
@@ -119,7 +119,8 @@ impl Keyer {
         Self { rule, limited: limit_bytes.is_some() }
     }
 
-    /// The key of a packet of which `data` was captured and `orig_len` bytes were on the wire.
+    /// Returns the key of a packet of which `data` was captured and `orig_len` bytes were on the
+    /// wire.
     #[inline]
     #[must_use]
     pub fn key(&self, data: &[u8], orig_len: u32) -> Keyed {
@@ -137,7 +138,7 @@ impl Keyer {
         }
     }
 
-    /// The bytes that the key is a hash of, into `bytes`; nothing where there is no key.
+    /// Copies the bytes that the key is a hash of into `bytes`; nothing if there is no key.
     pub fn bytes(&self, data: &[u8], orig_len: u32, bytes: &mut Vec<u8>) {
         bytes.clear();
         match &self.rule {
@@ -164,8 +165,8 @@ impl Keyer {
         }
     }
 
-    /// Of a packet that was captured in part, the bytes from the network header on; `None` of one that
-    /// was captured whole, or whose key does not go by it.
+    /// Returns the bytes of a partly captured packet from the network header on; `None` if it was
+    /// captured whole, or its key does not go by it.
     #[must_use]
     pub fn held_bytes(&self, data: &[u8], orig_len: u32) -> Option<u32> {
         if data.len() >= orig_len as usize {
@@ -215,7 +216,7 @@ fn hash_of_ranges(ranges: &[ByteRange], data: &[u8], orig_len: u32) -> Result<u1
     Ok(hash.digest128())
 }
 
-/// Whether all the bytes are there.
+/// Checks that all the bytes are there.
 fn within(ranges: &[ByteRange], data: &[u8], orig_len: u32) -> Result<(), Missing> {
     let need = ranges.iter().map(ByteRange::end).max().unwrap_or(0);
     if data.len() >= need as usize {

@@ -23,11 +23,12 @@ const GTP_U: u16 = 2152;
 /// A network header, and where what it carries lies in the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
-    /// Where the header starts.
+    /// Offset at which the header starts.
     pub at: usize,
-    /// Where the transport header starts, behind options and extension headers.
+    /// Offset at which the transport header starts, behind options and extension headers.
     pub transport: usize,
-    /// Where the packet ends, as its header says; at most where the frame on the wire did.
+    /// Offset at which the packet ends, as its header says; at most where the frame on the wire
+    /// did.
     pub end: usize,
     /// The number of the transport protocol.
     pub protocol: u8,
@@ -36,13 +37,13 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Whether this is a fragment without the transport header.
+    /// Returns true if this is a fragment without the transport header.
     pub fn is_later_fragment(&self) -> bool {
         self.fragment[4..] != [0, 0]
     }
 }
 
-/// What comes next in a frame.
+/// The next layer of a frame.
 #[derive(Clone, Copy, Debug)]
 enum Next {
     Ethernet(usize),
@@ -61,7 +62,7 @@ impl<'a> Layers<'a> {
         Self { data, wire: data.len().max(orig_len as usize) }
     }
 
-    /// The outermost network header, behind any number of VLAN tags.
+    /// Returns the outermost network header, behind any number of VLAN tags.
     pub fn network(self) -> Result<Network, Missing> {
         match self.tagged(Next::Ethernet(0))? {
             (headers::IPV4, at) => self.ipv4(at),
@@ -70,7 +71,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The network header at `at`.
+    /// Returns the network header at `at`.
     pub fn packet(self, at: usize) -> Result<Network, Missing> {
         match self.bytes(at, 1)?[0] >> 4 {
             4 => self.ipv4(at),
@@ -79,8 +80,8 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The network header of the innermost packet: behind VXLAN, GENEVE, GTP-U, GRE, MPLS, PPPoE and
-    /// IP in IP. What only looks like a tunnel is taken for a payload.
+    /// Returns the network header of the innermost packet: behind VXLAN, GENEVE, GTP-U, GRE, MPLS,
+    /// PPPoE and IP in IP. What only looks like a tunnel is taken for a payload.
     pub fn innermost(self) -> Result<Network, Missing> {
         let mut next = Next::Ethernet(0);
         let mut found = Err(Missing::NotThere);
@@ -111,7 +112,7 @@ impl<'a> Layers<'a> {
         found
     }
 
-    /// The ethertype and what follows it, behind the VLAN tags.
+    /// Returns the ethertype and what follows it, behind the VLAN tags.
     fn tagged(self, next: Next) -> Result<(u16, usize), Missing> {
         let (mut ethertype, mut at) = match next {
             Next::Ethernet(at) => (self.be16(at + 12)?, at + 14),
@@ -174,7 +175,7 @@ impl<'a> Layers<'a> {
         len.map_or(self.wire, |len| (at + len).min(self.wire))
     }
 
-    /// What a packet tunnels, if it does.
+    /// Returns what a packet tunnels, if it does.
     fn inside(self, network: Network) -> Option<Next> {
         if network.is_later_fragment() {
             return None;
@@ -224,7 +225,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// A user's packet in GTP version 1 (3GPP TS 29.281, §5).
+    /// Returns a user's packet in GTP version 1 (3GPP TS 29.281, §5).
     fn behind_gtp(self, at: usize) -> Option<Next> {
         let flags = *self.data.get(at)?;
         let mut behind = at + 8;

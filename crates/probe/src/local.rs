@@ -15,7 +15,8 @@ const IGMP: u8 = 2;
 const ICMPV6: u8 = 58;
 const HOP_BY_HOP: u8 = 0;
 
-/// Whether nobody expects a frame to be forwarded: control traffic of its link, and what has no hop left.
+/// Returns true if nobody expects a frame to be forwarded: control traffic of its link, and what
+/// has no hop left.
 #[inline]
 #[must_use]
 pub fn is_local(frame: &[u8]) -> bool {
@@ -27,16 +28,16 @@ pub fn is_local(frame: &[u8]) -> bool {
     is_control(frame) || headers::ttl(frame).is_some_and(|hops| hops <= 1)
 }
 
-/// Whether a frame is addressed to several stations: a broadcast, which no router forwards, or a
-/// multicast, which few do.
+/// Returns true if a frame is addressed to several stations: a broadcast, which no router forwards,
+/// or a multicast, which few do.
 #[inline]
 #[must_use]
 pub fn is_to_group(frame: &[u8]) -> bool {
     frame.first().is_some_and(|first| first & 1 != 0)
 }
 
-/// Whether a frame is control traffic of its link: ARP, LLDP, spanning tree, neighbour discovery, group
-/// membership, addresses of the link.
+/// Returns true if a frame is control traffic of its link: ARP, LLDP, spanning tree, neighbour
+/// discovery, group membership, addresses of the link.
 #[inline]
 pub(crate) fn is_control(frame: &[u8]) -> bool {
     let Some(Network { ethertype, offset }) = headers::network(frame) else { return false };

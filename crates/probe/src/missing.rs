@@ -1,9 +1,9 @@
-//! Why a packet has no key.
+//! Reason why a packet has no key.
 
-/// Why there is no key.
+/// The reason why a packet has no key.
 pub(crate) enum Missing {
     /// The packet has no such bytes.
     NotThere,
-    /// It had them, but the capture should have kept so many bytes of it.
+    /// The bytes are beyond what the capture kept, which should be so many.
     Short(u32),
 }

@@ -1,4 +1,4 @@
-//! What of a TCP stream, or of a longer packet, a packet holds: by that it is known where a device
+//! The part of a TCP stream, or of a longer packet, that a packet holds: it tells where a device
 //! divides packets or merges them.
 
 use crate::headers::{self, be16};
@@ -19,26 +19,26 @@ pub struct Segment {
     pub flow: Key,
     /// The sequence number of the first byte.
     pub sequence: u32,
-    /// How many there are, at least 1.
+    /// Number of bytes, at least 1.
     pub len: u32,
 }
 
 /// A fragment of an IP packet, or a whole one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// Of all fragments of a packet the same; `None`: the packet is whole.
+    /// Key that all fragments of a packet share; `None`: the packet is whole.
     pub of: Option<Key>,
-    /// Where it begins in what the packet carries, in bytes.
+    /// Offset at which it begins in what the packet carries, in bytes.
     pub start: u32,
-    /// How many bytes it holds.
+    /// Number of bytes that it holds.
     pub len: u32,
-    /// Whether others follow.
+    /// True if others follow.
     pub more: bool,
-    /// What the packet begins with, where this is its beginning.
+    /// Key of the packet's beginning, if this part is it.
     pub head: Option<Key>,
 }
 
-/// The bytes of a TCP stream that a frame holds.
+/// Returns the bytes of a TCP stream that a frame holds.
 #[must_use]
 pub fn segment(data: &[u8], orig_len: u32) -> Option<Segment> {
     let network = Layers::new(data, orig_len).network().ok()?;
@@ -53,7 +53,7 @@ pub fn segment(data: &[u8], orig_len: u32) -> Option<Segment> {
     Some(Segment { flow, sequence, len: len as u32 })
 }
 
-/// Which part of an IP packet a frame holds.
+/// Returns which part of an IP packet a frame holds.
 #[must_use]
 pub fn fragment(data: &[u8], orig_len: u32) -> Option<Fragment> {
     let network = Layers::new(data, orig_len).network().ok()?;
@@ -79,13 +79,13 @@ pub fn fragment(data: &[u8], orig_len: u32) -> Option<Fragment> {
     })
 }
 
-/// Where in its packet a fragment lies.
+/// The place of a fragment in its packet.
 struct Place {
     id: [u8; 4],
     start: u32,
     more: bool,
     protocol: u8,
-    /// Where in the frame begins what it carries.
+    /// Offset of its content in the frame.
     at: usize,
 }
 
@@ -110,8 +110,8 @@ impl Place {
         })
     }
 
-    /// What lies behind a fragment header belongs to the packet that was divided, and so do further
-    /// extension headers.
+    /// Returns what lies behind a fragment header belongs to the packet that was divided, and so do
+    /// further extension headers.
     fn ipv6(data: &[u8], network: Network) -> Option<Self> {
         let header = data.get(network.at..network.at + headers::IPV6_LEN)?;
         let (mut protocol, mut at) = (header[6], network.at + headers::IPV6_LEN);

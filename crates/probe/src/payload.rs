@@ -44,7 +44,7 @@ pub fn write_departure(payload: &mut [u8], intended_ns: u64, actual_ns: u64) {
     payload[15..DEPARTED_LEN].copy_from_slice(&actual_ns.to_be_bytes()[5..]);
 }
 
-/// The sequence number, where `payload` starts with a whole probe payload.
+/// Returns the sequence number, where `payload` starts with a whole probe payload.
 #[inline]
 #[must_use]
 pub fn read(payload: &[u8]) -> Option<u64> {
@@ -53,7 +53,8 @@ pub fn read(payload: &[u8]) -> Option<u64> {
     (*magic == MAGIC).then(|| u64::from_be_bytes(*seq))
 }
 
-/// The low 24 bits of the actual departure, and how much later than intended it was, both in ns.
+/// Returns the low 24 bits of the actual departure, and how much later than intended it was, both
+/// in ns.
 #[inline]
 #[must_use]
 pub fn read_departure(payload: &[u8]) -> Option<(u32, u32)> {

@@ -1,4 +1,4 @@
-//! When packets are meant to leave: open loop, so that nothing a device does moves a departure.
+//! Schedules of departures: open loop, so that nothing a device does moves a departure.
 //!
 //! Every schedule keeps its rate exactly: what rounding to nanoseconds takes from one departure it
 //! gives to the next.
@@ -12,16 +12,16 @@ use units::{Nanos, Pps};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// How departures are spaced. As text: `cbr`, `poisson`, `burst:32,67ns`, `poisson:32,67ns`.
+/// The spacing of departures. As text: `cbr`, `poisson`, `burst:32,67ns`, `poisson:32,67ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// At a constant rate.
+    /// A constant rate.
     Cbr,
     /// Packets back to back, bursts at a constant rate.
     Burst {
         /// Packets in a burst.
         size: u32,
-        /// From one packet of a burst to the next: what the wire takes for a packet.
+        /// Time from one packet of a burst to the next, which the wire takes for a packet.
         gap: Nanos,
     },
     /// Independently of each other: exponential gaps.
@@ -31,7 +31,7 @@ pub enum Pattern {
     PoissonBurst {
         /// Packets in a burst.
         size: u32,
-        /// From one packet of a burst to the next.
+        /// Time from one packet of a burst to the next.
         gap: Nanos,
     },
 }
@@ -47,7 +47,7 @@ enum Kind {
     Step(Box<Step>),
 }
 
-/// One schedule until a time, and another one from there on.
+/// A schedule until a time, and another one from there on.
 #[derive(Clone, Debug)]
 struct Step {
     before: Departures,
@@ -57,7 +57,8 @@ struct Step {
 }
 
 impl Departures {
-    /// These until a time, and from there on those of `then`, which counts from there.
+    /// Returns these departures until a time, and from there on those of `then`, which counts from
+    /// there.
     #[must_use]
     pub fn until(self, time: Nanos, then: Self) -> Self {
         let step = Step { before: self, until_ns: time.0, after: then, has_stepped: false };
@@ -79,8 +80,8 @@ impl Step {
 }
 
 impl Pattern {
-    /// The departures of this pattern at `rate`, the first at 0. Only those of a Poisson process look at
-    /// `seed`.
+    /// Returns the departures of this pattern at `rate`, the first at 0. Only those of a Poisson
+    /// process look at `seed`.
     ///
     /// # Errors
     /// When nothing would be sent, or bursts would overlap.
@@ -133,7 +134,7 @@ fn burst(size: u32, gap: Nanos, rate: Pps) -> Result<Kind, Error> {
     Ok(Kind::Burst { period, size, gap_ns: gap.0, sent: 0 })
 }
 
-/// From one burst to the next, which a burst must not last.
+/// Returns the time from one burst to the next, which a burst must not exceed.
 fn period(size: u32, gap: Nanos, rate: Pps) -> Result<Period, Error> {
     let period = Period::new(u64::from(size) * NS_PER_S, rate.0);
     let last = u64::from(size).checked_sub(1).ok_or(Error::EmptyBurst)?;
@@ -168,7 +169,7 @@ struct Poisson {
     random: Xoshiro256PlusPlus,
     size: u32,
     gap_ns: u64,
-    /// Of the burst that is being sent, and its packets so far.
+    /// Start of the current burst, and the packets of it so far.
     start_ns: u64,
     sent: u32,
 }

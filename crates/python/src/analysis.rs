@@ -30,8 +30,9 @@ pub struct Analysis {
     more: Option<More>,
 }
 
-/// What is known of the clocks: offset in ns, drift in parts per 10¹², since when in ns, and whether
-/// latencies are relative; then the least and the highest offset, and the error of the drift.
+/// The difference of the clocks: offset in ns, drift in parts per 10¹², since when in ns, and
+/// whether latencies are relative; then the least and the highest offset, and the error of the
+/// drift.
 pub(crate) type Apart = (i64, i64, u64, bool, Option<i64>, Option<i64>, Option<i64>);
 
 /// A capture: its path, and the interface of it.
@@ -48,8 +49,8 @@ pub(crate) fn open((path, interface): &Chosen) -> Result<Reader, capture::Error>
     Reader::open_interface(path, choice)
 }
 
-/// How a pair of captures is analysed, as Python says it. `clocks`: `None` takes nothing for granted,
-/// an offset of 0 that they are one.
+/// Returns how a pair of captures is analysed, as Python says it. `clocks`: `None` takes nothing
+/// for granted, an offset of 0 that they are one.
 pub(crate) fn config(
     match_on: &str,
     trim_ns: u64,
@@ -67,7 +68,7 @@ pub(crate) fn config(
         },
     };
     Ok(Config {
-        match_on: match_on.parse::<MatchOn>().map_err(errors::value)?,
+        match_on: match_on.parse::<MatchOn>().map_err(errors::probe)?,
         trim: Nanos(trim_ns),
         window: Nanos(window_ns),
         worst,
@@ -97,7 +98,7 @@ pub fn analyze(
     sink: Option<Py<PyAny>>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Analysis> {
-    let joined_by = joined_by.map(str::parse).transpose().map_err(errors::value)?;
+    let joined_by = joined_by.map(str::parse).transpose().map_err(errors::probe)?;
     let known = config(match_on, trim_ns, window_ns, worst, clocks)?;
     let config = Config { joined_by, whole, ..known };
     let series = series.then(Columns::default);
@@ -236,7 +237,10 @@ impl Analysis {
 
     fn quantiles(&self, qs: Vec<f64>) -> PyResult<Vec<Found>> {
         if let Some(wrong) = qs.iter().find(|q| !(0.0..=1.0).contains(*q)) {
-            return Err(errors::value(format!("quantile: got {wrong}, expected 0 to 1")));
+            return Err(errors::argument(
+                format!("quantile: got {wrong}, expected 0 to 1"),
+                "quantile",
+            ));
         }
         let found = self.found.quantiles(&qs);
         Ok(found
@@ -322,14 +326,17 @@ impl Analysis {
         match name {
             "pre" => Ok(&self.found.pre.side),
             "post" => Ok(&self.found.post.side),
-            _ => Err(errors::value(format!("side: got {name:?}, expected \"pre\" or \"post\""))),
+            _ => Err(errors::argument(
+                format!("side: got {name:?}, expected \"pre\" or \"post\""),
+                "side",
+            )),
         }
     }
 }
 
 fn buckets<'py>(py: Python<'py>, histogram: &Histogram, bucket_ns: u64) -> PyResult<Pairs<'py>> {
     if bucket_ns == 0 {
-        return Err(errors::value("bucket: got 0 ns, expected at least 1 ns"));
+        return Err(errors::argument("bucket: got 0 ns, expected at least 1 ns", "bucket-size"));
     }
     Ok(columns(py, histogram.buckets(bucket_ns)))
 }

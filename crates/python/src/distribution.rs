@@ -29,11 +29,10 @@ impl Distribution {
     ) -> PyResult<()> {
         let (values, counts) = (values_ns.as_slice()?, counts.as_slice()?);
         if values.len() != counts.len() {
-            return Err(errors::value(format!(
-                "counts: got {}, expected {}",
-                counts.len(),
-                values.len()
-            )));
+            return Err(errors::argument(
+                format!("counts: got {}, expected {}", counts.len(), values.len()),
+                "counts",
+            ));
         }
         values.iter().zip(counts).for_each(|(&ns, &count)| self.0.record_many(ns, count));
         Ok(())
@@ -47,10 +46,13 @@ impl Distribution {
     fn at_ranks(&self, ranks: Vec<u64>) -> PyResult<Vec<u64>> {
         let count = self.0.count();
         if let Some(wrong) = ranks.iter().find(|rank| !(1..=count).contains(*rank)) {
-            return Err(errors::value(format!("rank: got {wrong}, expected 1 to {count}")));
+            return Err(errors::argument(
+                format!("rank: got {wrong}, expected 1 to {count}"),
+                "rank",
+            ));
         }
         if !ranks.is_sorted() {
-            return Err(errors::value("ranks: expected ascending ones"));
+            return Err(errors::argument("ranks: expected ascending ones", "ranks-order"));
         }
         Ok(self.0.values_at(&ranks))
     }

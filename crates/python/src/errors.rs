@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyValueError};
+use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 create_exception!(_engine, EngineError, PyException, "The engine could not reach a true answer.");
@@ -12,47 +12,66 @@ create_exception!(_engine, KeyChangesError, EngineError, "Packets change their f
 create_exception!(_engine, SwappedError, EngineError, "Packets were seen behind the device first.");
 create_exception!(_engine, KeysRepeatError, EngineError, "Slices do not tell packets apart.");
 create_exception!(_engine, CaptureError, EngineError, "A capture cannot be read or written.");
+create_exception!(_engine, ArgumentError, PyValueError, "An argument cannot be understood.");
 
-/// An argument that cannot be understood.
-pub fn value(error: impl Display) -> PyErr {
-    PyValueError::new_err(error.to_string())
+/// Returns the exception for an argument that cannot be understood.
+pub fn argument(error: impl Display, code: &'static str) -> PyErr {
+    with_code(ArgumentError::new_err(error.to_string()), code)
 }
 
-pub fn capture(error: &capture::Error) -> PyErr {
-    with_hint(CaptureError::new_err(error.to_string()), error.hint())
+pub fn probe(error: ::probe::Error) -> PyErr {
+    argument(&error, error.code())
 }
 
-pub fn analysis(error: &::analysis::Error) -> PyErr {
+pub fn simulation(error: &sim::Error) -> PyErr {
     match error {
-        ::analysis::Error::Capture(error) => capture(error),
-        ::analysis::Error::Stopped => PyKeyboardInterrupt::new_err(()),
-        ::analysis::Error::Window { .. } => value(error),
-        ::analysis::Error::ClocksApart { .. } => {
-            with_hint(ClocksApartError::new_err(error.to_string()), error.hint())
-        }
-        ::analysis::Error::KeyChanges { key } => {
-            let raised = with_hint(KeyChangesError::new_err(error.to_string()), error.hint());
-            Python::attach(|py| match raised.value(py).setattr("key", key) {
-                Ok(()) => raised,
-                Err(broken) => broken,
-            })
-        }
-        ::analysis::Error::Swapped { .. } | ::analysis::Error::SwappedOrApart { .. } => {
-            with_hint(SwappedError::new_err(error.to_string()), error.hint())
-        }
-        ::analysis::Error::Torn { .. } => {
-            with_hint(KeysRepeatError::new_err(error.to_string()), error.hint())
-        }
-        _ => with_hint(EngineError::new_err(error.to_string()), error.hint()),
+        sim::Error::Capture(error) => capture(error),
+        sim::Error::Io { .. } => PyOSError::new_err(error.to_string()),
+        _ => argument(error, error.code()),
     }
 }
 
-pub fn trace(error: &::trace::Error) -> PyErr {
-    with_hint(EngineError::new_err(error.to_string()), None)
+pub fn capture(error: &capture::Error) -> PyErr {
+    raised(CaptureError::new_err(error.to_string()), error.code(), error.hint())
 }
 
-fn with_hint(error: PyErr, hint: Option<&str>) -> PyErr {
-    Python::attach(|py| match error.value(py).setattr("hint", hint) {
+pub fn analysis(error: &::analysis::Error) -> PyErr {
+    let message = error.to_string();
+    let exception = match error {
+        ::analysis::Error::Capture(error) => return capture(error),
+        ::analysis::Error::Stopped => return PyKeyboardInterrupt::new_err(()),
+        ::analysis::Error::Window { .. } => return argument(message, error.code()),
+        ::analysis::Error::KeyChanges { key } => {
+            set(KeyChangesError::new_err(message), "key", key.as_str())
+        }
+        ::analysis::Error::ClocksApart { .. } => ClocksApartError::new_err(message),
+        ::analysis::Error::Swapped { .. } | ::analysis::Error::SwappedOrApart { .. } => {
+            SwappedError::new_err(message)
+        }
+        ::analysis::Error::Torn { .. } => KeysRepeatError::new_err(message),
+        _ => EngineError::new_err(message),
+    };
+    raised(exception, error.code(), error.hint())
+}
+
+pub fn trace(error: &::trace::Error) -> PyErr {
+    raised(EngineError::new_err(error.to_string()), error.code(), None)
+}
+
+/// Gives an exception of the engine its code and its hint.
+fn raised(error: PyErr, code: &'static str, hint: Option<&'static str>) -> PyErr {
+    set(with_code(error, code), "hint", hint)
+}
+
+fn with_code(error: PyErr, code: &'static str) -> PyErr {
+    set(error, "code", code)
+}
+
+fn set<T>(error: PyErr, attribute: &str, value: T) -> PyErr
+where
+    T: for<'a> IntoPyObject<'a>,
+{
+    Python::attach(|py| match error.value(py).setattr(attribute, value) {
         Ok(()) => error,
         Err(broken) => broken,
     })

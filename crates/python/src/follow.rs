@@ -12,10 +12,10 @@ use numpy::IntoPyArray;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-/// How often Ctrl-C is looked for.
+/// Interval at which Ctrl-C is looked for.
 const PULSE: Duration = Duration::from_millis(50);
 
-/// How long an interrupted thread has to take back what it began to write.
+/// Time that an interrupted thread has to take back what it began to write.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Matches as columns.
@@ -34,7 +34,7 @@ impl Columns {
     }
 }
 
-/// What only a recording knows of its matches.
+/// The columns that only a recording has of its matches.
 #[derive(Default)]
 pub struct MoreColumns {
     pub intended_ns: Vec<u64>,

@@ -7,7 +7,7 @@ use crate::errors;
 
 type Column<'py> = Bound<'py, PyArray1<u64>>;
 
-/// The lowest value, the highest value and the count of each bucket.
+/// Returns the lowest value, the highest value and the count of each bucket.
 #[pyfunction]
 pub fn read_hdr<'py>(
     py: Python<'py>,

@@ -31,7 +31,7 @@ impl Keys {
         behind: bool,
         limit_bytes: Option<u32>,
     ) -> PyResult<Self> {
-        let match_on = match_on.parse::<MatchOn>().map_err(errors::value)?;
+        let match_on = match_on.parse::<MatchOn>().map_err(errors::probe)?;
         let tap = if behind { Tap::Post } else { Tap::Pre };
         let reader = py.detach(|| open(&capture)).map_err(|error| errors::capture(&error))?;
         Ok(Self(Mutex::new(::analysis::Keys::new(reader, Keyer::new(&match_on, tap, limit_bytes)))))

@@ -26,7 +26,8 @@ mod _engine {
     use super::distribution::Distribution;
     #[pymodule_export]
     use super::errors::{
-        CaptureError, ClocksApartError, EngineError, KeyChangesError, KeysRepeatError, SwappedError,
+        ArgumentError, CaptureError, ClocksApartError, EngineError, KeyChangesError,
+        KeysRepeatError, SwappedError,
     };
     #[pymodule_export]
     use super::hdr::read_hdr;
@@ -46,11 +47,15 @@ mod _engine {
 
     #[pyfunction]
     fn parse_duration_ns(text: &str) -> PyResult<u64> {
-        text.parse::<units::Nanos>().map(units::Nanos::get).map_err(errors::value)
+        text.parse::<units::Nanos>()
+            .map(units::Nanos::get)
+            .map_err(|error| errors::argument(error, "duration"))
     }
 
     #[pyfunction]
     fn parse_rate_pps(text: &str) -> PyResult<u64> {
-        text.parse::<units::Pps>().map(|rate| rate.0).map_err(errors::value)
+        text.parse::<units::Pps>()
+            .map(|rate| rate.0)
+            .map_err(|error| errors::argument(error, "rate"))
     }
 }

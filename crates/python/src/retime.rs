@@ -16,8 +16,9 @@ pub fn retime(
     knots: Vec<(u64, i64)>,
 ) -> PyResult<u64> {
     let knots = knots.into_iter().map(|(time_ns, ahead_ns)| (Nanos(time_ns), ahead_ns));
-    let clock = Ahead::new(knots.collect())
-        .ok_or_else(|| errors::value("knots: expected at least one, in order of time"))?;
+    let clock = Ahead::new(knots.collect()).ok_or_else(|| {
+        errors::argument("knots: expected at least one, in order of time", "knots")
+    })?;
     let mut raised = None;
     let go_on = || {
         raised = Python::attach(|py| py.check_signals()).err();

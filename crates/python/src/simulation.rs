@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use capture::{Compression, Format};
-use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use sim::{Scenario, Stalls, write_pair};
@@ -33,7 +32,7 @@ pub fn simulate<'py>(
         write_pair(&scenario, &out_dir, format, compression, &mut report)
     };
     let (written, _) = interruptible(py, follower, write)?;
-    let written = written.map_err(|error| map_error(&error))?;
+    let written = written.map_err(|error| errors::simulation(&error))?;
     let found = PyDict::new(py);
     found.set_item("pre", written.pre)?;
     found.set_item("post", written.post)?;
@@ -58,13 +57,17 @@ fn set(scenario: &mut Scenario, name: &str, value: &Bound<'_, PyAny>) -> PyResul
         "seed" => scenario.seed = value.extract()?,
         "packets" => scenario.packets = value.extract()?,
         "rate_pps" => scenario.rate_pps = value.extract()?,
-        "pattern" => scenario.pattern = text()?.parse().map_err(errors::value)?,
+        "pattern" => scenario.pattern = text()?.parse().map_err(errors::probe)?,
         "frame_bytes" => scenario.frame_bytes = value.extract()?,
         "flows" => scenario.flows = value.extract()?,
-        "latency" => scenario.latency = text()?.parse().map_err(errors::value)?,
+        "latency" => {
+            scenario.latency = text()?.parse().map_err(|error| errors::simulation(&error))?
+        }
         "service_ns" => scenario.service_ns = value.extract()?,
         "batch" => scenario.batch = value.extract()?,
-        "rewrite" => scenario.rewrite = text()?.parse().map_err(errors::value)?,
+        "rewrite" => {
+            scenario.rewrite = text()?.parse().map_err(|error| errors::simulation(&error))?
+        }
         "loss" => scenario.loss = value.extract()?,
         "duplication" => scenario.duplication = value.extract()?,
         "reordering" => scenario.reordering = value.extract()?,
@@ -74,7 +77,12 @@ fn set(scenario: &mut Scenario, name: &str, value: &Bound<'_, PyAny>) -> PyResul
         "clock_offset_ns" => scenario.clock.offset_ns = value.extract()?,
         "clock_drift_ppb" => scenario.clock.drift_ppb = value.extract()?,
         "cut_bytes" => scenario.cut_bytes = value.extract()?,
-        _ => return Err(errors::value(format!("{name:?} is no setting of the simulator"))),
+        _ => {
+            return Err(errors::argument(
+                format!("{name:?} is no setting of the simulator"),
+                "setting",
+            ));
+        }
     }
     Ok(())
 }
@@ -91,16 +99,9 @@ fn format_of(suffix: &str) -> PyResult<(Format, Compression)> {
         "pcap.zst" => Ok((Format::Pcap, Compression::Zstd)),
         "pcapng" => Ok((Format::PcapNg, Compression::None)),
         "pcapng.zst" => Ok((Format::PcapNg, Compression::Zstd)),
-        _ => Err(errors::value(format!(
-            "format: got {suffix:?}, expected pcap, pcap.zst, pcapng or pcapng.zst"
-        ))),
-    }
-}
-
-fn map_error(error: &sim::Error) -> PyErr {
-    match error {
-        sim::Error::Capture(error) => errors::capture(error),
-        sim::Error::Io { .. } => PyOSError::new_err(error.to_string()),
-        _ => errors::value(error),
+        _ => Err(errors::argument(
+            format!("format: got {suffix:?}, expected pcap, pcap.zst, pcapng or pcapng.zst"),
+            "format",
+        )),
     }
 }

@@ -13,10 +13,11 @@ use units::Nanos;
 const NS_PER_S: u64 = 1_000_000_000;
 
 impl Scenario {
-    /// A scenario of `packets` packets in which everything may happen: half of the mishaps are
-    /// left out each time, the others are frequent. Latencies, delays and the offset of the clock
-    /// are of the order of the window, which holds 2 to 200 packets, and often hit its edges to
-    /// the nanosecond. Captures always keep enough of a packet for `frame`, `l3` and `probe` keys.
+    /// Returns a scenario of `packets` packets in which everything may happen: half of the mishaps
+    /// are left out each time, the others are frequent. Latencies, delays and the offset of the
+    /// clock are of the order of the window, which holds 2 to 200 packets, and often hit its edges
+    /// to the nanosecond. Captures always keep enough of a packet for `frame`, `l3` and `probe`
+    /// keys.
     #[must_use]
     pub fn arbitrary(seed: u64, packets: u32) -> Self {
         let mut draw = Draw(Xoshiro256PlusPlus::seed_from_u64(seed));
@@ -75,7 +76,7 @@ impl Draw {
         self.one_of(&[0.0, probability])
     }
 
-    /// A delay that often meets an edge of the window.
+    /// Returns a delay that often meets an edge of the window.
     fn delay(&mut self, gap_ns: u64, window_ns: u64) -> u64 {
         let any = self.within(0, 2 * window_ns);
         let edges = [window_ns - 1, window_ns, window_ns + 1, 2 * window_ns - 1, 2 * window_ns];

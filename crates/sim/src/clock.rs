@@ -2,26 +2,27 @@
 
 use serde::Serialize;
 
-/// How the timestamps after the device differ from those before it, and how fine both are.
+/// The difference of the timestamps after the device from those before it, and the resolution of
+/// both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Clock {
-    /// How far ahead it is at the first departure. Further behind than the device takes makes
+    /// Lead of the clock at the first departure, in ns. Further behind than the device takes makes
     /// latencies negative.
     pub offset_ns: i64,
-    /// How much faster it goes, in billionths: 1000 is 1 ppm.
+    /// Drift of the clock in billionths: 1000 is 1 ppm.
     pub drift_ppb: i64,
-    /// What timestamps on both sides are rounded down to, in picoseconds: 12500 is 12.5 ns.
+    /// Resolution of the timestamps on both sides, in picoseconds: 12500 is 12.5 ns.
     pub resolution_ps: u64,
 }
 
 impl Clock {
-    /// What the clock before the device shows, in ns since the first departure.
+    /// Returns what the clock before the device shows, in ns since the first departure.
     #[inline]
     pub(crate) fn before(self, time_ns: u64) -> i64 {
         self.rounded(time_ns as i64)
     }
 
-    /// What the clock behind the device shows at the same time.
+    /// Returns what the clock behind the device shows at the same time.
     #[inline]
     pub(crate) fn behind(self, time_ns: u64) -> i64 {
         self.rounded(time_ns as i64 + self.offset_ns + self.drift(time_ns))

@@ -5,25 +5,26 @@ use serde::Serialize;
 /// Intervals in which the device does not run, as timer interrupts make them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Stalls {
-    /// From the start of one to the start of the next.
+    /// Time from the start of one to the start of the next.
     pub period_ns: u64,
-    /// How long one lasts.
+    /// Duration of one.
     pub duration_ns: u64,
     /// Every how many of them one lasts longer; 0 is never.
     pub long_every: u64,
-    /// How long that one lasts.
+    /// Duration of that one.
     pub long_duration_ns: u64,
 }
 
 impl Stalls {
-    /// The share of all time that they take.
+    /// Returns the share of all time that they take.
     pub(crate) fn share(self) -> f64 {
         let (usual_ns, long_ns) = (self.duration_ns as f64, self.long_duration_ns as f64);
         let long_share = if self.long_every == 0 { 0.0 } else { 1.0 / self.long_every as f64 };
         (usual_ns + long_share * (long_ns - usual_ns)) / self.period_ns as f64
     }
 
-    /// When the device next runs, at or after `time_ns`, with the first stall at `first_ns`.
+    /// Returns when the device next runs, at or after `time_ns`, with the first stall at
+    /// `first_ns`.
     #[inline]
     fn over(self, first_ns: u64, time_ns: u64) -> u64 {
         let Some(since_ns) = time_ns.checked_sub(first_ns) else { return time_ns };
@@ -44,15 +45,15 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// An idle device that is busy for `service_ns` with each packet, with its stalls and the
-    /// start of the first one.
+    /// Returns an idle device that is busy for `service_ns` with each packet, with its stalls and
+    /// the start of the first one.
     pub(crate) fn new(service_ns: u64, stalls: Option<(Stalls, u64)>) -> Self {
         Self { service_ns, stalls, free_ns: 0, last_departure_ns: 0 }
     }
 
-    /// When a packet is begun with that arrives not before any earlier one. It waits for those before it
-    /// and for the end of a stall. A stall holds back packets that have not begun; those within the device
-    /// go on.
+    /// Returns when a packet is begun with that arrives not before any earlier one. It waits for
+    /// those before it and for the end of a stall. A stall holds back packets that have not begun;
+    /// those within the device go on.
     #[inline]
     pub(crate) fn begins(&self, arrival_ns: u64) -> u64 {
         let idle_ns = arrival_ns.max(self.free_ns);
@@ -64,8 +65,8 @@ impl Device {
         begin_ns
     }
 
-    /// When a batch leaves that is begun with at `begin_ns`: together, when all its `packets` are done, of
-    /// which the slowest would take `latency_ns` alone. It overtakes nobody.
+    /// Returns when a batch leaves that is begun with at `begin_ns`: together, when all its
+    /// `packets` are done, of which the slowest would take `latency_ns` alone. It overtakes nobody.
     #[inline]
     pub(crate) fn serve(&mut self, begin_ns: u64, packets: u64, latency_ns: u64) -> u64 {
         let last_begin_ns = begin_ns + (packets - 1) * self.service_ns;
@@ -139,7 +140,7 @@ mod tests {
         device.serve(device.begins(arrival_ns), 1, latency_ns)
     }
 
-    /// Every instant at which the server works, one nanosecond after the other.
+    /// Returns every instant at which the server works, one nanosecond after the other.
     fn slowly(arrivals: &[u64], service_ns: u64, stalled: impl Fn(u64) -> bool) -> Vec<u64> {
         let (mut now_ns, mut begins) = (0, Vec::new());
         for arrival_ns in arrivals {

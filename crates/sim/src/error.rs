@@ -1,7 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no simulation.
+/// The reason why there is no simulation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -12,7 +12,7 @@ pub enum Error {
         field: &'static str,
         /// Its value.
         got: String,
-        /// What it may be.
+        /// Values that it may have.
         expected: String,
     },
     /// The text is no latency law.
@@ -41,9 +41,9 @@ pub enum Error {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was tried.
+        /// Operation that failed.
         action: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The caller wanted no more.
@@ -52,4 +52,20 @@ pub enum Error {
         /// Packets sent until then.
         packets: u64,
     },
+}
+
+impl Error {
+    /// Returns the stable code of the error, which programs compare instead of the message.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Schedule(error) => error.code(),
+            Self::Capture(error) => error.code(),
+            Self::Scenario { .. } => "scenario",
+            Self::Law { .. } => "latency-law",
+            Self::Rewrite { .. } => "rewrite",
+            Self::Io { .. } => "simulation-io",
+            Self::Interrupted { .. } => "interrupted",
+        }
+    }
 }

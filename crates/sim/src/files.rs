@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Events between two calls of the progress callback.
 const STRIDE: u64 = 1 << 16;
 
-/// What was written.
+/// The files of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// The capture before the device.

@@ -7,19 +7,19 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// What the device does to the headers. As text: `none`, `l2`, `l3`.
+/// The device's change of the headers. As text: `none`, `l2`, `l3`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rewrite {
-    /// Nothing, as a wire.
+    /// No change, as in a wire.
     #[default]
     None,
-    /// It writes new MAC addresses, as a forwarder.
+    /// New MAC addresses, as in a forwarder.
     L2,
-    /// It writes new MAC addresses and counts down the TTL, as a router.
+    /// New MAC addresses and a lower TTL, as in a router.
     L3,
 }
 
-/// What a frame is, from which all its bytes follow.
+/// The content of a frame, from which all its bytes follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Content {
     /// A probe with this sequence number.
@@ -49,7 +49,7 @@ const FCS_LEN: u32 = 4;
 /// Flows differ by their source port.
 pub(crate) const MAX_FLOWS: u32 = (u16::MAX - FIRST_PORT) as u32;
 
-/// What decides how frames look.
+/// The settings that decide how frames look.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// Length with the checksum.
@@ -61,7 +61,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shortest frame that has room for a probe, with its checksum.
+    /// Returns the shortest frame that has room for a probe, with its checksum.
     pub(crate) fn shortest_bytes(self) -> u32 {
         (headers_of(self).payload_offset() + payload::LEN) as u32 + FCS_LEN
     }
@@ -88,12 +88,12 @@ impl Frames {
         }
     }
 
-    /// The frame before the device.
+    /// Returns the frame before the device.
     pub(crate) fn before(&mut self, content: Content) -> &[u8] {
         self.build(content)
     }
 
-    /// The frame behind the device.
+    /// Returns the frame behind the device.
     pub(crate) fn behind(&mut self, content: Content) -> &[u8] {
         let rewrite = self.rewrite;
         let frame = self.build(content);
@@ -146,7 +146,7 @@ fn headers_of(shape: Shape) -> Headers {
     }
 }
 
-/// A question without padding, as a sender's own capture shows it.
+/// Returns a question without padding, as a sender's own capture shows it.
 fn arp() -> [u8; 42] {
     let mut frame = [0; 42];
     frame[12..14].copy_from_slice(&headers::ARP.to_be_bytes());

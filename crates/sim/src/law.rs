@@ -1,4 +1,4 @@
-//! How long the device takes for a packet that has it to itself.
+//! Laws of the time that an idle device takes for a packet.
 
 use crate::error::Error;
 use rand::Rng;
@@ -34,13 +34,13 @@ pub enum Law {
         /// The standard deviation of the logarithm.
         sigma: f64,
     },
-    /// One of two lognormal laws of the same spread.
+    /// Two lognormal laws of the same spread, of which one holds.
     Bimodal {
         /// The median of the usual one.
         low_ns: u64,
         /// The median of the other one.
         high_ns: u64,
-        /// How probable the other one is.
+        /// Probability of the other one.
         high_probability: f64,
         /// The standard deviation of the logarithm, of both.
         sigma: f64,
@@ -88,7 +88,8 @@ fn lognormal(median_ns: u64, sigma: f64, random: &mut Xoshiro256PlusPlus) -> u64
     ((median_ns as f64 * factor + 0.5) as u64).min(LONGEST_NS)
 }
 
-/// Box and Muller's method. Not the fastest, but the same bits everywhere.
+/// Returns a normal number by Box and Muller's method. Not the fastest, but the same bits
+/// everywhere.
 fn normal(random: &mut Xoshiro256PlusPlus) -> f64 {
     let radius = (-2.0 * libm::log(1.0 - random.random::<f64>())).sqrt();
     radius * libm::cos(TAU * random.random::<f64>())
@@ -152,7 +153,7 @@ mod tests {
         samples.into_iter().map(|ns| ns as f64).collect()
     }
 
-    /// The share of samples at or below `x`, held against `expected` within 4 standard errors.
+    /// Holds the share of samples at or below `x` against `expected`, within 4 standard errors.
     fn assert_share(samples: &[f64], x: f64, expected: f64) {
         let share = samples.partition_point(|sample| *sample <= x) as f64 / COUNT as f64;
         let error = (expected * (1.0 - expected) / COUNT as f64).sqrt();

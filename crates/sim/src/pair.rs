@@ -13,7 +13,7 @@ pub struct SimPacket {
     pub ts: Nanos,
     /// Its length on the wire.
     pub orig_len: u32,
-    /// What was captured of it.
+    /// Captured bytes.
     pub data: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! What is to happen.
+//! Scenarios of a simulation.
 
 use crate::clock::Clock;
 use crate::device::Stalls;
@@ -32,7 +32,7 @@ pub struct Scenario {
     pub packets: u64,
     /// Their mean rate.
     pub rate_pps: u64,
-    /// How their departures are spaced.
+    /// Spacing of their departures.
     #[serde(serialize_with = "as_text")]
     pub pattern: Pattern,
     /// Length of a frame with its checksum, as on the wire; captures hold 4 bytes less.
@@ -46,27 +46,27 @@ pub struct Scenario {
     /// The timestamp of the first departure, in ns since 1970.
     pub start_ns: u64,
 
-    /// How long the device takes for a packet that has it to itself.
+    /// Time that an idle device takes for a packet.
     #[serde(serialize_with = "as_text")]
     pub latency: Law,
-    /// How long a packet keeps the next one waiting: what limits the rate.
+    /// Time that a packet keeps the next one waiting, which limits the rate.
     pub service_ns: u64,
-    /// How many packets it takes at most at a time: they leave together, when all are done.
+    /// Number of packets it takes at most at a time: they leave together, when all that are done.
     pub batch: u32,
-    /// When the device does not run.
+    /// Time at which the device does not run.
     pub stalls: Option<Stalls>,
-    /// What the device does to the headers.
+    /// Change of the headers by the device.
     #[serde(serialize_with = "as_text")]
     pub rewrite: Rewrite,
     /// Probability that it loses a packet.
     pub loss: f64,
     /// Probability that it sends a packet twice.
     pub duplication: f64,
-    /// From a packet to its copy.
+    /// Time from a packet to its copy.
     pub duplicate_delay_ns: u64,
     /// Probability that it holds a packet back behind its queue, so that others may overtake.
     pub reordering: f64,
-    /// For how long it does so.
+    /// Time for which it is held back.
     pub reorder_delay_ns: u64,
     /// Probability that a packet takes from 1 to 2.5 windows longer.
     pub lateness: f64,
@@ -134,7 +134,7 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// Whether this can be: [`Error::Scenario`] names the first field that is out of its range.
+    /// Checks that this can be: [`Error::Scenario`] names the first field that is out of its range.
     ///
     /// # Errors
     /// When something cannot.
@@ -180,7 +180,7 @@ impl Scenario {
         within("stalls.long_duration_ns", stalls.long_duration_ns, 0..=most)
     }
 
-    /// A device that cannot keep up would queue for ever.
+    /// Refuses a device that cannot keep up, which would queue for ever.
     fn check_load(&self) -> Result<(), Error> {
         let stalled = self.stalls.map_or(0.0, Stalls::share);
         let busy = self.service_ns as f64 * self.rate_pps as f64 / 1e9;
@@ -209,7 +209,7 @@ impl Scenario {
         within("start_ns", self.start_ns, least_ns..=i64::MAX as u64)
     }
 
-    /// What frames look like.
+    /// Returns what frames look like.
     pub(crate) fn shape(&self) -> Shape {
         let Self { frame_bytes, vlan, ipv6, flows, rewrite, .. } = *self;
         Shape { frame_bytes, vlan, ipv6, flows, rewrite }

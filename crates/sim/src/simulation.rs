@@ -20,24 +20,24 @@ const MAX_REPEATABLE: u64 = 65_536;
 /// A side of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Before it.
+    /// The side before the device.
     Pre,
-    /// Behind it.
+    /// The side behind the device.
     Post,
 }
 
 /// A packet passes a timestamper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// Which one.
+    /// Side of the capture.
     pub side: Side,
-    /// What its clock shows.
+    /// Time by the clock of that side.
     pub ts: Nanos,
     /// The length of the packet.
     pub orig_len: u32,
-    /// What is captured of it.
+    /// Captured bytes.
     pub data: &'a [u8],
-    /// What really happens to it, told before the device.
+    /// True fate of the packet, told before the device.
     pub truth: Option<Truth>,
 }
 
@@ -62,12 +62,12 @@ pub struct Simulation {
 struct Coming {
     arrival_ns: u64,
     throw: Throw,
-    /// When the device is done with it, if it ever is.
+    /// Time at which the device is done with it, if it ever is.
     done_ns: Option<u64>,
 }
 
-/// What chance has for one packet. Every throw takes as many numbers as any other, so that changing
-/// one probability leaves alone what the others decide.
+/// The random numbers of one packet. Every throw takes as many numbers as any other, so that
+/// changing one probability leaves alone what the others decide.
 #[derive(Clone, Debug)]
 struct Throw {
     keyless: Option<fn(u64) -> Content>,
@@ -117,7 +117,8 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// The next packet at either timestamper; those of one side in the order of their timestamps.
+    /// Returns the next packet at either timestamper; those of one side in the order of their
+    /// timestamps.
     pub fn next_event(&mut self) -> Option<Event<'_>> {
         let next_departure_ns = self.on_their_way.peek().map(|Reverse((at_ns, ..))| *at_ns);
         let next_arrival_ns = self.coming.front().map(|coming| coming.arrival_ns);
@@ -138,7 +139,7 @@ impl Simulation {
         }
     }
 
-    /// The truth about all packets so far.
+    /// Returns the truth about all packets so far.
     #[must_use]
     pub fn totals(&self) -> &Totals {
         &self.totals
@@ -212,7 +213,7 @@ impl Simulation {
         Content::Probe(repeats.unwrap_or(number))
     }
 
-    /// When a packet leaves that the device has done with.
+    /// Returns when a packet leaves that the device has done with.
     fn leaves(&self, done_ns: u64, throw: &Throw) -> u64 {
         let held_back_ns = if throw.held_back { self.scenario.reorder_delay_ns } else { 0 };
         done_ns + held_back_ns + throw.late_by_ns.unwrap_or(0)

@@ -1,16 +1,16 @@
-//! What really happened.
+//! The truth about each packet.
 
 use serde::Serialize;
 use units::Nanos;
 
-/// What became of a packet in the device.
+/// The fate of a packet in the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It left the device.
+    /// The packet left the device.
     Delivered,
-    /// It left the device a window or more after it came.
+    /// The packet left the device a window or more after it came.
     Late,
-    /// It never left.
+    /// The packet never left.
     Lost,
 }
 
@@ -31,17 +31,17 @@ pub struct Truth {
     pub pre_ts: Nanos,
     /// The sequence number that it carries: that of an earlier packet where it repeats one.
     pub seq: u64,
-    /// What became of it.
+    /// Fate of the packet.
     pub fate: Fate,
-    /// How long the device really had it, whatever the clocks show.
+    /// Time that the device really had it, whatever the clocks show.
     pub latency_ns: Option<u64>,
-    /// It is a copy, byte for byte, of an earlier one.
+    /// True if it is a copy, byte for byte, of an earlier one.
     pub repeated: bool,
-    /// It left the device twice.
+    /// True if it left the device twice.
     pub duplicated: bool,
-    /// Behind the device's queue it was held back, so that others may overtake it.
+    /// True if it was held back behind the device's queue, so that others may overtake it.
     pub held_back: bool,
-    /// It is no probe packet.
+    /// True if it is no probe packet.
     pub keyless: bool,
 }
 
@@ -95,7 +95,7 @@ impl Totals {
         }
     }
 
-    /// Every packet has exactly one fate, and every packet behind the device a reason.
+    /// Asserts that every packet has exactly one fate, and every packet behind the device a reason.
     pub(crate) fn assert_conservation(&self) {
         assert_eq!(self.pre_packets, self.delivered + self.late + self.lost);
         let left = self.delivered + self.late + self.duplicated + self.foreign;

@@ -1,8 +1,8 @@
-//! What can be wrong with a trace.
+//! Errors of traces.
 
 use std::io;
 
-/// Why a trace cannot be read.
+/// The reason why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -11,7 +11,7 @@ pub enum Error {
     Io {
         /// The file.
         file: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// A page contradicts the format or itself.
@@ -19,9 +19,9 @@ pub enum Error {
     Corrupt {
         /// The file.
         file: String,
-        /// Where, from the beginning of the file.
+        /// Offset from the beginning of the file, in bytes.
         offset: u64,
-        /// What is wrong.
+        /// Field or property that is wrong.
         what: &'static str,
         /// The value that is there.
         got: u64,
@@ -33,7 +33,19 @@ pub enum Error {
     Format {
         /// The event, as far as it is known.
         event: String,
-        /// What is missing.
+        /// Description of what is missing.
         what: String,
     },
+}
+
+impl Error {
+    /// Returns the stable code of the error, which programs compare instead of the message.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "trace-io",
+            Self::Corrupt { .. } => "trace-corrupt",
+            Self::Format { .. } => "trace-format",
+        }
+    }
 }

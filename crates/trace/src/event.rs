@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::format::{Field, Format};
 
-/// What an interruption is, as far as its beginning tells.
+/// The kind of an interruption, as far as its beginning tells.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// One of the processor's own vectors, by the kernel's name: `local_timer`, `reschedule`, ...
@@ -30,24 +30,24 @@ pub enum Kind {
     Nmi,
 }
 
-/// What happened.
+/// The content of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// An interruption begins.
     Enter(Kind),
-    /// One ends: a vector of this name,
+    /// The end of a vector of this name.
     ExitVector(String),
-    /// a device's interrupt of this number,
+    /// The end of a device's interrupt of this number.
     ExitIrq(u64),
-    /// or a softirq of this number.
+    /// The end of a softirq of this number.
     ExitSoftirq(u64),
     /// Something that is told only once.
     Instant(Kind),
     /// Something that is told when it is over.
     Past {
-        /// What it was.
+        /// Kind of the interruption.
         kind: Kind,
-        /// How long it took.
+        /// Duration of the interruption, in ns.
         duration_ns: u64,
     },
     /// The CPU goes over to another task.
@@ -63,15 +63,16 @@ pub enum What {
     Function(u64),
     /// An interrupt is sent to one CPU, or to several as a bitmap of bytes.
     Send {
-        /// To whom.
+        /// CPUs that it goes to.
         to: Targets,
-        /// Whether it is to make the other CPU call a function.
+        /// True if it is to make the other CPU call a function.
         call: bool,
     },
 }
 
 impl What {
-    /// Whether the task during which it happened is the CPU's: an NMI may come in the middle of a switch.
+    /// Returns true if the task during which it happened is the CPU's: an NMI may come in the
+    /// middle of a switch.
     #[must_use]
     pub fn tells_task(&self) -> bool {
         !matches!(self, Self::Instant(Kind::Nmi) | Self::Past { kind: Kind::Nmi, .. })
@@ -88,7 +89,7 @@ pub enum Targets {
 }
 
 impl Targets {
-    /// Whether `cpu` is among them.
+    /// Returns true if `cpu` is among them.
     #[must_use]
     pub fn contain(&self, cpu: u64) -> bool {
         match self {
@@ -135,7 +136,7 @@ enum Meaning {
 }
 
 impl Decoder {
-    /// One for events of these formats, each with the name of its group.
+    /// Returns a reader of events with these formats, each with the name of its group.
     ///
     /// # Errors
     /// [`Error::Format`] when one lacks a field that is needed.
@@ -155,7 +156,8 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// What an event's bytes say, and the task during which it happened; `None` for what does not matter.
+    /// Returns what an event's bytes say, and the task during which it happened; `None` for what
+    /// does not matter.
     #[must_use]
     pub fn decode(&self, data: &[u8]) -> Option<(i32, What)> {
         let id = u16::from_le_bytes([*data.first()?, *data.get(1)?]);
@@ -196,7 +198,7 @@ impl Known {
     }
 }
 
-/// What events of a name mean, and the fields that say more.
+/// Returns what events of a name mean, and the fields that say more.
 fn meaning(group: &str, name: &str) -> Option<(Meaning, &'static [&'static str])> {
     if group == "irq_vectors" {
         let entry = name.strip_suffix("_entry").map(|name| Meaning::EnterVector(name.into()));

@@ -2,12 +2,12 @@
 
 use crate::error::Error;
 
-/// Where a field is within an event's bytes.
+/// The place of a field within an event's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Of its first byte.
+    /// Offset of its first byte.
     pub offset: usize,
-    /// In bytes.
+    /// Size in bytes.
     pub size: usize,
 }
 
@@ -41,7 +41,7 @@ impl Format {
         Ok(Self { id, name, fields })
     }
 
-    /// Where a field is.
+    /// Returns where a field is.
     ///
     /// # Errors
     /// [`Error::Format`] when the event has none of that name.
@@ -52,7 +52,7 @@ impl Format {
         })
     }
 
-    /// Where a field is that not every kernel has.
+    /// Returns where a field is that not every kernel has.
     #[must_use]
     pub fn optional(&self, name: &str) -> Option<Field> {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, field)| *field)
@@ -75,8 +75,8 @@ fn field(line: &str) -> Option<(String, Field)> {
 }
 
 impl Field {
-    /// The field as a number, little endian; `None` beyond the end of `data`, or of another size than a
-    /// number has.
+    /// Returns the field as a number, little endian; `None` beyond the end of `data`, or of another
+    /// size than a number has.
     #[must_use]
     pub fn number(self, data: &[u8]) -> Option<u64> {
         let bytes = data.get(self.offset..self.offset.checked_add(self.size)?)?;
@@ -85,13 +85,13 @@ impl Field {
         Some(u64::from_le_bytes(number))
     }
 
-    /// The field as a signed number of 32 bits.
+    /// Returns the field as a signed number of 32 bits.
     #[must_use]
     pub fn signed(self, data: &[u8]) -> Option<i32> {
         self.number(data).map(|number| number as u32 as i32)
     }
 
-    /// The field as text: an array of characters, or (`__data_loc`) the place of one.
+    /// Returns the field as text: an array of characters, or (`__data_loc`) the place of one.
     #[must_use]
     pub fn text(self, data: &[u8]) -> Option<String> {
         let bytes = if self.size == 4 {
@@ -103,7 +103,7 @@ impl Field {
         Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
     }
 
-    /// The bytes that a `__data_loc` field leads to.
+    /// Returns the bytes that a `__data_loc` field leads to.
     #[must_use]
     pub fn located(self, data: &[u8]) -> Option<&[u8]> {
         let place = self.number(data)?;

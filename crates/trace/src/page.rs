@@ -12,12 +12,12 @@ const DELTA_BITS: u32 = 27;
 /// An absolute time has so many bits; those above are the page's.
 const STAMP_BITS: u32 = 59;
 
-/// Why a page cannot be read on.
+/// The reason why a page cannot be read on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// Where in the page.
+    /// Offset in the page.
     pub offset: usize,
-    /// What is wrong.
+    /// Field or property that is wrong.
     pub what: &'static str,
     /// The value that is there.
     pub got: u64,
@@ -25,12 +25,12 @@ pub struct Broken {
     pub expected: String,
 }
 
-/// What a page says of itself.
+/// A page's statement that events before it were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Whether events before this page were lost.
+    /// True if events before this page were lost.
     pub any: bool,
-    /// How many, where the page says so.
+    /// Number of lost events, if the page says so.
     pub count: u64,
 }
 

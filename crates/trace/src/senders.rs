@@ -1,23 +1,23 @@
-//! Who sent an interrupt from one CPU to another.
+//! Senders of interrupts from one CPU to another.
 
 use crate::event::Targets;
 
 /// An interrupt that was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// When.
+    /// Time of the interrupt.
     pub time: u64,
     /// The task that ran when it was sent.
     pub pid: i32,
     /// The CPU that sent it.
     pub cpu: u32,
-    /// To whom.
+    /// CPUs that it goes to.
     pub to: Targets,
-    /// Whether to call a function, rather than to schedule.
+    /// True if to call a function, rather than to schedule.
     pub call: bool,
 }
 
-/// All that were sent, in order of time.
+/// All interrupts that were sent, in order of time.
 #[derive(Debug, Default)]
 pub struct Senders(Vec<Sent>);
 
@@ -29,8 +29,8 @@ impl Senders {
         Self(sent)
     }
 
-    /// The first one to `cpu`, of this sort, after `after` and not after `upto`: what is sent while another is
-    /// pending makes no second interrupt.
+    /// Returns the first one to `cpu`, of this sort, after `after` and not after `upto`: what is
+    /// sent while another is pending makes no second interrupt.
     #[must_use]
     pub fn first(&self, cpu: u32, call: bool, after: u64, upto: u64) -> Option<&Sent> {
         let begin = self.0.partition_point(|sent| sent.time <= after);

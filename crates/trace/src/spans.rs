@@ -6,24 +6,24 @@ use std::collections::BTreeSet;
 /// Something that kept a CPU from the measured task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// What.
+    /// Kind of the interruption.
     pub kind: Kind,
-    /// When it began,
+    /// Time at which it began,
     pub start: u64,
-    /// and when it ended; equal for what is told only once.
+    /// Time at which it ended; equal for what is told only once.
     pub end: u64,
-    /// Without what interrupted it.
+    /// Duration without what interrupted it.
     pub own: u64,
     /// The function that was called in it last, by address; 0 for none.
     pub function: u64,
-    /// Whether it flushed the translation buffer for another CPU.
+    /// True if it flushed the translation buffer for another CPU.
     pub flush: bool,
 }
 
 /// A stretch of a span that nothing interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// When it began,
+    /// Time at which it began,
     pub start: u64,
     /// and when it ended.
     pub end: u64,
@@ -40,26 +40,26 @@ pub struct Follower {
     ticks_per_s: u64,
     /// The task that runs, where that is known.
     running: Option<i32>,
-    /// When the last event was,
+    /// Time at which the last event was,
     last: u64,
     /// and the last one before a loss that is not over.
     lost_since: Option<u64>,
     /// Open ones by place; what is above interrupts what is below.
     open: Vec<usize>,
-    /// Since when the top one runs without interruption.
+    /// Time since which the top one runs without interruption.
     since: u64,
-    /// In the order in which they began, or were told.
+    /// Interruptions in the order in which they began, or were told.
     pub spans: Vec<Span>,
-    /// In order of time.
+    /// Segments in order of time.
     pub segments: Vec<Segment>,
-    /// Where it is not known what happened: the last event before, and the first one after.
+    /// Gaps in what is known: times of the last event before, and of the first one after.
     pub gaps: Vec<(u64, u64)>,
     /// Switches to another task that the kernel did not tell.
     pub untold_switches: u64,
 }
 
 impl Follower {
-    /// One that takes the tasks `measured`, and the idle one, for what the CPU is for;
+    /// Returns a stack that takes the tasks `measured`, and the idle one, for what the CPU is for;
     /// times are in ticks of a clock of `ticks_per_s`.
     #[must_use]
     pub fn new(measured: impl IntoIterator<Item = i32>, ticks_per_s: u64) -> Self {
@@ -113,14 +113,15 @@ impl Follower {
         self.lost_since = self.lost_since.or(Some(self.last));
     }
 
-    /// Nothing more comes: what is open ends now.
+    /// Ends what is open now: nothing more comes.
     pub fn end(&mut self, time: u64) {
         while !self.open.is_empty() {
             self.close(time);
         }
     }
 
-    /// The task `pid` is the CPU's. Where it was another's, a switch was not told: some kernels leave out a few.
+    /// Notes that the task `pid` has the CPU. If another one had it, a switch was not told: some
+    /// kernels leave out a few.
     fn see(&mut self, time: u64, pid: i32, leaves: bool) {
         if self.running.is_some_and(|running| running != pid) {
             self.untold_switches += 1;
@@ -152,7 +153,7 @@ impl Follower {
         }
     }
 
-    /// It was above all that is open, and nothing was above it.
+    /// Adds an interruption that was above all that is open; nothing was above it.
     fn past(&mut self, time: u64, kind: Kind, duration_ns: u64) {
         let ticks = u128::from(duration_ns) * u128::from(self.ticks_per_s) / NS_PER_S;
         let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);

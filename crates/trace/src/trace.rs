@@ -18,16 +18,16 @@ pub struct Source {
     pub path: PathBuf,
 }
 
-/// What was recorded on one CPU.
+/// The record of one CPU.
 #[derive(Debug)]
 pub struct CpuTrace {
     /// The CPU.
     pub cpu: u32,
-    /// In the order in which they began, or were told.
+    /// Interruptions in the order in which they began, or were told.
     pub spans: Vec<Span>,
-    /// When and by whom the interrupt of each span was sent, where that is known.
+    /// Time at which and by whom the interrupt of each span was sent, where that is known.
     pub senders: Vec<Option<Sender>>,
-    /// In order of time.
+    /// Segments in order of time.
     pub segments: Vec<Segment>,
     /// Events in the pages.
     pub events: u64,
@@ -35,11 +35,11 @@ pub struct CpuTrace {
     pub lost: u64,
     /// Switches to another task that the kernel did not tell, though it lost nothing.
     pub untold_switches: u64,
-    /// Where it is not known what happened: the last event before, and the first one after.
+    /// Gaps in what is known: times of the last event before, and of the first one after.
     pub gaps: Vec<(u64, u64)>,
 }
 
-/// Who sent an interrupt that was handled.
+/// The sender of an interrupt that was handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
     /// The task that ran,
@@ -50,10 +50,10 @@ pub struct Sender {
     pub time: u64,
 }
 
-/// What was recorded on all.
+/// The record of all CPUs.
 #[derive(Debug)]
 pub struct Trace {
-    /// In the order of the sources.
+    /// Records in the order of the sources.
     pub cpus: Vec<CpuTrace>,
 }
 
@@ -141,8 +141,8 @@ fn read_senders(
     Ok(Senders::new(all))
 }
 
-/// Who sent the interrupt of each span: the first one since the last of its sort was handled. What was sent before
-/// events were lost may have been handled then.
+/// Returns the sender of each span's interrupt: the first one since the last of its sort was
+/// handled. What was sent before events were lost may have been handled then.
 fn senders_of(trace: &CpuTrace, senders: &Senders) -> Vec<Option<Sender>> {
     let mut handled = [None; 2];
     let mut gaps = trace.gaps.iter().peekable();
@@ -166,7 +166,8 @@ fn senders_of(trace: &CpuTrace, senders: &Senders) -> Vec<Option<Sender>> {
     found
 }
 
-/// Whether an interrupt from another CPU is to call a function, rather than to schedule; `None` for all others.
+/// Returns true if an interrupt from another CPU is to call a function, rather than to schedule;
+/// `None` for all others.
 fn is_call(kind: &Kind) -> Option<bool> {
     let Kind::Vector(name) = kind else { return None };
     match name.as_str() {

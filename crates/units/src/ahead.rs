@@ -2,7 +2,7 @@
 
 use crate::nanos::Nanos;
 
-/// How far a clock is ahead of another, known at some of its times and straight in between.
+/// The lead of a clock over another, known at some of its times and interpolated in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ahead {
     /// Times of that clock, in order, and by how many ns it is ahead then.
@@ -10,16 +10,16 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// A clock that is ahead by so many ns at these times of its own. `None` without any, and where
-    /// they are not in order.
+    /// Returns a clock that is ahead by so many ns at these times of its own. `None` without any,
+    /// and if they are not in order.
     #[must_use]
     pub fn new(knots: Vec<(Nanos, i64)>) -> Option<Self> {
         let ordered = knots.windows(2).all(|pair| pair[0].0 < pair[1].0);
         (ordered && !knots.is_empty()).then_some(Self { knots })
     }
 
-    /// What the other clock shows when this one shows `time`. Before the first known time, and
-    /// behind the last, it goes on as in the piece next to it.
+    /// Returns what the other clock shows when this one shows `time`. Before the first known time,
+    /// and behind the last, it goes on as in the piece next to it.
     #[must_use]
     pub fn undo(&self, time: Nanos) -> Nanos {
         let [first, .., last] = self.knots[..] else {

@@ -17,7 +17,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The Unix time at `tsc`, rounded down; 0 before 1970. Never decreases as `tsc` increases.
+    /// Returns the Unix time at `tsc`, rounded down; 0 before 1970. Never decreases as `tsc`
+    /// increases.
     ///
     /// # Panics
     /// When `tsc_hz` is 0.
@@ -30,7 +31,7 @@ impl Clock {
         Nanos(at_ns as u64)
     }
 
-    /// How long `ticks` last, rounded down.
+    /// Returns the duration of `ticks`, rounded down.
     ///
     /// # Panics
     /// When `tsc_hz` is 0.
@@ -41,7 +42,7 @@ impl Clock {
         Nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// The ticks that `duration` lasts, rounded up: `duration(ticks(d)) >= d`.
+    /// Returns the ticks that `duration` lasts, rounded up: `duration(ticks(d)) >= d`.
     #[inline]
     #[must_use]
     pub fn ticks(&self, duration: Nanos) -> u64 {

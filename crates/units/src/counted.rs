@@ -1,6 +1,6 @@
 //! Counts of things in words.
 
-/// A count with its noun: `1 packet`, `2 packets`.
+/// Returns a count with its noun: `1 packet`, `2 packets`.
 #[must_use]
 pub fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })

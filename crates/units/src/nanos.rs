@@ -19,13 +19,13 @@ const DURATION_UNITS: &[(&str, u64)] = &[
 ];
 
 impl Nanos {
-    /// The number of nanoseconds.
+    /// Returns the number of nanoseconds.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The sum, or `None` where it does not fit.
+    /// Returns the sum, or `None` where it does not fit.
     #[must_use]
     pub const fn checked_add(self, other: Self) -> Option<Self> {
         match self.0.checked_add(other.0) {
@@ -34,7 +34,7 @@ impl Nanos {
         }
     }
 
-    /// The difference, or `None` where `other` is later.
+    /// Returns the difference, or `None` where `other` is later.
     #[must_use]
     pub const fn checked_sub(self, other: Self) -> Option<Self> {
         match self.0.checked_sub(other.0) {
@@ -61,7 +61,7 @@ impl Sub for Nanos {
 }
 
 impl fmt::Display for Nanos {
-    /// The largest unit in which the value is a whole number: `5ms`, `1500us`, `3137ns`.
+    /// Returns the largest unit in which the value is a whole number: `5ms`, `1500us`, `3137ns`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, scale) = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)]
             .into_iter()

@@ -9,7 +9,7 @@ pub enum Error {
     Unit {
         /// The text as given.
         got: String,
-        /// What it should have been.
+        /// Kind of quantity that was expected.
         what: &'static str,
         /// The units that are known.
         units: &'static str,
@@ -36,7 +36,7 @@ pub enum Error {
     },
 }
 
-/// What it is, its units, a correct value, and its smallest unit: words for errors.
+/// The kind, the units, a correct value, and the smallest unit of a quantity: words for errors.
 pub(crate) type Expected = (&'static str, &'static str, &'static str, &'static str);
 
 /// Reads a number and its unit; `units` says how much each is worth.
@@ -57,7 +57,7 @@ pub(crate) fn parse(text: &str, units: &[(&str, u64)], expected: Expected) -> Re
     whole.checked_add(part).ok_or_else(range)
 }
 
-/// `0.decimals · scale`, if that is a whole number.
+/// Returns `0.decimals · scale`, if that is a whole number.
 fn fraction(decimals: &str, scale: u64) -> Option<u64> {
     let mut left = u128::from(scale);
     let mut sum = 0u128;

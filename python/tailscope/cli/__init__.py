@@ -34,14 +34,12 @@ __all__ = ["COMMANDS", "application", "main"]
 
 COMMANDS = {
     "analyze": "Analyse latency, loss and order between two captures of the same traffic.",
-    "baseline": "Keep what runs are compared by as a file, and compare later runs with it.",
+    "baseline": "Save runs as a baseline file and compare later runs with it.",
     "calibrate": "Measure the floor of this machine and wire; later reports show it.",
     "clean": "Remove sockets, folders and namespaces of measurements that were killed.",
     "compare": "Compare runs: what differs, and which differences are real.",
-    "compare-instruments": "Measure one known delay with every instrument that works here.",
-    "duet": "Measure two set-ups by turns until it is clear whether the second is slower.",
     "explain": "Show what packets waited for: causes of the tail, and the story of one packet.",
-    "finish": "Make what a run lacks: what explains its tail, and its page.",
+    "finish": "Complete an interrupted run: explanation and report.",
     "host": "Audit and tune this machine.",
     "list": "List runs, with their settings, dates and most important figures.",
     "model": "Derive predictions from the figures of a run.",
@@ -56,18 +54,15 @@ COMMANDS = {
     "schema": "Print the JSON Schema of experiments.",
     "show": "Show the table of a run again, with its tags, notes, files and command.",
     "simulate": "Simulate traffic through a device that stalls, and capture it on both sides.",
-    "sql": "Query runs in SQL: tables run, summary, tag, note, file, and the packets of all runs.",
     "tag": "Add or remove tags of runs; without either, print their tags.",
-    "trace": "Write a run as a timeline for ui.perfetto.dev: CPUs, packets, and the worst of them.",
-    "tune": "Rank the host's knobs: measure the tail with all, with none, and with all but one.",
     "verify": "Judge whether runs meet a service level: pass (0), fail (2) or inconclusive (3).",
 }
-"""What each of them does, by its name."""
+"""The commands, by name, with a summary of each."""
 
-_MEASURING = ("calibrate", "compare-instruments", "duet", "noise", "run", "tune")
+_MEASURING = ("calibrate", "noise", "run")
 
 _INTERRUPTED_BY_DUCKDB = "Query interrupted"
-"""What DuckDB makes of Ctrl-C while it works: a `RuntimeError` with this text."""
+"""Text of the `RuntimeError` that DuckDB raises when Ctrl-C interrupts it."""
 _ALLOCATIONS_PER_COLLECTION = 10_000
 
 _app = typer.Typer(
@@ -110,7 +105,7 @@ def tailscope_command(
 
 
 def application() -> CommandGroup:
-    """The command line: a group of commands that are not yet imported."""
+    """Return the command line: a group of commands that are not yet imported."""
     group = typer.main.get_command(_app)
     assert isinstance(group, CommandGroup)
     group.commands = dict(
@@ -153,12 +148,12 @@ def _interrupt_by_signals() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        for each in ending:
-            signal.signal(each, lambda *_: None)
+        for number in ending:
+            signal.signal(number, lambda *_: None)
         raise KeyboardInterrupt
 
-    for each in ending:
-        signal.signal(each, interrupt)
+    for number in ending:
+        signal.signal(number, interrupt)
 
 
 def _run(arguments: list[str] | None) -> int:
@@ -179,8 +174,8 @@ def _run(arguments: list[str] | None) -> int:
         return _failed(str(error), error.code, error.hint)
     except (KeyboardInterrupt, typer.Abort) as interrupt:
         # What interrupted a command is the cause of what typer makes of it.
-        kept = (interrupt.__cause__ or interrupt).args
-        return _failed("interrupted", None, str(kept[0]) if kept else None, INTERRUPTED)
+        remains = (interrupt.__cause__ or interrupt).args
+        return _failed("interrupted", None, str(remains[0]) if remains else None, INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

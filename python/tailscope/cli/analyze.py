@@ -130,11 +130,13 @@ def _named_pairs(pre: list[str], post: list[str], captures: list[str]) -> list[l
     """Pair the captures of ``--pre`` and ``--post`` in the order in which they were given."""
     if captures:
         raise UsageError(
-            f"--pre and --post name all captures: expected nothing else, got {captures[0]}"
+            f"--pre and --post name all captures: expected nothing else, got {captures[0]}",
+            code="pre-post-with-captures",
         )
     if len(pre) != len(post):
         raise UsageError(
             f"--pre, --post: got {len(pre)} and {len(post)} captures, expected as many of each",
+            code="pairs-uneven",
             hint="the first --pre and the first --post are a pair, and so on",
         )
     return [[before, behind] for before, behind in zip(pre, post, strict=True)]
@@ -145,17 +147,19 @@ def _run_both(path: str, options: Options) -> int:
     from tailscope.engine.analysis import interfaces
 
     listed = interfaces(path)
-    used = [one for one in listed if one.packets]
+    used = [interface for interface in listed if interface.packets]
     if len(used) != 2:
         held = ", ".join(
-            f"{one.number} {one.name or one.description or ''}".strip() for one in used
+            f"{interface.number} {interface.name or interface.description or ''}".strip()
+            for interface in used
         )
         raise UsageError(
             f"{path}: expected a second capture, or packets of two interfaces in this one, got "
             f"{len(used)}{': ' if held else ''}{held}",
+            code="second-capture",
             hint="tailscope analyze PRE POST, or --pre FILE:INTERFACE --post FILE:INTERFACE",
         )
-    before, behind = (f"{path}:{one.number}" for one in used)
+    before, behind = (f"{path}:{interface.number}" for interface in used)
     try:
         return _run_pair(_plan_pair([before, behind], options), options.json_file)
     except SwappedError:
@@ -164,7 +168,7 @@ def _run_both(path: str, options: Options) -> int:
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for, understood."""
+    """The options of an analysis."""
 
     match_on: str
     clocks: str
@@ -180,14 +184,17 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.out is None and self.labels is not None:
-            raise UsageError("--about, -D and --name-pattern describe a run: they require --out")
+            raise UsageError(
+                "--about, -D and --name-pattern describe a run: they require --out",
+                code="requires-out",
+            )
 
     def plan(self, pre: str, post: str, csv_folder: Path | None, out: Path | None) -> PairPlan:
-        """What will be done with one pair."""
+        """Plan the analysis of one pair."""
         from tailscope.cli.pairs import stem_of
         from tailscope.experiment.run.pair import PairPlan
 
-        said = None if self.labels is None else self.labels.of(Path(pre), stem_of(pre))
+        run_labels = None if self.labels is None else self.labels.of(Path(pre), stem_of(pre))
         return PairPlan(
             pre=pre,
             post=post,
@@ -199,7 +206,7 @@ class Options:
             worst=self.worst,
             csv_folder=csv_folder,
             out=out,
-            about=said,
+            about=run_labels,
         )
 
 
@@ -207,20 +214,25 @@ def _plan_pair(captures: list[str], options: Options) -> PairPlan:
     if len(captures) != 2:
         raise UsageError(
             f"expected two captures or one folder, got {len(captures)}: {', '.join(captures)}",
+            code="captures",
             hint="tailscope analyze PRE POST, tailscope analyze BOTH.pcapng, or tailscope analyze "
             "DIR",
         )
     if options.scheduler is not None:
         raise UsageError(
             "--scheduler: expected several pairs or a folder of them, got two captures",
+            code="scheduler-without-pairs",
             hint="tailscope analyze DIR --scheduler local",
         )
     pre, post = captures
     if pre == post == STANDARD:
-        raise UsageError("only one of the captures can be standard input")
+        raise UsageError(
+            "only one of the captures can be standard input", code="standard-input-twice"
+        )
     if pre == STANDARD and options.csv_folder is not None:
         raise UsageError(
-            "--csv: PRE is read a second time for the keys of the worst packets, so it cannot be -"
+            "--csv: PRE is read a second time for the keys of the worst packets, so it cannot be -",
+            code="csv-standard-input",
         )
     return options.plan(pre, post, options.csv_folder, options.out)
 
@@ -230,13 +242,18 @@ def _plan_named(pairs: list[list[str]], options: Options) -> Plans:
     from tailscope.cli.pairs import Pair
 
     if STANDARD in {capture for pair in pairs for capture in pair}:
-        raise UsageError("--pre, --post: got -, expected files: there are several pairs")
-    found = [Pair(*(Path(capture).absolute() for capture in pair)) for pair in pairs]
-    names = [pair.name for pair in found]
+        raise UsageError(
+            "--pre, --post: got -, expected files: there are several pairs",
+            code="pairs-standard-input",
+        )
+    named_pairs = [Pair(*(Path(capture).absolute() for capture in pair)) for pair in pairs]
+    names = [pair.name for pair in named_pairs]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"--pre: got {name} twice: results are called after it")
-    return _plans(Path(os.path.commonpath([name.parent for name in names])), found, options)
+            raise UsageError(
+                f"--pre: got {name} twice: results are called after it", code="pair-name-twice"
+            )
+    return _plans(Path(os.path.commonpath([name.parent for name in names])), named_pairs, options)
 
 
 def _plans(folder: Path, pairs: list[Pair], options: Options) -> Plans:
@@ -247,9 +264,9 @@ def _plans(folder: Path, pairs: list[Pair], options: Options) -> Plans:
 
 def _plan_found(folder: Path, pair: Pair, options: Options) -> PairPlan | UsageError:
     """Plan one pair of a folder: its results go where the pair lies, seen from the folder."""
-    for found, kind, like in ((pair.pre, "pre", pair.post), (pair.post, "post", pair.pre)):
-        if found is None:
-            return UsageError(f"no {kind} capture for {like}")
+    for capture, kind, like in ((pair.pre, "pre", pair.post), (pair.post, "post", pair.pre)):
+        if capture is None:
+            return UsageError(f"no {kind} capture for {like}", code="capture-unpaired")
     from tailscope.cli.pairs import stem_of
 
     below = pair.name.relative_to(folder)
@@ -286,24 +303,24 @@ def _run_pairs(plans: Plans, options: Options) -> int:
     everything: list[dict[str, Any]] = []
     failed = 0
     with closing(_analyses(plans, options)) as analyses:
-        for name, found in zip(plans, analyses, strict=True):
-            if isinstance(found, Exception):
+        for name, figures in zip(plans, analyses, strict=True):
+            if isinstance(figures, Exception):
                 failed += 1
-                everything.append({"pair": name, "error": str(found)})
-                print(printable(f"error: {name}: {found}"), file=sys.stderr)
-                if hint := getattr(found, "hint", None):
+                everything.append({"pair": name, "error": str(figures)})
+                print(printable(f"error: {name}: {figures}"), file=sys.stderr)
+                if hint := getattr(figures, "hint", None):
                     print(f"hint: {hint}", file=sys.stderr)
                 continue
-            everything.append({"pair": name, **found.record()})
+            everything.append({"pair": name, **figures.record()})
             if options.json_file != STANDARD:
-                print(one_line(name, found), flush=True)
+                print(one_line(name, figures), flush=True)
     if options.json_file is not None:
         write_json(options.json_file, everything)
     return 1 if failed else 0
 
 
 def _analyses(plans: Plans, options: Options) -> Generator[Figures | Exception]:
-    """Figures of each pair, in their order, or why there are none."""
+    """Return the figures of each pair in their order, or the reason why it has none."""
     if options.scheduler is None:
         return _in_turn(plans)
     folders = [folder.absolute() for folder in (options.out, options.csv_folder) if folder]
@@ -319,13 +336,13 @@ def _in_turn(plans: Plans) -> Generator[Figures | Exception]:
         if isinstance(plan, UsageError):
             yield plan
             continue
-        found: Figures | Exception
+        figures: Figures | Exception
         try:
             with ProgressBar("analysing") as bar:
-                found = analyze_pair(plan, page_of, bar.callback)
+                figures = analyze_pair(plan, page_of, bar.callback)
         except (TailscopeError, OSError) as error:
-            found = error
-        yield found
+            figures = error
+        yield figures
 
 
 def _on_workers(
@@ -335,9 +352,9 @@ def _on_workers(
     from tailscope.registry import service
 
     analyze_pairs = service("analyze_pairs", "--scheduler")
-    known = [plan for plan in plans.values() if not isinstance(plan, UsageError)]
+    planned = [plan for plan in plans.values() if not isinstance(plan, UsageError)]
     with TasksBar("pairs") as bar:
-        analyses = analyze_pairs(scheduler, known, folders, progress=bar.show)
+        analyses = analyze_pairs(scheduler, planned, folders, progress=bar.show)
         with closing(analyses):
             for plan in plans.values():
                 yield plan if isinstance(plan, UsageError) else next(analyses)

@@ -47,11 +47,11 @@ def command(
 
     if wire not in Loop.wires:
         expected = " or ".join(Loop.wires)
-        raise UsageError(f"--wire: got {wire!r}, expected {expected}")
+        raise UsageError(f"--wire: got {wire!r}, expected {expected}", code="wire")
     cores = pick_cores(read_topology(), ("generator", "dut"), cpus)
     pace = Pace()
     with LiveLine(quiet=quiet) as line:
-        found = calibrate(
+        record = calibrate(
             wire,
             named_values(wire_option, "--wire-option"),
             cores,
@@ -59,15 +59,15 @@ def command(
             duration_ns=positive_duration_ns(duration, "--duration"),
             progress=lambda what, event: line.show({"what": f"{what}:", **pace.parts(event)}),
         )
-    path = floor.save(found)
+    path = floor.save(record)
     if json_file is not None:
         write_json(
             json_file,
-            {name: value for name, value in without_format(found).items() if name != "host"},
+            {name: value for name, value in without_format(record).items() if name != "host"},
         )
     if json_file == STANDARD:
         return 0
-    for name, value in _lines(found).items():
+    for name, value in _lines(record).items():
         print(f"{name:<16}{value}")
     for warning in cores.warnings:
         print(f"{'warning':<16}{warning}")
@@ -75,7 +75,7 @@ def command(
     return 0
 
 
-def _lines(found: FloorRecord) -> dict[str, str]:
+def _lines(record: FloorRecord) -> dict[str, str]:
     from tailscope.units import count_text, duration_text, percentile_name
 
     def times(prefix: str) -> str:
@@ -83,10 +83,10 @@ def _lines(found: FloorRecord) -> dict[str, str]:
         return ", ".join(
             f"{label} {'-' if value is None else duration_text(value)}"
             for label, name in parts
-            for value in [getattr(found, f"{prefix}_{name}")]
+            for value in [getattr(record, f"{prefix}_{name}")]
         )
 
-    believed, delay, stalls = found.believed_up_to, found.delay, found.stalls
+    believed, delay, stalls = record.believed_up_to, record.delay, record.stalls
     error = stalls.duration_error_ns_p99
     return {
         "floor": times("latency_ns"),

@@ -57,7 +57,7 @@ def run_experiment(
     dry_run: bool,
     quiet: bool,
 ) -> int:
-    """Run an experiment, or say what it would be."""
+    """Run an experiment, or describe it."""
     experiment, document = load_experiment(file, profile)
     bench, cells = bench_of(experiment), cells_of(experiment, document)
     if cpus is not None:
@@ -66,7 +66,9 @@ def run_experiment(
     bench.prepare(cells, document)
     chosen = bench.arranged(only_cells(cells, only) if only else cells)
     if resume and out is None:
-        raise UsageError("--resume requires --out DIR, the campaign to continue")
+        raise UsageError(
+            "--resume requires --out DIR, the campaign to continue", code="requires-out"
+        )
     if out is None:
         out = Path("runs") / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     campaign = Campaign(out, experiment, cells)
@@ -76,8 +78,8 @@ def run_experiment(
     with campaign.opened(resume=resume):
         if resume:
             for what, reason in bench.clean():
-                said = f"cleaned {what}" if reason is None else f"not cleaned: {what}: {reason}"
-                print(printable(said), file=sys.stderr)
+                cleaned = f"cleaned {what}" if reason is None else f"not cleaned: {what}: {reason}"
+                print(printable(cleaned), file=sys.stderr)
         names = {cell.name for cell in chosen}
         left = [cell for cell in campaign.left if cell.name in names]
         if text := bench.look(left):
@@ -97,7 +99,7 @@ def run_experiment(
 
 
 def _run(campaign: Campaign, bench: Bench, left: list[Cell], line: LiveLine) -> None:
-    """Run cells, a line each."""
+    """Run cells, and print a line for each."""
     left = bench.begin(campaign, left, line.say, line.show_text)
     total, done = len(campaign.cells), len(campaign.cells) - len(campaign.left)
     width = max((len(cell.name) for cell in left), default=0)
@@ -138,7 +140,7 @@ def _print(text: str) -> None:
 
 
 class _State:
-    """How far a campaign is, and how long the rest takes.
+    """The progress of a campaign, with an estimate of the time left.
 
     That is the estimate, scaled by how long cells really took.
     """
@@ -163,7 +165,7 @@ class _State:
         self._began_s = time.monotonic()
 
     def parts(self, cell: Cell) -> dict[str, str]:
-        """What `LiveLine.show` shows of it while a cell is run."""
+        """Return the parts that `LiveLine.show` shows while a cell runs."""
         states = Counter(self._records[name].state for name in self._names)
         factor = self._took_s / self._expected_s if self._expected_s else 1.0
         left_s = max(0.0, self._left_s * factor - (time.monotonic() - self._began_s))
@@ -177,7 +179,7 @@ class _State:
 
 
 def _outcome(record: CellRecord) -> str:
-    """What the line of a cell says behind its name."""
+    """Return the outcome of a cell as its line shows it."""
     if record.state in ("failed", "waiting"):
         hint = f" ({record.hint})" if record.hint else ""
         return f"{record.state}: {record.reason}{hint}"
@@ -201,8 +203,8 @@ def _conclude(campaign: Campaign, out: Path) -> None:
     if campaign.boots:
         print(f"{len(campaign.boots)} boots of the DuT's machine, which stays in the last one")
     counts = {state: sum(record.state == state for record in records) for state in _STATES}
-    said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    print(f"{len(records)} cells: {said}")
+    states = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    print(f"{len(records)} cells: {states}")
     for record in records:
         if record.state == "waiting" and record.hint:
             print(printable(f"waiting   {record.reason}: {record.hint}; then --resume"))
@@ -265,17 +267,17 @@ def _describe(
 
 
 def _missing(cells: Sequence[Cell], bench: Bench) -> dict[str, list[str]]:
-    """What this machine lacks for each cell; combinations are asked once, not once a round.
+    """Return what this machine lacks for each cell; a combination is checked once.
 
     Other machines are asked when they are reached, before anything is started there.
     """
-    known: dict[tuple[str, ...], list[str]] = {}
-    found = {}
+    lacks_by_plan: dict[tuple[str, ...], list[str]] = {}
+    missing = {}
     for cell in cells:
         key = tuple(cell.values.values())
-        if key not in known:
+        if key not in lacks_by_plan:
             with suppress(OSError):
-                known[key] = bench.lacking(cell.plan)
-        if known.get(key):
-            found[cell.name] = known[key]
-    return found
+                lacks_by_plan[key] = bench.lacking(cell.plan)
+        if lacks_by_plan.get(key):
+            missing[cell.name] = lacks_by_plan[key]
+    return missing

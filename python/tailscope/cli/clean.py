@@ -17,15 +17,15 @@ def command(
     from tailscope.testbed.folder import find_recordings
     from tailscope.units import printable
 
-    found, failed = False, []
+    any_leftover, failed = False, []
     for what, reason in clean(dry_run=dry_run):
-        found = True
+        any_leftover = True
         if reason is None:
             print(printable(("would remove " if dry_run else "removed ") + what))
         else:
             failed.append(f"{what}: it cannot be removed: {reason}")
     for path in find_recordings():
-        found = True
+        any_leftover = True
         print(
             printable(
                 f"left {path}: a measurement that is not analysed: `tailscope finish {path}`"
@@ -35,8 +35,9 @@ def command(
     if failed:
         raise TestbedError(
             "; ".join(failed),
+            code="not-cleaned",
             hint="clean again when nothing uses it, with the rights that made it",
         )
-    if not found:
+    if not any_leftover:
         print("nothing was left behind")
     return 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tailscope.compare.sources import ComparedRuns
 
 _DRAWN = 6
-"""As many runs as there are colours."""
+"""Largest number of runs in one figure: there are as many colours."""
 
 
 def command(
@@ -52,7 +52,7 @@ def command(
 
 @dataclass(frozen=True)
 class CompareRequest:
-    """Which runs are compared, by which figures, and what must not be exceeded."""
+    """The runs to compare, the figures to compare them by, and the limits."""
 
     pairs: tuple[ComparedRuns, ...]
     left_out: tuple[str, ...]
@@ -64,7 +64,7 @@ class CompareRequest:
 
     @property
     def statements(self) -> int:
-        """How many intervals hold together."""
+        """Number of intervals that hold together."""
         return len(self.pairs) * len(self.figures)
 
 
@@ -83,18 +83,22 @@ def _plan(
     if len(runs) == 1:
         raise UsageError(
             f"got {runs[0]} only, expected two runs or more; the first is the baseline",
+            code="one-run",
             hint="`tailscope show RUN` shows the figures of one run",
         )
     if len({run.resolve() for run in runs}) < max(2, len(runs)):
-        raise UsageError("expected two runs or more, each named once; the first is the baseline")
+        raise UsageError(
+            "expected two runs or more, each named once; the first is the baseline", code="runs"
+        )
     limits = tuple(map(parse_limit, fail_on))
     if junit_file is not None and not limits:
-        raise UsageError("--junit requires --fail-on")
+        raise UsageError("--junit requires --fail-on", code="requires-fail-on")
     labels = given_labels(runs, label)
     pairs, left_out = pairs_of([read_source(run, labels.get(run)) for run in runs])
     if not pairs:
         raise UsageError(
             "no runs can be compared: they have no values in common",
+            code="no-common-values",
             hint="; ".join(left_out),
         )
     figures = figures_with(limit.figure for limit in limits)
@@ -109,24 +113,24 @@ def _run(plan: CompareRequest) -> int:
 
     error = error_of(plan.statements)
     own = limit_error(len(plan.limits), len(plan.pairs))
-    found = []
+    comparisons = []
     for pair in plan.pairs:
         comparison = compare(pair, plan.figures, error, (own,) if plan.limits else ())
-        found.append((comparison, [judge(each, comparison, own) for each in plan.limits]))
+        comparisons.append((comparison, [judge(limit, comparison, own) for limit in plan.limits]))
     if plan.out is not None:
-        _write_page(plan.out, found)
-    compared = Compared(found, plan.left_out, plan.limits, plan.statements)
+        _write_page(plan.out, comparisons)
+    compared = Compared(comparisons, plan.left_out, plan.limits, plan.statements)
     return compared.tell("compare", plan.json_file, plan.junit_file)
 
 
-def _write_page(out: Path, found: Sequence[tuple[Comparison, Sequence[Judgement]]]) -> None:
+def _write_page(out: Path, comparisons: Sequence[tuple[Comparison, Sequence[Judgement]]]) -> None:
     from tailscope.compare.words import headline, judgement_text, lines, short_lines, title
     from tailscope.report.differences import MOST_DIFFERENCES, Difference, difference_pictures
     from tailscope.report.page import page
     from tailscope.store.atomic import write_text
     from tailscope.store.reader import read_run
 
-    pictures = difference_pictures({title(comparison): comparison for comparison, _ in found})
+    pictures = difference_pictures({title(comparison): comparison for comparison, _ in comparisons})
     differences = [
         Difference(
             title=title(comparison),
@@ -134,7 +138,8 @@ def _write_page(out: Path, found: Sequence[tuple[Comparison, Sequence[Judgement]
             lines=list(short_lines(comparison)),
             all_lines=[line.strip() for line in list(lines(comparison, judged))[1:]],
             judgements=[
-                (str(each.outcome), f"{each.limit.text}: {judgement_text(each)}") for each in judged
+                (str(judgement.outcome), f"{judgement.limit.text}: {judgement_text(judgement)}")
+                for judgement in judged
             ],
             baseline=comparison.pair.baseline,
             candidate=comparison.pair.candidate,
@@ -142,13 +147,15 @@ def _write_page(out: Path, found: Sequence[tuple[Comparison, Sequence[Judgement]
             warnings=comparison.warnings,
             picture=pictures.get(title(comparison)),
         )
-        for comparison, judged in found
+        for comparison, judged in comparisons
     ]
-    every = {path: name for comparison, _ in found for path, name in comparison.pair.names.items()}
+    every = {
+        path: name for comparison, _ in comparisons for path, name in comparison.pair.names.items()
+    }
     drawn = list(every.items())[:_DRAWN]
     left_out = [f"The first {len(drawn)} of {len(every)} runs are drawn."] * (len(every) > _DRAWN)
     left_out += [
-        f"The differences of the first {len(pictures)} of {len(found)} pairs are drawn."
-    ] * (len(found) > len(pictures) >= MOST_DIFFERENCES)
+        f"The differences of the first {len(pictures)} of {len(comparisons)} pairs are drawn."
+    ] * (len(comparisons) > len(pictures) >= MOST_DIFFERENCES)
     runs = [read_run(path, label=label) for path, label in drawn]
     write_text(out, page(runs, differences=differences, left_out=" ".join(left_out)))

@@ -1,4 +1,4 @@
-"""What commands that compare runs print and write."""
+"""Output of the commands that compare runs."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Compared:
     """Runs that were compared."""
 
     found: Sequence[tuple[Comparison, Sequence[Judgement]]]
-    """One for each pair."""
+    """Comparison and judgements of each pair."""
     left_out: Sequence[str]
-    """What was not compared, and why."""
+    """Runs or cells that were not compared, with the reason."""
     limits: Sequence[Limit]
     statements: int
-    """How many intervals hold together."""
+    """Number of intervals that hold together."""
 
     @property
     def outcome(self) -> Outcome | None:
-        """Of all limits; None without any."""
+        """Outcome of all limits; None without any."""
         from tailscope.compare.limits import all_together
 
-        judgements = [each for _, judged in self.found for each in judged]
+        judgements = [judgement for _, judged in self.found for judgement in judged]
         return all_together(judgements, not self.left_out) if self.limits else None
 
     def tell(self, command: str, json_file: str | None, junit_file: Path | None) -> int:
@@ -53,7 +53,7 @@ class Compared:
         return 0 if outcome is None else OF_VERDICTS[outcome]
 
     def record(self) -> dict[str, object]:
-        """It as JSON has it."""
+        """Return the comparison as JSON has it."""
         from tailscope.models.estimate import LEVEL
 
         return {
@@ -61,7 +61,7 @@ class Compared:
             "statements": self.statements,
             "verdict": None if self.outcome is None else str(self.outcome),
             "comparisons": [
-                {**comparison.record(), "limits": [each.record() for each in judged]}
+                {**comparison.record(), "limits": [judgement.record() for judgement in judged]}
                 for comparison, judged in self.found
             ],
             "left_out": list(self.left_out),
@@ -84,7 +84,9 @@ class Compared:
                     " quantiles"
                 )
             raise EvidenceError(
-                f"no quantile can be compared: {first.figure.name}: {first.lacks}", hint=hint
+                f"no quantile can be compared: {first.figure.name}: {first.lacks}",
+                code="no-comparable-quantile",
+                hint=hint,
             )
 
     def _write_junit(self, file: Path, command: str) -> None:
@@ -96,7 +98,10 @@ class Compared:
         suites = [
             Suite(
                 title(comparison),
-                [Case(each.limit.text, each.outcome, judgement_text(each)) for each in judged],
+                [
+                    Case(judgement.limit.text, judgement.outcome, judgement_text(judgement))
+                    for judgement in judged
+                ],
             )
             for comparison, judged in self.found
         ]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import RunInfo
 
 _MOST_DETAILS = 3
-"""Of what else is known of a cause; `--json` has all."""
+"""Number of details shown for a cause; `--json` has all."""
 
 
 def command(
@@ -49,7 +49,7 @@ def command(
         typer.Option(
             "--interrupts",
             metavar="[NAME=]FILE",
-            help="Of captures: interrupt counters that were polled meanwhile (the authors' CSV,"
+            help="Interrupt counters that were polled during the captures (the authors' CSV,"
             " copies of /proc/interrupts, or .parquet); repeatable.",
         ),
     ] = None,
@@ -58,7 +58,7 @@ def command(
         typer.Option(
             "--trace",
             metavar="[NAME=]FILE",
-            help="Of captures: kernel events that were recorded meanwhile (trace.dat, perf.data,"
+            help="Kernel events that were recorded during the captures (trace.dat, perf.data,"
             " text of perf script, or a folder with CTF); repeatable.",
         ),
     ] = None,
@@ -86,12 +86,12 @@ def command(
         typer.Option(
             "--offset",
             metavar="[NAME=]TIME",
-            help="What to add to the times of all files, or of NAME, to get those of the captures,"
+            help="Offset from the times of all files, or of NAME, to those of the captures,"
             " such as -25.8s.",
         ),
     ] = None,
     offset_error: Annotated[
-        str, typer.Option("--offset-error", metavar="TIME", help="How far that may be off.")
+        str, typer.Option("--offset-error", metavar="TIME", help="Uncertainty of `--offset`.")
     ] = "0s",
     keep: Keep = False,
     json_file: JsonFile = None,
@@ -100,12 +100,17 @@ def command(
 
     beginning = None if quantile is None else quantile_of(quantile, "--quantile")
     if beginning is not None and not 0 <= beginning < 1:
-        raise UsageError(f"--quantile: got {beginning:g}, expected at least 0 and less than 1")
+        raise UsageError(
+            f"--quantile: got {beginning:g}, expected at least 0 and less than 1", code="quantile"
+        )
     recordings = _recordings(
         interrupts or [], trace or [], cpus or [], tuple(own_work or ()), offset or [], offset_error
     )
     if recordings is None and keep:
-        raise UsageError("--keep requires --interrupts or --trace: a measurement keeps its own")
+        raise UsageError(
+            "--keep requires --interrupts or --trace: a measurement keeps its own",
+            code="requires-recording",
+        )
     command = (context.obj or ()) if keep else None
     _run(ExplainRequest(run, packet, beginning, recordings, command, json_file))
     return 0
@@ -113,7 +118,7 @@ def command(
 
 @dataclass(frozen=True)
 class ExplainRequest:
-    """What was asked for, understood."""
+    """The run to explain, with the options that apply."""
 
     run: Path
     packet: int | None
@@ -131,11 +136,13 @@ def _recordings(
     offsets: list[str],
     offset_error: str,
 ) -> Recordings | None:
-    """What was recorded beside captures; None where nothing was named."""
+    """Return the recordings beside captures; None if none was named."""
     if not (interrupts or traces):
         given = {"--cpus": cpus, "--own-work": own_work, "--offset": offsets}
         if idle := [option for option, value in given.items() if value]:
-            raise UsageError(f"{idle[0]} requires --interrupts or --trace")
+            raise UsageError(
+                f"{idle[0]} requires --interrupts or --trace", code="requires-recording"
+            )
         return None
     from tailscope.host.cpus import parse_cpus
     from tailscope.noise.captures import Recordings, TraceRequest
@@ -143,13 +150,18 @@ def _recordings(
 
     counters, events = named_files(interrupts, "--interrupts"), named_files(traces, "--trace")
     if shared := counters.keys() & events.keys():
-        raise UsageError(f"--trace: got {min(shared)} twice", hint="name it: NAME=FILE")
+        raise UsageError(
+            f"--trace: got {min(shared)} twice", code="name-twice", hint="name it: NAME=FILE"
+        )
     listed = by_name(cpus, [*events], "--cpus")
     for name in events:
         if name not in listed and "" not in listed:
-            raise UsageError(f"--trace {name}: expected --cpus, the CPUs of the device in it")
+            raise UsageError(
+                f"--trace {name}: expected --cpus, the CPUs of the device in it",
+                code="requires-cpus",
+            )
     if not events and (cpus or own_work):
-        raise UsageError("--cpus and --own-work require --trace")
+        raise UsageError("--cpus and --own-work require --trace", code="requires-trace")
     return Recordings(
         counters,
         {
@@ -170,35 +182,37 @@ def _run(request: ExplainRequest) -> None:
     from tailscope.noise.table import read_blocked
     from tailscope.store.reader import open_packets, read_figures
 
-    found = read_figures(request.run)
+    figures = read_figures(request.run)
     blocked = None
     if request.recordings is None:
-        blocked = read_blocked(request.run, found.info)
-    stages = read_stages(request.run, found.info)
-    with open_packets(request.run, found.info) as packets:
-        known = packets.latencies()
+        blocked = read_blocked(request.run, figures.info)
+    stages = read_stages(request.run, figures.info)
+    with open_packets(request.run, figures.info) as packets:
+        latencies = packets.latencies()
         if request.recordings is not None:
-            of_captures = _of_captures(request, request.recordings, packets, known, found.info)
+            of_captures = _of_captures(
+                request, request.recordings, packets, latencies, figures.info
+            )
             tail, blocked = of_captures
         else:
             assert blocked is not None, "it was read"
             start = TAIL_QUANTILE if request.quantile is None else request.quantile
-            tail = explain_tail(packets, known, blocked, start, stages)
+            tail = explain_tail(packets, latencies, blocked, start, stages)
         story = None
         if blocked is not None:
-            story = tell(packets, known, blocked, request.packet, stages)
+            story = tell(packets, latencies, blocked, request.packet, stages)
     if request.json_file is not None:
-        told = None if story is None else story.record()
-        write_json(request.json_file, {"tail": without_format(tail), "packet": told})
+        story_record = None if story is None else story.record()
+        write_json(request.json_file, {"tail": without_format(tail), "packet": story_record})
     if request.json_file != STANDARD:
-        _print(request, tail, story, found.info)
+        _print(request, tail, story, figures.info)
 
 
 def _of_captures(
     request: ExplainRequest,
     recordings: Recordings,
     packets: Packets,
-    known: Latencies,
+    latencies: Latencies,
     info: RunInfo,
 ) -> tuple[Explanation, Blocked | None]:
     from tailscope.noise.captures import explain_captures
@@ -210,13 +224,15 @@ def _of_captures(
         raise UsageError(
             f"{request.run}: --interrupts and --trace explain captures: this run was measured, and"
             " has recorded what there is",
+            code="run-was-measured",
             hint="explain it without these options",
         )
     if request.packet is not None and not recordings.traces:
         raise UsageError(
-            "--packet requires --trace: counters that are polled say nothing of single packets"
+            "--packet requires --trace: counters that are polled say nothing of single packets",
+            code="requires-trace",
         )
-    tail, blocked = explain_captures(packets, known, recordings, request.quantile)
+    tail, blocked = explain_captures(packets, latencies, recordings, request.quantile)
     if request.kept_by is not None:
         keep(request.run, info, layout.EXPLANATION, tail, command=request.kept_by)
     return tail, blocked
@@ -231,8 +247,8 @@ def _print(request: ExplainRequest, tail: Explanation, story: Story | None, info
         print_tail(tail)
     if story is not None:
         _print_story(story)
-    if said := clocks_text(tail):
-        say(said)
+    if clocks := clocks_text(tail):
+        say(clocks)
         print()
         header = ("clock of", "by", "bounds", "offset", "drift", "error", "")
         for line in aligned(header, [clock_rows(info)]):
@@ -301,20 +317,20 @@ def print_association(tail: Explanation) -> None:
         regular_lines,
     )
 
-    found = tail.associated
-    assert found is not None, "it has counters"
-    for line in association_lines(found):
+    associated = tail.associated
+    assert associated is not None, "it has counters"
+    for line in association_lines(associated):
         say(line)
-    rows = counter_rows(found)
+    rows = counter_rows(associated)
     if rows:
         print()
         for line in aligned(COUNTER_HEADER, [rows]):
             print(line)
-        if len(rows) < len(found.counters):
-            say(f"and {len(found.counters) - len(rows)} more, none of them associated")
-    if found.regular:
+        if len(rows) < len(associated.counters):
+            say(f"and {len(associated.counters) - len(rows)} more, none of them associated")
+    if associated.regular:
         print()
-    for line in regular_lines(found):
+    for line in regular_lines(associated):
         say(line)
 
 
@@ -352,7 +368,7 @@ def _print_story(story: Story) -> None:
 
 
 def _listed(details: Sequence[str]) -> str:
-    """The first few of what else is known."""
+    """Return the first few details of a cause."""
     more = len(details) - _MOST_DETAILS
     shown = [*details[:_MOST_DETAILS], *([f"and {more} more"] if more > 0 else [])]
     return "; ".join(shown)

@@ -39,7 +39,7 @@ def option_of(
 
 @cache
 def _by_name(kind: type[PairFields | PlanFields]) -> dict[str, Field]:
-    return {each.name: each for each in fields_of(kind).values()}
+    return {field.name: field for field in fields_of(kind).values()}
 
 
 def with_fields(command: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -67,14 +67,14 @@ def with_fields(command: str) -> Callable[[Callable[..., int]], Callable[..., in
             return function(fields=written, **given)
 
         called.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        called.__annotations__ = {each.name: each.annotation for each in parameters}
+        called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return called
 
     return decorate
 
 
 def _parameter(field: Field) -> Parameter:
-    """Its option."""
+    """Return the option of a field."""
     simple = field.kind.written if field.kind.written in (int, bool) else str
     given: Any = list[str] if field.has_names else simple
     annotation = Annotated[given | None, option_of(field.name, panel=_PANELS[field.group])]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def commands_of(
     package: str, summaries: Mapping[str, str], measuring: Container[str] = ()
 ) -> dict[str, Command]:
-    """The commands of a package: by name what each of them does."""
+    """Return the commands of a package by name, each with its summary."""
     return {
         name: LazyCommand(_module_of(package, name), name, about, measures=name in measuring)
         for name, about in summaries.items()
@@ -32,16 +32,16 @@ def commands_of(
 
 
 def added_commands() -> dict[str, Command]:
-    """The commands that the folders of `tailscope.extra` add."""
+    """Return the commands that the folders of `tailscope.extra` add."""
     return {
-        each.name: LazyCommand(
-            f"{extra.__name__}.{folder}.{each.module}",
-            each.name,
-            each.summary,
-            measures=each.measures,
+        command.name: LazyCommand(
+            f"{extra.__name__}.{folder}.{command.module}",
+            command.name,
+            command.summary,
+            measures=command.measures,
         )
         for folder, addition in additions().items()
-        for each in addition.commands
+        for command in addition.commands
     }
 
 

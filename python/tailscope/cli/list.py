@@ -58,7 +58,7 @@ def command(
 
 @dataclass(frozen=True)
 class ListRequest:
-    """Which runs of which folders, in which order."""
+    """The folders to list, with filters and order."""
 
     folders: tuple[Path, ...]
     filters: tuple[Filter, ...]
@@ -70,7 +70,7 @@ def _plan(arguments: list[str], sort: str, json_file: str | None) -> ListRequest
     from tailscope.store.filters import field_named, is_filter, parse_filter
     from tailscope.store.folders import RUNS
 
-    folders = tuple(Path(each) for each in arguments if not is_filter(each))
+    folders = tuple(Path(argument) for argument in arguments if not is_filter(argument))
     filters = tuple(parse_filter(each) for each in arguments if is_filter(each))
     descending = "-" if sort.startswith("-") else ""
     by = descending + field_named(sort.removeprefix("-"))
@@ -121,15 +121,15 @@ def _print_runs(runs: Sequence[Mapping[str, Any]]) -> None:
     for line in aligned(shown, [[[row[column] for column in shown] for row in rows]]):
         print(line)
     if left_out:
-        said = f"no room for {', '.join(left_out)}: a wider terminal, a file or a pipe has them"
-        print(wrapped(said, columns))
+        hint = f"no room for {', '.join(left_out)}: a wider terminal, a file or a pipe has them"
+        print(wrapped(hint, columns))
     for run in runs:
         if run["problem"] is not None:
             print(wrapped(printable(f"{run['run']}: {run['problem']}"), columns))
 
 
 def _row(run: Mapping[str, Any]) -> dict[str, str]:
-    """The columns of a terminal."""
+    """Return the columns of a run for a terminal."""
     from tailscope.cli.table import local_time
     from tailscope.units import count_text, printable, shortened, typed_duration
     from tailscope.words.figures import median_and_tail
@@ -161,7 +161,7 @@ def _row(run: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _marks(run: Mapping[str, Any]) -> Iterator[str]:
-    """What a reader of the figures must know."""
+    """Return the marks that qualify the figures of a run, such as ``partial``."""
     from tailscope.store.info import EMULATED
 
     if run["state"] != "complete":
@@ -171,7 +171,7 @@ def _marks(run: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _record(run: Mapping[str, Any]) -> dict[str, Any]:
-    """A run as JSON has it."""
+    """Return A run as JSON has it."""
     notes = [{**note, "written_utc": note["written_utc"].isoformat()} for note in run["notes"]]
     written = run["written_utc"]
     return {**run, "written_utc": written and written.isoformat(), "notes": notes}

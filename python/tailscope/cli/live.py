@@ -1,4 +1,4 @@
-"""One line that says how a measurement goes."""
+"""A line that shows the progress of a measurement."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Pace:
         self._writing_since: tuple[float, int] | None = None
 
     def parts(self, event: GeneratorProgress) -> dict[str, str]:
-        """What a progress event of the generator says."""
+        """Return the parts of a progress event of the generator."""
         if event.state == "writing":
             return self._writing(event)
         self._writing_since = None
@@ -108,40 +108,40 @@ class Pace:
         rate_pps = packets / max(event.elapsed_s - self._before_s, 1e-9)
         self._before_s, self._before_packets = event.elapsed_s, event.rx_packets
 
-        found = {"state": event.state, **self._left(event)}
-        found["rate"] = f"{count_text(round(rate_pps))} packets/s"
+        shown = {"state": event.state, **self._left(event)}
+        shown["rate"] = f"{count_text(round(rate_pps))} packets/s"
         for label, latency_ns in (
             ("p50", event.latency_ns_p50),
             ("p99.9", event.latency_ns_p999),
             ("max", event.latency_ns_max),
         ):
             if latency_ns is not None:
-                found[label] = f"{label} {quantity_text(latency_ns / 1e9, 's')}"
+                shown[label] = f"{label} {quantity_text(latency_ns / 1e9, 's')}"
         if event.sent:
             # Some of them may be on their way.
             missing = max(0, event.sent - event.received)
-            found["lost"] = f"lost {'≤ ' if missing else ''}{count_text(missing)}"
+            shown["lost"] = f"lost {'≤ ' if missing else ''}{count_text(missing)}"
         if event.unsent:
-            found["unsent"] = f"unsent {count_text(event.unsent)}"
-        found["stalls"] = f"stalls {count_text(event.stalls)}"
+            shown["unsent"] = f"unsent {count_text(event.unsent)}"
+        shown["stalls"] = f"stalls {count_text(event.stalls)}"
         stalled = event.stall_ns_total / 1e9 / max(event.elapsed_s, 1e-9)
-        found["stalled"] = f"stalled {min(stalled, 1.0):.1%}"
-        return found
+        shown["stalled"] = f"stalled {min(stalled, 1.0):.1%}"
+        return shown
 
     def _writing(self, event: ProgressEvent) -> dict[str, str]:
-        """How much of a recording is written, and how long the rest takes at this pace."""
-        found = {"what": f"writing {event.written / max(1, event.recorded):.0%}"}
+        """Return the share of a recording that is written, and the time left at this pace."""
+        parts = {"what": f"writing {event.written / max(1, event.recorded):.0%}"}
         since_s, written = self._writing_since = self._writing_since or (
             event.elapsed_s,
             event.written,
         )
         if event.written > written:
             pace_s = (event.elapsed_s - since_s) / (event.written - written)
-            found["left"] = f"{long_text((event.recorded - event.written) * pace_s)} left"
-        return found
+            parts["left"] = f"{long_text((event.recorded - event.written) * pace_s)} left"
+        return parts
 
     def loop_parts(self, event: LoopProgress) -> dict[str, str]:
-        """What a progress event of loops without packets says."""
+        """Return the parts of a progress event of loops without packets."""
         self._measuring_since_s = 0.0
         return {
             "elapsed": long_text(event.elapsed_s),
@@ -151,7 +151,7 @@ class Pace:
         }
 
     def _left(self, event: ProgressEvent) -> dict[str, str]:
-        """How much is done, and how long the rest takes.
+        """Return the share that is done, and the time left.
 
         Between warm-up and measurement memory is made ready, which takes its time.
         """

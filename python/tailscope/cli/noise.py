@@ -52,7 +52,7 @@ def command(
     plan = _plan(duration, stall_ns, noise or "auto", counter_interval, disturb)
     cores = _cores(cpus)
     if out is not None and out.exists():
-        raise UsageError(f"--out: {out} already exists")
+        raise UsageError(f"--out: {out} already exists", code="out-exists")
     if dry_run:
         print(f"{'CPUs':<10}{', '.join(map(str, cores.pollers))}")
         print(f"{'duration':<10}{duration}")
@@ -77,12 +77,16 @@ def _plan(
     from tailscope.plan.fields import NOISE
 
     if noise not in NOISE:
-        raise UsageError(f"--noise: got {noise!r}, expected one of {', '.join(NOISE)}")
+        raise UsageError(
+            f"--noise: got {noise!r}, expected one of {', '.join(NOISE)}", code="noise"
+        )
     kinds = tuple(disturb.split(",")) if disturb else ()
     for kind in kinds:
         if kind not in DISTURBANCES:
             expected = ", ".join(DISTURBANCES)
-            raise UsageError(f"--disturb: got {kind!r}, expected some of {expected}")
+            raise UsageError(
+                f"--disturb: got {kind!r}, expected some of {expected}", code="disturb"
+            )
     return WatchPlan(
         duration_ns=positive_duration_ns(duration, "--duration"),
         stall_ns=stall_ns,

@@ -22,7 +22,7 @@ def command(
     from tailscope.store.notes import add_note, read_notes
 
     path = run_named(run, folder)
-    found = read_notes(path) if text is None else add_note(path, text)
-    for line in note_lines(found.notes):
+    notes = read_notes(path) if text is None else add_note(path, text)
+    for line in note_lines(notes.notes):
         print(line)
     return 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tailscope.store.about import Labels
 
 STANDARD = "-"
-"""In place of a file's name: standard input or output."""
+"""Name that stands for standard input or output."""
 
 RunName: TypeAlias = Annotated[
     str,
@@ -116,16 +116,22 @@ Profile: TypeAlias = Annotated[
 def given_labels(runs: list[Path], given: list[str] | None) -> dict[Path, str]:
     """Read what ``--label`` calls runs."""
     by_path = {run.resolve(): run for run in runs}
-    found: dict[Path, str] = {}
+    names: dict[Path, str] = {}
     for name, path in named_values(given, "--label").items():
         run = by_path.get(Path(path).resolve())
         if run is None:
             expected = ", ".join(map(str, runs))
-            raise UsageError(f"--label: got {name}={path}, expected one of the runs: {expected}")
-        if run in found:
-            raise UsageError(f"--label: got {found[run]} and {name} for {path}, expected one name")
-        found[run] = name
-    return found
+            raise UsageError(
+                f"--label: got {name}={path}, expected one of the runs: {expected}",
+                code="label-run",
+            )
+        if run in names:
+            raise UsageError(
+                f"--label: got {names[run]} and {name} for {path}, expected one name",
+                code="label-twice",
+            )
+        names[run] = name
+    return names
 
 
 def labelled(runs: list[Path], given: list[str] | None = None) -> dict[str, Path]:
@@ -133,7 +139,7 @@ def labelled(runs: list[Path], given: list[str] | None = None) -> dict[str, Path
     own = given_labels(runs, given)
     paths = [run.resolve() for run in runs]
     if len(set(paths)) != len(paths):
-        raise UsageError("the same run is named twice")
+        raise UsageError("the same run is named twice", code="run-named-twice")
     labels = [path.name for path in paths]
     if len(set(labels)) != len(labels):
         shared = os.path.commonpath(paths)
@@ -141,17 +147,20 @@ def labelled(runs: list[Path], given: list[str] | None = None) -> dict[str, Path
     names = [own.get(run, label) for run, label in zip(runs, labels, strict=True)]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise UsageError(f"--label: got {twice} for a run, while another one is called that")
+        raise UsageError(
+            f"--label: got {twice} for a run, while another one is called that", code="label-taken"
+        )
     return dict(zip(names, runs, strict=True))
 
 
 def checked_figure(path: Path | None) -> Path | None:
-    """Where ``--figure`` shall be; the end of its name says in which format."""
+    """Check the name of ``--figure``, whose end gives the format."""
     from tailscope.report.formats import FORMATS
 
     if path is not None and path.suffix.lower().removeprefix(".") not in FORMATS:
         raise UsageError(
-            f"--figure: expected a name that ends in .{', .'.join(FORMATS)}, got {path}"
+            f"--figure: expected a name that ends in .{', .'.join(FORMATS)}, got {path}",
+            code="figure-format",
         )
     return path
 
@@ -167,42 +176,44 @@ def labels(file: Path | None, given: list[str] | None, pattern: str | None) -> L
 
 def named_values(given: list[str] | None, option: str) -> dict[str, str]:
     """Read an option that is given as NAME=VALUE, once for each name."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not (name and equals and value):
-            raise UsageError(f"{option}: got {text!r}, expected NAME=VALUE")
-        if name in found:
-            raise UsageError(f"{option}: got {name} twice")
-        found[name] = value
-    return found
+            raise UsageError(f"{option}: got {text!r}, expected NAME=VALUE", code="name-value")
+        if name in values:
+            raise UsageError(f"{option}: got {name} twice", code="name-twice")
+        values[name] = value
+    return values
 
 
 def named_files(texts: list[str], option: str) -> dict[str, Path]:
     """Read files that are given as NAME=FILE; without a name, one is called by its own."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for text in texts:
         name, equals, file = text.partition("=")
         path = Path(file if equals and "/" not in name else text)
         name = name if equals and "/" not in name else path.name
         if not path.exists():
-            raise UsageError(f"{option}: {path}: no such file or folder")
-        if name in found:
-            raise UsageError(f"{option}: got {name} twice", hint="name them: NAME=FILE")
-        found[name] = path
-    return found
+            raise UsageError(f"{option}: {path}: no such file or folder", code="no-such-file")
+        if name in files:
+            raise UsageError(
+                f"{option}: got {name} twice", code="name-twice", hint="name them: NAME=FILE"
+            )
+        files[name] = path
+    return files
 
 
 def refuse_idle_options(fields: Mapping[str, object]) -> None:
     """Refuse an option of a run that would do nothing without another one."""
     if fields.get("co_runner_cpus") is not None and not fields.get("co_runners"):
-        raise UsageError("--co-runner-cpus: expected --co-runner, too")
+        raise UsageError("--co-runner-cpus: expected --co-runner, too", code="requires-co-runner")
 
 
 def without_format(record: Struct) -> dict[str, object]:
-    """A record as ``--json`` has it: without what only a file says of itself."""
-    found = _content_of(record)
-    return {name: value for name, value in found.items() if name not in ("format", "kept")}
+    """Return a record as ``--json`` has it, without the fields that describe a file."""
+    content = _content_of(record)
+    return {name: value for name, value in content.items() if name not in ("format", "kept")}
 
 
 def _content_of(record: Struct) -> dict[str, object]:

@@ -22,9 +22,9 @@ class Pair(NamedTuple):
     @property
     def name(self) -> Path:
         """The name of the pair: of the pre capture, or of the lonely post capture."""
-        found = self.pre or self.post
-        assert found is not None, "a pair has at least one capture"
-        return found
+        capture = self.pre or self.post
+        assert capture is not None, "a pair has at least one capture"
+        return capture
 
 
 def find_pairs(folder: Path) -> list[Pair]:
@@ -35,9 +35,11 @@ def find_pairs(folder: Path) -> list[Pair]:
         for name in names
         if name.endswith(_SUFFIXES)
     )
-    known = set(captures)
+    capture_set = set(captures)
     pairs = [
-        Pair(pre, _other(pre, "-pre-", "-post-", known)) for pre in captures if "-pre-" in pre.name
+        Pair(pre, _other(pre, "-pre-", "-post-", capture_set))
+        for pre in captures
+        if "-pre-" in pre.name
     ]
     taken = {capture for pair in pairs for capture in pair}
     lonely = (path for path in captures if "-post-" in path.name and path not in taken)
@@ -45,6 +47,7 @@ def find_pairs(folder: Path) -> list[Pair]:
     if not pairs:
         raise UsageError(
             f"{folder}: no pair of captures in it",
+            code="no-pairs",
             hint="names of a pair differ only in `-pre-` and `-post-`, and end in "
             + ", ".join(_KINDS)
             + " (.gz, .zst)",
@@ -53,18 +56,18 @@ def find_pairs(folder: Path) -> list[Pair]:
 
 
 def stem_of(capture: str) -> str:
-    """The name of a capture without its extensions."""
+    """Return the name of a capture without its extensions."""
     name = Path(capture).name
-    found = next((suffix for suffix in _SUFFIXES[::-1] if name.endswith(suffix)), "")
-    return name.removesuffix(found)
+    suffix_of_name = next((suffix for suffix in _SUFFIXES[::-1] if name.endswith(suffix)), "")
+    return name.removesuffix(suffix_of_name)
 
 
-def _other(path: Path, this: str, that: str, known: set[Path]) -> Path | None:
+def _other(path: Path, this: str, that: str, captures: set[Path]) -> Path | None:
     """Find the other half: `this` may occur more than once in a name."""
     start = path.name.find(this)
     while start >= 0:
         other = path.with_name(path.name[:start] + that + path.name[start + len(this) :])
-        if other in known:
+        if other in captures:
             return other
         start = path.name.find(this, start + 1)
     return None

@@ -19,7 +19,7 @@ EXPERIMENT = "Experiment"
 OUTPUT = "Output"
 
 _ORDER = ("Arguments", DUT, TRAFFIC, MEASUREMENT, HOST, EXPERIMENT, OUTPUT, "Options")
-"""Of sections."""
+"""Order of the sections."""
 
 _WIDEST = 30
 """A name that is longer stands on a line of its own."""
@@ -33,15 +33,15 @@ class PanelCommand(SingleValues, TyperCommand):
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the sections in their order, all names in one column."""
-        panels = {each.rich_help_panel for each in self.params if isinstance(each, TyperOption)}
+        panels = {param.rich_help_panel for param in self.params if isinstance(param, TyperOption)}
         has_panels = len(panels) > 1 and None not in panels
         sections: dict[str, list[tuple[str, str]]] = {}
-        for each in self.get_params(ctx):
-            assert isinstance(each, TyperArgument | TyperOption)
-            record = each.get_help_record(ctx)
+        for param in self.get_params(ctx):
+            assert isinstance(param, TyperArgument | TyperOption)
+            record = param.get_help_record(ctx)
             if record is not None:
-                panel = has_panels and each.rich_help_panel
-                title = panel or f"{each.param_type_name.capitalize()}s"
+                panel = has_panels and param.rich_help_panel
+                title = panel or f"{param.param_type_name.capitalize()}s"
                 sections.setdefault(title, []).append(record)
         names = [name for rows in sections.values() for name, _ in rows]
         width = min(max(map(len, names)), _WIDEST)

@@ -1,4 +1,4 @@
-"""How commands read their options: one that takes one value is given once."""
+"""Parsers of options: an option that takes one value is given once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typer._click import Context, Parameter
+
+
+class OptionRepeatedError(UsageError):
+    """An option that takes one value was given several."""
 
 
 class SingleValues(Command):
@@ -61,7 +65,7 @@ class _Parser(_OptionParser):
         is_repeated = len(set(given)) > 1 if option.is_flag else len(given) > 1
         # While a shell completes a line, nothing in it is an error yet.
         if is_repeated and not (self.ctx and self.ctx.resilient_parsing):
-            raise UsageError(_repetition(option, given), self.ctx)
+            raise OptionRepeatedError(_repetition(option, given), self.ctx)
         return given[-1]
 
 

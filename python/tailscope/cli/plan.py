@@ -50,7 +50,7 @@ def command(
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """For which quantile at which rate, and where to."""
+    """The quantile and the rate to plan for, with the output."""
 
     quantile: float
     rate_pps: int
@@ -72,26 +72,28 @@ def _plan(
     if not 0 < q <= 1 - _LEAST_BEYOND:
         raise UsageError(
             f"--quantile: expected more than 0 and less than 1, got {q:g}",
+            code="quantile",
             hint="0.99999 is p99.999",
         )
     if relative_error is not None and not 0 < relative_error < 1:
         raise UsageError(
-            f"--relative-error: expected more than 0 and less than 1, got {relative_error:g}"
+            f"--relative-error: expected more than 0 and less than 1, got {relative_error:g}",
+            code="relative-error",
         )
     packets_per_s = rate_pps(rate, "--rate")
     if not packets_per_s:
-        raise UsageError(f"--rate: expected at least 1 packet per second, got {rate}")
+        raise UsageError(f"--rate: expected at least 1 packet per second, got {rate}", code="rate")
     return SampleRequest(q, packets_per_s, relative_error, from_run, json_file)
 
 
 def _run(plan: SampleRequest) -> int:
     latency_ns = None if plan.from_run is None else _latencies(plan.from_run)
-    found = _sizes(plan, latency_ns)
+    sizes = _sizes(plan, latency_ns)
     if plan.json_file is not None:
-        write_json(plan.json_file, _record(plan, found))
+        write_json(plan.json_file, _record(plan, sizes))
     if plan.json_file != STANDARD:
-        _print(plan, found)
-    return UNDECIDED if found.reason else 0
+        _print(plan, sizes)
+    return UNDECIDED if sizes.reason else 0
 
 
 def _latencies(path: Path) -> NDArray[np.float64]:
@@ -102,23 +104,23 @@ def _latencies(path: Path) -> NDArray[np.float64]:
     with open_packets(path, read_run(path).info) as packets:
         (latency_ns,) = packets.columns("latency_ns")
     if not len(latency_ns):
-        raise RunError(f"{path}: no packet of this run has a latency")
-    found: NDArray[np.float64] = latency_ns.astype(np.float64)
-    return found
+        raise RunError(f"{path}: no packet of this run has a latency", code="no-latency")
+    latencies: NDArray[np.float64] = latency_ns.astype(np.float64)
+    return latencies
 
 
 class _Sizes(NamedTuple):
-    """How many packets it takes for each statement."""
+    """The number of packets that each statement takes."""
 
     packets: dict[str, int | None]
-    """None where nobody knows, or nobody has asked."""
+    """Number of packets, by statement; None if it is not known, or was not asked for."""
     design_effect: float | None
-    """How many packets of a run count as one."""
+    """Number of packets of the run that count as one."""
     reason: str | None
-    """Why the latency itself cannot be known."""
+    """Reason why the latency itself cannot be known."""
 
     def with_bursts(self, name: str) -> int | None:
-        """The same where packets are delayed in bursts, as in that run."""
+        """Return the same numbers for packets that are delayed in bursts, as in that run."""
         count = self.packets[name]
         if count is None or self.design_effect is None:
             return None
@@ -145,7 +147,7 @@ def _sizes(plan: SampleRequest, latency_ns: NDArray[np.float64] | None) -> _Size
     return _Sizes(packets, design, latency.reason)
 
 
-def _record(plan: SampleRequest, found: _Sizes) -> dict[str, float | str | None]:
+def _record(plan: SampleRequest, sizes: _Sizes) -> dict[str, float | str | None]:
     from tailscope.models.estimate import LEVEL
 
     record: dict[str, float | str | None] = {
@@ -153,16 +155,16 @@ def _record(plan: SampleRequest, found: _Sizes) -> dict[str, float | str | None]
         "rate_pps": plan.rate_pps,
         "level": LEVEL,
         "relative_error": plan.relative_error,
-        "design_effect": found.design_effect,
+        "design_effect": sizes.design_effect,
     }
-    for name, count in found.packets.items():
-        for suffix, each in (("", count), ("_with_bursts", found.with_bursts(name))):
+    for name, count in sizes.packets.items():
+        for suffix, each in (("", count), ("_with_bursts", sizes.with_bursts(name))):
             record[f"{name}_packets{suffix}"] = each
             record[f"{name}_s{suffix}"] = None if each is None else each / plan.rate_pps
-    return {**record, "reason": found.reason}
+    return {**record, "reason": sizes.reason}
 
 
-def _print(plan: SampleRequest, found: _Sizes) -> None:
+def _print(plan: SampleRequest, sizes: _Sizes) -> None:
     from tailscope.cli.table import aligned
     from tailscope.units import percentile_name
 
@@ -178,18 +180,18 @@ def _print(plan: SampleRequest, found: _Sizes) -> None:
         "latency": f"{name} is known {error}",
     }
     rows = [
-        (text, *_amount(plan, found.packets[key]), *_amount(plan, found.with_bursts(key)))
+        (text, *_amount(plan, sizes.packets[key]), *_amount(plan, sizes.with_bursts(key)))
         for key, text in statements.items()
-        if found.packets[key] is not None
+        if sizes.packets[key] is not None
     ]
     for line in aligned(_HEADER, [rows]):
         print(line)
-    if found.design_effect is None:
+    if sizes.design_effect is None:
         print("more packets are needed if delays come in bursts: --from RUN shows how many")
     else:
-        print(f"a burst counts as one: {found.design_effect:.1f} packets in that run")
-    if found.reason is not None:
-        print(f"{name} itself: {found.reason}")
+        print(f"a burst counts as one: {sizes.design_effect:.1f} packets in that run")
+    if sizes.reason is not None:
+        print(f"{name} itself: {sizes.reason}")
 
 
 def _amount(plan: SampleRequest, packets: int | None) -> tuple[str, str]:

@@ -15,7 +15,7 @@ PATIENCE_S = 1.0
 
 
 class TasksDone(NamedTuple):
-    """How far tasks are.
+    """The progress of tasks.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class ProgressBar:
 
     @property
     def callback(self) -> Callable[[int, int | None], None] | None:
-        """What the engine shall call, or None where nobody watches."""
+        """Progress callback of the engine; None if nobody watches."""
         return self._advance if sys.stderr.isatty() else None
 
     def _advance(self, done: int, total: int | None) -> None:

@@ -32,7 +32,7 @@ def command(
 
 @dataclass(frozen=True)
 class RecommendRequest:
-    """What will be read: run directories by name, and cells without a run."""
+    """The runs to read, by name, and the cells without a run."""
 
     runs: dict[str, Path]
     left_out: list[LeftOut]
@@ -44,8 +44,8 @@ def _plan(given: list[Path]) -> RecommendRequest:
     paths: list[Path] = []
     left_out: list[LeftOut] = []
     for each in given:
-        found, left = runs_in(each)
-        paths += found
+        runs, left = runs_in(each)
+        paths += runs
         left_out += left
     return RecommendRequest(labelled(paths), left_out)
 
@@ -56,12 +56,12 @@ def _run(plan: RecommendRequest, json_file: str | None) -> int:
     from tailscope.recommend.tables import tables
 
     evidence = read_evidence(plan.runs, plan.left_out)
-    found = tables(evidence)
+    tail_tables = tables(evidence)
     answers = [(rule, rule.answer(evidence)) for rule in RULES]
     if json_file is not None:
-        write_json(json_file, _record(evidence, found, answers))
+        write_json(json_file, _record(evidence, tail_tables, answers))
     if json_file != STANDARD:
-        for table in found:
+        for table in tail_tables:
             _print_table(table)
         _print_answers(answers)
         _print_runs(evidence)
@@ -70,7 +70,7 @@ def _run(plan: RecommendRequest, json_file: str | None) -> int:
 
 
 def _record(
-    evidence: Evidence, found: list[TailTables], answers: list[tuple[Rule, RuleAnswer]]
+    evidence: Evidence, tail_tables: list[TailTables], answers: list[tuple[Rule, RuleAnswer]]
 ) -> dict[str, object]:
     return {
         "recommendations": [
@@ -81,7 +81,7 @@ def _record(
             for rule, answer in answers
             if answer.unsaid
         ],
-        "tables": [table.record() for table in found],
+        "tables": [table.record() for table in tail_tables],
         "runs": [case.record() for case in evidence.cases],
         "left_out": [left._asdict() for left in evidence.left_out],
     }

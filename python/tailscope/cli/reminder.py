@@ -1,4 +1,4 @@
-"""What is said before a measurement, where the host was left tuned."""
+"""A reminder, before a measurement, that the host was left tuned."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import typer
 from tailscope.cli.options import RunLabels, labelled
 from tailscope.cli.terminal import say
 from tailscope.exceptions import UsageError
+from tailscope.registry import service
 from tailscope.report.formats import FORMATS, STYLES
 from tailscope.store.layout import REPORT
 from tailscope.units import printable
@@ -88,7 +89,7 @@ def command(
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """What will be drawn where; run directories by label, or a campaign."""
+    """The figures to draw: of runs by label, or of a campaign."""
 
     runs: dict[str, Path]
     campaign: Path | None
@@ -115,25 +116,33 @@ def _plan(
     wanted = tuple(dict.fromkeys(name.strip().lower() for name in formats.split(",")))
     for name in wanted:
         if name not in FORMATS:
-            raise UsageError(f"--format: expected some of {', '.join(FORMATS)}, got {name!r}")
+            raise UsageError(
+                f"--format: expected some of {', '.join(FORMATS)}, got {name!r}", code="format"
+            )
     if style not in STYLES:
-        raise UsageError(f"--style: expected {' or '.join(STYLES)}, got {style!r}")
+        raise UsageError(f"--style: expected {' or '.join(STYLES)}, got {style!r}", code="style")
     from tailscope.store.campaign import is_campaign
     from tailscope.store.folders import runs_at
 
     runs = [each for path in runs for each in (not is_campaign(path) and runs_at(path)) or [path]]
     campaigns = [path for path in runs if is_campaign(path)]
     if campaigns and len(runs) > 1:
-        raise UsageError(f"expected runs or a single campaign, got {campaigns[0]} with others")
+        raise UsageError(
+            f"expected runs or a single campaign, got {campaigns[0]} with others",
+            code="campaign-with-others",
+        )
     campaign = campaigns[0] if campaigns else None
     if campaign is None and (pages or scheduler is not None):
-        raise UsageError("--pages and --scheduler require a campaign")
+        raise UsageError("--pages and --scheduler require a campaign", code="requires-campaign")
     if campaign is not None and label:
-        raise UsageError("--label names runs; the page of a campaign names them by what was varied")
+        raise UsageError(
+            "--label names runs; the page of a campaign names them by what was varied",
+            code="label-campaign",
+        )
     if out is None and figures is None:
         out = Path(REPORT) if campaign is None else campaign / REPORT
     if trace and (out is None or campaign is not None or len(runs) > 1):
-        raise UsageError("--trace requires a single run and its page")
+        raise UsageError("--trace requires a single run and its page", code="requires-single-run")
     beside = out.with_suffix(_TRACE) if trace and out is not None else None
     labels = {} if campaign else labelled(runs, label)
     return ReportRequest(labels, campaign, out, figures, wanted, style, beside, pages, scheduler)
@@ -177,7 +186,6 @@ def _on_workers(
     plan: ReportRequest, path: Path, names: Sequence[str], take: Callable[[str], CampaignReading]
 ) -> Iterator[CampaignReading]:
     from tailscope.cli.progress import TasksBar
-    from tailscope.registry import service
 
     read_runs = service("read_runs", "--scheduler")
     assert plan.scheduler is not None
@@ -190,14 +198,14 @@ def _on_workers(
 def _run(plan: ReportRequest) -> list[Path]:
     from tailscope.store.reader import read_run
 
-    found = [read_run(path, label=label) for label, path in plan.runs.items()]
+    runs = [read_run(path, label=label) for label, path in plan.runs.items()]
     written: list[Path] = []
     if plan.figures is not None:
         from tailscope.report.drawing import LOOKS, write_pictures
         from tailscope.report.figures import pictures
         from tailscope.report.material import Material
 
-        drawn = pictures([Material(run) for run in found])
+        drawn = pictures([Material(run) for run in runs])
         written += write_pictures(drawn, plan.figures, plan.formats, LOOKS[plan.style])
     if plan.out is not None:
         from tailscope.report.page import address_of, page
@@ -205,15 +213,15 @@ def _run(plan: ReportRequest) -> list[Path]:
 
         address = ""
         if plan.trace is not None:
-            from tailscope.report.perfetto import write_trace
+            write_trace = service("write_trace", "--trace")
 
             with replacing(plan.trace) as file:
                 write_trace(next(iter(plan.runs.values())), file)
             written.append(plan.trace)
             address = address_of(plan.trace.name)
-        write_text(plan.out, page(found, trace=address))
+        write_text(plan.out, page(runs, trace=address))
         written.append(plan.out)
-    measured = [run for run in found if run.info.instrument is not None]
+    measured = [run for run in runs if run.info.instrument is not None]
     if measured:
         from tailscope.words.figures import reading
 

@@ -86,12 +86,14 @@ def command(
     if experiment is None:
         for option, value in (("--profile", profile), ("--only", only), ("--resume", resume)):
             if value:
-                raise UsageError(f"{option} requires an experiment FILE")
+                raise UsageError(f"{option} requires an experiment FILE", code="requires-file")
         return _run_single(fields, repeat or 1, out, json_file, dry_run=dry_run, quiet=quiet)
     given = [name for name, value in fields.items() if value not in (None, {}) and name != "cpus"]
     if given or repeat is not None:
         option = f"--{given[0].replace('_', '-')}" if given else "--repeat"
-        raise UsageError(f"{option}: set it in {experiment}, not on the command line")
+        raise UsageError(
+            f"{option}: set it in {experiment}, not on the command line", code="option-beside-file"
+        )
     cpus = fields["cpus"]
     assert cpus is None or isinstance(cpus, str)
     from tailscope.cli.campaign import run_experiment
@@ -131,17 +133,17 @@ def _run_single(
         _check_out(plan, folders)
     if dry_run:
         return _describe(plan, cores, folders, json_file)
-    found: list[Measured] = []
+    measurements: list[Measured] = []
     for folder in folders:
-        found += _measure(plan, cores, folder, json_file, LiveLine(quiet=quiet))
-        if found[-1].interrupted:
+        measurements += _measure(plan, cores, folder, json_file, LiveLine(quiet=quiet))
+        if measurements[-1].interrupted:
             break
     if json_file is not None:
-        figures = [_figures(one) for one in found]
+        figures = [_figures(measured) for measured in measurements]
         write_json(json_file, figures[0] if repeat * plan.runs == 1 else figures)
-    if found[-1].interrupted:
+    if measurements[-1].interrupted:
         return INTERRUPTED
-    return 1 if any(one.info.partial or one.lacks for one in found) else 0
+    return 1 if any(measured.info.partial or measured.lacks for measured in measurements) else 0
 
 
 def _check_out(plan: RunPlan, folders: list[Path]) -> None:
@@ -173,7 +175,7 @@ def _measure(
 
     pace = Pace(plan.warm_up_ns / 1e9, plan.duration_ns / 1e9)
     with line:
-        found = execute(
+        result = execute(
             plan,
             cores,
             out=folder,
@@ -182,17 +184,17 @@ def _measure(
             ending=line.say_finishing,
         )
     if json_file != STANDARD:
-        for measured in found:
+        for measured in result:
             print_table(measured.analysis, measured.info, written=[measured.out])
-    for measured in found:
+    for measured in result:
         for lack in measured.lacks:
             print(f"{'lacking':<10}{printable(lack)}", file=sys.stderr)
         if measured.lacks:
             hint = f"`tailscope finish {measured.out}` completes it"
             print("hint:", printable(hint), file=sys.stderr)
-    if found[-1].interrupted:
+    if result[-1].interrupted:
         print("interrupted: everything measured until then was kept", file=sys.stderr)
-    return found
+    return result
 
 
 def _folders(plan: RunPlan, out: Path | None, repeat: int) -> list[Path]:

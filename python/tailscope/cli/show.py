@@ -35,16 +35,18 @@ def command(
     from tailscope.store.reader import file_states, read_run
 
     path = run_named(run, folder)
-    found = read_run(path)
-    states = file_states(path, found.info, checksums=verify)
+    shown = read_run(path)
+    states = file_states(path, shown.info, checksums=verify)
     remarks = read_notes(path)
     if json_file is not None:
-        write_json(json_file, _record(path, found, states, remarks))
+        write_json(json_file, _record(path, shown, states, remarks))
     if json_file != STANDARD:
-        _print(path, found, states, remarks)
+        _print(path, shown, states, remarks)
     bad = [f"{name} ({state})" for name, state in states.items() if state in _BAD]
     if bad:
-        raise RunCorruptError(f"{path}: files are missing or have changed: {', '.join(bad)}")
+        raise RunCorruptError(
+            f"{path}: files are missing or have changed: {', '.join(bad)}", code="files-changed"
+        )
     return 0
 
 

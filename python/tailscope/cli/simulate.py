@@ -43,13 +43,13 @@ def command(
     service: Annotated[
         str,
         typer.Option(
-            "--service", metavar="TIME", help="How long a packet keeps the next one waiting."
+            "--service", metavar="TIME", help="Time that a packet keeps the next one waiting."
         ),
     ] = "70ns",
     batch: Annotated[
         int,
         typer.Option(
-            "--batch", min=1, metavar="N", help="Most packets that the device takes at a time."
+            "--batch", min=1, metavar="N", help="Largest batch that the device takes at a time."
         ),
     ] = 1,
     stall_period: Annotated[

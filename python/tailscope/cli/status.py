@@ -1,4 +1,4 @@
-"""What the exit status of a command means."""
+"""Exit statuses of the commands."""
 
 INTERRUPTED = 130
 """The exit status of what somebody has ended before its time."""
@@ -16,4 +16,4 @@ EXIT_STATUS = {
     UNDECIDED: "completed, but there is not enough evidence",
     INTERRUPTED: "interrupted",
 }
-"""What a command's exit status means."""
+"""Meaning of the exit statuses."""

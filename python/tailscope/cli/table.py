@@ -70,12 +70,12 @@ _UNBROKEN = "\u00a0"
 _WITH_UNIT = re.compile(r"(?<=\d) (?=[nµm]?s\b)")
 """Between a time and its unit, which stay together."""
 _OF_NAMES = 3
-"""How much worse it is to break names than figures."""
+"""Cost of a broken name, relative to a broken figure."""
 _HEADER = ("packets, latency", "value", "95 % interval", "samples beyond")
 
 
 def aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
-    """Lines of a table: names to the left, figures to the right, a blank line behind each section.
+    """Align a table: names left, figures right, and a blank line behind each section.
 
     Where standard output is a terminal, cells are broken between words so that lines fit it.
 
@@ -108,7 +108,7 @@ def aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
 
 
 def _narrowed(columns: Sequence[Row], most: int | None) -> list[int]:
-    """The widths of columns, the widest of which become narrower where a terminal is.
+    """Return the widths of columns, with the widest narrowed until they fit the terminal.
 
     No word is broken for that: where words alone are too wide, columns are as wide as without it.
     """
@@ -124,7 +124,7 @@ def _narrowed(columns: Sequence[Row], most: int | None) -> list[int]:
     cells = [[width_of(cell) for cell in column] for column in columns]
 
     def harm(at: int) -> tuple[int, int]:
-        """How many more lines a column takes if it is narrower by one, and how wide it is."""
+        """Return the lines that a narrower column adds, and its width."""
         now, then = (
             sum(-(-cell // width) for cell in cells[at]) for width in (widths[at], widths[at] - 1)
         )
@@ -137,7 +137,7 @@ def _narrowed(columns: Sequence[Row], most: int | None) -> list[int]:
 
 
 def local_time(utc: datetime) -> str:
-    """When something was, on the clock at the wall."""
+    """Return a time in the local time zone."""
     return f"{utc.replace(tzinfo=UTC).astimezone():%Y-%m-%d %H:%M}"
 
 

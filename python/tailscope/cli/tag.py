@@ -26,7 +26,7 @@ def command(
 
     paths = [run_named(name, folder) for name in runs]
     for path in paths:
-        found = change_tags(path, add=add or (), remove=remove or ()) if add or remove else None
-        tags = (found or read_notes(path)).tags
+        remarks = change_tags(path, add=add or (), remove=remove or ()) if add or remove else None
+        tags = (remarks or read_notes(path)).tags
         print(printable(f"{path}: {' '.join(tags) or 'no tag'}"))
     return 0

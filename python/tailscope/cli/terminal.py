@@ -1,4 +1,4 @@
-"""What fits into the width of a terminal."""
+"""Text that fits the width of a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NARROW = re.compile("[\x00-\x7f\u00a0-\u00ac\u00ae-\u02ff≥]*")
 
 
 def columns_of(stream: TextIO) -> int | None:
-    """The columns of the terminal that a stream goes to, by now."""
+    """Return the current width of a stream's terminal, in columns."""
     if not stream.isatty():
         return None
     columns = 0
@@ -31,7 +31,7 @@ def columns_of(stream: TextIO) -> int | None:
 
 
 def width_of(text: str) -> int:
-    """The columns that a text takes; some characters take two, or none."""
+    """Return the columns that a text takes; some characters take two, or none."""
     if _NARROW.fullmatch(text):
         return len(text)
     from rich.cells import cell_len

@@ -67,7 +67,7 @@ def command(
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """Which runs, by which level, and where to."""
+    """The runs to judge, with service level and output."""
 
     runs: tuple[Path, ...]
     level: Level
@@ -87,13 +87,15 @@ def _plan(
     from tailscope.verdict.slo import parse_level
 
     if text_format not in _FORMATS:
-        raise UsageError(f"--format: expected {' or '.join(_FORMATS)}, got {text_format!r}")
+        raise UsageError(
+            f"--format: expected {' or '.join(_FORMATS)}, got {text_format!r}", code="format"
+        )
     level = parse_level(", ".join(slo) if slo else _level_of(runs))
     return VerifyRequest(tuple(runs), level, json_file, junit_file, text_format)
 
 
 def _level_of(runs: list[Path]) -> str:
-    """The service levels that all campaigns among these were made for."""
+    """Return the service levels that all of these campaigns were made for."""
     from tailscope.store.campaign import campaign_content, is_campaign
 
     levels = {
@@ -105,6 +107,7 @@ def _level_of(runs: list[Path]) -> str:
     got = "several" if len(levels) > 1 else "none"
     raise UsageError(
         f"--slo: got none, and of these runs {got} in service_levels of an experiment",
+        code="slo-missing",
         hint="name a level, such as --slo 'p99.9<1ms, loss<1e-3'",
     )
 
@@ -112,20 +115,23 @@ def _level_of(runs: list[Path]) -> str:
 def _run(plan: VerifyRequest, command: Sequence[str] | None) -> int:
     from tailscope.verdict.verdict import worst
 
-    found = _verdicts(plan)
-    verdicts = [verdict for _, verdict in found]
-    outcome = worst(each.outcome for each in verdicts)
+    named_verdicts = _verdicts(plan)
+    verdicts = [verdict for _, verdict in named_verdicts]
+    outcome = worst(run_verdict.outcome for run_verdict in verdicts)
     if plan.json_file is not None:
         write_json(plan.json_file, without_format(_record(plan, verdicts)))
     if command is not None:
-        _keep(plan, found, command)
+        _keep(plan, named_verdicts, command)
     if plan.junit_file is not None:
         from tailscope.store.atomic import write_text
         from tailscope.verdict.junit import Case, Suite, junit
 
         suites = [
-            Suite(each.name, [Case(*about, said) for about, said in _sentences(each)])
-            for each in verdicts
+            Suite(
+                run_verdict.name,
+                [Case(*about, sentence) for about, sentence in _sentences(run_verdict)],
+            )
+            for run_verdict in verdicts
         ]
         write_text(plan.junit_file, junit(f"tailscope verify {plan.level.text}", suites))
     if plan.json_file != STANDARD:
@@ -140,22 +146,24 @@ def _record(plan: VerifyRequest, verdicts: list[RunVerdict]) -> VerdictRecord:
 
     return VerdictRecord(
         slo=plan.level.text,
-        verdict=worst(each.outcome for each in verdicts).value,
+        verdict=worst(run_verdict.outcome for run_verdict in verdicts).value,
         level=LEVEL,
         as_it_is=plan.as_it_is,
-        runs=tuple(each.record() for each in verdicts),
+        runs=tuple(verdict.record() for verdict in verdicts),
     )
 
 
 def _keep(
-    plan: VerifyRequest, found: list[tuple[Path | None, RunVerdict]], command: Sequence[str]
+    plan: VerifyRequest,
+    named_verdicts: list[tuple[Path | None, RunVerdict]],
+    command: Sequence[str],
 ) -> None:
     """Keep in each run what was said of it."""
     from tailscope.store import layout
     from tailscope.store.kept import keep
     from tailscope.store.reader import read_info
 
-    for path, verdict in found:
+    for path, verdict in named_verdicts:
         if path is not None:
             keep(path, read_info(path), layout.VERDICT, _record(plan, [verdict]), command=command)
 
@@ -163,16 +171,16 @@ def _keep(
 def _verdicts(plan: VerifyRequest) -> list[tuple[Path | None, RunVerdict]]:
     from tailscope.verdict.verdict import Outcome, RunVerdict
 
-    found = [named for path in plan.runs for named in _named(path)]
-    if not found:
-        raise RunError("there is no run to judge: the campaign has no cell")
+    named_runs = [named for path in plan.runs for named in _named(path)]
+    if not named_runs:
+        raise RunError("there is no run to judge: the campaign has no cell", code="no-run")
     verdicts: list[tuple[Path | None, RunVerdict]] = []
-    for name, path, reason in found:
+    for name, path, reason in named_runs:
         if path is None:
             missing = RunVerdict(name, Outcome.INCONCLUSIVE, reason=f"no run: {reason}")
             verdicts.append((None, missing))
             continue
-        verdicts.append((path, _judged(plan, path, name, len(found))))
+        verdicts.append((path, _judged(plan, path, name, len(named_runs))))
     return verdicts
 
 
@@ -195,7 +203,7 @@ def _judged(plan: VerifyRequest, path: Path, name: str, runs: int) -> RunVerdict
 
 
 def _named(path: Path) -> Iterator[tuple[str, Path | None, str | None]]:
-    """The runs at a path, under names that tell them apart."""
+    """Return the runs at a path, under names that tell them apart."""
     from tailscope.store.campaign import is_campaign, read_campaign
     from tailscope.store.folders import runs_at
 
@@ -210,8 +218,8 @@ def _named(path: Path) -> Iterator[tuple[str, Path | None, str | None]]:
 def _print(plan: VerifyRequest, verdicts: list[RunVerdict], outcome: Outcome) -> None:
     if plan.text_format == "github":
         for verdict in verdicts:
-            for about, said in _sentences(verdict):
-                print(_annotation(verdict.name, *about, said))
+            for about, sentence in _sentences(verdict):
+                print(_annotation(verdict.name, *about, sentence))
         return
     from tailscope.verdict.slo import PROFILES
     from tailscope.words.promises import kept
@@ -222,7 +230,10 @@ def _print(plan: VerifyRequest, verdicts: list[RunVerdict], outcome: Outcome) ->
         say(kept("verdict"))
     for name in plan.level.profiles:
         say(f"{name} is {PROFILES[name].text}: {PROFILES[name].source}")
-    if any(each.neighbours and str(each.outcome) == "inconclusive" for each in verdicts):
+    if any(
+        run_verdict.neighbours and str(run_verdict.outcome) == "inconclusive"
+        for run_verdict in verdicts
+    ):
         say(_NEIGHBOURS_HINT)
     if len(verdicts) > 1:
         say(f"{len(verdicts)} runs: {outcome}")
@@ -241,9 +252,9 @@ def _print_run(verdict: RunVerdict) -> None:
         return
     for line in aligned(_HEADER, [map(_row, verdict.terms)]):
         print(line)
-    for each in verdict.terms:
-        for reason in each.reasons:
-            say(f"  {each.term.text}: {printable(reason)}")
+    for term in verdict.terms:
+        for reason in term.reasons:
+            say(f"  {term.term.text}: {printable(reason)}")
     if any(each.term.is_observed for each in verdict.terms):
         say("  * describes only the packets of this run")
     print()
@@ -266,7 +277,7 @@ def _row(verdict: TermVerdict) -> tuple[str, ...]:
 
 
 def _ends(verdict: TermVerdict) -> tuple[Finding, Finding]:
-    """What is found at both ends of what the instrument leaves open."""
+    """Return the figure at both ends of what the instrument leaves open."""
     return verdict.as_is if verdict.least is None else verdict.least, verdict.as_is
 
 
@@ -297,7 +308,7 @@ def _beyond(verdict: TermVerdict) -> str:
 
 
 def _share(verdict: TermVerdict) -> str:
-    """The share beyond the limit: from the least that it can be to the most."""
+    """Return the share beyond the limit, from its lower to its upper end."""
     least, share = (end.share for end in _ends(verdict))
     if share is None or least is None:
         return _NOTHING
@@ -309,12 +320,12 @@ def _both(least: str, most: str) -> str:
 
 
 def _sentences(verdict: RunVerdict) -> list[tuple[tuple[str, Outcome], str]]:
-    """For each term: its text and outcome, and what is said of it in one line."""
+    """Return the text, the outcome and a sentence for each term."""
     if verdict.reason is not None:
         return [(("", verdict.outcome), verdict.reason)]
     return [
-        ((each.term.text, each.outcome), _sentence(each, verdict.neighbours))
-        for each in verdict.terms
+        ((term.term.text, term.outcome), _sentence(term, verdict.neighbours))
+        for term in verdict.terms
     ]
 
 
@@ -330,11 +341,11 @@ def _sentence(verdict: TermVerdict, neighbours: str) -> str:
     return "; ".join([*parts, *verdict.reasons, *([neighbours] if neighbours else [])])
 
 
-def _annotation(run: str, term: str, outcome: Outcome, said: str) -> str:
-    """A workflow command of GitHub: in its title more characters are its own than behind it."""
+def _annotation(run: str, term: str, outcome: Outcome, sentence: str) -> str:
+    """Return a workflow command of GitHub; its title reserves more characters than its message."""
     from tailscope.units import printable
 
     title = printable(f"{run} {term}".strip()).replace("%", "%25")
     title = title.replace(":", "%3A").replace(",", "%2C")
-    message = printable(f"{outcome}: {said}").replace("%", "%25")
+    message = printable(f"{outcome}: {sentence}").replace("%", "%25")
     return f"::{_COMMANDS[outcome]} title={title}::{message}"

@@ -1,4 +1,4 @@
-"""What differs between runs, and which differences are real.
+"""Comparison of runs: their differences, and which of these are real.
 
 `sources` finds the runs, `sample` reduces each to its figures, `compare` says what differs,
 `limits` judges it.

@@ -51,7 +51,9 @@ FIGURES = figures_with(quantile_figure(q) for q in (0.75, 0.95, 0.995, 0.9995, 0
 
 _PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 22, 24, 26, 28, 30, 32, 48, 64)
 _ERRORS = tuple((1 - LEVEL) / parts for parts in _PARTS)
-"""With which ends may be wrong: what one, two, … limits take, and the figures of a comparison."""
+"""Error rates of the intervals in a baseline: those that one, two, … limits take, and those of the
+figures of a comparison.
+"""
 
 _SAME_PLAN = (
     *("dut", "wire", "platform", "direction", "rate_pps", "pattern", "burst", "size_bytes"),
@@ -66,7 +68,7 @@ _UNTOLD = (
 )
 
 _MOST = 2.0**63
-"""Of a figure: more nanoseconds than any run has."""
+"""Largest value of a figure: more nanoseconds than any run has."""
 
 _AGAIN = "`tailscope baseline save RUN... --out FILE` writes one"
 
@@ -75,10 +77,11 @@ def save_baseline(runs: Mapping[Path, str], out: Path) -> list[RunFigures]:
     """Write what runs are compared by."""
     samples = read_samples(runs, FIGURES, _ERRORS)
     for sample in samples[1:]:
-        for name, one, other in _differing(samples[0], sample):
+        for name, value, other in _differing(samples[0], sample):
             raise UsageError(
-                f"{sample.name}: {name}: got {other}, expected {one} as in {samples[0].name}:"
+                f"{sample.name}: {name}: got {other}, expected {value} as in {samples[0].name}:"
                 " a baseline is of runs that repeat each other",
+                code="runs-not-repeats",
                 hint="save one baseline for each set-up and machine",
             )
     record = BaselineRecord(
@@ -96,18 +99,20 @@ def read_baseline(path: Path) -> BaselineRecord:
     place = path.resolve()
     try:
         content = read_file(place.parent, place.name, most_bytes=MOST_RECORD_BYTES)
-        found = read_json(content, path)
+        fields = read_json(content, path)
         for name in ("errors", "runs"):
-            if name not in found:
-                raise RunCorruptError(f"{path}: {name}: missing")
-        check_format(format_of(found, path), BASELINE_FORMAT, path)
-        record = convert(found, BaselineRecord, path)
+            if name not in fields:
+                raise RunCorruptError(f"{path}: {name}: missing", code="baseline-field")
+        check_format(format_of(fields, path), BASELINE_FORMAT, path)
+        record = convert(fields, BaselineRecord, path)
         check_lines(content, path)
         _check(record, path)
     except (FileNotFoundError, NotADirectoryError):
-        raise RunError(f"{path}: no such file", hint=_AGAIN) from None
+        raise RunError(f"{path}: no such file", code="no-such-file", hint=_AGAIN) from None
     except RunCorruptError as error:
-        raise RunCorruptError(f"no baseline, or a damaged one: {error}", hint=_AGAIN) from None
+        raise RunCorruptError(
+            f"no baseline, or a damaged one: {error}", code=error.code, hint=_AGAIN
+        ) from None
     return record
 
 
@@ -125,7 +130,8 @@ def compare_with(
         if figure.name not in has:
             raise UsageError(
                 f"--fail-on: got {figure.name}, expected a figure of the baseline {path}:"
-                f" {', '.join(name for name in has if name.startswith('p') or name == LOST.name)}"
+                f" {', '.join(name for name in has if name.startswith('p') or name == LOST.name)}",
+                code="baseline-figure",
             )
     error, own = error_of(len(figures)), limit_error(len(limits), 1)
     errors = (error, own) if limits else (error,)
@@ -133,7 +139,8 @@ def compare_with(
         if each < record.errors[-1]:
             raise UsageError(
                 f"--fail-on: got {counted(len(limits), 'limit')}, expected fewer: {path} has"
-                f" intervals down to an error of {record.errors[-1]:g}, and {each:g} is needed"
+                f" intervals down to an error of {record.errors[-1]:g}, and {each:g} is needed",
+                code="too-many-limits",
             )
     baseline = [_figures(run, record.errors, figures, errors) for run in record.runs]
     candidate = read_samples(runs, figures, errors)
@@ -147,49 +154,50 @@ def compare_with(
         candidate_runs=tuple(runs),
         names={},
     )
-    found = compare_figures(pair, [*baseline, *candidate], figures, error)
+    comparison = compare_figures(pair, [*baseline, *candidate], figures, error)
     if not any(_tells(sample) for sample in (*baseline, *candidate)):
-        found = replace(found, warnings=(*found.warnings, _UNTOLD))
-    return found, own
+        comparison = replace(comparison, warnings=(*comparison.warnings, _UNTOLD))
+    return comparison, own
 
 
 def _tells(sample: RunFigures) -> bool:
-    """Whether anything is known of what is always the same in runs of a baseline."""
-    known = (fact.partition(": ")[2] for fact, value in sample.facts.items() if value != "-")
-    return any(field in (*_SAME_PLAN, *_SAME_MACHINE) for field in known)
+    """Return whether the facts that all runs of a baseline share are known."""
+    facts = (fact.partition(": ")[2] for fact, value in sample.facts.items() if value != "-")
+    return any(field in (*_SAME_PLAN, *_SAME_MACHINE) for field in facts)
 
 
-def _differing(one: RunFigures, other: RunFigures) -> Iterator[tuple[str, str, str]]:
-    """Facts without which figures differ anyway, that are not the same in both."""
-    for fact in {**one.facts, **other.facts}:
+def _differing(baseline: RunFigures, other: RunFigures) -> Iterator[tuple[str, str, str]]:
+    """Return the facts that differ in both, and without which figures differ anyway."""
+    for fact in {**baseline.facts, **other.facts}:
         section, _, field = fact.partition(": ")
         of_plan = section == "plan"
         if field in (_SAME_PLAN if of_plan else _SAME_MACHINE):
-            values = one.facts.get(fact, "-"), other.facts.get(fact, "-")
+            values = baseline.facts.get(fact, "-"), other.facts.get(fact, "-")
             if values[0] != values[1]:
                 yield fact, *values
 
 
 def _doubted(baseline: RunFigures, samples: Sequence[RunFigures]) -> Iterator[RunFigures]:
-    """Runs, with what is against comparing them with a baseline of another machine or plan."""
-    told = set()
+    """Return runs with the doubts that another machine or plan raises."""
+    warned = set()
     for sample in samples:
         doubts = []
         for fact, expected, got in _differing(baseline, sample):
-            if (fact, got) not in told:
-                told.add((fact, got))
+            if (fact, got) not in warned:
+                warned.add((fact, got))
                 doubts.append(Doubt(f"{fact}: got {got}, and the baseline has {expected}"))
         yield replace(sample, doubts=(*sample.doubts, *doubts))
 
 
 def _check_windows(baseline: RunFigures, samples: Sequence[RunFigures], path: Path) -> None:
     """See that packets that never came count alike."""
-    known = {each.window_ns for each in (baseline, *samples) if math.isfinite(each.window_ns)}
-    if len(known) > 1:
-        got = next(each for each in samples if each.window_ns != baseline.window_ns)
+    windows_ns = {each.window_ns for each in (baseline, *samples) if math.isfinite(each.window_ns)}
+    if len(windows_ns) > 1:
+        got = next(sample for sample in samples if sample.window_ns != baseline.window_ns)
         raise UsageError(
             f"{got.name}: window_ns: got {got.window_ns:.0f}, expected {baseline.window_ns:.0f} as"
             f" in {path}",
+            code="window",
             hint="analyse with the same --window, or save the baseline again",
         )
 
@@ -200,8 +208,8 @@ def _run(sample: RunFigures) -> BaselineRun:
 
     def kept_doubts(doubts: Sequence[Doubt]) -> tuple[BaselineDoubt, ...]:
         return tuple(
-            BaselineDoubt(reason=each.reason, of_met=each.of_pass, of_missed=each.of_fail)
-            for each in doubts
+            BaselineDoubt(reason=doubt.reason, of_met=doubt.of_pass, of_missed=doubt.of_fail)
+            for doubt in doubts
         )
 
     return BaselineRun(
@@ -220,16 +228,16 @@ def _run(sample: RunFigures) -> BaselineRun:
     )
 
 
-def _figure(found: MeasuredFigure) -> BaselineFigure:
+def _figure(measured: MeasuredFigure) -> BaselineFigure:
     return BaselineFigure(
-        value=_finite(found.value),
-        ci_low=tuple(_finite(found.ends[error].low) for error in _ERRORS),
-        ci_high=tuple(_finite(found.ends[error].high) for error in _ERRORS),
-        lacks=found.lacks,
-        packets=found.packets,
-        packets_to_support=found.packets_to_support,
-        design_effect=found.design,
-        of_those_that_came=_finite(found.of_those_that_came),
+        value=_finite(measured.value),
+        ci_low=tuple(_finite(measured.ends[error].low) for error in _ERRORS),
+        ci_high=tuple(_finite(measured.ends[error].high) for error in _ERRORS),
+        lacks=measured.lacks,
+        packets=measured.packets,
+        packets_to_support=measured.packets_to_support,
+        design_effect=measured.design,
+        of_those_that_came=_finite(measured.of_those_that_came),
     )
 
 
@@ -238,37 +246,40 @@ def _finite(value: float) -> float | None:
 
 
 def _figures(
-    run: BaselineRun, kept: Sequence[float], figures: Sequence[Figure], errors: Sequence[float]
+    run: BaselineRun,
+    kept_errors: Sequence[float],
+    figures: Sequence[Figure],
+    errors: Sequence[float],
 ) -> RunFigures:
-    """A run of a baseline as if it had been read.
+    """Return a run of a baseline in the form of a run that was read.
 
     An error that the baseline has no ends for gets those of the next smaller one.
     """
 
     def read(reading: Mapping[str, BaselineFigure]) -> dict[str, MeasuredFigure]:
-        return {each.name: measured(reading[each.name]) for each in figures}
+        return {figure.name: measured(reading[figure.name]) for figure in figures}
 
-    def measured(found: BaselineFigure) -> MeasuredFigure:
+    def measured(figure: BaselineFigure) -> MeasuredFigure:
         ends = {}
         for error in errors:
-            at = next(place for place, each in enumerate(kept) if each <= error)
+            at = next(place for place, each in enumerate(kept_errors) if each <= error)
             ends[error] = Bounds(
-                math.nan if found.value is None else found.value,
-                -math.inf if (low := found.ci_low[at]) is None else low,
-                math.inf if (high := found.ci_high[at]) is None else high,
+                math.nan if figure.value is None else figure.value,
+                -math.inf if (low := figure.ci_low[at]) is None else low,
+                math.inf if (high := figure.ci_high[at]) is None else high,
             )
-        came = found.of_those_that_came
+        came = figure.of_those_that_came
         return MeasuredFigure(
             ends,
-            found.lacks,
-            found.packets,
-            found.packets_to_support,
-            found.design_effect,
+            figure.lacks,
+            figure.packets,
+            figure.packets_to_support,
+            figure.design_effect,
             math.nan if came is None else came,
         )
 
     def doubts(kept_doubts: Sequence[BaselineDoubt]) -> tuple[Doubt, ...]:
-        return tuple(Doubt(each.reason, each.of_met, each.of_missed) for each in kept_doubts)
+        return tuple(Doubt(doubt.reason, doubt.of_met, doubt.of_missed) for doubt in kept_doubts)
 
     return RunFigures(
         name=run.name,
@@ -290,9 +301,12 @@ def _check(record: BaselineRecord, path: Path) -> None:
     """See that a record is one that can be compared, whoever wrote it."""
     errors = record.errors
     if not errors or errors[-1] <= 0 or any(one <= other for one, other in pairwise(errors)):
-        raise RunCorruptError(f"{path}: errors: expected falling numbers above 0, got {errors}")
+        raise RunCorruptError(
+            f"{path}: errors: expected falling numbers above 0, got {errors}",
+            code="baseline-errors",
+        )
     if not record.runs:
-        raise RunCorruptError(f"{path}: runs: expected one or more, got none")
+        raise RunCorruptError(f"{path}: runs: expected one or more, got none", code="baseline-runs")
     for number, run in enumerate(record.runs):
         for kind, reading in (("as_is", run.as_is), ("least", run.least)):
             where = f"{path}: runs[{number}].{kind}"
@@ -300,7 +314,8 @@ def _check(record: BaselineRecord, path: Path) -> None:
             if missing or (reading is not None and reading.keys() != record.runs[0].as_is.keys()):
                 raise RunCorruptError(
                     f"{where}: expected the figures {', '.join(record.runs[0].as_is)}, got"
-                    f" {', '.join(reading or ()) or 'none'}"
+                    f" {', '.join(reading or ()) or 'none'}",
+                    code="baseline-figures",
                 )
             for name, figure in (reading or {}).items():
                 _check_figure(figure, len(errors), f"{where}.{name}")
@@ -310,19 +325,22 @@ def _check_figure(figure: BaselineFigure, ends: int, where: str) -> None:
     if {len(figure.ci_low), len(figure.ci_high)} != {ends}:
         raise RunCorruptError(
             f"{where}: expected {ends} ends of each kind, got {len(figure.ci_low)} and"
-            f" {len(figure.ci_high)}"
+            f" {len(figure.ci_high)}",
+            code="baseline-ends",
         )
     value = figure.value
     if value is None and figure.lacks is None:
-        raise RunCorruptError(f"{where}.value: expected a number, got null")
+        raise RunCorruptError(f"{where}.value: expected a number, got null", code="baseline-value")
     for low, high in zip(figure.ci_low, figure.ci_high, strict=True):
-        known = [each for each in (low, value, high) if each is not None]
-        if known != sorted(known) or any(abs(each) > _MOST for each in known):
+        ascending = [each for each in (low, value, high) if each is not None]
+        if ascending != sorted(ascending) or any(abs(each) > _MOST for each in ascending):
             raise RunCorruptError(
                 f"{where}: expected ci_low, value and ci_high in this order, within {_MOST:g}, got"
-                f" {', '.join(f'{each:g}' for each in known)}"
+                f" {', '.join(f'{each:g}' for each in ascending)}",
+                code="baseline-order",
             )
     if not 1 <= figure.design_effect <= _MOST:
         raise RunCorruptError(
-            f"{where}.design_effect: expected 1 or more, got {figure.design_effect:g}"
+            f"{where}.design_effect: expected 1 or more, got {figure.design_effect:g}",
+            code="baseline-design-effect",
         )

@@ -1,4 +1,4 @@
-"""Which figures of runs differ, and which of the differences are real."""
+"""Differences between the figures of runs, and which of them are real."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Verdict(StrEnum):
-    """What is said of a difference."""
+    """The verdict on a difference."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -34,7 +34,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class FigureChange:
-    """What is found of one figure."""
+    """The comparison of one figure."""
 
     figure: Figure
     verdict: Verdict
@@ -44,9 +44,9 @@ class FigureChange:
     difference: Bounds | None = None
     """Candidate less baseline; None where there is no estimate."""
     lacks: str | None = None
-    """Why there is none, or why it is unclear."""
+    """Reason why there is no estimate, or why it is unclear."""
     of_those_that_came: tuple[float, float] = (math.nan, math.nan)
-    """Of a quantile: the same on both sides of the packets that came back alone."""
+    """The same quantile, on both sides, of the packets that came back alone."""
 
     @property
     def relative(self) -> float | None:
@@ -63,15 +63,15 @@ class FigureChange:
         return max(value - low, high - value)
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
-        found = self.difference or Bounds(math.nan, -math.inf, math.inf)
+        """Return the comparison as JSON has it."""
+        bounds = self.difference or Bounds(math.nan, -math.inf, math.inf)
         return {
             "figure": self.figure.name,
             "unit": self.figure.unit,
             "verdict": str(self.verdict),
             **_record("baseline", self.baseline),
             **_record("candidate", self.candidate),
-            **_record("difference", found),
+            **_record("difference", bounds),
             "relative": self.relative,
             "noticeable": None if self.noticeable is None else _finite(self.noticeable),
             "baseline_of_those_that_came": _finite(self.of_those_that_came[0]),
@@ -89,20 +89,20 @@ class Sides:
 
     @property
     def samples(self) -> tuple[RunFigures, ...]:
-        """All of them."""
+        """Samples of both sides."""
         return (*self.baseline, *self.candidate)
 
     @property
     def resolution_ns(self) -> int:
-        """Of the coarsest timestamps."""
+        """Resolution of the coarsest timestamps, in nanoseconds."""
         return max(sample.resolution_ns for sample in self.samples)
 
     def measured(self, figure: Figure) -> tuple[list[MeasuredFigure], list[MeasuredFigure]]:
-        """A figure of the runs as they are."""
+        """Return a figure of the runs as they are."""
         return _of(self.baseline, figure, False), _of(self.candidate, figure, False)
 
     def lacks(self, figure: Figure) -> str | None:
-        """Why a figure is no estimate in one of the runs."""
+        """Return the reason why a figure is no estimate in one of the runs."""
         for sample in self.samples:
             for reading in filter(None, (sample.as_is, sample.least)):
                 if (why := reading[figure.name].lacks) is not None:
@@ -119,7 +119,7 @@ class Sides:
         ends = [(False, False)]
         if any(sample.least is not None for sample in self.samples):
             ends += [(False, True), (True, False)]
-        return [self._difference(figure, error, factor, least=each) for each in ends]
+        return [self._difference(figure, error, factor, least=end) for end in ends]
 
     def _difference(
         self, figure: Figure, error: float, factor: float, *, least: tuple[bool, bool]
@@ -135,17 +135,17 @@ class Sides:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is found of a pair."""
+    """The comparison of a pair."""
 
     pair: ComparedRuns
     sides: Sides
     findings: tuple[FigureChange, ...]
     others: tuple[Other, ...]
-    """What else differs between them."""
+    """Settings and facts that differ between them."""
     warnings: tuple[str, ...]
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """Return the comparison as JSON has it."""
         pair = self.pair
         return {
             "cell": pair.cell or None,
@@ -160,7 +160,7 @@ class Comparison:
 
 
 def error_of(statements: int) -> float:
-    """With what each end may be wrong, so that so many intervals hold together (Bonferroni)."""
+    """Return the error rate of each end that lets so many intervals hold together (Bonferroni)."""
     return (1 - LEVEL) / 2 / max(1, statements)
 
 
@@ -200,9 +200,9 @@ def _find(figure: Figure, sides: Sides, error: float) -> FigureChange:
     most = Bounds(found[0].value, min(each.low for each in found), max(each.high for each in found))
     if len(verdicts) == 1:
         return FigureChange(figure, verdicts[0], baseline, candidate, most)
-    spoilt = "; ".join(dict.fromkeys(each.spoilt for each in sides.samples if each.spoilt))
-    said = " or ".join(map(str, verdicts))
-    why = f"it depends on {spoilt}: {said} within these bounds"
+    spoilt = "; ".join(dict.fromkeys(sample.spoilt for sample in sides.samples if sample.spoilt))
+    outcomes = " or ".join(map(str, verdicts))
+    why = f"it depends on {spoilt}: {outcomes} within these bounds"
     return FigureChange(figure, Verdict.UNCLEAR, baseline, candidate, most, why)
 
 
@@ -214,10 +214,10 @@ def _of_those_that_came(figure: Figure, sides: Sides) -> tuple[float, float]:
     return baseline, candidate
 
 
-def _verdict(found: Bounds) -> Verdict:
-    if found.low > 0:
+def _verdict(bounds: Bounds) -> Verdict:
+    if bounds.low > 0:
         return Verdict.HIGHER
-    return Verdict.LOWER if found.high < 0 else Verdict.NONE
+    return Verdict.LOWER if bounds.high < 0 else Verdict.NONE
 
 
 def _of(samples: Sequence[RunFigures], figure: Figure, least: bool) -> list[MeasuredFigure]:
@@ -245,11 +245,11 @@ def _warnings(pair: ComparedRuns, sides: Sides) -> Iterator[str]:
             yield f"{sample.name}: {doubt.reason}"
 
 
-def _record(name: str, found: Bounds) -> dict[str, float | None]:
+def _record(name: str, bounds: Bounds) -> dict[str, float | None]:
     return {
-        name: _finite(found.value),
-        f"{name}_ci_low": _finite(found.low),
-        f"{name}_ci_high": _finite(found.high),
+        name: _finite(bounds.value),
+        f"{name}_ci_low": _finite(bounds.low),
+        f"{name}_ci_high": _finite(bounds.high),
     }
 
 

@@ -25,7 +25,7 @@ class Figure:
 
     @property
     def is_time(self) -> bool:
-        """Whether it is a latency."""
+        """True if it is a latency."""
         return self.unit == "ns"
 
 
@@ -36,12 +36,12 @@ RATE = Figure("rate", "pps")
 
 
 def quantile_figure(q: float) -> Figure:
-    """A quantile of the latency of all packets that were sent."""
+    """Return the figure of a quantile of the latency of all packets that were sent."""
     return Figure(percentile_name(q), "ns", q)
 
 
 def figures_with(others: Iterable[Figure] = ()) -> tuple[Figure, ...]:
-    """All that are compared: the usual ones, and quantiles that somebody asks for."""
+    """Return the figures to compare: the usual ones, and the quantiles that are asked for."""
     quantiles = {figure.quantile for figure in others} - {None} | set(_QUANTILES)
     return (
         *(quantile_figure(q) for q in sorted(filter(None, quantiles))),

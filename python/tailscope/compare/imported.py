@@ -1,4 +1,4 @@
-"""What others have measured and summarised, reduced to the figures that runs are compared by."""
+"""Imported measurements, reduced to the figures that runs are compared by."""
 
 from __future__ import annotations
 

@@ -30,35 +30,36 @@ _PERCENT = re.compile(r"(\d+(?:\.\d*)?)%", re.ASCII)
 
 @dataclass(frozen=True)
 class Limit:
-    """How much may be added to a figure."""
+    """The amount by which a figure may grow."""
 
     text: str
-    """As it was written."""
+    """The limit as it was written."""
     figure: Figure
     share: float = 0.0
-    """Of the baseline."""
+    """Allowed growth as a share of the baseline."""
     added: float = 0.0
-    """In the figure's unit."""
+    """Allowed growth in the figure's unit."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Whether a regression is beyond its limit."""
+    """A judgement of a regression by its limit."""
 
     limit: Limit
     outcome: Outcome
     """Pass: it is shown not to be; fail: it is shown to be."""
     excess: Bounds | None
-    """How far the candidate lies beyond what is allowed; None where there is no estimate."""
+    """Distance of the candidate beyond the limit; None if there is no estimate."""
     packets: int | None
-    """How many each run would have to have to decide it; None where it is decided, more runs would
-    do it, nothing would, or it cannot be told."""
+    """Number of packets in each run that would decide it; None if it is decided, if more runs would
+    do it, if no number would, or if that cannot be told.
+    """
     runs: int | None
-    """How many runs each side would have to have."""
+    """Number of runs on each side that would decide it."""
     reasons: tuple[str, ...]
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """Return the judgement as JSON has it."""
         ends = (None,) * 3 if self.excess is None else self.excess
         names = ("excess", "excess_ci_low", "excess_ci_high")
         return {
@@ -80,12 +81,15 @@ def parse_limit(text: str) -> Limit:
     """Read a limit, such as ``p99.9>+10%``, ``p99>+5us`` or ``lost>+0.1%``."""
     match = _LIMIT.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{_OPTION}: got {text!r}, expected NAME>+LIMIT", hint=_EXAMPLE)
+        raise UsageError(
+            f"{_OPTION}: got {text!r}, expected NAME>+LIMIT", code="limit-term", hint=_EXAMPLE
+        )
     name, value = match.groups()
     text = f"{name}>+{value}"
     if name == "max":
         raise UsageError(
             f"{_OPTION}: got {text!r}: the maximum is one packet, and no estimate of anything",
+            code="limit-maximum",
             hint="limit a quantile that the runs support, or a packet's worst case with"
             " `tailscope verify --slo 'max<...'`",
         )
@@ -94,12 +98,17 @@ def parse_limit(text: str) -> Limit:
     if name == LOST.name:
         if share is None or share >= 1:
             raise UsageError(
-                f"{_OPTION}: {text}: got {value!r}, expected percent of the packets, such as 0.1%"
+                f"{_OPTION}: {text}: got {value!r}, expected percent of the packets, such as 0.1%",
+                code="limit-value",
             )
         return Limit(text, LOST, added=share)
     quantile = _QUANTILE.fullmatch(name)
     if quantile is None or not float(quantile.group(1)):
-        raise UsageError(f"{_OPTION}: got {name!r} in {text!r}, expected pQ or lost", hint=_EXAMPLE)
+        raise UsageError(
+            f"{_OPTION}: got {name!r} in {text!r}, expected pQ or lost",
+            code="limit-figure",
+            hint=_EXAMPLE,
+        )
     figure = quantile_figure(round(float(quantile.group(1)) / 100, 12))
     if share is not None:
         return Limit(text, figure, share=share)
@@ -109,7 +118,7 @@ def parse_limit(text: str) -> Limit:
 
 
 def limit_error(limits: int, pairs: int) -> float:
-    """With what each bound may be wrong, so that all judgements hold together (Bonferroni)."""
+    """Return the error rate of each bound that lets all judgements hold together (Bonferroni)."""
     return (1 - LEVEL) / max(1, limits * pairs)
 
 
@@ -119,22 +128,22 @@ def judge(limit: Limit, comparison: Comparison, error: float) -> Judgement:
     if (lacks := sides.lacks(figure)) is not None:
         packets, takes = _to_support(sides, figure)
         return Judgement(limit, Outcome.INCONCLUSIVE, None, packets, None, (lacks, *takes))
-    found = [
-        type(each)(*(end - limit.added for end in each))
-        for each in sides.differences(figure, error, 1 + limit.share)
+    excesses = [
+        type(difference)(*(end - limit.added for end in difference))
+        for difference in sides.differences(figure, error, 1 + limit.share)
     ]
-    outcomes = {_outcome(each) for each in found}
+    outcomes = {_outcome(each) for each in excesses}
     packets, runs, reasons = None, None, list[str]()
     if len(outcomes) > 1:
         outcome = Outcome.INCONCLUSIVE
         reasons.append(
             "it depends on the instrument:"
-            f" {' or '.join(dict.fromkeys(map(str, map(_outcome, found))))} within its bounds"
+            f" {' or '.join(dict.fromkeys(map(str, map(_outcome, excesses))))} within its bounds"
         )
     else:
         [outcome] = outcomes
-    if any(_outcome(each) is Outcome.INCONCLUSIVE for each in found):
-        packets, runs, text = _to_settle(found, sides, figure)
+    if any(_outcome(each) is Outcome.INCONCLUSIVE for each in excesses):
+        packets, runs, text = _to_settle(excesses, sides, figure)
         reasons.append(text)
     doubts = [
         f"{sample.name}: {doubt.reason}"
@@ -144,7 +153,7 @@ def judge(limit: Limit, comparison: Comparison, error: float) -> Judgement:
     ]
     if doubts:
         outcome = Outcome.INCONCLUSIVE
-    return Judgement(limit, outcome, found[0], packets, runs, (*doubts, *reasons))
+    return Judgement(limit, outcome, excesses[0], packets, runs, (*doubts, *reasons))
 
 
 def _outcome(excess: Bounds) -> Outcome:
@@ -160,7 +169,7 @@ def _is_against(doubt: Doubt, outcome: Outcome) -> bool:
 
 
 def _to_support(sides: Sides, figure: Figure) -> tuple[int | None, tuple[str, ...]]:
-    """How many packets make a figure an estimate in every run."""
+    """Return the number of packets that makes a figure an estimate in every run."""
     readings = [
         reading[figure.name]
         for sample in sides.samples
@@ -173,14 +182,14 @@ def _to_support(sides: Sides, figure: Figure) -> tuple[int | None, tuple[str, ..
 
 
 def _to_settle(
-    found: Sequence[Bounds], sides: Sides, figure: Figure
+    excesses: Sequence[Bounds], sides: Sides, figure: Figure
 ) -> tuple[int | None, int | None, str]:
-    """How many packets, or runs, decide if the difference stays what it is.
+    """Return the number of packets, or of runs, that decides if the difference stays what it is.
 
     The ends come closer with the root of their number.
     """
     factors = []
-    for each in found:
+    for each in excesses:
         reach = each.value - each.low if each.value > 0 else each.high - each.value
         if not each.value:
             return None, None, "the difference is too close to the limit: nothing decides"
@@ -198,6 +207,6 @@ def _to_settle(
 
 
 def all_together(judgements: Sequence[Judgement], is_complete: bool) -> Outcome:
-    """The worst of all; without a run that was to be compared nothing passes."""
-    outcomes = [each.outcome for each in judgements]
+    """Return the worst outcome of all; nothing passes if a run is missing."""
+    outcomes = [judgement.outcome for judgement in judgements]
     return worst(outcomes if is_complete else [*outcomes, Outcome.INCONCLUSIVE])

@@ -18,15 +18,15 @@ class MeasuredFigure:
     """A figure of a run."""
 
     ends: Mapping[float, Bounds]
-    """Its interval for each error that was asked for."""
+    """Interval of the figure, by error rate."""
     lacks: str | None = None
-    """Why it is no estimate; None where it is one."""
+    """Reason why it is no estimate; None if it is one."""
     packets: int = 0
-    """That it rests on."""
+    """Number of packets that it rests on."""
     packets_to_support: int | None = None
-    """How many would make it an estimate; None where it is one, or no number would."""
+    """Number of packets that would make it an estimate; None if it is one, or no number would."""
     design: float = 1.0
-    """How many packets say as much as one that stands alone."""
+    """Number of packets that are worth one independent packet."""
     of_those_that_came: float = math.nan
     """A quantile of the packets that came back alone; NaN of other figures, and without packets."""
 
@@ -38,27 +38,27 @@ class MeasuredFigure:
 
 @dataclass(frozen=True)
 class RunFigures:
-    """What a run is compared by."""
+    """The figures that a run is compared by."""
 
     name: str
     facts: Mapping[str, str]
-    """Where it comes from: plan, machine, instrument, versions."""
+    """Origin of the run: plan, machine, instrument, versions."""
     rate_pps: float
-    """At which packets were sent."""
+    """Rate at which packets were sent, in packets per second."""
     tainted_share: float
-    """Of the packets."""
+    """Share of the packets that the instrument's stalls could change."""
     is_foreign: bool
-    """Whether others measured it."""
+    """True if another tool measured it."""
     as_is: Mapping[str, MeasuredFigure]
-    """By the names of the figures."""
+    """Figures as they were measured, by name."""
     least: Mapping[str, MeasuredFigure] | None
-    """The same with the least that packets can have taken; None where that is the same."""
+    """Figures for the least that packets can have taken; None if they are the same."""
     spoilt: str
-    """What the instrument may have spoilt."""
+    """Description of what the instrument may have spoilt."""
     window_ns: float
-    """What a packet that never came, or took longer, counts as; infinite for imports."""
+    """Latency that a packet counts as that took longer or never came; infinite for imports."""
     resolution_ns: int
-    """Of the timestamps."""
+    """Resolution of the timestamps, in nanoseconds."""
     doubts: tuple[Doubt, ...]
     time_doubts: tuple[Doubt, ...]
-    """Of all figures, and of latencies."""
+    """Doubts about all figures, and about latencies."""

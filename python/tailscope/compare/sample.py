@@ -50,7 +50,7 @@ def _window_ns(path: Path, run: Run) -> int:
     window_ns = run.summary.get("window_ns")
     if not isinstance(window_ns, int) or window_ns < 1:
         raise RunCorruptError(
-            f"{path / SUMMARY}: window_ns: expected at least 1, got {window_ns!r}"
+            f"{path / SUMMARY}: window_ns: expected at least 1, got {window_ns!r}", code="window"
         )
     return window_ns
 
@@ -119,7 +119,7 @@ def _reduced(
 
 
 class _Ranked:
-    """What packets took, in ascending order; what never came took as long as the window."""
+    """Latencies in ascending order; a packet that never came counts as the window."""
 
     def __init__(self, taken: Taken, window_ns: float) -> None:
         self.taken, self.window_ns = taken, window_ns
@@ -131,18 +131,18 @@ class _Ranked:
         return min(self.taken.at_rank(place + 1), self.window_ns)
 
     def quantile(self, q: float) -> float:
-        """The smallest with at least ``q n`` of them at or below it."""
+        """Return the smallest latency with at least ``q n`` of them at or below it."""
         return self[rank_of(q, len(self)) - 1]
 
     def beyond_ns(self, at_ns: float) -> list[int]:
-        """From which times on packets lie beyond another, or at it."""
+        """Return the latency from which on packets lie beyond another, or at it."""
         from_ns = [self.window_ns] if at_ns >= self.window_ns else [at_ns, at_ns + 1]
         return [math.ceil(ns) for ns in from_ns]
 
     def worth(self, at_ns: float) -> float:
-        """How many packets say as much as one, of those beyond a time."""
+        """Return the number of packets beyond a latency that are worth one."""
         counts = map(self.taken.in_stretches, self.beyond_ns(at_ns))
-        return max(packets_worth_of(each, len(self)) for each in counts)
+        return max(packets_worth_of(count, len(self)) for count in counts)
 
 
 def _no_estimate(value: float, errors: Iterable[float], why: str) -> MeasuredFigure:
@@ -207,16 +207,16 @@ def _over_time(figure: Figure, run: Run, errors: Sequence[float]) -> MeasuredFig
     seconds = max(0, min(map(len, sides)) - 1)
     sent, came = (np.array(side[:seconds], np.float64) for side in sides)
     name = {TRANSFER: "transfer_rate", RATE: "post_rate_pps"}[figure]
-    known = run.summary.get(name)
-    value = float(known) if isinstance(known, int | float) else math.nan
+    rate = run.summary.get(name)
+    value = float(rate) if isinstance(rate, int | float) else math.nan
     if not seconds or not sent.sum() or math.isnan(value):
         return _no_estimate(value, errors, "the run is shorter than 2 s")
     under = sent if figure == TRANSFER else np.ones(seconds)
     ends = {}
     for error in errors:
-        found = ratio_ends(came, under, error)
+        interval = ratio_ends(came, under, error)
         ends[error] = Bounds(
-            value, value + found.low - found.value, value + found.high - found.value
+            value, value + interval.low - interval.value, value + interval.high - interval.value
         )
     lacks = None
     if math.isinf(ends[errors[0]].low):
@@ -225,7 +225,7 @@ def _over_time(figure: Figure, run: Run, errors: Sequence[float]) -> MeasuredFig
 
 
 def _per_second(rate: Rate) -> Iterator[int]:
-    """Packets in each second from the first; those without any are not in a run."""
+    """Return the number of packets in each second from the first to the last with any."""
     counts = dict(
         zip(
             ((rate.start_ns - rate.start_ns[:1]) // _NS_PER_S).tolist(),

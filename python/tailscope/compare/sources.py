@@ -1,4 +1,4 @@
-"""Which runs are compared with which."""
+"""Pairs of runs to compare."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ class ComparedSide:
     name: str
     path: Path
     cells: dict[str, list[Path]] = field(default_factory=dict)
-    """For the values that vary in a campaign, the runs that repeat each other; a single cell
-    without a name for runs."""
+    """Runs that repeat each other, by the values that vary in a campaign; runs outside of a
+    campaign are a single cell without a name.
+    """
     unfinished: dict[str, list[str]] = field(default_factory=dict)
     """Cells of which runs are missing, or not done, and why each of them."""
 
     def names(self, cell: str) -> dict[Path, str]:
-        """The runs of a cell, and what each is called."""
+        """Return the runs of a cell with the name of each."""
         return {
             run: f"{self.name}{str(run).removeprefix(str(self.path))}" for run in self.cells[cell]
         }
@@ -44,11 +45,11 @@ class ComparedRuns:
     """The values that they have in common; empty without a campaign."""
     baseline: str
     candidate: str
-    """What they are called."""
+    """Names of both sides."""
     baseline_runs: tuple[Path, ...]
     candidate_runs: tuple[Path, ...]
     names: Mapping[Path, str]
-    """What each of these runs is called."""
+    """Name of each of these runs."""
 
 
 def read_source(path: Path, label: str | None = None) -> ComparedSide:
@@ -67,6 +68,7 @@ def read_source(path: Path, label: str | None = None) -> ComparedSide:
         raise RunError(
             f"{path}: expected a run, a campaign, or a folder of runs that repeat each other,"
             f" got no {RUN} and no {CAMPAIGN} in it",
+            code="not-a-run",
             hint="`tailscope run --out DIR` writes a run",
         )
     source.cells[""] = runs
@@ -74,7 +76,7 @@ def read_source(path: Path, label: str | None = None) -> ComparedSide:
 
 
 def _cell(run: CampaignRun) -> str:
-    """What a run shares with its repeats: the values, and which of several devices it was of."""
+    """Return what a run shares with its repeats: the values, and its device among several."""
     if run.values is None:
         return run.cell
     texts = [f"{name}={value}" for name, value in run.values.items()]
@@ -110,7 +112,7 @@ def pairs_of(sources: Sequence[ComparedSide]) -> tuple[list[ComparedRuns], list[
 
 
 def _is_one_each(first: ComparedSide, other: ComparedSide) -> bool:
-    """Whether there is but one cell to compare with one, whatever their values.
+    """Return whether both sides have a single cell each, whatever its values.
 
     Of a campaign, one that is left because others are unfinished is not: values decide there.
     """

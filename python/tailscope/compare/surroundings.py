@@ -1,4 +1,4 @@
-"""What else differs between runs that are compared: plan, machine, instrument, versions."""
+"""Other differences between runs that are compared: plan, machine, instrument, versions."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Other(NamedTuple):
     name: str
     baseline: str
     candidate: str
-    """What it is there; of runs that differ among themselves all that it is."""
+    """The value of both sides; of runs that differ among themselves, all values."""
 
 
 def surroundings(baseline: Sequence[RunFigures], candidate: Sequence[RunFigures]) -> list[Other]:
-    """What else differs between runs, in the order of ``run.json``."""
+    """Return the other differences between runs, in the order of ``run.json``."""
     one, other = _together(baseline), _together(candidate)
-    found = [
+    others = [
         Other(name, one.get(name, _NOT_RECORDED), other.get(name, _NOT_RECORDED))
         for name in {**one, **other}
         if one.get(name) != other.get(name)
@@ -45,28 +45,28 @@ def surroundings(baseline: Sequence[RunFigures], candidate: Sequence[RunFigures]
     both = (baseline, candidate)
     rates = [_mean(sample.rate_pps for sample in each) for each in both]
     if max(rates) - min(rates) > _NOTABLE * max(rates):
-        found.append(Other("measured rate", *(f"{rate:,.0f} packets/s" for rate in rates)))
+        others.append(Other("measured rate", *(f"{rate:,.0f} packets/s" for rate in rates)))
     shares = [_mean(sample.tainted_share for sample in each) for each in both]
     if max(shares) - min(shares) > _NOTABLE:
-        found.append(Other("tainted samples", *(f"{share:.1%}" for share in shares)))
-    return found
+        others.append(Other("tainted samples", *(f"{share:.1%}" for share in shares)))
+    return others
 
 
 def _together(samples: Sequence[RunFigures]) -> dict[str, str]:
-    found: dict[str, dict[str, None]] = {}
+    values_by_fact: dict[str, dict[str, None]] = {}
     for sample in samples:
         for name, value in sample.facts.items():
-            found.setdefault(name, {})[value] = None
-    return {name: " / ".join(values) for name, values in found.items()}
+            values_by_fact.setdefault(name, {})[value] = None
+    return {name: " / ".join(values) for name, values in values_by_fact.items()}
 
 
 def facts_of(info: RunInfo) -> dict[str, str]:
-    """What a run says of where it comes from, without what is another in every run."""
+    """Return the facts of a run's origin, without those that differ in every run."""
     return dict(_facts(info))
 
 
 def tainted_share(summary: Mapping[str, Figure]) -> float:
-    """The share of its samples that the instrument's stalls could change."""
+    """Return the share of its samples that the instrument's stalls could change."""
     return int(summary.get("tainted") or 0) / max(1, int(summary["count"] or 0))
 
 
@@ -74,10 +74,12 @@ def _facts(info: RunInfo) -> Iterator[tuple[str, str]]:
     plan = as_content(info.plan)
     floor = None if info.floor is None else info.floor.latency_ns_p50
     hosts = {"host": host_of(info)} if info.hosts is None else info.hosts
-    said = {} if info.about is None else as_content(info.about)
+    labels = {} if info.about is None else as_content(info.about)
     sections: dict[str, Mapping[str, object]] = {
         "plan": {
-            name: value for name, value in {**plan, **said}.items() if name not in _NOT_OF_THE_PLAN
+            name: value
+            for name, value in {**plan, **labels}.items()
+            if name not in _NOT_OF_THE_PLAN
         },
         **{role: as_content(host) for role, host in hosts.items()},
         "clock": _only(info.clock, _CLOCK),

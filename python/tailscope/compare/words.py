@@ -1,4 +1,4 @@
-"""What was found of runs that were compared, in words."""
+"""Comparisons of runs in words."""
 
 from __future__ import annotations
 
@@ -50,28 +50,32 @@ def headline(comparison: Comparison) -> str:
     if differs:
         is_word = "" if differs[0].startswith("loses") else "is "
         return f"{pair.candidate} {is_word}{_listed(differs)}."
-    known = [each for each in findings if each.figure.quantile is not None and each.difference]
-    if not known:
+    quantiles = [
+        finding
+        for finding in findings
+        if finding.figure.quantile is not None and finding.difference
+    ]
+    if not quantiles:
         return f"{pair.baseline} and {pair.candidate}: no quantile can be compared."
     return (
         f"No difference between {pair.baseline} and {pair.candidate} can be seen up to"
-        f" {known[-1].figure.name}."
+        f" {quantiles[-1].figure.name}."
     )
 
 
 def short_lines(comparison: Comparison) -> Iterator[str]:
-    """A sentence for each difference that is real or unclear, and one for each other verdict."""
+    """Return a sentence for each real or unclear difference, and for each other verdict."""
     window_ns = _window_ns(comparison)
     for finding in comparison.findings:
         if finding.verdict in (Verdict.HIGHER, Verdict.LOWER, Verdict.UNCLEAR):
             yield f"{finding.figure.name}: {_said(finding, window_ns)}"
-    for verdict, said in (
+    for verdict, verdict_text in (
         (Verdict.NONE, "No difference can be seen"),
         (Verdict.NO_ESTIMATE, "There is no estimate"),
     ):
         names = [each.figure.name for each in comparison.findings if each.verdict == verdict]
         if names:
-            yield f"{said} of {_listed(names)}."
+            yield f"{verdict_text} of {_listed(names)}."
 
 
 def lines(comparison: Comparison, judgements: Sequence[Judgement]) -> Iterator[str]:
@@ -80,8 +84,8 @@ def lines(comparison: Comparison, judgements: Sequence[Judgement]) -> Iterator[s
     width = max(len(finding.figure.name) for finding in comparison.findings)
     window_ns = _window_ns(comparison)
     for finding in comparison.findings:
-        said = _said(finding, window_ns) + _lost_ones(finding, window_ns)
-        yield f"  {finding.figure.name + ':':<{width + 1}} {said}"
+        sentence = _said(finding, window_ns) + _lost_ones(finding, window_ns)
+        yield f"  {finding.figure.name + ':':<{width + 1}} {sentence}"
     if comparison.others:
         yield "  what else differs:"
         width = max(len(other.name) for other in comparison.others)
@@ -89,8 +93,8 @@ def lines(comparison: Comparison, judgements: Sequence[Judgement]) -> Iterator[s
             yield f"    {other.name:<{width}}  {other.baseline} → {other.candidate}"
     for warning in comparison.warnings:
         yield f"  warning   {warning}"
-    for each in judgements:
-        yield f"  {each.limit.text}: {each.outcome}: {judgement_text(each)}"
+    for judgement in judgements:
+        yield f"  {judgement.limit.text}: {judgement.outcome}: {judgement_text(judgement)}"
 
 
 def _window_ns(comparison: Comparison) -> float:
@@ -102,19 +106,19 @@ def _word(finding: FigureChange) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Names as a list in a sentence."""
+    """Join names to a list in a sentence."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def _said(finding: FigureChange, window_ns: float) -> str:
-    """A finding in a sentence; a packet that never came counts as the window."""
-    unit, found = finding.figure.unit, finding.difference
+    """Return a comparison in a sentence; a packet that never came counts as the window."""
+    unit, difference = finding.figure.unit, finding.difference
 
     def side(value: float) -> str:
         return "never came" if unit == "ns" and value >= window_ns else _text(value, unit)
 
-    if found is None:
+    if difference is None:
         bound = "≥ " if finding.figure.quantile is not None else ""
         texts = (
             # Student's interval of few runs may end below what a latency can be.
@@ -125,17 +129,17 @@ def _said(finding: FigureChange, window_ns: float) -> str:
     values = f"{side(finding.baseline.value)} → {side(finding.candidate.value)}"
     relative = finding.relative
     share = "" if relative is None or relative > _MANY else f" ({relative:+.1%})"
-    said = (
-        f"{values}, {_signed(found.value, unit)}{share},"
-        f" 95 % interval {_signed(found.low, unit)} to {_signed(found.high, unit)}"
+    sentence = (
+        f"{values}, {_signed(difference.value, unit)}{share},"
+        f" 95 % interval {_signed(difference.low, unit)} to {_signed(difference.high, unit)}"
     )
     if finding.verdict == "no difference":
-        said += ": no difference can be seen"
+        sentence += ": no difference can be seen"
         noticeable = finding.noticeable
         if noticeable and math.isfinite(noticeable):
-            said += f"; one below {_text(noticeable, unit)} would not be noticed"
-        return said
-    return f"{said}: {_word(finding)}" + ("" if finding.lacks is None else f": {finding.lacks}")
+            sentence += f"; one below {_text(noticeable, unit)} would not be noticed"
+        return sentence
+    return f"{sentence}: {_word(finding)}" + ("" if finding.lacks is None else f": {finding.lacks}")
 
 
 def _lost_ones(finding: FigureChange, window_ns: float) -> str:
@@ -167,7 +171,7 @@ def judgement_text(judgement: Judgement) -> str:
 
 
 def _signed(value: float, unit: str) -> str:
-    """A difference, or an end of its interval; there may be none."""
+    """Return a difference, or an end of its interval, with its sign; there may be none."""
     if math.isinf(value):
         return _NO_END
     return f"+{_text(value, unit)}" if value > 0 else _text(value, unit)

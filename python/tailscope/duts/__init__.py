@@ -1,1 +1,1 @@
-"""Devices under test: what they are called, what can be asked of them, how they are started."""
+"""Devices under test: their names, their options, and how they are started."""

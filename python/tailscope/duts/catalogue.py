@@ -1,4 +1,4 @@
-"""Every device under test by its name."""
+"""Catalogue of the devices under test."""
 
 from __future__ import annotations
 
@@ -33,17 +33,19 @@ DUTS: dict[str, type[Dut]] = {
         *(Command, Oci),
     )
 }
-"""Every kind of device by its name."""
+"""Kinds of devices, by name."""
 
 
 def dut_named(name: str, options: Mapping[str, str], wire: str = "memif") -> Dut:
-    """Make a device of a kind."""
+    """Make a device of the kind that has this name."""
     if name not in DUTS:
-        raise UsageError(f"--dut: got {name!r}, expected one of {', '.join(DUTS)}")
+        raise UsageError(
+            f"--dut: got {name!r}, expected one of {', '.join(DUTS)}", code="unknown-dut"
+        )
     return DUTS[name](options, wire)
 
 
 def without_image(dut: str) -> tuple[str, str | None]:
-    """Take the image out of ``oci:IMAGE``: the device's name, and its option of that name."""
+    """Split ``oci:IMAGE`` into the device's name and its image; None for other devices."""
     name, colon, image = dut.partition(":")
     return (name, image) if colon and name == Oci.name else (dut, None)

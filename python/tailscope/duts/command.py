@@ -1,4 +1,4 @@
-"""Any program that a person starts."""
+"""The device ``command``: any program of the user's."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _NAMED = ("{link0}", "{link1}")
 
 
 def words_of(name: str, value: str) -> list[str]:
-    """Read an option that is a command: its words."""
+    """Split an option that is a command into words."""
     try:
         words = shlex.split(value)
     except ValueError as error:
-        raise UsageError(f"--dut-option {name}: {error}") from None
+        raise UsageError(f"--dut-option {name}: {error}", code="command-syntax") from None
     if not words:
-        raise UsageError(f"--dut-option {name}: got nothing, expected a command")
+        raise UsageError(f"--dut-option {name}: got nothing, expected a command", code="no-command")
     return words
 
 
@@ -40,7 +40,7 @@ def _pattern(name: str, value: str) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        raise UsageError(f"--dut-option {name}: {value!r}: {error}") from None
+        raise UsageError(f"--dut-option {name}: {value!r}: {error}", code="ready-pattern") from None
     return as_it_is(name, value)
 
 
@@ -49,12 +49,12 @@ def _within(name: str, value: str) -> float:
 
 
 class Command(Dut):
-    """A command of the user's; no shell reads it.
+    """A command of the user's, which no shell reads.
 
-    It gets at its ports by ``{eal}``, or by the kernel's links: in its words ``{links}`` stands for
+    It opens its ports by ``{eal}``, or by the kernel's links: in its words ``{links}`` stands for
     these (a word each), ``{link0}`` and ``{link1}`` for one of them, ``{eal}`` for DPDK's options
-    for ports and memory (a word each), ``{cpus}`` for the CPUs that are its own, ``{folder}`` for a
-    private folder. Other words in braces are the program's own.
+    for ports and memory (a word each), ``{cpus}`` for the CPUs of the device, and ``{folder}`` for
+    a private folder. Other words in braces belong to the program.
     """
 
     name = "command"
@@ -73,50 +73,55 @@ class Command(Dut):
         self._check_ports()
 
     def check_given(self) -> None:
-        """There is a command, and a probe."""
+        """Check that there is a command, and a probe."""
         if "run" not in self.given:
-            raise UsageError("dut command: no --dut-option run=COMMAND")
+            raise UsageError("dut command: no --dut-option run=COMMAND", code="no-command")
         self.check_probe()
 
     def check_probe(self) -> None:
-        """There is one probe."""
+        """Check that there is exactly one probe."""
         if ("ready" in self.given) == ("ready-command" in self.given):
             raise UsageError(
                 f"dut {self.name}: expected one of --dut-option ready=PATTERN (in its output)"
-                " and ready-command=COMMAND (that succeeds)"
+                " and ready-command=COMMAND (that succeeds)",
+                code="no-probe",
             )
 
     def _check_ports(self) -> None:
-        """See that what it is given of its ports is there."""
+        """Check that the ports that the command names exist."""
         links = sorted({*_LINKS.findall(" ".join(self.given.values()))})
         beyond = [word for word in links if word not in ("{links}", *_NAMED[: self.ports])]
         if beyond:
             expected = ", ".join(("{links}", *_NAMED[: self.ports]))
-            raise UsageError(f"dut {self.name}: got {beyond[0]}, expected {expected}")
+            raise UsageError(
+                f"dut {self.name}: got {beyond[0]}, expected {expected}", code="unknown-link"
+            )
         if self.wire == "memif" and links:
             raise UsageError(
                 f"dut {self.name}: {links[0]} stands for a link of the kernel; got --wire memif,"
                 " which has none",
+                code="no-kernel-links",
                 hint="join it by --wire veth, or give a program of DPDK its ports by {eal}",
             )
         if self.wire == "memif" and not self.uses_dpdk:
             raise UsageError(
                 f"dut {self.name}: run has no {{eal}}, by which a program of DPDK gets its ports",
+                code="no-eal",
                 hint="a program that uses links of the kernel is joined by --wire veth",
             )
 
     @property
     def uses_dpdk(self) -> bool:
-        """If it asks for DPDK's options."""
+        """Return True if the command asks for DPDK's options."""
         return "{eal}" in words_of("run", self.given["run"])
 
     def guest_programs(self) -> tuple[Path, ...]:
-        """The command's own, and its probe's."""
+        """Return the programs of the command and of its probe."""
         names = [name for name in ("run", "ready-command") if name in self.given]
         return tuple(filter(None, (which(words_of(name, self.given[name])[0]) for name in names)))
 
     def wait_ready(self, name: str, process: Process, context: DutContext) -> None:
-        """Wait for its probe."""
+        """Wait until the probe says that the device is ready."""
         within = self.given.get("ready-within")
         timeout_s = _READY_S if within is None else _within("ready-within", within)
         ready: str | Callable[[], bool]
@@ -130,21 +135,21 @@ class Command(Dut):
 
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:
-        """Start it, and wait for its probe."""
+        """Start the command, and wait for its probe."""
         command = filled(words_of("run", self.given["run"]), context)
         with context.place.start(
             "dut", command, cpus=context.allowed, merged=True, urgent=True
         ) as process:
             self.wait_ready(command[0], process, context)
             version = self.given.get("version")
-            said = "unknown"
+            version_text = "unknown"
             if version is not None:
-                said = context.place.run(words_of("version", version)).strip()
-            yield RunningProgram(command[0], process, version=said, configuration=command)
+                version_text = context.place.run(words_of("version", version)).strip()
+            yield RunningProgram(command[0], process, version=version_text, configuration=command)
 
 
 def filled(words: list[str], context: DutContext) -> list[str]:
-    """Put what a device is given in the place of what stands in braces."""
+    """Replace the words in braces by the device's ports, CPUs and folder."""
     filled: list[str] = []
     single = {
         "{cpus}": ",".join(map(str, context.working)),
@@ -164,7 +169,7 @@ def filled(words: list[str], context: DutContext) -> list[str]:
 
 
 def _succeeds(context: DutContext, command: list[str]) -> bool:
-    """Whether a command succeeds where the device is."""
+    """Return True if a command succeeds in the place of the device."""
     try:
         context.place.run(command)
     except TestbedError:

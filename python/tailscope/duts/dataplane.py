@@ -1,4 +1,4 @@
-"""Devices that are programs of the data plane."""
+"""Devices that are programs of ``tailscope-dp``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def _burst(name: str, value: str) -> list[str]:
 
 def _number(name: str, value: str) -> int:
     if not value.isdecimal() or not 1 <= int(value) <= 512:
-        raise UsageError(f"--dut-option {name}: got {value!r}, expected 1 to 512 packets")
+        raise UsageError(
+            f"--dut-option {name}: got {value!r}, expected 1 to 512 packets", code="dut-option"
+        )
     return int(value)
 
 
@@ -42,7 +44,9 @@ def _drain(name: str, value: str) -> list[str]:
 
     ns = duration_ns(value, f"--dut-option {name}")
     if ns % 1000:
-        raise UsageError(f"--dut-option {name}: got {value}, expected whole microseconds")
+        raise UsageError(
+            f"--dut-option {name}: got {value}, expected whole microseconds", code="dut-option"
+        )
     return [f"--tx-drain-us={ns // 1000}"]
 
 
@@ -53,7 +57,7 @@ def _mac_updating(name: str, value: str) -> list[str]:
 def _times(name: str, value: str) -> list[str]:
     from tailscope.units import duration_ns
 
-    times = [duration_ns(each, f"--dut-option {name}") for each in value.split(",")]
+    times = [duration_ns(text, f"--dut-option {name}") for text in value.split(",")]
     return [f"--{name}={','.join(f'{ns}ns' for ns in times)}"]
 
 
@@ -68,7 +72,7 @@ class Forwarder(Dut):
     notes_stages = True
 
     def arguments(self, cpus: Sequence[int]) -> list[str]:  # noqa: ARG002
-        """The program's own options, where `cpus` work for it."""
+        """Return the program's own options, where it runs on `cpus`."""
         return [
             argument
             for name, value in self.given.items()
@@ -76,7 +80,7 @@ class Forwarder(Dut):
         ]
 
     def guest_programs(self) -> tuple[Path, ...]:
-        """The data plane itself."""
+        """Return the data plane itself."""
         return (find_binary()[0],)
 
     @contextmanager
@@ -128,7 +132,7 @@ class _Running(Running):
 
 
 class Loop(Dut):
-    """No device at all."""
+    """The generator joined with itself, without a device."""
 
     name = LOOP
     about = "no device: the generator connected to itself"
@@ -136,12 +140,12 @@ class Loop(Dut):
 
     @property
     def cpus(self) -> int:
-        """None."""
+        """Return 0."""
         return 0
 
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:
-        """Nothing is there to start."""
+        """Raise an error: there is nothing to start."""
         raise AssertionError(f"a loop has no device: {context}")
         yield
 
@@ -150,7 +154,7 @@ _FORWARDING = {"batch": _batch, "rx-burst": _burst, "tx-burst": _burst}
 
 
 class L2fwd(Forwarder):
-    """DPDK's l2fwd, as in noms2020 V."""
+    """The forwarder DPDK l2fwd, as in noms2020 V."""
 
     name = "l2fwd"
     about = "forwards between two ports"
@@ -161,25 +165,26 @@ _ENTRY = re.compile(r"\((\d{1,2}),(\d{1,2}),(\d{1,2})\)")
 
 
 def _entries(text: str) -> list[tuple[int, int, int]]:
-    """Port, queue and CPU of each entry of l3fwd's ``config``; CPUs count from 0."""
+    """Return port, queue and CPU of each entry of l3fwd's ``config``; CPUs count from 0."""
     return [(int(port), int(queue), int(cpu)) for port, queue, cpu in _ENTRY.findall(text)]
 
 
 def _config(name: str, value: str) -> list[str]:
-    """See that it can be read; what it says depends on the CPUs."""
+    """Check l3fwd's ``config``; it becomes options once the CPUs are known."""
     used = {cpu for *_, cpu in _entries(value)}
     if not re.fullmatch(rf"{_ENTRY.pattern}(,{_ENTRY.pattern})*", value) or used != set(
         range(len(used))
     ):
         raise UsageError(
             f"--dut-option {name}: got {value!r}, expected (PORT,QUEUE,CPU),... such as"
-            " (0,0,0),(1,0,1), where the DuT's CPUs count from 0"
+            " (0,0,0),(1,0,1), where the DuT's CPUs count from 0",
+            code="l3fwd-config",
         )
     return []
 
 
 class L3fwd(Forwarder):
-    """DPDK's l3fwd, as in containers2024 5.6: one CPU for both ports, or as ``config`` has it."""
+    """The router DPDK l3fwd, as in containers2024 5.6, on one CPU unless ``config`` names more."""
 
     name = "l3fwd"
     about = "routes by longest-prefix match"
@@ -192,16 +197,16 @@ class L3fwd(Forwarder):
 
     @property
     def cpus(self) -> int:
-        """As many as its configuration names."""
+        """Return the number of CPUs in the configuration."""
         return len({cpu for *_, cpu in self._entries}) or 1
 
     @property
     def queues(self) -> int:
-        """As many as its configuration names of a port."""
+        """Return the number of queues of a port in the configuration."""
         return 1 + max((queue for _, queue, _ in self._entries), default=0)
 
     def arguments(self, cpus: Sequence[int]) -> list[str]:
-        """As of every forwarder; the configuration names CPUs of the machine."""
+        """Return the program's own options; the configuration names CPUs of the machine."""
         entries = ",".join(f"({port},{queue},{cpus[cpu]})" for port, queue, cpu in self._entries)
         return [*super().arguments(cpus), *([f"--config={entries}"] if entries else [])]
 
@@ -211,7 +216,7 @@ class L3fwd(Forwarder):
 
 
 class Delay(Forwarder):
-    """The device whose truth is known."""
+    """A device with a known latency law."""
 
     name = "delay"
     about = "holds packets by a known law, and stalls at known times"
@@ -228,7 +233,7 @@ class Delay(Forwarder):
 
 
 class Work(Forwarder):
-    """The device whose capacity is known."""
+    """A device with a known capacity."""
 
     name = "work"
     about = "works on packets for a known time, and hands on whole batches"

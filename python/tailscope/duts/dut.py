@@ -1,4 +1,4 @@
-"""What every device under test is: prepared, started, ready, described, stopped."""
+"""Interfaces of devices under test: a kind of device, and one that runs."""
 
 from __future__ import annotations
 
@@ -21,103 +21,103 @@ if TYPE_CHECKING:
     from tailscope.testbed.wires import Side
 
 Configuration: TypeAlias = str | list[str] | list[list[str]]
-"""How a device was set up: a file, a command line, or commands."""
+"""Set-up of a device: a file, a command line, or several commands."""
 
 ANY_WIRE = ("memif", "veth", "pci", "vhost")
 
 
 @dataclass(frozen=True)
 class DutContext:
-    """What a device is given to live in."""
+    """The place, ports and CPUs that a device gets."""
 
     place: Place
-    """Where its commands run."""
+    """Place in which the commands of the device run."""
     side: Side
-    """Its ports, as they are known there."""
+    """Ports of the device, as they are named there."""
     cpus: tuple[int, ...]
-    """The CPUs that work for it, as they are numbered there."""
+    """CPUs that forward packets, as they are numbered there."""
     housekeeping: tuple[int, ...]
     """CPUs for everything else."""
     stall_ns: int
-    """A turn of a polling loop that takes longer is a stall."""
+    """Longest turn of a polling loop that is not a stall, in nanoseconds."""
     record: Path | None = None
-    """Where to write down stalls: of this machine, on the clock of the packets."""
+    """Folder for the recorded stalls; None if they are not recorded."""
     stages_every: int | None = None
-    """Of so many packets it writes down there when it received and sent one, if it can."""
+    """Interval of the packets whose stages are recorded, in packets; None without stages."""
     pinned: bool = True
-    """Whether it stays on its CPUs; else it may run on all of these."""
+    """True if the device stays on its CPUs; otherwise it may run on all of these."""
 
     @property
     def allowed(self) -> tuple[int, ...]:
-        """All CPUs that its threads may run on."""
+        """Return all CPUs that the device's threads may run on."""
         return tuple(sorted({*self.cpus, *self.housekeeping}))
 
     @property
     def working(self) -> tuple[int, ...]:
-        """CPUs that what forwards packets may run on."""
+        """Return the CPUs that the forwarding threads may run on."""
         return self.cpus if self.pinned else self.allowed
 
 
 class Packets(Protocol):
-    """What packets a device will get: fields of a run."""
+    """The fields of a run that describe the packets for a device."""
 
     @property
     def direction(self) -> str:
-        """In one direction, or both."""
+        """Return the direction of the packets: one way, or ``both``."""
 
     @property
     def vlan(self) -> int | None:
-        """The VLAN that frames are tagged with."""
+        """Return the VLAN of the frames; None if they are not tagged."""
 
     @property
     def dst_mac(self) -> str:
-        """Their destination's MAC address."""
+        """Return the destination MAC address."""
 
     @property
     def src_ip(self) -> str:
-        """Their source addresses."""
+        """Return the source addresses."""
 
     @property
     def dst_ip(self) -> str:
-        """Their destination addresses."""
+        """Return the destination addresses."""
 
     @property
     def replay(self) -> str | None:
-        """The capture that they are of."""
+        """Return the capture that is replayed; None if the packets are generated."""
 
     @property
     def queues(self) -> int:
-        """By how many queues they come to each port."""
+        """Return the number of queues of each port by which the packets arrive."""
 
 
 class Running(ABC):
     """A device that forwards."""
 
     version: str
-    """What it says of itself."""
+    """Version as the device reports it."""
     configuration: Configuration
-    """How it was set up."""
+    """Set-up of the device."""
     rules_sha256: str | None = None
-    """The checksum of the rules by which it filters; None without rules."""
+    """SHA-256 of the filter rules; None without rules."""
     partial: Sequence[str] = ()
-    """Why what it counted is not all; known once it was stopped."""
+    """Reasons why the counts are incomplete; set when the device was stopped."""
     clock: CounterClock | None = None
-    """What the counter is in Unix time by which it writes down its stalls, if it does."""
+    """Unix time of the counter in which stalls are recorded; None without a recording."""
     passed: PassedPackets | None = None
-    """What it has written down of the way of packets; known once it was stopped."""
+    """Recorded stages of packets; set when the device was stopped."""
 
     @property
     @abstractmethod
     def is_running(self) -> bool:
-        """Whether it is there."""
+        """Return True if the device still runs."""
 
     @abstractmethod
     def failure(self) -> TestbedError:
-        """Say how it ended."""
+        """Make the error that says how the device ended."""
 
     @abstractmethod
     def stop(self) -> DutCounts | None:
-        """End it, and return what it counted; None when it could not say."""
+        """Stop the device, and return its counts; None if it could not report them."""
 
 
 class Dut(ABC):
@@ -125,132 +125,138 @@ class Dut(ABC):
 
     name: ClassVar[str]
     about: ClassVar[str]
-    """What it does, in a line."""
+    """Description of the device in one line."""
     options: ClassVar[Mapping[str, Callable[[str, str], object]]] = {}
-    """For each option, what reads its value: from its name and text; it raises a `UsageError`."""
+    """Parser of each option, called with name and text; it raises a `UsageError`."""
     wires: ClassVar[tuple[str, ...]] = ANY_WIRE
     platforms: ClassVar[tuple[str, ...] | None] = None
-    """What it may run on; None is everything."""
+    """Platforms on which the device runs; None for all."""
     in_softirqs: ClassVar[bool] = False
-    """Whether it does its work in softirqs alone, which tasks do not keep from running."""
+    """True if the device works in softirqs alone, which tasks cannot delay."""
     leaves_stack_out: ClassVar[bool] = False
-    """Whether it takes packets before the kernel's stack does, where they have no stages."""
+    """True if packets bypass the kernel's stack, so that they have no stages."""
     hides_packets: ClassVar[bool] = False
-    """Whether it encrypts packets on their way, where nobody knows them."""
+    """True if the device encrypts packets, so that the tracer cannot recognise them."""
     notes_stages: ClassVar[bool] = False
-    """Whether it notes itself when its calls received and sent packets."""
+    """True if the device itself records when its calls received and sent packets."""
     both_ways: ClassVar[bool] = True
-    """Whether it forwards in both directions."""
+    """True if the device forwards in both directions."""
     programs: ClassVar[Mapping[str, str]] = {}
-    """Programs that it needs, and the packages that have them."""
+    """Programs that the device needs, and the packages that contain them."""
 
     def __init__(self, options: Mapping[str, str], wire: str) -> None:
         if wire not in self.wires:
             raise UsageError(
-                f"--wire: got {wire!r}, expected {' or '.join(self.wires)} with --dut {self.name}"
+                f"--wire: got {wire!r}, expected {' or '.join(self.wires)} with --dut {self.name}",
+                code="dut-wire",
             )
         self.wire = wire
         self.given = dict(options)
         for name, value in options.items():
             if name not in self.options:
-                known = ", ".join(self.options) or "none"
+                names = ", ".join(self.options) or "none"
                 raise UsageError(
                     f"--dut-option: got {name!r}, expected one of the options of {self.name}:"
-                    f" {known}"
+                    f" {names}",
+                    code="unknown-dut-option",
                 )
             self.options[name](name, value)
 
     @property
     def cpus(self) -> int:
-        """How many CPUs work for it."""
+        """Return the number of CPUs that forward packets."""
         return 1
 
     @property
     def ports(self) -> int:
-        """How many ports it has: 2, or 1 for both directions."""
+        """Return the number of ports: 2, or 1 for both directions."""
         return 2
 
     @property
     def queues(self) -> int:
-        """By how many queues it receives on each port."""
+        """Return the number of receive queues of each port."""
         return 1
 
     @property
     def sending_queues(self) -> int:
-        """By how many queues it may send to a port of shared memory."""
+        """Return the number of queues by which the device may send to a port of shared memory."""
         return 1
 
     @property
     def uses_dpdk(self) -> bool:
-        """Whether it gets at its ports by DPDK, or by the kernel's links."""
+        """Return True if the ports are opened by DPDK, False if they are links of the kernel."""
         return True
 
     @property
     def pins_itself(self) -> bool:
-        """Whether it pins its threads to CPUs whatever it is told."""
+        """Return True if the device always pins its threads to CPUs."""
         return False
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """Modules of a guest's kernel that it needs."""
+        """Return the modules that the device needs in the kernel of a guest."""
         return ()
 
     def guest_programs(self) -> tuple[Path, ...]:
-        """Programs of this machine that it needs in a guest."""
+        """Return the programs of this machine that the device needs in a guest."""
         return tuple(filter(None, map(which, self.programs)))
 
     def guest_files(self) -> tuple[Path, ...]:
-        """Files and folders of this machine that it needs in a guest."""
+        """Return the files and folders of this machine that the device needs in a guest."""
         return ()
 
     def needed_files(self) -> tuple[Path, ...]:
-        """Programs, files and folders of this machine that it needs wherever it runs."""
+        """Return the programs, files and folders that the device needs on every platform."""
         return (*self.guest_programs(), *self.guest_files())
 
     @property
     def device_files(self) -> tuple[Path, ...]:
-        """Files of this machine's devices that it needs in a container."""
+        """Return the device files of this machine that are needed in a container."""
         return ()
 
     @property
     def starts_in_s(self) -> float:
-        """How long it takes to be ready, roughly."""
+        """Return the approximate time until the device is ready, in seconds."""
         return 0.5
 
     def check(self) -> None:
-        """See whether this machine has what the device needs."""
+        """Check that this machine has everything that the device needs."""
         for program, package in self.programs.items():
             find_program(f"dut {self.name}", program, package)
 
     def check_traffic(self, packets: Packets) -> None:
-        """See whether it can forward what a run sends."""
+        """Check that the device can forward the packets of a run."""
         if packets.direction == "both" and not (self.both_ways and self.ports == 2):
             raise UsageError(
-                f"--direction: got both, expected one with --dut {self.name}: it forwards one way"
+                f"--direction: got both, expected one with --dut {self.name}: it forwards one way",
+                code="dut-direction",
             )
         if packets.queues != self.queues:
             raise UsageError(
                 f"--queues: got {packets.queues}, expected {self.queues}, by which --dut"
-                f" {self.name} receives on each port"
+                f" {self.name} receives on each port",
+                code="dut-queues",
             )
 
     @abstractmethod
     def open(self, context: DutContext) -> AbstractContextManager[Running]:
-        """Start it within a block, at whose beginning it is ready."""
+        """Run the device within a block; it is ready when the block begins."""
 
 
 def as_it_is(_name: str, value: str) -> str:
-    """Read an option that is any text."""
+    """Return the value of an option that may be any text."""
     return value
 
 
 def one_of(*choices: str) -> Callable[[str, str], str]:
-    """Make what reads an option that is one of a few words."""
+    """Make the parser of an option that is one of a few words."""
 
     def read(name: str, value: str) -> str:
         if value not in choices:
             expected = " or ".join((", ".join(choices[:-1]), choices[-1]))
-            raise UsageError(f"--dut-option {name}: got {value!r}, expected {expected}")
+            raise UsageError(
+                f"--dut-option {name}: got {value!r}, expected {expected}", code="dut-option"
+            )
         return value
 
     return read

@@ -1,4 +1,4 @@
-"""What Suricata's log of events says of its counts."""
+"""Suricata's counters, read from its event log."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from msgspec.json import decode
 from tailscope.store.records.dataplane import SuricataCounts
 
 
-# Only what is read here is named: what else there is differs by version.
+# Only the fields that are read here are declared: the others differ by version.
 class EveVerdicts(Struct, frozen=True, kw_only=True):
-    """What became of packets."""
+    """Verdicts on packets."""
 
     blocked: int = 0
     accepted: int = 0
@@ -18,21 +18,21 @@ class EveVerdicts(Struct, frozen=True, kw_only=True):
 
 
 class EveEngine(Struct, frozen=True, kw_only=True):
-    """What searches by rules, and how many it has; one for each tenant."""
+    """A detection engine and its rules; there is one for each tenant."""
 
     rules_loaded: int = 0
     rules_failed: int = 0
 
 
 class EveAlerts(Struct, frozen=True, kw_only=True):
-    """What rules found."""
+    """Alerts, and the engines that raised them."""
 
     alert: int = 0
     engines: list[EveEngine] = []
 
 
 class EveStats(Struct, frozen=True, kw_only=True):
-    """Counters since it was started."""
+    """Counters since Suricata was started."""
 
     ips: EveVerdicts = EveVerdicts()
     detect: EveAlerts = EveAlerts()
@@ -40,14 +40,14 @@ class EveStats(Struct, frozen=True, kw_only=True):
 
 
 class EveEvent(Struct, frozen=True, kw_only=True):
-    """A line of the log; `stats` in those that have counters."""
+    """A line of the log, with `stats` if it has counters."""
 
     event_type: str = ""
     stats: EveStats | None = None
 
 
 def counts_of(log: str) -> SuricataCounts | None:
-    """What it counted last; None where it says nothing."""
+    """Return the last counters of a log; None if it has none."""
     events = (decode(line, type=EveEvent) for line in log.splitlines())
     stats = [event.stats for event in events if event.event_type == "stats"]
     if not stats or stats[-1] is None:

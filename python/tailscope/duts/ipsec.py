@@ -1,4 +1,4 @@
-"""IPsec: the kernel's router through a tunnel of ESP."""
+"""The device ``ipsec``: the kernel's router through a tunnel of ESP."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 _CIPHER = "rfc4106(gcm(aes))"
 _KEY_BYTES = 20
-"""AES-128, and 4 of salt (RFC 4106)."""
+"""Length of an AES-128 key and 4 bytes of salt (RFC 4106), in bytes."""
 _ICV_BITS, _REPLAY_WINDOW = 128, 32
-# Commands name a key by its direction's number, and never have it. Without env, a guest's shell
-# takes an ip of its own.
+# Commands name a key by the number of its direction, and never contain it. Without env, a guest's
+# shell would take its built-in ip.
 _KEYS = (
     f"umask 077; for spi in 1 2; do od -An -v -tx1 -N{_KEY_BYTES} /dev/urandom"
     ' | tr -d " \\n" >"/run/$spi.key"; done'
@@ -39,7 +39,7 @@ _STATES = re.compile(
 
 
 class Ipsec(Tunnel):
-    """A tunnel of ESP, with keys that are made for the run; nothing negotiates new ones."""
+    """A tunnel of ESP with keys made for the run; nothing negotiates new ones."""
 
     name = "ipsec"
     about = "the kernel's IP forwarding through an IPsec tunnel (ESP, AES-GCM): both of its ends"
@@ -47,15 +47,15 @@ class Ipsec(Tunnel):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """ESP's, and what encrypts for it."""
+        """Return the modules of ESP and of its ciphers."""
         ciphers = ("aesni_intel", "aes_generic", "gcm", "ctr", "ghash_generic", "seqiv")
-        # Initialisation vectors begin at random.
+        # Initialisation vectors start at a random number.
         random = ("hmac", "sha512_generic", "jitterentropy_rng", "drbg")
         return (*super().modules, "xfrm_user", "esp4", *ciphers, *random)
 
     @contextmanager
     def joined(self, context: DutContext, ends: Sequence[Gateway]) -> Iterator[RunningTunnel]:
-        """Tell both ends how packets of either direction are encrypted, and which are."""
+        """Give both ends the keys and policies of both directions."""
         commands = ends[0].run(context, ["sh", "-ec", _KEYS])
         for end, other in zip(ends, reversed(ends), strict=True):
             for source, target in (ends, ends[::-1]):
@@ -65,6 +65,7 @@ class Ipsec(Tunnel):
                 except TestbedError as error:
                     raise TestbedError(
                         f"dut ipsec: this kernel refuses ESP with {_CIPHER}: {reason(error)}",
+                        code="no-esp",
                         hint="--platform vm has a kernel of Debian's, which has both",
                     ) from None
             commands += end.run(context, *_policies(end, other))
@@ -73,48 +74,49 @@ class Ipsec(Tunnel):
 
 class _Running(RunningTunnel):
     def counts(self, links: dict[str, LinkCounts]) -> IpsecCounts:
-        """What links counted, and each end for both directions."""
+        """Return the counters of the links, and of both directions at each end."""
         from tailscope.store.records.dataplane import IpsecCounts, IpsecEndCounts
 
-        found = []
+        ends = []
         for end, other in zip(self._ends, reversed(self._ends), strict=True):
             listed = self._place.run([*end.way, "ip", "-s", "xfrm", "state", "list", "nokeys"])
             states = counts_of(listed)
             if not {_spi(end), _spi(other)} <= states.keys():
-                raise TestbedError("ip -s xfrm state list: expected a state of each direction")
-            found.append(IpsecEndCounts(rx=states[_spi(other)], tx=states[_spi(end)]))
-        near, far = found
+                text = "ip -s xfrm state list: expected a state of each direction"
+                raise TestbedError(text, code="xfrm-state")
+            ends.append(IpsecEndCounts(rx=states[_spi(other)], tx=states[_spi(end)]))
+        near, far = ends
         return IpsecCounts(links=links, near=near, far=far)
 
 
 def _spi(source: Gateway) -> str:
-    """The number of the direction that comes from a gateway."""
+    """Return the number of the direction that starts at a gateway."""
     return str(source.number + 1)
 
 
 def _policies(end: Gateway, other: Gateway) -> list[list[str]]:
-    """Commands by which one end encrypts what goes to the other side, and takes what comes."""
-    here, there = end.outer_address, other.outer_address
+    """Return the commands by which an end encrypts what it sends and decrypts what it receives."""
+    near, far = end.outer_address, other.outer_address
     add = ["ip", "xfrm", "policy", "add", "src", "0.0.0.0/0", "dst"]
     by = ["proto", "esp", "mode", "tunnel", "reqid"]
-    out = ["tmpl", "src", here, "dst", there, *by, _spi(end)]
-    into = ["tmpl", "src", there, "dst", here, *by, _spi(other)]
+    out = ["tmpl", "src", near, "dst", far, *by, _spi(end)]
+    into = ["tmpl", "src", far, "dst", near, *by, _spi(other)]
     return [
         [*add, other.side.network, "dir", "out", *out],
         [*add, end.side.network, "dir", "fwd", *into],
-        ["ip", "route", "add", other.side.network, "via", there, "dev", end.outer_link],
+        ["ip", "route", "add", other.side.network, "via", far, "dev", end.outer_link],
     ]
 
 
 def counts_of(listed: str) -> dict[str, EspCounts]:
-    """Read what ``ip -s xfrm state`` says, by the number of the direction."""
+    """Read the output of ``ip -s xfrm state``: counters by the number of the direction."""
     from tailscope.store.records.dataplane import EspCounts
 
-    found = {}
+    counts = {}
     for match in _STATES.finditer(listed):
         spi, *numbers = match.groups()
         of_bytes, packets, late, replayed, failed = map(int, numbers)
-        found[spi] = EspCounts(
+        counts[spi] = EspCounts(
             packets=packets, bytes=of_bytes, replayed=late + replayed, failed=failed
         )
-    return found
+    return counts

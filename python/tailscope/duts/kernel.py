@@ -1,4 +1,4 @@
-"""Devices of the kernel: what forwards is set up by commands, and nothing runs."""
+"""Devices of the kernel, which commands set up: no program runs."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from tailscope.testbed.places import Place
 
 _MAC = "02:00:00:00:00:10"
-"""Where the generator sends its frames."""
+"""Destination of the generator's frames."""
 _NEIGHBOUR_MAC = "02:00:00:00:00:11"
 _BRIDGE = "tailscope0"
 _COUNTED = ("rx_packets", "tx_packets", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped")
 
 
 class RouterSide(NamedTuple):
-    """One side of a router."""
+    """A side of a router."""
 
     network: str
     address: str
-    """The router's own, in that network."""
+    """Address of the router in that network."""
     generator: str
-    """The generator's."""
+    """Address of the generator."""
 
     def commands(self, link: str) -> list[list[str]]:
-        """Set a link up for it: with an address, and a neighbour that never answers."""
+        """Return the commands that set up a link, its address and a silent neighbour."""
         neighbour = ["ip", "neigh", "replace", self.generator, "lladdr", _NEIGHBOUR_MAC]
         return [
             ["ip", "link", "set", "dev", link, "address", _MAC],
             ["ip", "address", "add", f"{self.address}/24", "dev", link],
             [*neighbour, "dev", link, "nud", "permanent"],
-            # It counts what never could answer as spoofed else.
+            # Otherwise the kernel drops packets of senders that it could not answer.
             setting(f"net.ipv4.conf.{link}.rp_filter", "0"),
         ]
 
@@ -51,29 +51,29 @@ FAR_SIDE = RouterSide("10.0.1.0/24", "10.0.1.254", "10.0.1.1")
 
 
 class Kernel(Dut):
-    """A device of the kernel; as root."""
+    """A device of the kernel, which needs root."""
 
     wires = ("veth", "pci", "vhost")
     in_softirqs = True
 
     @property
     def uses_dpdk(self) -> bool:
-        """It has links."""
+        """Return False: the device has links of the kernel."""
         return False
 
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:
-        """Run the commands."""
+        """Run the commands that set the device up."""
         steer(context)
         yield self.running(context, self.set_up(context))
 
     def running(self, context: DutContext, commands: list[list[str]]) -> Running:
-        """Say what it is, once these commands have set it up."""
+        """Make the running device that these commands have set up."""
         return RunningKernel(context, commands)
 
     @abstractmethod
     def set_up(self, context: DutContext) -> list[list[str]]:
-        """Make it forward, and return the commands that did."""
+        """Set the device up, and return the commands that did."""
 
 
 class RunningKernel(Running):
@@ -88,15 +88,17 @@ class RunningKernel(Running):
 
     @property
     def is_running(self) -> bool:
-        """Commands have set it up: it is there as long as its links."""
+        """Return True: the device exists as long as its links."""
         return True
 
     def failure(self) -> TestbedError:
-        """Say why nothing was counted."""
-        return TestbedError(f"dut: the counters of its links cannot be read: {self._why_not}")
+        """Make the error that says why there are no counts."""
+        return TestbedError(
+            f"dut: the counters of its links cannot be read: {self._why_not}", code="link-counters"
+        )
 
     def stop(self) -> DutCounts | None:
-        """What was counted; None where it is gone, with the container it was in."""
+        """Return the counts; None if the device is gone with its container."""
         from tailscope.store.records.dataplane import LinkCounts
 
         try:
@@ -113,40 +115,40 @@ class RunningKernel(Running):
             return None
 
     def counts(self, links: dict[str, LinkCounts]) -> DutCounts:
-        """Make what was counted of what its links counted since it was there."""
+        """Make the device's counts of those of its links since it was set up."""
         from tailscope.store.records.dataplane import KernelCounts
 
         return KernelCounts(links=links)
 
     def links(self) -> Mapping[str, Sequence[str]]:
-        """Which links count, and what commands begin with that see them."""
+        """Return the links that count, each with the words by which commands see it."""
         return dict.fromkeys(self._context.side.links, ())
 
     def _counted(self) -> dict[str, dict[str, int]]:
-        """What the links have counted since they are there: cards have before this device, too."""
-        found = {}
+        """Read the links' counters; those of cards started before this device."""
+        counters = {}
         for link, way in self.links().items():
             words = [f"/sys/class/net/{link}/statistics/{name}" for name in _COUNTED]
             counts = self._context.place.run([*way, "cat", *words]).split()
-            found[link] = dict(zip(_COUNTED, map(int, counts), strict=True))
-        return found
+            counters[link] = dict(zip(_COUNTED, map(int, counts), strict=True))
+        return counters
 
 
 def do(context: DutContext, *commands: list[str]) -> list[list[str]]:
-    """Run commands where a device is, and return them."""
+    """Run commands in the place of a device, and return them."""
     for command in commands:
         context.place.run(command)
     return list(commands)
 
 
 def steer(context: DutContext) -> None:
-    """Let the device's CPUs work on what arrives at its links."""
+    """Have the device's CPUs handle what arrives at its links."""
     for link in context.side.links:
         _steer(context.place, link, context.working)
 
 
 def _steer(place: Place, link: str, cpus: Sequence[int]) -> None:
-    """Let what arrives at a link be worked on by `cpus`: over veth it is the sender's CPU else."""
+    """Have `cpus` handle what arrives at a link: over veth the sender's CPU would do it."""
     mask = f"{sum(1 << cpu for cpu in cpus):x}"
     groups = [mask[max(0, end - 8) : end] for end in range(len(mask), 0, -8)]
     path = f"/sys/class/net/{link}/queues/rx-0/rps_cpus"
@@ -162,12 +164,12 @@ def _steer(place: Place, link: str, cpus: Sequence[int]) -> None:
 
 
 def setting(name: str, value: str) -> list[str]:
-    """Make the command that gives the kernel a value."""
+    """Return the command that sets a parameter of the kernel."""
     return ["sysctl", "-qw", f"{name}={value}"]
 
 
 class Mirred(Kernel):
-    """The kernel's traffic control, as in containers2024 5.7."""
+    """Traffic control of the kernel, as in containers2024 5.7."""
 
     name = "mirred"
     about = "tc redirects what arrives at one link to the other, or mirrors it there"
@@ -179,28 +181,28 @@ class Mirred(Kernel):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """Of traffic control."""
+        """Return the modules of traffic control."""
         return ("sch_ingress", "cls_matchall", "cls_u32", "act_mirred")
 
     def set_up(self, context: DutContext) -> list[list[str]]:
-        """Forward both directions; `u32` where the kernel has no `matchall`.
+        """Forward both directions, by `u32` if the kernel has no `matchall`.
 
-        What is mirrored also goes up the stack, which throws it away: nobody there has its address.
+        Mirrored packets also go up the stack, which drops them: their address is not its own.
         """
         first, second = context.side.links
-        done: list[list[str]] = []
-        for here, there in ((first, second), (second, first)):
-            done += do(context, ["tc", "qdisc", "add", "dev", here, "ingress"])
-            done += self._forward(context, here, there)
-        return done
+        commands: list[list[str]] = []
+        for source, target in ((first, second), (second, first)):
+            commands += do(context, ["tc", "qdisc", "add", "dev", source, "ingress"])
+            commands += self._forward(context, source, target)
+        return commands
 
-    def _forward(self, context: DutContext, here: str, there: str) -> list[list[str]]:
+    def _forward(self, context: DutContext, source: str, target: str) -> list[list[str]]:
         wanted = self.given.get("classifier", "auto")
         kinds = {"matchall": ["matchall"], "u32": ["u32", "match", "u32", "0", "0"]}
         choices = list(kinds) if wanted == "auto" else [wanted]
-        add = ["tc", "filter", "add", "dev", here, "parent", "ffff:", "protocol", "all"]
-        done = self.given.get("action", "redirect")
-        action = ["action", "mirred", "egress", done, "dev", there]
+        add = ["tc", "filter", "add", "dev", source, "parent", "ffff:", "protocol", "all"]
+        verb = self.given.get("action", "redirect")
+        action = ["action", "mirred", "egress", verb, "dev", target]
         for kind in choices:
             try:
                 return do(context, [*add, *kinds[kind], *action])
@@ -210,7 +212,7 @@ class Mirred(Kernel):
 
 
 class Bridge(Kernel):
-    """The kernel's bridge."""
+    """Bridge of the kernel."""
 
     name = "bridge"
     about = "a kernel bridge"
@@ -218,11 +220,11 @@ class Bridge(Kernel):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The bridge's."""
+        """Return the module of the bridge."""
         return ("bridge",)
 
     def set_up(self, context: DutContext) -> list[list[str]]:
-        """Put both links into a bridge without spanning tree."""
+        """Join both links by a bridge without spanning tree."""
         plain = ["stp_state", "0", "forward_delay", "0", "mcast_snooping", "0"]
         return do(
             context,
@@ -240,12 +242,12 @@ class Router(Kernel):
     programs = {"ip": "iproute2", "sysctl": "procps"}  # noqa: RUF012
 
     def check_traffic(self, packets: Packets) -> None:
-        """It knows one address on each side, and no VLANs."""
+        """Check that the packets have the addresses that the device routes, and no VLAN."""
         super().check_traffic(packets)
         check_routed(self.name, packets)
 
     def set_up(self, context: DutContext) -> list[list[str]]:
-        """Two networks, the generator's addresses in them, and neighbours that never answer."""
+        """Set up two networks with the generator's addresses, whose neighbours never answer."""
         near, far = context.side.links
         return do(
             context,
@@ -257,17 +259,22 @@ class Router(Kernel):
 
 
 def check_routed(dut: str, packets: Packets) -> None:
-    """See whether a router can forward what a run sends."""
+    """Check that a router can forward the packets of a run."""
     if packets.replay is not None:
         return
     if packets.vlan is not None:
-        raise UsageError(f"--vlan: got {packets.vlan}, expected none with --dut {dut}")
-    known = {
+        raise UsageError(
+            f"--vlan: got {packets.vlan}, expected none with --dut {dut}", code="dut-vlan"
+        )
+    addresses = {
         "--dst-mac": (packets.dst_mac, _MAC),
         "--dst-ip": (packets.dst_ip, FAR_SIDE.generator),
     }
     if packets.direction == "both":
-        known["--src-ip"] = (packets.src_ip, NEAR_SIDE.generator)
-    for option, (value, expected) in known.items():
+        addresses["--src-ip"] = (packets.src_ip, NEAR_SIDE.generator)
+    for option, (value, expected) in addresses.items():
         if value.lower() != expected:
-            raise UsageError(f"{option}: got {value}, expected {expected} with --dut {dut}")
+            raise UsageError(
+                f"{option}: got {value}, expected {expected} with --dut {dut}",
+                code="dut-address",
+            )

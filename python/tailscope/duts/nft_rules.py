@@ -1,4 +1,4 @@
-"""What ``nft --json list ruleset`` says that rules counted."""
+"""Rule counters, read from ``nft --json list ruleset``."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 _DROPS = ("drop", "reject")
 
 
-# Only what is read here is named: what else there is differs by version.
+# Only the fields that are read here are declared: the others differ by version.
 class NftChain(Struct, frozen=True, kw_only=True):
-    """A chain; those that packets pass by themselves have a policy."""
+    """A chain; base chains have a policy."""
 
     policy: str | None = None
 
 
 class NftRule(Struct, frozen=True, kw_only=True):
-    """A rule: what it compares, counts and decides, in this order."""
+    """A rule, with its matches, counters and verdicts in this order."""
 
     family: str
     table: str
@@ -37,46 +37,46 @@ class NftRule(Struct, frozen=True, kw_only=True):
 
 
 class NftObject(Struct, frozen=True, kw_only=True):
-    """One of the objects of a list, by its kind."""
+    """An object of the list, in the field of its kind."""
 
     chain: NftChain | None = None
     rule: NftRule | None = None
 
 
 class NftList(Struct, frozen=True, kw_only=True):
-    """All that is listed."""
+    """The whole list."""
 
     nftables: list[NftObject]
 
 
 class NftCounter(Struct, frozen=True, kw_only=True):
-    """A counter of a rule's own."""
+    """The counter of a rule."""
 
     packets: int
     bytes: int
 
 
 def counts_of(listed: str, links: dict[str, LinkCounts]) -> NftablesCounts:
-    """Read what rules counted."""
+    """Read the counters of a rule set."""
     try:
-        found = decode(listed, type=NftList).nftables
-        counted = [_counts(each.rule) for each in found if each.rule is not None]
+        objects = decode(listed, type=NftList).nftables
+        rules = [_counts(item.rule) for item in objects if item.rule is not None]
     except DecodeError as error:
-        raise TestbedError(f"nft --json list ruleset: {error}") from None
-    is_known = not any(
-        each.chain is not None and each.chain.policy == "drop" for each in found
-    ) and all(rule.counts is not None or not rule.drops for rule in counted)
-    dropped = sum(rule.counts.packets for rule in counted if rule.counts and rule.drops)
+        raise TestbedError(f"nft --json list ruleset: {error}", code="nft-listing") from None
+    counts_all_drops = not any(
+        item.chain is not None and item.chain.policy == "drop" for item in objects
+    ) and all(rule.counts is not None or not rule.drops for rule in rules)
+    dropped = sum(rule.counts.packets for rule in rules if rule.counts and rule.drops)
     return NftablesCounts(
         links=links,
-        rules_loaded=len(counted),
-        rules=[rule.counts for rule in counted if rule.counts and rule.counts.packets],
-        dropped=dropped if is_known else None,
+        rules_loaded=len(rules),
+        rules=[rule.counts for rule in rules if rule.counts and rule.counts.packets],
+        dropped=dropped if counts_all_drops else None,
     )
 
 
 class _Counted(Struct, frozen=True):
-    """A rule with its own counter, if it has one; whether it may drop."""
+    """A rule's counter, if it has one, and whether the rule may drop packets."""
 
     counts: RuleCounts | None
     drops: bool
@@ -103,7 +103,7 @@ def _counts(rule: NftRule) -> _Counted:
 
 
 def _has(value: object, names: Iterable[str]) -> bool:
-    """Whether one of these names stands anywhere within a value."""
+    """Return True if one of these names is a key anywhere within a value."""
     if isinstance(value, dict):
         return any(name in value for name in names) or _has(list(value.values()), names)
     return isinstance(value, list) and any(_has(part, names) for part in value)

@@ -1,4 +1,4 @@
-"""nftables: the kernel's router with rules to filter by, and with translated addresses."""
+"""The device ``nftables``: the kernel's router with filter rules and address translation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.dataplane import LinkCounts, NftablesCounts
 
 GENERATED_RULES = 100
-"""What a packet is compared with, one rule after the other: those of a firewall for a few hosts."""
+"""Number of rules if none is given, which suits a firewall for a few hosts."""
 _MOST_RULES = 100_000
 _TABLE = ("inet", "tailscope")
 _FORWARD = "{ type filter hook forward priority filter ; policy accept ; }"
@@ -24,13 +24,14 @@ _NATS = {"masquerade": ["masquerade"], "snat": ["snat", "ip", "to", "10.0.1.254"
 
 
 def _rules(name: str, value: str) -> int | Path | None:
-    """Which rules: none, how many to generate, or a file."""
+    """Read the option ``rules``: None, the number of rules to generate, or a file."""
     kind, colon, count = value.partition(":")
     if kind == "generated":
         if colon and not (count.isdecimal() and 1 <= int(count) <= _MOST_RULES):
             raise UsageError(
                 f"--dut-option {name}: got {value!r}, expected generated:COUNT, with 1 to"
-                f" {_MOST_RULES:,} rules"
+                f" {_MOST_RULES:,} rules",
+                code="rule-count",
             )
         return int(count) if colon else GENERATED_RULES
     return None if value == "none" else Path(value).resolve()
@@ -39,8 +40,8 @@ def _rules(name: str, value: str) -> int | Path | None:
 class Nftables(Router):
     """IP forwarding of the kernel with rules of nftables.
 
-    Rules see packets that are forwarded. With ``nat``, what leaves by the second link has that
-    link's address.
+    Rules apply to forwarded packets. With ``nat``, packets that leave by the second link have the
+    address of that link.
     """
 
     name = "nftables"
@@ -56,37 +57,38 @@ class Nftables(Router):
         return _rules("rules", self.given.get("rules", "none"))
 
     def check(self) -> None:
-        """The program is there, and rules that are named."""
+        """Check that the program and the rule file exist."""
         super().check()
         rules = self._rules
         if isinstance(rules, Path) and not rules.is_file():
             raise TestbedError(
                 f"dut nftables: no rule file {rules}",
+                code="no-rules",
                 hint="name a file as `nft --file` reads it, or let rules be made: rules=generated",
             )
 
     def set_up(self, context: DutContext) -> list[list[str]]:
-        """Route, then filter and translate."""
-        done = super().set_up(context)
-        done += do(context, ["nft", "add", "table", *_TABLE])
+        """Set up the router, its filter, and its address translation."""
+        commands = super().set_up(context)
+        commands += do(context, ["nft", "add", "table", *_TABLE])
         rules = self._rules
         if isinstance(rules, int):
             chain = ["nft", "add", "chain", *_TABLE, "forward", _FORWARD]
             rules = context.place.write("rules.nft", _generated(rules))
-            done += do(context, chain)
+            commands += do(context, chain)
         if rules is not None:
-            done += do(context, ["nft", "--file", str(rules)])
+            commands += do(context, ["nft", "--file", str(rules)])
         if (nat := self.given.get("nat", "none")) != "none":
             rule = ["oifname", context.side.links[1], "counter", *_NATS[nat]]
-            done += do(
+            commands += do(
                 context,
                 ["nft", "add", "chain", *_TABLE, "postrouting", _POSTROUTING],
                 ["nft", "add", "rule", *_TABLE, "postrouting", *rule],
             )
-        return done
+        return commands
 
     def running(self, context: DutContext, commands: list[list[str]]) -> Running:
-        """Say what it is, and count by rule."""
+        """Make the running device, which also counts by rule."""
         return _Running(context, commands, self._checksum())
 
     def _checksum(self) -> str | None:
@@ -105,7 +107,7 @@ class _Running(RunningKernel):
         self.version += f", {context.place.run(['nft', '--version']).strip()}"
 
     def counts(self, links: dict[str, LinkCounts]) -> NftablesCounts:
-        """What links and rules counted."""
+        """Return the counters of the links and of the rules."""
         from tailscope.duts.nft_rules import counts_of
 
         listed = self._place.run(["nft", "--json", "list", "ruleset"])
@@ -113,8 +115,8 @@ class _Running(RunningKernel):
 
 
 def _generated(count: int) -> str:
-    """Make rules that no packet of a measurement meets, the same each time: all are compared."""
-    # RFC 5737: addresses that nobody has.
+    """Generate rules that match no packet of a measurement; they are always the same."""
+    # RFC 5737 reserves these addresses for documentation.
     rules = (
         f"add rule {' '.join(_TABLE)} forward ip saddr 198.51.100.{at % 254 + 1}"
         f" udp dport {1024 + at % 60_000} counter drop"

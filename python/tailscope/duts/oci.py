@@ -1,4 +1,4 @@
-"""Any image of a container as a device: podman runs it as it is."""
+"""The device ``oci``: any container image, run by podman."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tailscope.testbed.places import Here
 from tailscope.testbed.podman import container_runtime, is_rootless, limits, marks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tailscope.store.records.dataplane import DutCounts
@@ -29,14 +29,14 @@ _WHERE = (
     *("HOME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME"),
     *("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF"),
 )
-"""Variables by which podman knows where a user's images are."""
+"""Environment variables that tell podman where a user's images are."""
 
 
 class Oci(Command):
     """An image in the format of the Open Container Initiative, named ``oci:IMAGE``.
 
-    It must be on this machine: nothing is downloaded. Its own command runs, or ``run`` in its
-    place, with podman's filters of system calls; links and sockets are those of the wire.
+    The image must be on this machine: nothing is downloaded. Its own command runs, or ``run``
+    instead, under podman's filters of system calls; links and sockets are those of the wire.
     """
 
     name = "oci"
@@ -47,9 +47,11 @@ class Oci(Command):
     programs = {"podman": "podman"}  # noqa: RUF012
 
     def check_given(self) -> None:
-        """There is an image, and a probe."""
+        """Check that there is an image, and a probe."""
         if not self._image or self._image.startswith("-"):
-            raise UsageError(f"--dut oci: got image {self._image!r}, expected --dut oci:IMAGE")
+            raise UsageError(
+                f"--dut oci: got image {self._image!r}, expected --dut oci:IMAGE", code="image-name"
+            )
         self.check_probe()
 
     @property
@@ -58,27 +60,28 @@ class Oci(Command):
 
     @property
     def uses_dpdk(self) -> bool:
-        """If it asks for DPDK's options, or has no links."""
+        """Return True if the command asks for DPDK's options, or the wire has no links."""
         return self.wire == "memif" or "{eal}" in words_of("run", self.given.get("run", "-"))
 
     @property
     def starts_in_s(self) -> float:
-        """A container, and what is in it."""
+        """Return the time for a container and its program, in seconds."""
         return 2.0
 
     def guest_programs(self) -> tuple[Path, ...]:
-        """It has no guests."""
+        """Return nothing: the device does not run in guests."""
         return ()
 
     def check(self) -> None:
-        """Podman is there, and has the image."""
+        """Check that podman exists and has the image."""
         import subprocess
 
         Dut.check(self)
-        asked = [*_podman(), "image", "exists", self._image]
-        if subprocess.run(asked, capture_output=True, check=False).returncode != 0:  # noqa: S603
+        command = [*_podman(), "image", "exists", self._image]
+        if subprocess.run(command, capture_output=True, check=False).returncode != 0:  # noqa: S603
             raise TestbedError(
                 f"dut oci: podman has no image {self._image} for this user",
+                code="no-image",
                 hint=f"`podman pull {self._image}` downloads it, `podman load` reads one from a"
                 " file; `podman images` lists those that are there",
             )
@@ -87,13 +90,13 @@ class Oci(Command):
     def open(self, context: DutContext) -> Iterator[Running]:
         """Run the image, and wait for its probe."""
         name = _name(context.place.folder)
-        # Podman takes the container into the namespace of the links by itself.
+        # Podman itself puts the container into the namespace of the links.
         place = Here(context.place.folder, mark=name)
-        given = filled(words_of("run", self.given["run"]), context) if "run" in self.given else []
+        words = filled(words_of("run", self.given["run"]), context) if "run" in self.given else []
         podman = _podman()
-        command = [*podman, *self._run(name, context), self._image, *given]
-        told = [*podman, "image", "inspect", "--format={{.Id}}", self._image]
-        version = f"image {place.run(told).strip()}"
+        command = [*podman, *self._run(name, context), self._image, *words]
+        inspect = [*podman, "image", "inspect", "--format={{.Id}}", self._image]
+        version = f"image {place.run(inspect).strip()}"
         if "version" in self.given:
             version = f"{place.run(words_of('version', self.given['version'])).strip()}, {version}"
         with place.start("dut", command, cpus=context.allowed, merged=True, urgent=True) as process:
@@ -115,10 +118,10 @@ class Oci(Command):
             f"--name={name}",
             f"--network={_network(context.side.namespace)}",
             *own,
-            *(f"--cap-add={each}" for each in _CAPABILITIES),
+            *(f"--cap-add={capability}" for capability in _CAPABILITIES),
             *limits(),
             *marks(folder, name),
-            # The wire's sockets are beside what is the device's.
+            # The wire's sockets are beside the device's folder.
             f"--volume={folder.parent}:{folder.parent}",
         ]
 
@@ -137,29 +140,29 @@ class _Running(RunningProgram):
         self._place, self._stop = place, stop
 
     def stop(self) -> DutCounts | None:
-        """End it as podman does: the first process of a container may know no signals."""
-        # It may have ended by itself.
+        """Stop the container by podman: its first process may ignore signals."""
+        # The container may have ended by itself.
         with suppress(TestbedError):
             self._place.run(self._stop)
         return super().stop()
 
 
 def _podman() -> list[str]:
-    """The words to call this user's podman with."""
-    known: Mapping[str, str] = os.environ
-    words = ["env", *(f"{name}={known[name]}" for name in _WHERE if name in known), "podman"]
+    """Return the words that call this user's podman."""
+    variables = [f"{name}={os.environ[name]}" for name in _WHERE if name in os.environ]
+    words = ["env", *variables, "podman"]
     runtime = container_runtime() if cgroup_version() == 1 else None
     return [*words, "--log-level=error", *([f"--runtime={runtime}"] if runtime else [])]
 
 
 def _network(namespace: str | None) -> str:
-    """That of the links; over shared memory it has none."""
+    """Return podman's name of the links' namespace; ``none`` over shared memory."""
     from pyroute2 import netns
 
     return "none" if namespace is None else f"ns:{netns.NETNS_RUN_DIR}/{namespace}"
 
 
 def _name(folder: Path) -> str:
-    """The name of a container: that of the measurement and its part."""
+    """Return the name of a container: that of the measurement and its part."""
     at = next(at for at, part in enumerate(folder.parts) if owner_of(part) == part)
     return "-".join(folder.parts[at:])

@@ -1,4 +1,4 @@
-"""Open vSwitch without the kernel's datapath: by DPDK, or by sockets of links."""
+"""The device ``ovs``: Open vSwitch in user space, on DPDK or on sockets of links."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tailscope.testbed.places import Place, Process
 
 _WITH_DPDK = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
-"""Debian's, which stands beside the one without."""
+"""Debian's switch with DPDK, installed beside the one without."""
 _SWITCH = "ovs-vswitchd"
 _TUN = Path("/dev/net/tun")
 _SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
@@ -36,17 +36,19 @@ _THERE_AND_BACK = "".join(
 
 
 def _flows(name: str, value: str) -> str | Path:
-    """What forwards: from port to port, by addresses that are learned, or a file of flows."""
+    """Read the option ``flows``: ``ports``, ``normal`` (learned addresses), or a file."""
     if not value:
-        raise UsageError(f"--dut-option {name}: got nothing, expected ports, normal or a file")
+        raise UsageError(
+            f"--dut-option {name}: got nothing, expected ports, normal or a file", code="dut-option"
+        )
     return value if value in ("ports", "normal") else Path(value).resolve()
 
 
 class Ovs(Dut):
-    """Open vSwitch with its datapath in user space, a database and a switch of its own.
+    """Open vSwitch with its datapath in user space, and its own database and switch.
 
-    By DPDK, a thread polls both ports on the device's CPU; so it does for ports of AF_XDP. Ports of
-    AF_PACKET (``driver=system``) are polled by the main thread, which sleeps in between.
+    With DPDK or AF_XDP, a thread polls both ports on the device's CPU. Ports of AF_PACKET
+    (``driver=system``) are polled by the main thread, which sleeps in between.
     """
 
     name = "ovs"
@@ -66,7 +68,8 @@ class Ovs(Dut):
         super().__init__(options, wire)
         if wire == "memif" and self._driver != "dpdk":
             raise UsageError(
-                f"--dut-option driver: got {self._driver!r}, expected dpdk with --wire memif"
+                f"--dut-option driver: got {self._driver!r}, expected dpdk with --wire memif",
+                code="ovs-driver",
             )
 
     @property
@@ -79,38 +82,41 @@ class Ovs(Dut):
 
     @property
     def sending_queues(self) -> int:
-        """One for each thread: the one that polls, and the main thread."""
+        """Return 2: the polling thread and the main thread have a queue each."""
         return 2
 
     @property
     def uses_dpdk(self) -> bool:
-        """As its ports have it."""
+        """Return True if the ports are opened by DPDK."""
         return self._driver == "dpdk"
 
     @property
     def pins_itself(self) -> bool:
-        """Threads that poll have a CPU each."""
+        """Return True if there are polling threads, which have a CPU each."""
         return self._driver != "system"
 
     @property
     def device_files(self) -> tuple[Path, ...]:
-        """Its datapath has links of its own, made of this."""
+        """Return the device file of which the datapath makes its own links."""
         return (_TUN,)
 
     @property
     def starts_in_s(self) -> float:
-        """A database, a switch, ports."""
+        """Return the time for a database, a switch and its ports, in seconds."""
         return 2.0
 
     def check(self) -> None:
-        """The programs are there, with DPDK if need be, and flows that are named."""
+        """Check the programs, DPDK if it is used, and the flow file."""
         super().check()
         if not _TUN.exists():
-            raise TestbedError(f"dut ovs: no {_TUN}", hint="load the kernel's module: modprobe tun")
+            raise TestbedError(
+                f"dut ovs: no {_TUN}", code="no-tun", hint="load the kernel's module: modprobe tun"
+            )
         switch = self._program()
         if self.uses_dpdk and "DPDK" not in _version(switch):
             raise TestbedError(
                 f"dut ovs: {switch}: built without DPDK",
+                code="no-dpdk",
                 hint="install one with DPDK (Debian, Ubuntu: apt install openvswitch-switch-dpdk),"
                 " or use --wire veth",
             )
@@ -118,6 +124,7 @@ class Ovs(Dut):
         if isinstance(flows, Path) and not flows.is_file():
             raise TestbedError(
                 f"dut ovs: no flow file {flows}",
+                code="no-flows",
                 hint="name a file as `ovs-ofctl add-flows` reads it; the ports are 1 and 2",
             )
 
@@ -128,89 +135,92 @@ class Ovs(Dut):
 
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:
-        """Start a database and a switch, join its ports, and say what forwards."""
+        """Start a database and a switch, join its ports, and install the flows."""
         place = context.place
         home = place.folder / "ovs"
         place.run(["mkdir", "-p", str(home)])
-        known = _environment(home)
+        environment = _environment(home)
         database = f"unix:{home}/database"
-        created = ["ovsdb-tool", "create", f"{home}/database.conf", _SCHEMA]
-        place.run([*known, *created])
+        create = ["ovsdb-tool", "create", f"{home}/database.conf", _SCHEMA]
+        place.run([*environment, *create])
         serve = ["ovsdb-server", f"{home}/database.conf", f"--remote=p{database}"]
         serve += [f"--unixctl={home}/server.control", *_QUIET]
         switch = [*self._apart(), self._program(), database]
         switch += [f"--unixctl={home}/switch.control", *_QUIET]
         with place.start(
-            "database", [*known, *serve], cpus=context.housekeeping, merged=True
+            "database", [*environment, *serve], cpus=context.housekeeping, merged=True
         ) as server:
             ready = f"{home}/database"
             wait_for("ovsdb-server", server, lambda: _exists(place, ready), timeout_s=_READY_S)
-            ask = [*known, "ovs-vsctl", f"--db={database}", "--timeout=20"]
-            tell = [*ask, "--no-wait"]
-            settings = self._settings(context)
-            done = [["--", "init"], ["set", "Open_vSwitch", ".", *settings]]
-            for words in done:
-                place.run([*tell, *words])
+            control = [*environment, "ovs-vsctl", f"--db={database}", "--timeout=20"]
+            settings = ["set", "Open_vSwitch", ".", *self._settings(context)]
+            prepared = [["--", "init"], settings]
+            for words in prepared:
+                place.run([*control, "--no-wait", *words])
             cpus = context.working if self._driver == "system" else context.allowed
             with place.start(
-                "dut", [*known, *switch], cpus=cpus, merged=True, urgent=True
+                "dut", [*environment, *switch], cpus=cpus, merged=True, urgent=True
             ) as process:
                 wait_for(_SWITCH, process, r"\(Open vSwitch\) [0-9]", timeout_s=_READY_S)
                 ports = self._ports(context)
-                flows = self._join(place, known, ask, ports, process)
+                flows = self._join(place, environment, control, ports, process)
                 yield _Running(
                     context,
                     process,
-                    [*known, "ovs-appctl", f"--target={home}/switch.control"],
-                    known,
+                    [*environment, "ovs-appctl", f"--target={home}/switch.control"],
+                    environment,
                     version=_version(self._program()),
-                    configuration=[switch, *done, ports, *flows],
+                    configuration=[switch, *prepared, ports, *flows],
                     rules_sha256=self._checksum(),
                 )
 
     def _join(
         self,
         place: Place,
-        known: Sequence[str],
-        ask: Sequence[str],
+        environment: Sequence[str],
+        control: Sequence[str],
         ports: Sequence[str],
         process: Process,
     ) -> list[list[str]]:
-        """Join its ports, and return the commands that say what forwards between them."""
+        """Join the ports, and return the commands that install the flows between them."""
         try:
-            place.run([*ask, *ports])
-            # It goes on without a port, and says so in its log alone.
-            said = place.run([*ask, "--columns=name,error", "--format=json", "list", "Interface"])
-            for name, error in json.loads(said)["data"]:
+            place.run([*control, *ports])
+            # The switch goes on without a port, and reports that in its log alone.
+            columns = ["--columns=name,error", "--format=json", "list", "Interface"]
+            for name, error in json.loads(place.run([*control, *columns]))["data"]:
                 if isinstance(error, str):
-                    raise TestbedError(f"{name}: {error}")
-            return self._add_flows(place, known)
+                    raise TestbedError(f"{name}: {error}", code="ovs-port")
+            return self._add_flows(place, environment)
         except TestbedError as error:
             words = process.last_words()
-            raise TestbedError(f"{_SWITCH}: {error}; it said: {words}", hint=error.hint) from None
+            text = f"{_SWITCH}: {error}; it said: {words}"
+            raise TestbedError(text, code=error.code, hint=error.hint) from None
 
     def _apart(self) -> list[str]:
-        """What it is started by over shared memory: its own links have names that all have."""
+        """Return the words that start the switch in its own namespace over shared memory.
+
+        All switches give the links that they make the same names.
+        """
         if self.wire != "memif":
             return []
         users = [] if os.geteuid() == 0 else ["--user", "--map-current-user", "--keep-caps"]
         return ["unshare", *users, "--net"]
 
     def _settings(self, context: DutContext) -> list[str]:
-        """Of the database: which threads, and DPDK's options."""
-        found = {"pmd-cpu-mask": _mask(context.cpus)}
+        """Return the settings of the database: polling threads, and DPDK's options."""
+        settings = {"pmd-cpu-mask": _mask(context.cpus)}
         if self.uses_dpdk:
-            # Without, it adds what does not go with memory that is not in huge pages.
+            # Otherwise it adds an option that requires huge pages.
             legacy = ["--legacy-mem"] if "--no-huge" in context.side.eal else []
-            found |= {
+            settings |= {
                 "dpdk-init": "true",
                 "dpdk-lcore-mask": _mask(context.housekeeping or context.cpus),
                 "dpdk-extra": shlex.join([*context.side.eal, *legacy, "--no-telemetry"]),
             }
-        return [f"other_config:{name}={json.dumps(value)}" for name, value in found.items()]
+        return [f"other_config:{name}={json.dumps(value)}" for name, value in settings.items()]
 
     def _ports(self, context: DutContext) -> list[str]:
-        """The words that make the bridge and join both ports with it."""
+        """Return the words that make the bridge and add both ports."""
         words = ["add-br", _BRIDGE, "--", "set", "bridge", _BRIDGE, "datapath_type=netdev"]
         ends = context.side.devices if self.uses_dpdk else context.side.links
         names = _PORTS if self.uses_dpdk else ends
@@ -222,14 +232,14 @@ class Ovs(Dut):
             words += [*kind, f"ofport_request={number}"]
         return words
 
-    def _add_flows(self, place: Place, known: Sequence[str]) -> list[list[str]]:
+    def _add_flows(self, place: Place, environment: Sequence[str]) -> list[list[str]]:
         flows = self._flows
         if flows == "normal":
             return []
         path = flows if isinstance(flows, Path) else place.write("ovs.flows", _THERE_AND_BACK)
-        only = ["ovs-ofctl", "--bundle", "replace-flows", _BRIDGE, str(path)]
-        place.run([*known, *only])
-        return [only]
+        replace = ["ovs-ofctl", "--bundle", "replace-flows", _BRIDGE, str(path)]
+        place.run([*environment, *replace])
+        return [replace]
 
     def _checksum(self) -> str | None:
         flows = self._flows
@@ -237,14 +247,14 @@ class Ovs(Dut):
 
 
 class _Running(RunningProgram):
-    """The switch: it is asked for what it counted while it is there."""
+    """A running switch, which is asked for its counters before it ends."""
 
     def __init__(
         self,
         context: DutContext,
         process: Process,
         control: Sequence[str],
-        known: Sequence[str],
+        environment: Sequence[str],
         *,
         version: str,
         configuration: list[list[str]],
@@ -258,31 +268,32 @@ class _Running(RunningProgram):
             counts=lambda: self._counted,
             rules_sha256=rules_sha256,
         )
-        self._place, self._control, self._known = context.place, control, known
+        self._place, self._control = context.place, control
+        self._environment = environment
         self._counted: DutCounts | None = None
 
     def stop(self) -> DutCounts | None:
-        """Ask for its counters, and end it."""
+        """Read the counters, and stop the switch."""
         from tailscope.duts.ovs_counters import counts_of
 
-        # Without an answer it counted nothing: the run is marked, and says what it said last.
+        # Without an answer there are no counts: the run is marked, and quotes the switch.
         with suppress(TestbedError):
-            # Only then flows know of all packets.
+            # Only after this do flows count all packets.
             self._place.run([*self._control, "revalidator/purge"])
             flows = ["ovs-ofctl", "--no-names", "dump-flows", _BRIDGE]
             self._counted = counts_of(
                 self._place.run([*self._control, "dpctl/show", "--statistics"]),
                 self._place.run([*self._control, "dpif-netdev/pmd-stats-show"]),
-                self._place.run([*self._known, *flows]),
+                self._place.run([*self._environment, *flows]),
             )
-        # By a signal alone it would leave links of its own, which matters where cards are.
+        # After a signal alone it would leave its own links, which matters on the host.
         with suppress(TestbedError):
             self._place.run([*self._control, "exit", "--cleanup"])
         return super().stop()
 
 
 def _environment(home: Path) -> list[str]:
-    """Where its programs keep and look for all that is the system's else."""
+    """Return the words that give the programs a folder of their own for all their files."""
     folders = ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR")
     return ["env", *(f"{name}={home}" for name in folders)]
 
@@ -296,13 +307,13 @@ def _exists(place: Place, path: str) -> bool:
 
 
 def _version(program: str) -> str:
-    """What a switch says of itself, DPDK's version included if it has it."""
+    """Return the version of a switch, with that of DPDK if it has it."""
     import subprocess
 
     command = [program, "--version"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    lines = said.stdout.splitlines()
-    version = re.search(r"\(Open vSwitch\) (\S+)", said.stdout)
+    output = subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603
+    lines = output.splitlines()
+    version = re.search(r"\(Open vSwitch\) (\S+)", output)
     dpdk = next((f" ({line})" for line in lines if line.startswith("DPDK ")), "")
     return f"Open vSwitch {version[1] if version else 'unknown'}{dpdk}"
 

@@ -1,4 +1,4 @@
-"""What Open vSwitch's programs say of its counters."""
+"""Counters of Open vSwitch, read from the output of its programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _THREAD = re.compile(r"^(pmd thread .*|main thread):$")
 _LOST = re.compile(r"lookups:.* lost:(\d+)")
 _FLOW = re.compile(r"n_packets=(\d+),.* actions=(.*)$", re.MULTILINE)
 _OWN = ("ovs-netdev", "bridge0")
-"""Links that it has for itself."""
+"""Internal links of the switch."""
 _COUNTED = {
     "packets received": "received",
     "emc hits": "exact_match_hits",
@@ -27,7 +27,7 @@ _COUNTED = {
 
 
 def counts_of(datapath: str, threads: str, flows: str) -> OvsCounts:
-    """Read what was counted."""
+    """Read the counters of ports, threads and flows."""
     lost, listed = _LOST.search(datapath), _FLOW.findall(flows)
     return OvsCounts(
         ports=_ports(datapath),
@@ -39,31 +39,31 @@ def counts_of(datapath: str, threads: str, flows: str) -> OvsCounts:
 
 
 def _ports(datapath: str) -> dict[str, LinkCounts]:
-    found: dict[str, dict[str, int]] = {}
-    own: dict[str, int] = {}
+    ports: dict[str, dict[str, int]] = {}
+    counts: dict[str, int] = {}
     for line in datapath.splitlines():
         if port := _PORT.match(line):
-            own = {}
+            counts = {}
             if port[1] not in _OWN:
-                found[port[1]] = own
+                ports[port[1]] = counts
         elif side := _SIDE.match(line):
             way = side[1].lower()
             for name, text in zip(("packets", "errors", "dropped"), side.groups()[1:], strict=True):
-                # A question mark stands for what its driver does not count.
-                own[f"{way}_{name}"] = int(text) if text != "?" else 0
-    return {name: LinkCounts(**counts) for name, counts in found.items()}
+                # A question mark stands for a counter that the driver does not have.
+                counts[f"{way}_{name}"] = int(text) if text != "?" else 0
+    return {name: LinkCounts(**counts) for name, counts in ports.items()}
 
 
 def _threads(text: str) -> dict[str, OvsThreadCounts]:
-    found: dict[str, dict[str, int]] = {}
-    own: dict[str, int] = {}
+    threads: dict[str, dict[str, int]] = {}
+    counts: dict[str, int] = {}
     for line in text.splitlines():
         if thread := _THREAD.match(line):
-            own = found[thread[1]] = dict.fromkeys(_COUNTED.values(), 0)
+            counts = threads[thread[1]] = dict.fromkeys(_COUNTED.values(), 0)
         else:
             name, _, value = line.strip().partition(": ")
             if name in _COUNTED:
-                own[_COUNTED[name]] = int(value.split()[0])
+                counts[_COUNTED[name]] = int(value.split()[0])
     return {
-        name: OvsThreadCounts(**counts) for name, counts in found.items() if any(counts.values())
+        name: OvsThreadCounts(**counts) for name, counts in threads.items() if any(counts.values())
     }

@@ -1,4 +1,4 @@
-"""Devices that are programs of others: started, ready when they say so, ended by a signal."""
+"""Devices that are programs of others: started, watched until ready, ended by a signal."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _END_S = 30.0
 _POLL_S = 0.2
 _NOT_FOUND = 127
-"""The status of whoever is to start a program that is not there."""
+"""Exit status of a shell or ``env`` whose program does not exist."""
 
 
 class RunningProgram(Running):
-    """A program that forwards."""
+    """A program that forwards packets."""
 
     def __init__(
         self,
@@ -44,15 +44,15 @@ class RunningProgram(Running):
 
     @property
     def is_running(self) -> bool:
-        """Whether it is there."""
+        """Return True if the program still runs."""
         return self._process.is_running
 
     def failure(self) -> TestbedError:
-        """Say how it ended."""
-        return failure(self._name, self._process, self._process.how_it_ended())
+        """Make the error that says how the program ended."""
+        return ended(self._name, self._process)
 
     def stop(self) -> DutCounts | None:
-        """End it as a person would."""
+        """End the program by SIGTERM, and return its counts; None if it did not end."""
         from tailscope.store.records.dataplane import NoCounts
 
         self._process.signal(signal.SIGTERM)
@@ -78,22 +78,32 @@ def wait_for(
             return
         if countdown.is_over():
             waited = "" if waits_for is None else f", waiting for {waits_for}"
-            raise failure(name, process, f"not ready within {timeout_s:g} s{waited}")
+            raise not_ready(name, process, f"not ready within {timeout_s:g} s{waited}")
         try:
             line = process.next_line(min(_POLL_S, countdown.left_s))
         except queue.Empty:
             continue
         if line is None:
-            raise failure(name, process, process.how_it_ended())
+            raise ended(name, process)
         if isinstance(ready, str) and re.search(ready, line):
             return
 
 
-def failure(name: str, process: Process, how: str) -> TestbedError:
-    """Say how a program failed, in its own words."""
+def ended(name: str, process: Process) -> TestbedError:
+    """Make the error that says how a program ended, with its last words."""
+    how = process.how_it_ended()
+    if how != f"ended with status {_NOT_FOUND}":
+        return TestbedError(_quoting(name, process, how), code="program-ended")
+    hint = f"no program was found: give its path, as it is none of those in {search_path()}"
+    return TestbedError(_quoting(name, process, how), code="no-program", hint=hint)
+
+
+def not_ready(name: str, process: Process, how: str) -> TestbedError:
+    """Make the error of a program that is not ready in time, with its last words."""
+    return TestbedError(_quoting(name, process, how), code="not-ready")
+
+
+def _quoting(name: str, process: Process, how: str) -> str:
     process.wait_end(_POLL_S)
     words = process.last_words()
-    hint = None
-    if how == f"ended with status {_NOT_FOUND}":
-        hint = f"no program was found: give its path, as it is none of those in {search_path()}"
-    return TestbedError(f"{name}: {how}" + (f"; it said: {words}" if words else ""), hint=hint)
+    return f"{name}: {how}" + (f"; it said: {words}" if words else "")

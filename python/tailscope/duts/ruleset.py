@@ -1,4 +1,4 @@
-"""Rules to filter by: their checksum, and a set of realistic size for where no real one is."""
+"""Filter rules: their checksum, and a generated set of realistic size."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GENERATED_RULES = 20_000
-"""The free rule sets for Suricata have tens of thousands."""
+"""Number of generated rules; the free rule sets for Suricata have tens of thousands."""
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _FIRST_SID = 1_000_000
 
 
 def checksum(files: Iterable[Path]) -> str | None:
-    """SHA-256 of files, one behind the other; None without any."""
+    """Return the SHA-256 of concatenated files; None without any."""
     contents = [path.read_bytes() for path in files]
     return sha256(b"".join(contents)).hexdigest() if contents else None
 
 
 def generated_rules(count: int = GENERATED_RULES) -> str:
-    """Make rules for Suricata that raise alerts and drop nothing, the same each time.
+    """Generate rules for Suricata that raise alerts and drop nothing; they are always the same.
 
-    Patterns are random words. Seven in a hundred look at every UDP packet, and three in a hundred
-    at addresses; the others are for HTTP, DNS, TLS and TCP. Which share of a real set concerns the
+    Patterns are random words. Seven in a hundred match on UDP packets, and three in a hundred on
+    addresses; the others are for HTTP, DNS, TLS and TCP. The share of a real set that concerns the
     traffic of a measurement differs by set: these shares are an assumption.
     """
     chance = random.Random(1)  # noqa: S311 - the same rules each time
@@ -81,7 +81,7 @@ def _udp(chance: random.Random) -> str:
 
 
 def _addresses(chance: random.Random) -> str:
-    # RFC 5737: addresses that nobody has.
+    # RFC 5737 reserves these addresses for documentation.
     listed = ",".join(f"198.51.100.{chance.randint(1, 254)}" for _ in range(chance.randint(5, 50)))
     return f"ip [{listed}] any -> $HOME_NET any ("
 
@@ -94,4 +94,4 @@ _KINDS: dict[Callable[[random.Random], str], int] = {
     _udp: 7,
     _addresses: 3,
 }
-"""How many in a hundred are of each kind."""
+"""Share of each kind of rule, in percent."""

@@ -1,4 +1,4 @@
-"""Snort 3 as an inline network function, as in noms2020; it is used where it is installed."""
+"""The device ``snort``: Snort 3 as an inline network function, as in noms2020."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ def _rules(_name: str, value: str) -> str | Path:
 
 def _packets(name: str, value: str) -> int:
     if not value.isdecimal() or not 1 <= int(value) <= 1024:
-        raise UsageError(f"--dut-option {name}: got {value!r}, expected 1 to 1024 packets")
+        raise UsageError(
+            f"--dut-option {name}: got {value!r}, expected 1 to 1024 packets", code="dut-option"
+        )
     return int(value)
 
 
 class Snort(Dut):
-    """Snort 3, inline, by its DPDK or AF_PACKET module for packets."""
+    """Snort 3, inline, on its packet module for DPDK or AF_PACKET."""
 
     name = "snort"
     about = "Snort 3 inline: forwards, or filters by rules"
@@ -50,31 +52,32 @@ class Snort(Dut):
 
     @property
     def uses_dpdk(self) -> bool:
-        """As its packet module has it."""
+        """Return True if the packet module is that for DPDK."""
         return self._mode == "dpdk"
 
     def guest_files(self) -> tuple[Path, ...]:
-        """Packet modules, and rules."""
+        """Return the folder of packet modules, and the rules."""
         folders = [Path(self.given["daq-dir"])] if "daq-dir" in self.given else []
         rules = self._rules
         return (*folders, *([rules] if isinstance(rules, Path) else []))
 
     def check(self) -> None:
-        """It is there, or a reason why not."""
+        """Check that Snort and the rule file exist."""
         if which("snort") is None:
-            raise TestbedError("dut snort: no program snort", hint=_HINT)
+            raise TestbedError("dut snort: no program snort", code="no-program", hint=_HINT)
         rules = self._rules
         if isinstance(rules, Path) and not rules.is_file():
-            raise TestbedError(f"dut snort: no rule file {rules}")
+            raise TestbedError(f"dut snort: no rule file {rules}", code="no-rules")
 
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:
-        """Write a configuration, start it, and wait until it takes packets."""
-        said = context.place.run(["snort", "-V"])
-        version = re.search(r"Version (\S+)", said)
+        """Write a configuration, start Snort, and wait until it processes packets."""
+        output = context.place.run(["snort", "-V"])
+        version = re.search(r"Version (\S+)", output)
         if version is None or not version[1].startswith("3."):
             raise TestbedError(
-                f"dut snort: expected version 3, got {version[1] if version else said!r}",
+                f"dut snort: expected version 3, got {version[1] if version else output!r}",
+                code="snort-version",
                 hint=_HINT,
             )
         self._check_module(context)
@@ -96,7 +99,7 @@ class Snort(Dut):
             )
 
     def configuration(self, eal: Sequence[str], cpus: Sequence[int]) -> str:
-        """The smallest configuration that forwards."""
+        """Return the smallest configuration that forwards."""
         rules = self._rules
         variables = [f"dpdk_args={' '.join(eal)}"] if self.uses_dpdk else ["use_tx_ring"]
         module = {"name": self._mode, "mode": "inline", "variables": variables}
@@ -125,18 +128,18 @@ class Snort(Dut):
 
     def _check_module(self, context: DutContext) -> None:
         where = ["--daq-dir", self.given["daq-dir"]] if "daq-dir" in self.given else []
-        known = re.findall(
-            r"^(\w+)\(v\d+\)", context.place.run(["snort", *where, "--daq-list"]), re.M
-        )
-        if self._mode not in known:
+        listed = context.place.run(["snort", *where, "--daq-list"])
+        modules = re.findall(r"^(\w+)\(v\d+\)", listed, re.M)
+        if self._mode not in modules:
             raise TestbedError(
-                f"dut snort: no packet module {self._mode}, expected one of {', '.join(known)}",
+                f"dut snort: no packet module {self._mode}, expected one of {', '.join(modules)}",
+                code="snort-module",
                 hint="build it for libdaq, and name its folder: --dut-option daq-dir=DIR",
             )
 
 
 def _lua(value: object) -> str:
-    """A value as Lua writes it."""
+    """Format a value for Lua."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{name} = {_lua(part)}" for name, part in value.items()) + " }"
     if isinstance(value, list):
@@ -148,13 +151,13 @@ def _lua(value: object) -> str:
 
 
 def _counts(log: str | None) -> SnortCounts | None:
-    """What it printed when it ended: verdicts of its packet module."""
+    """Read the verdicts that Snort printed at its end; None if there are none."""
     from tailscope.store.records.dataplane import SnortCounts
 
     names = {"block": "dropped", "blacklist": "dropped_by_flow", "allow": "accepted"}
-    found = {
-        own: int(match[1].replace(",", ""))
-        for name, own in names.items()
+    counts = {
+        field: int(match[1].replace(",", ""))
+        for name, field in names.items()
         if (match := re.search(rf"^\s*{name}: ([\d,]+)", log or "", re.M))
     }
-    return SnortCounts(**found) if found else None
+    return SnortCounts(**counts) if counts else None

@@ -1,4 +1,4 @@
-"""Suricata as an inline network function, as in limbo2022: forwarder and filter."""
+"""The device ``suricata``: Suricata as an inline network function, as in limbo2022."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from tailscope.testbed.places import Place
 
 DEFAULT_RULES = Path("/var/lib/suricata/rules/suricata.rules")
-"""Where ``suricata-update`` puts the rules that it downloads."""
+"""File of the rules that ``suricata-update`` downloads."""
 EVENT_RULES = Path("/etc/suricata/rules")
-"""Debian's: events of decoders and applications alone."""
+"""Debian's folder of rules for events of decoders and applications."""
 _FACTS = ("/etc/suricata/classification.config", "/etc/suricata/reference.config")
 _QUIET_PROTOCOLS = {"modbus": 502, "dnp3": 20000, "enip": 44818}
 _MOST_RULES = 1_000_000
 _READY_S = 60.0
 _READY_WITH_RULES_S = 600.0
-"""Tens of thousands of rules are compiled first."""
+"""Timeout with rules, in seconds: tens of thousands are compiled first."""
 _ADDRESSES = ("HOME_NET", "EXTERNAL_NET")
 _SERVERS = ("HTTP", "SMTP", "SQL", "DNS", "TELNET", "AIM", "DC", "DNP3", "MODBUS", "ENIP")
 _PORTS = ("HTTP", "SHELLCODE", "ORACLE", "SSH", "DNP3", "MODBUS", "FILE_DATA", "FTP", "GENEVE")
@@ -34,13 +34,14 @@ _TUNNELS = ("VXLAN", "TEREDO")
 
 
 def _rules(name: str, value: str) -> str | int | Path:
-    """Which rules: a word, how many to generate, or a file."""
+    """Read the option ``rules``: a word, the number of rules to generate, or a file."""
     kind, colon, count = value.partition(":")
     if kind == "generated":
         if colon and not (count.isdecimal() and 1 <= int(count) <= _MOST_RULES):
             raise UsageError(
                 f"--dut-option {name}: got {value!r}, expected generated:COUNT, with 1 to"
-                f" {_MOST_RULES:,} rules"
+                f" {_MOST_RULES:,} rules",
+                code="rule-count",
             )
         return int(count) if colon else GENERATED_RULES
     if value in ("none", "events"):
@@ -51,8 +52,8 @@ def _rules(name: str, value: str) -> str | int | Path:
 class Suricata(Dut):
     """Suricata, inline, in DPDK or AF_PACKET mode.
 
-    Without rules it forwards; with rules it drops what a rule with the action ``drop`` matches.
-    With one port, which a single worker serves, packets leave by the port they came by.
+    Without rules it forwards; with rules it drops the packets that a ``drop`` rule matches. With
+    one port, which a single worker serves, packets leave by the port of their arrival.
     """
 
     name = "suricata"
@@ -66,13 +67,13 @@ class Suricata(Dut):
 
     @property
     def ports(self) -> int:
-        """One where that does for both directions: each port has a worker that always polls."""
+        """Return the number of ports: 1 if possible, as each has a worker that always polls."""
         has_two = self._mode == "af-packet" or self.wire == "pci"
         return int(self.given.get("ports", "2" if has_two else "1"))
 
     @property
     def cpus(self) -> int:
-        """One for each polling worker; those of AF_PACKET sleep, and share one."""
+        """Return 1 for each polling worker; workers of AF_PACKET sleep, and share one CPU."""
         return self.ports if self.uses_dpdk else 1
 
     @property
@@ -85,47 +86,51 @@ class Suricata(Dut):
 
     @property
     def starts_in_s(self) -> float:
-        """It reads its rules first."""
+        """Return the time to start, in seconds, which grows with the rules."""
         return 3.0 + (self._rules / 1000 if isinstance(self._rules, int) else 0.0)
 
     @property
     def uses_dpdk(self) -> bool:
-        """As its mode has it."""
+        """Return True in the mode for DPDK."""
         return self._mode == "dpdk"
 
     @property
     def pins_itself(self) -> bool:
-        """With DPDK it refuses to start without."""
+        """Return True with DPDK: Suricata requires pinned workers there."""
         return self.uses_dpdk
 
     def guest_files(self) -> tuple[Path, ...]:
-        """What rules are classified by, and rules."""
+        """Return the files by which rules are classified, and the rules."""
         rules = EVENT_RULES if self._rules == "events" else self._rules
         return (*map(Path, _FACTS), *([rules] if isinstance(rules, Path) else []))
 
     def check(self) -> None:
-        """The program is there, of a version that has inline DPDK."""
+        """Check that the program and the rules exist."""
         super().check()
         if self._mode == "af-packet" and self.ports == 1:
-            raise UsageError("dut suricata: AF_PACKET: got ports=1, expected 2")
+            raise UsageError(
+                "dut suricata: AF_PACKET: got ports=1, expected 2", code="suricata-ports"
+            )
         rules = self._rules
         if rules == DEFAULT_RULES and not rules.is_file():
             raise TestbedError(
                 f"dut suricata: rules=default: no {rules}",
+                code="no-rules",
                 hint="`suricata-update` downloads rules; or name a file, rules=FILE, or let some be"
                 " made, rules=generated",
             )
         if isinstance(rules, Path) and not rules.is_file():
-            raise TestbedError(f"dut suricata: no rule file {rules}")
+            raise TestbedError(f"dut suricata: no rule file {rules}", code="no-rules")
         if rules == "events" and not any(EVENT_RULES.glob("*.rules")):
             raise TestbedError(
                 f"dut suricata: no rules in {EVENT_RULES}",
+                code="no-rules",
                 hint="install Debian's suricata, or give --dut-option rules=FILE",
             )
 
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:
-        """Write a configuration, start it, and wait for its engine."""
+        """Write a configuration, start Suricata, and wait for its engine."""
         from tailscope.duts.eve import counts_of
 
         place = context.place
@@ -154,7 +159,7 @@ class Suricata(Dut):
             )
 
     def configuration(self, context: DutContext, log: Path, rules: Sequence[Path]) -> str:
-        """The smallest configuration that forwards: nothing is logged but what was counted."""
+        """Return the smallest configuration that forwards; it logs counters alone."""
         import yaml
 
         content: dict[str, object] = {
@@ -193,7 +198,7 @@ class Suricata(Dut):
                     {"worker-cpu-set": {"cpu": list(context.cpus), "mode": "exclusive"}},
                 ],
             },
-            # Off unless they are named; Debian's rules speak of them.
+            # These are off by default, and Debian's rules use them.
             "app-layer": {
                 "protocols": {
                     name: {"enabled": "yes", "detection-ports": {"dp": port}}
@@ -209,11 +214,11 @@ class Suricata(Dut):
         return "%YAML 1.1\n---\n" + yaml.safe_dump(content, sort_keys=False)
 
     def _rule_files(self, place: Place) -> tuple[list[Path], str | None]:
-        """The files of rules, where it runs, and the checksum of all that they say."""
+        """Return the rule files, as the device sees them, and their checksum."""
         rules = self._rules
         if isinstance(rules, int):
-            made = generated_rules(rules)
-            return [place.write("generated.rules", made)], sha256(made.encode()).hexdigest()
+            text = generated_rules(rules)
+            return [place.write("generated.rules", text)], sha256(text.encode()).hexdigest()
         if isinstance(rules, Path):
             files = [rules]
         else:
@@ -233,8 +238,8 @@ class Suricata(Dut):
         }
         return {
             "af-packet": [
-                {"interface": here, "cluster-id": 98 + at, "copy-iface": there, **common}
-                for at, (here, there) in enumerate(((first, second), (second, first)))
+                {"interface": source, "cluster-id": 98 + at, "copy-iface": target, **common}
+                for at, (source, target) in enumerate(((first, second), (second, first)))
             ]
         }
 
@@ -254,14 +259,17 @@ class Suricata(Dut):
             "copy-mode": "ips",
         }
         return [
-            {"interface": here, "copy-iface": there, **common}
-            for here, there in zip(devices, partners, strict=True)
+            {"interface": device, "copy-iface": partner, **common}
+            for device, partner in zip(devices, partners, strict=True)
         ]
 
 
 def _eal(context: DutContext) -> dict[str, str | list[str | None] | None]:
-    """DPDK's options as Suricata writes them: by name, several values as a list."""
-    found: dict[str, str | list[str | None] | None] = {"proc-type": "primary", "no-telemetry": None}
+    """Return DPDK's options as Suricata expects them: by name, several values as a list."""
+    options: dict[str, str | list[str | None] | None] = {
+        "proc-type": "primary",
+        "no-telemetry": None,
+    }
     words = list(context.side.eal)
     while words:
         name, equals, value = words.pop(0).lstrip("-").partition("=")
@@ -269,12 +277,12 @@ def _eal(context: DutContext) -> dict[str, str | list[str | None] | None]:
             name, equals, value = "allow", "=", name[1:]
         if not equals and words and not words[0].startswith("-"):
             value = words.pop(0)
-        if name in found:
-            before = found[name]
-            found[name] = [*before, value] if isinstance(before, list) else [before, value]
+        if name in options:
+            before = options[name]
+            options[name] = [*before, value] if isinstance(before, list) else [before, value]
         else:
-            found[name] = value or None
-    return found
+            options[name] = value or None
+    return options
 
 
 def _version(place: Place, *, needs_dpdk: bool) -> str:
@@ -284,6 +292,7 @@ def _version(place: Place, *, needs_dpdk: bool) -> str:
     if needs_dpdk and not has_dpdk:
         raise TestbedError(
             f"dut suricata: {version}: built without DPDK",
+            code="no-dpdk",
             hint="`make setup-suricata` installs one with DPDK, or use --wire veth"
             " --dut-option mode=af-packet",
         )

@@ -1,4 +1,4 @@
-"""DPDK's own forwarder for tests, as its package has it."""
+"""The device ``testpmd``: DPDK's own forwarder for tests."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 _PROGRAM = "dpdk-testpmd"
 _BY_LINES = ("stdbuf", "--output=L")
-"""Into a pipe it would say nothing before it ends."""
+"""Words that make testpmd flush each line, which it does not do into a pipe."""
 _LINE_BUFFERS = tuple(
     Path("/usr", folder, "coreutils/libstdbuf.so") for folder in ("libexec", "lib")
 )
 _READY_S, _END_S = 30.0, 30.0
 _BUFFERS = 16_384
 _SECONDS_OF_A_DAY = 86_400
-"""Without a period it waits for a line, and without a terminal there is none: it would end."""
-# Beside its version it has to be told something that it can do.
+"""Period of the statistics, in seconds: without one, testpmd waits for input and ends."""
+# testpmd prints its version only together with some other action.
 _ASKED = [
     "sh",
     "-c",
@@ -51,12 +51,14 @@ _COUNTED = {
 
 def _burst(name: str, value: str) -> int:
     if not value.isdecimal() or not 1 <= int(value) <= 512:
-        raise UsageError(f"--dut-option {name}: got {value!r}, expected 1 to 512 packets")
+        raise UsageError(
+            f"--dut-option {name}: got {value!r}, expected 1 to 512 packets", code="dut-option"
+        )
     return int(value)
 
 
 class Testpmd(Dut):
-    """DPDK's testpmd: forwards between two ports on one CPU."""
+    """DPDK's testpmd, which forwards between two ports on one CPU."""
 
     name = "testpmd"
     about = "DPDK's testpmd: forwards between two ports"
@@ -65,18 +67,18 @@ class Testpmd(Dut):
 
     @property
     def starts_in_s(self) -> float:
-        """It makes its buffers first."""
+        """Return the time to allocate the buffers, in seconds."""
         return 1.0
 
     def guest_files(self) -> tuple[Path, ...]:
-        """What it is made to speak by lines with."""
+        """Return the library that flushes its output by lines."""
         return tuple(path for path in _LINE_BUFFERS if path.is_file())
 
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:
-        """Start it, and wait until it forwards."""
-        told = _VERSION.search(context.place.run(_ASKED))
-        version = f"testpmd ({told[1] if told else 'unknown'})"
+        """Start testpmd, and wait until it forwards."""
+        printed = _VERSION.search(context.place.run(_ASKED))
+        version = f"testpmd ({printed[1] if printed else 'unknown'})"
         command = [*self._environment(context), "--", *self._own()]
         with context.place.start(
             "dut", command, cpus=context.allowed, merged=True, urgent=True
@@ -85,7 +87,7 @@ class Testpmd(Dut):
             yield _Running(process, version=version, configuration=command)
 
     def _environment(self, context: DutContext) -> list[str]:
-        """Of DPDK: what forwards has the device's CPU, and what waits for signals all others."""
+        """Return DPDK's options: the forwarding thread runs on the device's CPU alone."""
         others = context.housekeeping or context.cpus
         working = f"1@({cpu_list(context.working)})"
         lcores = f"--lcores=0@({cpu_list(others)}),{working}"
@@ -111,31 +113,31 @@ class _Running(RunningProgram):
             process,
             version=version,
             configuration=configuration,
-            counts=lambda: _counts("\n".join(self._said)),
+            counts=lambda: _counts("\n".join(self._output)),
         )
-        self._said: list[str] = []
+        self._output: list[str] = []
 
     def stop(self) -> DutCounts | None:
-        """End it, and listen to what it says of its ports."""
+        """Stop testpmd, and read the statistics that it prints."""
         self._process.signal(signal.SIGTERM)
         countdown = Countdown(_END_S)
         while not countdown.is_over():
             with suppress(queue.Empty):
                 if (line := self._process.next_line(countdown.pause_s)) is None:
                     break
-                self._said.append(line)
+                self._output.append(line)
         return super().stop()
 
 
-def _counts(said: str) -> TestpmdCounts | None:
-    """What it printed of each port when it ended; None where it printed nothing."""
+def _counts(output: str) -> TestpmdCounts | None:
+    """Read the statistics of each port; None if none were printed."""
     from tailscope.store.records.dataplane import TestpmdCounts, TestpmdPortCounts
 
     ports = []
-    for number, text in _STATISTICS.findall(said):
-        found = dict.fromkeys(_COUNTED.values(), 0)
-        for name, own in _COUNTED.items():
+    for number, text in _STATISTICS.findall(output):
+        counts = dict.fromkeys(_COUNTED.values(), 0)
+        for name, field in _COUNTED.items():
             if match := re.search(rf"{name}: (\d+)", text):
-                found[own] = int(match[1])
-        ports.append(TestpmdPortCounts(port=int(number), **found))
+                counts[field] = int(match[1])
+        ports.append(TestpmdPortCounts(port=int(number), **counts))
     return TestpmdCounts(ports=ports) if ports else None

@@ -1,4 +1,4 @@
-"""What tunnels have in common: two gateways of the kernel, and a link for encrypted packets."""
+"""Tunnels in general: two gateways of the kernel, and a link for encrypted packets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tailscope.duts.kernel import (
     setting,
     steer,
 )
-from tailscope.duts.program import failure
+from tailscope.duts.program import ended, not_ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from tailscope.testbed.places import Process
 
 MTU = 1500
-"""Of the tunnel: the largest frames of a generator go through whole."""
+"""MTU of the tunnel, in bytes: the largest frames of a generator are not fragmented."""
 _OUTER_MTU = 1600
-"""Of the link between the gateways, with room for what a tunnel adds."""
+"""MTU of the link between the gateways, in bytes, with room for the tunnel's headers."""
 _START_S = 10.0
-# Keys and sockets of a tunnel are in a folder that is gone with this process. With IPv6, the kernel
-# would send packets of its own.
+# Keys and sockets of a tunnel are in a folder that vanishes with this process. With IPv6, the
+# kernel would send its own packets.
 _KEEPER = """
 mount -t tmpfs -o mode=700 none /run
 mount -t sysfs none /sys
@@ -49,38 +49,38 @@ exec sleep infinity
 
 @dataclass(frozen=True)
 class Gateway:
-    """One end of a tunnel."""
+    """An end of a tunnel."""
 
     number: int
-    """0 where packets come from, 1 where they go to."""
+    """Number of the gateway: 0 at the generator's first port, 1 at the second."""
     link: str
-    """The device's port."""
+    """Port of the device at this gateway."""
     side: RouterSide
-    """What is behind that."""
+    """Network behind that port."""
     way: tuple[str, ...]
-    """What commands begin with that run there; ``/run`` is the tunnel's own."""
+    """Words by which commands run there; ``/run`` is private to the tunnel."""
 
     @property
     def outer_link(self) -> str:
-        """The link to the other gateway."""
+        """Return the link to the other gateway."""
         return f"outer{self.number}"
 
     @property
     def outer_address(self) -> str:
-        """Its address there (RFC 2544: for measurements)."""
+        """Return the address on that link (RFC 2544 reserves it for measurements)."""
         return f"198.18.0.{self.number + 1}"
 
     @property
     def outer_mac(self) -> str:
-        """Its hardware address there."""
+        """Return the MAC address on that link."""
         return f"02:00:00:00:00:2{self.number}"
 
     def run(self, context: DutContext, *commands: list[str]) -> list[list[str]]:
-        """Run commands there, and return them."""
+        """Run commands at this gateway, and return them."""
         return do(context, *([*self.way, *command] for command in commands))
 
     def forwarding(self, other: Gateway) -> list[list[str]]:
-        """Commands that make it a router, joined with the other gateway."""
+        """Return the commands that make this gateway a router, joined with the other one."""
         neighbour = ["ip", "neigh", "replace", other.outer_address, "lladdr", other.outer_mac]
         return [
             ["ip", "link", "set", "dev", self.link, "up"],
@@ -96,10 +96,10 @@ class Gateway:
 
 
 class Tunnel(Dut):
-    """The kernel's router twice, with a tunnel in between; as root.
+    """Two routers of the kernel with a tunnel between them, which need root.
 
-    The first link's gateway is where the device's links are. The second link moves to the other
-    one, a network namespace without a name that is there as long as the process that keeps it.
+    The first gateway is in the namespace of the device's links. The second link moves to the second
+    gateway, an unnamed network namespace that lives as long as its keeper process.
     """
 
     wires = ("veth", "vhost")
@@ -113,22 +113,22 @@ class Tunnel(Dut):
 
     @property
     def uses_dpdk(self) -> bool:
-        """It has links."""
+        """Return False: the device has links of the kernel."""
         return False
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """What joins the gateways."""
+        """Return the module of the link between the gateways."""
         return ("veth",)
 
     def check_traffic(self, packets: Packets) -> None:
-        """It knows one address on each side, and no VLANs."""
+        """Check that the packets have the addresses that the device routes, and no VLAN."""
         super().check_traffic(packets)
         check_routed(self.name, packets)
 
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:
-        """Make both gateways, and join them."""
+        """Set up both gateways, and join them."""
         steer(context)
         with (
             _gateways(context) as (keeper, ends, commands),
@@ -167,23 +167,23 @@ class RunningTunnel(RunningKernel):
 
     @property
     def is_running(self) -> bool:
-        """Whether its programs are there."""
+        """Return True if all programs of the tunnel still run."""
         return all(process.is_running for process in self.programs.values())
 
     def failure(self) -> TestbedError:
-        """Say which program ended, and how."""
+        """Make the error that says which program ended, and how."""
         for name, process in self.programs.items():
             if not process.is_running:
-                return failure(name, process, process.how_it_ended())
+                return ended(name, process)
         return super().failure()
 
     def links(self) -> Mapping[str, Sequence[str]]:
-        """Its ports, the link between its gateways, and those of the tunnel."""
+        """Return the ports, the link between the gateways, and the links of the tunnel."""
         return self._links
 
 
 def reason(error: TestbedError) -> str:
-    """Why a command failed, without the command."""
+    """Return the reason why a command failed, without the command."""
     return str(error).rpartition(": ")[2]
 
 
@@ -191,7 +191,7 @@ def reason(error: TestbedError) -> str:
 def _gateways(
     context: DutContext,
 ) -> Iterator[tuple[Process, list[Gateway], list[list[str]]]]:
-    """Make two gateways within a block: the second one has the second link, and a keeper."""
+    """Set up two gateways within a block; the second one has the second link, and a keeper."""
     near, far = context.side.links
     keep = ["unshare", "--net", "--mount", "sh", "-ec", _KEEPER]
     with context.place.start("gateway", keep, cpus=context.housekeeping, merged=True) as keeper:
@@ -211,7 +211,7 @@ def _gateways(
 
 
 def _number_of(keeper: Process) -> str:
-    """Wait for the process that keeps the second gateway, and return its number there."""
+    """Wait for the process that keeps the second gateway, and return its process number."""
     line: str | None = ""
     try:
         while line is not None:
@@ -219,5 +219,5 @@ def _number_of(keeper: Process) -> str:
             if line is not None and line.startswith("gateway "):
                 return line.removeprefix("gateway ")
     except queue.Empty:
-        raise failure("unshare", keeper, f"not ready within {_START_S:g} s") from None
-    raise failure("unshare", keeper, keeper.how_it_ended())
+        raise not_ready("unshare", keeper, f"not ready within {_START_S:g} s") from None
+    raise ended("unshare", keeper)

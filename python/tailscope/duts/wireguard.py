@@ -1,4 +1,4 @@
-"""WireGuard: the kernel's router through a tunnel, of the kernel or of wireguard-go."""
+"""The device ``wireguard``: a router through a tunnel of the kernel or of wireguard-go."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _TUN = Path("/dev/net/tun")
 _PORT = "51820"
 _READY_S, _POLL_S = 20.0, 0.05
 _NO_MODULE = "Unknown device type"
-"""What ip says of a kind of link that the kernel does not have."""
-# Their words are names of links: commands name keys by these, and never have them.
+"""Message of ip for a kind of link that the kernel does not have."""
+# The arguments are names of links: commands name keys by these, and never contain them.
 _KEYS = 'umask 077; wg genkey >"/run/$1.private"; wg pubkey <"/run/$1.private" >"/run/$1.public"'
 _PEER = (
     f'wg set "$1" listen-port {_PORT} private-key "/run/$1.private"'
@@ -42,7 +42,7 @@ _QUIET = 'wg set "$1" peer "$(cat "/run/$2.public")" persistent-keepalive 0'
 
 
 class Wireguard(Tunnel):
-    """A tunnel of WireGuard, with keys that are made for the run."""
+    """A tunnel of WireGuard with keys made for the run."""
 
     name = "wireguard"
     about = "the kernel's IP forwarding through a WireGuard tunnel: both of its ends"
@@ -55,28 +55,28 @@ class Wireguard(Tunnel):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """WireGuard's, or what makes links of programs."""
+        """Return the module of WireGuard, or that for links of programs."""
         return (*super().modules, "tun" if self._is_program else "wireguard")
 
     @property
     def device_files(self) -> tuple[Path, ...]:
-        """What makes links of programs."""
+        """Return the device file for links of programs."""
         return (_TUN,) if self._is_program else ()
 
     def guest_programs(self) -> tuple[Path, ...]:
-        """The tunnel's program, if there is one."""
+        """Return the programs, with that of the tunnel if there is one."""
         own = [which(_PROGRAM)] if self._is_program else []
         return (*super().guest_programs(), *filter(None, own))
 
     def check(self) -> None:
-        """The programs are there."""
+        """Check that the programs exist."""
         super().check()
         if self._is_program:
             find_program(f"dut {self.name}", _PROGRAM, _PROGRAM)
 
     @contextmanager
     def joined(self, context: DutContext, ends: Sequence[Gateway]) -> Iterator[RunningTunnel]:
-        """Make the tunnel's links and keys, and wait until both ends have agreed."""
+        """Make the tunnel's links and keys, and wait for the handshake of both ends."""
         with ExitStack() as stack:
             programs: dict[str, Process] = {}
             commands: list[list[str]] = []
@@ -93,7 +93,7 @@ class Wireguard(Tunnel):
                 commands += end.run(context, *_joining(end, other))
             for end, other in zip(ends, reversed(ends), strict=True):
                 _wait_joined(context, end, programs)
-                # No packet of its own comes between those of the measurement.
+                # From here on, WireGuard sends no packets of its own.
                 words = ["sh", "-ec", _QUIET, "sh", _link(end), _link(other)]
                 commands += end.run(context, words)
             links = {_link(end): end.number for end in ends}
@@ -119,7 +119,7 @@ class _Running(RunningTunnel):
         self.version += f", {place.run(['wg', '--version']).partition(' - ')[0]}"
 
     def counts(self, links: dict[str, LinkCounts]) -> WireguardCounts:
-        """What links and both ends counted."""
+        """Return the counters of the links and of both ends."""
         from tailscope.store.records.dataplane import WireguardCounts
 
         near, far = (self._end(end) for end in self._ends)
@@ -145,12 +145,12 @@ def _link(end: Gateway) -> str:
 
 @contextmanager
 def _started(context: DutContext, end: Gateway, command: list[str]) -> Iterator[Process]:
-    """Run the program of one end within a block, at whose beginning it can be told."""
+    """Run the program of one end within a block; it answers when the block begins."""
     place = context.place
     name = f"{_PROGRAM}-{end.number}"
-    ask = [*end.way, "wg", "show", _link(end)]
+    show = [*end.way, "wg", "show", _link(end)]
     with place.start(name, command, cpus=context.working, merged=True, urgent=True) as process:
-        ready = partial(_succeeds, place, ask)
+        ready = partial(_succeeds, place, show)
         wait_for(name, process, ready, timeout_s=_READY_S, waits_for="its answer to `wg show`")
         yield process
 
@@ -164,7 +164,7 @@ def _succeeds(place: Place, command: list[str]) -> bool:
 
 
 def _added(context: DutContext, end: Gateway) -> list[list[str]]:
-    """Add a link of the kernel's own, if it has this kind."""
+    """Add a WireGuard link of the kernel, if the kernel has this kind."""
     try:
         return end.run(context, ["ip", "link", "add", "name", _link(end), "type", "wireguard"])
     except TestbedError as error:
@@ -172,13 +172,14 @@ def _added(context: DutContext, end: Gateway) -> list[list[str]]:
             raise
         raise TestbedError(
             f"dut wireguard: this kernel has no WireGuard: {reason(error)}",
+            code="no-wireguard",
             hint=f"--dut-option implementation={_PROGRAM} has the tunnel in a program (Debian,"
             f" Ubuntu: apt install {_PROGRAM}); --platform vm has a kernel of Debian's",
         ) from None
 
 
 def _joining(end: Gateway, other: Gateway) -> list[list[str]]:
-    """Commands that tell one end its keys, the other end, and what goes there."""
+    """Return the commands that give one end its keys, its peer, and the route to it."""
     link = _link(end)
     return [
         ["sh", "-ec", _PEER, "sh", link, _link(other), other.outer_address],
@@ -189,26 +190,27 @@ def _joining(end: Gateway, other: Gateway) -> list[list[str]]:
 
 
 def _wait_joined(context: DutContext, end: Gateway, programs: dict[str, Process]) -> None:
-    """Wait until an end has agreed with the other on how to encrypt."""
+    """Wait until an end has completed a handshake."""
     deadline_s = time.monotonic() + _READY_S
     while _asked(context.place, end, "latest-handshakes") == [0]:
         if time.monotonic() > deadline_s:
-            said = " | ".join(process.last_words() for process in programs.values())
+            words = " | ".join(process.last_words() for process in programs.values())
             raise TestbedError(
                 f"wireguard: no handshake of {_link(end)} within {_READY_S:g} s"
-                + (f"; it said: {said}" if said else "")
+                + (f"; it said: {words}" if words else ""),
+                code="no-handshake",
             )
         time.sleep(_POLL_S)
 
 
 def _asked(place: Place, end: Gateway, what: str) -> list[int]:
-    """Ask one end for numbers of its peer, which follow its key."""
-    said = place.run([*end.way, "wg", "show", _link(end), what])
-    return [int(word) for word in said.split()[1:]]
+    """Ask one end for numbers of its peer, which follow the peer's key."""
+    shown = place.run([*end.way, "wg", "show", _link(end), what])
+    return [int(word) for word in shown.split()[1:]]
 
 
 def _snmp(text: str, protocol: str) -> dict[str, int]:
-    """Read what the kernel counts of a protocol: a line of names, and one of numbers."""
+    """Read the kernel's counters of a protocol: a line of names, and one of numbers."""
     names, counts = (
         line.split()[1:] for line in text.splitlines() if line.startswith(f"{protocol}:")
     )

@@ -1,4 +1,4 @@
-"""XDP: the kernel forwards before it knows what a packet is."""
+"""The device ``xdp``: the kernel redirects frames before its network stack."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _READY_S = 20.0
 
 
 class Xdp(Dut):
-    """Redirection by xdp-tools: from the first link to the second."""
+    """Redirection by xdp-tools from the first link to the second."""
 
     name = "xdp"
     about = "XDP redirects what arrives at the first link to the second"
@@ -29,7 +29,7 @@ class Xdp(Dut):
 
     @property
     def uses_dpdk(self) -> bool:
-        """It has links."""
+        """Return False: the device has links of the kernel."""
         return False
 
     @contextmanager
@@ -37,16 +37,16 @@ class Xdp(Dut):
         """Attach the program; xdp-bench detaches it when it ends."""
         mode = self.given.get("mode") or ("native" if _is_card(context) else "skb")
         command = ["xdp-bench", "redirect", *context.side.links, "--mode", mode, "--interval", "1"]
-        # It says its version, and fails.
-        asked = ["sh", "-c", "xdp-bench redirect --version || true"]
-        version = context.place.run(asked).strip()
+        # xdp-bench prints its version, and fails.
+        ask = ["sh", "-c", "xdp-bench redirect --version || true"]
+        version = context.place.run(ask).strip()
         with context.place.start("dut", command, cpus=context.allowed, merged=True) as process:
             wait_for("xdp-bench", process, r"Redirecting from", timeout_s=_READY_S)
             yield RunningProgram("xdp-bench", process, version=version, configuration=command)
 
 
 def _is_card(context: DutContext) -> bool:
-    """Whether it leaves by a card: a veth takes native redirects only where its peer polls."""
+    """Return True if the second link is a card: veth accepts native redirects only if polled."""
     try:
         context.place.run(["test", "-e", f"/sys/class/net/{context.side.links[1]}/device"])
     except TestbedError:

@@ -83,7 +83,7 @@ class Quantile(NamedTuple):
     beyond : int
         Number of samples of higher rank.
     supported : bool
-        Whether at least 10 samples lie beyond. If not, only the lower bound says something.
+        True if at least 10 samples lie beyond. If not, only the lower bound says something.
     """
 
     q: float
@@ -147,12 +147,12 @@ class Series(NamedTuple):
         Position of the packet in the pre capture, from 0.
     pre_ns, latency_ns : ndarray of uint64, shape (n,)
     intended_ns : ndarray of uint64, shape (n,), or None
-        When the packet was meant to leave; None for captures.
+        Time at which the packet was meant to leave; None for captures.
     tainted : ndarray of bool, shape (n,), or None
-        Whether the instrument's stalls could change the first four digits of the latency; None for
+        True if the instrument's stalls could change the first four digits of the latency; None for
         captures.
     instrument_stall_ns : ndarray of uint64, shape (n,), or None
-        How long the instrument stalled while the packet was under way: at most this much of the
+        Time that the instrument stalled while the packet was under way: at most this much of the
         latency is the instrument's. None for captures.
     """
 
@@ -174,9 +174,9 @@ class PacketKeys(NamedTuple):
     key_bytes : ndarray of uint8, shape (n_bytes,)
         The keys of all packets, one after the other.
     key_ends : ndarray of uint64, shape (n,)
-        Where each packet's key ends in `key_bytes`; it begins where the one before ends.
+        End of each packet's key in `key_bytes`; it begins where the one before ends.
     keyed : ndarray of bool, shape (n,)
-        Whether the packet has a key.
+        True if the packet has a key.
     """
 
     ts_ns: Nanoseconds
@@ -216,7 +216,7 @@ class Clock(NamedTuple):
         return self.unix_ns + ns
 
     def all_at_tsc(self, unix_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The counter at many Unix times in ns, rounded down."""
+        """Return the counter at many Unix times in ns, rounded down."""
         import numpy as np
 
         whole, rest = np.divmod(unix_ns - self.unix_ns, 1_000_000_000)
@@ -225,23 +225,23 @@ class Clock(NamedTuple):
 
 
 class ClockDifference(NamedTuple):
-    """How the clock behind the device differs from the one before it.
+    """The difference between the clock behind the device and the one before it.
 
     Attributes
     ----------
     offset_ns : int
-        By how much it is ahead at `since_ns`, in ns.
+        Lead at `since_ns`, in ns.
     drift_ppt : int
-        By how much it runs faster, in parts per 10^12.
+        Drift of its rate, in parts per 10^12; positive if it runs faster.
     since_ns : int
         A time of the clock behind the device, in ns.
     relative : bool
-        Whether latencies are above that of the fastest packet, because the offset is not known.
+        True if latencies are above that of the fastest packet, because the offset is not known.
     offset_low_ns, offset_high_ns : int or None
         The least and the highest offset at the first packet that packets prove, in ns: none arrived
         before it was sent. Without packets that travel the other way there is no least one.
     drift_error_ppt : int or None
-        By how much the drift may be wrong either way, in parts per 10^12, if the fastest packets
+        Largest error of the drift either way, in parts per 10^12, if the fastest packets
         take as long at any time; None where too few packets tell.
     """
 
@@ -275,15 +275,15 @@ class Interface(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """What the generator wrote down of a run, in ticks of its clock.
+    """A recording of the generator, in ticks of its clock.
 
     Attributes
     ----------
     clock : Clock
     intended_tsc, departure_tsc : ndarray of uint64, shape (n_sent,)
-        When each packet was meant to leave and left, by sequence number.
+        Time at which each packet was meant to leave, and left, by sequence number.
     arrival_seq, arrival_tsc : ndarray of uint64, shape (n_arrived,)
-        Which packet arrived and when, in order of arrival.
+        Number and time of each packet that arrived, in order of arrival.
     corrupt_seq : ndarray of uint64, shape (n_corrupt,)
         Packets that came back changed.
     stall_start_tsc, stall_duration_tsc : ndarray of uint64, shape (n_stalls,)
@@ -307,7 +307,7 @@ class Recording(NamedTuple):
         ----------
         folder : path
         clock : Clock
-            As its result says.
+            Clock of its result.
 
         Raises
         ------
@@ -328,7 +328,7 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """How many were counted."""
+        """Number of values."""
         return self._engine.count
 
     def record(self, values_ns: Nanoseconds) -> None:
@@ -351,7 +351,7 @@ class Distribution:
             self._engine.record_many(values_ns, counts)
 
     def at_ranks(self, ranks: Iterable[int]) -> list[int]:
-        """Values by rank, from 1 for the smallest.
+        """Return values by rank, from 1 for the smallest.
 
         Raises
         ------
@@ -362,7 +362,7 @@ class Distribution:
             return self._engine.at_ranks(list(ranks))
 
     def at(self, q: float) -> int:
-        """The smallest value with at least ``q * count`` at or below it; 0 without values.
+        """Return the smallest value with at least ``q * count`` at or below it; 0 without values.
 
         Parameters
         ----------
@@ -372,12 +372,12 @@ class Distribution:
         return self.at_ranks([max(1, math.ceil(q * self.count))])[0] if self.count else 0
 
     def above(self, limit_ns: int) -> int:
-        """How many are larger than a limit."""
+        """Return the number of values above a limit."""
         return self._engine.above(limit_ns)
 
 
 class Analysis:
-    """What `analyze` found.
+    """The result of `analyze`.
 
     Arrays are the engine's own memory where that is possible: they are not copied.
 
@@ -386,7 +386,7 @@ class Analysis:
     summary : Mapping[str, int | float | str | bool | None]
         Every figure by its flat name, units in the names (``latency_ns_p999``).
     warnings : tuple of str
-        What a reader of the figures must know.
+        Facts that a reader of the figures must know.
     """
 
     def __init__(self, engine: _engine.Analysis) -> None:
@@ -402,7 +402,7 @@ class Analysis:
         )
 
     def quantile(self, q: float) -> Quantile | None:
-        """One quantile of the latency; None when there is no sample.
+        """Return one quantile of the latency; None if there is no sample.
 
         Parameters
         ----------
@@ -414,8 +414,8 @@ class Analysis:
         ValueError
             If `q` lies outside of [0, 1].
         """
-        found = self.quantiles([q])
-        return found[0] if found else None
+        quantiles = self.quantiles([q])
+        return quantiles[0] if quantiles else None
 
     def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
         """Quantiles of the latency; an empty list when there is no sample.
@@ -436,7 +436,7 @@ class Analysis:
                 raise ValueError(f"a quantile lies in [0, 1], got {q!r}")
         if not self.summary["count"]:
             return []
-        return [Quantile(*found) for found in self._engine.quantiles(wanted)]
+        return [Quantile(*figures) for figures in self._engine.quantiles(wanted)]
 
     def histogram(self, bucket_ns: int = 100) -> Histogram:
         """Histogram of the latency.
@@ -461,8 +461,8 @@ class Analysis:
         Histogram or None
             None for captures, which know nothing of stalls.
         """
-        found = self._engine.least_histogram(bucket_ns)
-        return None if found is None else Histogram(*found)
+        buckets = self._engine.least_histogram(bucket_ns)
+        return None if buckets is None else Histogram(*buckets)
 
     def gaps(self, side: Side, bucket_ns: int = 100) -> Histogram:
         """Histogram of the gaps between consecutive packets of one side.
@@ -476,7 +476,7 @@ class Analysis:
         return Histogram(*self._engine.gap_histogram(side, bucket_ns))
 
     def rate(self, side: Side) -> Rate:
-        """Packets per second of one side.
+        """Return the packets per second of one side.
 
         Parameters
         ----------
@@ -486,7 +486,7 @@ class Analysis:
 
     @property
     def deserves_second_look(self) -> bool:
-        """Whether both captures hold many packets that the other does not."""
+        """True if both captures hold many packets that the other does not."""
         return self._engine.deserves_second_look
 
     @property
@@ -497,8 +497,8 @@ class Analysis:
     @property
     def series(self) -> Series | None:
         """Every match, or None when `analyze` was told not to keep them."""
-        found = self._engine.series
-        return None if found is None else Series(*found, *(self._engine.more or ()))
+        columns = self._engine.series
+        return None if columns is None else Series(*columns, *(self._engine.more or ()))
 
     def table(self) -> pa.Table | None:
         """Every match as an Arrow table that shares the memory of `series`.
@@ -534,7 +534,7 @@ class Analysis:
             return list(self._engine.worst_keys(source_of(pre)))
 
     def hlog(self) -> str:
-        """The latency as an HdrHistogram log (V2)."""
+        """Return the latency as an HdrHistogram log (V2)."""
         return str(self._engine.hlog())
 
 
@@ -543,20 +543,23 @@ def engine_errors() -> Iterator[None]:
     """Turn the errors of the engine into those of the package, within a block."""
     try:
         yield
-    except _engine.CaptureError as error:
-        raise CaptureError(str(error), hint=error.hint) from None
-    except _engine.ClocksApartError as error:
-        raise ClocksApartError(str(error), hint=error.hint) from None
     except _engine.KeyChangesError as error:
-        raise KeyChangesError(str(error), key=error.key, hint=error.hint) from None
-    except _engine.SwappedError as error:
-        raise SwappedError(str(error), hint=error.hint) from None
-    except _engine.KeysRepeatError as error:
-        raise KeysRepeatError(str(error), hint=error.hint) from None
+        raise KeyChangesError(str(error), key=error.key, code=error.code, hint=error.hint) from None
     except _engine.EngineError as error:
-        raise AnalysisError(str(error), hint=error.hint) from None
+        kind = _ERRORS.get(type(error), AnalysisError)
+        raise kind(str(error), code=error.code, hint=error.hint) from None
+    except _engine.ArgumentError as error:
+        raise UsageError(str(error), code=error.code) from None
     except (ValueError, OverflowError) as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(str(error), code="argument") from None
+
+
+_ERRORS: dict[type[_engine.EngineError], type[AnalysisError]] = {
+    _engine.CaptureError: CaptureError,
+    _engine.ClocksApartError: ClocksApartError,
+    _engine.SwappedError: SwappedError,
+    _engine.KeysRepeatError: KeysRepeatError,
+}
 
 
 def source_of(capture: str | os.PathLike[str]) -> tuple[str, str | None]:
@@ -587,13 +590,14 @@ def clock_difference(text: str) -> ClockDifference | None:
         return ClockDifference(sign * duration_ns(time.removeprefix("-"), "clocks"))
     raise UsageError(
         f"clocks: expected detect, same, estimate or offset=TIME, got {text!r}",
+        code="clocks",
         hint="offset=37s says that the clock behind the device is 37 s ahead, offset=-3ms that "
         "it is 3 ms behind",
     )
 
 
 def checked_extent(trim: int | str, window: int | str, worst: int) -> tuple[int, int]:
-    """The trim and the window of an analysis, in ns.
+    """Return the trim and the window of an analysis, in ns.
 
     Raises
     ------
@@ -601,14 +605,18 @@ def checked_extent(trim: int | str, window: int | str, worst: int) -> tuple[int,
         If one of them is no duration, or the number of worst packets is negative.
     """
     if worst < 0:
-        raise UsageError(f"worst: a number of packets is not negative, got {worst}")
+        raise UsageError(f"worst: got {worst}, expected 0 or more packets", code="worst")
     return duration_ns(trim, "trim"), duration_ns(window, "window")
 
 
 def clocks_of(
     pre: str | os.PathLike[str], post: str | os.PathLike[str], clocks: str | ClockDifference
 ) -> ClockDifference | None:
-    """What is known of the clocks of a pair; None for nothing. Interfaces of one file have one."""
+    """Return the known difference of a pair's clocks; None if it is unknown.
+
+    Interfaces of one file share a clock.
+
+    """
     if clocks == "detect" and source_of(pre)[0] == source_of(post)[0]:
         return ClockDifference()
     return clock_difference(clocks) if isinstance(clocks, str) else clocks
@@ -623,7 +631,7 @@ def interfaces(capture: str | os.PathLike[str]) -> list[Interface]:
         If it cannot be read.
     """
     with engine_errors():
-        return [Interface(*found) for found in _engine.interfaces(os.fspath(capture))]
+        return [Interface(*interface) for interface in _engine.interfaces(os.fspath(capture))]
 
 
 def estimate_clocks(
@@ -659,14 +667,14 @@ def estimate_clocks(
         If no packet is in both, or packets do not tell.
     """
     with engine_errors():
-        found = _engine.estimate_clocks(
+        difference = _engine.estimate_clocks(
             source_of(pre),
             source_of(post),
             match_on=match_on,
             window_ns=duration_ns(window, "window"),
             progress=progress,
         )
-    return ClockDifference(*found)
+    return ClockDifference(*difference)
 
 
 def retime(
@@ -727,7 +735,7 @@ def analyze(
         Captures before and after the device under test: pcap or pcapng, compressed or not;
         ``"FILE:INTERFACE"`` is one interface of a pcapng, ``"-"`` is standard input.
     match_on : str
-        What makes a packet recognisable: ``auto``, ``probe``, ``frame``, ``l3``, ``payload``,
+        Key that makes a packet recognisable: ``auto``, ``probe``, ``frame``, ``l3``, ``payload``,
         ``inner`` or ``bytes:OFF+LEN,...``.
     trim : int or str
         Drop matches up to this long after the first post packet; ns, or a text such as ``"1s"``.
@@ -736,14 +744,14 @@ def analyze(
     worst : int
         Number of worst packets to keep.
     joined_by : str, optional
-        Of the keys that ``auto`` tries, the most specific that may be taken: what a
+        Most specific key that may be taken of those that ``auto`` tries: the one that a
         `KeyChangesError` names.
     clocks : str or ClockDifference
         ``detect`` refuses captures of clocks that are apart (two interfaces of one file have one
         clock), ``same`` trusts them, ``estimate`` reads them twice and takes the difference out,
         ``offset=TIME`` takes out this one.
     whole : bool
-        Whether both captures began before the traffic and ended behind it: a packet that is not
+        True if both captures began before the traffic and ended behind it: a packet that is not
         behind the device is lost then, and never ``outside``; if none is, all are.
     series : bool
         Keep every match (24 bytes each) for `Analysis.series`.
@@ -776,11 +784,11 @@ def analyze(
     """
     trim_ns, window_ns = checked_extent(trim, window, worst)
     if clocks == "estimate":
-        known: ClockDifference | None = estimate_clocks(
+        difference: ClockDifference | None = estimate_clocks(
             pre, post, match_on=match_on, window=window_ns, progress=progress
         )
     else:
-        known = clocks_of(pre, post, clocks)
+        difference = clocks_of(pre, post, clocks)
 
     def find(joined_by: str | None) -> Analysis:
         with engine_errors():
@@ -793,7 +801,7 @@ def analyze(
                     window_ns=window_ns,
                     worst=worst,
                     joined_by=joined_by,
-                    clocks=known,
+                    clocks=difference,
                     whole=whole,
                     series=series,
                     sink=sink,
@@ -816,7 +824,7 @@ def analyze(
         window=window,
         worst=worst,
         joined_by=joined_by,
-        clocks=clocks if known is None else known,
+        clocks=clocks if difference is None else difference,
         whole=whole,
         series=series,
         progress=progress,
@@ -923,13 +931,13 @@ def read_keys(
     ----------
     capture : path
     match_on : str
-        What a summary calls ``match_on``.
+        Key, as ``match_on`` of a summary.
     behind : bool
-        Whether the capture is the one behind the device.
+        True if the capture is the one behind the device.
     limit_bytes : int, optional
-        What a summary calls ``key_limit_bytes``.
+        Limit of the key, as ``key_limit_bytes`` of a summary.
     at_once : int
-        How many packets come together.
+        Number of packets that come together.
 
     Raises
     ------
@@ -942,10 +950,10 @@ def read_keys(
         keys = _engine.Keys(source_of(capture), match_on, behind=behind, limit_bytes=limit_bytes)
     while True:
         with engine_errors():
-            found = PacketKeys(*keys.next(at_once))
-        if not len(found.ts_ns):
+            packets = PacketKeys(*keys.next(at_once))
+        if not len(packets.ts_ns):
             return
-        yield found
+        yield packets
 
 
 def load_ticks(folder: str | os.PathLike[str], name: str) -> Ticks:
@@ -962,9 +970,9 @@ def load_ticks(folder: str | os.PathLike[str], name: str) -> Ticks:
 
     path = Path(folder) / f"{name}.npy"
     try:
-        found: Ticks = np.load(path, mmap_mode="r")
+        ticks: Ticks = np.load(path, mmap_mode="r")
     except (OSError, ValueError) as error:
-        raise AnalysisError(f"{path}: not a recording: {error}") from None
-    if found.dtype != np.uint64 or found.ndim != 1:
-        raise AnalysisError(f"{path}: expected uint64 of one dimension")
-    return found
+        raise AnalysisError(f"{path}: not a recording: {error}", code="recording") from None
+    if ticks.dtype != np.uint64 or ticks.ndim != 1:
+        raise AnalysisError(f"{path}: expected uint64 of one dimension", code="recording")
+    return ticks

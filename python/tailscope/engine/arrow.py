@@ -61,8 +61,8 @@ def values(cells: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
 
 def _shared_texts(array: pa.Array) -> NDArray[Any]:
     """Texts of which equal ones are one object: few are told from each other, of many rows."""
-    known = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    texts = np.array([*known.dictionary.to_pylist(), None], object)
-    places = known.indices.fill_null(len(texts) - 1) if known.null_count else known.indices
-    found: NDArray[Any] = texts[np.from_dlpack(places)]
-    return found
+    encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    texts = np.array([*encoded.dictionary.to_pylist(), None], object)
+    places = encoded.indices.fill_null(len(texts) - 1) if encoded.null_count else encoded.indices
+    shared: NDArray[Any] = texts[np.from_dlpack(places)]
+    return shared

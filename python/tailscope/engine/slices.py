@@ -48,7 +48,7 @@ class Slice:
         return Slice.from_bytes, (self.to_bytes(),)
 
     def to_bytes(self) -> bytes:
-        """The slice as bytes."""
+        """Return the slice as bytes."""
         return bytes(self._engine.to_bytes())
 
     @classmethod
@@ -85,7 +85,7 @@ class Part:
             return Part(self._engine.join(other._engine))
 
     def to_bytes(self) -> bytes:
-        """The part as bytes, compressed."""
+        """Return the part as bytes, compressed."""
         return bytes(self._engine.to_bytes())
 
     @classmethod
@@ -102,7 +102,7 @@ class Part:
 
 
 class Split(NamedTuple):
-    """How a pair is divided.
+    """The division of a pair.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ def split(
     pre, post : path
         Captures, as for `analyze`, but no pipes.
     at_most : int
-        How many slices there may be.
+        Largest number of slices.
     match_on, trim, window, worst
         As for `analyze`; they hold for every slice.
     clocks : str
@@ -156,10 +156,10 @@ def split(
         If a capture cannot be divided, because it is a pipe, or the figures would not be true.
     """
     if at_most < 1:
-        raise UsageError(f"at_most: a pair has at least 1 slice, got {at_most}")
+        raise UsageError(f"at_most: got {at_most}, expected at least 1 slice", code="at-most")
     trim_ns, window_ns = checked_extent(trim, window, worst)
     with engine_errors():
-        found, note = _engine.split(
+        slices, note = _engine.split(
             source_of(pre),
             source_of(post),
             at_most=at_most,
@@ -170,7 +170,7 @@ def split(
             clocks=clocks_of(pre, post, clocks),
             progress=progress,
         )
-    return Split(tuple(map(Slice, found)), note)
+    return Split(tuple(map(Slice, slices)), note)
 
 
 def analyze_slice(
@@ -224,7 +224,7 @@ def merge(parts: Iterable[Part]) -> Analysis:
     """
     engines = [part._engine for part in parts]
     if not engines:
-        raise UsageError("parts: a pair has at least 1, got 0")
+        raise UsageError("parts: got 0, expected at least 1", code="parts-none")
     first, *others = engines
     with engine_errors():
         return Analysis(_engine.merge(first, others))

@@ -1,1 +1,1 @@
-"""The machine: what it is, and how it was booted."""
+"""The machine: its settings, its kernel, and the knobs that tune it."""

@@ -1,4 +1,4 @@
-"""Set what can be set while a machine runs, and take it back."""
+"""Changes to the settings of a running machine, and their reversal."""
 
 from __future__ import annotations
 
@@ -28,63 +28,64 @@ _ADDED = "+"
 
 @dataclass(frozen=True)
 class Choice:
-    """Which knobs are set."""
+    """The knobs to set."""
 
     knobs: list[Knob]
-    """Those that would change something."""
+    """Knobs that would change something."""
     left_out: dict[str, str]
-    """Others by name, with why they are not set, or what they spoil."""
+    """Reason by name for each other knob: why it is not set, or what undoes it."""
 
 
 @dataclass(frozen=True)
 class KnobOutcome:
-    """What became of one change."""
+    """The outcome of one change."""
 
     knob: str
     path: str
     original: str | None
-    """What was there; None where nothing was, or it cannot be read."""
+    """Previous text; None if the path did not exist or cannot be read."""
     wanted: str
     refused: str | None
-    """Why it was not taken; None where it was."""
+    """Reason why the change failed; None if it succeeded."""
 
 
 @dataclass
 class Reverted:
-    """What was taken back."""
+    """The outcome of a reversal."""
 
     by: str | None = None
-    """What had tuned; None where nothing had."""
+    """Command that tuned the host; None if the host was not tuned."""
     restored: list[Entry] = field(default_factory=list)
-    """What is as it was, the last change first."""
+    """Restored changes, the last change first."""
     failed: list[tuple[Entry, str]] = field(default_factory=list)
-    """What is not, and why; the journal is kept for another try."""
+    """Changes that could not be restored, each with the reason; the journal is kept for another
+    try."""
     aside: Path | None = None
-    """Where the journal is now if the machine was booted since, which takes all back."""
+    """Path to which the journal was moved if the machine was rebooted, which reverts everything."""
 
 
 def applicable(
     machine: Machine, cpus: Cpus, only: Iterable[str] | None = None, *, holding: bool = True
 ) -> Choice:
     """Choose the knobs that would change something here."""
-    found = Choice([], {})
+    choice = Choice([], {})
     for knob in _settable(None if only is None else list(only)):
         nothing = _nothing_to_do(knob, machine, cpus)
         if nothing:
-            # Who names none does not wait for all of them.
-            found.left_out.update({} if only is None else {knob.name: nothing})
+            # Without named knobs, the ones that need no change are not listed.
+            choice.left_out.update({} if only is None else {knob.name: nothing})
         elif knob.asked and only is None:
-            found.left_out[knob.name] = f"{knob.asked}; set only by name (--only)"
+            choice.left_out[knob.name] = f"{knob.asked}; set only by name (--only)"
         elif knob.kind == "held" and not holding:
-            found.left_out[knob.name] = "it must be held during a run: `tailscope run --tune`"
+            choice.left_out[knob.name] = "it must be held during a run: `tailscope run --tune`"
         else:
-            found.knobs.append(knob)
-    for name in filter(None, [knob.undone_by for knob in found.knobs]):
+            choice.knobs.append(knob)
+    for name in filter(None, [knob.undone_by for knob in choice.knobs]):
         [other] = knobs_named([name])
         if other.recommended(machine, cpus) is not None and not other.is_good(machine, cpus):
-            advice = "; ".join(str(each) for each in other.lasting(machine, cpus))
-            found.left_out[name] = f"{other.why}: {advice}"
-    return found
+            advice = "; ".join(str(setting) for setting in other.lasting(machine, cpus))
+            choice.left_out[name] = f"{other.why}: {advice}"
+    return choice
 
 
 def planned(
@@ -97,10 +98,10 @@ def planned(
 def apply(
     machine: Machine, cpus: Cpus, only: Iterable[str] | None = None, *, by: str
 ) -> list[KnobOutcome]:
-    """Set knobs, to stay until `revert`; what is refused is said, and the rest goes on.
+    """Set knobs until `revert`; continue after a refusal, which the outcomes report.
 
-    An exception, Ctrl-C included, takes back what was done. Where nothing was taken, there is
-    nothing to revert.
+    An exception, Ctrl-C included, reverts the changes. If every change was refused, no journal is
+    kept.
     """
     needs_root(machine)
     with tuning_lock(machine):
@@ -113,7 +114,7 @@ def apply(
 def tuned(
     machine: Machine, cpus: Cpus, only: Iterable[str] | None = None, *, by: str
 ) -> Iterator[list[KnobOutcome]]:
-    """Set knobs within a block, those that have to be held included."""
+    """Set knobs within a block, including those that must be held."""
     needs_root(machine)
     with tuning_lock(machine):
         choice = applicable(machine, cpus, only)
@@ -124,7 +125,7 @@ def tuned(
 
 
 def revert(machine: Machine, *, dry_run: bool = False) -> Reverted:
-    """Take back what was set, also after a crash; a second time there is nothing to do."""
+    """Restore the settings, also after a crash; repeating it does nothing."""
     needs_root(machine)
     with tuning_lock(machine):
         journal = Journal.read(machine)
@@ -135,16 +136,17 @@ def revert(machine: Machine, *, dry_run: bool = False) -> Reverted:
             aside = journal_file(machine) if dry_run else journal.set_aside()
             return Reverted(by=journal.by, aside=aside)
         if dry_run:
-            entries = [each for each in journal.entries if not _is_restored(each, machine)]
+            entries = [entry for entry in journal.entries if not _is_restored(entry, machine)]
             return Reverted(by=journal.by, restored=entries[::-1])
         return _revert(machine, journal)
 
 
 def needs_root(machine: Machine) -> None:
-    """See that this process may change the machine."""
+    """Raise `TestbedError` unless this process may change the machine."""
     if machine.is_this and os.geteuid() != 0:
         raise TestbedError(
             f"changing settings of the host requires root: got user {os.geteuid()}, expected 0",
+            code="root-required",
             hint="run it with sudo; `tailscope host audit` needs no root",
         )
 
@@ -155,13 +157,14 @@ def _settable(only: list[str] | None) -> list[Knob]:
         if only is not None and knob.name in only and knob.kind not in _SETTABLE:
             raise UsageError(
                 f"got {knob.name!r}, expected a knob that can be set at runtime",
+                code="knob-needs-boot",
                 hint="`tailscope host export` writes what needs a reboot",
             )
     return [knob for knob in knobs if knob.kind in _SETTABLE]
 
 
 def _nothing_to_do(knob: Knob, machine: Machine, cpus: Cpus) -> str:
-    """Why a knob would change nothing; empty where it would."""
+    """Return the reason why a knob would change nothing; empty if it would change something."""
     if knob.recommended(machine, cpus) is None:
         return "it does not apply here"
     if knob.is_good(machine, cpus):
@@ -190,12 +193,12 @@ def _hold(machine: Machine, held: ExitStack, name: str) -> KnobOutcome:
 def _changed(
     machine: Machine, cpus: Cpus, plan: list[tuple[Knob, list[Change]]], by: str, *, keep: bool
 ) -> Iterator[list[KnobOutcome]]:
-    """Set knobs and take them back behind the block; or keep them, if it ends well."""
+    """Set knobs and restore them after the block, unless `keep` is set and it ends well."""
     if not plan:
         yield []
         return
     Journal.expect_none(machine)
-    kept = False
+    stays = False
     try:
         journal = Journal.create(machine, by)
         yield [
@@ -203,9 +206,9 @@ def _changed(
             for knob, changes in plan
             for outcome in _set(machine, knob, changes, cpus, journal)
         ]
-        kept = keep and any(not _is_restored(each, machine) for each in journal.entries)
+        stays = keep and any(not _is_restored(entry, machine) for entry in journal.entries)
     finally:
-        if not kept:
+        if not stays:
             _take_back(machine)
 
 
@@ -225,7 +228,7 @@ def _set(
 
 
 def _write(machine: Machine, knob: Knob, change: Change, cpus: Cpus) -> str | None:
-    """Make a change; why it was not taken, if it was not."""
+    """Make a change; return the reason if it failed."""
     try:
         machine.write(change.path, change.text)
     except OSError as error:
@@ -245,26 +248,27 @@ def _take_back(machine: Machine) -> None:
         entry, why = failed[0]
         raise TuningError(
             f"{entry.path}: it could not be restored: {why}; {len(failed)} in all",
+            code="not-restored",
             hint="`tailscope host revert` tries again",
         )
 
 
 def _revert(machine: Machine, journal: Journal) -> Reverted:
-    found = Reverted(by=journal.by)
+    reverted = Reverted(by=journal.by)
     with uninterrupted():
         for entry in reversed(journal.entries):
             why = _restore(machine, entry)
             if why is None:
-                found.restored.append(entry)
+                reverted.restored.append(entry)
             else:
-                found.failed.append((entry, why))
-        if not found.failed:
+                reverted.failed.append((entry, why))
+        if not reverted.failed:
             journal.remove()
-    return found
+    return reverted
 
 
 def _restore(machine: Machine, entry: Entry) -> str | None:
-    """Make a path what it was; why it is not, if it is not."""
+    """Restore a path; return the reason if it failed."""
     if _is_restored(entry, machine):
         return None
     try:
@@ -280,19 +284,19 @@ def _restore(machine: Machine, entry: Entry) -> str | None:
 
 
 def _is_restored(entry: Entry, machine: Machine) -> bool:
-    """Whether a path is as it was; what is gone, as a task that has ended, is."""
+    """Return True if a path has its original text, or no longer exists, as for a finished task."""
     now = machine.read(entry.path)
     if now is None:
         return not machine.exists(entry.path)
     if entry.wanted.startswith(_ADDED):
-        # Others may have changed words of theirs since.
+        # Other programs may have changed other words since.
         word = entry.wanted.removeprefix(_ADDED)
         return (word in now.split()) == (word in (entry.original or "").split())
     return now == entry.original
 
 
 def _accepted(entry: Entry) -> str:
-    """What makes the kernel say the original again: a word of a list, or what to take away."""
+    """Return the text that makes the kernel show the original: one word of a list, or a removal."""
     original = entry.original or ""
     if entry.wanted.startswith(_ADDED):
         return f"-{entry.wanted.removeprefix(_ADDED)}"

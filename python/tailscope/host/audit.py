@@ -1,4 +1,4 @@
-"""How a machine is set, beside how it should be: read only, without privilege."""
+"""Audit of a machine's settings against the recommended ones: read only, without privilege."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from tailscope.host.machine import Machine
 
 STATES = ("bad", "unknown", "good", "not applicable")
-"""What can be said of a knob, worst first."""
+"""States of a knob, worst first."""
 
 
 @dataclass(frozen=True)
 class KnobFinding:
-    """What was found at one knob."""
+    """The audit's finding for one knob."""
 
     name: str
     title: str
@@ -28,41 +28,41 @@ class KnobFinding:
     """One of `STATES`."""
     as_is: str | None
     should_be: str | None
-    """None where it cannot be read, or does not apply."""
+    """Current and recommended value; None if the knob cannot be read or does not apply."""
     why: str
     source: str
     cost: str
     risk: str
     kind: str
-    """Of the knob."""
+    """Kind of the knob: ``boot``, ``runtime``, ``held`` or ``report``."""
     permanent: list[str]
-    """What makes it last."""
+    """Settings that outlive a reboot."""
     evidence: list[str]
-    """What was read, and where."""
+    """Files that were read, each with its text."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found at all knobs."""
+    """The findings for all knobs."""
 
     cpus: str
-    """The CPUs to keep free, as a list."""
+    """CPUs to keep free, as a list such as ``1,3-5``."""
     findings: list[KnobFinding]
     remarks: list[str]
-    """What is to be known of all of them."""
+    """Remarks that apply to all findings."""
 
     def count(self, state: str) -> int:
-        """How many knobs are in a state."""
+        """Count the knobs in a state."""
         return sum(finding.state == state for finding in self.findings)
 
     @property
     def score(self) -> float | None:
-        """Share of the knobs that apply and can be read which are as they should be."""
-        known = self.count("good") + self.count("bad")
-        return self.count("good") / known if known else None
+        """Return the share of good knobs among those that apply and can be read."""
+        judged = self.count("good") + self.count("bad")
+        return self.count("good") / judged if judged else None
 
     def record(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the audit as JSON content."""
         return {
             "score": self.score,
             "cpus": self.cpus,
@@ -72,13 +72,14 @@ class Audit:
 
 
 def cpus_to_keep_free(machine: Machine, text: str) -> Cpus:
-    """Read the CPUs that something shall be done for."""
+    """Parse the CPUs to keep free and check that the machine has them."""
     cpus = tuple(sorted(set(parse_cpus(text, "--cpus"))))
-    there = online(machine)
-    missing = [cpu for cpu in cpus if cpu not in there]
-    if there and missing:
+    available = online(machine)
+    missing = [cpu for cpu in cpus if cpu not in available]
+    if available and missing:
         raise UsageError(
-            f"--cpus: got {cpu_list(missing)}, expected some of {cpu_list(there)}",
+            f"--cpus: got {cpu_list(missing)}, expected some of {cpu_list(available)}",
+            code="no-such-cpu",
             hint="`lscpu --extended` lists the CPUs of this machine",
         )
     return cpus
@@ -91,7 +92,7 @@ def audit(machine: Machine, cpus: Cpus) -> Audit:
 
 
 def remarks(machine: Machine, cpus: Cpus) -> list[str]:
-    """Say what is to be known where these CPUs are kept free."""
+    """List remarks on keeping these CPUs free."""
     if others(machine, cpus) or not online(machine):
         return []
     return ["no CPU is left for everything else: knobs that keep CPUs free do not apply"]
@@ -118,6 +119,6 @@ def _finding(knob: Knob, machine: Machine, cpus: Cpus) -> KnobFinding:
         cost=knob.cost,
         risk=knob.risk,
         kind=knob.kind,
-        permanent=[str(each) for each in knob.lasting(machine, cpus)] if applies else [],
+        permanent=[str(setting) for setting in knob.lasting(machine, cpus)] if applies else [],
         evidence=knob.evidence(machine, cpus) if applies else [],
     )

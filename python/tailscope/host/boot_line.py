@@ -1,4 +1,4 @@
-"""How a machine is to be booted, and whether it was."""
+"""The kernel and parameters that a machine should boot with, and those that it booted with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailscope.host.kernel import NOHZ
 
 _PARAMETER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(=[A-Za-z0-9_.,:/@%+=-]*)?")
 _MARK = "tailscope.boot="
-"""A parameter that no kernel reads: it tells a boot of ours from all others."""
+"""Parameter that no kernel reads; it distinguishes tailscope's boots from all others."""
 
 
 @dataclass(frozen=True)
@@ -21,29 +21,29 @@ class BootLine:
     kernel: str | None
     """One of `tailscope.plan.fields.KERNELS`."""
     release: str | None
-    """The release that stands for it; None where the user's command knows."""
+    """Release of that kernel; None if the user's boot command chooses it."""
     parameters: tuple[str, ...]
-    """What the cell asks for, beside the parameters that the machine always has."""
+    """Parameters that the cell requests in addition to the machine's own."""
 
     @property
     def is_default(self) -> bool:
-        """Whether the machine boots as it does by itself."""
+        """Return True if the machine boots its default kernel without extra parameters."""
         return self.kernel is None and not self.parameters
 
     @property
     def name(self) -> str:
-        """The kernel, for a user's command."""
+        """Return the name of the kernel for the user's boot command."""
         return self.release or self.kernel or "default"
 
     @property
     def mark(self) -> str:
-        """The parameter that says which boot of ours it is."""
+        """Return the parameter that identifies this boot."""
         words = "\n".join([self.name, *self.parameters])
         return _MARK + hashlib.sha256(words.encode()).hexdigest()[:12]
 
     @property
     def words(self) -> tuple[str, ...]:
-        """All that is added to the parameters that the machine always has."""
+        """Return all parameters that are added to the machine's own."""
         return () if self.is_default else (self.mark, *self.parameters)
 
     def __str__(self) -> str:
@@ -56,63 +56,66 @@ class BootLine:
 
 @dataclass(frozen=True)
 class Booted:
-    """What a machine says of the kernel that it runs."""
+    """The running kernel as the machine describes it."""
 
     boot_id: str
-    """Another one after each boot."""
+    """Identifier that changes with each boot."""
     release: str
     version: str
     command_line: str
     nohz_full: str
     realtime: str
-    """As ``/proc`` and ``/sys`` say; empty where there is none."""
+    """Texts of files in ``/proc`` and ``/sys``; empty for a file that is missing."""
 
     @property
     def flavour(self) -> str:
-        """One of `tailscope.plan.fields.KERNELS`."""
+        """Return the one of `tailscope.plan.fields.KERNELS` that is running."""
         if self.realtime == "1" or "PREEMPT_RT" in self.version:
             return "rt"
         return "nohz" if self.nohz_full not in ("", "(null)") else "vanilla"
 
     @property
     def base(self) -> list[str]:
-        """The parameters that the machine always has, without the boot loader's own."""
+        """Return the machine's own parameters, without those of the boot loader."""
         words = self.command_line.split()
         marked = [number for number, word in enumerate(words) if word.startswith(_MARK)]
-        kept = words[: marked[0]] if marked else words
-        return [word for word in kept if not word.startswith(("BOOT_IMAGE=", "initrd="))]
+        own = words[: marked[0]] if marked else words
+        return [word for word in own if not word.startswith(("BOOT_IMAGE=", "initrd="))]
 
     def lacks(self, wanted: BootLine) -> list[str]:
-        """What is not as it should be, each as what was expected and what it is."""
+        """List the differences from the wanted boot line: expected and actual values."""
         words = self.command_line.split()
         ours = next((word for word in words if word.startswith(_MARK)), None)
         if wanted.is_default:
             return [] if ours is None else [f"expected its default boot, got {ours}"]
-        found = []
+        differences = []
         if wanted.release is not None and self.release != wanted.release:
-            found.append(f"expected the kernel {wanted.release}, got {self.release}")
+            differences.append(f"expected the kernel {wanted.release}, got {self.release}")
         if wanted.kernel is not None and self.flavour != wanted.kernel:
-            found.append(f"expected {wanted.kernel}, got {self.flavour} ({self.release})")
+            differences.append(f"expected {wanted.kernel}, got {self.flavour} ({self.release})")
         missing = [word for word in wanted.parameters if word not in words]
         if missing:
-            found.append(f"expected the parameters {' '.join(missing)}")
+            differences.append(f"expected the parameters {' '.join(missing)}")
         elif ours not in (None, wanted.mark):
-            found.append(f"expected {wanted.mark}, got {ours}: it was booted for another cell")
-        return found
+            differences.append(
+                f"expected {wanted.mark}, got {ours}: it was booted for another cell"
+            )
+        return differences
 
 
 def boot_line(kernel: str | None, release: str | None, parameters: str) -> BootLine:
-    """Read how a machine is to be booted."""
+    """Parse the parameters that a machine should boot with."""
     words = tuple(dict.fromkeys(parameters.split()))
     for word in words:
         if not _PARAMETER.fullmatch(word) or word.startswith(_MARK):
             raise UsageError(
                 f"boot: got {word!r}, expected a parameter such as isolcpus=2,3, of letters, digits"
-                " and _ . - = , : / @ % +"
+                " and _ . - = , : / @ % +",
+                code="boot-parameter",
             )
     return BootLine(kernel, release, words)
 
 
 def expanded(kernel: str | None, boot: str | None) -> str:
-    """All parameters of a kernel and a boot line, ``{cpus}`` being still in them."""
+    """Return all parameters of a kernel and a boot line; ``{cpus}`` is not expanded yet."""
     return " ".join([*([NOHZ] if kernel == "nohz" else []), *([boot] if boot else [])])

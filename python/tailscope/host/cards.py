@@ -1,4 +1,4 @@
-"""Settings of network cards, by the system call that ``ethtool`` uses too."""
+"""Settings of network cards, read and written by the system call that ``ethtool`` uses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAME_BYTES = 16
 
 
 class _Group(NamedTuple):
-    """A structure of ``linux/ethtool.h``: a command, then settings, a word each."""
+    """A structure of ``linux/ethtool.h``: a command, then one word for each setting."""
 
     command: int
     words: int

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 CPU_ROLES = ("generator", "dut", "housekeeping")
-"""What CPUs of a run are for."""
+"""Roles of the CPUs of a run."""
 
 _MASK_WORD_DIGITS = 8
 
@@ -19,8 +19,8 @@ _MASK_WORD_DIGITS = 8
 def parse_cpus(text: str, option: str | None = None) -> list[int]:
     """Read a list of CPUs as the kernel writes them, such as ``1,3-5``."""
     expected = f"got {text!r}, expected a list of CPUs such as 1,3-5"
-    refused = UsageError(expected if option is None else f"{option}: {expected}")
-    found: list[int] = []
+    refused = UsageError(expected if option is None else f"{option}: {expected}", code="cpu-list")
+    cpus: list[int] = []
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
         try:
@@ -30,27 +30,28 @@ def parse_cpus(text: str, option: str | None = None) -> list[int]:
             raise refused from None
         if low < 0 or high < low or high - low > 1 << 16:
             raise refused
-        found += range(low, high + 1)
-    return found
+        cpus += range(low, high + 1)
+    return cpus
 
 
 def cpus_by_role(text: str, option: str) -> dict[str, list[int]]:
     """Read CPUs by role, such as ``generator=2,dut=4-5``, or a list for all that poll."""
     if "=" not in text:
         return {"": list(dict.fromkeys(parse_cpus(text, option)))}
-    found: dict[str, list[int]] = {}
+    cpus: dict[str, list[int]] = {}
     for part in re.split(r",(?=[^\d,]*=)", text):
         role, _, listed = part.rpartition("=")
         if role not in CPU_ROLES:
             raise UsageError(
                 f"{option}: got {text!r}, expected a list of CPUs such as 1,3-5, or one for each of"
-                f" {', '.join(CPU_ROLES)}, such as generator=2,dut=4-5"
+                f" {', '.join(CPU_ROLES)}, such as generator=2,dut=4-5",
+                code="cpu-role",
             )
-        if role in found:
-            raise UsageError(f"{option}: got {text!r}, expected {role} once")
+        if role in cpus:
+            raise UsageError(f"{option}: got {text!r}, expected {role} once", code="cpu-role-twice")
         anywhere = role == "dut" and listed == "any"
-        found[role] = [] if anywhere else list(dict.fromkeys(parse_cpus(listed, option)))
-    return found
+        cpus[role] = [] if anywhere else list(dict.fromkeys(parse_cpus(listed, option)))
+    return cpus
 
 
 def cpu_list(cpus: Iterable[int]) -> str:

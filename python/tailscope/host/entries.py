@@ -7,7 +7,7 @@ import re
 from msgspec import UNSET, Struct, UnsetType
 
 FORMAT = 1
-"""The version of the layout; journals from before it was written down are of this one too."""
+"""Version of the journal's layout; journals without a version have this one, too."""
 
 _SETTING = re.compile(
     r"(/proc/(sys|irq)|/sys)/.+|affinity:\d+/.+|ethtool:[^/]+/[a-z]+/[a-z-]+", re.DOTALL
@@ -15,7 +15,7 @@ _SETTING = re.compile(
 
 
 class HeadLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The first line: who tuned which machine, since which of its starts."""
+    """The first line: the command that tuned, the machine, and its boot."""
 
     line: int
     format: int | UnsetType = UNSET
@@ -26,12 +26,12 @@ class HeadLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True):
-    """One change."""
+    """One change to a setting."""
 
     knob: str
     path: str
     original: str | None
-    """What was there, exactly; None for a folder that was not."""
+    """Exact previous text; None for a folder that did not exist."""
     wanted: str
 
 
@@ -42,11 +42,11 @@ class EntryLine(Entry, frozen=True, kw_only=True):
     crc32: str
 
     def __post_init__(self) -> None:
-        """See that it changes a setting: no other file is ever written."""
+        """Check that the path is one of a setting, as no other file is ever written."""
         if _SETTING.fullmatch(self.path) is None or ".." in self.path.split("/"):
             raise ValueError(f"got {self.path!r}, expected the path of a setting")
 
     @property
     def entry(self) -> Entry:
-        """The change alone."""
+        """Return the change without its number and checksum."""
         return Entry(self.knob, self.path, self.original, self.wanted)

@@ -1,4 +1,4 @@
-"""What needs a reboot or should outlive one, as text for the tools that keep such things."""
+"""Export of settings that need or should outlive a reboot, as text for the tools that keep them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TMPFILES = "/etc/tmpfiles.d/tailscope.conf"
 
 @dataclass(frozen=True)
 class _Lasting:
-    """What makes knobs last, by the way in which it does."""
+    """Lasting settings, by the tool that keeps them."""
 
     cpus: Cpus
     boot: list[str]
@@ -32,85 +32,87 @@ class _Lasting:
 
     @property
     def head(self) -> list[str]:
-        """Comments: where it comes from, and what is to be done by hand."""
+        """Return the comments at the top: the command, and the steps to do by hand."""
         by_hand = [f"# by hand: {each}" for each in self.advice]
         return [f"# tailscope host export --cpus {cpu_list(self.cpus)}", *by_hand]
 
 
 def export(machine: Machine, cpus: Cpus, name: str) -> str:
-    """Write what should last."""
+    """Write the settings that should outlive a reboot, in one of `FORMATS`."""
     if name not in FORMATS:
-        raise UsageError(f"--format: got {name!r}, expected one of {', '.join(FORMATS)}")
+        raise UsageError(
+            f"--format: got {name!r}, expected one of {', '.join(FORMATS)}", code="export-format"
+        )
     return FORMATS[name](_collected(machine, cpus)) + "\n"
 
 
 def _collected(machine: Machine, cpus: Cpus) -> _Lasting:
-    found = _Lasting(cpus, [], {}, {}, {}, [])
+    lasting = _Lasting(cpus, [], {}, {}, {}, [])
     for knob in KNOBS:
         if knob.recommended(machine, cpus) is None:
             continue
-        for each in knob.lasting(machine, cpus):
-            if each.how == "advice" and not knob.is_good(machine, cpus):
-                found.advice.append(f"{knob.name}: {each.value}")
-            _collect(found, each)
+        for setting in knob.lasting(machine, cpus):
+            if setting.how == "advice" and not knob.is_good(machine, cpus):
+                lasting.advice.append(f"{knob.name}: {setting.value}")
+            _collect(lasting, setting)
         if isinstance(knob, PerCpuFile) and knob.tuned:
-            found.tuned[knob.pattern.rpartition("/")[2]] = (knob.tuned, knob.want)
-    return found
+            lasting.tuned[knob.pattern.rpartition("/")[2]] = (knob.tuned, knob.want)
+    return lasting
 
 
-def _collect(found: _Lasting, each: Lasting) -> None:
-    if each.how == "boot" and each.parameter not in found.boot:
-        found.boot.append(each.parameter)
-    if each.how == "sysctl":
-        found.sysctl[each.name] = each.value
-    if each.how == "sysfs":
-        found.sysfs[each.name] = each.value
+def _collect(lasting: _Lasting, setting: Lasting) -> None:
+    if setting.how == "boot" and setting.parameter not in lasting.boot:
+        lasting.boot.append(setting.parameter)
+    if setting.how == "sysctl":
+        lasting.sysctl[setting.name] = setting.value
+    if setting.how == "sysfs":
+        lasting.sysfs[setting.name] = setting.value
 
 
-def _cmdline(found: _Lasting) -> str:
-    return " ".join(found.boot)
+def _cmdline(lasting: _Lasting) -> str:
+    return " ".join(lasting.boot)
 
 
-def _grub(found: _Lasting) -> str:
+def _grub(lasting: _Lasting) -> str:
     variable = "GRUB_CMDLINE_LINUX_DEFAULT"
     where = f"# {_GRUB}; then run update-grub and reboot"
-    return "\n".join([*found.head, where, f'{variable}="${variable} {_cmdline(found)}"'])
+    return "\n".join([*lasting.head, where, f'{variable}="${variable} {_cmdline(lasting)}"'])
 
 
-def _tuned(found: _Lasting) -> str:
-    """A profile; what its section ``[cpu]`` does is left out of ``[sysfs]``."""
+def _tuned(lasting: _Lasting) -> str:
+    """Write a TuneD profile; ``[sysfs]`` omits what its section ``[cpu]`` sets."""
     files = {
         path: text
-        for path, text in found.sysfs.items()
-        if path.rpartition("/")[2] not in found.tuned
+        for path, text in lasting.sysfs.items()
+        if path.rpartition("/")[2] not in lasting.tuned
     }
-    devices = ",".join(f"cpu{cpu}" for cpu in found.cpus)
+    devices = ",".join(f"cpu{cpu}" for cpu in lasting.cpus)
     sections = {
-        "main": {"summary": f"low latency on CPUs {cpu_list(found.cpus)}"},
-        "bootloader": {"cmdline_tailscope": f"+{_cmdline(found)}"},
-        "sysctl": found.sysctl,
+        "main": {"summary": f"low latency on CPUs {cpu_list(lasting.cpus)}"},
+        "bootloader": {"cmdline_tailscope": f"+{_cmdline(lasting)}"},
+        "sysctl": lasting.sysctl,
         "sysfs": files,
-        "cpu": {"devices": devices, **dict(found.tuned.values()), "force_latency": "0"},
+        "cpu": {"devices": devices, **dict(lasting.tuned.values()), "force_latency": "0"},
     }
-    lines = [*found.head, "# /etc/tuned/tailscope/tuned.conf; then tuned-adm profile tailscope"]
+    lines = [*lasting.head, "# /etc/tuned/tailscope/tuned.conf; then tuned-adm profile tailscope"]
     for section, options in sections.items():
         lines += ["", f"[{section}]", *(f"{name}={value}" for name, value in options.items())]
     return "\n".join(lines)
 
 
-def _ansible(found: _Lasting) -> str:
-    """A playbook of three files, each with what has to run when it changes."""
+def _ansible(lasting: _Lasting) -> str:
+    """Write an Ansible playbook of three files, each with the handler that runs when it changes."""
     import yaml
 
-    sysctl = "\n".join(f"{name} = {value}" for name, value in found.sysctl.items())
-    sysfs = "\n".join(f"w {path} - - - - {value}" for path, value in found.sysfs.items())
+    sysctl = "\n".join(f"{name} = {value}" for name, value in lasting.sysctl.items())
+    sysfs = "\n".join(f"w {path} - - - - {value}" for path, value in lasting.sysfs.items())
     files = {
-        _GRUB: (_grub(found), "update-grub"),
+        _GRUB: (_grub(lasting), "update-grub"),
         _SYSCTL: (sysctl, f"sysctl --load={_SYSCTL}"),
         _TMPFILES: (sysfs, f"systemd-tmpfiles --create {_TMPFILES}"),
     }
     play: dict[str, object] = {
-        "name": f"Low latency on CPUs {cpu_list(found.cpus)}",
+        "name": f"Low latency on CPUs {cpu_list(lasting.cpus)}",
         "hosts": "all",
         "become": True,
         "tasks": [
@@ -132,13 +134,13 @@ def _ansible(found: _Lasting) -> str:
     }
 
     class Dumper(yaml.SafeDumper):
-        """Blocks of text stay blocks."""
+        """A YAML dumper that keeps blocks of text as blocks."""
 
     def block(dumper: yaml.SafeDumper, text: _Block) -> yaml.ScalarNode:
         return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
 
     Dumper.add_representer(_Block, block)
-    head = [*found.head, "# ansible-playbook --inventory HOSTS FILE; then reboot"]
+    head = [*lasting.head, "# ansible-playbook --inventory HOSTS FILE; then reboot"]
     width = 1 << 16
     body = yaml.dump([play], Dumper=Dumper, sort_keys=False, width=width, allow_unicode=True)
     return "\n".join([*head, body.rstrip()])
@@ -149,4 +151,4 @@ class _Block(str):
 
 
 FORMATS = {"cmdline": _cmdline, "grub": _grub, "tuned": _tuned, "ansible": _ansible}
-"""What can be written."""
+"""Functions that write each format."""

@@ -32,7 +32,7 @@ def fingerprint() -> dict[str, str | int | None]:
 
 
 def last_level_caches(system: Path = Path("/sys/devices/system/cpu")) -> str | None:
-    """Which CPUs share a last-level cache: their lists, ``;`` between; None where nothing says."""
+    """List the CPUs that share each last-level cache, divided by ``;``; None if it is unknown."""
     sharing = {}
     for cpu in system.glob("cpu[0-9]*"):
         caches = (

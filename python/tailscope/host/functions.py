@@ -1,4 +1,4 @@
-"""Virtual functions of network cards (SR-IOV): made, handed to a driver, removed."""
+"""Virtual functions of network cards (SR-IOV): their creation, drivers and removal."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ FunctionDriver: TypeAlias = Literal["kernel", "vfio-pci"]
 _PCI = "/sys/bus/pci"
 _WAIT_S = 10.0
 _UP = 1
-"""IFF_UP."""
+"""Flag IFF_UP of a network interface."""
 
 
 def _tell(command: Sequence[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode != 0:
-        raise TestbedError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
+        raise TestbedError(
+            f"{' '.join(command)}: {done.stderr.strip() or done.returncode}", code="command-failed"
+        )
 
 
 @contextmanager
@@ -38,7 +40,7 @@ def virtual_functions(
 ) -> Iterator[list[str]]:
     """Make a virtual function of each card within a block.
 
-    It may receive frames for any address, and send from any, as a device that forwards has to.
+    The function may receive frames for any address and send from any, as a forwarder must.
     """
     machine = machine or Machine()
     cards = [_Card(name, machine) for name in names]
@@ -52,49 +54,58 @@ def virtual_functions(
 
 
 class _Card:
-    """A card that may have functions."""
+    """A network card that may have virtual functions."""
 
     def __init__(self, name: str, machine: Machine) -> None:
         self.name, self._machine = name, machine
         self._path = f"{_PCI}/devices/{name}" if ":" in name else f"/sys/class/net/{name}/device"
 
     def check(self, driver: FunctionDriver) -> None:
-        """See that a function can be had."""
+        """Check that the card can have a virtual function."""
         total, made = self._read("sriov_totalvfs"), self._read("sriov_numvfs")
         if total is None or made is None:
-            raise self._error("it has no virtual functions (SR-IOV)")
+            raise self._error("it has no virtual functions (SR-IOV)", "no-sriov")
         if total == "0":
             raise self._error(
                 "its virtual functions are switched off",
+                "sriov-off",
                 hint="switch SR-IOV on in the setup of the machine or of the card",
             )
         if made != "0":
             raise self._error(
                 f"expected no virtual functions, got {made}",
+                "vf-in-use",
                 hint=f"`echo 0 > {self._path}/sriov_numvfs` removes them if nobody uses them",
             )
         link = self._link()
         flags = self._machine.read(f"/sys/class/net/{link}/flags") or "0"
         if not int(flags, 16) & _UP:
-            raise self._error("it is down, and so would be its functions", f"ip link set {link} up")
+            raise self._error(
+                "it is down, and its functions would be, too",
+                "link-down",
+                hint=f"ip link set {link} up",
+            )
         if driver == "vfio-pci":
             if not self._machine.exists(f"{_PCI}/drivers/vfio-pci/"):
-                raise self._error("there is no driver vfio-pci", hint="modprobe vfio-pci")
+                raise self._error(
+                    "there is no driver vfio-pci", "no-vfio-pci", hint="modprobe vfio-pci"
+                )
             if not self._machine.exists(f"{self._path}/iommu_group"):
                 raise self._error(
                     "it has no IOMMU group, which vfio-pci requires",
+                    "no-iommu-group",
                     hint="boot with intel_iommu=on or amd_iommu=on, and allow VT-d or AMD-Vi",
                 )
 
     def make(self, tell: Callable[[Sequence[str]], None]) -> None:
-        """Make one function, which may send and receive any address."""
+        """Create one function that may send and receive any address."""
         self._write(f"{self._path}/sriov_numvfs", "1")
         change = ["ip", "link", "set", "dev", self._link(), "vf", "0"]
         tell([*change, "spoofchk", "off"])
         tell([*change, "trust", "on"])
 
     def bound(self, driver: FunctionDriver, wait_s: float) -> str:
-        """The function, once its driver has it."""
+        """Bind the function to a driver; return its link, or its PCI address for vfio-pci."""
         address = self._address()
         if driver == "vfio-pci":
             own = f"{_PCI}/devices/{address}"
@@ -104,14 +115,15 @@ class _Card:
                 self._write(f"{own}/driver/unbind", address)
             self._write(f"{_PCI}/drivers_probe", address)
             if not self._machine.exists(f"{_PCI}/drivers/vfio-pci/{address}"):
-                raise self._error(f"vfio-pci does not take its function {address}")
+                raise self._error(f"vfio-pci does not take its function {address}", "vf-unbound")
             return address
         deadline_s = time.monotonic() + wait_s
         while not (links := self._machine.glob(f"{self._path}/virtfn0/net/*")):
             if time.monotonic() > deadline_s:
                 raise self._error(
                     f"its function {address} became no link within {wait_s:g} s",
-                    hint="is the driver of its functions there, such as iavf or ixgbevf?",
+                    "vf-no-link",
+                    hint="load the driver of its functions, such as iavf or ixgbevf",
                 )
             time.sleep(0.05)
         return links[0].rpartition("/")[2]
@@ -123,13 +135,16 @@ class _Card:
     def _address(self) -> str:
         with suppress(OSError):
             return self._machine.link(f"{self._path}/virtfn0").rpartition("/")[2]
-        raise self._error("the kernel made no function, although it was asked for one")
+        raise self._error(
+            "the kernel made no function, although it was asked for one", "vf-missing"
+        )
 
     def _link(self) -> str:
         links = self._machine.glob(f"{self._path}/net/*")
         if not links:
             raise self._error(
                 "it is no link of the kernel, so that its functions cannot be set up",
+                "pf-no-link",
                 hint="bind it to the kernel's driver; its functions may have another",
             )
         return links[0].rpartition("/")[2]
@@ -142,7 +157,9 @@ class _Card:
         try:
             self._machine.write(path, text)
         except OSError as error:
-            raise self._error(f"{path}: {text} was refused: {error.strerror}") from None
+            raise self._error(
+                f"{path}: {text} was refused: {error.strerror}", "vf-setting-refused"
+            ) from None
 
-    def _error(self, text: str, hint: str | None = None) -> TestbedError:
-        return TestbedError(f"vfs: {self.name}: {text}", hint=hint)
+    def _error(self, text: str, code: str, hint: str | None = None) -> TestbedError:
+        return TestbedError(f"vfs: {self.name}: {text}", code=code, hint=hint)

@@ -1,4 +1,4 @@
-"""What a machine's settings were before they were changed.
+"""The journal of a machine's settings from before they were changed.
 
 One file of JSON lines: whose it is, then a line for each change, synced before the change is made.
 So what a crash may tear is a last line behind which no change was made. Each line has its number
@@ -41,30 +41,31 @@ L = TypeVar("L", bound="HeadLine | EntryLine")
 
 @dataclass
 class Journal:
-    """The changes that were begun and not taken back."""
+    """The changes that were begun and not reverted."""
 
     file: Path
     by: str
-    """What has tuned."""
+    """Command that tuned the host."""
     machine: str | None
     boot: str | None
-    """Which machine, and since which of its starts."""
+    """Identifiers of the machine and of its boot."""
     entries: list[Entry] = field(default_factory=list)
-    """In their order."""
+    """Changes in the order in which they were made."""
 
     @classmethod
     def expect_none(cls, machine: Machine) -> None:
-        """See that there is none yet."""
+        """Raise `TuningError` if there is a journal."""
         file = journal_file(machine)
         if os.path.lexists(file):
             raise TuningError(
                 f"{file}: this host was tuned and not reverted",
+                code="already-tuned",
                 hint="first run `tailscope host revert`",
             )
 
     @classmethod
     def create(cls, machine: Machine, by: str) -> Journal:
-        """Begin a journal where there is none."""
+        """Begin a journal; raise `TuningError` if there is one already."""
         from tailscope.host.entries import FORMAT
 
         file = journal_file(machine)
@@ -77,7 +78,7 @@ class Journal:
 
     @classmethod
     def read(cls, machine: Machine) -> Journal | None:
-        """Read the journal; None where there is none."""
+        """Read the journal; return None if there is none."""
         from tailscope.host.entries import EntryLine, HeadLine
 
         file = journal_file(machine)
@@ -87,7 +88,7 @@ class Journal:
             return None
         with os.fdopen(handle, "rb") as content:
             *whole, torn = content.read().split(b"\n")
-        # Behind a line that a crash has torn there is nothing.
+        # A line that a crash has torn is the last one.
         last = [] if _parsed(torn, len(whole), EntryLine if whole else HeadLine) is None else [torn]
         if not whole and not last:
             return cls(file, "a command that ended at once", None, None)
@@ -105,17 +106,18 @@ class Journal:
         _append(self.file, asdict(entry), len(self.entries))
 
     def check(self, machine: Machine) -> None:
-        """See that it is of this machine."""
-        here = machine.read(_MACHINE)
-        if self.entries and self.machine != here:
+        """Raise `TuningError` if the journal belongs to another machine."""
+        identity = machine.read(_MACHINE)
+        if self.entries and self.machine != identity:
             raise TuningError(
                 f"{self.file}: it belongs to another machine: got {_name(self.machine)},"
-                f" expected {_name(here)}",
+                f" expected {_name(identity)}",
+                code="other-machine",
                 hint="revert on that machine, or remove the file",
             )
 
     def is_of_another_boot(self, machine: Machine) -> bool:
-        """Whether the machine was booted since: what was set is gone then."""
+        """Return True if the machine was rebooted since, which restored its settings."""
         return bool(self.entries) and self.boot != machine.read(_BOOT)
 
     def set_aside(self) -> Path:
@@ -129,7 +131,7 @@ class Journal:
 
 
 def journal_file(machine: Machine) -> Path:
-    """Where the journal of a machine is."""
+    """Return the path of a machine's journal."""
     return machine.run_folder / "journal.jsonl"
 
 
@@ -154,7 +156,9 @@ def _lock(handle: int, folder: Path) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise TuningError(
-            f"{folder}: another tailscope is tuning this host", hint="wait until it has ended"
+            f"{folder}: another tailscope is tuning this host",
+            code="tuning-locked",
+            hint="wait until it has ended",
         ) from None
 
 
@@ -169,13 +173,14 @@ def _open(file: Path, flags: int) -> int:
     return handle
 
 
-def _check(path: Path, found: os.stat_result, kind: int, forbidden: int) -> None:
-    user, mode = os.geteuid(), found.st_mode
-    if found.st_uid != user or stat.S_IFMT(mode) != kind or mode & forbidden:
+def _check(path: Path, status: os.stat_result, kind: int, forbidden: int) -> None:
+    user, mode = os.geteuid(), status.st_mode
+    if status.st_uid != user or stat.S_IFMT(mode) != kind or mode & forbidden:
         expected = "drwxr-xr-x" if kind == stat.S_IFDIR else "-rw-------"
         raise TuningError(
-            f"{path}: got {stat.filemode(mode)} of user {found.st_uid},"
+            f"{path}: got {stat.filemode(mode)} of user {status.st_uid},"
             f" expected {expected} of user {user}",
+            code="journal-owner",
             hint="somebody else created it: inspect it, then remove it",
         )
 
@@ -198,15 +203,16 @@ def _line(record: Mapping[str, object], at: int) -> bytes:
 
 
 def _whole(file: Path, line: bytes, at: int, kind: type[L]) -> L:
-    """What a line of a file says, which has to be whole."""
-    found = _parsed(line, at, kind)
-    if found is None:
+    """Parse a line of a file; raise `TuningError` if it is damaged."""
+    parsed = _parsed(line, at, kind)
+    if parsed is None:
         raise TuningError(
             f"{file}: line {at + 1}: got {line[:_SHOWN]!r},"
             " expected an entry with its number and checksum",
+            code="journal-damaged",
             hint=_UNUSABLE,
         )
-    return found
+    return parsed
 
 
 def _check_format(file: Path, head: HeadLine) -> None:
@@ -217,22 +223,23 @@ def _check_format(file: Path, head: HeadLine) -> None:
     if head.format not in (UNSET, FORMAT):
         raise TuningError(
             f"{file}: line 1: format: got {head.format}, expected {FORMAT}",
+            code="journal-format",
             hint="another tailscope tuned this host: take it back with that one",
         )
 
 
 def _parsed(line: bytes, at: int, kind: type[L]) -> L | None:
-    """What a line says; None where it is not whole, or nothing that is ever written."""
+    """Parse a line; return None if it is incomplete or was not written by tailscope."""
     from msgspec import ValidationError, convert
 
     try:
-        # By Python's own: a setting may be no text, and then has halves of characters here.
+        # Python's own parser: a setting that is no text contains lone surrogates here.
         record: dict[str, object] = json.loads(line)
-        found = convert(record, kind)
+        parsed = convert(record, kind)
     except (ValueError, ValidationError, RecursionError):
         return None
     del record["crc32"], record["line"]
-    return found if _line(record, at) == line else None
+    return parsed if _line(record, at) == line else None
 
 
 def _name(identity: str | None) -> str:

@@ -1,4 +1,4 @@
-"""The kernel that runs: what it is, and whether it is the one that an experiment wants."""
+"""The running kernel, and the check that an experiment's kernel is running."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailscope.exceptions import OtherKernelError, UsageError
 from tailscope.plan.fields import KERNELS
 
 NOHZ = "nohz_full={cpus} isolcpus={cpus} rcu_nocbs={cpus} rcu_nocb_poll"
-"""Parameters that keep ticks off CPUs (limbo2022 Table 1, by the kernel's own names)."""
+"""Parameters that keep ticks off CPUs (limbo2022 Table 1, in the kernel's own spelling)."""
 
 _CLOCK_MONOTONIC_COARSE = 6
 _BOOT = {
@@ -23,40 +23,40 @@ _BOOT = {
     "rt": "boot a PREEMPT_RT kernel (Debian: apt install linux-image-rt-amd64)",
     "nohz": "boot a kernel with CONFIG_NO_HZ_FULL (Debian's have it) and the parameters "
     + NOHZ.format(cpus="CPUS")
-    + ", CPUS being those that poll",
+    + ", where CPUS are those that poll",
 }
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a kernel says of itself."""
+    """The properties of a kernel."""
 
     release: str
     preemption: str
-    """``rt``, ``full``, ``voluntary``, ``none``, ``lazy``, or ``unknown``."""
+    """One of ``rt``, ``full``, ``voluntary``, ``none``, ``lazy``, and ``unknown``."""
     nohz_full: str
     isolated: str
-    """CPUs without ticks while one task runs, and CPUs that the scheduler leaves alone, as a list
-    such as ``1,3-5``; empty for none."""
+    """CPUs without ticks while one task runs, and CPUs isolated from the scheduler: lists such as
+    ``1,3-5``, empty for none."""
     hz: int
-    """Ticks in a second."""
+    """Frequency of the tick, in hertz."""
     tick: str
-    """``periodic``, ``idle`` (stopped on idle CPUs), or ``full`` (on busy ones too)."""
+    """One of ``periodic``, ``idle`` (stopped on idle CPUs), and ``full`` (on busy CPUs, too)."""
 
     @property
     def flavour(self) -> str:
-        """One of `tailscope.plan.fields.KERNELS`."""
+        """Return the one of `KERNELS` that is running."""
         if self.preemption == "rt":
             return "rt"
         return "nohz" if self.nohz_full else "vanilla"
 
     def record(self) -> dict[str, str | int]:
-        """What ``run.json`` keeps of it."""
+        """Return the kernel's properties as ``run.json`` stores them."""
         return {"flavour": self.flavour, **asdict(self)}
 
 
 def running_kernel(root: Path = Path("/")) -> Kernel:
-    """Read what this machine runs; what cannot be read is as if it were not there."""
+    """Describe the running kernel; a file that cannot be read counts as missing."""
     cpus = root / "sys/devices/system/cpu"
     nohz_full = _list(cpus / "nohz_full")
     return Kernel(
@@ -70,28 +70,33 @@ def running_kernel(root: Path = Path("/")) -> Kernel:
 
 
 def check_kernel(wanted: str | None, boot: str | None = None) -> None:
-    """See that this machine runs the kernel that is wanted, booted as is wanted."""
+    """Raise `OtherKernelError` unless this machine runs the wanted kernel and parameters."""
     lacking = _not_booted_with(boot or "")
     if lacking:
         parameters = " ".join(lacking)
         raise OtherKernelError(
             f"kernel: expected the parameters {parameters}",
-            hint=f"boot with {parameters.replace('{cpus}', 'CPUS')}, CPUS being those that poll",
+            code="kernel-parameters",
+            hint=f"boot with {parameters.replace('{cpus}', 'CPUS')}, where CPUS are those that"
+            " poll",
         )
     if wanted is None:
         return
     if wanted not in KERNELS:
-        raise UsageError(f"--kernel: got {wanted!r}, expected one of {', '.join(KERNELS)}")
+        raise UsageError(
+            f"--kernel: got {wanted!r}, expected one of {', '.join(KERNELS)}", code="kernel-unknown"
+        )
     running = running_kernel()
     if running.flavour != wanted:
         raise OtherKernelError(
             f"kernel: expected {wanted}, got {running.flavour} ({running.release})",
+            code="kernel-flavour",
             hint=f"{_BOOT[wanted]}; or use --platform vm, which boots it in a guest",
         )
 
 
 def _not_booted_with(parameters: str) -> list[str]:
-    """Those of `parameters` that this machine was not booted with."""
+    """List those of `parameters` that this machine was not booted with."""
     booted = _text(Path("/proc/cmdline")).split()
     names = {parameter.partition("=")[0] for parameter in booted}
 
@@ -105,7 +110,7 @@ def _not_booted_with(parameters: str) -> list[str]:
 def _preemption(root: Path) -> str:
     if _text(root / "sys/kernel/realtime") == "1" or "PREEMPT_RT" in os.uname().version:
         return "rt"
-    # Where preemption is chosen at boot; only root may look.
+    # The preemption model that was chosen at boot; only root may read it.
     dynamic = re.search(r"\((\w+)\)", _text(root / "sys/kernel/debug/sched/preempt"))
     if dynamic:
         return dynamic[1]

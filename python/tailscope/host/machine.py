@@ -1,4 +1,4 @@
-"""The one way to a machine's settings: texts at paths beneath a root.
+"""Access to a machine's settings: texts at paths beneath a root.
 
 A path is one of
 
@@ -33,7 +33,7 @@ _GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
 
 
 def chosen(text: str) -> str:
-    """The value in the text of a file: the word in brackets where the kernel lists all words.
+    """Return the value in a file's text: the word in brackets if the kernel lists all words.
 
     Examples
     --------
@@ -45,23 +45,23 @@ def chosen(text: str) -> str:
 
 
 class Machine:
-    """A machine's settings."""
+    """The settings of a machine."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
 
     @property
     def is_this(self) -> bool:
-        """Whether it is the machine that this process runs on."""
+        """Return True if this process runs on the machine."""
         return self.root == Path("/")
 
     @property
     def run_folder(self) -> Path:
-        """Where it is kept what was changed: gone with the changes when the machine boots."""
+        """Return the folder of the journal, which a reboot empties together with the changes."""
         return self.root / "run" / "tailscope"
 
     def read(self, path: str) -> str | None:
-        """Read a text, exactly; None where there is none, or it may not be read.
+        """Read a text exactly; return None if there is none or it cannot be read.
 
         Bytes that are no UTF-8 become lone surrogates, and themselves again when written.
         """
@@ -79,7 +79,7 @@ class Machine:
         return str(self._file(path).readlink())
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a path, readable or not."""
+        """Return True if a path exists, readable or not."""
         scheme, _, rest = path.partition(":")
         if self.is_this and scheme in _NO_FILES:
             try:
@@ -90,7 +90,7 @@ class Machine:
         return self._file(path).exists()
 
     def is_settable(self, path: str) -> bool:
-        """Whether a file can be written to at all, be it by root."""
+        """Return True if root can write to a file."""
         with suppress(OSError):
             return bool(self._file(path).stat().st_mode & stat.S_IWUSR)
         return False
@@ -125,8 +125,8 @@ class Machine:
 
     def glob(self, pattern: str) -> list[str]:
         """List the paths that match a pattern, numbers in them in the order of numbers."""
-        found = (f"/{path.relative_to(self.root)}" for path in self.root.glob(pattern.lstrip("/")))
-        return sorted(found, key=_natural)
+        paths = (f"/{path.relative_to(self.root)}" for path in self.root.glob(pattern.lstrip("/")))
+        return sorted(paths, key=_natural)
 
     def _file(self, path: str) -> Path:
         return self.root / path.lstrip("/")

@@ -1,4 +1,4 @@
-"""Where what is known of this machine is kept."""
+"""The folder of tailscope's knowledge of this machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from pathlib import Path
 
 
 def state_folder() -> Path:
-    """The folder of it, in the user's state."""
+    """Return that folder, within the user's state folder."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "tailscope"

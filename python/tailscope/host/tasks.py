@@ -1,4 +1,4 @@
-"""The CPUs on which tasks of the kernel may run."""
+"""The CPU affinity of kernel tasks."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tailscope.host.cpus import parse_cpus
 
 
 def read_affinity(task: str) -> str:
-    """The CPUs of a task as a list."""
+    """Return the CPUs of a task as a list such as ``1,3-5``."""
     pid, _, name = task.partition("/")
     status = Path("/proc", pid, "status").read_text(errors="replace")
-    found = dict(re.findall(r"^(\w+):\t(.*)$", status, re.MULTILINE))
-    if found["Name"] != name:
-        what = f"process {pid}: expected {name}, got {found['Name']}"
+    fields = dict(re.findall(r"^(\w+):\t(.*)$", status, re.MULTILINE))
+    if fields["Name"] != name:
+        what = f"process {pid}: expected {name}, got {fields['Name']}"
         raise ProcessLookupError(errno.ESRCH, what)
-    return str(found["Cpus_allowed_list"])
+    return str(fields["Cpus_allowed_list"])
 
 
 def write_affinity(task: str, cpus: str) -> None:

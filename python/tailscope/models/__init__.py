@@ -1,1 +1,1 @@
-"""Models: what follows from figures that were measured; none knows how they were measured."""
+"""Models of measured figures, independent of how these were measured."""

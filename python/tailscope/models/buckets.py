@@ -1,4 +1,4 @@
-"""How many latencies lie where: all that a histogram of others says."""
+"""Ranks and counts of latencies that are known by a histogram only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Between(NamedTuple):
-    """Where something lies: at least, and at most."""
+    """The least and the greatest possible value."""
 
     low: int
     high: int
@@ -29,29 +29,29 @@ class Buckets:
     high_ns: Integers
     """Edges: a latency in a bucket is at least `low_ns` and at most `high_ns`."""
     counts: Integers
-    """At least 1 each."""
+    """Counts, at least 1 each."""
 
     @property
     def count(self) -> int:
-        """All latencies."""
+        """Count all latencies."""
         return int(self.counts.sum())
 
     def at(self, rank: int) -> Between:
-        """Where the latency of a rank lies."""
+        """Bound the latency of a rank."""
         ends = []
         for edges, ranks in (self._by_low, self._by_high):
             ends.append(int(edges[np.searchsorted(ranks, rank)]))
         return Between(*ends)
 
     def mean_ns(self) -> tuple[float, float]:
-        """The mean of the buckets' centres, and how far it may be off."""
+        """Return the mean of the buckets' centres, and its largest error."""
         middle = (self.low_ns + self.high_ns) / 2
         half = (self.high_ns - self.low_ns) / 2
-        found, off = (float(np.average(each, weights=self.counts)) for each in (middle, half))
-        return found, off
+        mean, error = (float(np.average(values, weights=self.counts)) for values in (middle, half))
+        return mean, error
 
     def beyond(self, limit_ns: float, *, is_strict: bool) -> Between:
-        """How many latencies lie beyond a limit, at least and at most."""
+        """Bound the number of latencies beyond a limit."""
         if is_strict:
             surely, perhaps = self.low_ns > limit_ns, self.high_ns > limit_ns
         else:
@@ -69,16 +69,16 @@ class Buckets:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Latencies by rank, as far as a histogram and the longest of them tell."""
+    """Latencies by rank, as far as a histogram and the longest latencies show them."""
 
     count: int
-    """All latencies."""
+    """Number of all latencies."""
     buckets: Buckets | None
     longest_ns: NDArray[np.integer]
-    """The longest latencies, longest first; empty where they are not known."""
+    """Longest latencies, the longest first; empty if they are unknown."""
 
     def at(self, rank: int) -> Between | None:
-        """Where the latency of a rank lies; None where nothing tells it.
+        """Bound the latency of a rank; return None if it is unknown.
 
         The longest of all is exact if it is known; others lie in a bucket if there are buckets.
         """
@@ -98,11 +98,11 @@ class Ranks:
         return None if self.buckets is None else self.buckets.beyond(limit_ns, is_strict=is_strict)
 
     def is_among_longest(self, limit_ns: float) -> bool:
-        """Whether all latencies beyond a limit are among the longest, known one by one."""
+        """Return True if all latencies beyond a limit are among the longest, known one by one."""
         return bool(len(self.longest_ns)) and limit_ns > int(self.longest_ns[-1])
 
 
 def _ranked(edges: Integers, counts: Integers) -> tuple[Integers, Integers]:
-    """Edges in order, and how many latencies are at or below each."""
+    """Sort edges, and count the latencies at or below each."""
     order = np.argsort(edges, kind="stable")
     return edges[order], np.cumsum(counts[order])

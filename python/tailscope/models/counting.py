@@ -1,4 +1,4 @@
-"""What a count of rare events says of their probability, also where they come in bursts.
+"""Probabilities of rare events from their counts, also if they come in bursts.
 
 A count is binomial where events are independent. Delays are not: one stall delays many packets.
 Then k of n say what k/D of n/D independent ones would, where D is the design effect (L. Kish,
@@ -31,24 +31,24 @@ _CLOSE = 1e-3
 
 
 def stretches_of(packets: int) -> int:
-    """Into how many stretches of equally many packets a run is cut."""
+    """Return the number of stretches of equally many packets that a run is cut into."""
     return min(_STRETCHES, packets)
 
 
 def in_stretches(marks: Marks) -> Counts:
-    """How many packets of each stretch are marked."""
+    """Count the marked packets of each stretch."""
     stretches = stretches_of(len(marks))
     at = np.flatnonzero(marks) * stretches // max(1, len(marks))
     return np.bincount(at, minlength=stretches)
 
 
 def worst_beside(beyond: int, packets: int) -> list[int]:
-    """How many of the worst packets a design effect looks at, besides those beyond a limit."""
+    """Return how many of the worst packets a design effect uses, besides those beyond a limit."""
     return [worst for worst in _WORST if beyond < worst < packets]
 
 
 def design_effect(values: Values, is_beyond: Marks) -> float:
-    """How many packets of a burst say as much as one that stands alone; 1 if they are independent.
+    """Return the number of packets in a burst that count as one independent packet; at least 1.
 
     As `design_effect_of`, of packets in memory.
     """
@@ -59,7 +59,7 @@ def design_effect(values: Values, is_beyond: Marks) -> float:
 
 
 def design_effect_of(counts: Sequence[Counts]) -> float:
-    """How many packets of a burst say as much as one that stands alone; 1 if they are independent.
+    """Return the number of packets in a burst that count as one independent packet; at least 1.
 
     The run is cut into 100 stretches of equally many packets. Counts of independent events have a
     variance as large as their mean. That of bursts is larger, by the mean squared size of a burst
@@ -72,29 +72,29 @@ def design_effect_of(counts: Sequence[Counts]) -> float:
 
 
 def _dispersion_of(counts: Counts) -> float:
-    """Variance over mean of the marks in each stretch; at least 1."""
+    """Return the variance of the marks in each stretch over their mean; at least 1."""
     if len(counts) < 2 or not counts.any():
         return 1.0
     return max(1.0, float(counts.var(ddof=1) / counts.mean()))
 
 
 def design_effect_in_time(sent_ns: NDArray[np.integer], beyond: int, failed: int) -> float:
-    """The `design_effect` where only the worst packets are known, and when they were sent.
+    """Return the `design_effect` if only the worst packets and their times are known.
 
     Stretches are of equal length between the first and the last of them. Packets that never came
     are put together, as the worst burst would be.
     """
-    found = 1.0
+    dispersion = 1.0
     for marked in (beyond, *(worst for worst in _WORST if worst > beyond)):
         counts = counts_in_time(sent_ns, marked, failed, _STRETCHES)
-        found = max(found, _dispersion_of(counts))
-    return 1 + _DOUBT * (found - 1)
+        dispersion = max(dispersion, _dispersion_of(counts))
+    return 1 + _DOUBT * (dispersion - 1)
 
 
 def counts_in_time(
     sent_ns: NDArray[np.integer], marked: int, failed: int, stretches: int
 ) -> NDArray[np.int64]:
-    """How many of the worst packets were sent in each stretch of time."""
+    """Count the worst packets that were sent in each stretch of time."""
     times = sent_ns.astype(np.int64) - int(sent_ns.min())
     at = times[: max(0, marked - failed)] * stretches // (int(times.max()) + 1)
     counts = np.bincount(at, minlength=stretches)
@@ -105,7 +105,7 @@ def counts_in_time(
 def share_beyond(
     beyond: float, packets: float, *, design: float = 1.0, error: float = 1 - LEVEL
 ) -> Estimate:
-    """The share of packets that lie beyond a limit, with an exact bound on each side."""
+    """Estimate the share of packets beyond a limit, with an exact bound on each side."""
     k, n = beyond / design, packets / design
     return Estimate(
         estimate=beyond / packets,
@@ -120,12 +120,12 @@ def share_beyond(
 def packets_to_settle(
     beyond: int, packets: int, limit: float, *, design: float = 1.0, error: float = 1 - LEVEL
 ) -> int | None:
-    """How many packets would tell the share from the limit, if it stays what it was."""
+    """Return how many packets would tell the share from the limit, if it stays the same."""
     share = beyond / packets
 
     def tells(total: float) -> bool:
-        found = share_beyond(share * total, total, design=design, error=error)
-        return found.ci_high < limit if share < limit else found.ci_low > limit
+        estimate = share_beyond(share * total, total, design=design, error=error)
+        return estimate.ci_high < limit if share < limit else estimate.ci_low > limit
 
     return first_enough(tells, at_least=packets)
 
@@ -133,17 +133,17 @@ def packets_to_settle(
 def tolerated_design_effect(
     beyond: int, packets: int, limit: float, *, error: float = 1 - LEVEL
 ) -> float:
-    """The largest design effect with which a share is still below its limit."""
+    """Return the largest design effect with which a share is still below its limit."""
     low, high = 1.0, float(packets)
     while high - low > _CLOSE * low:
         middle = (low + high) / 2
-        found = share_beyond(beyond, packets, design=middle, error=error)
-        low, high = (middle, high) if found.ci_high < limit else (low, middle)
+        estimate = share_beyond(beyond, packets, design=middle, error=error)
+        low, high = (middle, high) if estimate.ci_high < limit else (low, middle)
     return low
 
 
 def first_enough(is_enough: Callable[[float], bool], *, at_least: int = 1) -> int | None:
-    """The first number of packets that is enough, where all larger ones are; None beyond 10^15."""
+    """Return the smallest number of packets that is enough; None if it is above 10^15."""
     few, many = at_least - 1, at_least
     while not is_enough(float(many)):
         few, many = many, 2 * many

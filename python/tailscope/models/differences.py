@@ -1,4 +1,4 @@
-"""What two groups of runs say of the difference between a figure of theirs.
+"""Differences between a figure of two groups of runs, with intervals.
 
 Packets are not independent, and runs are not alike. Within a run, a quantile has the interval of
 order statistics of as many independent packets as its packets are worth: packets over their design
@@ -37,16 +37,16 @@ class Bounds(NamedTuple):
     value: float
     low: float
     high: float
-    """An end that there is none of is infinite."""
+    """Ends of the interval; infinite if there is none."""
 
 
 def packets_worth(marks: Marks) -> float:
-    """How many packets say as much as one that stands alone, as `packets_worth_of`."""
+    """Return how many packets count as one independent packet, as `packets_worth_of`."""
     return packets_worth_of(in_stretches(marks), len(marks))
 
 
 def packets_worth_of(counts: NDArray[np.int64], packets: int) -> float:
-    """How many packets say as much as one that stands alone: the design effect of their marks.
+    """Return how many packets count as one independent packet: the design effect of marks.
 
     The run is cut into 100 and into 20 stretches. The variance of the shares of marks in them is
     that of independent packets, or larger by what neighbours have in common. The larger finding
@@ -55,7 +55,7 @@ def packets_worth_of(counts: NDArray[np.int64], packets: int) -> float:
     share = float(counts.sum()) / max(1, packets)
     if not 0 < share < 1:
         return 1.0
-    found = 1.0
+    effect = 1.0
     for stretches in _STRETCHES:
         if packets < 2 * stretches:
             continue
@@ -63,39 +63,39 @@ def packets_worth_of(counts: NDArray[np.int64], packets: int) -> float:
         sizes = np.diff(-(-np.arange(stretches + 1) * packets // stretches))
         shares = np.bincount(which, weights=counts, minlength=stretches) / sizes
         variance = float(shares.var(ddof=1))
-        found = max(found, variance * packets / stretches / (share * (1 - share)))
-    return 1 + _DOUBT * (found - 1)
+        effect = max(effect, variance * packets / stretches / (share * (1 - share)))
+    return 1 + _DOUBT * (effect - 1)
 
 
 def packets_worth_in_time(
     sent_ns: NDArray[np.integer], beyond: int, failed: int, packets: int
 ) -> float:
-    """The same where only the worst packets are known, and when they were sent."""
+    """Return the design effect if only the worst packets and their times are known."""
     share = beyond / packets
     if not 0 < share < 1:
         return 1.0
-    found = 1.0
+    effect = 1.0
     for stretches in _STRETCHES:
         counts = counts_in_time(sent_ns, beyond, failed, stretches)
         variance = float((counts * (stretches / packets)).var(ddof=1))
-        found = max(found, variance * packets / stretches / (share * (1 - share)))
-    return 1 + _DOUBT * (found - 1)
+        effect = max(effect, variance * packets / stretches / (share * (1 - share)))
+    return 1 + _DOUBT * (effect - 1)
 
 
 class Ranked(Protocol):
     """Samples in ascending order, such as an array."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of samples."""
         ...
 
     def __getitem__(self, place: int, /) -> float:
-        """The sample at a place, from 0."""
+        """Return the sample at an index, from 0."""
         ...
 
 
 def quantile_ends(ranked: Ranked, q: float, design: float, error: float) -> Bounds:
-    """A quantile, and the samples between which the true one lies.
+    """Return a quantile, and the samples between which the true one lies.
 
     Source: H. A. David, H. N. Nagaraja, *Order Statistics*, §7.1; ranks over the design effect.
     """
@@ -110,7 +110,7 @@ def quantile_ends(ranked: Ranked, q: float, design: float, error: float) -> Boun
 def ranks_around(
     q: float, n: int, design: float = 1.0, error: float = (1 - LEVEL) / 2
 ) -> tuple[int, int, int]:
-    """The rank of a quantile among samples, and the ranks of the ends of its interval.
+    """Return the rank of a quantile among samples, and the ranks of the ends of its interval.
 
     Source: H. A. David, H. N. Nagaraja, *Order Statistics*, §7.1; ranks over the design effect.
     """
@@ -128,7 +128,7 @@ def ranks_around(
 
 
 def ratio_ends(over: Values, under: Values, error: float) -> Bounds:
-    """A ratio of sums over time, with Student's interval of ten batches of neighbours."""
+    """Return a ratio of sums over time, with Student's interval of ten batches of neighbours."""
     ratio = float(over.sum() / under.sum())
     batches = min(_BATCHES, len(over))
     if batches < _FEWEST_BATCHES:
@@ -140,7 +140,7 @@ def ratio_ends(over: Values, under: Values, error: float) -> Bounds:
 
 
 def mean(runs: Sequence[Bounds], error: float) -> Bounds:
-    """The mean figure of runs that repeat each other."""
+    """Return the mean figure of runs that repeat each other."""
     value, below, above = _within(runs)
     between = 0.0
     if len(runs) > 1:
@@ -151,7 +151,7 @@ def mean(runs: Sequence[Bounds], error: float) -> Bounds:
 def difference(
     baseline: Sequence[Bounds], candidate: Sequence[Bounds], error: float, factor: float = 1.0
 ) -> Bounds:
-    """How far the mean figure of runs lies above that of others, or above a multiple of it.
+    """Return the mean of runs less that of others, or less a multiple of it.
 
     Within runs, distances to the ends add as squares do (MOVER: G. Y. Zou, A. Donner, Statistics in
     Medicine 27, 2008). From run to run it is Student's interval, or Welch's; a single run is taken
@@ -167,17 +167,17 @@ def difference(
 
 
 def _within(runs: Sequence[Bounds]) -> tuple[float, float, float]:
-    """The mean, and how far its ends are below and above by what each run says of itself."""
+    """Return the mean, and the distances to its ends by the runs' own intervals."""
     n = len(runs)
-    below = math.hypot(*(each.value - each.low for each in runs)) / n
-    above = math.hypot(*(each.high - each.value for each in runs)) / n
-    return sum(each.value for each in runs) / n, below, above
+    below = math.hypot(*(run.value - run.low for run in runs)) / n
+    above = math.hypot(*(run.high - run.value for run in runs)) / n
+    return sum(run.value for run in runs) / n, below, above
 
 
 def _between(
     baseline: Sequence[Bounds], candidate: Sequence[Bounds], error: float, factor: float
 ) -> float:
-    """How far the ends of a difference reach by what differs from run to run; 0 of single runs.
+    """Return the distances to a difference's ends by what varies between runs; 0 of single runs.
 
     Student's interval takes both sides to vary alike, Welch's does not, but trusts two runs too
     much: the wider one counts.
@@ -208,7 +208,7 @@ def _student(freedom: float, error: float) -> float:
 
 
 def _last(holds: Callable[[int], bool], most: int) -> int:
-    """The last number that something holds of, if it holds of all from 1 to there; 0 if of none."""
+    """Return the last number that satisfies a condition, if all from 1 to there do; 0 if none."""
     low, high = 0, most + 1
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""How far one clock is ahead of another over time, from readings of both at the same moments."""
+"""Drift of one clock against another, from simultaneous readings of both."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ _READINGS_A_PIECE = 20
 _MOST_PIECES = 256
 _ROUNDS = 10
 _HUBER = 1.345 * 1.4826
-"""Readings that lie further off than this many median deviations weigh less."""
+"""Distance in standard deviations, by the median, from which readings weigh less."""
 
 
 @dataclass(frozen=True)
 class Drift:
-    """How far the second of two clocks is ahead of the first."""
+    """The second of two clocks relative to the first."""
 
     knots: tuple[tuple[int, int], ...]
-    """Times of the second clock, and by how many ns it is ahead then; straight in between."""
+    """Times of the second clock, and its lead in nanoseconds; linear in between."""
     readings: int
     left_out: int
-    """Readings that it follows from, and those that took too long to say anything."""
+    """Number of readings used, and of readings omitted because they took too long."""
     offset_ns: int
-    """By how much it is ahead at the first reading."""
+    """Lead at the first reading, in nanoseconds."""
     drift_ppb: float
-    """By how much faster it runs on average, in parts per 10⁹."""
+    """Mean difference of the rates, in parts per 10⁹."""
     residual_ns: int
-    """The largest distance of a reading."""
+    """Largest distance of a reading, in nanoseconds."""
     error_ns: int
-    """The same with what that reading may itself be off by."""
+    """Largest distance, including that reading's own uncertainty."""
     is_even: bool
-    """Whether every reading is about as close as it is exact: else a clock was set or adjusted."""
+    """True if every reading is about as close as it is exact; otherwise a clock was set or
+    adjusted."""
 
 
 def fit_drift(first_ns: Sequence[int], second_ns: Sequence[int], error_ns: Sequence[int]) -> Drift:
@@ -82,7 +83,7 @@ def fit_drift(first_ns: Sequence[int], second_ns: Sequence[int], error_ns: Seque
 
 
 def _line(time: _Floats, rise: _Floats, error: _Floats) -> tuple[_Floats, _Floats]:
-    """Times and heights of the knots of a line of pieces."""
+    """Return times and heights of the knots of a piecewise line."""
     if time[-1] <= 0:
         return np.zeros(1), np.array([np.median(rise)])
     pieces = min(int(time[-1] / _PIECE_NS), time.size // _READINGS_A_PIECE, _MOST_PIECES)
@@ -100,7 +101,7 @@ def _line(time: _Floats, rise: _Floats, error: _Floats) -> tuple[_Floats, _Float
 
 
 def _least_squares(time: _Floats, rise: _Floats, weights: _Floats, at: _Floats) -> _Floats:
-    """Heights at the knots: each reading depends on the two beside it."""
+    """Fit the heights at the knots: each reading depends on the two beside it."""
     left = np.clip(np.searchsorted(at, time, side="right") - 1, 0, at.size - 2)
     right = left + 1
     part = (time - at[left]) / (at[right] - at[left])

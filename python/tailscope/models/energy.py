@@ -1,4 +1,4 @@
-"""Power while a machine idles, runs a device and processes packets; energy of a packet.
+"""Power of a machine that idles, runs a device or processes packets, and energy per packet.
 
 After noms2020, section V-E and Table III: idle (no device), running ("available": the device is
 there, no packets come), processing (packets come).
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
+from tailscope.exceptions import EvidenceError
 from tailscope.models.estimate import LEVEL, Estimate
 
 if TYPE_CHECKING:
@@ -29,39 +30,39 @@ _UJ_PER_J = 1e6
 _NS_PER_S = 1e9
 _MILLION = 1_000_000
 _MOST_WATTS = 1000.0
-"""No counter of energy goes faster: over a gap in which it could have wrapped, it says nothing."""
+"""Highest plausible power, in watts; a gap in which a counter could have wrapped is unknown."""
 _REACH = 2.0
-"""A reading stands for so many usual distances between readings at most, to either side."""
+"""Largest reach of a reading to either side, in usual distances between readings."""
 _LEAST_COVERED = 0.9
-"""Of a phase."""
+"""Smallest share of a phase that readings must cover."""
 
 
-class TooLittleError(ValueError):
-    """There is too little to say what power was."""
+class TooLittleError(EvidenceError):
+    """Readings that do not suffice to determine the power."""
 
 
 class Span(NamedTuple):
-    """A time, from when to when."""
+    """A time span."""
 
     start_ns: int
     end_ns: int
 
     @property
     def lasts_s(self) -> float:
-        """How long it lasts."""
+        """Return the duration in seconds."""
         return (self.end_ns - self.start_ns) / _NS_PER_S
 
 
 @dataclass(frozen=True)
 class Power:
-    """Power over time: stretches in which it is constant, in order, with gaps where unknown."""
+    """Power over time: ordered stretches of constant power, with gaps where it is unknown."""
 
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
     watts: NDArray[np.float64]
-    """Of each domain; their sum is what is consumed."""
+    """Power of each domain, in watts; the sum is the consumption."""
     resolution_w: float = 0.0
-    """The last digit of the meter."""
+    """Last digit of the meter, in watts."""
 
     @classmethod
     def from_counters(cls, time_ns: ArrayLike, energy_uj: ArrayLike, range_uj: ArrayLike) -> Self:
@@ -72,9 +73,9 @@ class Power:
         steps = np.diff(counts, axis=0)
         steps += np.where(steps < 0, ranges, 0)
         seconds = np.diff(times)[:, None] / _NS_PER_S
-        known = (ranges / _UJ_PER_J > _MOST_WATTS * seconds).all(axis=1)
+        plausible = (ranges / _UJ_PER_J > _MOST_WATTS * seconds).all(axis=1)
         watts = steps / _UJ_PER_J / seconds
-        return cls(times[:-1][known], times[1:][known], watts[known])
+        return cls(times[:-1][plausible], times[1:][plausible], watts[plausible])
 
     @classmethod
     def from_readings(
@@ -94,17 +95,17 @@ class Power:
 
 @dataclass(frozen=True)
 class Energy:
-    """The figures of a run."""
+    """The energy figures of a run."""
 
     estimates: Mapping[str, Estimate | None]
-    """``power_w_idle``, ``power_w_running``, ``power_w_processing``, and of ``energy_j_per_packet``
-    and ``energy_j_per_million_packets`` the total and what is ``_above_idle``; None where there
-    is too little,"""
+    """``power_w_idle``, ``power_w_running``, ``power_w_processing``, and of
+    ``energy_j_per_packet`` and ``energy_j_per_million_packets`` the total and the part
+    ``_above_idle``; None for a figure without enough evidence."""
     reasons: Mapping[str, str]
-    """and why, by the same names."""
+    """Reasons for the missing figures, by the same names."""
 
     def record(self) -> dict[str, float | None]:
-        """Them as JSON has them, flat."""
+        """Return the figures as flat JSON content."""
         flat: dict[str, float | None] = {}
         for name, estimate in self.estimates.items():
             nothing: dict[str, float | None] = {
@@ -124,7 +125,7 @@ def account(power: Power, phases: Mapping[str, Span], packets: int) -> Energy:
         name = f"power_w_{phase}"
         try:
             if phase not in phases:
-                raise TooLittleError("there was no such phase")
+                raise TooLittleError("there was no such phase", code="power-phase")
             estimates[name] = mean_power(power, phases[phase])
         except TooLittleError as error:
             estimates[name], reasons[name] = None, str(error)
@@ -156,12 +157,16 @@ def mean_power(power: Power, span: Span, *, level: float = LEVEL) -> Estimate:
     within = lasted_ns > 0
     seconds, watts = lasted_ns[within] / _NS_PER_S, power.watts[within].sum(axis=1)
     if len(watts) < 2:
-        raise TooLittleError(f"got {len(watts)} readings in {span.lasts_s:g} s, expected 2 or more")
+        raise TooLittleError(
+            f"got {len(watts)} readings in {span.lasts_s:g} s, expected 2 or more",
+            code="power-readings",
+        )
     covered_s = float(seconds.sum())
     if covered_s < _LEAST_COVERED * span.lasts_s:
         raise TooLittleError(
             f"readings cover {covered_s:.3g} of {span.lasts_s:.3g} s,"
-            f" expected at least {_LEAST_COVERED:.0%}"
+            f" expected at least {_LEAST_COVERED:.0%}",
+            code="power-gap",
         )
     mean = float(seconds @ watts) / covered_s
     begins = np.flatnonzero(np.concatenate(([True], np.diff(watts) != 0)))
@@ -174,7 +179,8 @@ def mean_power(power: Power, span: Span, *, level: float = LEVEL) -> Estimate:
     if not 2 * half < mean:
         raise TooLittleError(
             f"got {mean:.3g} W, {mean - half:.3g} to {mean + half:.3g},"
-            " expected an interval narrower than that"
+            " expected an interval narrower than that",
+            code="power-varies",
         )
     return Estimate(
         estimate=mean,
@@ -215,7 +221,7 @@ def relative_change(after: Estimate, before: Estimate) -> Estimate:
 
 
 def _mapped(of: Estimate, by: Callable[[float], float]) -> Estimate:
-    """A figure of which an increasing function was taken."""
+    """Return a figure under an increasing function, with its interval."""
     return replace(of, estimate=by(of.estimate), ci_low=by(of.ci_low), ci_high=by(of.ci_high))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LEVEL = 0.95
-"""Of intervals, where nothing else is said."""
+"""Default confidence of intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,16 +15,16 @@ class Estimate:
     estimate: float
     ci_low: float
     ci_high: float
-    """In the unit of the figure."""
+    """Ends of the interval, in the unit of the figure."""
     level: float = LEVEL
-    """Of the interval."""
+    """Confidence of the interval."""
     n: int
-    """What it rests on: samples, or what they were condensed to."""
+    """Number of samples, or of what they were condensed to."""
     method: str
-    """How the interval was found."""
+    """Method that gave the interval."""
 
     def record(self, name: str) -> dict[str, float]:
-        """It as JSON has it: flat, under a name that carries the unit."""
+        """Return the estimate as flat JSON content, under a name that carries the unit."""
         return {
             name: self.estimate,
             f"{name}_ci_low": self.ci_low,

@@ -1,4 +1,4 @@
-"""How many packets a statement takes: before a measurement, or after a first one."""
+"""Number of packets that a statement requires, before or after a first measurement."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SUPPORT = 10
-"""Samples that must lie beyond a quantile before it is more than a bound."""
+"""Smallest number of samples beyond a quantile that makes it more than a bound."""
 
 
 class SampleSize(NamedTuple):
-    """A number of packets, or why there is none."""
+    """A number of packets, or the reason for none."""
 
     packets: int | None
     reason: str | None = None
 
 
 def rank_of(q: float, n: int) -> int:
-    """The rank of a quantile among n samples, from 1, of the decimal that was written."""
+    """Return the rank of a quantile among n samples, from 1, by its decimal digits."""
     return max(1, math.ceil(Fraction(str(q)) * n))
 
 
 def quantile_of(values: NDArray[np.float64], q: float) -> float:
-    """The smallest of the values with at least ``q n`` of them at or below it."""
+    """Return the smallest of the values with at least ``q n`` of them at or below it."""
     rank = rank_of(q, len(values))
     return float(np.partition(values, rank - 1)[rank - 1])
 
 
 def packets_for_support(q: float) -> int:
-    """The fewest packets of which 10 lie beyond a quantile, counted by rank."""
+    """Return the fewest packets of which 10 lie beyond a quantile, counted by rank."""
     return math.ceil(SUPPORT / _beyond(q))
 
 
 def packets_for_interval(q: float) -> int:
-    """The fewest packets whose least and largest enclose a quantile with 95 %."""
+    """Return the fewest packets whose least and largest enclose a quantile with 95 %."""
     return _fewest(lambda n: (1 - q) ** n + q**n <= 1 - LEVEL)
 
 
 def packets_for_bound(q: float, beyond: int = 0) -> int:
-    """The fewest packets for "at least this quantile, with 95 %", with so many beyond.
+    """Return the fewest packets for "at least this quantile, with 95 %", with so many beyond.
 
     The largest but `beyond` of them is an upper bound of the quantile then, whatever the law (S. S.
     Wilks, Annals of Mathematical Statistics 12, 1941). It is what a limit takes to be kept with
@@ -61,14 +61,14 @@ def packets_for_bound(q: float, beyond: int = 0) -> int:
 
 
 def packets_for_share(q: float, relative_error: float) -> int:
-    """Packets that tell the share beyond a quantile within a relative error, with 95 %."""
+    """Return the packets that tell the share beyond a quantile within a relative error."""
     return math.ceil((_z() / relative_error) ** 2 * q / float(_beyond(q)))
 
 
 def packets_for_latency(
     latency_ns: NDArray[np.float64], q: float, relative_error: float
 ) -> SampleSize:
-    """Packets that tell a quantile of the latency within a relative error, with 95 %.
+    """Return the packets that tell a quantile of the latency within a relative error.
 
     Of a sample the share at or below the true quantile has the standard error
     ``sqrt(q (1 - q) / n)``. The quantile stays within the error as long as that share moves
@@ -100,11 +100,11 @@ def _z() -> float:
 
 
 def _beyond(q: float) -> Fraction:
-    """The share beyond a quantile, of the decimal that was written."""
+    """Return the share beyond a quantile, by its decimal digits."""
     return 1 - Fraction(str(q))
 
 
 def _fewest(is_enough: Callable[[float], bool]) -> int:
-    found = first_enough(is_enough)
-    assert found is not None, "a quantile below 1 is reached"
-    return found
+    packets = first_enough(is_enough)
+    assert packets is not None, "a quantile below 1 is reached"
+    return packets

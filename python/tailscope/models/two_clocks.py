@@ -1,4 +1,4 @@
-"""What to add to the times of one clock to get those of another, and how far that may be off.
+"""The difference of two clocks, and its uncertainty, from bounds at some moments.
 
 Whatever two machines saw of the same thing bounds the difference of their clocks: a packet that one
 stamped before the other saw it, an answer that came after its question. Each such bound holds at a
@@ -24,51 +24,51 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 MOST_DRIFT = 1e-3
-"""No clock of a computer drifts by more against another (1000 ppm)."""
+"""Largest drift of one computer's clock against another (1000 ppm)."""
 
 _LEAST_PIECE_NS = 20_000_000
 _SLACK_NS = 1.0
-"""What rounding to whole ns may have moved."""
+"""Largest error by rounding to whole nanoseconds."""
 _S = 1e9
 _WITNESSES = 1000
 
 
 class UnboundedError(ValueError):
-    """Nothing bounds the difference from above, or nothing from below."""
+    """Bounds that leave the difference open above or below."""
 
 
 class ContradictionError(ValueError):
-    """No difference keeps all bounds: its text says which ones, and when."""
+    """Bounds that no difference keeps; the text names two of them and their times."""
 
 
 class Bounds(NamedTuple):
-    """What is known of the difference of two clocks at some moments."""
+    """Bounds of the difference of two clocks at some moments."""
 
     at_ns: Integers
-    """By the first clock."""
+    """Moments by the first clock."""
     low_ns: Floats
     high_ns: Floats
-    """What must be added to get the second clock's time is at least and at most so much, beside
-    `base_ns`; infinite where nothing is known."""
+    """Least and greatest offset from the first clock to the second one, in addition to
+    `base_ns`; infinite if unknown."""
     base_ns: int = 0
-    """So that a difference of decades loses no digit."""
+    """Common part of the offsets, so that a difference of decades loses no digit."""
 
     @classmethod
     def at_least(cls, at_ns: ArrayLike, other_ns: ArrayLike) -> Bounds:
-        """Bounds by what was over at these times of the second clock."""
+        """Build lower bounds from events that had happened at these times of the second clock."""
         at, other = np.asarray(at_ns, np.int64), np.asarray(other_ns, np.int64)
         base_ns = int(other[0] - at[0]) if len(at) else 0
         return cls(at, (other - at - base_ns).astype(float), np.full(len(at), np.inf), base_ns)
 
     @classmethod
     def at_most(cls, at_ns: ArrayLike, other_ns: ArrayLike) -> Bounds:
-        """Bounds by what was still to come at these times of the second clock, as `at_least`."""
+        """Build upper bounds from events still to come at these times of the second clock."""
         at, high, none, base_ns = cls.at_least(at_ns, other_ns)
         return cls(at, -none, high, base_ns)
 
     @classmethod
     def of_pairs(cls, at_ns: ArrayLike, low_ns: ArrayLike, high_ns: ArrayLike) -> Bounds:
-        """Bounds from both sides."""
+        """Build bounds from both sides."""
         at, low, high = (np.asarray(each, np.int64) for each in (at_ns, low_ns, high_ns))
         return cls.at_least(at, at + low).with_others(cls.at_most(at, at + high))
 
@@ -76,11 +76,11 @@ class Bounds(NamedTuple):
     def of_answers(
         cls, asked_ns: ArrayLike, heard_ns: ArrayLike, said_ns: ArrayLike, answered_ns: ArrayLike
     ) -> Bounds:
-        """Bounds from questions and answers: a question is heard after it was asked."""
+        """Build bounds from questions and answers: a question is heard after it was asked."""
         return cls.at_least(heard_ns, asked_ns).with_others(cls.at_most(said_ns, answered_ns))
 
     def with_others(self, others: Bounds) -> Bounds:
-        """These and others."""
+        """Join these bounds and others."""
         by_ns = float(others.base_ns - self.base_ns)
         return Bounds(
             np.concatenate([self.at_ns, others.at_ns]),
@@ -90,49 +90,49 @@ class Bounds(NamedTuple):
         )
 
     def loosened(self, by_ns: float) -> Bounds:
-        """The same if times may be off by so much: they are rounded more coarsely."""
+        """Loosen the bounds by the error of times that are rounded more coarsely."""
         return self._replace(low_ns=self.low_ns - by_ns, high_ns=self.high_ns + by_ns)
 
 
 @dataclass(frozen=True)
 class ClockMap:
-    """From one clock to another."""
+    """The map from one clock to another."""
 
     at_ns: Integers
     """Moments by the first clock, ascending; at least two."""
     offset_ns: Integers
-    """What to add there; in between, it lies on the line between two of them."""
+    """Offset at each moment; linear in between."""
     error_ns: Floats
-    """How far that may be off; in between, no more than at the worse of the two."""
+    """Largest error at each moment; in between, no more than at the worse of the two."""
     within_ns: tuple[int, int]
-    """The stretch of time that the bounds are of."""
+    """Stretch of time that the bounds cover."""
     drift_error: float | None
-    """How far the drift may be off; None where it is not one line."""
+    """Largest error of the drift; None if it is not constant."""
     bounds: int
-    """Bounds that it keeps."""
+    """Number of bounds used."""
 
     @property
     def pieces(self) -> int:
-        """How many lines there are within the time of the bounds."""
+        """Return the number of lines within the time of the bounds."""
         first, last = self.within_ns
         return max(1, int(np.count_nonzero((self.at_ns > first) & (self.at_ns < last))) + 1)
 
     @property
     def worst_error_ns(self) -> int:
-        """How far it may be off at any moment within the time of the bounds."""
+        """Return the largest error at any moment within the time of the bounds."""
         first, last = self.within_ns
         inside = (self.at_ns >= first) & (self.at_ns <= last)
         return int(np.ceil(self.error_ns[inside].max()))
 
     @property
     def drift(self) -> float:
-        """By how much of its time the second clock gains on the first one."""
+        """Return the gain of the second clock on the first one, as a share of its time."""
         first, last = self.within_ns
         gained_ns = self.added_ns([last])[0] - self.added_ns([first])[0]
         return float(gained_ns) / max(1, last - first)
 
     def added_ns(self, times_ns: ArrayLike) -> Integers:
-        """What to add at some moments by the first clock."""
+        """Return the offsets at some moments by the first clock."""
         times = np.asarray(times_ns, np.int64)
         place = np.clip(np.searchsorted(self.at_ns, times, "right") - 1, 0, len(self.at_ns) - 2)
         lasts = (self.at_ns[place + 1] - self.at_ns[place]).astype(float)
@@ -142,33 +142,33 @@ class ClockMap:
         return added
 
     def to_second(self, times_ns: ArrayLike) -> Integers:
-        """Times of the first clock by the second one; their order stays."""
+        """Convert times of the first clock to the second one; their order stays."""
         times = np.asarray(times_ns, np.int64)
         moved: Integers = times + self.added_ns(times)
         return moved
 
     def range_ns(self, times_ns: ArrayLike) -> tuple[Integers, Integers]:
-        """The least and the most to add, at moments within those of the knots."""
+        """Return the least and the greatest offset, at moments within those of the knots."""
         times = np.asarray(times_ns, np.int64)
         # Convex between knots: a line between two of them lies above it.
         since = (times - self.at_ns[0]).astype(float)
-        known = (self.at_ns - self.at_ns[0]).astype(float)
-        error = np.ceil(np.interp(since, known, self.error_ns)).astype(np.int64)
+        knots = (self.at_ns - self.at_ns[0]).astype(float)
+        error = np.ceil(np.interp(since, knots, self.error_ns)).astype(np.int64)
         added = self.added_ns(times)
         return added - error, added + error
 
 
 def between(steps: Sequence[ClockMap], other: ClockMap, *, span_ns: tuple[int, int]) -> ClockMap:
-    """From one clock to another, each of which is known against a third."""
+    """Map one clock to another through a third one that both are known against."""
     within = steps[0].within_ns
     knots = sorted({*within, min(span_ns[0], within[0]), max(span_ns[1], within[1])})
-    here = np.array(knots, np.int64)
+    from_ns = np.array(knots, np.int64)
     low = high = np.zeros(len(knots), np.int64)
     for step in steps:
-        least, most = step.range_ns(here)
-        low, high, here = low + least, high + most, step.to_second(here)
-    there = here - other.added_ns(here - other.offset_ns[:1])
-    least, most = other.range_ns(there)
+        least, most = step.range_ns(from_ns)
+        low, high, from_ns = low + least, high + most, step.to_second(from_ns)
+    to_ns = from_ns - other.added_ns(from_ns - other.offset_ns[:1])
+    least, most = other.range_ns(to_ns)
     low, high = low - most, high - least
     return ClockMap(
         np.array(knots, np.int64),
@@ -181,14 +181,14 @@ def between(steps: Sequence[ClockMap], other: ClockMap, *, span_ns: tuple[int, i
 
 
 class _Lines(NamedTuple):
-    """The lines that keep some bounds: heights at a moment and slopes, the corners of a polygon."""
+    """The lines that keep some bounds: the corners of a polygon of heights and slopes."""
 
     since_ns: int
     height: Floats
     slope: Floats
 
     def range_ns(self, at_ns: int) -> tuple[float, float]:
-        """How low and how high they can be."""
+        """Return the lowest and the highest value of the lines."""
         heights = self.height + self.slope * ((at_ns - self.since_ns) / _S)
         return float(heights.min()), float(heights.max())
 
@@ -213,7 +213,7 @@ def two_clocks(
         slope = pieces[0][1].slope
         drift_error = float(slope.max() - slope.min()) / 2 / _S
     moments, lows, highs = (np.array(each) for each in zip(*knots, strict=True))
-    found = ClockMap(
+    clock_map = ClockMap(
         moments.astype(np.int64),
         bounds.base_ns + np.rint((lows + highs) / 2).astype(np.int64),
         (highs - lows) / 2 + _SLACK_NS,
@@ -222,14 +222,16 @@ def two_clocks(
         len(at),
     )
     if len(pieces) == 1:
-        return found
-    return replace(found, error_ns=np.maximum(found.error_ns, _bent_by(found, bounds, pieces)))
+        return clock_map
+    return replace(
+        clock_map, error_ns=np.maximum(clock_map.error_ns, _bent_by(clock_map, bounds, pieces))
+    )
 
 
 def _knots(
     pieces: Sequence[tuple[int, _Lines]], within: tuple[int, int], span: tuple[int, int]
 ) -> list[tuple[int, float, float]]:
-    """Moments, and how low and high the difference can be there.
+    """Return moments, with the lowest and the highest difference at each.
 
     Between two of them it is no further from the line in between than at one of both: how high
     lines can be is convex over time, and how low they can be concave.
@@ -237,20 +239,20 @@ def _knots(
     knots = {at: pieces[0][1].range_ns(at) for at in (span[0], within[0])}
     for (_, before), (at, behind) in pairwise(pieces):
         ranges = before.range_ns(at), behind.range_ns(at)
-        # The line on either side has to be one that this range is of: the wider one of both.
+        # The range must hold for the lines on both sides, so the wider one counts.
         knots[at] = min(each[0] for each in ranges), max(each[1] for each in ranges)
     knots |= {at: pieces[-1][1].range_ns(at) for at in (within[1], span[1])}
     return [(at, *knots[at]) for at in sorted(knots)]
 
 
-def _bent_by(found: ClockMap, bounds: Bounds, pieces: Sequence[tuple[int, _Lines]]) -> Floats:
-    """How far the truth may be from `found` beside each knot, as its drift is not constant.
+def _bent_by(clock_map: ClockMap, bounds: Bounds, pieces: Sequence[tuple[int, _Lines]]) -> Floats:
+    """Return the distance of the truth from `clock_map` at each knot, as its drift varies.
 
     What it does in a piece is no line either. It is taken to drift no further from the mean than
     twice as far as pieces do, or as far as it takes to keep all bounds.
     """
     x = (bounds.at_ns - bounds.at_ns[0]) / _S
-    mean = found.drift * _S
+    mean = clock_map.drift * _S
     slopes = [float(lines.slope.min() + lines.slope.max()) / 2 for _, lines in pieces]
     wanders = 2 * max(abs(slope - mean) for slope in slopes) + 1.0
     low, high = bounds.low_ns - mean * x, bounds.high_ns - mean * x
@@ -267,19 +269,19 @@ def _bent_by(found: ClockMap, bounds: Bounds, pieces: Sequence[tuple[int, _Lines
         if (least <= most).all():
             break
         wanders *= 2
-    added = (found.added_ns(bounds.at_ns) - bounds.base_ns).astype(float) - mean * x
+    added = (clock_map.added_ns(bounds.at_ns) - bounds.base_ns).astype(float) - mean * x
     error = np.maximum(most - added, added - least)
     piece = np.clip(
-        np.searchsorted(found.at_ns, bounds.at_ns, "right") - 1, 0, len(found.at_ns) - 2
+        np.searchsorted(clock_map.at_ns, bounds.at_ns, "right") - 1, 0, len(clock_map.at_ns) - 2
     )
-    worst = np.zeros(len(found.at_ns) - 1)
+    worst = np.zeros(len(clock_map.at_ns) - 1)
     np.maximum.at(worst, piece, error + 2 * wanders * np.diff(x, append=x[-1]))
     beside: Floats = np.maximum(np.append(worst, 0.0), np.insert(worst, 0, 0.0))
     return beside
 
 
 def _pieces(bounds: Bounds, most_drift: float) -> list[tuple[int, _Lines]]:
-    """Lines for stretches of time, each with when it begins."""
+    """Find lines for stretches of time, each with its beginning."""
     lines = _lines(bounds, most_drift)
     if lines is not None:
         return [(int(bounds.at_ns[0]), lines)]
@@ -292,7 +294,7 @@ def _pieces(bounds: Bounds, most_drift: float) -> list[tuple[int, _Lines]]:
 
 
 def _is_possible(bounds: Bounds, most_drift: float) -> bool:
-    """Whether any clock keeps all bounds, straight or not, that does not drift faster."""
+    """Return True if some clock that drifts no faster, straight or not, keeps all bounds."""
     gained = (bounds.at_ns - bounds.at_ns[0]) * most_drift
     rising = np.maximum.accumulate(bounds.low_ns + gained) <= bounds.high_ns + gained
     falling = bounds.low_ns - gained <= np.minimum.accumulate(bounds.high_ns - gained)
@@ -308,7 +310,7 @@ def _is_bounded(bounds: Bounds) -> bool:
 
 
 def _lines(bounds: Bounds, most_drift: float) -> _Lines | None:
-    """The lines that keep all bounds; None where there is none."""
+    """Find the lines that keep all bounds; return None if there are none."""
     since_ns = (int(bounds.at_ns[0]) + int(bounds.at_ns[-1])) // 2
     x = (bounds.at_ns - since_ns) / _S
     below, above = np.isfinite(bounds.low_ns), np.isfinite(bounds.high_ns)
@@ -335,7 +337,7 @@ def _lines(bounds: Bounds, most_drift: float) -> _Lines | None:
 
 
 def _hull(x: Floats, y: Floats) -> list[tuple[float, float]]:
-    """The points of which all others lie below a line between two: the upper convex hull."""
+    """Return the upper convex hull of the points."""
     hull: list[tuple[float, float]] = []
     for point in zip(x.tolist(), y.tolist(), strict=True):
         if hull and hull[-1][0] == point[0]:
@@ -358,18 +360,21 @@ def _turns_down(
 def _clipped(
     corners: list[tuple[float, float]], by_height: float, by_slope: float, least: float
 ) -> list[tuple[float, float]]:
-    """What is left of a polygon where ``by_height * height + by_slope * slope >= least``."""
+    """Clip a polygon to ``by_height * height + by_slope * slope >= least``."""
     beyond = [by_height * height + by_slope * slope - least for height, slope in corners]
     left: list[tuple[float, float]] = []
-    for at, here in enumerate(corners):
+    for at, corner in enumerate(corners):
         if beyond[at] >= 0:
-            left.append(here)
+            left.append(corner)
         behind = (at + 1) % len(corners)
         if (beyond[at] < 0) != (beyond[behind] < 0):
             share = beyond[at] / (beyond[at] - beyond[behind])
-            there = corners[behind]
+            following = corners[behind]
             left.append(
-                (here[0] + share * (there[0] - here[0]), here[1] + share * (there[1] - here[1]))
+                (
+                    corner[0] + share * (following[0] - corner[0]),
+                    corner[1] + share * (following[1] - corner[1]),
+                )
             )
     return left
 
@@ -384,10 +389,10 @@ def _witness(bounds: Bounds, most_drift: float) -> str:
     low, high = bounds.low_ns[below], bounds.high_ns[above]
     apart = np.abs(at_low[:, None] - at_high[None, :]) * most_drift
     lacking = low[:, None] - high[None, :] - apart
-    one, other = np.unravel_index(int(lacking.argmax()), lacking.shape)
+    row, column = np.unravel_index(int(lacking.argmax()), lacking.shape)
     base = bounds.base_ns
     return _contradiction(
-        int(at_low[one]), base + float(low[one]), int(at_high[other]), base + float(high[other])
+        int(at_low[row]), base + float(low[row]), int(at_high[column]), base + float(high[column])
     )
 
 

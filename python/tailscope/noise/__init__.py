@@ -1,1 +1,1 @@
-"""What keeps a CPU from its work, by name, and which packets waited for it."""
+"""The causes that keep a CPU from its work, and the packets that waited for them."""

@@ -1,4 +1,4 @@
-"""Stretches of marked windows, and every other place where they could be."""
+"""Stretches of marked windows, and their other possible arrangements."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _MOST = 10_000
 
 
 def runs(marks: Marks) -> list[int]:
-    """The lengths of stretches of marked windows, in order."""
+    """Return the lengths of stretches of marked windows, in order."""
     edges = np.diff(np.concatenate([[0], marks.astype(np.int8), [0]]))
     lengths: list[int] = (np.flatnonzero(edges < 0) - np.flatnonzero(edges > 0)).tolist()
     return lengths
 
 
 def arrangement_count(n: int, lengths: list[int]) -> int:
-    """How many arrangements of stretches there are that do not touch each other."""
+    """Count the arrangements of stretches that do not touch each other."""
     free = n - sum(lengths)
     orders = math.factorial(len(lengths))
     for length in set(lengths):
@@ -36,9 +36,11 @@ def arrangement_count(n: int, lengths: list[int]) -> int:
 
 
 def arranged(n: int, lengths: list[int], most: int = _MOST) -> Marks:
-    """All arrangements if they are few, else a sample, which is the same each time."""
+    """Return all arrangements if they are few, otherwise a sample that is the same each time."""
     if arrangement_count(n, lengths) <= most:
-        gaps, lasted = (np.array(each, np.int64) for each in zip(*_all(n, lengths), strict=True))
+        gaps, lasted = (
+            np.array(column, np.int64) for column in zip(*_all(n, lengths), strict=True)
+        )
         return _marks(n, gaps, lasted)
     gaps, order = sampled(n, lengths, most)
     return _marks(n, gaps, np.array(lengths)[order])
@@ -62,7 +64,7 @@ def _all(n: int, lengths: list[int]) -> Iterator[tuple[tuple[int, ...], tuple[in
 
 
 def _orders(lengths: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """The different orders of some lengths."""
+    """List the different orders of some lengths."""
     if not lengths:
         yield ()
     for first in sorted(set(lengths)):
@@ -72,9 +74,9 @@ def _orders(lengths: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def starts_of(gaps: Integers, lengths: Integers) -> Integers:
-    """Where stretches begin, each behind so many free windows and the stretches before it."""
-    found: Integers = gaps + np.cumsum(lengths, axis=1) - lengths
-    return found
+    """Return where stretches begin: each follows its free windows and the earlier stretches."""
+    starts: Integers = gaps + np.cumsum(lengths, axis=1) - lengths
+    return starts
 
 
 def _marks(n: int, gaps: Integers, lengths: Integers) -> Marks:

@@ -1,4 +1,4 @@
-"""Which polled counters move when packets are slow: in windows with slow packets, and the others.
+"""Association of polled counters with slow packets, by windows with and without slow packets.
 
 Whoever polls knows that something happened between two readings, and no more. So a counter can be
 *associated* with slow packets, and never be called their cause.
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     Marks = NDArray[np.bool_]
 
 LEVEL = 0.05
-"""Chance to name any counter if none has to do with slow packets."""
+"""Probability of naming any counter if none is related to slow packets."""
 
 _TEST = (
     "permutation of the episodes of slow windows, one-sided;"
@@ -54,39 +54,39 @@ _SEARCH_ARRANGEMENTS = 2_000
 _STEPS_A_PERIOD = 4
 _MOST_SEARCHED = 500_000
 _REGULAR = 0.1
-"""Variance over mean of the counts in windows; random events have 1."""
+"""Variance of the counts in windows divided by their mean; random events have 1."""
 _CLOSE = 1e-9
 
 
 class Slow(NamedTuple):
-    """The packets that are slow."""
+    """The slow packets."""
 
     quantile: float
-    """They lie beyond it."""
+    """Quantile above which packets are slow."""
     threshold_ns: int
     start_ns: Integers
     end_ns: Integers
-    """When each was in the device, in order of its start."""
+    """Interval in which each packet was in the device, in order of its start."""
     span_ns: tuple[int, int]
-    """When the first packet came and the last one left."""
+    """Arrival of the first packet and departure of the last one."""
 
 
-def slow_packets(packets: Packets, known: Latencies, quantile: float | None) -> Slow:
+def slow_packets(packets: Packets, latencies: Latencies, quantile: float | None) -> Slow:
     """Choose the slow packets."""
     for at in _QUANTILES if quantile is None else (quantile,):
-        threshold_ns = known.distribution.at(at)
-        if known.distribution.above(threshold_ns) >= _ENOUGH:
+        threshold_ns = latencies.distribution.at(at)
+        if latencies.distribution.above(threshold_ns) >= _ENOUGH:
             break
     start, end = packets.beyond(threshold_ns)
-    return Slow(at, threshold_ns, start, end, (known.first_ns, known.last_ns))
+    return Slow(at, threshold_ns, start, end, (latencies.first_ns, latencies.last_ns))
 
 
-def associate(files: Sequence[Readings], slow: Slow, said: Offsets) -> Associated:
+def associate(files: Sequence[Readings], slow: Slow, offsets: Offsets) -> Associated:
     """Test every counter of some files."""
-    found = [
-        _tested(file, align(file.name, file.span_ns, slow.span_ns, said), slow) for file in files
+    tested = [
+        _tested(file, align(file.name, file.span_ns, slow.span_ns, offsets), slow) for file in files
     ]
-    counters = _corrected([row for each in found for row in each.counters])
+    counters = _corrected([row for result in tested for row in result.counters])
     return Associated(
         quantile=slow.quantile,
         threshold_ns=slow.threshold_ns,
@@ -94,9 +94,9 @@ def associate(files: Sequence[Readings], slow: Slow, said: Offsets) -> Associate
         level=LEVEL,
         test=_TEST,
         tested=len(counters),
-        files=tuple(each.file for each in found),
+        files=tuple(result.file for result in tested),
         counters=tuple(counters),
-        regular=tuple(row for each in found for row in each.regular),
+        regular=tuple(row for result in tested for row in result.regular),
     )
 
 
@@ -108,7 +108,7 @@ class _Tested(NamedTuple):
 
 @dataclass(frozen=True)
 class _Windows:
-    """The polling windows of a file on the captures' clock, and what was counted in them."""
+    """The polling windows of a file on the captures' clock, with their counts."""
 
     start_ns: Integers
     end_ns: Integers
@@ -122,13 +122,17 @@ class _Windows:
         return cls(times[:-1], times[1:], file.increments(), file.names)
 
     def within(self, span_ns: tuple[int, int], error_ns: int) -> _Windows:
-        """Those that lie within the captures wherever the clocks are, given their error."""
-        kept = (self.start_ns - error_ns >= span_ns[0]) & (self.end_ns + error_ns <= span_ns[1])
-        return _Windows(self.start_ns[kept], self.end_ns[kept], self.counts[kept], self.names)
+        """Return the windows that lie within the captures whatever the error of the clocks."""
+        is_within = (self.start_ns - error_ns >= span_ns[0]) & (
+            self.end_ns + error_ns <= span_ns[1]
+        )
+        return _Windows(
+            self.start_ns[is_within], self.end_ns[is_within], self.counts[is_within], self.names
+        )
 
     def only(self, which: Marks) -> _Windows:
-        """Some of the counters."""
-        names = [name for name, kept in zip(self.names, which, strict=True) if kept]
+        """Return the windows with some of the counters."""
+        names = [name for name, is_chosen in zip(self.names, which, strict=True) if is_chosen]
         return _Windows(self.start_ns, self.end_ns, self.counts[:, which], names)
 
     @property
@@ -136,13 +140,13 @@ class _Windows:
         return (self.end_ns - self.start_ns) / 1e9
 
     def touched(self, start_ns: Integers, end_ns: Integers) -> Marks:
-        """The windows that any of some intervals touches."""
+        """Mark the windows that some interval touches."""
         first = np.searchsorted(self.end_ns, start_ns, "right")
         last = np.searchsorted(self.start_ns, end_ns, "right")
         change = np.zeros(len(self.start_ns) + 1, np.int64)
-        kept = last > first
-        np.add.at(change, first[kept], 1)
-        np.add.at(change, last[kept], -1)
+        is_met = last > first
+        np.add.at(change, first[is_met], 1)
+        np.add.at(change, last[is_met], -1)
         marks: Marks = np.cumsum(change)[:-1] > 0
         return marks
 
@@ -188,7 +192,7 @@ def _tested(file: Readings, alignment: Alignment, slow: Slow) -> _Tested:
 
 
 def _too_little(packets: int, marks: Marks, lengths: list[int]) -> str | None:
-    """Why these windows cannot tell anything; None if they can."""
+    """Return the reason why these windows cannot show anything; None if they can."""
     slow, n = int(marks.sum()), len(marks)
     if packets < _ENOUGH:
         return f"{packets} packets are slow, expected at least {_ENOUGH}: choose a lower --quantile"
@@ -215,16 +219,16 @@ def _without_regular(windows: _Windows, source: str) -> tuple[_Windows, list[Reg
     mean = counts.mean(axis=0)
     regular = (counts > 0).all(axis=0) & (counts.var(axis=0) < _REGULAR * mean)
     rates = counts.sum(axis=0) / windows.lasted_s.sum()
-    told = [
+    regular_counters = [
         RegularCounter(source=source, counter=name, cpu=cpu, rate_hz=float(rates[at]))
         for at, (name, cpu) in enumerate(windows.names)
         if regular[at]
     ]
-    return windows.only((mean > 0) & ~regular), told
+    return windows.only((mean > 0) & ~regular), regular_counters
 
 
 def _p_values(windows: _Windows, marks: Marks, others: Marks, *, is_whole: bool) -> Values:
-    """For each counter, the share of arrangements with a rate at least as high."""
+    """Return for each counter the share of arrangements with a rate at least as high."""
     observed = _slow_rates(windows, marks[None, :])[0]
     as_high = (_slow_rates(windows, others) >= observed * (1 - _CLOSE)).sum(axis=0)
     if is_whole:
@@ -273,14 +277,14 @@ def _search(file: Readings, alignment: Alignment, slow: Slow) -> _Tested:
 
 @dataclass(frozen=True)
 class _Grid:
-    """The time of the captures in steps, four of them as long as a polling window."""
+    """The time of the captures in steps, four in each polling window."""
 
     from_ns: int
     step_ns: int
     steps: Marks
-    """Those that hold slow packets."""
+    """Steps that hold slow packets."""
     offsets_ns: Integers
-    """What may be added to the counters' times."""
+    """Offsets to try for the counters' times."""
 
     @classmethod
     def of(cls, file: Readings, slow: Slow, alignment: Alignment) -> _Grid:
@@ -299,11 +303,11 @@ class _Grid:
         return cls(begin, step_ns, steps, np.arange(least, most + 1, step_ns))
 
     def bins(self) -> Marks:
-        """Stretches as long as a polling window that hold slow packets."""
+        """Return stretches as long as a polling window that hold slow packets."""
         return np.asarray(self.steps.reshape(-1, _STEPS_A_PERIOD).any(axis=1), bool)
 
     def why_not(self) -> str | None:
-        """Why there is nothing to search."""
+        """Return the reason why there is nothing to search; None if there is something."""
         if not len(self.offsets_ns):
             return "its offset is not known, and it is shorter than the captures: pass --offset"
         if len(self.offsets_ns) * len(self.steps) > _MOST_SEARCHED:
@@ -311,22 +315,22 @@ class _Grid:
         return None
 
     def arrangements(self) -> Marks:
-        """Arrangements of the episodes, the observed one first; steps within them stay."""
+        """Return arrangements of the episodes, the observed one first; steps within them stay."""
         bins = self.bins()
         lengths = runs(bins)
         first = np.flatnonzero(np.diff(np.concatenate([[0], bins.astype(np.int8)])) > 0)
         gaps, order = sampled(len(bins), lengths, _SEARCH_ARRANGEMENTS)
         to = starts_of(gaps, np.array(lengths)[order])
         parts = self.steps.reshape(-1, _STEPS_A_PERIOD)
-        found = np.zeros((_SEARCH_ARRANGEMENTS + 1, *parts.shape), bool)
-        found[0] = parts
-        rows = np.arange(1, len(found))
+        arrangements = np.zeros((_SEARCH_ARRANGEMENTS + 1, *parts.shape), bool)
+        arrangements[0] = parts
+        rows = np.arange(1, len(arrangements))
         for place in range(len(lengths)):
             for at in range(max(lengths)):
                 moved = at < np.array(lengths)[order[:, place]]
                 source = first[order[:, place]] + at
-                found[rows[moved], (to[:, place] + at)[moved]] = parts[source[moved]]
-        return found.reshape(len(found), -1)
+                arrangements[rows[moved], (to[:, place] + at)[moved]] = parts[source[moved]]
+        return arrangements.reshape(len(arrangements), -1)
 
 
 def _searched(
@@ -343,9 +347,9 @@ def _searched(
     rows = []
     for at, offset_ns in enumerate(where.tolist()):
         if np.isfinite(best[0, at]):
-            here = _moved(windows, offset_ns).within(slow.span_ns, 0)
-            marks = here.touched(slow.start_ns, slow.end_ns)
-            rows.append(_row(source, here, at, marks, float(p_values[at]), offset_ns))
+            moved_windows = _moved(windows, offset_ns).within(slow.span_ns, 0)
+            marks = moved_windows.touched(slow.start_ns, slow.end_ns)
+            rows.append(_row(source, moved_windows, at, marks, float(p_values[at]), offset_ns))
     return rows
 
 
@@ -356,17 +360,17 @@ def _moved(windows: _Windows, offset_ns: int) -> _Windows:
 
 
 def _scores(windows: _Windows, grid: _Grid, others: Marks, offset_ns: int) -> Values:
-    """How far each counter lies above what slow windows hold by chance, in standard deviations."""
+    """Return for each counter how far slow windows exceed chance, in standard deviations."""
     to_ns = grid.from_ns + len(grid.steps) * grid.step_ns
-    here = _moved(windows, offset_ns).within((grid.from_ns, to_ns), 0)
-    n = len(here.start_ns)
+    moved_windows = _moved(windows, offset_ns).within((grid.from_ns, to_ns), 0)
+    n = len(moved_windows.start_ns)
     middle = grid.from_ns + np.arange(len(grid.steps)) * grid.step_ns + grid.step_ns // 2
-    window = np.searchsorted(here.end_ns, middle, "right")
-    inside = (window < n) & (middle >= (here.start_ns[0] if n else to_ns))
+    window = np.searchsorted(moved_windows.end_ns, middle, "right")
+    inside = (window < n) & (middle >= (moved_windows.start_ns[0] if n else to_ns))
     member = np.zeros((len(grid.steps), n), np.float32)
     member[np.flatnonzero(inside), window[inside]] = 1
     marks = others.astype(np.float32) @ member > 0
-    rates = here.counts / here.lasted_s[:, None]
+    rates = moved_windows.counts / moved_windows.lasted_s[:, None]
     spread = rates.std(axis=0)
     count = marks.sum(axis=1)[:, None]
     variance = count * (n - count) / max(1, n - 1)
@@ -412,14 +416,14 @@ def _row(
 
 
 def _dispersion(counts: Integers) -> float:
-    """Increments of a bunch that say as much as one that comes alone; 1 if they are independent."""
+    """Return the number of increments that count as one independent event; at least 1."""
     return max(1.0, float(counts.var(ddof=1) / counts.mean()))
 
 
 def _ratio_interval(
     slow: int, rest: int, slow_s: float, rest_s: float, bunch: float
 ) -> tuple[float, float | None]:
-    """The 95 % interval of a ratio of two rates, given the total (Clopper and Pearson).
+    """Return the 95 % interval of a ratio of two rates, given the total (Clopper and Pearson).
 
     Increments come in bunches, so counts are divided by their dispersion.
     """
@@ -441,8 +445,8 @@ def _corrected(rows: list[AssociatedCounter]) -> list[AssociatedCounter]:
     if not rows:
         return []
     adjusted = false_discovery_control([row.p_value for row in rows], method="bh").tolist()
-    told = [
+    corrected = [
         replace(row, p_adjusted=p, is_associated=p <= LEVEL)
         for row, p in zip(rows, adjusted, strict=True)
     ]
-    return sorted(told, key=lambda row: (row.p_value, row.source, row.counter, row.cpu))
+    return sorted(corrected, key=lambda row: (row.p_value, row.source, row.counter, row.cpu))

@@ -1,4 +1,4 @@
-"""What each packet waited for: its latency in parts that sum to it.
+"""Attribution of each packet's latency to causes, in parts that sum to it.
 
 A packet's time between its two stamps is divided so:
 
@@ -47,30 +47,29 @@ DUT, INSTRUMENT, QUEUE = "dut", "instrument", "queue"
 SERVICE, UNEXPLAINED = "service", "unexplained"
 PARTS = (SERVICE, DUT, QUEUE, INSTRUMENT, UNEXPLAINED)
 EARLIER = "earlier packets"
-"""What a packet waits for in a queue that nothing has held up."""
+"""Cause of waiting in a queue that was not held up."""
 
 
 class Blocked(NamedTuple):
-    """When a CPU could not work for packets."""
+    """Intervals in which CPUs were blocked."""
 
     start_ns: Integers
     end_ns: Integers
-    """In order, disjoint."""
+    """Ends of the intervals, in order and disjoint."""
     cause: NDArray[np.integer[Any]]
     detail: NDArray[np.integer[Any]]
-    """By place in `names` and `details`."""
+    """Cause and detail of each interval, as indices into `names` and `details`."""
     is_dut: NDArray[np.bool_]
-    """Whether it was the device's CPU, or the instrument's alone, or tailscope itself on the
-    device's."""
+    """True if the device's CPU was blocked; false if the instrument's was, or if tailscope
+    itself ran on the device's."""
     names: list[str]
     details: list[str]
     error_ns: int = 0
-    """By how much all of them may be early or late against packets: they were timed by another
-    clock."""
+    """Largest error of these times against those of packets, which another clock stamped."""
 
 
 class Met(NamedTuple):
-    """What blocked a CPU during some intervals."""
+    """Causes that blocked a CPU during some intervals."""
 
     part: str
     """`DUT` or `INSTRUMENT`."""
@@ -79,20 +78,20 @@ class Met(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What one cause has of the tail."""
+    """One cause's share of the tail."""
 
     part: str
     """One of `PARTS`."""
     cause: str
-    """Empty for what has none."""
+    """Name of the cause; empty if it is unknown."""
     packets: int
-    """That waited for it."""
+    """Number of packets that waited for it."""
     total_ns: int
-    """That they waited for it, all together."""
+    """Total waiting time of these packets, in nanoseconds."""
     share: float
-    """Of the excess over the service time of all packets explained, in [0, 1]."""
+    """Share of the excess over the service time of all packets explained, in [0, 1]."""
     largest_ns: int
-    """That one packet waited for it."""
+    """Longest wait of one packet, in nanoseconds."""
 
 
 @dataclass(frozen=True)
@@ -104,29 +103,29 @@ class Explained:
     queue_ns: Integers
     instrument_ns: Integers
     unexplained_ns: Integers
-    """They sum to the latencies."""
+    """Unexplained time; the parts sum to the latencies."""
     cause: list[str]
-    """What it waited for the longest; empty where that is unexplained, or nothing."""
+    """Cause of the longest wait; empty if that is unexplained or there is none."""
     queue_cause: list[str]
-    """What it waited for the longest in the queue; empty where it stood in none."""
+    """Cause of the longest wait in the queue; empty if there was no queue."""
 
     def parts(self) -> dict[str, Integers]:
-        """All parts by the names of `PARTS`."""
+        """Return all parts by the names of `PARTS`."""
         return {name: getattr(self, f"{name}_ns") for name in PARTS}
 
-    def columns(self) -> dict[str, Any]:
-        """The parts and causes, as ``worst.parquet`` has them."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+    def columns(self) -> dict[str, Integers | list[str]]:
+        """Return the parts and causes as columns of ``worst.parquet``."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 class Tally:
-    """What the excess of many packets is made of, added up a block of packets at a time."""
+    """The composition of many packets' excess, summed up block by block."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], tuple[int, int, int]] = {}
 
     def add(self, part: str, cause: str, waited_ns: Integers) -> None:
-        """Add what each packet of a block waited for a cause."""
+        """Add each packet's wait for a cause."""
         packets, total_ns, largest_ns = self._found.get((part, cause), (0, 0, 0))
         self._found[part, cause] = (
             packets + int(np.count_nonzero(waited_ns)),
@@ -135,18 +134,16 @@ class Tally:
         )
 
     def shares(self) -> list[Share]:
-        """The causes, largest first; last what nothing explains, even if nothing is.
+        """Return the causes, the largest first, then the unexplained rest, even if it is 0.
 
         What clocks leave open is unexplained, too, with the cause that it may be.
         """
         whole_ns = sum(total_ns for _, total_ns, _ in self._found.values())
         rest = self._found.get((UNEXPLAINED, ""), (0, 0, 0))
         named = [
-            (key, found)
-            for key, found in self._found.items()
-            if key != (UNEXPLAINED, "") and found[1]
+            (key, sums) for key, sums in self._found.items() if key != (UNEXPLAINED, "") and sums[1]
         ]
-        named.sort(key=lambda each: -each[1][1])
+        named.sort(key=lambda entry: -entry[1][1])
         return [
             Share(*key, packets, total_ns, total_ns / whole_ns if whole_ns else 0.0, largest_ns)
             for key, (packets, total_ns, largest_ns) in [*named, ((UNEXPLAINED, ""), rest)]
@@ -154,19 +151,19 @@ class Tally:
 
 
 class _Wait(NamedTuple):
-    """What packets waited for a cause, by where it blocked a CPU."""
+    """The packets' wait for a cause, by the CPU that it blocked."""
 
     part: str
     """`DUT` or `INSTRUMENT`."""
     code: int
-    """Of the cause."""
+    """Code of the cause."""
     own_ns: Integers
     before_ns: Integers
-    """While a packet was there, and in its queue before it came."""
+    """Waiting time in the device, and in its queue before the packet came."""
 
 
 class Attribution:
-    """Divides latencies by what blocked CPUs."""
+    """The division of latencies among the causes that blocked CPUs."""
 
     def __init__(self, blocked: Blocked) -> None:
         self._error_ns = blocked.error_ns
@@ -208,7 +205,7 @@ class Attribution:
         )
 
     def _waits(self, block: Delayed) -> Iterator[_Wait]:
-        """What packets waited for each cause: never longer than that lasted."""
+        """Return the waits for each cause, none longer than the cause lasted."""
         start, end = block.pre_ns, block.pre_ns + block.latency_ns
         waits = self._sure_waits(block) if self._error_ns else self._exact_waits(block)
         for wait in waits:
@@ -221,7 +218,7 @@ class Attribution:
             yield wait
 
     def _exact_waits(self, block: Delayed) -> Iterator[_Wait]:
-        """What held up the device at last, by causes whose times are those of packets."""
+        """Return the waits for what held up the device last, if all times are those of packets."""
         start, end = block.pre_ns, block.pre_ns + block.latency_ns
         named = np.minimum(self._whole.within(block.since_ns, end), block.held_up_ns())
         since = self._whole.since(end, named)
@@ -231,16 +228,16 @@ class Attribution:
                 yield _Wait(part, code, own_ns, coverage.within(np.minimum(since, start), start))
 
     def _sure_waits(self, block: Delayed) -> Iterator[_Wait]:
-        """The same by what holds however far the clocks are apart."""
+        """Return the waits that are certain whatever the error of the clocks."""
         start, end = block.pre_ns, block.pre_ns + block.latency_ns
-        left_ns, found = block.held_up_ns(), []
+        left_ns, unsure = block.held_up_ns(), []
         for code, sides in enumerate(self._by_cause):
             for part, coverage in sides.items():
                 least_ns, _ = self._range(coverage, start, end)
                 own_ns = np.minimum(least_ns, left_ns)
                 left_ns = left_ns - own_ns
-                found.append((part, code, own_ns))
-        for part, code, own_ns in found:
+                unsure.append((part, code, own_ns))
+        for part, code, own_ns in unsure:
             coverage = self._by_cause[code][part]
             least_ns, _ = self._range(coverage, np.minimum(block.since_ns, start), start)
             before_ns = np.minimum(least_ns, left_ns)
@@ -250,7 +247,7 @@ class Attribution:
     def _add_rest(
         self, block: Delayed, rest: Integers, waited: dict[int, Integers], tally: Tally
     ) -> None:
-        """Tell what is left; with two clocks, by the one cause that could be most of it."""
+        """Add the unexplained rest; with two clocks, by the cause that could be most of it."""
         maybe = _Longest(len(rest), self._none)
         if self._error_ns:
             start, end = block.pre_ns, block.pre_ns + block.latency_ns
@@ -265,7 +262,7 @@ class Attribution:
     def _range(
         self, coverage: Coverage, start: Integers, end: Integers
     ) -> tuple[Integers, Integers]:
-        """The least and the most that is covered of intervals, however far the clocks are apart.
+        """Return the least and the most that may be covered of each interval.
 
         What lies deeper in an interval than the error is there for sure. And an interval that is
         moved by some time loses no more than that.
@@ -282,7 +279,7 @@ class Attribution:
 
 
 class _Longest:
-    """For each of some packets, the cause that it waited for the longest; the last of equals."""
+    """The cause of each packet's longest wait; the last of equals."""
 
     def __init__(self, count: int, none: int) -> None:
         self.code = np.full(count, none)
@@ -295,17 +292,17 @@ class _Longest:
 
 
 def _by_cause(blocked: Blocked) -> list[dict[str, Coverage]]:
-    """For each cause, what it took of the device and of the instrument."""
+    """Return for each cause its coverage of the device's and the instrument's CPUs."""
     kind = 2 * blocked.cause + ~blocked.is_dut
     order = np.argsort(kind, kind="stable")
     ends = np.searchsorted(kind[order], np.arange(2 * len(blocked.names) + 1))
-    found: list[dict[str, Coverage]] = [{} for _ in blocked.names]
+    coverage: list[dict[str, Coverage]] = [{} for _ in blocked.names]
     for number, (first, last) in enumerate(pairwise(ends)):
         if last > first:
             at = order[first:last]
             part = INSTRUMENT if number % 2 else DUT
-            found[number // 2][part] = Coverage(blocked.start_ns[at], blocked.end_ns[at])
-    return found
+            coverage[number // 2][part] = Coverage(blocked.start_ns[at], blocked.end_ns[at])
+    return coverage
 
 
 def blocked_by(
@@ -315,7 +312,7 @@ def blocked_by(
     own_work: OwnWork | None = None,
     error_ns: int = 0,
 ) -> Blocked:
-    """Join the timelines of both sides; where both were blocked it was the device.
+    """Join the timelines of both sides; the device's have precedence.
 
     What tailscope itself did on the device's CPU is the instrument's.
     """
@@ -330,11 +327,11 @@ def blocked_by(
         (0, [timeline.of([OWN]) for timeline in noise]),
         (0, [timeline.without(own_instrument) for timeline in instrument]),
     ):
-        for kept in timelines:
-            left = subtract(kept.start_ns, kept.end_ns, pieces[0], pieces[1])
-            event = kept.event[left.owner]
-            cause = _shared(names, kept.causes, kept.cause[event])
-            detail = _shared(details, kept.details, kept.detail[event])
+        for timeline in timelines:
+            left = subtract(timeline.start_ns, timeline.end_ns, pieces[0], pieces[1])
+            event = timeline.event[left.owner]
+            cause = _shared(names, timeline.causes, timeline.cause[event])
+            detail = _shared(details, timeline.details, timeline.detail[event])
             more: list[NDArray[Any]] = [
                 left.start,
                 left.end,
@@ -344,38 +341,38 @@ def blocked_by(
             ]
             pieces = [np.concatenate(pair) for pair in zip(pieces, more, strict=True)]
             order = np.argsort(pieces[0], kind="stable")
-            pieces = [each[order] for each in pieces]
+            pieces = [values[order] for values in pieces]
     start, end, cause, detail, side = pieces
     return Blocked(start, end, cause, detail, side, names, details, error_ns)
 
 
 def met(blocked: Blocked, start_ns: Integers, end_ns: Integers) -> list[Met]:
-    """Say what blocked a CPU during intervals, all of them together, largest first."""
-    found = [
+    """Sum up by cause what blocked a CPU during intervals, the largest first."""
+    causes = [
         Met(part, blocked.names[code], int(coverage.within(start_ns, end_ns).sum()))
         for code, sides in enumerate(_by_cause(blocked))
         for part, coverage in sides.items()
     ]
-    return sorted((each for each in found if each.total_ns), key=lambda each: -each.total_ns)
+    return sorted((cause for cause in causes if cause.total_ns), key=lambda cause: -cause.total_ns)
 
 
 def own_work_ns(
     dut: Sequence[Timeline], own_work: OwnWork | None = None
 ) -> tuple[Integers, Integers]:
-    """When tailscope itself kept the device's CPUs from the device."""
+    """Return the intervals in which tailscope itself blocked the device's CPUs."""
     of_dut = () if own_work is None else own_work.dut
     pieces = [timeline.without(of_dut).of([OWN]) for timeline in dut]
     none = [np.zeros(0, np.int64)]
     return union(
-        np.concatenate(none + [each.start_ns for each in pieces]),
-        np.concatenate(none + [each.end_ns for each in pieces]),
+        np.concatenate(none + [interval.start_ns for interval in pieces]),
+        np.concatenate(none + [interval.end_ns for interval in pieces]),
     )
 
 
-def _shared(known: list[str], own: list[str], codes: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
-    """Codes of a list of names as codes of a list that several share."""
-    places = {name: place for place, name in enumerate(known)}
-    found = [places.setdefault(name, len(places)) for name in own]
-    known[:] = places
-    shared: NDArray[np.int32] = np.array(found, np.int32)[codes]
+def _shared(names: list[str], own: list[str], codes: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
+    """Translate codes of one list of names into codes of a shared list."""
+    places = {name: place for place, name in enumerate(names)}
+    places_of_own = [places.setdefault(name, len(places)) for name in own]
+    names[:] = places
+    shared: NDArray[np.int32] = np.array(places_of_own, np.int32)[codes]
     return shared

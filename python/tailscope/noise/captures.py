@@ -1,4 +1,4 @@
-"""Explaining captures that were analysed, by what was recorded beside them.
+"""Explanation of analysed captures by traces and counters that were recorded with them.
 
 A trace whose clock is that of the captures tells what *caused* delays. Counters that were polled
 tell what they are *associated* with. The two are kept apart, from here to the last table.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TraceRequest:
-    """A trace, and which CPUs of it are the device's."""
+    """A trace and the CPUs of the device in it."""
 
     path: Path
     cpus: tuple[int, ...]
@@ -42,53 +42,53 @@ class TraceRequest:
 
 @dataclass(frozen=True)
 class Recordings:
-    """What was recorded beside captures."""
+    """The recordings that belong to captures."""
 
     interrupts: Mapping[str, Path]
     """Series of interrupt counters by name."""
     traces: Mapping[str, TraceRequest]
     said: Offsets
-    """What is known of their clocks."""
+    """Offsets of their clocks that the user gave."""
     own_work: tuple[str, ...]
-    """How causes begin that are the device's own work. Without any, it is the task that has a CPU
-    for more than half of the time."""
+    """Prefixes of causes that are the device's own work. Without any, the task that has a CPU
+    for more than half of the time is its own work."""
 
 
 class ExplainedCaptures(NamedTuple):
-    """What was found."""
+    """An explanation and its evidence."""
 
     explanation: Explanation
     blocked: Blocked | None
-    """When the device's CPUs were taken; None without a trace."""
+    """Intervals in which the device's CPUs were blocked; None without a trace."""
 
 
 def explain_captures(
-    packets: Packets, known: Latencies, recordings: Recordings, quantile: float | None
+    packets: Packets, latencies: Latencies, recordings: Recordings, quantile: float | None
 ) -> ExplainedCaptures:
     """Explain the tail of a run that was analysed from captures."""
-    if not known.distribution.count:
-        raise RunError("no packet was matched: there is nothing to explain")
+    if not latencies.distribution.count:
+        raise RunError("no packet was matched: there is nothing to explain", code="nothing-matched")
     associated = None
     if recordings.interrupts:
         files = [read_readings(path, name) for name, path in recordings.interrupts.items()]
-        associated = associate(files, slow_packets(packets, known, quantile), recordings.said)
+        associated = associate(files, slow_packets(packets, latencies, quantile), recordings.said)
     if not recordings.traces:
         assert associated is not None, "there is one recording at least"
-        found = _nothing_known(packets, known, associated.quantile)
-        return ExplainedCaptures(replace(found, associated=associated), None)
+        explanation = _nothing_known(packets, latencies, associated.quantile)
+        return ExplainedCaptures(replace(explanation, associated=associated), None)
     start = TAIL_QUANTILE if quantile is None else quantile
-    read = [_read(name, trace, known, recordings) for name, trace in recordings.traces.items()]
-    blocked = _joined([each.blocked for each in read])
-    tail = explain_tail(packets, known, blocked, start)
+    read = [_read(name, trace, latencies, recordings) for name, trace in recordings.traces.items()]
+    blocked = _joined([trace.blocked for trace in read])
+    tail = explain_tail(packets, latencies, blocked, start)
     begin, end = packets.beyond(tail.threshold_ns)
     traces = tuple(
         replace(
-            each.record,
+            trace.record,
             uncovered_packets=int(
-                np.count_nonzero((begin < each.span_ns[0]) | (end > each.span_ns[1]))
+                np.count_nonzero((begin < trace.span_ns[0]) | (end > trace.span_ns[1]))
             ),
         )
-        for each in read
+        for trace in read
     )
     return ExplainedCaptures(replace(tail, traces=traces, associated=associated), blocked)
 
@@ -99,59 +99,63 @@ class _Read(NamedTuple):
     span_ns: tuple[int, int]
 
 
-def _read(name: str, asked: TraceRequest, known: Latencies, recordings: Recordings) -> _Read:
-    trace = open_trace(asked.path)
-    found = read_spans(trace.lines(), asked.cpus)
-    if found is None:
-        raise UsageError(f"{asked.path}: got a trace without events, expected at least one")
-    if not found.used:
+def _read(name: str, request: TraceRequest, latencies: Latencies, recordings: Recordings) -> _Read:
+    trace = open_trace(request.path)
+    spans = read_spans(trace.lines(), request.cpus)
+    if spans is None:
         raise UsageError(
-            f"{asked.path}: no event says what took CPU {', '.join(map(str, asked.cpus))}",
+            f"{request.path}: got a trace without events, expected at least one", code="trace-empty"
+        )
+    if not spans.used:
+        raise UsageError(
+            f"{request.path}: no event says what took CPU {', '.join(map(str, request.cpus))}",
+            code="trace-lacks-cpu",
             hint="record irq_handler, softirq and irq_vectors events (entry and exit) and"
             " sched_switch, on the CPUs of the device: --cpus",
         )
-    captures_ns = (known.first_ns, known.last_ns)
+    captures_ns = (latencies.first_ns, latencies.last_ns)
     alignment = align(
-        name, found.span_ns, captures_ns, recordings.said, to_unix_ns=trace.to_unix_ns
+        name, spans.span_ns, captures_ns, recordings.said, to_unix_ns=trace.to_unix_ns
     )
     if alignment.offset_ns is None or alignment.error_ns is None:
         raise UsageError(
-            f"{name}: nothing says that the clock of this trace is that of the captures: neither"
-            " has Unix time",
-            hint="if they share a clock, pass --offset 0s; otherwise what to add to the trace's"
+            f"{name}: the offset between the clocks of this trace and of the captures is unknown:"
+            " neither has Unix time",
+            code="offset-unknown",
+            hint="pass --offset 0s if they share a clock; otherwise pass what to add to the trace's"
             " times to get those of the captures",
         )
-    own = recordings.own_work or _own_tasks(found)
-    blocked = blocked_by(found.timelines, (), own_work=OwnWork(dut=own, instrument=()))
+    own = recordings.own_work or _own_tasks(spans)
+    blocked = blocked_by(spans.timelines, (), own_work=OwnWork(dut=own, instrument=()))
     error_ns = alignment.error_ns
     record = ExplainingTrace(
         name=name,
         file=trace.path.name,
         reader=trace.reader,
         alignment=alignment,
-        cpus=asked.cpus,
+        cpus=request.cpus,
         own_work=own,
-        events=found.used,
-        unused_events=found.unused,
-        lost_events=found.lost,
+        events=spans.used,
+        unused_events=spans.unused,
+        lost_events=spans.lost,
         uncovered_packets=0,
     )
-    span_ns = (found.span_ns[0] + alignment.offset_ns, found.span_ns[1] + alignment.offset_ns)
+    span_ns = (spans.span_ns[0] + alignment.offset_ns, spans.span_ns[1] + alignment.offset_ns)
     return _Read(eroded(blocked, alignment.offset_ns, error_ns), record, span_ns)
 
 
-def _own_tasks(found: ReadTrace) -> tuple[str, ...]:
-    lasted_ns = found.span_ns[1] - found.span_ns[0]
-    tasks = (longest_task(timeline, lasted_ns) for timeline in found.timelines)
+def _own_tasks(spans: ReadTrace) -> tuple[str, ...]:
+    lasted_ns = spans.span_ns[1] - spans.span_ns[0]
+    tasks = (longest_task(timeline, lasted_ns) for timeline in spans.timelines)
     return tuple(dict.fromkeys(task for task in tasks if task is not None))
 
 
-def _joined(each: Sequence[Blocked]) -> Blocked:
-    """Intervals of several traces; where they overlap, the earlier trace's count."""
+def _joined(all_blocked: Sequence[Blocked]) -> Blocked:
+    """Merge the intervals of several traces; the earlier trace has precedence."""
     from tailscope.noise.intervals import subtract
 
-    whole = each[0]
-    for more in each[1:]:
+    whole = all_blocked[0]
+    for more in all_blocked[1:]:
         left = subtract(more.start_ns, more.end_ns, whole.start_ns, whole.end_ns)
         start = np.concatenate([whole.start_ns, left.start])
         order = np.argsort(start, kind="stable")
@@ -168,11 +172,11 @@ def _joined(each: Sequence[Blocked]) -> Blocked:
     return whole
 
 
-def _nothing_known(packets: Packets, known: Latencies, quantile: float) -> Explanation:
-    """All that captures alone say of their tail."""
+def _nothing_known(packets: Packets, latencies: Latencies, quantile: float) -> Explanation:
+    """Explain a tail by its captures alone."""
     nothing = np.zeros(0, np.int64)
     empty = Blocked(nothing, nothing, nothing, nothing, nothing.astype(bool), [], [])
-    tail = explain_tail(packets, known, empty, quantile)
+    tail = explain_tail(packets, latencies, empty, quantile)
     parts = dict.fromkeys(tail.parts_ns, 0)
     parts |= {SERVICE: tail.parts_ns[SERVICE], UNEXPLAINED: tail.excess_ns}
     return replace(tail, evidence=None, parts_ns=parts, causes=())

@@ -1,4 +1,4 @@
-"""What CPUs lose to each cause: how often, how long, how much of their time (noms2020 Table V)."""
+"""Loss of CPU time by cause: frequency, duration and share (noms2020 Table V)."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ _SUPPORT = 10
 
 @dataclass(frozen=True)
 class Cause:
-    """What one cause takes from some CPUs."""
+    """The CPU time that one cause takes."""
 
     cause: str
     count: int
-    """Events."""
+    """Number of events."""
     rate_hz: float
-    """Events a second, on each CPU."""
+    """Events per second on each CPU."""
     total_ns: int
-    """Time of all events, without what interrupted them."""
+    """Total duration of all events, without the time in which they were interrupted."""
     share: float
-    """Of the time of all CPUs, in [0, 1]."""
+    """Share of the time of all CPUs, in [0, 1]."""
     duration_ns_p50: int
     duration_ns_p99: int
     duration_ns_max: int
-    """Of an event."""
+    """Quantiles and maximum of the duration of an event."""
     p99_supported: bool
-    """Whether at least 10 events lie beyond that quantile; it is the maximum's bound if not."""
+    """True if at least 10 events lie above p99; otherwise p99 is the maximum."""
     details: tuple[str, ...]
-    """What else is known, most frequent first."""
+    """Further details, the most frequent first."""
 
     def record(self) -> WatchedCause:
-        """It as JSON has it."""
-        return WatchedCause(**{each.name: getattr(self, each.name) for each in fields(self)})
+        """Return the cause as the record of ``noise.json``."""
+        return WatchedCause(**{field.name: getattr(self, field.name) for field in fields(self)})
 
 
 def causes_of(timelines: Sequence[Timeline], duration_ns: int) -> list[Cause]:
@@ -52,22 +52,22 @@ def causes_of(timelines: Sequence[Timeline], duration_ns: int) -> list[Cause]:
     details: dict[str, dict[str, int]] = {}
     for timeline in timelines:
         lasted = event_durations_ns(timeline)
-        there = np.unique(timeline.event)
+        numbers = np.unique(timeline.event)
         for code, cause in enumerate(timeline.causes):
-            events = there[timeline.cause[there] == code]
+            events = numbers[timeline.cause[numbers] == code]
             if len(events):
                 durations.setdefault(cause, []).append(lasted[events])
                 _count(details.setdefault(cause, {}), timeline, events)
     whole_ns = duration_ns * max(1, len(timelines))
-    found = [
-        _cause(name, np.sort(np.concatenate(each)), whole_ns, details[name])
-        for name, each in durations.items()
+    causes = [
+        _cause(name, np.sort(np.concatenate(pieces)), whole_ns, details[name])
+        for name, pieces in durations.items()
     ]
-    return sorted(found, key=lambda cause: (-cause.total_ns, cause.cause))
+    return sorted(causes, key=lambda cause: (-cause.total_ns, cause.cause))
 
 
 def event_durations_ns(timeline: Timeline) -> NDArray[np.int64]:
-    """The time that each event took, all of its pieces together."""
+    """Return the duration of each event: the sum of its pieces."""
     total = np.zeros(len(timeline.cause), np.int64)
     np.add.at(total, timeline.event, timeline.end_ns - timeline.start_ns)
     return total

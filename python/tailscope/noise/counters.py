@@ -1,4 +1,4 @@
-"""The kernel's counters of interrupts: before and after, over time, as authors have them.
+"""The kernel's interrupt counters: snapshots, series, and the authors' files.
 
 Counters say how often, never when. Whoever samples them often is heard on the CPUs that he asks
 about: the papers' authors found their own poller in their worst packets.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 COUNTER_THREAD = "tailscope-irqs"
-"""The thread of this process that reads them during a measurement."""
+"""Name of the thread that samples counters during a measurement."""
 
 SAMPLING_WARNING = (
     "interrupt counters are read during the measurement, which itself interrupts CPUs;"
@@ -38,16 +38,16 @@ _SECONDS = re.compile(r"\d{1,10}(\.\d+)?")
 _CPUS = re.compile(r"\s*CPU\d{1,6}(\s+CPU\d{1,6})*\s*")
 _AUTHORS_COLUMN = re.compile(r"(?P<name>.+)_CPU(?P<cpu>\d{1,6})")
 _COUNT = re.compile(r"\d{1,20}")
-"""What fits into 64 bits has so many digits."""
+"""Count of up to 20 digits, as 64 bits can hold."""
 
 
 class CounterSample(NamedTuple):
-    """All counters at a moment."""
+    """All counters at one moment."""
 
     unix_ns: int
     counts: dict[tuple[str, int], int]
-    """By name and CPU. A name is the kernel's: ``LOC Local timer interrupts``, ``softirq TIMER``.
-    """
+    """Counts by name and CPU. Names are the kernel's: ``LOC Local timer interrupts``, ``softirq
+    TIMER``."""
 
 
 def read_counters(proc: Path = _PROC) -> CounterSample:
@@ -61,22 +61,22 @@ def read_counters(proc: Path = _PROC) -> CounterSample:
 
 
 def read_steal_ns(proc: Path = _PROC) -> dict[int, int]:
-    """Read what a hypervisor took from each CPU since it was booted, as far as it says.
+    """Read the time that a hypervisor took from each CPU since boot, as far as it reports it.
 
     The kernel counts in ticks: 10 ms, mostly.
     """
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    found = {}
+    steal_ns = {}
     with suppress(OSError):
         for line in (proc / "stat").read_text(errors="replace").splitlines():
             name, *fields = line.split()
             if name.startswith("cpu") and name[3:].isdecimal() and len(fields) > 7:
-                found[int(name[3:])] = int(fields[7]) * tick_ns
-    return found
+                steal_ns[int(name[3:])] = int(fields[7]) * tick_ns
+    return steal_ns
 
 
 class CounterSampler:
-    """Reads all counters at the beginning and at the end of a block, and in between if asked to."""
+    """A sampler of all counters at both ends of a block, and at an interval within it."""
 
     def __init__(self, interval_s: float | None = None) -> None:
         self._interval_s = interval_s
@@ -87,7 +87,7 @@ class CounterSampler:
 
     @property
     def clock_set_by_ns(self) -> int:
-        """By how much the machine's clock was set since this was made."""
+        """Return the adjustment of the machine's clock since this was made."""
         return self._clock.set_by_ns()
 
     def __enter__(self) -> Self:
@@ -114,18 +114,18 @@ class CounterSampler:
 
 
 def increments(samples: Sequence[CounterSample], cpus: Sequence[int]) -> dict[str, dict[int, int]]:
-    """How often each counter counted between the first sample and the last, where it did."""
+    """Return by name and CPU the counts between the first and the last sample, without zeros."""
     first, last = samples[0].counts, samples[-1].counts
-    found: dict[str, dict[int, int]] = {}
+    increased: dict[str, dict[int, int]] = {}
     for (name, cpu), count in last.items():
         more = count - first.get((name, cpu), 0)
         if cpu in cpus and more > 0:
-            found.setdefault(name, {})[cpu] = more
-    return found
+            increased.setdefault(name, {})[cpu] = more
+    return increased
 
 
 def columns(samples: Sequence[CounterSample]) -> dict[str, list[int] | list[str]]:
-    """Samples as ``interrupts.parquet`` has them, a row for each counter and CPU."""
+    """Return samples as columns of ``interrupts.parquet``: one row per counter and CPU."""
     rows = [
         (sample.unix_ns, name, cpu, count)
         for sample in samples
@@ -141,43 +141,48 @@ def columns(samples: Sequence[CounterSample]) -> dict[str, list[int] | list[str]
 
 
 def rates_hz(samples: Sequence[CounterSample], path: Path) -> dict[str, list[float]]:
-    """How often each counter counted in a second, on each CPU on which it did."""
+    """Return by name the rate of each counter on each CPU on which it counted, in hertz."""
     lasted_s = (samples[-1].unix_ns - samples[0].unix_ns) / 1e9 if samples else 0
     if lasted_s <= 0:
-        raise UsageError(f"{path}: expected at least two readings of counters, got {len(samples)}")
+        raise UsageError(
+            f"{path}: expected at least two readings of counters, got {len(samples)}",
+            code="counters-few",
+        )
     cpus = sorted({cpu for _, cpu in samples[-1].counts})
     counted = increments(samples, cpus)
-    return {name: [count / lasted_s for count in each.values()] for name, each in counted.items()}
+    return {
+        name: [count / lasted_s for count in counts.values()] for name, counts in counted.items()
+    }
 
 
 @dataclass(frozen=True)
 class Readings:
-    """A series of counters, each of which is in every reading."""
+    """A series of counters, all of which are in every reading."""
 
     name: str
     file: str
-    """What it is called, and the name of its file."""
+    """Name of the series, and name of its file."""
     times_ns: NDArray[np.int64]
-    """Ascending, by a clock of its own."""
+    """Times of the readings, ascending, by the recording's own clock."""
     counts: NDArray[np.int64]
-    """Never falling."""
+    """Counts by reading and counter, never falling."""
     names: list[tuple[str, int]]
     """Interrupt and CPU of each counter."""
     incomplete: int
-    """Counters that were left out, because they are not in every reading."""
+    """Number of counters omitted because some reading lacks them."""
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """The times of the first and the last reading."""
+        """Return the times of the first and the last reading."""
         return int(self.times_ns[0]), int(self.times_ns[-1])
 
     @property
     def period_ns(self) -> int:
-        """The median time from one reading to the next."""
+        """Return the median time between readings."""
         return int(np.median(np.diff(self.times_ns)))
 
     def increments(self) -> NDArray[np.int64]:
-        """What was counted from one reading to the next."""
+        """Return the counts between consecutive readings."""
         return np.diff(self.counts, axis=0)
 
 
@@ -186,8 +191,11 @@ def read_readings(path: Path, name: str) -> Readings:
     samples = read_samples(path)
     _check_sizes(samples, path)
     if len(samples) < 2:
-        raise UsageError(f"{path}: got {len(samples)} readings of counters, expected at least two")
-    known = {key for sample in samples for key in sample.counts}
+        raise UsageError(
+            f"{path}: got {len(samples)} readings of counters, expected at least two",
+            code="counters-few",
+        )
+    all_names = {key for sample in samples for key in sample.counts}
     names = sorted(set.intersection(*(set(sample.counts) for sample in samples)))
     times_ns = np.array([sample.unix_ns for sample in samples], np.int64)
     counts = np.array([[sample.counts[key] for key in names] for sample in samples], np.int64)
@@ -195,18 +203,20 @@ def read_readings(path: Path, name: str) -> Readings:
         at = int(back[0])
         raise UsageError(
             f"{path}: reading {at + 2}: got time {times_ns[at + 1]} ns, expected one after"
-            f" {times_ns[at]} ns"
+            f" {times_ns[at]} ns",
+            code="counters-order",
         )
     fallen = np.argwhere(np.diff(counts, axis=0) < 0)
     if len(fallen):
-        at, which = (int(each) for each in fallen[0])
+        at, which = (int(index) for index in fallen[0])
         counter, cpu = names[which]
         raise UsageError(
             f"{path}: reading {at + 2}, {counter}, CPU {cpu}: got {counts[at + 1, which]}, expected"
             f" at least {counts[at, which]}",
+            code="counters-fall",
             hint="the machine was restarted in between: pass the part before or after",
         )
-    return Readings(name, path.name, times_ns, counts, names, len(known) - len(names))
+    return Readings(name, path.name, times_ns, counts, names, len(all_names) - len(names))
 
 
 def read_samples(path: Path) -> list[CounterSample]:
@@ -222,11 +232,13 @@ def read_samples(path: Path) -> list[CounterSample]:
         with TableFile(path.open("rb"), str(path), INTERRUPTS) as file:
             rows = file.read(INTERRUPTS.names)
     except RunCorruptError as error:
-        raise UsageError(f"not counters of interrupts: {error}") from None
-    found: dict[int, dict[tuple[str, int], int]] = {}
+        raise UsageError(
+            f"not counters of interrupts: {error}", code="counters-unreadable"
+        ) from None
+    counts_at: dict[int, dict[tuple[str, int], int]] = {}
     for unix_ns, name, cpu, count in zip(*(of.tolist() for of in rows.values()), strict=True):
-        found.setdefault(unix_ns, {})[name, cpu] = count
-    return [CounterSample(unix_ns, counts) for unix_ns, counts in found.items()]
+        counts_at.setdefault(unix_ns, {})[name, cpu] = count
+    return [CounterSample(unix_ns, counts) for unix_ns, counts in counts_at.items()]
 
 
 def read_authors_csv(path: Path) -> list[CounterSample]:
@@ -239,7 +251,9 @@ def read_authors_csv(path: Path) -> list[CounterSample]:
     with _opened(path) as lines:
         header = lines.readline().rstrip("\n").split(";")
         if "timestamp_us" not in header:
-            raise UsageError(f"{path}: line 1: expected a column timestamp_us")
+            raise UsageError(
+                f"{path}: line 1: expected a column timestamp_us", code="counters-header"
+            )
         named = [(column, _AUTHORS_COLUMN.fullmatch(column)) for column in header]
         return [
             _authors_sample(path, number, line.rstrip("\n").split(";"), named)
@@ -253,7 +267,7 @@ def read_snapshots(path: Path) -> list[CounterSample]:
 
     ``while date +%s.%N; do cat /proc/interrupts; sleep 1; done`` writes such a file.
     """
-    found = []
+    samples = []
     with _opened(path) as lines:
         text = lines.read().splitlines()
     starts = [at for at, line in enumerate(text) if _SECONDS.fullmatch(line.strip())]
@@ -261,51 +275,64 @@ def read_snapshots(path: Path) -> list[CounterSample]:
         raise UsageError(
             f"{path}: line 1: expected the authors' CSV, with timestamp_us, or a Unix time in"
             " seconds above a copy of /proc/interrupts",
+            code="counters-format",
             hint="while date +%s.%N; do cat /proc/interrupts; sleep 1; done > FILE",
         )
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         table = text[start + 1 : end]
         if not table or not _CPUS.fullmatch(table[0]):
             got = table[0].strip() if table else "the end"
-            raise UsageError(f"{path}: line {start + 2}: got {got!r}, expected CPU0 CPU1 ...")
+            raise UsageError(
+                f"{path}: line {start + 2}: got {got!r}, expected CPU0 CPU1 ...",
+                code="counters-cpus",
+            )
         seconds, _, fraction = text[start].strip().partition(".")
         time_ns = int(seconds) * 1_000_000_000 + int(fraction.ljust(9, "0")[:9])
-        found.append(CounterSample(time_ns, dict(_table("\n".join(table), ""))))
-    return found
+        samples.append(CounterSample(time_ns, dict(_table("\n".join(table), ""))))
+    return samples
 
 
 def _check_sizes(samples: Sequence[CounterSample], path: Path) -> None:
-    """See that times and counts are such as a kernel has."""
+    """Check that times and counts fit into the kernel's integers."""
     for number, sample in enumerate(samples, 1):
         for name, value in [("time", sample.unix_ns), *sample.counts.items()]:
             if value > _MOST:
                 what = name if isinstance(name, str) else f"{name[0]}, CPU {name[1]}"
                 raise UsageError(
-                    f"{path}: reading {number}, {what}: got {value}, expected at most {_MOST}"
+                    f"{path}: reading {number}, {what}: got {value}, expected at most {_MOST}",
+                    code="counters-range",
                 )
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[str]]:
-    """Open a text; one that cannot be read is the user's to correct."""
+    """Open a text file; raise `UsageError` if it cannot be read."""
     try:
         with path.open(encoding="utf-8") as lines:
             yield lines
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not counters of interrupts: {error}") from None
+        raise UsageError(
+            f"{path}: not counters of interrupts: {error}", code="counters-unreadable"
+        ) from None
 
 
 def _authors_sample(
     path: Path, number: int, cells: list[str], named: list[tuple[str, re.Match[str] | None]]
 ) -> CounterSample:
     if len(cells) != len(named):
-        raise UsageError(f"{path}: line {number}: got {len(cells)} columns, expected {len(named)}")
+        raise UsageError(
+            f"{path}: line {number}: got {len(cells)} columns, expected {len(named)}",
+            code="counters-columns",
+        )
     unix_ns, counts = 0, {}
     for cell, (column, parts) in zip(cells, named, strict=True):
         if not cell:
             continue
         if not _COUNT.fullmatch(cell):
-            raise UsageError(f"{path}: line {number}, {column}: got {cell!r}, expected a count")
+            raise UsageError(
+                f"{path}: line {number}, {column}: got {cell!r}, expected a count",
+                code="counters-count",
+            )
         if column == "timestamp_us":
             unix_ns = int(cell) * 1000
         elif parts is not None:
@@ -321,16 +348,16 @@ def _table(text: str, prefix: str) -> Iterator[tuple[tuple[str, int], int]]:
         fields = rest.split()
         numbers = _leading_numbers(fields[: len(cpus)])
         if len(numbers) < len(cpus):
-            # ERR and MIS are of no CPU.
+            # ERR and MIS belong to no CPU.
             continue
         name = " ".join([prefix + key.strip(), *fields[len(cpus) :]])
         yield from (((name, cpu), count) for cpu, count in zip(cpus, numbers, strict=True))
 
 
 def _leading_numbers(fields: Iterable[str]) -> list[int]:
-    found = []
+    numbers = []
     for field in fields:
         if not _COUNT.fullmatch(field):
             break
-        found.append(int(field))
-    return found
+        numbers.append(int(field))
+    return numbers

@@ -1,4 +1,4 @@
-"""Kernel events as people call them, on the clock of the packets."""
+"""Kernel events with readable names, on the clock of the packets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Ticks = NDArray[np.uint64]
 
 OWN = "tailscope's "
-"""How causes begin that are tasks of tailscope's own, by what they are for."""
+"""Prefix of causes that are tailscope's own tasks; the task's purpose follows."""
 PAGE_FAULT = "page fault"
 NMI = "NMI"
 _SHOOTDOWN = "TLB shootdown"
@@ -42,7 +42,7 @@ VECTORS = {
     "spurious_apic": "spurious",
     "x86_platform_ipi": "platform IPI",
 }
-"""Interrupts of the processor itself whose names are not those of the kernel's events."""
+"""Readable names of the processor's own interrupts that the kernel's events name otherwise."""
 
 # `softirq_to_name` of the kernel.
 _SOFTIRQS = (
@@ -55,36 +55,37 @@ _FUNCTIONS = (b"t", b"T", b"w", b"W")
 
 @dataclass(frozen=True)
 class Events:
-    """What happened on one CPU."""
+    """The events of one CPU."""
 
     cpu: int
     causes: list[str]
     details: list[str]
-    """Names, which events share."""
+    """Lists of names and details that events share."""
     cause: Integers
     detail: Integers
-    """The name and what else is known of each event, by place in those lists."""
+    """Name and detail of each event, as indices into these lists."""
     start_ns: Integers
     sent_ns: Integers
-    """Since when the interrupt was pending, where another CPU sent it and that is known; else when
-    it began."""
+    """Time since which the interrupt was pending if another CPU sent it and that is known;
+    otherwise its start."""
     piece_start_ns: Integers
     piece_end_ns: Integers
-    """Stretches of events that nothing interrupted, in order, disjoint."""
+    """Uninterrupted pieces of events, in order and disjoint."""
     piece_event: Integers
     lost: int
-    """Kernel events for which there was no room."""
+    """Number of kernel events lost because buffers were full."""
     untold_switches: int
-    """Switches to another task that the kernel did not tell; some leave out a few in a thousand."""
+    """Number of task switches that the kernel did not report; some kernels omit a few in a
+    thousand."""
     from_ns: int
     to_ns: int
-    """When recording began and ended."""
+    """Beginning and end of the recording."""
     gap_start_ns: Integers
     gap_end_ns: Integers
-    """When it is not known what happened: events were lost, or a switch was not told."""
+    """Intervals in which events are unknown: events were lost, or a switch was not reported."""
 
     def named(self, name: str) -> Integers:
-        """The events of a name, in order of time."""
+        """Return the events of a name, in order of time."""
         if name not in self.causes:
             return np.zeros(0, np.int64)
         return np.flatnonzero(self.cause == self.causes.index(name))
@@ -97,7 +98,7 @@ def read_events(
     measured: Sequence[int],
     own: Mapping[int, str] | None = None,
 ) -> list[Events]:
-    """Read what was recorded on some CPUs."""
+    """Read the recorded events of some CPUs."""
     is_tsc = recorded.clock == "x86-tsc"
     ticks_per_s = clock.tsc_hz if is_tsc else 1_000_000_000
 
@@ -108,7 +109,7 @@ def read_events(
         return offset
 
     with engine_errors():
-        found = _engine.read_trace(
+        traces = _engine.read_trace(
             recorded.formats,
             [(cpu, str(recorded.events[cpu])) for cpu in cpus],
             [(cpu, str(path)) for cpu, path in recorded.senders.items()],
@@ -117,51 +118,51 @@ def read_events(
             ticks_per_s=ticks_per_s,
         )
     symbols = _Symbols()
-    return [_named(one, recorded, at_ns, symbols, own or {}) for one in found]
+    return [_named(trace, recorded, at_ns, symbols, own or {}) for trace in traces]
 
 
 def _named(
-    found: CpuTrace,
+    trace: CpuTrace,
     recorded: RecordedTrace,
     at_ns: Callable[[Ticks], Integers],
     symbols: _Symbols,
     own: Mapping[int, str],
 ) -> Events:
-    """Give the events of a CPU their names; those that are alike share one."""
+    """Name the events of a CPU; events that are alike share a name."""
     first, which = _alike(
-        found["kind"], found["flush"], found["function"], found["sender_pid"], found["sender_cpu"]
+        trace["kind"], trace["flush"], trace["function"], trace["sender_pid"], trace["sender_cpu"]
     )
     causes: dict[str, int] = {}
     details: dict[str, int] = {}
     cause, detail = [], []
     for at in first.tolist():
-        what, called = found["kinds"][found["kind"][at]], symbols.name(int(found["function"][at]))
-        sender = (int(found["sender_pid"][at]), int(found["sender_cpu"][at]))
-        flush = bool(found["flush"][at]) or called.startswith(_FLUSH)
+        what, called = trace["kinds"][trace["kind"][at]], symbols.name(int(trace["function"][at]))
+        sender = (int(trace["sender_pid"][at]), int(trace["sender_cpu"][at]))
+        flush = bool(trace["flush"][at]) or called.startswith(_FLUSH)
         name = name_of(what, recorded.comms, flush=flush)
         if what[0] == "task" and what[1] in own:
             name = OWN + own[what[1]]
         note = _note(what, called, sender, recorded.comms)
         cause.append(causes.setdefault(name, len(causes)))
         detail.append(details.setdefault(note, len(details)))
-    cpu = int(found["cpu"])
+    cpu = int(trace["cpu"])
     return Events(
         cpu,
         list(causes),
         list(details),
         np.array(cause, np.int64)[which],
         np.array(detail, np.int64)[which],
-        at_ns(found["start"]),
-        at_ns(found["sent"]),
-        at_ns(found["segment_start"]),
-        at_ns(found["segment_end"]),
-        found["segment_span"].astype(np.int64),
-        max(recorded.lost.get(cpu, 0), int(found["lost"])),
-        int(found["untold_switches"]),
+        at_ns(trace["start"]),
+        at_ns(trace["sent"]),
+        at_ns(trace["segment_start"]),
+        at_ns(trace["segment_end"]),
+        trace["segment_span"].astype(np.int64),
+        max(recorded.lost.get(cpu, 0), int(trace["lost"])),
+        int(trace["untold_switches"]),
         recorded.started_unix_ns,
         recorded.ended_unix_ns,
-        at_ns(found["gap_start"]),
-        at_ns(found["gap_end"]),
+        at_ns(trace["gap_start"]),
+        at_ns(trace["gap_end"]),
     )
 
 
@@ -177,7 +178,7 @@ def _alike(*columns: NDArray[np.generic]) -> tuple[Integers, Integers]:
 
 
 def name_of(kind: tuple[str, int, str], comms: Mapping[int, str], *, flush: bool) -> str:
-    """Call a span what people call it."""
+    """Return the readable name of a span."""
     what, number, text = kind
     if what == "vector":
         name = VECTORS.get(text, text.replace("_", " "))
@@ -194,7 +195,7 @@ def name_of(kind: tuple[str, int, str], comms: Mapping[int, str], *, flush: bool
 def _note(
     kind: tuple[str, int, str], function: str, sender: tuple[int, int], comms: Mapping[int, str]
 ) -> str:
-    """What else is known: a task's number, the function that was called, and who wanted it."""
+    """Return the details: a task's number, the function called, and the CPU that requested it."""
     what, number, _ = kind
     parts = [f"pid {number}"] if what == "task" else []
     parts += [function] if function else []
@@ -205,29 +206,29 @@ def _note(
 
 
 class _Symbols:
-    """The kernel's functions by address, where it says them."""
+    """The kernel's functions by address, if the kernel shows them."""
 
     def __init__(self) -> None:
         self._lines: bytes | None = None
         self._names: dict[int, str] = {_NO_FUNCTION: ""}
 
     def name(self, address: int) -> str:
-        """The function at an address; nothing where it is not known."""
+        """Return the function at an address; empty if it is unknown."""
         if address not in self._names:
             self._names[address] = min(self._at(address), default="")
         return self._names[address]
 
     def _at(self, address: int) -> Iterator[str]:
-        """All functions there; few of a hundred thousand are asked for."""
+        """Return all functions at an address; only few of many are ever looked up."""
         if self._lines is None:
             self._lines = b"\n"
             with suppress(OSError):
                 self._lines += Path("/proc/kallsyms").read_bytes()
         start = b"\n%016x " % address
-        found = self._lines.find(start)
-        while found >= 0:
-            end = self._lines.find(b"\n", found + 1)
-            _, kind, name, *_module = self._lines[found:end].split()
+        line_start = self._lines.find(start)
+        while line_start >= 0:
+            end = self._lines.find(b"\n", line_start + 1)
+            _, kind, name, *_module = self._lines[line_start:end].split()
             if kind in _FUNCTIONS:
                 yield name.decode(errors="replace")
-            found = self._lines.find(start, end)
+            line_start = self._lines.find(start, end)

@@ -1,4 +1,4 @@
-"""What the tail of a run is made of, and each of its worst packets."""
+"""Explanation of a run's tail and of each of its worst packets."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 TAIL_QUANTILE = 0.999
-"""Packets beyond it are the tail, unless somebody says otherwise."""
+"""Default quantile above which packets are the tail."""
 
 _LOWER_QUANTILES = (0.9999, 0.999, 0.99, 0.95, 0.9, 0.75, 0.5)
-"""Where the tail begins instead, if no packet lies beyond."""
+"""Lower quantiles to try if no packet lies above the requested one."""
 
 _AT_ONCE = 1 << 14
 
 
 def explain_tail(
     packets: Packets,
-    known: Latencies,
+    latencies: Latencies,
     blocked: Blocked,
     quantile: float = TAIL_QUANTILE,
     stages: Stages | None = None,
@@ -44,31 +44,31 @@ def explain_tail(
     If no packet lies beyond it, the tail begins at the highest lower one that has some.
     """
     nobody = np.zeros(0, np.int64)
-    return _explain(packets, known, blocked, quantile, nobody, stages)[0]
+    return _explain(packets, latencies, blocked, quantile, nobody, stages)[0]
 
 
 def explain_tail_and_worst(
     packets: Packets,
-    known: Latencies,
+    latencies: Latencies,
     blocked: Blocked,
     worst: Worst,
     stages: Stages | None = None,
 ) -> tuple[Explanation, Explained]:
     """Explain the tail, and each of the worst packets, in their order."""
     seq = worst.pre_seq.astype(np.int64)
-    return _explain(packets, known, blocked, TAIL_QUANTILE, seq, stages)
+    return _explain(packets, latencies, blocked, TAIL_QUANTILE, seq, stages)
 
 
 def _explain(
     packets: Packets,
-    known: Latencies,
+    latencies: Latencies,
     blocked: Blocked,
     quantile: float,
     worst: Integers,
     stages: Stages | None,
 ) -> tuple[Explanation, Explained]:
-    wanted, quantile = quantile, _start_of(known, quantile)
-    usual, threshold_ns = usual_of(packets), known.distribution.at(quantile)
+    wanted, quantile = quantile, _start_of(latencies, quantile)
+    usual, threshold_ns = usual_of(packets), latencies.distribution.at(quantile)
     attribution, tally = Attribution(blocked), Tally()
     singled, count = [], 0
     parts = dict.fromkeys(PARTS, 0)
@@ -100,25 +100,29 @@ def _explain(
         excess_ns=whole_ns - parts[SERVICE],
         parts_ns=parts,
         clock_error_ns=blocked.error_ns or None,
-        causes=tuple(ExplainedCause(**each._asdict()) for each in tally.shares() if count),
+        causes=tuple(ExplainedCause(**share._asdict()) for share in tally.shares() if count),
         stages=None if stages is None else explain_stages(stages, packets, blocked, threshold_ns),
     )
     return explanation, attribution.explain(_ordered(Delayed.joined(singled), worst))
 
 
-def _start_of(known: Latencies, quantile: float) -> float:
-    """The quantile, or the highest lower one with packets beyond it, if there is one."""
-    latencies = known.distribution
-    lower = (each for each in _LOWER_QUANTILES if each < quantile)
-    starts = (each for each in (quantile, *lower) if latencies.above(latencies.at(each)))
+def _start_of(latencies: Latencies, quantile: float) -> float:
+    """Return the quantile, or the highest lower one with packets above it."""
+    distribution = latencies.distribution
+    lower = (candidate for candidate in _LOWER_QUANTILES if candidate < quantile)
+    starts = (
+        candidate
+        for candidate in (quantile, *lower)
+        if distribution.above(distribution.at(candidate))
+    )
     return next(starts, quantile)
 
 
 def _gathered(blocks: Iterator[Delayed]) -> Iterator[Delayed]:
-    """Blocks that are worth the way."""
+    """Join blocks until they are large enough to process."""
     waiting: list[Delayed] = []
     count = 0
-    for block in filter(lambda each: len(each.seq), blocks):
+    for block in filter(lambda block: len(block.seq), blocks):
         waiting.append(block)
         count += len(block.seq)
         if count >= _AT_ONCE:
@@ -128,7 +132,7 @@ def _gathered(blocks: Iterator[Delayed]) -> Iterator[Delayed]:
 
 
 def _ordered(block: Delayed, seq: Integers) -> Delayed:
-    """Packets in the order of their numbers; each must be there."""
-    found = block.only(np.searchsorted(block.seq, seq))
-    assert np.array_equal(found.seq, seq), "a worst packet is one of all"
-    return found
+    """Put packets into the order of their numbers, all of which must be present."""
+    ordered = block.only(np.searchsorted(block.seq, seq))
+    assert np.array_equal(ordered.seq, seq), "a worst packet is one of all"
+    return ordered

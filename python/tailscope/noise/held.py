@@ -1,4 +1,4 @@
-"""How much of each packet's latency neighbours can explain at most, who held the device's CPU.
+"""Upper bound of each packet's latency that neighbours on the device's CPU can explain.
 
 A packet waits for what holds the CPU while it is in the device, and for the packet before it if
 that was still there. With latencies L, what the CPU was held h, and the latency of a packet that
@@ -31,38 +31,38 @@ if TYPE_CHECKING:
     Unsigned = NDArray[np.uint64]
 
 _TIMES = 2
-"""How much longer than the CPU was held packets may wait for that: a queue has to be emptied."""
+"""Largest ratio of waiting time to the time the CPU was held: a queue has to drain, too."""
 _WINDOW_SHARE = 4
 _CLOCKS_NS = 1_000_000
-"""How far the clock of `/proc` may be off that of the packets."""
+"""Largest error of the clock of `/proc` against that of the packets."""
 _UNDISTURBED = 0.25
-"""The quantile of undisturbed latencies that a packet needs without a queue."""
+"""Quantile of undisturbed latencies that counts as a packet's latency without a queue."""
 _ENOUGH = 100
 _SLICE_NS = 1_000_000
 
 
 class HeldIntervals(NamedTuple):
-    """When neighbours may have held the CPUs of a device."""
+    """Intervals in which neighbours may have held the device's CPUs."""
 
     start_ns: Integers
     end_ns: Integers
-    """In order of their starts."""
+    """Ends of the intervals, which are in order of their starts."""
     held_ns: Integers
-    """For how long, at most: of each interval, or in waits that have ended in it."""
+    """Longest time held: in each interval, or in the waits that ended in it."""
 
     @classmethod
     def none(cls) -> HeldIntervals:
-        """No interval."""
+        """Return no intervals."""
         return cls(*(np.zeros(0, np.int64) for _ in cls._fields))
 
     @classmethod
     def whole(cls, start_ns: Integers, end_ns: Integers) -> HeldIntervals:
-        """Intervals that neighbours held from the beginning to the end."""
+        """Return intervals that neighbours held from beginning to end."""
         start, end = union(start_ns, end_ns)
         return cls(start, end, end - start)
 
     def columns(self) -> Mapping[str, Integers]:
-        """The columns of ``neighbours.parquet``."""
+        """Return the columns of ``neighbours.parquet``."""
         return self._asdict()
 
 
@@ -81,48 +81,52 @@ def longest_within(
     latest = np.maximum(end_ns, start_ns + lasted_ns) + _CLOCKS_NS
     most = np.maximum.accumulate(latest)
     least = np.minimum.accumulate(earliest[::-1])[::-1]
-    # Of each window, what is in no other one.
+    # The part of each window that no other window covers.
     alone_from = np.maximum(windows.start_ns, np.append(windows.start_ns[:1], windows.end_ns[:-1]))
     alone_until = np.minimum(windows.end_ns, np.append(windows.start_ns[1:], windows.end_ns[-1:]))
     columns = (*windows, alone_from, alone_until)
     for begin_ns, until_ns, held_ns, own_begin_ns, own_until_ns in zip(
-        *(each.tolist() for each in columns), strict=True
+        *(column.tolist() for column in columns), strict=True
     ):
         if held_ns * _WINDOW_SHARE >= until_ns - begin_ns:
             chosen[(end_ns > begin_ns - held_ns) & (start_ns < until_ns)] = True
             continue
         first, last = np.searchsorted(most, begin_ns), np.searchsorted(least, until_ns, "right")
-        here = np.arange(first, last)
-        here = here[(latest[here] >= begin_ns) & (earliest[here] <= until_ns)]
-        here = here[(lasted_ns[here] > 0) & (lasted_ns[here] <= _TIMES * held_ns)]
-        here = here[np.argsort(-lasted_ns[here], kind="stable")]
-        is_inside = (earliest[here] > own_begin_ns) & (latest[here] < own_until_ns)
-        spent = np.where(is_inside, lasted_ns[here], 0)
-        chosen[here[np.cumsum(spent) - spent < _TIMES * held_ns]] = True
+        candidates = np.arange(first, last)
+        candidates = candidates[
+            (latest[candidates] >= begin_ns) & (earliest[candidates] <= until_ns)
+        ]
+        candidates = candidates[
+            (lasted_ns[candidates] > 0) & (lasted_ns[candidates] <= _TIMES * held_ns)
+        ]
+        candidates = candidates[np.argsort(-lasted_ns[candidates], kind="stable")]
+        is_inside = (earliest[candidates] > own_begin_ns) & (latest[candidates] < own_until_ns)
+        spent = np.where(is_inside, lasted_ns[candidates], 0)
+        chosen[candidates[np.cumsum(spent) - spent < _TIMES * held_ns]] = True
     return chosen
 
 
 class HeldPackets(NamedTuple):
-    """What it takes to bound the packets of a run."""
+    """The data for bounding the packets of a run."""
 
     start_ns: Integers
     end_ns: Integers
-    """When the CPU was held; in order, disjoint."""
+    """Ends of the intervals in which the CPU was held, in order and disjoint."""
     undisturbed_ns: int
-    """The latency of a packet that nothing is in the way of; 0 where there are none to tell."""
+    """Latency of an undisturbed packet; 0 if it cannot be determined."""
     most_lost: int
-    """Packets that the device can have lost for it, at most: twice as many as come in that time at
-    the highest rate that was seen."""
+    """Largest number of packets that the device can have lost to neighbours: twice as many as
+    arrive in that time at the highest rate observed."""
     is_exact: bool = True
-    """Whether that is when it was held, and not only when it may have been."""
+    """True if the CPU was held in these intervals; false if it may have been."""
 
     def bounds(self) -> PacketBounds:
-        """What bounds packets from the first one on."""
+        """Return a bound of packets, starting with the first one."""
         return PacketBounds(self)
 
 
 class PacketBounds:
-    """Bounds packets in the order in which they came, a batch at a time."""
+    """A bound of packets in order of arrival, batch by batch."""
 
     def __init__(self, held: HeldPackets) -> None:
         self._coverage = Coverage(held.start_ns, held.end_ns)
@@ -130,7 +134,7 @@ class PacketBounds:
         self._bound_ns = self._latency_ns = self._pre_ns = 0
 
     def of(self, came_ns: Unsigned, took_ns: Unsigned) -> Unsigned:
-        """How much of each latency neighbours can explain at most, shape (n,)."""
+        """Return the most that neighbours can explain of each latency, shape (n,)."""
         pre_ns, latency_ns = came_ns.view(np.int64), took_ns.view(np.int64)
         post_ns = pre_ns + latency_ns
         before_pre = np.concatenate([[self._pre_ns], pre_ns[:-1]])
@@ -153,13 +157,13 @@ class PacketBounds:
 
 
 def held_packets(held: HeldIntervals, packets: Packets, *, is_exact: bool) -> HeldPackets:
-    """Prepare to bound packets."""
+    """Prepare the bounding of packets."""
     start, end = held.start_ns, held.end_ns
     if not is_exact:
         since, until, waited = _busy_periods(packets)
         chosen = longest_within(held, since, until, waited)
         start, end = union(since[chosen], until[chosen])
-    # Until a queue is emptied, packets wait for what is over.
+    # Until a queue has drained, packets wait for causes that have ended.
     wide_start, wide_end = union(start, start + _TIMES * (end - start))
     undisturbed, arrivals = Distribution(), _Arrivals()
     for pre_ns, latency_ns, least_ns in _stays(packets):
@@ -171,7 +175,7 @@ def held_packets(held: HeldIntervals, packets: Packets, *, is_exact: bool) -> He
 
 
 def _stays(packets: Packets) -> Iterator[tuple[Integers, Integers, Integers]]:
-    """When packets came, and their latencies with and without stalls of the instrument."""
+    """List arrivals, and latencies with and without stalls of the instrument."""
     for pre_ns, latency_ns, stall_ns in packets.batches(
         "pre_ns", "latency_ns", "instrument_stall_ns"
     ):
@@ -186,7 +190,7 @@ def _low(undisturbed: Distribution) -> int:
 
 
 def _busy_periods(packets: Packets) -> tuple[Integers, Integers, Integers]:
-    """When the device had work without a break, and how long packets waited then at most.
+    """Return the device's busy periods, and the longest wait of a packet in each.
 
     What the instrument stalled meanwhile is no part of the wait, but of the time in which it ended.
     """
@@ -208,14 +212,14 @@ def _busy_periods(packets: Packets) -> tuple[Integers, Integers, Integers]:
             )
         )
     none = (np.zeros(0, np.int64),) * 3
-    start, end, waited = (np.concatenate(each) for each in zip(none, *pieces, strict=True))
-    # Those of packets that the device works on at once overlap.
+    start, end, waited = (np.concatenate(column) for column in zip(none, *pieces, strict=True))
+    # Busy periods of packets that the device handles in parallel overlap.
     end = np.minimum(end, np.append(start[1:], end[-1:]))
     return start, end, waited
 
 
 class _Arrivals:
-    """Counts the packets that come in the busiest millisecond."""
+    """A counter of the packets in the busiest millisecond."""
 
     def __init__(self) -> None:
         self.most = 0

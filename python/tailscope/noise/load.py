@@ -1,4 +1,4 @@
-"""Who uses CPUs before anything is measured on them."""
+"""The load on CPUs before a measurement."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.2
 _WORTH = 0.1
-"""The share of a CPU from which on it is said."""
+"""Smallest share of a CPU that is reported."""
 
 
 def load_text(cpus: Collection[int]) -> str | None:
-    """Look for a moment who uses CPUs, and say so; None where hardly anybody does."""
+    """Sample the load of CPUs and describe it; return None if there is hardly any."""
     times, before = ProgramTimes(), busy_ns()
     times.look()
     began = time.monotonic()
@@ -34,7 +34,7 @@ def load_text(cpus: Collection[int]) -> str | None:
 
 
 def _text(shares: dict[int, float], programs_ns: Counter[tuple[str, int]]) -> str | None:
-    """Say how much of which CPUs others use."""
+    """Describe the load of each CPU and the programs behind it."""
     busy = {cpu: share for cpu, share in shares.items() if share >= _WORTH}
     if not busy:
         return None

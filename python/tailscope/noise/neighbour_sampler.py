@@ -1,4 +1,4 @@
-"""What neighbours take of CPUs, read from ``/proc`` without privilege while something is measured.
+"""A sampler of neighbours' CPU time, which reads ``/proc`` without privilege.
 
 Neighbours are programs that tailscope neither started nor was told of. Threads of the kernel are
 none: they belong to the platform.
@@ -32,59 +32,59 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 NEIGHBOUR_THREAD = "tailscope-neigh"
-"""The thread of this process that samples; the kernel keeps 15 bytes of its name."""
+"""Name of the sampling thread; the kernel keeps 15 bytes of it."""
 
 _DELAY_S, _PROGRAMS_S = 0.25, 1.0
-"""How often to read run delays, and to look at all programs, at most."""
+"""Shortest intervals between readings of run delays, and between scans of all programs."""
 _MOST_SHARE = 1 / 400
-"""Of a CPU, for each of these."""
+"""Largest share of a CPU for each of these."""
 _STAT = Path("/proc/stat")
 
 
 class RunDelay(NamedTuple):
-    """How long the threads of a device waited for a CPU until some time."""
+    """The time that a device's threads have waited for a CPU."""
 
     unix_ns: int
-    """When reading it began."""
+    """Time at which the reading began."""
     waited_ns: int
-    """Since sampling began; a wait counts once it has ended."""
+    """Waiting time since sampling began; a wait counts when it ends."""
     reading_ns: int = 0
-    """For how long it was read."""
+    """Duration of the reading."""
 
 
 @dataclass(frozen=True)
 class RecordedNeighbours:
-    """What was sampled."""
+    """The samples of a measurement."""
 
     delays: Mapping[str, list[RunDelay]]
-    """For each device, by the mark of its programs."""
+    """Run delays of each device, by the mark of its programs."""
     busy_ns: Mapping[int, int]
     own_ns: Mapping[int, int]
-    """For each CPU, how long it was not idle at most, and how long it ran what the measurement has
-    started at least."""
+    """For each CPU, the most that it was busy, and the least that the measurement's programs ran
+    on it."""
     programs_ns: Mapping[tuple[str, int], int]
-    """How long each neighbour ran on each CPU, by its name."""
+    """Running time of each neighbour on each CPU, by its name."""
     platform: frozenset[int]
-    """Threads that are no neighbours: the kernel's, and those that the measurement has started."""
+    """Threads that are no neighbours: the kernel's, and those that the measurement started."""
     watched_ns: int
     sampling_ns: int
-    """For how long it was sampled, and how long that took."""
+    """Duration of the sampling, and the CPU time that it took."""
 
     def programs_on(self, cpus: Iterable[int]) -> Counter[str]:
-        """How long neighbours ran on some CPUs, by their names."""
-        found: Counter[str] = Counter()
+        """Return the running time of neighbours on some CPUs, by their names."""
+        running_ns: Counter[str] = Counter()
         for (name, cpu), ns in self.programs_ns.items():
             if cpu in cpus:
-                found[name] += ns
-        return found
+                running_ns[name] += ns
+        return running_ns
 
     def most_ns(self, cpus: Iterable[int]) -> int:
-        """For how long others than what was started may have run on some CPUs."""
+        """Return the longest time that other programs may have run on some CPUs."""
         return sum(max(0, self.busy_ns.get(cpu, 0) - self.own_ns.get(cpu, 0)) for cpu in set(cpus))
 
 
 class ProgramTimes:
-    """How long programs run on each CPU, from the first look at all of them on."""
+    """The running time of programs on each CPU since the first scan."""
 
     def __init__(self, name: str = "") -> None:
         self._name = name
@@ -97,7 +97,7 @@ class ProgramTimes:
         self.platform: set[int] = set()
 
     def look(self) -> None:
-        """Look at all threads."""
+        """Read the times of all threads."""
         now_ns: dict[int, int] = {}
         for pid in processes():
             if pid not in self._kernel:
@@ -106,7 +106,7 @@ class ProgramTimes:
 
     @property
     def own_processes(self) -> dict[int, str]:
-        """The measurement's processes, and their marks."""
+        """Return the measurement's processes with their marks."""
         return {pid: mark for pid, mark in self._own.items() if mark is not None}
 
     def _look_at(self, pid: int, now_ns: dict[int, int]) -> None:
@@ -135,7 +135,7 @@ class ProgramTimes:
                 self.programs_ns[name, times.cpu] += ran_ns
 
     def _mark_of(self, pid: int) -> str | None:
-        """By what a process of the measurement is known; None for one of others."""
+        """Return the mark of a process of the measurement; None for other processes."""
         if pid in self._own:
             return self._own[pid]
         mark = environment_of(pid).get(MARK, "") if self._name else ""
@@ -151,7 +151,7 @@ class ProgramTimes:
 
 
 class NeighbourSampler:
-    """Samples within a block, in a thread of its own."""
+    """A sampler that runs in a thread of its own within a block."""
 
     def __init__(self, name: str, devices: Mapping[str, frozenset[int]]) -> None:
         self._devices = {mark: _DeviceDelay(cpus, []) for mark, cpus in devices.items() if mark}
@@ -179,7 +179,7 @@ class NeighbourSampler:
             device.close()
 
     def finish(self) -> RecordedNeighbours | None:
-        """Stop, and return what was sampled; None without a device."""
+        """Stop, and return the samples; None without a device."""
         if not self._devices:
             return None
         self._end.set()
@@ -189,7 +189,7 @@ class NeighbourSampler:
         watched_ns = self._clock.now_ns() - self._began_ns
         idle = {cpu: ns - self._idle_ns.get(cpu, 0) - TICK_NS for cpu, ns in idle_ns().items()}
         return RecordedNeighbours(
-            {mark: each.delays for mark, each in self._devices.items() if each.was_followed},
+            {mark: device.delays for mark, device in self._devices.items() if device.was_followed},
             {cpu: watched_ns - max(0, ns) for cpu, ns in idle.items()},
             self._programs.own_ns,
             self._programs.programs_ns,
@@ -199,12 +199,12 @@ class NeighbourSampler:
         )
 
     def _sample(self) -> None:
-        """Read at intervals that keep what it takes below a share of a CPU.
+        """Sample at intervals that keep the cost below a share of a CPU.
 
         On the device's CPU it would be a neighbour itself; on the generator's its time is a stall
         that the generator sees.
         """
-        of_devices = frozenset[int]().union(*(each.cpus for each in self._devices.values()))
+        of_devices = frozenset[int]().union(*(device.cpus for device in self._devices.values()))
         if others := os.sched_getaffinity(0) - of_devices:
             os.sched_setaffinity(0, others)
         delay_s, programs_s, looked_s = _DELAY_S, _PROGRAMS_S, time.monotonic()
@@ -232,7 +232,7 @@ class NeighbourSampler:
 
 @dataclass
 class _DeviceDelay:
-    """How long the threads of one device wait for its CPUs."""
+    """The time that one device's threads wait for its CPUs."""
 
     cpus: frozenset[int]
     delays: list[RunDelay]
@@ -241,11 +241,11 @@ class _DeviceDelay:
 
     @property
     def was_followed(self) -> bool:
-        """Whether the kernel has said of any thread how long it waits."""
+        """Return True if the kernel reported the wait of any thread."""
         return bool(self._before_ns)
 
     def follow(self, pids: Iterable[int]) -> None:
-        """Open what the kernel says of threads that may run on the device's CPUs."""
+        """Open the kernel's files of threads that may run on the device's CPUs."""
         for tid in (tid for pid in pids for tid in threads_of(pid)):
             with suppress(OSError):
                 if tid not in self._files and os.sched_getaffinity(tid) & self.cpus:
@@ -253,7 +253,7 @@ class _DeviceDelay:
                     self._files[tid] = file
 
     def read(self, clock: SteadyClock) -> None:
-        """Add what they waited since the last reading."""
+        """Add the waits since the last reading."""
         began_ns = clock.now_ns()
         waited_ns = self.delays[-1].waited_ns if self.delays else 0
         for tid, file in [*self._files.items()]:
@@ -272,7 +272,7 @@ class _DeviceDelay:
 
 
 def busy_ns(stat: Path = _STAT) -> dict[int, int]:
-    """How long each CPU has run tasks since the machine was booted, in ticks.
+    """Return the time that each CPU has run tasks since boot, in ticks.
 
     Interrupts and what a hypervisor took are not among it.
     """
@@ -280,15 +280,15 @@ def busy_ns(stat: Path = _STAT) -> dict[int, int]:
 
 
 def idle_ns(stat: Path = _STAT) -> dict[int, int]:
-    """How long each CPU has been idle, or waited for disks, since the machine was booted."""
+    """Return the time that each CPU has been idle, or has waited for disks, since boot."""
     return _times_ns(stat, slice(3, 5))
 
 
 def _times_ns(stat: Path, which: slice) -> dict[int, int]:
-    found = {}
+    times_ns = {}
     with suppress(OSError):
         for line in stat.read_text().splitlines():
             name, *fields = line.split()
             if name.startswith("cpu") and name[3:].isdecimal():
-                found[int(name[3:])] = sum(map(int, fields[which])) * TICK_NS
-    return found
+                times_ns[int(name[3:])] = sum(map(int, fields[which])) * TICK_NS
+    return times_ns

@@ -1,4 +1,4 @@
-"""When neighbours held the CPUs of a device: from the best that was recorded of them.
+"""The intervals in which neighbours held a device's CPUs, by the best recording of them.
 
 Kernel events say it exactly. Without them the run delay of the device's threads says how long these
 waited, and the stalls of the device's loops say when, where it has such.
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 _TASK = "task "
 _WORKER = "task kworker/"
-"""Kernel threads that come and go."""
+"""Prefix of kernel threads that come and go."""
 _PID = re.compile(r"\bpid (\d+)")
 _MOST_PROGRAMS = 5
 
 
 class Held(NamedTuple):
-    """What is known of neighbours on the CPUs of a device, and when they held them."""
+    """The neighbours on a device's CPUs, and the intervals in which they held them."""
 
     intervals: HeldIntervals
     record: NeighboursRecord
@@ -52,13 +52,13 @@ def held_by_neighbours(
     timelines: Sequence[Timeline] | None,
     stalls: tuple[Integers, Integers] | None,
 ) -> Held:
-    """Say when neighbours held the CPUs of a device."""
+    """Determine when neighbours held the CPUs of a device."""
     programs = recorded.programs_on(cpus)
     delays = recorded.delays.get(mark, [])
     windows = held_windows(delays, recorded.most_ns(cpus))
     if timelines is not None:
         intervals, tasks = held_by_tasks(timelines, recorded.platform, windows)
-        # Threads have names of their own; what came and went between two looks has only those.
+        # A program that ran between two scans is known by the names of its threads only.
         return _held("events", intervals, programs or tasks, recorded)
     if not delays:
         return unknown_neighbours("this kernel does not say how long threads wait for a CPU")
@@ -70,7 +70,7 @@ def held_by_neighbours(
 
 
 def unknown_neighbours(reason: str) -> Held:
-    """Nothing is known of neighbours, for a reason."""
+    """Return a result that says why neighbours are unknown."""
     record = NeighboursRecord(
         known_from=None,
         unknown_because=reason,
@@ -83,16 +83,18 @@ def unknown_neighbours(reason: str) -> Held:
 
 
 def read_held(content: bytes, name: str) -> HeldIntervals:
-    """Read ``neighbours.parquet`` back; `name` is what it is called in errors."""
+    """Read ``neighbours.parquet``, which errors call `name`."""
     with TableFile(content, name, NEIGHBOURS) as file:
         columns = file.read(NEIGHBOURS.names)
-    return HeldIntervals(**{each: columns[each].astype(np.int64) for each in NEIGHBOURS.names})
+    return HeldIntervals(
+        **{column: columns[column].astype(np.int64) for column in NEIGHBOURS.names}
+    )
 
 
 def held_by_tasks(
     timelines: Sequence[Timeline], platform: Collection[int], windows: HeldIntervals
 ) -> tuple[HeldIntervals, Counter[str]]:
-    """When neighbours ran on CPUs whose kernel events were recorded, and which for how long."""
+    """Return the intervals in which neighbours ran on CPUs, and each program's time."""
     programs: Counter[str] = Counter()
     starts, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for timeline in timelines:
@@ -126,7 +128,7 @@ def _is_neighbour(cause: str, detail: str, platform: Collection[int]) -> bool:
 
 
 def held_windows(delays: Sequence[RunDelay], most_ns: int) -> HeldIntervals:
-    """The windows between readings in which a device waited for its CPU.
+    """Return the windows between readings in which a device waited for its CPU.
 
     A wait is counted when it ends: it may have begun before the window did, and last longer. A
     window lasts until its reading is over, and the next one begins before that: whoever reads may
@@ -134,9 +136,9 @@ def held_windows(delays: Sequence[RunDelay], most_ns: int) -> HeldIntervals:
     """
     if not delays:
         return HeldIntervals.none()
-    begin_ns = np.array([each.unix_ns for each in delays], np.int64)
-    end_ns = begin_ns + np.array([each.reading_ns for each in delays], np.int64)
-    total = np.array([each.waited_ns for each in delays], np.int64)
+    begin_ns = np.array([delay.unix_ns for delay in delays], np.int64)
+    end_ns = begin_ns + np.array([delay.reading_ns for delay in delays], np.int64)
+    total = np.array([delay.waited_ns for delay in delays], np.int64)
     waited_ns: Integers = total[1:] - total[:-1]
     held_ns = waited_ns
     if (total_ns := int(waited_ns.sum())) > most_ns:

@@ -1,4 +1,4 @@
-"""What was recorded of the way of packets through a device, as columns of ``stages.parquet``."""
+"""The recorded ways of packets through a device, as columns of ``stages.parquet``."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 POINTS = ("arrived", "received", "queued", "started", "dropped")
-"""In the order of the numbers that ``tailscope-dp stages`` gives them."""
+"""Points in the order of their numbers in ``tailscope-dp stages``."""
 LOOP_POINTS = ("polled", "received", "handed_on", "sent")
 _RING_FULL, _NOT_HANDED_ON = "TX_RING_FULL", "NOT_HANDED_ON"
 _BACK = np.uint64(1 << 62)
-"""Numbers of packets that travel back have it."""
+"""Flag in the numbers of packets that travel back."""
 _WARM_UP = np.uint64(1 << 63)
-"""Numbers of packets before the measurement have it."""
+"""Flag in the numbers of packets before the measurement."""
 _EVENT = np.dtype(
     [
         ("tsc", "<u8"),
@@ -43,7 +43,7 @@ _EVENT = np.dtype(
 
 
 def columns(recorded: RecordedStages, clock: Clock, *, back: bool) -> NewColumns:
-    """Read what was recorded as columns of ``stages.parquet``; those of other ways are null."""
+    """Read the recording as columns of ``stages.parquet``; those of other ways are null."""
     if isinstance(recorded, KernelStages):
         return _of_kernel(recorded, clock, back=back)
     return _of_loop(recorded, clock, back=back)
@@ -57,25 +57,25 @@ def _of_kernel(recorded: KernelStages, clock: Clock, *, back: bool) -> NewColumn
     seq = (events["seq"] & ~np.uint64(_BACK)).astype(np.int64)
     entering, leaving = reversed(recorded.links) if back else recorded.links
     at_link = {"arrived": entering, "received": entering, "queued": leaving, "started": leaving}
-    known = np.unique(seq)
+    numbers = np.unique(seq)
     times: dict[str, Integers] = {}
     firsts: dict[str, tuple[Integers, Integers]] = {}
     for number, point in enumerate(POINTS):
-        here = events["point"] == number
+        is_passed = events["point"] == number
         if point in at_link:
-            here &= events["ifindex"] == at_link[point]
-        rows = np.flatnonzero(here)
+            is_passed &= events["ifindex"] == at_link[point]
+        rows = np.flatnonzero(is_passed)
         _, first = np.unique(seq[rows], return_index=True)
         rows = rows[first]
-        place = np.searchsorted(known, seq[rows])
-        at_ns = times[f"{point}_ns"] = np.zeros(len(known), np.int64)
+        place = np.searchsorted(numbers, seq[rows])
+        at_ns = times[f"{point}_ns"] = np.zeros(len(numbers), np.int64)
         at_ns[place] = clock.all_at_ns(events["tsc"][rows].astype(np.int64))
         firsts[point] = place, rows
     place, rows = firsts["dropped"]
     names = recorded.result.reasons
-    reasons = np.full(len(known), "", object)
-    reasons[place] = [names.get(int(each), str(each)) for each in events["reason"][rows]]
-    return _as_columns(known, times, reasons)
+    reasons = np.full(len(numbers), "", object)
+    reasons[place] = [names.get(int(reason), str(reason)) for reason in events["reason"][rows]]
+    return _as_columns(numbers, times, reasons)
 
 
 def _of_loop(recorded: LoopStages, clock: Clock, *, back: bool) -> NewColumns:
@@ -83,33 +83,33 @@ def _of_loop(recorded: LoopStages, clock: Clock, *, back: bool) -> NewColumns:
         noted = load_ticks(recorded.folder, "passed_seq")
         ticks = [load_ticks(recorded.folder, f"passed_{point}_tsc") for point in LOOP_POINTS]
     except AnalysisError as error:
-        raise DataplaneError(str(error)) from None
+        raise DataplaneError(str(error), code="events-unreadable") from None
     rows = np.flatnonzero(_is_measured(noted, back=back))
-    known, first = np.unique(noted[rows] & ~np.uint64(_BACK), return_index=True)
+    numbers, first = np.unique(noted[rows] & ~np.uint64(_BACK), return_index=True)
     rows = rows[first]
     times, last_ns = {}, np.zeros(len(rows), np.int64)
     for point, at in zip(LOOP_POINTS, ticks, strict=True):
-        there = at[rows].astype(np.int64)
-        times[f"{point}_ns"] = np.where(there > 0, clock.all_at_ns(there), 0)
+        ticks_at_point = at[rows].astype(np.int64)
+        times[f"{point}_ns"] = np.where(ticks_at_point > 0, clock.all_at_ns(ticks_at_point), 0)
         last_ns = np.maximum(last_ns, times[f"{point}_ns"])
     is_dropped = times["sent_ns"] == 0
     times["dropped_ns"] = np.where(is_dropped, last_ns, 0)
     reasons = np.full(len(rows), "", object)
     reasons[is_dropped] = _NOT_HANDED_ON
     reasons[is_dropped & (times["handed_on_ns"] > 0)] = _RING_FULL
-    return _as_columns(known.astype(np.int64), times, reasons)
+    return _as_columns(numbers.astype(np.int64), times, reasons)
 
 
 def _is_measured(seq: NDArray[np.uint64], *, back: bool) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = (seq & (_WARM_UP | _BACK)) == (_BACK if back else 0)
-    return found
+    is_measured: NDArray[np.bool_] = (seq & (_WARM_UP | _BACK)) == (_BACK if back else 0)
+    return is_measured
 
 
 def _as_columns(seq: Integers, times: dict[str, Integers], reasons: NDArray[Any]) -> NewColumns:
-    """All columns of the table; of points that are not of this way, no packet passed any."""
+    """Return all columns of the table; points of another way have no times."""
     made: dict[str, pa.Array] = {"seq": column(seq.astype(np.uint64))}
     none = np.zeros(len(seq), np.int64)
-    for name in [each.name for each in STAGES.columns if each.name.endswith("_ns")]:
+    for name in [name for name in STAGES.names if name.endswith("_ns")]:
         at_ns = times.get(name, none)
         made[name] = column(at_ns, missing=at_ns == 0)
     made["reason"] = strings(reasons.tolist())
@@ -119,9 +119,13 @@ def _as_columns(seq: Integers, times: dict[str, Integers], reasons: NDArray[Any]
 def _load(recorded: KernelStages) -> NDArray[Any]:
     path = recorded.folder / recorded.result.file
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        rows = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise DataplaneError(f"{path}: expected events of the kernel: {error}") from None
-    if found.dtype != _EVENT or found.ndim != 1:
-        raise DataplaneError(f"{path}: expected rows of {_EVENT}, got {found.dtype}")
-    return np.asarray(found)
+        raise DataplaneError(
+            f"{path}: expected events of the kernel: {error}", code="events-unreadable"
+        ) from None
+    if rows.dtype != _EVENT or rows.ndim != 1:
+        raise DataplaneError(
+            f"{path}: expected rows of {_EVENT}, got {rows.dtype}", code="events-rows"
+        )
+    return np.asarray(rows)

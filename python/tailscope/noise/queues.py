@@ -1,4 +1,4 @@
-"""What packets wait for in a queue, told from their timestamps alone.
+"""Waiting times of packets in a device's queue, from their timestamps alone.
 
 The device serves packets in the order in which they came. It begins with one when that has come and
 the one before has left: ``start = max(arrival, previous departure)``. Packets that leave together
@@ -34,89 +34,89 @@ if TYPE_CHECKING:
 
 _STRETCHES = 8
 _LEAST = 10
-"""Fewer packets tell nothing of what is usual."""
+"""Smallest number of packets that shows what is usual."""
 _MOST_OVERTAKING = 0.01
-"""Of packets that came while others were there: if more than that share left before them, order is
-not known."""
+"""Largest share of packets that may overtake others before the order counts as unknown."""
 _LONGEST_GAPS = 0.01
-"""So many of the gaps between departures may be due to what held up the device."""
+"""Share of the gaps between departures that may be due to a held-up device."""
 _TOGETHER = 4
-"""Packets leave together if one follows the other in less than a fourth of the mean gap."""
+"""Packets leave together if the gap between them is less than a fourth of the mean."""
 _HELD_UP = 2
 """A device is held up if it takes more than half as long again as usual: services vary."""
 _LARGEST_BATCH = 1 << 15
-"""What leaves together and is more than that is taken for several batches."""
+"""Largest batch; more packets that leave together count as several batches."""
 _MOST_REMEMBERED = 1 << 16
-"""What held up the device during one queue: what was before the latest so many is taken as one."""
+"""Largest number of remembered delays of one queue; earlier ones are merged."""
 
 
 class Usual(NamedTuple):
-    """What is usual of a device."""
+    """The usual durations of a device."""
 
     service_ns: int
-    """The latency of a packet that finds the device idle and is alone in its batch: the median. If
-    none finds it idle, the same as `each_ns`."""
+    """Median latency of a packet that finds the device idle and is alone in its batch. If none
+    finds it idle, the same as `each_ns`."""
     each_ns: int
-    """How long the device is busy with each packet of a queue: the median."""
+    """Median time that the device is busy with each packet of a queue."""
     apart_ns: int
-    """Packets are of one batch if they leave no further apart."""
+    """Largest gap between departures of one batch."""
     in_order: bool
-    """Whether packets leave in the order in which they came, so that their queues are known."""
+    """True if packets leave in the order of their arrival, so that their queues are known."""
 
 
 class Delayed(NamedTuple):
-    """Packets to explain, and what they waited for by their timestamps."""
+    """Packets to explain, and their waiting times by timestamps."""
 
     seq: Integers
     pre_ns: Integers
     latency_ns: Integers
     service_ns: Integers
-    """What they usually take, or less if they took less."""
+    """Usual service time, or less if the packet took less."""
     earlier_ns: Integers
-    """How long earlier packets usually kept the device from them."""
+    """Usual time that the device needed for earlier packets."""
     batch_ns: Integers
-    """How long later packets of their batch did. The three of them never exceed the latency."""
+    """Time that the device needed for later packets of the batch. The three never exceed the
+    latency."""
     since_ns: Integers
-    """When that began which held up the device so that they took as long as they did: before a
-    packet came, or while it was there."""
+    """Start of what held up the device for the whole wait: before the packet came, or while it
+    was there."""
 
     def only(self, which: NDArray[np.bool_] | Integers) -> Delayed:
-        """Some of them."""
+        """Return some of the packets."""
         return Delayed(*(column[which] for column in self))
 
     def held_up_ns(self) -> Integers:
-        """How long they waited for what held up the device."""
+        """Return the time that each packet waited for what held up the device."""
         return self.latency_ns - self.service_ns - self.earlier_ns - self.batch_ns
 
     @classmethod
     def joined(cls, blocks: Sequence[Delayed]) -> Delayed:
-        """Those of several blocks; of none, none."""
+        """Join the packets of several blocks."""
         nothing = np.zeros(0, np.int64)
         none = cls(*[nothing] * len(cls._fields))
         return cls(*(np.concatenate(columns) for columns in zip(none, *blocks, strict=True)))
 
 
 class _Batches(NamedTuple):
-    """Packets that left together, in order."""
+    """Batches of packets that left together, in order."""
 
     first: Integers
     size: Integers
-    """The place of the first packet, and how many there are."""
+    """Index of the first packet, and number of packets."""
     came_ns: Integers
     complete_ns: Integers
     left_ns: Integers
-    """When the first and the last of them came, and when the last one left."""
+    """Arrival of the first and the last packet, and departure of the last one."""
 
 
 def _batches(pre_ns: Integers, front_ns: Integers, apart_ns: int) -> _Batches:
-    """Tell batches apart; `front_ns` is when each packet, or one before it, left last."""
+    """Divide packets into batches; `front_ns` is the latest departure up to each packet."""
     first = np.flatnonzero(np.diff(front_ns, prepend=front_ns[0] - apart_ns - 1) > apart_ns)
     ends = np.append(first[1:], len(pre_ns))
     return _Batches(first, ends - first, pre_ns[first], pre_ns[ends - 1], front_ns[ends - 1])
 
 
 def usual_of(packets: Packets) -> Usual:
-    """Find what is usual of the device that packets passed.
+    """Determine the usual durations of the device that packets passed.
 
     Looks at up to a quarter of a million of them, in stretches that are spread evenly; at those
     that the instrument's stalls have not tainted, if these are enough.
@@ -124,19 +124,22 @@ def usual_of(packets: Packets) -> Usual:
     stretches = _sampled(packets)
     if not stretches:
         return Usual(0, 0, 0, in_order=True)
-    alone_ns = _median([each.idle() for each in stretches], least=1)
+    alone_ns = _median([stretch.idle() for stretch in stretches], least=1)
     if alone_ns is None:
-        alone_ns = _median([_Sample(each.latency_ns, each.is_clean) for each in stretches], 1) or 0
-    apart_ns = _apart_ns(_joined([each.gaps(alone_ns) for each in stretches]))
-    batches = [_batches(each.pre_ns, each.front_ns, apart_ns) for each in stretches]
+        alone_ns = (
+            _median([_Sample(stretch.latency_ns, stretch.is_clean) for stretch in stretches], 1)
+            or 0
+        )
+    apart_ns = _apart_ns(_joined([stretch.gaps(alone_ns) for stretch in stretches]))
+    batches = [_batches(stretch.pre_ns, stretch.front_ns, apart_ns) for stretch in stretches]
     clean = [
-        np.logical_and.reduceat(each.is_clean, found.first)
-        for each, found in zip(stretches, batches, strict=True)
+        np.logical_and.reduceat(stretch.is_clean, batch.first)
+        for stretch, batch in zip(stretches, batches, strict=True)
     ]
     pairs = [*zip(batches, clean, strict=True)]
-    each_ns = _median([_busy(found, is_clean, alone_ns) for found, is_clean in pairs])
+    each_ns = _median([_busy(batch, is_clean, alone_ns) for batch, is_clean in pairs])
     least = 1 if each_ns is None else _LEAST
-    alone = [_alone(found, is_clean, each_ns or 0) for found, is_clean in pairs]
+    alone = [_alone(batch, is_clean, each_ns or 0) for batch, is_clean in pairs]
     service_ns = _median(alone, least)
     if service_ns is None:
         service_ns = alone_ns if each_ns is None else each_ns
@@ -149,13 +152,13 @@ def usual_of(packets: Packets) -> Usual:
 
 
 class _Sample(NamedTuple):
-    """Durations, and which of them the instrument did not disturb."""
+    """Durations, and marks of those that the instrument did not disturb."""
 
     values_ns: Integers
     is_clean: NDArray[np.bool_]
 
     def only(self, which: NDArray[np.bool_]) -> _Sample:
-        """Some of them."""
+        """Return some of the durations."""
         return _Sample(self.values_ns[which], self.is_clean[which])
 
 
@@ -165,49 +168,49 @@ class _Stretch(NamedTuple):
     pre_ns: Integers
     latency_ns: Integers
     front_ns: Integers
-    """When the packet or one before it left last."""
+    """Latest departure of the packet and all before it."""
     is_clean: NDArray[np.bool_]
-    """Whether its latency is not tainted."""
+    """True if the packet's latency is not tainted."""
 
     def is_queued(self, service_ns: int) -> NDArray[np.bool_]:
-        """Which packets, but for the first, came so long before all earlier ones had left."""
-        found: NDArray[np.bool_] = self.pre_ns[1:] + service_ns < self.front_ns[:-1]
-        return found
+        """Mark the packets, except the first, that came long before all earlier ones had left."""
+        is_queued: NDArray[np.bool_] = self.pre_ns[1:] + service_ns < self.front_ns[:-1]
+        return is_queued
 
     def idle(self) -> _Sample:
-        """How long those took that found the device idle."""
+        """Return the latencies of packets that found the device idle."""
         return _Sample(self.latency_ns[1:], self.is_clean[1:]).only(~self.is_queued(0))
 
     def gaps(self, service_ns: int) -> _Sample:
-        """How long after the one before those left that queued."""
+        """Return the gaps between departures of queued packets."""
         gaps = _Sample(np.diff(self.front_ns), self.is_clean[1:])
         return gaps.only(self.is_queued(service_ns))
 
 
 def _sampled(packets: Packets) -> list[_Stretch]:
-    """Some stretches of the run, as far apart as each other."""
-    found: list[_Stretch] = []
+    """Return evenly spaced stretches of the run."""
+    stretches: list[_Stretch] = []
     every = 1
     names = ("pre_ns", "latency_ns", "tainted")
     for number, (pre_ns, latency_ns, tainted) in enumerate(packets.batches(*names)):
         if number % every == 0:
             pre, latency = pre_ns.astype(np.int64), latency_ns.astype(np.int64)
             is_clean = np.ones(len(pre), bool) if tainted is None else ~tainted.astype(bool)
-            found.append(_Stretch(pre, latency, np.maximum.accumulate(pre + latency), is_clean))
-        if len(found) > _STRETCHES:
-            found, every = found[::2], 2 * every
-    return found
+            stretches.append(_Stretch(pre, latency, np.maximum.accumulate(pre + latency), is_clean))
+        if len(stretches) > _STRETCHES:
+            stretches, every = stretches[::2], 2 * every
+    return stretches
 
 
 def _joined(samples: Sequence[_Sample]) -> Integers:
-    """What the instrument did not disturb; everything if that is too little."""
-    values_ns, is_clean = (np.concatenate(each) for each in zip(*samples, strict=True))
-    found: Integers = values_ns[is_clean]
-    return found if len(found) >= _LEAST else values_ns
+    """Return the durations that the instrument did not disturb, or all if these are too few."""
+    values_ns, is_clean = (np.concatenate(column) for column in zip(*samples, strict=True))
+    clean: Integers = values_ns[is_clean]
+    return clean if len(clean) >= _LEAST else values_ns
 
 
 def _median(samples: Sequence[_Sample], least: int = _LEAST) -> int | None:
-    """The median of all samples; None if there are too few values."""
+    """Return the median of all samples; None if there are too few values."""
     values_ns = _joined(samples)
     if len(values_ns) < least:
         return None
@@ -215,16 +218,16 @@ def _median(samples: Sequence[_Sample], least: int = _LEAST) -> int | None:
 
 
 def _are_in_order(stretches: Sequence[_Stretch]) -> bool:
-    """Whether hardly any packet leaves before one that came earlier and was still there."""
+    """Return True if hardly any packet overtakes an earlier one in the device."""
     came_busy = overtook = 0
-    for each in stretches:
-        came_busy += int(np.count_nonzero(each.is_queued(0)))
-        overtook += int(np.count_nonzero(each.pre_ns + each.latency_ns < each.front_ns))
+    for stretch in stretches:
+        came_busy += int(np.count_nonzero(stretch.is_queued(0)))
+        overtook += int(np.count_nonzero(stretch.pre_ns + stretch.latency_ns < stretch.front_ns))
     return overtook < _LEAST or overtook <= _MOST_OVERTAKING * came_busy
 
 
 def _busy(batches: _Batches, is_clean: NDArray[np.bool_], alone_ns: int) -> _Sample:
-    """How long the device was busy with each packet of batches that were waiting for it.
+    """Return the time per packet of batches that were waiting for the device.
 
     The first batch may have begun before, and the last one may go on.
     """
@@ -234,7 +237,7 @@ def _busy(batches: _Batches, is_clean: NDArray[np.bool_], alone_ns: int) -> _Sam
 
 
 def _alone(batches: _Batches, is_clean: NDArray[np.bool_], each_ns: int) -> _Sample:
-    """What a packet alone would have taken, by batches that found the device idle."""
+    """Return what a packet alone would have taken, by batches that found the device idle."""
     others_ns = (batches.size - 1) * each_ns
     alone_ns = np.maximum(batches.left_ns - batches.complete_ns - others_ns, 0)
     idle = batches.came_ns[1:] >= batches.left_ns[:-1]
@@ -242,7 +245,7 @@ def _alone(batches: _Batches, is_clean: NDArray[np.bool_], each_ns: int) -> _Sam
 
 
 def _apart_ns(gaps_ns: Integers) -> int:
-    """Up to which gap between departures of a queue packets leave together.
+    """Return the largest gap between departures of one batch.
 
     Where the device takes packets one by one, all gaps are about the mean. Where it takes batches,
     most are far below, and few far above.
@@ -256,7 +259,7 @@ def _apart_ns(gaps_ns: Integers) -> int:
 def delayed(
     packets: Packets, usual: Usual, chosen: Callable[[Integers, Integers], NDArray[np.bool_]]
 ) -> Iterator[Delayed]:
-    """Look at all packets for those to explain."""
+    """Find the waiting times of the packets to explain, block by block."""
     device = _Device(usual)
     waiting = [np.zeros(0, np.int64)] * 3
     for columns in packets.batches("seq", "pre_ns", "latency_ns"):
@@ -274,21 +277,21 @@ def delayed(
 
 
 class _Device:
-    """A device that serves packets in order, a block of them at a time."""
+    """A device that serves packets in order, block by block."""
 
     def __init__(self, usual: Usual) -> None:
         self._usual = usual
         self._transit_ns = usual.service_ns - usual.each_ns
         self._front_ns: int | None = None
-        # Of the queue that is not over: when its first packet came, how many came since, and the
-        # least that the device was behind.
+        # The unfinished queue: the arrival of its first packet, the number of packets since, and
+        # the least that the device was behind.
         self._head_ns, self._in_queue, self._least_behind_ns = 0, 0, np.iinfo(np.int64).max
-        # What held up the device during that queue: how much altogether, when, and for how long.
+        # The delays of the device during that queue: cumulative sums, starts and durations.
         self._total_ns = 0
         self._totals = self._begun = self._lasted = np.zeros(0, np.int64)
 
     def last_batch(self, pre_ns: Integers, latency_ns: Integers) -> int:
-        """Where the last batch of a block begins."""
+        """Return the index at which the last batch of a block begins."""
         front_ns = self._front(pre_ns + latency_ns)
         return int(_batches(pre_ns, front_ns, self._usual.apart_ns).first[-1])
 
@@ -300,7 +303,7 @@ class _Device:
         *,
         chosen: Callable[[Integers, Integers], NDArray[np.bool_]],
     ) -> Delayed:
-        """Serve a block of packets, of whole batches; those are left that were chosen."""
+        """Serve a block of whole batches, and return the chosen packets."""
         which = np.flatnonzero(chosen(seq, latency_ns))
         service_ns = np.minimum(latency_ns, self._usual.service_ns)
         if not self._usual.in_order or not len(seq):
@@ -317,7 +320,7 @@ class _Device:
         if self._front_ns is None:
             self._head_ns = int(pre_ns[0])
 
-        # The queue that each packet is in: its place, and when the first packet of it came.
+        # Each packet's place in its queue, and the arrival of the queue's first packet.
         before_each = np.concatenate([[start_ns], front_ns[:-1]])
         is_head = pre_ns >= before_each
         heads = np.concatenate([[-self._in_queue], np.flatnonzero(is_head)])
@@ -325,7 +328,7 @@ class _Device:
         in_queue = np.arange(len(seq)) - heads[queue]
         head_ns = np.concatenate([[self._head_ns], pre_ns[is_head]])[queue]
 
-        # What packets had waited for earlier ones, had nothing held up the device.
+        # The wait for earlier packets if nothing had held up the device.
         behind_ns = in_queue * each_ns - pre_ns
         least_ns = np.minimum(np.minimum.accumulate(behind_ns), self._least_behind_ns)
         busy_ns = np.maximum(before_ns[batch] - pre_ns - transit_ns, 0)
@@ -334,7 +337,7 @@ class _Device:
         batch_ns = (batches.size[batch] - 1 - place) * each_ns
         batch_ns = np.minimum(batch_ns, latency_ns - service_ns - earlier_ns)
 
-        # What held it up: a batch took much longer than its packets usually do.
+        # The device was held up if a batch took much longer than its packets usually do.
         usual_ns = batches.size * each_ns
         began_ns = np.maximum(batches.came_ns + transit_ns, before_ns)
         held_ns = batches.left_ns - began_ns - usual_ns
@@ -347,33 +350,33 @@ class _Device:
             held_ns[held],
         )
         whole = Delayed(seq, pre_ns, latency_ns, service_ns, earlier_ns, batch_ns, head_ns)
-        found = whole.only(which)
-        since_ns = self._since(found, total_ns[batch[which]])
+        chosen_packets = whole.only(which)
+        since_ns = self._since(chosen_packets, total_ns[batch[which]])
 
         self._front_ns, self._total_ns = int(front_ns[-1]), int(total_ns[-1])
         self._head_ns, self._in_queue = int(head_ns[-1]), int(in_queue[-1]) + 1
         self._least_behind_ns = int(least_ns[-1])
-        return found._replace(since_ns=since_ns)
+        return chosen_packets._replace(since_ns=since_ns)
 
     def _front(self, post_ns: Integers) -> Integers:
         front_ns = np.maximum.accumulate(post_ns)
         return front_ns if self._front_ns is None else np.maximum(front_ns, self._front_ns)
 
     def _remember(self, totals: Integers, begun: Integers, lasted: Integers) -> None:
-        """Remember what held up the device, of the queue that goes on and of this block."""
+        """Remember what held up the device, in the unfinished queue and in this block."""
         earlier = np.searchsorted(self._begun, self._head_ns, "left")
-        kept = slice(max(int(earlier), len(self._begun) - _MOST_REMEMBERED), None)
-        self._totals = np.concatenate([self._totals[kept], totals])
-        self._begun = np.concatenate([self._begun[kept], begun])
-        self._lasted = np.concatenate([self._lasted[kept], lasted])
+        latest = slice(max(int(earlier), len(self._begun) - _MOST_REMEMBERED), None)
+        self._totals = np.concatenate([self._totals[latest], totals])
+        self._begun = np.concatenate([self._begun[latest], begun])
+        self._lasted = np.concatenate([self._lasted[latest], lasted])
 
-    def _since(self, found: Delayed, total_ns: Integers) -> Integers:
-        """When that began which packets waited for: the latest that is enough.
+    def _since(self, waiting: Delayed, total_ns: Integers) -> Integers:
+        """Return the latest time since which the device was held up long enough for each wait.
 
         Until now, `since_ns` is when the queue began.
         """
-        wait_ns, head_ns = found.held_up_ns(), found.since_ns
-        post_ns = found.pre_ns + found.latency_ns
+        wait_ns, head_ns = waiting.held_up_ns(), waiting.since_ns
+        post_ns = waiting.pre_ns + waiting.latency_ns
         if not len(self._totals):
             return np.where(wait_ns > 0, head_ns, post_ns)
         left_ns = total_ns - wait_ns
@@ -381,7 +384,7 @@ class _Device:
         at = np.minimum(at, len(self._totals) - 1)
         needed_ns = self._totals[at] - left_ns
         since_ns = np.maximum(self._begun[at] + self._lasted[at] - needed_ns, head_ns)
-        # Where nothing that is remembered is enough, it is all of the queue.
+        # If the remembered delays do not suffice, the whole queue counts.
         is_enough = (needed_ns <= self._lasted[at]) & (self._totals[at] <= total_ns)
         since_ns = np.where(is_enough, np.minimum(since_ns, post_ns), head_ns)
         return np.where(wait_ns > 0, since_ns, post_ns)

@@ -1,4 +1,4 @@
-"""Recording all that may keep CPUs from their work, while something is measured on them."""
+"""A recorder of everything that may keep CPUs from their work during a measurement."""
 
 from __future__ import annotations
 
@@ -50,68 +50,68 @@ _PURPOSES = {
     POWER_THREAD: "reader of power",
 }
 _DISTURBER = "disturb"
-"""The thread by which a device of tailscope's competes with its own loop."""
+"""Thread by which a device of tailscope's competes with its own loop."""
 
 
 class Thread(NamedTuple):
-    """A thread that a measurement has started."""
+    """A thread that a measurement started."""
 
     tid: int
     """Its number on this machine."""
     inner: int
-    """Its number where it runs: in a container, another one."""
+    """Its number in its own namespace, such as a container's."""
     mark: str
-    """Of the place where it was started."""
+    """Mark of the place where it was started."""
     pid: int
-    """The number of its process on this machine."""
+    """Number of its process on this machine."""
     comm: str
-    """What the kernel calls it."""
+    """Name that the kernel gives it."""
 
 
 @dataclass(frozen=True)
 class RecordedNoise:
-    """What was recorded beside the loops' own stalls."""
+    """The recording, apart from the loops' own stalls."""
 
     events: RecordedTrace | None
-    """None where they were not recorded,"""
+    """Kernel events; None if they were not recorded."""
     why_not: str | None
-    """and why."""
+    """Reason why they were not recorded; None if they were."""
     samples: list[CounterSample]
-    """Counters of interrupts, the first and the last at least."""
+    """Samples of interrupt counters, at least the first and the last."""
     steal_ns: dict[int, int]
-    """What a hypervisor took from each CPU, as far as the kernel knows."""
+    """Time that a hypervisor took from each CPU, as far as the kernel knows."""
     cpus: tuple[int, ...]
-    """The CPUs that were watched."""
+    """CPUs that were watched."""
     threads: list[Thread]
-    """Those of the programs that were started, but for co-runners."""
+    """Threads of the programs that were started, except co-runners."""
     supervisor: dict[int, str]
-    """Threads of this process, and what they are for."""
+    """Threads of this process, with their purpose."""
     clock_set_by_ns: int = 0
-    """By how much the machine's clock was set meanwhile."""
+    """Adjustment of the machine's clock during the recording."""
     neighbours: RecordedNeighbours | None = None
-    """What other programs took of the devices' CPUs; None where nobody has looked."""
+    """Time that other programs took of the devices' CPUs; None if it was not sampled."""
 
     def own_threads(self, devices: str, working: Sequence[int]) -> dict[int, str]:
-        """Threads of tailscope itself, and what they are for."""
+        """Return tailscope's own threads, with their purpose."""
         programs = {thread.pid for thread in self.threads if thread.tid in working}
-        found = dict(self.supervisor)
+        purposes = dict(self.supervisor)
         for thread in self.threads:
             if thread.mark.endswith(STAGES_PART):
-                found[thread.tid] = "recorder of stages"
+                purposes[thread.tid] = "recorder of stages"
             elif not thread.mark.endswith(devices):
-                found[thread.tid] = "generator"
+                purposes[thread.tid] = "generator"
             elif thread.comm != _DISTURBER and thread.pid in programs and thread.tid not in working:
-                found[thread.tid] = "device monitor"
-        return found
+                purposes[thread.tid] = "device monitor"
+        return purposes
 
     def threads_of(self, mark: str, inner: Sequence[int] = ()) -> list[int]:
-        """Threads of programs with a mark, as this machine numbers them."""
+        """Return the threads of programs with a mark, by their numbers on this machine."""
         own = [thread for thread in self.threads if thread.mark == mark]
         chosen = [thread for thread in own if thread.inner in inner]
         return [thread.tid for thread in chosen or own]
 
     def record(self, sides: Sequence[SideNoise]) -> KernelNoise:
-        """What ``run.json`` keeps of it, and of what was read from it on all sides."""
+        """Return the record for ``run.json``, with what was read on all sides."""
         events = self.events
         untold = {cpu: count for side in sides for cpu, count in side.untold_switches.items()}
         kernel = None
@@ -136,31 +136,33 @@ class RecordedNoise:
         )
 
     def warnings(self) -> list[str]:
-        """What a reader of results must know."""
-        found = []
+        """List warnings for the reader of results."""
+        warnings = []
         lost = 0 if self.events is None else sum(self.events.lost.values())
         if self.events is not None and self.events.ended_because:
-            found.append(f"kernel events were recorded only in part: {self.events.ended_because}")
+            warnings.append(
+                f"kernel events were recorded only in part: {self.events.ended_because}"
+            )
         if lost:
-            found.append(
+            warnings.append(
                 f"{lost:,} kernel events were lost: the tracer's buffers were full, and some stalls"
                 " have the wrong name or none"
             )
         if self.clock_set_by_ns:
             way = "forward" if self.clock_set_by_ns > 0 else "back"
-            found.append(
+            warnings.append(
                 f"the clock of this machine was set {way} by"
                 f" {abs(self.clock_set_by_ns) / 1e9:.3f} s during the measurement:"
                 " interrupt counters and readings of power may be as far from the packets of their"
                 " time; latencies are not affected"
             )
         if len(self.samples) > len(("before", "after")):
-            found.append(SAMPLING_WARNING)
-        return found
+            warnings.append(SAMPLING_WARNING)
+        return warnings
 
 
 class NoiseRecorder:
-    """Records within a block."""
+    """A recorder within a block."""
 
     def __init__(
         self,
@@ -208,7 +210,7 @@ class NoiseRecorder:
             return None
 
     def finish(self) -> RecordedNoise:
-        """Stop, and say what was recorded; the folder keeps it."""
+        """Stop, and return the recording, whose files stay in the folder."""
         supervisor, events = own_threads(), None
         neighbours = self._neighbours.finish()
         if self._tracer is not None:
@@ -234,24 +236,24 @@ class NoiseRecorder:
 
 
 def check_noise(what: str) -> None:
-    """See whether this machine can record what is wanted of it."""
+    """Check that this machine can make the requested recording."""
     if what == "events":
         with tracefs():
             pass
 
 
 def own_threads() -> dict[int, str]:
-    """The threads of this process, and what they are for."""
+    """Return the threads of this process, with their purpose."""
     named = {thread.native_id: thread.name for thread in threading.enumerate()}
     return {tid: _PURPOSES.get(named.get(tid, ""), "supervisor") for tid in threads_of(os.getpid())}
 
 
 def marked_threads(name: str) -> list[Thread]:
-    """The threads of all programs that a measurement has started, and of theirs; no co-runners."""
+    """Return the threads of a measurement's programs and of their children, without co-runners."""
     parents = {pid: parent_of(pid) for pid in processes()}
-    told = {pid: environment_of(pid).get(MARK, "") for pid in parents}
-    marks = {pid: mark for pid, mark in told.items() if owner_of(mark) == name}
-    # A program may hide its environment, as a container does: it is of those who started it.
+    marks_of_processes = {pid: environment_of(pid).get(MARK, "") for pid in parents}
+    marks = {pid: mark for pid, mark in marks_of_processes.items() if owner_of(mark) == name}
+    # A program may hide its environment, as a container does: its parent's mark applies.
     while more := _started(parents, marks):
         marks |= more
     return [
@@ -263,7 +265,7 @@ def marked_threads(name: str) -> list[Thread]:
 
 
 def _started(parents: Mapping[int, int], marks: Mapping[int, str]) -> dict[int, str]:
-    """Processes without a mark that one with a mark has started."""
+    """Return the unmarked processes that a marked one started."""
     return {
         pid: marks[parent]
         for pid, parent in parents.items()
@@ -272,6 +274,6 @@ def _started(parents: Mapping[int, int], marks: Mapping[int, str]) -> dict[int, 
 
 
 def _inner(tid: int) -> int:
-    """The number of a thread in the innermost namespace of numbers that it is in."""
+    """Return a thread's number in its innermost namespace."""
     numbers = status_of(tid).get("NSpid", "").split()
     return int(numbers[-1]) if numbers else tid

@@ -1,4 +1,4 @@
-"""When CPUs were taken, by the events of a trace that was recorded beside captures.
+"""Intervals in which CPUs were taken, by the events of a trace beside captures.
 
 A span is anything with a beginning and an end: an interrupt, a softirq, a task. Of two that are
 open on a CPU the inner one has it. A span whose beginning or end is missing has no pieces:
@@ -43,44 +43,44 @@ _IDLE = 0
 
 @dataclass(frozen=True)
 class ReadTrace:
-    """What a trace says of some CPUs."""
+    """The contents of a trace for some CPUs."""
 
     timelines: list[Timeline]
-    """One for each CPU."""
+    """Timelines, one for each CPU."""
     span_ns: tuple[int, int]
-    """The first and the last event of any CPU."""
+    """Times of the first and the last event of any CPU."""
     used: int
     lost: int
-    """Events."""
+    """Number of events used, and of events lost."""
     unused: dict[str, int]
-    """Events of these CPUs that say nothing about when a CPU was taken, by name."""
+    """Counts by name of events of these CPUs that do not say when a CPU was taken."""
 
 
 def read_spans(events: Iterable[TraceEvent | Lost], cpus: Sequence[int]) -> ReadTrace | None:
-    """Make timelines of events."""
-    found = {cpu: _Cpu(cpu) for cpu in cpus}
+    """Build timelines from events."""
+    by_cpu = {cpu: _Cpu(cpu) for cpu in cpus}
     unused: Counter[str] = Counter()
     used = lost = 0
     first, last = None, 0
     for event in events:
         if isinstance(event, Lost):
             lost += event.events
-            for cpu in found.values() if event.cpu is None else [found.get(event.cpu)]:
+            for cpu in by_cpu.values() if event.cpu is None else [by_cpu.get(event.cpu)]:
                 if cpu is not None:
                     cpu.forget()
             continue
         first = event.time_ns if first is None else min(first, event.time_ns)
         last = max(last, event.time_ns)
-        if event.cpu in found:
-            if found[event.cpu].take(event):
+        if event.cpu in by_cpu:
+            if by_cpu[event.cpu].take(event):
                 used += 1
             else:
                 unused[event.name] += 1
     if first is None:
         return None
     timelines = [
-        make_timeline(cpu, _NOTHING, _NOTHING, one.events(first, last))
-        for cpu, one in found.items()
+        make_timeline(cpu, _NOTHING, _NOTHING, spans.events(first, last))
+        for cpu, spans in by_cpu.items()
     ]
     return ReadTrace(timelines, (first, last), used, lost, dict(sorted(unused.items())))
 
@@ -89,7 +89,7 @@ _NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def longest_task(timeline: Timeline, lasted_ns: int) -> str | None:
-    """The task that had a CPU for more than half of the time: what it is there for."""
+    """Return the task that had a CPU for more than half of the time, which is its purpose."""
     took = event_durations_ns(timeline)
     by_cause = np.bincount(timeline.cause, weights=took, minlength=len(timeline.causes))
     for code, cause in enumerate(timeline.causes):
@@ -99,21 +99,21 @@ def longest_task(timeline: Timeline, lasted_ns: int) -> str | None:
 
 
 def eroded(blocked: Blocked, offset_ns: int, error_ns: int) -> Blocked:
-    """Move intervals to another clock, and keep of each what is true however far that is off."""
+    """Move intervals to another clock, and keep the part that holds whatever its error."""
     start = blocked.start_ns + offset_ns + error_ns
     end = blocked.end_ns + offset_ns - error_ns
-    kept = end > start
+    is_left = end > start
     return blocked._replace(
-        start_ns=start[kept],
-        end_ns=end[kept],
-        cause=blocked.cause[kept],
-        detail=blocked.detail[kept],
-        is_dut=blocked.is_dut[kept],
+        start_ns=start[is_left],
+        end_ns=end[is_left],
+        cause=blocked.cause[is_left],
+        detail=blocked.detail[is_left],
+        is_dut=blocked.is_dut[is_left],
     )
 
 
 class _Open(NamedTuple):
-    """A span that has begun: what ends it, and its number."""
+    """A span that has begun: the event that ends it, and its number."""
 
     key: tuple[str, int, str]
     number: int
@@ -121,7 +121,7 @@ class _Open(NamedTuple):
 
 @dataclass
 class _Cpu:
-    """The spans of a CPU, while its events are read."""
+    """The spans of a CPU while its events are read."""
 
     cpu: int
     kinds: list[Kind] = field(default_factory=list)
@@ -135,7 +135,7 @@ class _Cpu:
     since_ns: int = 0
 
     def take(self, event: TraceEvent) -> bool:
-        """Take an event; False if it says nothing about spans."""
+        """Process an event; return False if it concerns no span."""
         name = event.name.removeprefix("x86_irq_vectors_").replace("irq_softirq_", "softirq_")
         if name == "sched_switch":
             return self._switch(event)
@@ -154,7 +154,7 @@ class _Cpu:
         return True
 
     def forget(self) -> None:
-        """Events were lost: what is open is not known to be so any more."""
+        """Drop all open spans, as lost events may have ended them."""
         self.dropped.update(span.number for span in self.stack)
         self.task = None
         self.stack.clear()
@@ -182,20 +182,20 @@ class _Cpu:
             self.since_ns = now_ns
 
     def _switch(self, event: TraceEvent) -> bool:
-        found = _NEXT.search(event.fields) or _NEXT_SHORT.search(event.fields)
-        if found is None:
+        match = _NEXT.search(event.fields) or _NEXT_SHORT.search(event.fields)
+        if match is None:
             return False
         # Nothing switches tasks within an interrupt: the end of what is open is missing.
         self._drop_above(None, event.time_ns)
         self._piece(event.time_ns)
-        pid, comm = int(found["pid"]), found["comm"]
+        pid, comm = int(match["pid"]), match["comm"]
         self.task = None
         if pid != _IDLE:
             self.task = self._new(("task", pid, comm), f"pid {pid}", event.time_ns)
         return True
 
     def _flush(self, event: TraceEvent) -> bool:
-        """A TLB flush that another CPU has asked for, within a function call."""
+        """Handle a TLB flush for another CPU, within a function call."""
         asked = _REMOTE if event.name == "tlb_flush" else _FLUSH_CALL
         calls = [span for span in self.stack if span.key[2] in _CALLS]
         if not calls or not asked.search(event.fields):
@@ -210,7 +210,7 @@ class _Cpu:
         return len(self.kinds) - 1
 
     def _piece(self, now_ns: int) -> None:
-        """End the piece of whatever has the CPU."""
+        """End the piece of the innermost span."""
         number = self.stack[-1].number if self.stack else self.task
         if number is not None and now_ns > self.since_ns:
             since_ns = max(self.since_ns, self.starts[number])
@@ -218,7 +218,7 @@ class _Cpu:
         self.since_ns = now_ns
 
     def events(self, from_ns: int, to_ns: int) -> Events:
-        """Everything that had a beginning and an end."""
+        """Return everything that had a beginning and an end."""
         open_still = {span.number for span in self.stack}
         bad = self.dropped | open_still
         pieces = np.array([piece for piece in self.pieces if piece[2] not in bad], np.int64)
@@ -257,5 +257,5 @@ def _kind(what: str, fields: str) -> Kind | None:
 
 
 def _key(kind: Kind) -> Kind:
-    """What the end of a span must say: of an interrupt only its number."""
+    """Return the key that the end of a span must match: of an interrupt only its number."""
     return ("irq", kind[1], "") if kind[0] == "irq" else kind

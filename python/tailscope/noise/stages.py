@@ -1,4 +1,4 @@
-"""Where packets are in a device: the points that they pass, and their latency in stages.
+"""Stages of a packet's latency in a device, by the points that it passes.
 
 A packet that the kernel forwards passes these points, as events of its tracepoints say:
 
@@ -57,14 +57,14 @@ if TYPE_CHECKING:
 
 
 class Way(NamedTuple):
-    """How packets get through a device."""
+    """The way of packets through a device."""
 
     where: str
-    """What is passed."""
+    """Name of the place that packets pass."""
     stages: tuple[str, str, str, str, str]
-    """The latency's parts: between departure, the points on the way, and the time of receipt."""
+    """Parts of the latency: between departure, the points on the way, and receipt."""
     points: tuple[str, str, str, str]
-    """Columns of ``stages.parquet``, in their order."""
+    """Columns of ``stages.parquet``, in order."""
 
 
 WAYS: dict[str, Way] = {
@@ -79,44 +79,44 @@ WAYS: dict[str, Way] = {
         ("polled_ns", "received_ns", "handed_on_ns", "sent_ns"),
     ),
 }
-"""By the name that ``run.json`` has."""
+"""Ways by their names in ``run.json``."""
 _CAUSES_KEPT = 5
 
 
 class Passed(NamedTuple):
-    """When packets passed points of their way; 0 where one did not."""
+    """The times at which packets passed the points of their way; 0 for points not passed."""
 
     seq: Integers
-    """In ascending order."""
+    """Numbers of the packets, ascending."""
     points_ns: Integers
-    """A column for each point of the way."""
+    """Times in nanoseconds, one column for each point of the way."""
     dropped_ns: Integers
     reason: NDArray[Any]
-    """Why it was dropped; empty where it was not."""
+    """Reason for which the packet was dropped; empty if it was not."""
 
 
 class Stages(NamedTuple):
-    """What is known of the way of packets through a device."""
+    """The recorded way of packets through a device."""
 
     way: Way
     passed: Passed
     error_ns: int
-    """How far these times may be off those of packets."""
+    """Largest error of these times against those of packets."""
 
 
 class Divided(NamedTuple):
     """The latency of packets in stages."""
 
     is_seen: NDArray[np.bool_]
-    """Which packets were looked at."""
+    """Marks of the packets that were recorded."""
     is_whole: NDArray[np.bool_]
-    """Which of them were seen at every point, at times that do not contradict each other."""
+    """Marks of the packets that were recorded at every point, at consistent times."""
     stages_ns: Integers
-    """A column for each stage of the way; the row of a whole packet sums to its latency."""
+    """Durations, one column for each stage; the row of a whole packet sums to its latency."""
 
 
 def read_stages(path: Path, info: RunInfo) -> Stages | None:
-    """Read ``stages.parquet`` of a run; None where nobody has recorded it."""
+    """Read ``stages.parquet`` of a run; return None if it was not recorded."""
     if _recorded(info) is None or layout.STAGES not in info.files:
         return None
     return _stages(verified_file(path, info, layout.STAGES), path, info)
@@ -144,25 +144,25 @@ def _stages(content: IO[bytes], path: Path, info: RunInfo) -> Stages:
 def _passed_in(file: TableFile, way: Way) -> Passed:
     numbers = ("seq", *way.points, "dropped_ns")
     none = np.zeros(0, np.int64)
-    found: dict[str, list[NDArray[Any]]] = {name: [none] for name in (*numbers, "reason")}
-    for batch in file.batches([*found]):
+    pieces_by_name: dict[str, list[NDArray[Any]]] = {name: [none] for name in (*numbers, "reason")}
+    for batch in file.batches([*pieces_by_name]):
         for name in numbers:
-            found[name].append(values(batch[name].fill_null(0)).astype(np.int64))
-        found["reason"].append(values(batch["reason"]))
-    whole = {name: np.concatenate(pieces) for name, pieces in found.items()}
+            pieces_by_name[name].append(values(batch[name].fill_null(0)).astype(np.int64))
+        pieces_by_name["reason"].append(values(batch["reason"]))
+    whole = {name: np.concatenate(pieces) for name, pieces in pieces_by_name.items()}
     points_ns = np.stack([whole[name] for name in way.points], axis=1)
     return Passed(whole["seq"], points_ns, whole["dropped_ns"], whole["reason"])
 
 
 def divide(stages: Stages, seq: Integers, pre_ns: Integers, latency_ns: Integers) -> Divided:
     """Divide the latency of packets into stages."""
-    known, post_ns = stages.passed, pre_ns + latency_ns
-    if not len(known.seq):
+    passed, post_ns = stages.passed, pre_ns + latency_ns
+    if not len(passed.seq):
         none = np.zeros(len(seq), np.bool_)
         return Divided(none, none, np.zeros((len(seq), len(stages.way.stages)), np.int64))
-    at = np.minimum(np.searchsorted(known.seq, seq), len(known.seq) - 1)
-    first, second, third, last = known.points_ns[at].T
-    is_seen = (known.seq[at] == seq) & (known.points_ns[at] > 0).any(axis=1)
+    at = np.minimum(np.searchsorted(passed.seq, seq), len(passed.seq) - 1)
+    first, second, third, last = passed.points_ns[at].T
+    is_seen = (passed.seq[at] == seq) & (passed.points_ns[at] > 0).any(axis=1)
     if stages.way is WAYS["loop"]:
         first = np.where(first > 0, np.maximum(first, pre_ns), 0)
         last = np.minimum(last, post_ns)
@@ -179,11 +179,11 @@ def divide(stages: Stages, seq: Integers, pre_ns: Integers, latency_ns: Integers
 def explain_stages(
     stages: Stages, packets: Packets, blocked: Blocked, threshold_ns: int
 ) -> ExplainedStages:
-    """Say how long packets were in each stage: all of them, and those of the tail."""
+    """Describe the time in each stage: of all packets, and of those in the tail."""
     nothing, seen = np.zeros(0, np.int64), 0
     pieces = [(nothing, nothing, np.zeros((0, len(stages.way.stages)), np.int64))]
     for batch in packets.batches("seq", "pre_ns", "latency_ns"):
-        seq, pre_ns, latency_ns = (each.view(np.int64) for each in batch)
+        seq, pre_ns, latency_ns = (column.view(np.int64) for column in batch)
         divided = divide(stages, seq, pre_ns, latency_ns)
         whole = divided.is_whole
         seen += int(divided.is_seen.sum())
@@ -212,7 +212,7 @@ def explain_stages(
 
 
 def stages_of(stages: Stages, packet: Delayed) -> dict[str, int] | None:
-    """Say how long one packet was in each stage, which sum to its latency; None if not known."""
+    """Return one packet's time in each stage, which sum to its latency; None if unknown."""
     divided = divide(stages, packet.seq, packet.pre_ns, packet.latency_ns)
     if not divided.is_whole[0]:
         return None
@@ -220,7 +220,7 @@ def stages_of(stages: Stages, packet: Delayed) -> dict[str, int] | None:
 
 
 def _quantile(lasted: Integers, q: float) -> int | None:
-    """The smallest value with at least that share at or below it."""
+    """Return the smallest value with at least that share at or below it."""
     if not len(lasted):
         return None
     return int(np.quantile(lasted, q, method="inverted_cdf"))
@@ -238,13 +238,13 @@ def _share(lasted: Integers, latency_ns: Integers) -> float | None:
 def _interruptions(
     blocked: Blocked, start_ns: Integers, end_ns: Integers
 ) -> tuple[StageCause, ...]:
-    """What kept CPUs from their work during a stage, the longest first."""
-    found = met(blocked, start_ns, end_ns)[:_CAUSES_KEPT]
-    return tuple(StageCause(**each._asdict()) for each in found)
+    """Return the causes that blocked CPUs during a stage, the longest first."""
+    waits = met(blocked, start_ns, end_ns)[:_CAUSES_KEPT]
+    return tuple(StageCause(**wait._asdict()) for wait in waits)
 
 
 def _drops(passed: Passed, packets: Packets) -> tuple[DropReason, ...]:
-    """Why packets were dropped that never came back, the most frequent reason first."""
+    """Count the reasons for which lost packets were dropped, the most frequent first."""
     dropped = np.flatnonzero(passed.dropped_ns > 0)
     seq = passed.seq[dropped]
     came_back = np.zeros(len(seq), bool)

@@ -1,4 +1,4 @@
-"""One packet's story: what it waited for, largest first."""
+"""The story of one packet: the causes of its latency, the largest first."""
 
 from __future__ import annotations
 
@@ -32,54 +32,53 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that a packet waited for."""
+    """One cause that a packet waited for."""
 
     part: str
     """One of `tailscope.noise.attribution.PARTS`."""
     cause: str
-    """Empty for what has none."""
+    """Name of the cause; empty if it is unknown."""
     waited_ns: int
     share: float
-    """Of the latency, in [0, 1]."""
+    """Share of the latency, in [0, 1]."""
     details: tuple[str, ...]
-    """What else is known of that cause while the packet was there."""
+    """Details of that cause while the packet was in the device."""
 
 
 @dataclass(frozen=True)
 class Story:
-    """A packet, and what it waited for."""
+    """A packet and the causes of its latency."""
 
     seq: int
     rank: int
-    """1 for the worst of all."""
+    """Rank of the packet; 1 is the worst."""
     packets: int
     sent_after_ns: int
-    """After the first packet."""
+    """Time since the first packet was sent."""
     latency_ns: int
     service_ns: int
     lines: list[Line]
-    """Largest first; they sum to the latency."""
+    """Causes, the largest first; they sum to the latency."""
     stages_ns: dict[str, int] | None = None
-    """How long it was in each stage of the kernel, which sum to the latency; None where that is not
-    known."""
+    """Time in each stage of the kernel, which sum to the latency; None if they are unknown."""
 
     def record(self) -> dict[str, object]:
-        """It as JSON has it."""
+        """Return the story as JSON content."""
         return asdict(self)
 
 
 def tell(
     packets: Packets,
-    known: Latencies,
+    latencies: Latencies,
     blocked: Blocked,
     seq: int | None = None,
     stages: Stages | None = None,
 ) -> Story:
     """Tell the story of a packet."""
-    if not known.distribution.count:
-        raise UsageError("no packet came back: there is nothing to explain")
+    if not latencies.distribution.count:
+        raise UsageError("no packet came back: there is nothing to explain", code="nothing-matched")
     usual = usual_of(packets)
-    packet = _found(packets, known, known.worst_seq if seq is None else seq, usual)
+    packet = _found(packets, latencies, latencies.worst_seq if seq is None else seq, usual)
     latency_ns, tally = int(packet.latency_ns[0]), Tally()
     explained = Attribution(blocked).explain(packet, tally)
     details = _details(packet, blocked)
@@ -92,9 +91,9 @@ def tell(
     assert sum(line.waited_ns for line in lines) == latency_ns, "parts sum to the latency"
     return Story(
         seq=int(packet.seq[0]),
-        rank=1 + known.distribution.above(latency_ns),
-        packets=known.distribution.count,
-        sent_after_ns=int(packet.pre_ns[0]) - known.first_ns,
+        rank=1 + latencies.distribution.above(latency_ns),
+        packets=latencies.distribution.count,
+        sent_after_ns=int(packet.pre_ns[0]) - latencies.first_ns,
         latency_ns=latency_ns,
         service_ns=usual.service_ns,
         lines=lines,
@@ -102,22 +101,23 @@ def tell(
     )
 
 
-def _found(packets: Packets, known: Latencies, seq: int, usual: Usual) -> Delayed:
+def _found(packets: Packets, latencies: Latencies, seq: int, usual: Usual) -> Delayed:
     def is_it(numbers: Integers, _: Integers) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = numbers == seq
-        return found
+        is_packet: NDArray[np.bool_] = numbers == seq
+        return is_packet
 
     there = Delayed.joined([*delayed(packets, usual, is_it)])
     if not len(there.seq):
         raise UsageError(
-            f"--packet: got {seq}, expected a packet that came back, from {known.first_seq} to"
-            f" {known.last_seq}"
+            f"--packet: got {seq}, expected a packet that came back, from {latencies.first_seq} to"
+            f" {latencies.last_seq}",
+            code="packet-unknown",
         )
     return there
 
 
 def _details(packet: Delayed, blocked: Blocked) -> dict[tuple[str, str], list[str]]:
-    """What else is known, by part and cause, of all that blocked a CPU while a packet was there."""
+    """Return by part and cause the details of what blocked a CPU while a packet was there."""
     begin = int(packet.pre_ns[0]) - blocked.error_ns
     end = begin + int(packet.latency_ns[0]) + 2 * blocked.error_ns
     first = np.searchsorted(blocked.end_ns, begin, "right")
@@ -125,14 +125,14 @@ def _details(packet: Delayed, blocked: Blocked) -> dict[tuple[str, str], list[st
     met = slice(int(first), int(last))
     kinds = np.stack([blocked.is_dut[met], blocked.cause[met], blocked.detail[met]])
     alike, at = np.unique(kinds, axis=1, return_index=True)
-    found: dict[tuple[str, str], list[str]] = {}
+    details: dict[tuple[str, str], list[str]] = {}
     for is_dut, cause, detail in alike[:, np.argsort(at)].T.tolist():
         part = DUT if is_dut else INSTRUMENT
         for key in ((part, blocked.names[cause]), (UNEXPLAINED, blocked.names[cause])):
-            texts = found.setdefault(key, [])
+            texts = details.setdefault(key, [])
             if text := blocked.details[detail]:
                 texts.append(text)
-    return found
+    return details
 
 
 def _line(

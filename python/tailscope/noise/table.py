@@ -1,4 +1,4 @@
-"""``noise.parquet``: what kept CPUs from their work, on the clock of the packets.
+"""``noise.parquet``: the intervals that kept CPUs from their work, on the clock of the packets.
 
 A row is an interval. ``kind`` says who saw it:
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 DISTURBANCES = ("tlb", "call", "reschedule", "busy", "fault")
-"""What ``--disturb`` can do, in the order of the data plane's numbers."""
+"""Disturbances of ``--disturb``, in the order of the data plane's numbers."""
 
 _STALL, _CAUSE, _INJECTED = "stall", "cause", "injected"
 
@@ -50,32 +50,32 @@ _COLUMNS = ("source", "cpu", "kind", "cause", "detail", "event", "start_ns", "du
 
 
 class _Coded(NamedTuple):
-    """A column of texts: the code of each row, and the text of each code."""
+    """A column of texts: a code for each row, and a text for each code."""
 
     codes: NDArray[np.integer[Any]]
     names: list[str]
 
 
 class _Places:
-    """Texts that several columns share, each by its place."""
+    """Texts that several columns share by index."""
 
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
 
     @property
     def names(self) -> list[str]:
-        """The texts, by place."""
+        """Return the texts by index."""
         return [*self._places]
 
     def codes(self, texts: _Coded) -> NDArray[np.int32]:
-        """The rows of a column by place."""
+        """Return the index of each row's text."""
         own = [self._places.setdefault(name, len(self._places)) for name in texts.names]
-        found: NDArray[np.int32] = np.array(own, np.int32)[texts.codes]
-        return found
+        codes: NDArray[np.int32] = np.array(own, np.int32)[texts.codes]
+        return codes
 
 
 class _Texts:
-    """A column of texts that grows by pieces; few are told from each other."""
+    """A column of texts that grows piece by piece, with few different texts."""
 
     def __init__(self) -> None:
         self._places = _Places()
@@ -92,12 +92,12 @@ class _Texts:
         self._pieces.append(self._places.codes(other.coded()))
 
     def coded(self) -> _Coded:
-        """All of it."""
+        """Return the whole column."""
         return _Coded(np.concatenate(self._pieces), self._places.names)
 
 
 class _Numbers:
-    """A column of numbers that grows by pieces."""
+    """A column of numbers that grows piece by piece."""
 
     def __init__(self) -> None:
         self._pieces: list[Integers] = [np.zeros(0, np.int64)]
@@ -111,12 +111,12 @@ class _Numbers:
         self._pieces += other._pieces
 
     def whole(self) -> Integers:
-        """All of it."""
+        """Return the whole column."""
         return np.concatenate(self._pieces)
 
 
 class NoiseRows:
-    """Rows of ``noise.parquet``."""
+    """The rows of ``noise.parquet``."""
 
     def __init__(self) -> None:
         self._texts = {name: _Texts() for name in _TEXTS}
@@ -134,7 +134,7 @@ class NoiseRows:
         detail: str | _Coded = "",
         event: int | Integers = -1,
     ) -> None:
-        """Add a row for each interval; what is no column is the same in all of them."""
+        """Add a row for each interval; a scalar value applies to all of them."""
         texts = {"source": source, "kind": kind, "cause": cause, "detail": detail}
         numbers = {"cpu": cpu, "event": event, "start_ns": start, "duration_ns": end - start}
         for name, text in texts.items():
@@ -163,26 +163,26 @@ class NoiseRows:
             numbers.extend(other._numbers[name])
 
     def text(self, name: str) -> _Coded:
-        """A column of texts."""
+        """Return a column of texts."""
         return self._texts[name].coded()
 
     def number(self, name: str) -> Integers:
-        """A column of numbers."""
+        """Return a column of numbers."""
         return self._numbers[name].whole()
 
 
 @dataclass(frozen=True)
 class SideNoise:
-    """What kept one side from its work."""
+    """The disturbances of one side."""
 
     source: str
-    """``dut`` or ``instrument``."""
+    """One of ``dut`` and ``instrument``."""
     timelines: list[Timeline]
-    """One for each CPU."""
+    """Timelines, one for each CPU."""
     rows: NoiseRows
-    """But for those of the timelines."""
+    """Rows other than those of the timelines."""
     untold_switches: dict[int, int]
-    """For each CPU whose events were recorded, switches that its kernel did not tell."""
+    """For each recorded CPU, the number of switches that its kernel did not report."""
 
     def stalls_ns(self) -> tuple[Integers, Integers]:
         """Start and duration of each stall of its loops."""
@@ -200,7 +200,7 @@ def side_noise(
     *,
     within_ns: tuple[int, int] | None = None,
 ) -> SideNoise:
-    """Join what the loops of a side saw with what the kernel told."""
+    """Join the stalls of a side's loops with the kernel's events."""
     rows = NoiseRows()
     *stalls, on_cpu = _intervals(folder, "stall", "stall_lcore", clock, within_ns)
     *injected, _ = _intervals(folder, "injected", None, clock, within_ns)
@@ -211,19 +211,23 @@ def side_noise(
     rows.add(source, first, _INJECTED, *disturbed, cause=_Coded(kinds, [*DISTURBANCES]))
     timelines = []
     for at, cpu in enumerate(dict.fromkeys(cpus)):
-        here = on_cpu == cpu
+        is_on_cpu = on_cpu == cpu
         none = np.zeros(0, np.int64)
         own = (injected[0], injected[1]) if cpu == first else (none, none)
-        told = None if events is None else events[at]
-        seen = (stalls[0][here], stalls[1][here]) if _has(folder, "stall_start_tsc") else None
-        timeline = make_timeline(cpu, seen, own, told)
+        recorded_events = None if events is None else events[at]
+        seen = (
+            (stalls[0][is_on_cpu], stalls[1][is_on_cpu])
+            if _has(folder, "stall_start_tsc")
+            else None
+        )
+        timeline = make_timeline(cpu, seen, own, recorded_events)
         timelines.append(timeline)
     untold = {of_cpu.cpu: of_cpu.untold_switches for of_cpu in events or ()}
     return SideNoise(source, timelines, rows, untold)
 
 
 def columns(sides: Sequence[SideNoise]) -> dict[str, pa.Array | Integers]:
-    """All rows in order of time, as Arrow takes them."""
+    """Return all rows in order of time, as Arrow takes them."""
     import pyarrow as pa
 
     from tailscope.engine.arrow import column, strings
@@ -249,6 +253,7 @@ def read_blocked(run: Path, info: RunInfo) -> Blocked:
     if info.noise is None or layout.NOISE not in info.files:
         raise RunError(
             f"{run}: no {layout.NOISE}: no noise was recorded in this run",
+            code="no-noise",
             hint="captures show when packets were delayed, not why: measure with `tailscope run`,"
             " or pass what was recorded beside them: --interrupts, --trace",
         )
@@ -256,13 +261,14 @@ def read_blocked(run: Path, info: RunInfo) -> Blocked:
     if clock is not None and (problem := clock.problem("the device")) is not None:
         raise RunError(
             f"{run}: causes cannot be told: {problem}",
+            code="causes-unreadable",
             hint=f"{layout.NOISE} has what happened on the device, by its own clock",
         )
     return _blocked(verified(run, info, layout.NOISE), run, info)
 
 
 def read_recorded(run: Path, info: RunInfo) -> Blocked | None:
-    """Read the same of a run that is not finished yet; None where it is not known."""
+    """Read the blocked intervals of an unfinished run; return None if they are unknown."""
     clock = info.device_clock
     if info.noise is None or not is_there(run, layout.NOISE):
         return None
@@ -287,24 +293,24 @@ def read_timelines(content: bytes, name: str) -> dict[str, list[Timeline]]:
     from tailscope.engine.arrow import values
 
     causes, details = _Places(), _Places()
-    found: dict[tuple[str, int], list[tuple[NDArray[Any], ...]]] = {}
+    pieces_of: dict[tuple[str, int], list[tuple[NDArray[Any], ...]]] = {}
     with TableFile(content, name, NOISE) as file:
         for rows in file.batches(_COLUMNS):
-            texts = {each: _coded(rows[each]) for each in _TEXTS}
+            texts = {column: _coded(rows[column]) for column in _TEXTS}
             cause, detail = causes.codes(texts["cause"]), details.codes(texts["detail"])
             start, lasted, event, cpus = (
-                values(rows[each]) for each in ("start_ns", "duration_ns", "event", "cpu")
+                values(rows[column]) for column in ("start_ns", "duration_ns", "event", "cpu")
             )
-            told = _are(texts["kind"], _CAUSE)
+            is_cause = _are(texts["kind"], _CAUSE)
             for code, source in enumerate(texts["source"].names):
-                own = told & (texts["source"].codes == code)
+                own = is_cause & (texts["source"].codes == code)
                 for cpu in np.unique(cpus[own]).tolist():
                     at = np.flatnonzero(own & (cpus == cpu))
                     pieces = start[at], start[at] + lasted[at], event[at], cause[at], detail[at]
-                    found.setdefault((source, cpu), []).append(pieces)
+                    pieces_of.setdefault((source, cpu), []).append(pieces)
     timelines: dict[str, list[Timeline]] = {}
-    for source, cpu in sorted(found):
-        whole = map(np.concatenate, zip(*found.pop((source, cpu)), strict=True))
+    for source, cpu in sorted(pieces_of):
+        whole = map(np.concatenate, zip(*pieces_of.pop((source, cpu)), strict=True))
         made = _timeline(cpu, *whole, causes=causes.names, details=details.names)
         timelines.setdefault(source, []).append(made)
     return timelines
@@ -320,10 +326,10 @@ def _coded(column: pa.Array) -> _Coded:
 
 
 def _are(texts: _Coded, name: str) -> NDArray[np.bool_]:
-    """Which rows have a text."""
+    """Mark the rows that have a text."""
     place = texts.names.index(name) if name in texts.names else -1
-    found: NDArray[np.bool_] = texts.codes == place
-    return found
+    is_text: NDArray[np.bool_] = texts.codes == place
+    return is_text
 
 
 def _timeline(
@@ -337,7 +343,7 @@ def _timeline(
     causes: list[str],
     details: list[str],
 ) -> Timeline:
-    # Events that have no piece left have no row: number the others anew.
+    # Events without a remaining piece have no row: renumber the others.
     _, first, event = np.unique(numbers, return_index=True, return_inverse=True)
     return Timeline(
         cpu, start_ns, end_ns, event.reshape(-1), cause[first], detail[first], causes, details
@@ -351,18 +357,18 @@ def _intervals(
     clock: Clock,
     within_ns: tuple[int, int] | None,
 ) -> tuple[Integers, Integers, Integers]:
-    """Starts and ends in ns, both converted from ticks: what touches in ticks touches in ns.
+    """Return starts, ends and one more array; ticks that touch stay in touch in nanoseconds.
 
     And one more array of the same length.
     """
     ticks = _load(folder, f"{name}_start_tsc")
     start = clock.all_at_ns(ticks)
     end = clock.all_at_ns(ticks + _load(folder, f"{name}_duration_tsc"))
-    kept = np.ones(len(start), bool)
+    is_within = np.ones(len(start), bool)
     if within_ns is not None:
-        kept = (start >= within_ns[0]) & (start < within_ns[1])
+        is_within = (start >= within_ns[0]) & (start < within_ns[1])
     others = np.zeros(len(start), np.int64) if more is None else _load(folder, more)
-    return start[kept], end[kept], others[kept]
+    return start[is_within], end[is_within], others[is_within]
 
 
 def _has(folder: Path | None, name: str) -> bool:
@@ -370,7 +376,7 @@ def _has(folder: Path | None, name: str) -> bool:
 
 
 def _load(folder: Path | None, name: str) -> Integers:
-    """An array of a recording; empty where there is none."""
+    """Load an array of a recording; empty if there is none."""
     if folder is None or not _has(folder, name):
         return np.zeros(0, np.int64)
     return np.asarray(load_ticks(folder, name), np.int64)

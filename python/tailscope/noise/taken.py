@@ -1,4 +1,4 @@
-"""What was taken from CPUs over time: of a run's device, or of CPUs watched without packets."""
+"""CPU time taken over time: from a run's device, or from CPUs watched without packets."""
 
 from __future__ import annotations
 
@@ -36,41 +36,42 @@ _SLICES = 20
 
 @dataclass(frozen=True)
 class TimeTaken:
-    """What was taken."""
+    """The time that was taken from CPUs."""
 
     cpus: tuple[str, ...]
-    """From which CPUs."""
+    """CPUs that were watched."""
     duration_ns: int
-    """For how long they were watched."""
+    """Duration of the observation, in nanoseconds."""
     ns_per_s: NDArray[np.float64]
-    """In each slice of that time, on average of the CPUs."""
+    """Time taken in each slice of that time, averaged over the CPUs."""
     causes: list[Cause]
-    """By what, largest total first."""
+    """Causes, the largest total first."""
 
 
 def taken_by(path: Path) -> TimeTaken | None:
-    """Read what was taken from the device's CPUs in a run, or from CPUs that were watched."""
+    """Read the time taken from the device's CPUs in a run, or from watched CPUs."""
     if is_there(path, layout.WATCHED):
         return _of_watched(path)
     return of_run(path, read_run(path))
 
 
 def of_run(path: Path, run: Run) -> TimeTaken | None:
-    """The same, of a run that is read already."""
+    """Return the time taken in a run that is already open."""
     timelines = _device_timelines(path, run.info)
     if timelines is None:
         return None
     begin_ns, end_ns = _departed(path, run.info)
     if end_ns < begin_ns:
         raise RunError(
-            f"{path}: no packet came back: expected some, to know when there was traffic"
+            f"{path}: no packet came back: the time of the traffic is unknown",
+            code="nothing-matched",
         )
     cpus = _device_cpus(run.info)
     return _taken(timelines, cpus, begin_ns, end_ns)
 
 
 def _departed(path: Path, info: RunInfo) -> tuple[int, int]:
-    """When the first and the last packet that came back had left."""
+    """Return the departures of the first and the last packet that came back."""
     begin_ns, end_ns = sys.maxsize, 0
     with open_packets(path, info) as packets:
         for (pre_ns,) in packets.batches("pre_ns"):
@@ -81,7 +82,7 @@ def _departed(path: Path, info: RunInfo) -> tuple[int, int]:
 def taken_within(
     path: Path, run: Run, begin_ns: Integers, end_ns: Integers
 ) -> NDArray[np.float64] | None:
-    """Say what was taken from a device in stretches of a run, in ns, on average of its CPUs."""
+    """Return the time taken from a device in stretches of a run, in ns, averaged over its CPUs."""
     timelines = _device_timelines(path, run.info)
     if timelines is None:
         return None
@@ -91,7 +92,7 @@ def taken_within(
 def taken_from_instrument(
     path: Path, run: Run, begin_ns: Integers, end_ns: Integers
 ) -> NDArray[np.float64]:
-    """Say what was taken from the instrument in stretches of a run, in ns; 0 for captures."""
+    """Return the time taken from the instrument in stretches of a run, in ns; 0 for captures."""
     if layout.NOISE not in run.info.files:
         return np.zeros(len(begin_ns))
     content = verified(path, run.info, layout.NOISE)
@@ -102,7 +103,7 @@ def taken_from_instrument(
 def _covered(
     timelines: Sequence[Timeline], begin_ns: Integers, end_ns: Integers
 ) -> NDArray[np.float64]:
-    """How much of stretches of time all timelines cover together, in ns."""
+    """Return how much of each stretch of time all timelines cover together, in nanoseconds."""
     total = np.zeros(len(begin_ns))
     for timeline in timelines:
         total += covered(begin_ns, end_ns, timeline.start_ns, timeline.end_ns)
@@ -110,7 +111,7 @@ def _covered(
 
 
 def _device_timelines(path: Path, info: RunInfo) -> list[Timeline] | None:
-    """What kept the device's CPUs from its work; None where nobody has watched them."""
+    """Return what kept the device's CPUs from its work; None if nothing was recorded."""
     noise, instrument = info.noise, info.instrument
     if noise is None or instrument is None or layout.NOISE not in info.files:
         return None
@@ -137,13 +138,14 @@ def _of_watched(path: Path) -> TimeTaken:
     cpus, duration_ns = [str(cpu) for cpu in record.cpus], round(record.duration_s * 1e9)
     if not cpus or duration_ns <= 0:
         raise RunCorruptError(
-            f"{file}: expected CPUs and a duration, got {len(cpus)} CPUs, {duration_ns} ns"
+            f"{file}: expected CPUs and a duration, got {len(cpus)} CPUs, {duration_ns} ns",
+            code="interrupts-empty",
         )
     try:
         content = read_file(path, layout.NOISE, most_bytes=MOST_NOISE_BYTES)
         timelines = read_timelines(content, str(table)).get("watch", [])
     except FileNotFoundError:
-        raise RunCorruptError(f"{table}: missing") from None
+        raise RunCorruptError(f"{table}: missing", code="interrupts-missing") from None
     begin_ns = min((int(each.start_ns[0]) for each in timelines if len(each.start_ns)), default=0)
     return _taken(timelines, cpus, begin_ns, begin_ns + duration_ns)
 

@@ -1,4 +1,4 @@
-"""Why a CPU did not work: its time in pieces that do not overlap, each with its cause.
+"""A CPU's timeline: pieces that do not overlap, each with the cause that took the CPU.
 
 A polling loop knows exactly for how long it did not run, and not why; the kernel tells why, and
 misses how long it takes to get into an interrupt and out of it. So stalls are divided among the
@@ -26,38 +26,38 @@ if TYPE_CHECKING:
 
 INJECTED = "injected stall"
 OUTSIDE = "hypervisor/SMI"
-"""Time that no event of the kernel explains: something below it had the CPU."""
+"""Cause of time that no kernel event explains: something below the kernel had the CPU."""
 
 PENDING = "pending interrupt"
-"""Time in which an interrupt from another CPU was not handled, and nothing else happened: the CPU
-did not run, or it had interrupts off."""
+"""Cause of time in which an interrupt from another CPU was pending and nothing else happened:
+the CPU did not run, or it had interrupts off."""
 
 UNNAMED = "stall"
-"""Time whose cause nobody recorded."""
+"""Cause of time that nobody recorded."""
 
 _EDGE_NS = (1_000, 50_000)
-"""Of a way into an interrupt, or out of it: the most that is taken without looking, and at all."""
+"""Limits of the time to enter or leave an interrupt: assumed without data, and at most."""
 _INSTANT_NS = (50_000, 1_000_000)
-"""The same of a page fault, or of an interrupt that cannot be masked."""
+"""Limits for a page fault, or for an interrupt that cannot be masked."""
 _DELIVERY_NS = (1_000, 50_000)
-"""The same of the way of an interrupt from one CPU to another."""
+"""Limits for the way of an interrupt from one CPU to another."""
 _ENOUGH = 10
 _TIMES_THE_MEDIAN = 3
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """What kept one CPU from its work."""
+    """The intervals that kept one CPU from its work."""
 
     cpu: int
     start_ns: Integers
     end_ns: Integers
-    """In order, disjoint."""
+    """Ends of the pieces, in order and disjoint."""
     event: Integers
-    """The event that each piece belongs to: one that was interrupted has several."""
+    """Event of each piece; an interrupted event has several pieces."""
     cause: NDArray[np.integer[Any]]
     detail: NDArray[np.integer[Any]]
-    """By place in `causes` and `details`."""
+    """Cause and detail of each piece, as indices into `causes` and `details`."""
     causes: list[str]
     details: list[str]
 
@@ -70,20 +70,20 @@ class Timeline:
         return self._only(self._begins(causes))
 
     def between(self, begin_ns: int, end_ns: int) -> Timeline:
-        """Leave out what does not begin in a stretch of time."""
+        """Return the pieces that begin in a stretch of time."""
         return self._only((self.start_ns >= begin_ns) & (self.start_ns < end_ns))
 
     def _begins(self, causes: Sequence[str]) -> NDArray[np.bool_]:
-        """Which pieces are of causes whose names begin so."""
+        """Mark the pieces of causes whose names begin like one of these."""
         begins = np.array([cause.startswith(tuple(causes)) for cause in self.causes], bool)
         return begins[self.cause[self.event]] if len(self.event) else np.zeros(0, bool)
 
-    def _only(self, kept: NDArray[np.bool_]) -> Timeline:
+    def _only(self, which: NDArray[np.bool_]) -> Timeline:
         return Timeline(
             self.cpu,
-            self.start_ns[kept],
-            self.end_ns[kept],
-            self.event[kept],
+            self.start_ns[which],
+            self.end_ns[which],
+            self.event[which],
             self.cause,
             self.detail,
             self.causes,
@@ -97,7 +97,7 @@ def make_timeline(
     injected: tuple[Integers, Integers],
     events: Events | None,
 ) -> Timeline:
-    """Divide the stalls of a CPU among what is known to have happened on it.
+    """Divide the stalls of a CPU among the events on it.
 
     An event counts in full, within a stall or not. What is left of a stall right before and after
     an event is the way into it and out of it, up to three times as long as that usually takes here;
@@ -119,7 +119,7 @@ def make_timeline(
 
 
 class _Left(NamedTuple):
-    """What is left of stalls, and the events right before and after it, -1 for none."""
+    """The rest of stalls, with the events right before and after; -1 for none."""
 
     owner: Integers
     start: Integers
@@ -139,13 +139,13 @@ class _Maker:
         self._start = self._end = self._event = np.zeros(0, np.int64)
 
     def add_events(self) -> None:
-        """Lay down what the kernel has told."""
+        """Add the kernel's events."""
         if self._events is not None:
-            told = self._events
-            self._lay(told.piece_start_ns, told.piece_end_ns, told.piece_event)
+            events = self._events
+            self._lay(events.piece_start_ns, events.piece_end_ns, events.piece_event)
 
     def add_whole(self, intervals: tuple[Integers, Integers], name: str) -> None:
-        """Lay down intervals of one cause, each an event, where nothing lies yet."""
+        """Add intervals of one cause, each an event, where there is no piece yet."""
         pieces = subtract(*intervals, self._start, self._end)
         first = self._new(len(intervals[0]), name)
         self._lay(pieces.start, pieces.end, first + pieces.owner)
@@ -157,36 +157,40 @@ class _Maker:
         """
         if self._events is None:
             return
-        told = self._events
-        sent = np.flatnonzero(told.start_ns > told.sent_ns)
-        delay_ns = told.start_ns[sent] - told.sent_ns[sent]
+        events = self._events
+        sent = np.flatnonzero(events.start_ns > events.sent_ns)
+        delay_ns = events.start_ns[sent] - events.sent_ns[sent]
         usual_ns = _usual(delay_ns, delay_ns > 0, _DELIVERY_NS)
         late = sent[delay_ns > usual_ns]
-        late = late[np.argsort(told.start_ns[late], kind="stable")]
-        end = told.start_ns[late]
+        late = late[np.argsort(events.start_ns[late], kind="stable")]
+        end = events.start_ns[late]
         # When an event begins or ends, it runs, and takes what is pending.
-        edges = np.sort(np.concatenate([told.sent_ns[late[:1]], self._start, self._end, end]))
+        edges = np.sort(np.concatenate([events.sent_ns[late[:1]], self._start, self._end, end]))
         last = edges[np.maximum(np.searchsorted(edges, end, "left") - 1, 0)]
-        start = np.maximum(told.sent_ns[late], last)
-        known = covered(start, np.maximum(start, end), told.gap_start_ns, told.gap_end_ns) == 0
-        kept = known & (end - start > usual_ns)
-        late, start, end = late[kept], start[kept], end[kept]
+        start = np.maximum(events.sent_ns[late], last)
+        is_recorded = (
+            covered(start, np.maximum(start, end), events.gap_start_ns, events.gap_end_ns) == 0
+        )
+        is_pending = is_recorded & (end - start > usual_ns)
+        late, start, end = late[is_pending], start[is_pending], end[is_pending]
         left = subtract(self._start, self._end, start, end)
         self._start, self._end, self._event = left.start, left.end, self._event[left.owner]
-        first = self._new(len(late), PENDING, told.detail[late])
+        first = self._new(len(late), PENDING, events.detail[late])
         self._lay(start, end, first + np.arange(len(late)))
 
     def add_stalls(self, start: Integers, end: Integers) -> None:
-        """Divide what is left of stalls: to events beside it, and to what nobody has named."""
-        told = np.zeros(len(start), bool)
+        """Divide the rest of stalls among adjacent events and unnamed causes."""
+        is_recorded = np.zeros(len(start), bool)
         if self._events is not None:
-            told = (start >= self._events.from_ns) & (end <= self._events.to_ns)
-            told &= covered(start, end, self._events.gap_start_ns, self._events.gap_end_ns) == 0
-        left = self._left(start[told], end[told])
+            is_recorded = (start >= self._events.from_ns) & (end <= self._events.to_ns)
+            is_recorded &= (
+                covered(start, end, self._events.gap_start_ns, self._events.gap_end_ns) == 0
+            )
+        left = self._left(start[is_recorded], end[is_recorded])
         left = self._take_instants(self._cut_at(left, PAGE_FAULT), PAGE_FAULT)
         left = self._take_instants(left, NMI)
         self._add_rest(self._take_edges(left), OUTSIDE)
-        self._add_rest(self._left(start[~told], end[~told]), UNNAMED)
+        self._add_rest(self._left(start[~is_recorded], end[~is_recorded]), UNNAMED)
 
     def _left(self, start: Integers, end: Integers) -> _Left:
         pieces = subtract(start, end, self._start, self._end)
@@ -212,19 +216,19 @@ class _Maker:
         )
 
     def _event_at(self, place: Integers) -> Integers:
-        """The event of the piece at each place, -1 for none."""
+        """Return the event of the piece at each index; -1 for none."""
         if not len(self._event):
             return np.full(len(place), -1)
         return np.where(place >= 0, self._event[place], -1)
 
     def _add_rest(self, left: _Left, name: str) -> None:
-        """What is left of a stall is one event."""
+        """Add the rest of each stall as one event."""
         stalls, which = np.unique(left.owner, return_inverse=True)
         first = self._new(len(stalls), name)
         self._lay(left.start, left.end, first + which.reshape(-1))
 
     def _take_instants(self, left: _Left, name: str) -> _Left:
-        """Give pieces in which something happened whose end was not told to that, as is usual.
+        """Attribute pieces to events that have no recorded end, for their usual duration.
 
         The piece is taken from its beginning: an NMI says that it was there when it has ended.
         """
@@ -237,11 +241,11 @@ class _Maker:
         most = _usual(end - start, inside, _INSTANT_NS)
         upto = np.where(inside, np.minimum(end, start + most), start)
         self._lay(start[inside], upto[inside], events[first[inside]])
-        kept = end > upto
-        return _Left(*(each[kept] for each in (owner, upto, end, before, after)))
+        is_left = end > upto
+        return _Left(*(column[is_left] for column in (owner, upto, end, before, after)))
 
     def _cut_at(self, left: _Left, name: str) -> _Left:
-        """Part pieces where something begins in them whose end was not told."""
+        """Cut pieces where an event begins whose end was not recorded."""
         if self._events is None or not len(left.start):
             return left
         events, when = self._instants(self._events, name)
@@ -263,13 +267,13 @@ class _Maker:
 
     @staticmethod
     def _instants(events: Events, name: str) -> tuple[Integers, Integers]:
-        """Events of a name whose ends were not told, and when they were noticed."""
-        found = events.named(name)
-        found = found[~np.isin(found, events.piece_event)]
-        return found, events.start_ns[found]
+        """Return the events of a name whose ends were not recorded, and when they were noticed."""
+        numbers = events.named(name)
+        numbers = numbers[~np.isin(numbers, events.piece_event)]
+        return numbers, events.start_ns[numbers]
 
     def _take_edges(self, left: _Left) -> _Left:
-        """Give the ways in and out to the events that they belong to."""
+        """Attribute the time to enter and leave the kernel to the events it belongs to."""
         owner, start, end, before, after = left
         has_before, has_after = before >= 0, after >= 0
         most = _usual(end - start, has_after & ~has_before, _EDGE_NS)
@@ -279,11 +283,11 @@ class _Maker:
         out = np.where(has_before, np.minimum(rest - start, most), 0)
         self._lay(rest[into > 0], end[into > 0], after[into > 0])
         self._lay(start[out > 0], (start + out)[out > 0], before[out > 0])
-        kept = rest > start + out
-        return _Left(*(each[kept] for each in (owner, start + out, rest, before, after)))
+        is_left = rest > start + out
+        return _Left(*(column[is_left] for column in (owner, start + out, rest, before, after)))
 
     def _new(self, count: int, name: str, detail: Integers | None = None) -> int:
-        """Make events of a cause; the first one's number."""
+        """Create events of a cause; return the number of the first one."""
         if name not in self._causes:
             self._causes.append(name)
         self._cause.append(np.full(count, self._causes.index(name), np.int64))
@@ -306,7 +310,7 @@ class _Maker:
 
 
 def _usual(durations_ns: Integers, which: NDArray[np.bool_], limits_ns: tuple[int, int]) -> int:
-    """How long something is taken to last at most whose end is not told.
+    """Return the assumed longest duration of events whose ends were not recorded.
 
     Three times the median, where there are enough of them, within limits; else the lower one.
     """

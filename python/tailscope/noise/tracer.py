@@ -1,4 +1,4 @@
-"""Recording kernel events: private instances of the tracer, raw pages, as they are."""
+"""A recorder of kernel events: private instances of the tracer, whose pages are kept raw."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ EVENTS = (
     "timer/hrtimer_expire_entry",
     "timer/timer_expire_entry",
 )
-"""What is recorded on the CPUs that are watched, as ``GROUP/NAME`` of the kernel."""
+"""Events that are recorded on the watched CPUs, as ``GROUP/NAME`` of the kernel."""
 
 TRACER_THREAD = "tailscope-trace"
-"""The thread of this process that reads what was recorded."""
+"""Name of the thread that reads the recorded events."""
 
 _NMI = "nmi/nmi_handler"
 _WHOLE_NMI = "osnoise/nmi_noise"
@@ -51,46 +51,47 @@ _TSC, _MONO = "x86-tsc", "mono"
 _BUFFER_KB = 4096
 _SENDERS_KB = 512
 _FULL_PERCENT = 50
-"""From when on buffers are read: reading keeps a CPU from other work."""
+"""Fill level from which buffers are read: reading keeps a CPU from other work."""
 _READ_AFTER_S = 30.0
-"""Kernels have forgotten to say that a buffer fills: they are looked at now and then."""
+"""Longest pause between reads: some kernels fail to report that a buffer fills."""
 _PAUSE_S = 0.1
-"""Older kernels say of any event that a buffer fills: they are not read more often."""
+"""Shortest pause between reads: older kernels report every event as a filling buffer."""
 _MISSING_WITHOUT = ("irq_vectors", "irq", "sched")
 
 
 @dataclass
 class RecordedTrace:
-    """What was recorded, not yet read."""
+    """A recorded trace that has not been read yet."""
 
     events: dict[int, Path]
     senders: dict[int, Path]
-    """Raw pages by CPU: of the CPUs watched, and of all, who interrupts whom."""
+    """Raw pages by CPU: of the watched CPUs, and of all CPUs for interrupts that one sends to
+    another."""
     formats: list[tuple[str, str]]
     """Group and text of each event's format."""
     page_bytes: int
     clock: str
-    """``x86-tsc``, the counter of the packets, or ``mono``."""
+    """Clock of the trace: ``x86-tsc``, the counter of the packets, or ``mono``."""
     mono_unix_ns: int = 0
-    """For ``mono``: Unix time less the trace's."""
+    """Unix time minus the trace's time; used for ``mono``."""
     clock_error_ns: int = 0
-    """By how much times may be off against those of packets; 0 for ``x86-tsc``."""
+    """Largest error of times against those of packets; 0 for ``x86-tsc``."""
     lost: dict[int, int] = field(default_factory=dict)
-    """For each CPU, events that found no room."""
+    """Number of lost events for each CPU."""
     senders_lost: int = 0
-    """Those of who interrupts whom, on all CPUs."""
+    """Number of lost events on all CPUs about interrupts that one CPU sends to another."""
     ended_because: str = ""
-    """Why it ended before its time; empty if it did not."""
+    """Reason why the recording ended early; empty if it did not."""
     missing: list[str] = field(default_factory=list)
-    """Events that this kernel does not have, or whose tracer others use."""
+    """Events that this kernel lacks, or whose tracer others use."""
     comms: dict[int, str] = field(default_factory=dict)
-    """Names of tasks."""
+    """Names of tasks by number."""
     started_unix_ns: int = 0
     ended_unix_ns: int = 0
 
 
 class Tracer:
-    """Records what the kernel does on some CPUs; a context."""
+    """A recorder of kernel events on some CPUs, within a block."""
 
     def __init__(
         self,
@@ -118,6 +119,7 @@ class Tracer:
             self.__exit__()
             raise TestbedError(
                 f"kernel events: {error}",
+                code="tracefs",
                 hint="the kernel may be locked down; run without them: --noise stalls",
             ) from None
         except BaseException:
@@ -143,7 +145,8 @@ class Tracer:
         clock = self._wanted_clock or (_TSC if _TSC in clocks else _MONO)
         if clock not in clocks:
             raise TestbedError(
-                f"kernel events: no clock {clock!r}: the kernel has {', '.join(clocks)}"
+                f"kernel events: no clock {clock!r}: the kernel has {', '.join(clocks)}",
+                code="trace-clock",
             )
         every = sorted(set(_online()))
         is_whole = self._stack.enter_context(osnoise(root, self._folder.name, self._cpus))
@@ -155,6 +158,7 @@ class Tracer:
         if platform.machine() == "x86_64" and lacking:
             raise TestbedError(
                 f"kernel events: this kernel has none of {', '.join(lacking)}",
+                code="trace-events",
                 hint="boot a distribution's kernel, or run without events: --noise stalls",
             )
         self._recorded = RecordedTrace(
@@ -194,7 +198,10 @@ class Tracer:
     def _follow(self) -> None:
         """Sleep until a buffer is half full, or it is the end."""
         waiting = select.poll()
-        for reader in (self._wakeup, *(each for one in self._instances for each in one.readers)):
+        for reader in (
+            self._wakeup,
+            *(reader for instance in self._instances for reader in instance.readers),
+        ):
             assert reader is not None
             waiting.register(reader, select.POLLIN)
         while not self._end.is_set():
@@ -204,7 +211,7 @@ class Tracer:
                 self._end.wait(_PAUSE_S)
 
     def _drain(self) -> None:
-        """Copy what there is; where there is no room for it, record no more, and remember why."""
+        """Copy the buffers; on a write error stop recording and keep the reason."""
         try:
             for instance in self._instances:
                 instance.drain()
@@ -217,7 +224,7 @@ class Tracer:
                 instance.switch(on=False)
 
     def finish(self) -> RecordedTrace:
-        """Stop, and say what was recorded; the files last as long as the folder."""
+        """Stop, and return the recording; its files last as long as the folder."""
         recorded = self._recorded
         assert recorded is not None and self._thread is not None, "it is a context"
         for instance in self._instances:
@@ -240,7 +247,7 @@ class Tracer:
 
 
 class _Instance:
-    """One instance of the tracer, which is gone when the block ends."""
+    """One instance of the tracer, which is removed at the end of the block."""
 
     def __init__(self, root: Path, name: str, folder: Path, cpus: Sequence[int]) -> None:
         self._root, self._name, self._cpus = root, name, cpus
@@ -266,7 +273,7 @@ class _Instance:
         self.switch(on=False)
         self._write("trace_clock", clock)
         self._write("tracing_cpumask", cpu_mask(self._cpus, ""))
-        # Memory of the kernel's for the CPUs that are watched, and no others.
+        # Allocate kernel memory for the watched CPUs only.
         self._write("buffer_size_kb", "4")
         self._write("buffer_percent", str(_FULL_PERCENT))
         for cpu in self._cpus:
@@ -274,13 +281,16 @@ class _Instance:
         header = (self._path.parents[1] / "events/header_page").read_text()
         sizes = re.search(r"char data;\s*offset:(\d+);\s*size:(\d+);", header)
         if sizes is None:
-            raise TestbedError(f"events/header_page: expected offset and size of data: {header!r}")
+            raise TestbedError(
+                f"events/header_page: expected offset and size of data: {header!r}",
+                code="trace-page",
+            )
         self.page_bytes = int(sizes[1]) + int(sizes[2])
         for pattern in events:
-            found = sorted(self._path.glob(f"events/{pattern}"))
-            if not found:
+            paths = sorted(self._path.glob(f"events/{pattern}"))
+            if not paths:
                 self.missing.append(pattern)
-            for path in found:
+            for path in paths:
                 (path / "enable").write_text("1")
                 self.enabled.append(f"{path.parent.name}/{path.name}")
         for cpu, file in self.files.items():
@@ -298,7 +308,7 @@ class _Instance:
         self._write("tracing_on", "1" if on else "0")
 
     def drain(self) -> None:
-        """Write all pages that are there."""
+        """Write all available pages."""
         for reader, writer in self._pipes:
             with suppress(BlockingIOError):
                 while page := os.read(reader, self.page_bytes):
@@ -320,14 +330,14 @@ class _Instance:
         return sum(int(counts.get(name, 0)) for name in ("overrun", "commit overrun"))
 
     def comms(self) -> dict[int, str]:
-        """Names of tasks that there are, and of the last ones that the tracer has seen."""
-        found = {tid: comm_of(tid) for pid in processes() for tid in threads_of(pid)}
+        """Return the names of current tasks, and of the last ones that the tracer saw."""
+        names = {tid: comm_of(tid) for pid in processes() for tid in threads_of(pid)}
         with suppress(OSError):
             saved = (self._root / "saved_cmdlines").read_text(errors="replace")
             for line in saved.splitlines():
                 pid, _, comm = line.strip().partition(" ")
-                found.setdefault(int(pid), comm)
-        return found
+                names.setdefault(int(pid), comm)
+        return names
 
     def _write(self, name: str, value: str) -> None:
         (self._path / name).write_text(value)

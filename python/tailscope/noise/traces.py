@@ -1,4 +1,4 @@
-"""Traces of kernel events, read by the programs of their own formats: trace-cmd, perf, babeltrace2.
+"""Traces of kernel events, read by the programs of their formats: trace-cmd, perf, babeltrace2.
 
 Their output is read line by line, and strictly: a line that cannot be understood is an error.
 """
@@ -32,9 +32,9 @@ _LIMIT_S = 540.0
 _TRACE_CMD, _PERF = b"\x17\x08\x44tracing", b"PERFILE2"
 _NS_DIGITS = 9
 _MOST_CHARACTERS = 1 << 14
-"""Of a line."""
+"""Longest line, in characters."""
 
-# What the kernel calls a task has 15 bytes; programs that print it may add some of their own.
+# The kernel's name of a task has 15 bytes; programs that print it may add some of their own.
 _TASK = r"\s*\S.{0,63}?"
 _CPU, _TIME = r"(?P<cpu>\d{1,6})", r"(?P<s>\d{1,10})\.(?P<fraction>\d{6,9})"
 _COUNT = r"(?P<count>\d{1,18})"
@@ -64,34 +64,34 @@ _REFERENCE = re.compile(
 
 
 class TraceEvent(NamedTuple):
-    """A line of a trace."""
+    """One line of a trace."""
 
     time_ns: int
     cpu: int
     name: str
-    """Without the group of the event."""
+    """Name of the event, without its group."""
     fields: str
-    """What it says besides."""
+    """Other contents of the line."""
 
 
 class Lost(NamedTuple):
     """A place at which the tracer lost events."""
 
     cpu: int | None
-    """None for any."""
+    """CPU that lost events; None if it is unknown."""
     events: int
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace, and who reads it."""
+    """A trace, and the program that reads it."""
 
     path: Path
     reader: Reader
     is_text: bool
-    """Whether it is the output of ``perf script`` already."""
+    """True if it is the output of ``perf script`` already."""
     to_unix_ns: int | None
-    """What the trace itself says must be added to its times to get Unix time; None if nothing."""
+    """Offset from its times to Unix time that the trace itself states; None if there is none."""
 
     def lines(self) -> Iterator[TraceEvent | Lost]:
         """Read all events, in order of time on each CPU."""
@@ -100,42 +100,51 @@ class Trace:
                 with self.path.open(encoding="utf-8", errors="replace") as lines:
                     yield from self._parsed(lines)
             except OSError as error:
-                raise UsageError(f"{self.path}: {error.strerror}") from None
+                raise UsageError(
+                    f"{self.path}: {error.strerror}", code="trace-unreadable"
+                ) from None
             return
-        with _output(self.reader, _arguments(self.reader, self.path), self.path) as (lines, said):
+        with _output(self.reader, _arguments(self.reader, self.path), self.path) as (
+            lines,
+            messages,
+        ):
             yield from self._parsed(lines)
-        for lost in _CTF_LOST.finditer("\n".join(said)):
+        for lost in _CTF_LOST.finditer("\n".join(messages)):
             yield Lost(None, int(lost["count"]))
 
     def _parsed(self, lines: IO[str]) -> Iterator[TraceEvent | Lost]:
         for number, line in enumerate(iter(lambda: lines.readline(_MOST_CHARACTERS), ""), 1):
             is_whole = len(line) < _MOST_CHARACTERS
-            found = parse_line(self.reader, line.rstrip("\n")) if is_whole else None
-            if found is None:
+            event = parse_line(self.reader, line.rstrip("\n")) if is_whole else None
+            if event is None:
                 raise UsageError(
                     f"{self.path}: line {number} of {self._said_by()}: got"
                     f" {line.strip()[:120]!r}, expected an event with CPU and time",
+                    code="trace-line",
                     hint="record tracepoints of all CPUs, without stacks",
                 )
-            if not isinstance(found, str):
-                yield found
+            if not isinstance(event, str):
+                yield event
 
     def _said_by(self) -> str:
         return "the text" if self.is_text else f"the output of {self.reader}"
 
 
 def open_trace(path: Path) -> Trace:
-    """See what kind of trace a file or folder is."""
+    """Detect the format of a trace in a file or folder."""
     path = path.absolute()
     if path.is_dir():
         if next(path.rglob("metadata"), None) is None:
-            raise UsageError(f"{path}: got a folder without metadata, expected a CTF trace")
+            raise UsageError(
+                f"{path}: got a folder without metadata, expected a CTF trace",
+                code="trace-metadata",
+            )
         return Trace(path, "babeltrace2", is_text=False, to_unix_ns=None)
     try:
         with path.open("rb") as file:
             begin = file.read(4096)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+        raise UsageError(f"{path}: {error.strerror}", code="trace-unreadable") from None
     if begin.startswith(_TRACE_CMD):
         return Trace(path, "trace-cmd", is_text=False, to_unix_ns=None)
     if begin.startswith(_PERF):
@@ -144,13 +153,14 @@ def open_trace(path: Path) -> Trace:
     if b"\0" in begin or parse_line("perf", first) is None:
         raise UsageError(
             f"{path}: expected a trace: trace.dat of trace-cmd, perf.data, the text of `perf"
-            " script`, or a folder with CTF"
+            " script`, or a folder with CTF",
+            code="trace-format",
         )
     return Trace(path, "perf", is_text=True, to_unix_ns=None)
 
 
 def parse_line(reader: Reader, line: str) -> TraceEvent | Lost | str | None:
-    """Understand a line that one of the programs has written."""
+    """Parse a line of a program's output; a heading stays text, and None is no line of it."""
     event, heading = {
         "trace-cmd": (_FTRACE, _FTRACE_HEAD),
         "perf": (_PERF_LINE, _PERF_HEAD),
@@ -160,21 +170,21 @@ def parse_line(reader: Reader, line: str) -> TraceEvent | Lost | str | None:
         return lost
     if heading is not None and heading.fullmatch(line):
         return line
-    found = event.fullmatch(line)
-    if found is None:
+    match = event.fullmatch(line)
+    if match is None:
         return None
-    fraction = found["fraction"].ljust(_NS_DIGITS, "0")
+    fraction = match["fraction"].ljust(_NS_DIGITS, "0")
     return TraceEvent(
-        int(found["s"]) * 1_000_000_000 + int(fraction),
-        int(found["cpu"]),
-        found["event"].rpartition(":")[2],
-        (found["rest"] or "").strip(),
+        int(match["s"]) * 1_000_000_000 + int(fraction),
+        int(match["cpu"]),
+        match["event"].rpartition(":")[2],
+        (match["rest"] or "").strip(),
     )
 
 
 def _lost(reader: Reader, line: str) -> Lost | None:
     if reader == "trace-cmd" and (found := _FTRACE_LOST.fullmatch(line)):
-        # Of some it is not known how many.
+        # Some such lines do not say how many events were lost.
         return Lost(int(found["cpu"]), int(found["count"] or 1))
     if reader == "perf" and (found := _PERF_LOST.fullmatch(line)):
         return Lost(None, int(found["count"]))
@@ -194,13 +204,13 @@ def _arguments(reader: Reader, path: Path) -> list[str]:
 
 
 def _reference_ns(path: Path) -> int | None:
-    """What perf has noted of its clock and Unix time when it began: their difference."""
+    """Return the difference of Unix time and perf's clock that perf noted when it began."""
     arguments = ["--no-pager", "script", "--force", "--header-only", "-i", str(path)]
     with _output("perf", arguments, path) as (lines, _):
-        found = next(filter(None, map(_REFERENCE.fullmatch, map(str.rstrip, lines))), None)
+        match = next(filter(None, map(_REFERENCE.fullmatch, map(str.rstrip, lines))), None)
         for _ in lines:
             """Read to the end, so that perf can end."""
-    return None if found is None else _ns(found["unix"]) - _ns(found["own"])
+    return None if match is None else _ns(match["unix"]) - _ns(match["own"])
 
 
 def _ns(text: str) -> int:
@@ -212,14 +222,15 @@ def _ns(text: str) -> int:
 def _output(
     reader: Reader, arguments: list[str], path: Path
 ) -> Iterator[tuple[IO[str], list[str]]]:
-    """Start a program; its output, and a list that holds what it complained about at the end."""
+    """Start a program; yield its output, and a list of its messages once it has ended."""
     program = shutil.which(reader)
     if program is None:
         raise TestbedError(
             f"{path}: {reader} reads it, and is not installed",
+            code="trace-reader-missing",
             hint=f"install it (Debian, Ubuntu: apt install {_PACKAGES[reader]})",
         )
-    said: list[str] = []
+    messages: list[str] = []
     with tempfile.TemporaryFile("w+", errors="replace") as complaints:
         started = subprocess.Popen(  # noqa: S603
             [program, *arguments],
@@ -234,7 +245,7 @@ def _output(
         limit = threading.Timer(_LIMIT_S, started.kill)
         limit.start()
         try:
-            yield started.stdout, said
+            yield started.stdout, messages
             started.wait()
         finally:
             in_time = limit.is_alive()
@@ -243,8 +254,8 @@ def _output(
             started.wait()
             started.stdout.close()
             complaints.seek(0)
-            said += complaints.read().splitlines()
+            messages += complaints.read().splitlines()
     if started.returncode:
-        why = next(filter(str.strip, reversed(said)), f"status {started.returncode}")
+        why = next(filter(str.strip, reversed(messages)), f"status {started.returncode}")
         why = why.strip() if in_time else f"it took longer than {_LIMIT_S:.0f} s"
-        raise TestbedError(f"{path}: {reader} cannot read it: {why}")
+        raise TestbedError(f"{path}: {reader} cannot read it: {why}", code="trace-reader-failed")

@@ -1,4 +1,4 @@
-"""Watching CPUs without packets: what keeps them from running, by name."""
+"""Observation of CPUs without packets: the causes that keep them from running, by name."""
 
 from __future__ import annotations
 
@@ -38,44 +38,44 @@ _SLICE_NS = 100_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class WatchPlan:
-    """What to watch, and how."""
+    """The CPUs to watch, and the options."""
 
     duration_ns: int
     stall_ns: int
-    """A gap between two readings of the counter that is longer is a stall."""
+    """Shortest stall: a longer gap between two readings of the counter counts."""
     noise: str
     """One of `tailscope.noise.recorder.NOISE`."""
     counter_interval_ns: int
-    """Interval between readings of interrupt counters; 0 for only before and after."""
+    """Interval between readings of interrupt counters; 0 reads them only before and after."""
     disturb: tuple[str, ...] = ()
-    """How to disturb the first CPU on purpose."""
+    """Disturbances of the first CPU that are made on purpose."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What recording took, from the same loops with and without it."""
+    """The cost of recording, from the same loops with and without it."""
 
     share_with: float
     share_without: float
-    """Of the time in stalls, in [0, 1], in the median tenth of a second."""
+    """Share of the time in stalls, in [0, 1], in the median tenth of a second."""
     without_s: float
-    """For how long nothing was recorded, right after."""
+    """Duration of the part without recording, which follows directly."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What was seen."""
+    """The result of an observation."""
 
     duration_ns: int
     side: SideNoise
-    """Stalls, causes, and what was done on purpose."""
+    """Stalls, causes, and disturbances made on purpose."""
     causes: list[Cause]
-    """Over all CPUs, largest first."""
+    """Causes over all CPUs, the largest first."""
     cpu_causes: dict[int, list[Cause]]
     stalls: WatchedStalls
     noise: RecordedNoise
     cost: Cost | None
-    """None where no kernel events were recorded, or Ctrl-C came before it was known."""
+    """Cost of recording; None if no kernel events were recorded, or Ctrl-C came first."""
     interrupted: bool
 
 
@@ -142,7 +142,7 @@ def _wait(
     lasts_s: float,
     progress: Callable[[LoopProgress], None] | None,
 ) -> bool:
-    """Listen for a while; whether somebody has ended it before."""
+    """Wait for a while; return True if the observation was ended early."""
     from tailscope.store.records.messages import LoopProgress
 
     until_s = time.monotonic() + lasts_s
@@ -208,7 +208,7 @@ def _watched(
 
 
 def _usual_share(side: SideNoise, within_ns: tuple[int, int]) -> float:
-    """Of the time in stalls, in the median slice: what else the machine did now and then is out."""
+    """Return the share of time in stalls in the median slice, which ignores occasional work."""
     whole_ns = within_ns[1] - within_ns[0]
     slices = max(1, whole_ns // _SLICE_NS)
     start, lasted = side.stalls_ns()

@@ -1,4 +1,4 @@
-"""What recordings beside captures say of slow packets, in words: for terminal and page."""
+"""The findings of recordings beside captures, in words for terminal and page."""
 
 from __future__ import annotations
 
@@ -42,40 +42,41 @@ _CLOCKS = {
 
 
 def trace_lines(explanation: Explanation) -> list[str]:
-    """Say which traces named the causes, by which clock, and what they miss."""
-    return [printable(text) for each in explanation.traces for text in _trace(each)]
+    """Describe the traces behind the causes: their clocks, and what they lack."""
+    return [printable(text) for trace in explanation.traces for text in _trace(trace)]
 
 
-def association_lines(found: Associated) -> list[str]:
-    """Say what the counters say, without the table of `counter_rows`."""
+def association_lines(associated: Associated) -> list[str]:
+    """Describe the association of counters, without the table of `counter_rows`."""
     lines = [
-        f"{counted(found.packets, 'packet')} {'is' if found.packets == 1 else 'are'} slow:"
-        f" beyond {percentile_name(found.quantile)},"
-        f" {duration_text(found.threshold_ns)}."
+        f"{counted(associated.packets, 'packet')}"
+        f" {'is' if associated.packets == 1 else 'are'} slow: beyond"
+        f" {percentile_name(associated.quantile)}, {duration_text(associated.threshold_ns)}."
     ]
-    lines += [_file(each) for each in found.files]
-    lines.append(_verdict(found))
-    if any(row.is_associated for row in found.counters):
+    lines += [_file(polled) for polled in associated.files]
+    lines.append(_verdict(associated))
+    if any(row.is_associated for row in associated.counters):
         lines.append(
             "Polled counters cannot say which packet an interrupt met: this is an association, not"
-            f" a cause. Test: {found.test}; {found.tested} counters, level {found.level:.0%}."
+            f" a cause. Test: {associated.test}; {associated.tested} counters,"
+            f" level {associated.level:.0%}."
         )
     return [printable(line) for line in lines]
 
 
-def counter_rows(found: Associated) -> list[tuple[str, ...]]:
-    """Say how fast counters were: all that are associated, and the next five."""
-    named = [row for row in found.counters if row.is_associated]
-    others = [row for row in found.counters if not row.is_associated]
+def counter_rows(associated: Associated) -> list[tuple[str, ...]]:
+    """Return the rates of all associated counters, and of the next five."""
+    named = [row for row in associated.counters if row.is_associated]
+    others = [row for row in associated.counters if not row.is_associated]
     return [_counter(row) for row in (*named, *others[:_OTHERS_SHOWN])]
 
 
-def regular_lines(found: Associated) -> list[str]:
-    """Say which counters polling cannot tell windows apart by."""
-    if not found.regular:
+def regular_lines(associated: Associated) -> list[str]:
+    """List the regular counters, which polling cannot associate."""
+    if not associated.regular:
         return []
     listed: dict[tuple[str, str, int], list[RegularCounter]] = {}
-    for row in found.regular:
+    for row in associated.regular:
         listed.setdefault((row.source, row.counter, round(row.rate_hz)), []).append(row)
     lines = [
         f"{counter} on CPU {', '.join(str(row.cpu) for row in rows)} of {source}: {rate_hz}/s"
@@ -135,15 +136,15 @@ def _file(polled: PolledFile) -> str:
     return text
 
 
-def _verdict(found: Associated) -> str:
-    named = [row for row in found.counters if row.is_associated]
+def _verdict(associated: Associated) -> str:
+    named = [row for row in associated.counters if row.is_associated]
     if named:
         return f"Associated with slow packets: {'; '.join(map(_where, named))}."
-    if not found.counters:
+    if not associated.counters:
         return "Not enough evidence: no counter could be tested."
-    best = found.counters[0]
+    best = associated.counters[0]
     likely = (
-        f"the smallest p value is {best.p_value:.2g}, {best.p_adjusted:.2g} for {found.tested}"
+        f"the smallest p value is {best.p_value:.2g}, {best.p_adjusted:.2g} for {associated.tested}"
         f" counters ({_where(best)})"
     )
     if best.best_offset_ns is None:

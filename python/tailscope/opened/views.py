@@ -79,6 +79,7 @@ def open(path: str | os.PathLike[str]) -> OpenedRun | OpenedCampaign:  # noqa: A
         raise RunError(
             f"{folder}: neither a run directory nor a campaign: no {layout.RUN} or"
             f" {layout.CAMPAIGN} in it",
+            code="not-a-run",
             hint="`tailscope list DIR` lists the runs below a folder; `tailscope run` and"
             " `tailscope analyze PRE POST --out RUN` write one",
         )
@@ -97,7 +98,7 @@ class OpenedRun:
     summary : Mapping of str to int, float, str, bool or None
         Every figure by its flat name, units in the names (``latency_ns_p999``).
     warnings : tuple of str
-        What a reader of the figures must know.
+        Facts that a reader of the figures must know.
     plot : RunPlots
         The figures of its report: ``run.plot.percentiles()``.
     """
@@ -173,7 +174,7 @@ class OpenedRun:
 
     @property
     def noise(self) -> pa.Table | None:
-        """What kept CPUs from their work, an interval a row; None where nobody recorded that.
+        """Interruptions of CPUs, one a row; None if they were not recorded.
 
         The table is read each time that it is asked for.
         """
@@ -181,7 +182,7 @@ class OpenedRun:
 
     @property
     def stages(self) -> pa.Table | None:
-        """When packets passed points of the kernel; None where nobody recorded that.
+        """Times at which packets passed points of the kernel; None if they were not recorded.
 
         The table is read each time that it is asked for.
         """
@@ -204,7 +205,9 @@ class OpenedRun:
             If nobody has recorded what happened on the machine, as for captures.
         """
         if quantile is not None and not 0 <= quantile < 1:
-            raise UsageError(f"quantile: got {quantile:g}, expected at least 0 and less than 1")
+            raise UsageError(
+                f"quantile: got {quantile:g}, expected at least 0 and less than 1", code="quantile"
+            )
         written = self._run.explanation
         if written is not None and quantile in (None, written.quantile):
             return OpenedTail(written)
@@ -230,7 +233,7 @@ class OpenedRun:
 
 
 class OpenedTail:
-    """What the slowest packets of a run waited for; as text, and in a notebook, a table of that.
+    """The causes of a run's slowest packets; shown as text, and as a table in a notebook.
 
     Attributes
     ----------
@@ -321,14 +324,14 @@ class OpenedCampaign(Mapping[str, OpenedRun]):
 
     @cached_property
     def _material(self) -> CampaignMaterial:
-        """What its page is made of: the figures of all runs, read once."""
+        """Material of the campaign's page: the figures of all runs, read once."""
         from tailscope.report.campaign.material import read_material
 
         return read_material(self.path)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Which runs cannot be read, and which cells have none, and why."""
+        """Runs that cannot be read, and cells that have none, with the reasons."""
         return tuple(self._material.problems())
 
     @cached_property
@@ -389,7 +392,7 @@ class OpenedCampaign(Mapping[str, OpenedRun]):
 
     @property
     def noise(self) -> pa.Table:
-        """What kept CPUs from their work, of the runs that have recorded it."""
+        """Interruptions of CPUs, of the runs that have recorded them."""
         return self._of_all(lambda run: run.noise)
 
     def explain(self) -> pa.Table:
@@ -405,24 +408,24 @@ class OpenedCampaign(Mapping[str, OpenedRun]):
         )
 
     def _of_all(self, read: Callable[[OpenedRun], pa.Table | None]) -> pa.Table:
-        """A table of each run, one below the other."""
+        """Return a table of each run, one below the other."""
         import numpy as np
         import pyarrow as pa
 
         from tailscope.engine.arrow import column, strings
 
-        readings = [each for group in self._material.combinations for each in group.readings]
-        there = dict.fromkeys(each.name for each in readings if each.run is not None)
-        names, found = strings([*map(plain, there)]), []
-        for at, name in enumerate(there):
+        readings = [reading for group in self._material.combinations for reading in group.readings]
+        run_names = dict.fromkeys(each.name for each in readings if each.run is not None)
+        names, run_tables = strings([*map(plain, run_names)]), []
+        for at, name in enumerate(run_names):
             table = read(self[name])
             if table is not None:
                 which = column(np.full(len(table), at, np.int32))
                 runs = pa.DictionaryArray.from_arrays(which, names)
-                found.append(table.add_column(0, "run", runs))
+                run_tables.append(table.add_column(0, "run", runs))
         # Not all of them have the same columns: only measurements say what their worst waited for.
         none = pa.table({"run": pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), names)})
-        return pa.concat_tables([none, *found], promote_options="default")
+        return pa.concat_tables([none, *run_tables], promote_options="default")
 
     def _ipython_key_completions_(self) -> list[str]:
         return [*self]
@@ -467,7 +470,9 @@ class RunPlots:
 
         picture = figure([Material(self._run)])
         if picture is None:
-            raise UsageError(f"{self._run.label}: {figure.__name__}: the run has no data for it")
+            raise UsageError(
+                f"{self._run.label}: {figure.__name__}: the run has no data for it", code="no-data"
+            )
         return Drawing(picture.title, picture.note, (picture,))
 
 
@@ -496,7 +501,9 @@ class CampaignPlots:
                 columns, style = laid_out(family)
                 title = title_of(family)
                 return Drawing(title, family.note, family.pictures, columns, style)
-        raise UsageError(f"{self._campaign.name}: percentiles: no run has data for it")
+        raise UsageError(
+            f"{self._campaign.name}: percentiles: no run has data for it", code="no-data"
+        )
 
 
 @dataclass(frozen=True)
@@ -506,13 +513,13 @@ class Drawing:
     Attributes
     ----------
     title, note : str
-        What it shows, and what a reader must know.
+        Title of the drawing, and facts that a reader must know.
     pictures : tuple of Picture
         The data.
     columns : int
-        How many figures stand side by side.
+        Number of figures side by side.
     style : Style or None
-        How they look; None is for a screen.
+        Style of the figures; None is for a screen.
     """
 
     title: str
@@ -540,7 +547,9 @@ class Drawing:
         file = Path(path)
         if file.suffix.lower().removeprefix(".") not in FORMATS:
             expected = " or ".join(f".{kind}" for kind in FORMATS)
-            raise UsageError(f"{file}: expected a name that ends with {expected}")
+            raise UsageError(
+                f"{file}: expected a name that ends with {expected}", code="figure-format"
+            )
         write_grid(
             [file],
             self.pictures,
@@ -551,7 +560,7 @@ class Drawing:
 
     @property
     def _heading(self) -> str:
-        """Said above several figures; a single one says it itself."""
+        """Title above several figures; a single figure has its own."""
         return self.title if len(self.pictures) > 1 else ""
 
     def __repr__(self) -> str:
@@ -567,9 +576,11 @@ class Drawing:
 
 
 def _packet_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns of packets that are meant, all of them by default."""
+    """Check the names of columns of packets; without any, return all."""
     for name in columns:
         if name not in tables.LATENCY.names:
             expected = ", ".join(tables.LATENCY.names)
-            raise UsageError(f"no column {name!r}: expected some of {expected}")
+            raise UsageError(
+                f"no column {name!r}: expected some of {expected}", code="no-such-column"
+            )
     return tuple(dict.fromkeys(columns)) or tables.LATENCY.names

@@ -1,1 +1,1 @@
-"""What a device under test runs on: the machine itself, a container, or a virtual machine."""
+"""Platforms of a device under test: the machine itself, a container, or a virtual machine."""

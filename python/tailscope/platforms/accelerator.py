@@ -1,4 +1,4 @@
-"""Whether this machine can run guests by itself, or has to emulate their processor."""
+"""Choice between KVM and emulation for guests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PROBE_S = 20.0
 
 
 def find_accelerator(wanted: str, kernel: GuestKernel, here: Here) -> str:
-    """Choose ``kvm`` where it boots a guest, ``tcg`` else."""
+    """Choose ``kvm`` if it boots a guest, otherwise ``tcg``."""
     if wanted == "tcg":
         return "tcg"
     has_kvm = _remembered(kernel)
@@ -33,6 +33,7 @@ def find_accelerator(wanted: str, kernel: GuestKernel, here: Here) -> str:
     if wanted == "kvm" and not has_kvm:
         raise TestbedError(
             f"platform vm: KVM does not boot {kernel.release} within {_PROBE_S:g} s here",
+            code="kvm-boot",
             hint="load kvm_intel or kvm_amd, and join the group kvm; under a nested hypervisor use"
             " --platform-option accelerator=tcg, whose times mean nothing",
         )
@@ -42,7 +43,7 @@ def find_accelerator(wanted: str, kernel: GuestKernel, here: Here) -> str:
 def boots(
     accelerator: str, kernel: GuestKernel, here: Here, *, timeout_s: float = _PROBE_S
 ) -> bool:
-    """Boot a guest that ends itself; ``/dev/kvm`` alone says little under a nested hypervisor."""
+    """Boot a guest that ends itself: ``/dev/kvm`` may not work under a nested hypervisor."""
     root = here.folder / "probe.cpio"
     build_initramfs(root, kernel, modules=(), programs=(), files=(), dpdk=False, cards=False)
     command = [*machine(accelerator, cpus=1, memory_mb=512), "-serial", "stdio"]
@@ -56,9 +57,9 @@ def boots(
 
 
 def machine(accelerator: str, *, cpus: int, memory_mb: int) -> list[str]:
-    """QEMU's options for a machine without ports."""
+    """Return QEMU's command for a machine without ports."""
     kinds = {"kvm": ["-accel", "kvm", "-cpu", "host"]}
-    # The default processor lacks instructions that DPDK is built with.
+    # The default processor lacks instructions that DPDK uses.
     emulated = ["-accel", "tcg,thread=multi", "-cpu", "max"]
     split = ",kernel-irqchip=split" if accelerator == "kvm" else ""
     return [
@@ -78,10 +79,10 @@ def _may_use_kvm() -> bool:
 def _remembered(kernel: GuestKernel) -> bool | None:
     path = _path()
     try:
-        found = read_record(path.read_bytes(), KvmRecord, path, newest=KVM_FORMAT)
+        record = read_record(path.read_bytes(), KvmRecord, path, newest=KVM_FORMAT)
     except (OSError, RunError):
         return None
-    return found.has_kvm if found == _tried(kernel, has_kvm=found.has_kvm) else None
+    return record.has_kvm if record == _tried(kernel, has_kvm=record.has_kvm) else None
 
 
 def _remember(kernel: GuestKernel, *, has_kvm: bool) -> None:
@@ -91,12 +92,12 @@ def _remember(kernel: GuestKernel, *, has_kvm: bool) -> None:
 
 
 def _tried(kernel: GuestKernel, *, has_kvm: bool) -> KvmRecord:
-    here = this_host()
+    host = this_host()
     return KvmRecord(
         guest=kernel.release,
         may_use_kvm=_may_use_kvm(),
-        cpu_model=here.cpu_model,
-        kernel=here.kernel,
+        cpu_model=host.cpu_model,
+        kernel=host.kernel,
         has_kvm=has_kvm,
     )
 

@@ -1,4 +1,4 @@
-"""The machine itself."""
+"""The platform ``bare``: the machine itself."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Bare(Platform):
-    """A process of this machine."""
+    """A process on this machine."""
 
     name = "bare"
     about = "a process on this machine"
     wires = ("memif", "veth", "pci")
 
     def check(self) -> None:
-        """The kernel is the one that is wanted."""
+        """Check that the running kernel is the requested one."""
         check_kernel(self.kernel, self.boot)
 
     @contextmanager
@@ -39,7 +39,7 @@ class Bare(Platform):
         housekeeping: tuple[int, ...],
         pinned: bool = True,  # noqa: ARG002
     ) -> Iterator[OpenPlatform]:
-        """Nothing is to be made."""
+        """Return this machine as the platform of the device."""
         yield OpenPlatform(
             Here(folder.path, side.command, mark=folder.name), side, cpus, housekeeping
         )

@@ -1,4 +1,4 @@
-"""Every platform by its name."""
+"""Catalogue of the platforms."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 PLATFORMS: dict[str, type[Platform]] = {
     platform.name: platform for platform in (Bare, Lxc, Podman, Vm)
 }
-"""Every kind of platform by its name."""
+"""Kinds of platforms, by name."""
 
 
 def platform_named(
     name: str, options: Mapping[str, str], kernel: str | None, boot: str | None
 ) -> Platform:
-    """Make a platform of a kind."""
+    """Make a platform of the kind that has this name."""
     if name not in PLATFORMS:
-        raise UsageError(f"--platform: got {name!r}, expected one of {', '.join(PLATFORMS)}")
+        raise UsageError(
+            f"--platform: got {name!r}, expected one of {', '.join(PLATFORMS)}",
+            code="unknown-platform",
+        )
     return PLATFORMS[name](options, kernel, boot)

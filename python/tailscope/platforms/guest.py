@@ -1,4 +1,4 @@
-"""Inside of a guest: what its agent is asked for, and says."""
+"""Commands and processes inside a guest, by its agent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FOLDER = Path("/tmp")  # noqa: S108 - of a guest that is ours alone
 
 
 class Guest(Place):
-    """The inside of a guest, by the port of its agent."""
+    """The inside of a guest, reached by the port of its agent."""
 
     def __init__(self, port: Path, ended: Callable[[], str]) -> None:
         self.folder = _FOLDER
@@ -36,30 +36,31 @@ class Guest(Place):
         threading.Thread(target=self._listen, daemon=True).start()
 
     def wait_ready(self, timeout_s: float) -> str:
-        """Wait until the agent is there, and return the release of its kernel."""
+        """Wait until the agent answers, and return the release of the guest's kernel."""
         try:
             release = self._ready.get(timeout=timeout_s)
         except queue.Empty:
             release = None
         if release is None:
-            raise TestbedError(f"platform vm: the guest did not boot: {self._ended()}")
+            text = f"platform vm: the guest did not boot: {self._ended()}"
+            raise TestbedError(text, code="guest-boot")
         return release
 
     def close(self) -> None:
-        """Ask for the guest's end."""
+        """Ask the guest to shut down."""
         try:
-            self._say("off")
+            self._send("off")
             self._socket.close()
         except OSError:
             pass
 
     def run(self, command: Sequence[str], *, timeout_s: float = _RUN_S) -> str:
-        """Run a command to its end, and return what it says."""
-        status, said = self._ask("run", command, timeout_s)
+        """Run a command to its end, and return its output."""
+        status, output = self._ask("run", command, timeout_s)
         if status != 0:
-            text = said.strip() or f"ended with status {status}"
-            raise TestbedError(f"{' '.join(command)}: {text}")
-        return said
+            reason = output.strip() or f"ended with status {status}"
+            raise TestbedError(f"{' '.join(command)}: {reason}", code="command-failed")
+        return output
 
     def start(
         self,
@@ -76,12 +77,12 @@ class Guest(Place):
         if urgent:
             words = ["nice", "-n", "-20", *words]
         if merged:
-            # The words are arguments of the shell, not part of what it reads.
+            # The words are arguments of the shell, not part of its script.
             words = ["sh", "-c", 'exec /bin/env "$@" 2>&1', "sh", *words]
         number = self._next()
         process = _GuestProcess(self, number, merged=merged, urgent=urgent)
         self._processes[number] = process
-        self._say("start", number, words)
+        self._send("start", number, words)
         return process
 
     def write(self, name: str, content: str) -> Path:
@@ -92,12 +93,12 @@ class Guest(Place):
 
     def read(self, name: str) -> str | None:
         """Read a file of the folder."""
-        status, said = self._ask("run", ["cat", str(self.folder / name)], _RUN_S)
-        return said if status == 0 else None
+        status, content = self._ask("run", ["cat", str(self.folder / name)], _RUN_S)
+        return content if status == 0 else None
 
     def send_signal(self, number: int, name: str) -> None:
         """Send a signal to a process."""
-        self._say("signal", number, [name])
+        self._send("signal", number, [name])
 
     def _next(self) -> int:
         self._number += 1
@@ -105,33 +106,36 @@ class Guest(Place):
 
     def _ask(self, verb: str, words: Sequence[str], timeout_s: float) -> tuple[int, str]:
         number = self._next()
-        self._say(verb, number, words)
+        self._send(verb, number, words)
         deadline_s = time.monotonic() + timeout_s
         while True:
             try:
                 answer = self._answers.get(timeout=max(0.0, deadline_s - time.monotonic()))
             except queue.Empty:
                 text = f"{' '.join(words)}: not done within {timeout_s:g} s in the guest"
-                raise TestbedError(text) from None
+                raise TestbedError(text, code="command-timeout") from None
             if answer is None:
                 self._answers.put(None)
-                raise TestbedError(f"platform vm: the guest ended: {self._ended()}")
+                raise self._gone()
             if answer[0] == number:
                 return answer[1:]
 
-    def _say(self, verb: str, number: int = 0, words: Sequence[str] = ()) -> None:
+    def _gone(self) -> TestbedError:
+        return TestbedError(f"platform vm: the guest ended: {self._ended()}", code="guest-ended")
+
+    def _send(self, verb: str, number: int = 0, words: Sequence[str] = ()) -> None:
         encoded = (base64.b64encode(word.encode()).decode() for word in words)
         line = " ".join([verb, str(number), *encoded])
         try:
             self._socket.sendall(f"{line}\n".encode())
         except OSError:
-            raise TestbedError(f"platform vm: the guest ended: {self._ended()}") from None
+            raise self._gone() from None
 
     def _listen(self) -> None:
         try:
             with self._socket.makefile("r", encoding="utf-8", errors="replace") as lines:
                 for line in lines:
-                    self._hear(line.rstrip("\n"))
+                    self._receive(line.rstrip("\n"))
         except (OSError, ValueError):
             pass
         self._ready.put(None)
@@ -139,7 +143,7 @@ class Guest(Place):
         for process in self._processes.values():
             process.over("went with the guest", "")
 
-    def _hear(self, line: str) -> None:
+    def _receive(self, line: str) -> None:
         verb, _, rest = line.partition(" ")
         if verb == "ready":
             self._ready.put(rest)
@@ -154,11 +158,11 @@ class Guest(Place):
         status, _, encoded = rest.partition(" ")
         if not status.isdecimal():
             return
-        said = base64.b64decode(encoded).decode(errors="replace")
+        output = base64.b64decode(encoded).decode(errors="replace")
         if verb == "done":
-            self._answers.put((int(number), int(status), said))
+            self._answers.put((int(number), int(status), output))
         elif verb == "end" and process is not None:
-            process.over(_how(int(status)), said)
+            process.over(_how(int(status)), output)
 
 
 class _GuestProcess(Process):
@@ -171,7 +175,7 @@ class _GuestProcess(Process):
         self._guest, self._number = guest, number
         self._ended: str | None = None
         self._errors = ""
-        self._said: list[str] = []
+        self._last_lines: list[str] = []
 
     @property
     def is_running(self) -> bool:
@@ -185,20 +189,20 @@ class _GuestProcess(Process):
         return self._ended or "is still running"
 
     def last_words(self) -> str:
-        lines = [*self._said, *self._errors.strip().splitlines()]
+        lines = [*self._last_lines, *self._errors.strip().splitlines()]
         return " | ".join(lines[-8:])
 
     def next_line(self, timeout_s: float | None) -> str | None:
         line = super().next_line(timeout_s)
         if line is not None and self._merged:
-            self._said = [*self._said[-7:], line]
+            self._last_lines = [*self._last_lines[-7:], line]
         return line
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
 
     def over(self, how: str, errors: str) -> None:
-        """Note that it has ended."""
+        """Record that the process has ended."""
         if self._ended is None:
             self._ended, self._errors = how, errors
             self.heard(None)

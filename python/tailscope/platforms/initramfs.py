@@ -1,4 +1,4 @@
-"""What a guest boots: its kernel, and a root made of programs of this machine."""
+"""Kernel and root of a guest; the root is made of programs of this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KERNELS = Path(sys.prefix) / "share" / "tailscope" / "kernels"
 _AGENT = Path(__file__).with_name("agent.sh")
 _TOOLS = ("env", "flock", "ip", "nice")
 _REAL = ("tc", "nsenter", "unshare", *_TOOLS)
-"""What busybox has too, in a smaller form."""
+"""Programs that take the place of busybox's smaller ones."""
 _DRIVERS = ("bus_pci", "bus_vdev", "mempool_ring", "net_virtio")
 _CARD_DRIVERS = ("net_e1000", "net_ixgbe", "net_i40e", "net_ice", "net_iavf", "net_mlx5")
 
@@ -32,17 +32,18 @@ class GuestKernel:
 
     image: Path
     modules: Path
-    """The folder of its modules, with ``modules.dep``."""
+    """Folder of its modules, with ``modules.dep``."""
     release: str
 
 
 def guest_kernel(kind: str) -> GuestKernel:
-    """Find a kernel for guests."""
+    """Return the newest kernel of a kind for guests."""
     folder = _KERNELS / kind
     images = sorted(folder.glob("vmlinuz-*"))
     if not images:
         raise TestbedError(
             f"platform vm: no {kind} kernel for guests in {folder}",
+            code="no-guest-kernel",
             hint="`make setup-vm` downloads Debian's",
         )
     release = images[-1].name.removeprefix("vmlinuz-")
@@ -59,17 +60,17 @@ def build_initramfs(
     dpdk: bool,
     cards: bool,
 ) -> None:
-    """Write the root of a guest, as an archive of cpio."""
+    """Write the root of a guest as an archive of cpio."""
     root = _Root(path.with_suffix(".root"))
     try:
         root.add_busybox()
         root.write("init", _AGENT.read_text(), executable=True)
         for tool in _TOOLS:
-            root.add_program(_found(tool))
+            root.add_program(_program(tool))
         for program in programs:
             root.add_program(program)
-        for each in files:
-            root.add(each)
+        for file in files:
+            root.add(file)
         if dpdk:
             root.add_drivers((*_DRIVERS, *(_CARD_DRIVERS if cards else ())))
         root.write("modules", "".join(f"{name}\n" for name in root.add_modules(kernel, modules)))
@@ -79,13 +80,14 @@ def build_initramfs(
 
 
 class _Root:
-    """The root of a guest, while it is put together."""
+    """The root of a guest while it is built."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         for name in ("dev", "proc", "sys", "etc", "usr/bin", "usr/sbin"):
             (path / name).mkdir(parents=True)
-        # As here, where some are links: a library by two ways is two libraries.
+        # Some of these are links on this machine. They must be links in the guest, too: a library
+        # by two paths is loaded twice.
         for name in ("bin", "sbin", "lib", "lib64", "tmp", "run"):
             self._inside(self._led_to(Path("/", name))).mkdir(parents=True, exist_ok=True)
 
@@ -96,7 +98,7 @@ class _Root:
         target.chmod(0o755 if executable else 0o644)
 
     def add(self, path: Path) -> None:
-        """Add a file or a folder as it is, the links on the way to it, and what it is a link to."""
+        """Add a file or folder, the links on the way to it, and the target if it is a link."""
         path = self._led_to(path.parent.absolute()) / path.name
         target = self._inside(path)
         if target.exists() or target.is_symlink():
@@ -111,11 +113,11 @@ class _Root:
             shutil.copy(path, target)
 
     def _inside(self, path: Path) -> Path:
-        """Return the place in the guest's root of a path of this machine."""
+        """Return the place of a path in the guest's root."""
         return self.path / path.relative_to("/")
 
     def _led_to(self, folder: Path) -> Path:
-        """Follow the links on the way to a folder, and add them; return the folder itself."""
+        """Add the links on the way to a folder, and return the folder itself."""
         if folder == folder.parent:
             return folder
         parent = self._led_to(folder.parent)
@@ -131,7 +133,7 @@ class _Root:
         return self._led_to(parent / path.readlink())
 
     def add_program(self, path: Path) -> None:
-        """Add a program and its libraries, also where it is looked for."""
+        """Add a program and its libraries, and a link to it in ``/bin``."""
         self.add_with_libraries(path)
         short = self.path / "bin" / path.name
         if not short.exists():
@@ -139,18 +141,18 @@ class _Root:
 
     def add_with_libraries(self, path: Path) -> None:
         self.add(path)
-        said = subprocess.run(  # noqa: S603
+        listed = subprocess.run(  # noqa: S603
             ["ldd", path],  # noqa: S607
             capture_output=True,
             text=True,
             check=False,
         ).stdout
-        for library in re.findall(r"(/\S+) \(0x", said):
+        for library in re.findall(r"(/\S+) \(0x", listed):
             self.add(Path(library))
             self.add(Path(library).resolve())
 
     def add_busybox(self) -> None:
-        busybox = _found("busybox")
+        busybox = _program("busybox")
         shutil.copy(busybox, self.path / "bin" / "busybox")
         listed = subprocess.run(  # noqa: S603
             [busybox, "--list"], capture_output=True, text=True, check=True
@@ -160,31 +162,31 @@ class _Root:
                 (self.path / "bin" / applet).symlink_to("busybox")
 
     def add_drivers(self, names: Iterable[str]) -> None:
-        """Add drivers of DPDK where its own library looks for them."""
+        """Add drivers of DPDK in the folders where its library searches."""
         for name in names:
             for folder in _driver_folders():
                 for path in folder.glob(f"librte_{name}.so*"):
                     self.add_with_libraries(path)
 
     def add_modules(self, kernel: GuestKernel, names: Sequence[str]) -> list[str]:
-        """Add modules, and return their files in the order to load them in."""
-        known: dict[str, tuple[str, list[str]]] = {}
+        """Add modules, and return their files in loading order."""
+        dependencies: dict[str, tuple[str, list[str]]] = {}
         for line in (kernel.modules / "modules.dep").read_text().splitlines():
             file, _, needs = line.partition(":")
-            known[_module(file)] = (file, needs.split())
+            dependencies[_module(file)] = (file, needs.split())
         order: list[str] = []
 
         def want(file: str) -> None:
             if file in order:
                 return
-            for need in reversed(known[_module(file)][1]):
+            for need in reversed(dependencies[_module(file)][1]):
                 want(need)
             order.append(file)
 
         for name in names:
-            # What is built in has no file.
-            if name in known:
-                want(known[name][0])
+            # Built-in modules have no file.
+            if name in dependencies:
+                want(dependencies[name][0])
         for file in order:
             target = self.path / "lib" / "modules" / Path(file).name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -193,7 +195,7 @@ class _Root:
 
     def archive(self, path: Path) -> None:
         names = "".join(
-            f"{found.relative_to(self.path)}\0" for found in sorted(self.path.rglob("*"))
+            f"{entry.relative_to(self.path)}\0" for entry in sorted(self.path.rglob("*"))
         )
         with path.open("wb") as out:
             done = subprocess.run(
@@ -205,14 +207,16 @@ class _Root:
                 check=False,
             )
         if done.returncode != 0:
-            raise TestbedError(f"platform vm: cpio: {os.fsdecode(done.stderr).strip()}")
+            text = f"platform vm: cpio: {os.fsdecode(done.stderr).strip()}"
+            raise TestbedError(text, code="guest-archive")
 
 
-def _found(program: str) -> Path:
-    found = which(program)
-    if found is None:
-        raise TestbedError(f"platform vm: no program {program}", hint="`make setup-vm`")
-    return found
+def _program(program: str) -> Path:
+    path = which(program)
+    if path is None:
+        text = f"platform vm: no program {program}"
+        raise TestbedError(text, code="no-program", hint="run `make setup-vm`")
+    return path
 
 
 def _module(file: str) -> str:
@@ -220,16 +224,16 @@ def _module(file: str) -> str:
 
 
 def _driver_folders() -> list[Path]:
-    """Where DPDK's library looks for drivers: beside itself."""
+    """Return the folders beside DPDK's library in which it searches drivers."""
     from tailscope.testbed.process import find_binary
 
-    said = subprocess.run(  # noqa: S603
+    listed = subprocess.run(  # noqa: S603
         ["ldd", find_binary()[0]],  # noqa: S607
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    found = re.search(r"librte_eal\.so\.(\d+) => (\S+)", said)
-    if found is None:
+    library = re.search(r"librte_eal\.so\.(\d+) => (\S+)", listed)
+    if library is None:
         return []
-    return sorted(Path(found[2]).resolve().parent.glob(f"dpdk/pmds-{found[1]}*"))
+    return sorted(Path(library[2]).resolve().parent.glob(f"dpdk/pmds-{library[1]}*"))

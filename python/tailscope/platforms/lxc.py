@@ -1,4 +1,4 @@
-"""Containers, as in containers2024: real LXC, with CPUs, links and a namespace of their own."""
+"""The platform ``lxc``: LXC containers, as in containers2024."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _START_S = 20.0
 _POLL_S = 0.05
 _MOST_MIB = 1 << 24
 _PARTITIONS = ("member", "root", "isolated")
-"""Of cpusets, by the kernel's own words."""
+"""Kinds of cpuset partitions, by the kernel's names."""
 _PARTITION_FILE = "cpuset.cpus.partition"
 _NOT_SHARED = ("proc", "sys", "dev")
-"""Folders of the root that a container has of its own."""
+"""Top-level folders that a container does not share with this machine."""
 
 
 class Lxc(Platform):
-    """A container whose root is this machine's."""
+    """A container that shares the root of this machine."""
 
     name = "lxc"
     about = "an LXC container"
@@ -61,17 +61,20 @@ class Lxc(Platform):
         name = self.given.get("name", "tailscope")
         if not name.replace("-", "").replace("_", "").isalnum() or len(name) > 48:
             raise UsageError(
-                f"--platform-option name: got {name!r}, expected up to 48 letters, digits, - and _"
+                f"--platform-option name: got {name!r}, expected up to 48 letters, digits, - and _",
+                code="container-name",
             )
         if self._partition not in _PARTITIONS:
             raise UsageError(
                 f"--platform-option partition: got {self._partition!r},"
-                f" expected {', '.join(_PARTITIONS[:-1])} or {_PARTITIONS[-1]}"
+                f" expected {', '.join(_PARTITIONS[:-1])} or {_PARTITIONS[-1]}",
+                code="platform-option",
             )
         memory = self.given.get("memory", "1")
         if not memory.isdecimal() or not 1 <= int(memory) <= _MOST_MIB:
             raise UsageError(
-                f"--platform-option memory: got {memory!r}, expected 1 to {_MOST_MIB:,} MiB"
+                f"--platform-option memory: got {memory!r}, expected 1 to {_MOST_MIB:,} MiB",
+                code="platform-option",
             )
 
     @property
@@ -80,17 +83,18 @@ class Lxc(Platform):
 
     @property
     def starts_in_s(self) -> float:
-        """A container is there at once."""
+        """Return the time to start a container, in seconds."""
         return 1.0
 
     def check(self) -> None:
-        """LXC is there, may be used, and the kernel is the one that is wanted."""
+        """Check LXC, the rights to use it, and the running kernel."""
         import os
 
         super().check()
         if os.geteuid() != 0:
             raise TestbedError(
                 "platform lxc: expected root, got an ordinary user",
+                code="not-root",
                 hint="run it with sudo, or use --platform bare",
             )
         check_kernel(self.kernel, self.boot)
@@ -98,6 +102,7 @@ class Lxc(Platform):
             raise TestbedError(
                 f"platform lxc: partition={self._partition}: expected control groups of version 2,"
                 " got version 1, in which LXC's own groups share the container's CPUs",
+                code="cgroup-version",
                 hint="boot with systemd.unified_cgroup_hierarchy=1",
             )
         if "name" in self.given:
@@ -114,28 +119,29 @@ class Lxc(Platform):
         housekeeping: tuple[int, ...],
         pinned: bool = True,
     ) -> Iterator[OpenPlatform]:
-        """Start a container that waits; the device joins it."""
+        """Start an idle container, which the device joins."""
         name = self.given.get("name", folder.name)
         _check_free(name)
         if self._partition != "member" and not pinned:
             raise UsageError(
                 f"--cpus: got dut=any, expected CPUs with --platform-option"
-                f" partition={self._partition}"
+                f" partition={self._partition}",
+                code="cpus-any",
             )
         here = Here(folder.path, mark=folder.name)
-        # The wire's sockets are beside what is the device's.
+        # The wire's sockets are beside the device's folder.
         needed = (folder.path.parent, *dut.needed_files())
         lent_files = (*dut.device_files, *hidden_paths(needed, _NOT_SHARED))
         text = self._configuration(name, cpus, housekeeping, lent_files)
         configuration = here.write("lxc.conf", text)
-        known = ["-P", str(folder.path), "-n", name]
-        start = ["lxc-execute", *known, "-f", str(configuration), "--", "sleep", "infinity"]
+        container = ["-P", str(folder.path), "-n", name]
+        start = ["lxc-execute", *container, "-f", str(configuration), "--", "sleep", "infinity"]
         with here.start("container", start, merged=True) as process, ExitStack() as stack:
-            stack.callback(_stop, here, known, process)
-            pid = _wait_running(here, known, process)
-            self._check_partition(here, known)
+            stack.callback(_stop, here, container, process)
+            pid = _wait_running(here, container, process)
+            self._check_partition(here, container)
             stack.enter_context(lent(side, pid))
-            place = Here(folder.path, ("lxc-attach", *known, "--"), mark=folder.name)
+            place = Here(folder.path, ("lxc-attach", *container, "--"), mark=folder.name)
             for link in ("lo", *side.links):
                 place.run(["ip", "link", "set", "dev", link, "up"])
             about: dict[str, str | int] = {
@@ -144,9 +150,9 @@ class Lxc(Platform):
                 "configuration": text,
                 "cgroup_version": cgroup_version(),
             }
-            there = replace(side, namespace=None)
+            moved = replace(side, namespace=None)
             others = housekeeping if self._partition == "member" else cpus
-            yield OpenPlatform(place, there, cpus, others, about=about)
+            yield OpenPlatform(place, moved, cpus, others, about=about)
 
     def _configuration(
         self,
@@ -161,7 +167,7 @@ class Lxc(Platform):
             "lxc.rootfs.path": "dir:/",
             "lxc.mount.auto": "proc:rw sys:rw",
             "lxc.net.0.type": "empty",
-            # Of the two versions, LXC takes the one that the kernel has.
+            # LXC uses the line for the version that the kernel has.
             "lxc.cgroup.cpuset.cpus": cpu_list(own),
             "lxc.cgroup2.cpuset.cpus": cpu_list(own),
         }
@@ -173,39 +179,40 @@ class Lxc(Platform):
         mounted = map(_mount_entry, lent_files)
         return "".join((*(f"{key} = {value}\n" for key, value in lines.items()), *mounted))
 
-    def _check_partition(self, here: Here, known: list[str]) -> None:
-        """The kernel takes what it cannot do, and says so in the file."""
+    def _check_partition(self, here: Here, container: list[str]) -> None:
+        """Check that the kernel made the partition: it reports a failure in the file alone."""
         if self._partition == "member":
             return
-        got = here.run(["lxc-cgroup", *known, _PARTITION_FILE]).strip()
+        got = here.run(["lxc-cgroup", *container, _PARTITION_FILE]).strip()
         if got != self._partition:
             raise TestbedError(
                 f"platform lxc: partition: expected {self._partition}, the kernel says: {got}",
+                code="partition-refused",
                 hint="other groups must not use these CPUs: `systemd-cgls` lists groups",
             )
 
 
 def _mount_entry(path: Path) -> str:
-    """Return the line that binds a path of this machine to the same path of a container."""
-    # A space ends a word there, as in fstab.
+    """Return the line that mounts a path of this machine at the same path of a container."""
+    # Spaces separate fields, as in fstab.
     word = str(path).replace("\\", r"\134").replace(" ", r"\040")
     kind = "dir" if path.is_dir() else "file"
     return f"lxc.mount.entry = {word} {word.lstrip('/')} none bind,create={kind} 0 0\n"
 
 
-def _stop(here: Here, known: list[str], process: Process) -> None:
-    """End a container, and all that is left of it."""
+def _stop(here: Here, container: list[str], process: Process) -> None:
+    """Stop a container, and remove all traces of it."""
     with suppress(TestbedError):
-        here.run(["lxc-stop", "-k", *known])
+        here.run(["lxc-stop", "-k", *container])
     process.wait_end(_START_S)
     with suppress(OSError):
-        remove_cgroups(known[-1])
+        remove_cgroups(container[-1])
     remove_locks(here.folder)
 
 
 @contextmanager
 def lent(side: Side, pid: int) -> Iterator[None]:
-    """Lend links to a container within a block: cards outlive it."""
+    """Lend links to a container within a block, as cards must outlive it."""
     with inside(side.namespace):
         for link in side.links:
             move_link(link, pid)
@@ -217,27 +224,29 @@ def lent(side: Side, pid: int) -> Iterator[None]:
                 move_link(link, side.namespace or 1)
 
 
-def _wait_running(here: Here, known: list[str], process: Process) -> int:
-    """Wait until the container is there, and return the number of its first process."""
+def _wait_running(here: Here, container: list[str], process: Process) -> int:
+    """Wait until the container runs, and return the number of its first process."""
     deadline_s = time.monotonic() + _START_S
     while process.is_running and time.monotonic() < deadline_s:
         with suppress(TestbedError, ValueError):
-            if "RUNNING" in here.run(["lxc-info", *known, "-sH"]):
-                return int(here.run(["lxc-info", *known, "-pH"]))
+            if "RUNNING" in here.run(["lxc-info", *container, "-sH"]):
+                return int(here.run(["lxc-info", *container, "-pH"]))
         time.sleep(_POLL_S)
     how = "did not start" if process.is_running else process.how_it_ended()
     process.wait_end(_POLL_S)
     raise TestbedError(
-        f"platform lxc: the container {known[-1]} {how}; it said: {process.last_words()}",
+        f"platform lxc: the container {container[-1]} {how}; it said: {process.last_words()}",
+        code="container-start",
         hint="`lxc-checkconfig` shows what the kernel lacks",
     )
 
 
 def _check_free(name: str) -> None:
-    """See that no container has that name: by its cgroups, or its definition."""
+    """Check that no container has this name, by its control groups and its definition."""
     if (_CONTAINERS / name).exists() or name in container_names():
         raise TestbedError(
             f"platform lxc: container {name} already exists",
+            code="container-exists",
             hint="choose another --platform-option name=NAME; `lxc-ls --fancy` lists containers,"
             " `tailscope clean` removes leftovers of killed measurements",
         )

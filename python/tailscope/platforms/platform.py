@@ -1,4 +1,4 @@
-"""What every platform is."""
+"""Interface of platforms."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 
 
 def _nothing() -> None:
-    """Nobody is in the way."""
+    """Do nothing: the generator can start at once."""
 
 
 @dataclass(frozen=True)
 class OpenPlatform:
-    """A platform that is there."""
+    """A platform that is ready for a device."""
 
     place: Place
-    """Where commands of the device run."""
+    """Place in which the commands of the device run."""
     side: Side
-    """The device's ports, as they are known there."""
+    """Ports of the device, as they are named there."""
     cpus: tuple[int, ...]
+    """CPUs of the device, as they are numbered there."""
     housekeeping: tuple[int, ...]
-    """CPUs of the device and for all else, as they are numbered there."""
+    """CPUs for everything else, as they are numbered there."""
     shares_clock: bool = True
-    """Whether stalls there are on the clock of the packets, and this machine can write them down.
-    """
+    """True if this machine can record stalls there, on the clock of the packets."""
     about: Mapping[str, str | int] = field(default_factory=dict)
-    """What ``run.json`` keeps of it."""
+    """Description of the platform for ``run.json``."""
     warnings: tuple[str, ...] = ()
-    """What the figures are not."""
+    """Warnings about the figures."""
     hand_over: Callable[[], object] = _nothing
-    """Makes way for the generator; called when the device is ready."""
+    """Function that makes way for the generator, called when the device is ready."""
 
 
 class Platform(ABC):
@@ -50,32 +50,33 @@ class Platform(ABC):
 
     name: ClassVar[str]
     about: ClassVar[str]
-    """What it is, in a line."""
+    """Description of the platform in one line."""
     options: ClassVar[Mapping[str, str]] = {}
-    """As given."""
+    """Description of each option."""
     wires: ClassVar[tuple[str, ...]]
     programs: ClassVar[Mapping[str, str]] = {}
-    """Programs that it needs, and the packages that have them."""
+    """Programs that the platform needs, and the packages that contain them."""
 
     def __init__(
         self, options: Mapping[str, str], kernel: str | None = None, boot: str | None = None
     ) -> None:
         for name in options:
             if name not in self.options:
-                known = ", ".join(self.options) or "none"
+                names = ", ".join(self.options) or "none"
                 raise UsageError(
                     f"--platform-option: got {name!r}, expected one of the options of"
-                    f" {self.name}: {known}"
+                    f" {self.name}: {names}",
+                    code="unknown-platform-option",
                 )
         self.given, self.kernel, self.boot = dict(options), kernel, boot
 
     @property
     def starts_in_s(self) -> float:
-        """How long it takes to be there, roughly."""
+        """Return the approximate time until the platform is ready, in seconds."""
         return 0.0
 
     def check(self) -> None:
-        """See whether this machine has what the platform needs."""
+        """Check that this machine has everything that the platform needs."""
         for program, package in self.programs.items():
             find_program(f"platform {self.name}", program, package)
 
@@ -90,4 +91,4 @@ class Platform(ABC):
         housekeeping: tuple[int, ...],
         pinned: bool = True,
     ) -> AbstractContextManager[OpenPlatform]:
-        """Make a home for a device within a block."""
+        """Set the platform up for a device within a block."""

@@ -1,4 +1,4 @@
-"""Containers by podman, as root or as an ordinary user."""
+"""The platform ``podman``: containers as root or as an ordinary user."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tailscope.testbed.podman import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tailscope.duts.dut import Dut
     from tailscope.testbed.folder import Folder
@@ -40,17 +40,17 @@ _POLL_S = 0.05
 _MOST_MIB = 1 << 24
 _GROUPS = Path("/sys/fs/cgroup")
 _NOT_SHARED = ("proc", "sys", "dev", "run")
-"""Folders of the root that a container has of its own."""
+"""Top-level folders that a container does not share with this machine."""
 _WAITS = ("sh", "-c", "trap 'exit 0' TERM; sleep infinity & wait")
 _JOINS = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit; shift; done; shift; exec "$@"'
-"""A shell's way into control groups, by their files, and on to the command behind ``--``."""
+"""Shell script that joins control groups by their files, and runs the command after ``--``."""
 
 
 class Podman(Platform):
-    """A container whose root is made of this machine's folders.
+    """A container whose root consists of this machine's folders.
 
-    The device joins its namespaces and control groups, as ``lxc-attach`` has it, so that it stays
-    a process of ours. Filters of system calls are not applied to it.
+    The device joins its namespaces and control groups, as by ``lxc-attach``, so that it remains
+    our child process. Podman's filters of system calls do not apply to it.
     """
 
     name = "podman"
@@ -68,38 +68,44 @@ class Podman(Platform):
         super().__init__(options, kernel, boot)
         runtime = self.given.get("runtime", "crun")
         if runtime not in ("crun", "runc"):
-            raise UsageError(f"--platform-option runtime: got {runtime!r}, expected crun or runc")
+            raise UsageError(
+                f"--platform-option runtime: got {runtime!r}, expected crun or runc",
+                code="platform-option",
+            )
         memory = self.given.get("memory", "1")
         if not memory.isdecimal() or not 1 <= int(memory) <= _MOST_MIB:
             raise UsageError(
-                f"--platform-option memory: got {memory!r}, expected 1 to {_MOST_MIB:,} MiB"
+                f"--platform-option memory: got {memory!r}, expected 1 to {_MOST_MIB:,} MiB",
+                code="platform-option",
             )
 
     @property
     def starts_in_s(self) -> float:
-        """It is there at once."""
+        """Return the time to start a container, in seconds."""
         return 1.0
 
     def check(self) -> None:
-        """Podman and what starts containers are there; the kernel is the one that is wanted."""
+        """Check podman, its runtime, and the running kernel."""
         super().check()
         self._runtime()
         if "memory" in self.given and is_rootless():
             raise TestbedError(
                 "platform podman: memory: expected root, got an ordinary user, whose containers"
                 " have no control groups here",
+                code="not-root",
                 hint="leave --platform-option memory out, or run as root",
             )
         check_kernel(self.kernel, self.boot)
 
     def _runtime(self) -> str:
-        found = self.given.get("runtime") or container_runtime()
-        if found is None:
+        runtime = self.given.get("runtime") or container_runtime()
+        if runtime is None:
             raise TestbedError(
                 "platform podman: no program crun or runc",
+                code="no-program",
                 hint="install one (Debian, Ubuntu: apt install crun runc)",
             )
-        return found
+        return runtime
 
     @contextmanager
     def open(
@@ -112,7 +118,7 @@ class Podman(Platform):
         housekeeping: tuple[int, ...],
         pinned: bool = True,  # noqa: ARG002
     ) -> Iterator[OpenPlatform]:
-        """Start a container that waits; the device joins it."""
+        """Start an idle container, which the device joins."""
         here = Here(folder.path, mark=folder.name)
         runtime = self._runtime()
         podman = own_podman(folder.path, folder.name, runtime)
@@ -139,11 +145,12 @@ class Podman(Platform):
     def _run(
         self, folder: Folder, runtime: str, cpus: Iterable[int], shared: Iterable[str]
     ) -> list[str]:
-        """Podman's words for a container: no network but the links that it is lent."""
+        """Return podman's words for a container without network; links are lent to it."""
         groups = []
         if not is_rootless():
             groups = [f"--cgroup-parent=/{GROUP}{folder.name}", f"--cpuset-cpus={cpu_list(cpus)}"]
-            groups += [f"--memory={each}m" for each in [self.given.get("memory")] if each]
+            if "memory" in self.given:
+                groups.append(f"--memory={self.given['memory']}m")
         elif runtime == "crun":
             groups = ["--cgroups=disabled"]
         return [
@@ -152,7 +159,7 @@ class Podman(Platform):
             f"--name={folder.name}",
             f"--hostname={folder.name}",
             "--network=none",
-            # What is shared between processes is a mount of this machine else.
+            # Otherwise shared memory would be a mount of this machine.
             *("--ipc=none", "--tmpfs=/dev/shm"),
             "--privileged",
             *groups,
@@ -167,10 +174,10 @@ class Podman(Platform):
 
 
 def _shared(folder: Path, others: Iterable[Path]) -> list[str]:
-    """Make a root of this machine's folders; the options that put these and others into it."""
+    """Make a root, and return the options that mount this machine's folders into it."""
     root = _root(folder)
     root.mkdir()
-    # The wire's sockets are beside what is the device's.
+    # The wire's sockets are beside the device's folder.
     options = ["--tmpfs=/run", *(f"--volume={path}:{path}" for path in (folder.parent, *others))]
     for path in sorted(Path("/").iterdir()):
         own = root / path.name
@@ -203,7 +210,7 @@ def _number(path: Path) -> int | None:
 
 
 def _wait_running(folder: Path, process: Process) -> int:
-    """Wait until the container is there, and return the number of its first process."""
+    """Wait until the container runs, and return the number of its first process."""
     deadline_s = time.monotonic() + _START_S
     while process.is_running and time.monotonic() < deadline_s:
         pid = _number(_pid_file(folder))
@@ -214,13 +221,14 @@ def _wait_running(folder: Path, process: Process) -> int:
     process.wait_end(_POLL_S)
     raise TestbedError(
         f"platform podman: the container {how}; it said: {process.last_words()}",
+        code="container-start",
         hint="`podman info` shows what is missing; --platform-option runtime=runc or crun takes"
         " another program to start it",
     )
 
 
 def _joining(pid: int) -> tuple[str, ...]:
-    """What to start processes with that shall run in the container."""
+    """Return the words that start processes in the container."""
     kinds = ["--mount", "--uts", "--ipc", "--net", "--pid"]
     if is_rootless():
         return ("nsenter", f"--target={pid}", "--user", "--preserve-credentials", *kinds)
@@ -229,7 +237,7 @@ def _joining(pid: int) -> tuple[str, ...]:
 
 
 def _group_files(pid: int) -> Iterator[Path]:
-    """The files by which processes join the control groups of a process."""
+    """Find the files by which processes join the control groups of a process."""
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, group = line.split(":", 2)
         names = [controllers.removeprefix("name=")] if controllers else ["", "unified"]
@@ -241,7 +249,7 @@ def _group_files(pid: int) -> Iterator[Path]:
 
 
 def _stop(folder: Folder, process: Process) -> None:
-    """End a container, and all that is left of it."""
+    """Stop a container, and remove all traces of it."""
     process.signal(signal.SIGTERM)
     if not process.wait_end(_START_S) and (pid := _number(_pid_file(folder.path))):
         with suppress(ProcessLookupError):
@@ -249,7 +257,7 @@ def _stop(folder: Folder, process: Process) -> None:
         process.wait_end(_START_S)
     if keeper := _number(_keeper_file(folder.path)):
         _wait_gone(keeper)
-    # A user's podman leaves a process that holds on to its namespaces.
+    # A user's podman leaves a process that keeps its namespaces.
     if holder := _number(folder.path / "podman" / "tmp" / "pause.pid"):
         with suppress(OSError):
             os.kill(holder, signal.SIGKILL)
@@ -259,7 +267,7 @@ def _stop(folder: Folder, process: Process) -> None:
 
 
 def _wait_gone(pid: int) -> None:
-    """Wait until what keeps the container has put away its files."""
+    """Wait until the container's monitor has removed its files."""
     deadline_s = time.monotonic() + _START_S
     while time.monotonic() < deadline_s:
         try:
@@ -272,7 +280,5 @@ def _wait_gone(pid: int) -> None:
 
 
 def _version(here: Here, runtime: str) -> str:
-    said: Sequence[str] = [
-        here.run([program, "--version"]).splitlines()[0] for program in ("podman", runtime)
-    ]
-    return ", ".join(said)
+    versions = (here.run([program, "--version"]) for program in ("podman", runtime))
+    return ", ".join(version.splitlines()[0] for version in versions)

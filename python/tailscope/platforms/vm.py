@@ -1,4 +1,4 @@
-"""Virtual machines, as in noms2020 IV and limbo2022: QEMU with a kernel of its own."""
+"""The platform ``vm``: guests of QEMU, as in noms2020 IV and limbo2022."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _VirtualCpu = TypedDict("_VirtualCpu", {"cpu-index": int, "thread-id": int})
 
 
 class Vm(Platform):
-    """A guest of QEMU whose root is made of this machine's programs."""
+    """A guest of QEMU with its own kernel, whose root is made of this machine's programs."""
 
     name = "vm"
     about = "a QEMU virtual machine with its own kernel"
@@ -71,20 +71,24 @@ class Vm(Platform):
         if self._accelerator not in _ACCELERATORS:
             raise UsageError(
                 f"--platform-option accelerator: got {self._accelerator!r},"
-                f" expected one of {', '.join(_ACCELERATORS)}"
+                f" expected one of {', '.join(_ACCELERATORS)}",
+                code="platform-option",
             )
         memory = self.given.get("memory", "1024")
         if not memory.isdecimal() or not 512 <= int(memory) <= 1 << 20:
-            raise UsageError(f"--platform-option memory: got {memory!r}, expected at least 512 MiB")
+            raise UsageError(
+                f"--platform-option memory: got {memory!r}, expected at least 512 MiB",
+                code="platform-option",
+            )
         self._memory_mb = int(memory)
 
     @property
     def starts_in_s(self) -> float:
-        """Most of it under TCG."""
+        """Return the time to boot, in seconds; TCG needs the most."""
         return 15.0
 
     def check(self) -> None:
-        """QEMU is there, and a kernel for it."""
+        """Check QEMU, and the kernel for guests."""
         super().check()
         self._kernel()
 
@@ -102,7 +106,7 @@ class Vm(Platform):
         housekeeping: tuple[int, ...],
         pinned: bool = True,
     ) -> Iterator[OpenPlatform]:
-        """Boot a guest with a CPU for itself and those of the device."""
+        """Boot a guest with one CPU for itself and the CPUs of the device."""
         kernel = self._kernel()
         here = Here(folder.path, mark=folder.name)
         accelerator = find_accelerator(self._accelerator, kernel, here)
@@ -163,8 +167,8 @@ class Vm(Platform):
     ) -> Guest:
         """Wait for the guest's agent.
 
-        QEMU goes on only once something is at the sockets' ends, and a guest's driver agrees with
-        that on features: `held` keeps it there, on a CPU of ours, until the device is ready.
+        QEMU waits until some program has opened the sockets, and a guest's driver agrees with it
+        on features: `held` keeps such a program on one of our CPUs until the device is ready.
         """
 
         def ended() -> str:
@@ -186,7 +190,7 @@ class Vm(Platform):
 
 @contextmanager
 def _held(folder: Folder, side: Side, cpu: int) -> Iterator[None]:
-    """Be at the other ends of vhost-user within a block: the generator comes later."""
+    """Hold the other ends of vhost-user within a block, until the generator starts."""
     from tailscope.testbed.messages import GENERATOR
 
     if not side.sockets:
@@ -204,7 +208,7 @@ def _held(folder: Folder, side: Side, cpu: int) -> Iterator[None]:
 
 
 class _Ports:
-    """A guest's ports: cards of virtio joined by vhost-user, or real ones handed over."""
+    """The ports of a guest: virtio cards on vhost-user, or real cards handed over."""
 
     def __init__(self, side: Side, *, polled: bool) -> None:
         self._side, self._polled = side, polled
@@ -215,19 +219,19 @@ class _Ports:
 
     @property
     def modules(self) -> list[str]:
-        """Of the guest's kernel."""
+        """Return the modules that the ports need in the guest's kernel."""
         if self._side.sockets:
             return ["uio_pci_generic"] if self._polled else ["virtio_pci", "virtio_net"]
         return ["vfio_pci"] if self._polled else list(_CARD_MODULES)
 
     @property
     def parameters(self) -> str:
-        """Of the guest's kernel: what DPDK has of a real card, it has by an IOMMU."""
+        """Return the guest's kernel parameters: DPDK reaches real cards by an IOMMU."""
         return "" if self._side.sockets else "intel_iommu=on iommu=pt"
 
     @property
     def devices(self) -> list[str]:
-        """QEMU's options."""
+        """Return QEMU's options for the ports."""
         options: list[str] = []
         if not self._side.sockets:
             options += ["-device", "intel-iommu,intremap=on,caching-mode=on"]
@@ -235,7 +239,7 @@ class _Ports:
                 slot = f"{_FIRST_SLOT + number:#x}"
                 options += ["-device", f"vfio-pci,host={address},addr={slot}"]
             return options
-        # With MSI-X, QEMU 7.2 dies when a kernel's driver starts under TCG.
+        # With MSI-X, QEMU 7.2 crashes when a kernel's driver starts under TCG.
         vectors = "" if self._polled else ",vectors=0"
         for number, path in enumerate(self._side.sockets):
             name, slot = f"net{number}", f"{_FIRST_SLOT + number:#x}"
@@ -245,7 +249,7 @@ class _Ports:
         return options
 
     def set_up(self, guest: Guest) -> Side:
-        """Hand them to whoever forwards, and say how they are known there."""
+        """Give the ports to DPDK or to the kernel, and return them as a side of the wire."""
         if not self._polled:
             links = [_link_of(guest, address) for address in self._addresses]
             for link in links:
@@ -254,7 +258,7 @@ class _Ports:
         driver = "uio_pci_generic" if self._side.sockets else "vfio-pci"
         for address in self._addresses:
             device = f"/sys/bus/pci/devices/{address}"
-            # Some kernels have virtio's driver built in: it was there first.
+            # In some kernels virtio's driver is built in, and already bound.
             away = '[ ! -e "$1/driver" ] || printf %s "$2" >"$1/driver/unbind"'
             guest.run(["sh", "-c", away, "sh", device, address])
             _put(guest, f"{device}/driver_override", driver)
@@ -269,16 +273,19 @@ def _put(guest: Guest, path: str, text: str) -> None:
 
 
 def _link_of(guest: Guest, address: str) -> str:
-    """What the guest's kernel calls a card."""
+    """Return the name of a card's link in the guest's kernel."""
     listed = guest.run(["find", f"/sys/bus/pci/devices/{address}/", "-path", "*/net/*"])
-    found = re.search(r"/net/([^/\s]+)", listed)
-    if found is None:
-        raise TestbedError(f"platform vm: the guest's kernel has no driver for the card {address}")
-    return found[1]
+    link = re.search(r"/net/([^/\s]+)", listed)
+    if link is None:
+        raise TestbedError(
+            f"platform vm: the guest's kernel has no driver for the card {address}",
+            code="guest-driver",
+        )
+    return link[1]
 
 
 def _serial(folder: Path) -> list[str]:
-    """A console that is written down, the agent's port, and QEMU's own."""
+    """Return the options for a recorded console, the agent's port, and QEMU's own port."""
     port = "server=on,wait=off"
     return [
         *("-chardev", f"file,id=console,path={_quoted(folder / 'console.log')}"),
@@ -290,7 +297,7 @@ def _serial(folder: Path) -> list[str]:
 
 
 def _quoted(path: Path) -> str:
-    """A path as QEMU's options write it."""
+    """Quote a path for QEMU's options."""
     return str(path).replace(",", ",,")
 
 
@@ -307,19 +314,19 @@ def _wait_for(sockets: Sequence[Path], process: Process, ended: Callable[[], str
     while not all(path.exists() for path in sockets):
         if not process.is_running or time.monotonic() > deadline_s:
             process.wait_end(_POLL_S)
-            raise TestbedError(f"platform vm: QEMU did not start: {ended()}")
+            raise TestbedError(f"platform vm: QEMU did not start: {ended()}", code="qemu-start")
         time.sleep(_POLL_S)
 
 
 def _pin(port: Path, cpus: Sequence[int], housekeeping: Sequence[int]) -> None:
-    """Give each of the guest's CPUs one of ours: the first one is for its housekeeping."""
+    """Pin each CPU of the guest to one of ours; the first one is for its housekeeping."""
     with socket.socket(socket.AF_UNIX) as qmp:
         qmp.settimeout(_START_S)
         qmp.connect(str(port))
         with qmp.makefile("rw") as lines:
             threads = {
-                each["cpu-index"]: each["thread-id"]
-                for each in _ask(lines, "qmp_capabilities", "query-cpus-fast")
+                cpu["cpu-index"]: cpu["thread-id"]
+                for cpu in _ask(lines, "qmp_capabilities", "query-cpus-fast")
             }
     for number, thread in threads.items():
         own = set(housekeeping) if number == 0 else {cpus[number - 1]}
@@ -328,7 +335,7 @@ def _pin(port: Path, cpus: Sequence[int], housekeeping: Sequence[int]) -> None:
 
 
 def _ask(lines: IO[str], *commands: str) -> list[_VirtualCpu]:
-    """Run QEMU's commands, and return what the last one says."""
+    """Run commands of QEMU, and return the answer to the last one."""
     lines.readline()
     cpus: list[_VirtualCpu] = []
     for command in commands:
@@ -336,6 +343,7 @@ def _ask(lines: IO[str], *commands: str) -> list[_VirtualCpu]:
         lines.flush()
         while "return" not in (answer := json.loads(lines.readline())):
             if "error" in answer:
-                raise TestbedError(f"platform vm: QEMU: {command}: {answer['error']}")
+                text = f"platform vm: QEMU: {command}: {answer['error']}"
+                raise TestbedError(text, code="qemu-command")
         cpus = answer["return"]
     return cpus

@@ -1,4 +1,4 @@
-"""When a tail lies above another: intervals that are disjoint, whatever the instrument did."""
+"""Comparison of tails, which differ if their intervals are disjoint, despite the instrument."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tailscope.recommend.evidence import Case
 
 FEWEST_RUNS = 3
-"""On each side of a difference: of fewer, docs/calibration.md has how often it is none."""
+"""Fewest runs on each side of a difference; docs/calibration.md has how often fewer are wrong."""
 
 MEDIAN = 0.5
 _NAMES = {
@@ -49,27 +49,27 @@ class Tail:
 
     @property
     def figure(self) -> str:
-        """By its flat name."""
+        """Flat name of the figure."""
         return f"latency_ns_{_NAMES[self.quantile]}"
 
     def text(self) -> str:
-        """It in a sentence."""
+        """Return the quantile in a sentence."""
         return (
             f"{percentile_name(self.quantile)} {self.value_text()} ({self.interval_text()},"
             f" {cited(self.runs)})"
         )
 
     def value_text(self) -> str:
-        """The quantile, from the least that it can have been where that is another one."""
+        """Return the quantile, with the least that it can have been if that differs."""
         return instrument_text(self.least_ns.estimate, self.latency_ns.estimate)
 
     def interval_text(self) -> str:
-        """Its interval, from the least that it can be."""
+        """Return the interval, from the least that the quantile can be."""
         low, high = duration_text(self.least_ns.ci_low), duration_text(self.latency_ns.ci_high)
         return f"{low} to {high}"
 
     def records(self) -> list[dict[str, Any]]:
-        """It as JSON has it: the figure, and the least that it can have been if that is another."""
+        """Return the figure as JSON has it, and the least that it can have been if that differs."""
         ends = {self.figure: self.latency_ns}
         if self.least_ns != self.latency_ns:
             ends[f"least_{self.figure}"] = self.least_ns
@@ -77,12 +77,12 @@ class Tail:
 
 
 def cited(numbers: Iterable[int]) -> str:
-    """Runs by their numbers."""
+    """Cite runs by their numbers."""
     return "".join(f"[{number}]" for number in numbers)
 
 
 def record_of(figure: str, runs: Sequence[int], value: Estimate) -> dict[str, Any]:
-    """A figure as JSON has it, with the runs that it is of."""
+    """Return a figure as JSON has it, with the runs that it rests on."""
     return {
         "figure": figure,
         "runs": list(runs),
@@ -94,7 +94,7 @@ def record_of(figure: str, runs: Sequence[int], value: Estimate) -> dict[str, An
 
 
 def best_quantile(cases: Iterable[Case]) -> float | None:
-    """The highest quantile that every run supports."""
+    """Return the highest quantile that every run supports."""
     rows = [case.run.summary for case in cases]
     for quantile in reversed(_NAMES):
         name = f"latency_ns_{_NAMES[quantile]}"
@@ -104,29 +104,29 @@ def best_quantile(cases: Iterable[Case]) -> float | None:
 
 
 def common_quantile(*groups: Iterable[Case]) -> float | None:
-    """The highest quantile that every run of all groups supports."""
+    """Return the highest quantile that every run of all groups supports."""
     return best_quantile([case for group in groups for case in group])
 
 
 def have_medians(*groups: Iterable[Case]) -> bool:
-    """Whether every run supports its median: of worst packets alone nobody knows it."""
+    """Return whether every run supports its median, which the worst packets alone do not give."""
     cases = [case for group in groups for case in group]
     return all(case.run.summary["latency_ns_p50_supported"] for case in cases)
 
 
 def least(summary: Any, name: str) -> Any:
-    """The least that a figure of the latency can have been; where nobody could tell, it itself.
+    """Return the least that a latency can have been; if nobody could tell, the latency itself.
 
     Of a run from before that was recorded, the instrument's stalls may have made all of it.
     """
-    found = summary.get(f"least_{name}")
-    if found is not None:
-        return found
+    value = summary.get(f"least_{name}")
+    if value is not None:
+        return value
     return 0 if summary.get("tainted") else summary[name]
 
 
 def tail_of(cases: Sequence[Case], quantile: float) -> Tail:
-    """A quantile that all of the runs support (`best_quantile`)."""
+    """Return a quantile that all of the runs support (`best_quantile`)."""
     name = f"latency_ns_{_NAMES[quantile]}"
     rows = [case.run.summary for case in cases]
 
@@ -148,13 +148,13 @@ def tail_of(cases: Sequence[Case], quantile: float) -> Tail:
 
 
 def tails(*groups: Sequence[Case]) -> list[Tail]:
-    """The same quantile of all groups, the highest that all support; none where they share none."""
+    """Return the tails of all groups at the highest quantile that all support, if there is one."""
     quantile = common_quantile(*groups)
     return [] if quantile is None else [tail_of(group, quantile) for group in groups]
 
 
 def why_not_above(upper: Tail, lower: Tail) -> str | None:
-    """Why `upper` cannot be said to lie above `lower`; None where it does.
+    """Explain why `upper` cannot be said to lie above `lower`; None if it does.
 
     Each must be of three runs: packets behind a stall are no independent evidence, so that the
     intervals of single runs say too much.
@@ -170,7 +170,7 @@ def why_not_above(upper: Tail, lower: Tail) -> str | None:
 
 
 def why_overlapping(upper: Tail, lower: Tail) -> str | None:
-    """Why the interval of `upper` does not lie above that of `lower`; None where it does.
+    """Explain why the interval of `upper` does not lie above that of `lower`; None if it does.
 
     They must be disjoint, even if the instrument's stalls delayed the packets of the upper one by
     all of their length, and those of the lower one not at all.
@@ -184,7 +184,7 @@ def why_overlapping(upper: Tail, lower: Tail) -> str | None:
 
 
 def ratio(upper: Tail, lower: Tail) -> Estimate:
-    """How many times one quantile is the other, with an interval of the ends of both.
+    """Return the ratio of two quantiles, with an interval from the ends of both.
 
     It holds where both intervals do, and so with at least 1 - 2 (1 - level) (Bonferroni).
     """
@@ -200,6 +200,6 @@ def ratio(upper: Tail, lower: Tail) -> Estimate:
 
 
 def proportion(count: int, n: int) -> Estimate:
-    """A share with its exact interval (Clopper and Pearson)."""
+    """Return A share with its exact interval (Clopper and Pearson)."""
     assert 0 <= count <= n and n > 0, "a part of something"
     return share_beyond(count, n, error=(1 - LEVEL) / 2)

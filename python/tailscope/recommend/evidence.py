@@ -46,21 +46,21 @@ _NO_DEVICE = "loop"
 _PCI = "pci"
 _IN_MEMORY = ("memif", "vhost")
 _NEEDED = {"dut": "dut", "platform": "platform", "rate_pps": "rate", "cpu_model": "cpu_model"}
-"""What captures and imports must say before they are compared, and the names of the labels."""
+"""Facts that captures and imports must have before they are compared, and their labels."""
 _TRAFFIC = {"pattern": "pattern", "burst": "burst", "size_bytes": "size", "flows": "flows"}
 _FRAMES = (*FRAMES, "replay", "direction")
 
 
 class Facts(NamedTuple):
-    """What must be equal in runs that are compared, but for what they are compared by."""
+    """Facts that must be equal in runs, apart from the one they are compared by."""
 
     technology: Any
-    """What the device ran on: ``bare``, ``lxc``, ``vm``."""
+    """Technology that the device ran on: ``bare``, ``lxc``, ``vm``."""
     kernel: Any
     """The flavour of the kernel that it ran on."""
     optimised: Any
     cache: Any
-    """Whether the device shares its last-level cache: ``separated``, ``shared``, ``unknown``."""
+    """Use of the device's last-level cache: ``separated``, ``shared``, ``unknown``."""
     co_runners: Any
     """Co-runners: (kind, workers) of each, and the CPUs that they were given, or None; empty for
     none."""
@@ -77,21 +77,21 @@ class Facts(NamedTuple):
     burst: int | None
     size_bytes: int | None
     flows: int | None
-    """None where captures or imports do not say it: they are taken to be alike."""
+    """Number of flows; None if captures or imports do not give it: they are taken to be alike."""
     frames: tuple[object, ...]
-    """What else tells the packets of measurements apart: of captures and imports, the usual."""
+    """Other properties of the packets of measurements; for captures and imports, the usual ones."""
     instances: int
     load: str
     recorded: tuple[bool, int]
-    """Whether kernel events were recorded, and how often counters were read."""
+    """True if kernel events were recorded, and the interval at which counters were read."""
     clock: str
-    """Where times come from."""
+    """Source of the times."""
     machine: tuple[str, int]
     """The model of the processor, and how many CPUs there are."""
 
 
 class Floor(NamedTuple):
-    """What the instrument measures with nothing in between, and up to where it is believed."""
+    """The latency of the instrument alone, and the quantile up to which it is believed."""
 
     latency_ns_p50: int
     latency_ns_p999: int
@@ -103,32 +103,32 @@ class Case:
     """A run, and what is known of it."""
 
     number: int
-    """By which it is cited."""
+    """Number by which the run is cited."""
     name: str
     facts: Facts
     run: Run
     optimised_because: str
     cache_because: str
-    """Why `facts` say what they say."""
+    """Reasons for `facts`."""
     lost: int | None
     """Packets that the device lost, but for those that it dropped on purpose; of captures and
     imports all that are lost; None where that was not imported."""
     unsent: int
     """Packets that could not be handed to the wire in time."""
     floor: Floor | None
-    """Of the instrument."""
+    """Floor of the instrument."""
     longest_stall_ns: int
-    """Of the instrument's own."""
+    """Longest stall of the instrument, in nanoseconds."""
     bucket_ns: int | None
-    """Of the histograms; None where widths differ."""
+    """Width of the histograms' buckets, in nanoseconds; None if widths differ."""
     cpus: frozenset[int]
     pollers: frozenset[int]
-    """Those that work for the device, and all that poll."""
+    """CPUs that work for the device, and all CPUs that poll."""
     unsaid: tuple[str, ...] = ()
     """Labels that captures or imports lack: it is taken to be as in others that lack them."""
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """Return the run as JSON has it."""
         facts = self.facts
         return {
             "number": self.number,
@@ -171,34 +171,35 @@ class Evidence:
 
     def compared_by(self, name: str) -> Iterator[tuple[Facts, dict[Any, list[Case]]]]:
         """Group runs that differ in one fact at most, by their other facts and by its value."""
-        found: dict[Facts, dict[Any, list[Case]]] = {}
+        groups: dict[Facts, dict[Any, list[Case]]] = {}
         for case in self.cases:
             rest = case.facts._replace(**dict[str, Any]({name: None}))
-            found.setdefault(rest, {}).setdefault(getattr(case.facts, name), []).append(case)
-        yield from found.items()
+            groups.setdefault(rest, {}).setdefault(getattr(case.facts, name), []).append(case)
+        yield from groups.items()
 
 
 def runs_in(path: Path) -> tuple[list[Path], list[LeftOut]]:
-    """The runs in a campaign, or in a folder, or the one that a directory is."""
+    """Return the runs in a campaign or in a folder, or the run that a directory is."""
     if not is_campaign(path):
         runs = runs_at(path)
         if not runs:
             raise RunError(
                 f"{path}: neither a campaign, a run nor a folder of runs: no {CAMPAIGN} and no"
                 f" {RUN} in it",
+                code="not-a-run",
                 hint="`tailscope run FILE --out DIR` makes a campaign, without FILE a run",
             )
         return runs, []
-    found = read_campaign(path)
-    runs = [run.path for run in found if run.path is not None and run.unfinished is None]
-    left = {run.cell: LeftOut(run.cell, run.unfinished) for run in found if run.unfinished}
+    campaign = read_campaign(path)
+    runs = [run.path for run in campaign if run.path is not None and run.unfinished is None]
+    left = {run.cell: LeftOut(run.cell, run.unfinished) for run in campaign if run.unfinished}
     return runs, list(left.values())
 
 
 def read_evidence(runs: Mapping[str, Path], left_out: Sequence[LeftOut] = ()) -> Evidence:
     """Read runs."""
     if not runs and not left_out:
-        raise UsageError("no runs: expected at least one")
+        raise UsageError("no runs: expected at least one", code="no-runs")
     return evidence_of({name: read_run(path, label=name) for name, path in runs.items()}, left_out)
 
 
@@ -219,7 +220,7 @@ def evidence_of(runs: Mapping[str, Run], left_out: Sequence[LeftOut] = ()) -> Ev
 
 
 def _useless(info: RunInfo) -> str | None:
-    """Why nothing can rest on a run."""
+    """Explain why nothing can rest on a run."""
     if not isinstance(info.plan, MeasurementPlan):
         return _undescribed(info)
     if info.measured.dut == _NO_DEVICE:
@@ -247,7 +248,7 @@ def _case(number: int, name: str, run: Run, where: str) -> Case:
         is_measured = isinstance(info.plan, MeasurementPlan)
         facts = _measured_facts(info) if is_measured else _described_facts(info)
     except UsageError as error:
-        raise RunCorruptError(f"{where}: {error}") from None
+        raise RunCorruptError(f"{where}: {error}", code="run-record") from None
     instrument, about = info.instrument, about_of(info)
     counted = run.summary["lost"]
     lost = None if counted is None else int(counted)
@@ -347,10 +348,12 @@ def _check(case: Case, where: str) -> None:
         ("tainted", summary.get("tainted"), summary["count"]),
     ):
         if got is not None and most is not None and not 0 <= int(got) <= int(most):
-            raise RunCorruptError(f"{where}: {name}: expected 0 to {most}, got {got}")
+            raise RunCorruptError(
+                f"{where}: {name}: expected 0 to {most}, got {got}", code="out-of-range"
+            )
     if case.facts.rate_pps < 1:
         raise RunCorruptError(
-            f"{where}: plan.rate_pps: expected at least 1, got {case.facts.rate_pps}"
+            f"{where}: plan.rate_pps: expected at least 1, got {case.facts.rate_pps}", code="rate"
         )
 
 

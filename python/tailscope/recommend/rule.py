@@ -1,4 +1,4 @@
-"""What a rule is, and how it says what it has found."""
+"""Rules, and the words for their results."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunEvidence:
-    """What runs show."""
+    """A result that runs support."""
 
     text: str
-    """In words, runs cited by their numbers."""
+    """The result in words, with runs cited by their numbers."""
     runs: tuple[int, ...]
     figures: list[dict[str, Any]] = field(default_factory=list)
-    """What it rests on: `figure`, `runs`, `estimate` with its interval, `level`, `n`, `method`."""
+    """Figures that it rests on: `figure`, `runs`, `estimate` with its interval, `level`, `n`,
+    `method`.
+    """
 
 
 class NoEvidence(NamedTuple):
-    """Why nothing is said of something."""
+    """A reason why a rule is silent."""
 
     reason: str
 
@@ -43,21 +45,21 @@ class Recommendation:
     findings: tuple[RunEvidence, ...]
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """Return the recommendation as JSON has it."""
         return {
             "id": self.rule.id,
             "title": self.rule.title,
             "source": self.rule.source,
             "advice": self.rule.advice,
             "findings": [
-                {"text": each.text, "runs": list(each.runs), "figures": each.figures}
-                for each in self.findings
+                {"text": finding.text, "runs": list(finding.runs), "figures": finding.figures}
+                for finding in self.findings
             ],
         }
 
 
 class RuleAnswer(NamedTuple):
-    """What a rule says of the evidence, and why it says no more."""
+    """The answer of a rule to the evidence, with the reasons why it says no more."""
 
     recommendation: Recommendation | None
     unsaid: tuple[str, ...]
@@ -65,26 +67,28 @@ class RuleAnswer(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """One recommendation of the papers."""
+    """A recommendation of the papers."""
 
     id: str
-    """Its number in limbo2022, or ``cache``."""
+    """Number of the recommendation in limbo2022, or ``cache``."""
     title: str
     source: str
     advice: str
-    """What it is about, who says it, and what it comes to."""
+    """Subject, source and gist of the recommendation."""
     look: Callable[[Evidence], Said]
     """Looks at the evidence."""
 
     def answer(self, evidence: Evidence) -> RuleAnswer:
         """Look at the evidence, and say what can be said."""
-        said = list(self.look(evidence))
-        findings = tuple(each for each in said if isinstance(each, RunEvidence))
-        unsaid = tuple(dict.fromkeys(each.reason for each in said if isinstance(each, NoEvidence)))
+        results = list(self.look(evidence))
+        findings = tuple(each for each in results if isinstance(each, RunEvidence))
+        unsaid = tuple(
+            dict.fromkeys(each.reason for each in results if isinstance(each, NoEvidence))
+        )
         return RuleAnswer(Recommendation(self, findings) if findings else None, unsaid)
 
     def applies(self, evidence: Evidence) -> Recommendation | None:
-        """The recommendation, if there is evidence for it."""
+        """Return the recommendation, if there is evidence for it."""
         return self.answer(evidence).recommendation
 
 
@@ -123,30 +127,30 @@ def co_runners_text(co_runners: tuple[Any, ...]) -> str:
 def lowest_against_highest(
     facts: Facts, groups: dict[str, list[Case]], advice: str
 ) -> RunEvidence | NoEvidence:
-    """The group with the lowest tail against that with the highest."""
-    found = dict(zip(groups, tails(*groups.values()), strict=False))
-    if not found:
+    """Compare the group with the lowest tail with that of the highest."""
+    tail_of = dict(zip(groups, tails(*groups.values()), strict=False))
+    if not tail_of:
         return NoEvidence(f"{where(facts)}: {' and '.join(groups)} share no supported quantile")
-    ordered = sorted(found, key=lambda name: found[name].latency_ns.estimate)
+    ordered = sorted(tail_of, key=lambda name: tail_of[name].latency_ns.estimate)
     lower, upper = ordered[0], ordered[-1]
-    reason = why_not_above(found[upper], found[lower])
+    reason = why_not_above(tail_of[upper], tail_of[lower])
     if reason is not None:
         return NoEvidence(f"{where(facts)}: {lower} and {upper}: {reason}")
     text = (
-        f"{where(facts)}: {advice.format(lower=lower, upper=upper)}: {found[lower].text()} against"
-        f" {found[upper].text()}."
+        f"{where(facts)}: {advice.format(lower=lower, upper=upper)}: {tail_of[lower].text()}"
+        f" against {tail_of[upper].text()}."
     )
-    return of_tails(text, [found[lower], found[upper]])
+    return of_tails(text, [tail_of[lower], tail_of[upper]])
 
 
 def of_tails(text: str, compared: Sequence[Tail]) -> RunEvidence:
-    """A finding that rests on quantiles alone."""
+    """Return A finding that rests on quantiles alone."""
     runs = tuple(number for tail in compared for number in tail.runs)
-    return RunEvidence(text, runs, [each for tail in compared for each in tail.records()])
+    return RunEvidence(text, runs, [record for tail in compared for record in tail.records()])
 
 
 def numbers(cases: Sequence[Case]) -> tuple[int, ...]:
-    """The numbers by which runs are cited."""
+    """Return the numbers by which runs are cited."""
     return tuple(case.number for case in cases)
 
 

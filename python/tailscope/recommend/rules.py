@@ -47,9 +47,11 @@ if TYPE_CHECKING:
     from tailscope.recommend.rule import Said
 
 JUMP = 2.0
-"""In overload every packet queues: the median is at least so many times what it was before."""
+"""Smallest growth of the median in overload, where every packet queues."""
 BURSTY = 0.01
-"""So much larger a share must leave back to back: a smaller one may be those behind stalls."""
+"""Smallest growth of the share of packets that leave back to back; a smaller one may be due to
+stalls.
+"""
 
 _SOFTWARE_CLOCKS = ("tsc", "kernel-software")
 _UNKNOWN_CLOCKS = ("capture-file", "imported")
@@ -60,7 +62,7 @@ _COARSE_BUCKETS = 2
 
 
 def _timestamps(evidence: Evidence) -> Said:
-    """I: times that are taken in software."""
+    """Apply I: times that are taken in software."""
     groups: dict[tuple[str, str, str], list[Case]] = {}
     for case in evidence.cases:
         key = (case.facts.clock, case.facts.wire, _floor_text(case))
@@ -106,7 +108,7 @@ def _longest_stall_ns(cases: Sequence[Case]) -> int:
 
 
 def _overload(evidence: Evidence) -> Said:
-    """II: from some rate on the device loses packets, and all of them queue."""
+    """Apply II: from some rate on the device loses packets, and all of them queue."""
     for facts, by_rate in evidence.compared_by("rate_pps"):
         if any(case.lost is None for cases in by_rate.values() for case in cases):
             yield NoEvidence(f"{where(facts)}: what was imported does not tell what was lost")
@@ -117,9 +119,9 @@ def _overload(evidence: Evidence) -> Said:
             yield NoEvidence(_no_loss(facts, rates, by_rate))
         for rate in lossy:
             free = [each for each in rates if each < rate and _carries(by_rate[each])]
-            said = _overloaded(facts, by_rate, rate, free[-1] if free else None)
-            yield said
-            if isinstance(said, RunEvidence):
+            overloaded = _overloaded(facts, by_rate, rate, free[-1] if free else None)
+            yield overloaded
+            if isinstance(overloaded, RunEvidence):
                 break
     if not evidence.cases:
         yield NoEvidence("no measured runs")
@@ -130,21 +132,23 @@ def _overloaded(
 ) -> RunEvidence | NoEvidence:
     above = by_rate[rate]
     loss = proportion(_lost(above), _sent(above))
-    said = f"{where(facts)}: {share_text(loss)} are lost at {count_text(rate)} packets/s"
+    sentence = f"{where(facts)}: {share_text(loss)} are lost at {count_text(rate)} packets/s"
     if free is None:
-        return NoEvidence(f"{said} {cited(numbers(above))}, and no lower rate without loss was run")
+        return NoEvidence(
+            f"{sentence} {cited(numbers(above))}, and no lower rate without loss was run"
+        )
     below = by_rate[free]
     if not have_medians(below, above):
-        return NoEvidence(f"{said} {cited(numbers(above))}, and too few came back for a median")
+        return NoEvidence(f"{sentence} {cited(numbers(above))}, and too few came back for a median")
     before, after = tail_of(below, MEDIAN), tail_of(above, MEDIAN)
     times = ratio(after, before)
     if times.ci_low < JUMP or why_overlapping(after, before) is not None:
         return NoEvidence(
-            f"{said} {cited(numbers(above))}, but the median is {times_text(times)} that at"
+            f"{sentence} {cited(numbers(above))}, but the median is {times_text(times)} that at"
             f" {count_text(free)} packets/s: not every packet queues"
         )
     text = (
-        f"{said}, and the median is {times_text(times)} that at {count_text(free)} packets/s,"
+        f"{sentence}, and the median is {times_text(times)} that at {count_text(free)} packets/s,"
         f" the highest rate below without loss: {after.text()} against {before.text()}. Stay at or"
         f" below {count_text(free)} packets/s, or give the device more CPUs."
     )
@@ -158,12 +162,12 @@ def _overloaded(
 
 
 def _no_loss(facts: Facts, rates: Sequence[int], by_rate: dict[int, list[Case]]) -> str:
-    said = f"{where(facts)}: no loss in the DuT up to {count_text(rates[-1])} packets/s"
+    text = f"{where(facts)}: no loss in the DuT up to {count_text(rates[-1])} packets/s"
     cut = next((rate for rate in rates if _unsent(by_rate[rate])), None)
     if cut is None:
-        return said
+        return text
     return (
-        f"{said}; at {count_text(cut)} packets/s {cited(numbers(by_rate[cut]))} packets could not"
+        f"{text}; at {count_text(cut)} packets/s {cited(numbers(by_rate[cut]))} packets could not"
         " be sent: the wire, or the device behind it, cannot carry this rate"
     )
 
@@ -173,7 +177,7 @@ def _lost(cases: Sequence[Case]) -> int:
 
 
 def _carries(cases: Sequence[Case]) -> bool:
-    """Whether nothing was lost at a rate, and all of it could be sent."""
+    """Return whether nothing was lost at a rate, and all packets could be sent."""
     return all(case.lost == 0 for case in cases) and not _unsent(cases)
 
 
@@ -186,30 +190,31 @@ def _unsent(cases: Sequence[Case]) -> int:
 
 
 def _kernel(evidence: Evidence) -> Said:
-    """III: the kernel with the lowest tail, for a device whose threads are laid out in a way."""
+    """Apply III: the kernel with the lowest tail, for a device with a certain layout of threads."""
     for facts, by_kernel in evidence.compared_by("kernel"):
         kernels = {name: cases for name, cases in by_kernel.items() if name is not None}
         if len(kernels) < 2:
             only = ", ".join(kernels) or "an unknown one"
             yield NoEvidence(f"{where(facts)}: one kernel only: {only}{_tlb_text(kernels)}")
             continue
-        found = dict(zip(kernels, tails(*kernels.values()), strict=False))
-        if not found:
+        tail_of = dict(zip(kernels, tails(*kernels.values()), strict=False))
+        if not tail_of:
             yield NoEvidence(f"{where(facts)}: kernels share no supported quantile")
             continue
-        best, *others = sorted(found, key=lambda name: found[name].latency_ns.estimate)
-        reasons = {name: why_not_above(found[name], found[best]) for name in others}
+        best, *others = sorted(tail_of, key=lambda name: tail_of[name].latency_ns.estimate)
+        reasons = {name: why_not_above(tail_of[name], tail_of[best]) for name in others}
         beaten = [name for name in others if reasons[name] is None]
         if not beaten:
             why = "; ".join(f"{best} and {name}: {reasons[name]}" for name in others)
             yield NoEvidence(f"{where(facts)}: {why}")
             continue
-        against = " and ".join(f"{found[name].text()} with {name}" for name in beaten)
+        against = " and ".join(f"{tail_of[name].text()} with {name}" for name in beaten)
         text = (
-            f"{where(facts)}: use {best} rather than {' or '.join(beaten)}: {found[best].text()}"
-            f" against {against}. {_layout_text(facts.device, best, kernels)}{_tlb_text(kernels)}."
+            f"{where(facts)}: use {best} rather than {' or '.join(beaten)}:"
+            f" {tail_of[best].text()} against {against}."
+            f" {_layout_text(facts.device, best, kernels)}{_tlb_text(kernels)}."
         )
-        compared = [found[name] for name in (best, *beaten)]
+        compared = [tail_of[name] for name in (best, *beaten)]
         yield of_tails(text, compared)
     if not evidence.cases:
         yield NoEvidence("no measured runs")
@@ -222,13 +227,13 @@ def _layout_text(device: str, best: str, kernels: Iterable[str]) -> str:
         layout, paper = "several threads that share CPUs", "rt"
     else:
         return "How its threads are laid out is not known"
-    here = "as it is here" if best == paper else "which does not show here"
-    here = here if paper in kernels else "which was not run here"
-    return f"It has {layout}: the paper found {paper} best for this, {here}"
+    agreement = "as it is here" if best == paper else "which does not show here"
+    agreement = agreement if paper in kernels else "which was not run here"
+    return f"It has {layout}: the paper found {paper} best for this, {agreement}"
 
 
 def _tlb_text(kernels: dict[str, list[Case]]) -> str:
-    """What TLB shootdowns have of the tails, where kernel events tell."""
+    """Describe the share of TLB shootdowns in the tails, if kernel events tell."""
     shares = [
         (f"with {name} {cited([case.number])}", share)
         for name, cases in kernels.items()
@@ -243,11 +248,11 @@ def _tlb_share(case: Case) -> float | None:
     explanation = case.run.explanation
     if explanation is None or not case.facts.recorded[0]:
         return None
-    return sum(each.share for each in explanation.causes if each.cause == _TLB)
+    return sum(cause.share for cause in explanation.causes if cause.cause == _TLB)
 
 
 def _cards(evidence: Evidence) -> Said:
-    """IV: packets leave in bursts that did not come in bursts; one card's tail above another's."""
+    """Apply IV: cards that make bursts of packets, or whose tail lies above another card's."""
     over_cards = [case for case in evidence.cases if case.facts.wire == CARDS]
     if not over_cards:
         yield NoEvidence("no run over real network cards")
@@ -255,9 +260,9 @@ def _cards(evidence: Evidence) -> Said:
     for case in over_cards:
         yield _bursts(case)
     for facts, by_cards in evidence.compared_by("cards"):
-        known = {name: cases for name, cases in by_cards.items() if name}
-        if len(known) > 1:
-            yield lowest_against_highest(facts, known, "use {lower} rather than {upper}")
+        named_cards = {name: cases for name, cases in by_cards.items() if name}
+        if len(named_cards) > 1:
+            yield lowest_against_highest(facts, named_cards, "use {lower} rather than {upper}")
 
 
 def _bursts(case: Case) -> RunEvidence | NoEvidence:
@@ -273,21 +278,21 @@ def _bursts(case: Case) -> RunEvidence | NoEvidence:
         close = int(gaps.counts[gaps.bucket_ns < half_gap_ns].sum())
         shares[side] = proportion(close, total)
     pre, post = shares["pre"], shares["post"]
-    said = (
+    sentence = (
         f"{share_text(post)} of the packets behind the device follow within half of the mean gap,"
         f" {share_text(pre)} before it [{case.number}]"
     )
     if post.ci_low - pre.ci_high < BURSTY:
-        return NoEvidence(f"{where(case.facts)}: {said}")
+        return NoEvidence(f"{where(case.facts)}: {sentence}")
     figures = [
         record_of(f"{side}_back_to_back", (case.number,), share) for side, share in shares.items()
     ]
-    text = f"{where(case.facts)}: packets leave in bursts: {said}."
+    text = f"{where(case.facts)}: packets leave in bursts: {sentence}."
     return RunEvidence(text, (case.number,), figures)
 
 
 def _virtualisation(evidence: Evidence) -> Said:
-    """V: what a container or a guest costs, at the median and in the tail."""
+    """Apply V: the cost of a container or a guest, at the median and in the tail."""
     compared = False
     for facts, by_technology in evidence.compared_by("technology"):
         for name in ("lxc", "podman", "vm"):
@@ -296,17 +301,17 @@ def _virtualisation(evidence: Evidence) -> Said:
                 both = {each: by_technology[each] for each in (name, "bare")}
                 yield _virtual(facts, both, name)
     if not compared:
-        there = sorted({case.facts.technology or "unknown" for case in evidence.cases})
+        technologies = sorted({case.facts.technology or "unknown" for case in evidence.cases})
         yield NoEvidence(
-            f"no comparable runs on bare and on another: {', '.join(there) or 'no runs'}"
+            f"no comparable runs on bare and on another: {', '.join(technologies) or 'no runs'}"
         )
 
 
 def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> RunEvidence | NoEvidence:
-    found = tails(*both.values())
-    if not found:
+    compared_tails = tails(*both.values())
+    if not compared_tails:
         return NoEvidence(f"{where(facts)}: {name} and bare share no supported quantile")
-    virtual, bare = found
+    virtual, bare = compared_tails
     upper, lower = (
         (virtual, bare)
         if virtual.latency_ns.estimate >= bare.latency_ns.estimate
@@ -343,7 +348,7 @@ def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> RunEvidenc
 
 
 def _cache(evidence: Evidence) -> Said:
-    """Co-runners that fill the cache, and a cache that is shared beside one that is not."""
+    """Apply the rule of the cache: co-runners that fill it, shared beside separate caches."""
     compared = False
     for facts, by_co_runners in evidence.compared_by("co_runners"):
         alone = by_co_runners.get(())
@@ -374,19 +379,21 @@ def _beside(
         )
     if facts.cache == "separated":
         return NoEvidence(f"{where(facts)}: beside {who} the cache is the device's own")
-    found = tails(cases, alone)
-    if not found:
+    compared_tails = tails(cases, alone)
+    if not compared_tails:
         return NoEvidence(f"{where(facts)}: with and without {who} share no supported quantile")
-    busy, quiet = found
+    busy, quiet = compared_tails
     reason = why_not_above(busy, quiet)
     if reason is not None:
         return NoEvidence(f"{where(facts)}: with and without {who}: {reason}")
     times = ratio(busy, quiet)
-    said = cases[0].cache_because if facts.cache == "shared" else "whether it is shared is unknown"
+    cache_text = (
+        cases[0].cache_because if facts.cache == "shared" else "whether it is shared is unknown"
+    )
     text = (
         f"{where(facts)}: give the device a cache of its own (the knob cache-allocation, or CPUs"
         f" whose cache nobody else has): beside {who} {percentile_name(busy.quantile)} is"
-        f" {times_text(times)} that without: {busy.text()} against {quiet.text()}; {said}."
+        f" {times_text(times)} that without: {busy.text()} against {quiet.text()}; {cache_text}."
     )
     runs = (*busy.runs, *quiet.runs)
     ratio_figure = record_of(f"{busy.figure}_ratio", runs, times)
@@ -395,7 +402,7 @@ def _beside(
 
 
 def _on_polling_cpus(case: Case) -> bool:
-    """Whether co-runners had the device's CPUs, or there was no other CPU left for them."""
+    """Return whether co-runners had the device's CPUs, or no other CPU was left for them."""
     _, given = case.facts.co_runners
     if given is not None:
         return not case.cpus.isdisjoint(parse_cpus(given))

@@ -1,4 +1,4 @@
-"""Where a device ran: technology, kernel, whether that was optimised, and who shares its cache."""
+"""Surroundings of a device: technology, kernel, optimisation, and who shares its cache."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ _AT_RUN_TIME = {
     "nosmt": ("smt", ("off", "forceoff")),
 }
 ENOUGH_PARAMETERS = 6
-"""More than half of the eleven parameters of containers2024 Table 2 make a host optimised."""
+"""Number of the eleven parameters of containers2024 Table 2 that makes a host optimised: more than
+half.
+"""
 
 _DEVICE = "DuT"
 _CACHE_KNOB, _OWN_PARTS = "cache-allocation", "own parts"
 
 
 def networking(plan: PlanFields | AboutFields) -> str:
-    """Whether packets pass the kernel's network stack at the device.
+    """Return whether packets pass the kernel's network stack at the device.
 
     Of captures and imports it is unknown for devices that are none of ours.
     """
@@ -57,7 +59,7 @@ def networking(plan: PlanFields | AboutFields) -> str:
 
 
 def optimised(info: RunInfo) -> tuple[bool | None, str]:
-    """Whether host and kernel were set for latency; None where that is not known.
+    """Return whether host and kernel were set for latency; None if that is not known.
 
     They were if settings were made for the run (``--tune``), or if at least `ENOUGH_PARAMETERS` of
     containers2024 Table 2 were in force on the kernel that the device ran on. Which kernel that is
@@ -71,9 +73,9 @@ def optimised(info: RunInfo) -> tuple[bool | None, str]:
         line, knobs = None if info.platform is None else info.platform.parameters, {}
     if line is None:
         return None, "the kernel's command line was not recorded"
-    there = sum(_in_force(each, line.split(), knobs) for each in _PARAMETERS)
-    said = f"{there} of the {len(_PARAMETERS)} parameters of containers2024 Table 2"
-    return there >= ENOUGH_PARAMETERS, said
+    parameters = sum(_in_force(each, line.split(), knobs) for each in _PARAMETERS)
+    text = f"{parameters} of the {len(_PARAMETERS)} parameters of containers2024 Table 2"
+    return parameters >= ENOUGH_PARAMETERS, text
 
 
 def _in_force(parameter: str, words: list[str], knobs: Mapping[str, str | None]) -> bool:
@@ -84,13 +86,13 @@ def _in_force(parameter: str, words: list[str], knobs: Mapping[str, str | None])
 
 
 def device_cpus(info: RunInfo) -> frozenset[int]:
-    """The CPUs that worked for the device; none where that was not recorded."""
+    """Return the CPUs that worked for the device; none if that was not recorded."""
     cpus = _polling(info)
     return _all_cpus(cpus[name] for name in (_DEVICE,) if name in cpus)
 
 
 def pollers(info: RunInfo) -> frozenset[int]:
-    """The CPUs that polled: the instrument's, and the device's."""
+    """Return the CPUs that polled: the instrument's, and the device's."""
     return _all_cpus(_polling(info).values())
 
 
@@ -103,9 +105,9 @@ def _all_cpus(lists: Iterable[str]) -> frozenset[int]:
 
 
 def cache(info: RunInfo) -> tuple[str, str]:
-    """Whether the device shares its last-level cache with other CPUs."""
-    if (said := about_of(info).cache) is not None:
-        return said, "so its user says"
+    """Return whether the device shares its last-level cache with other CPUs."""
+    if (label := about_of(info).cache) is not None:
+        return label, "so its user says"
     if (info.knobs or {}).get(_CACHE_KNOB) == _OWN_PARTS:
         return "separated", "a part of it was allocated to the device"
     listed, own = host_of(info).last_level_caches, device_cpus(info)

@@ -28,7 +28,7 @@ _ROWS = (
     *(("vm", "user space"), ("bare", "user space")),
 )
 _SETTINGS = (("vanilla", False), ("rt", True))
-"""What the columns of the paper's Table 6 are."""
+"""The columns of the paper's Table 6."""
 
 _BEST, _GOOD, _FAIR, _POOR, _BAD = "✓✓✓", "✓✓", "✓", "✗", "✗✗"
 _SECURITY = {
@@ -73,7 +73,7 @@ class TailCell:
     runs: tuple[int, ...] = ()
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """Return the cell as JSON has it."""
         value = None if self.tail is None else self.tail.latency_ns
         lower = None if self.tail is None else self.tail.least_ns
         return {
@@ -105,10 +105,11 @@ class Ranked:
     optimised: bool | None
     cache: str | None
     rank: int | None
-    """By latency, among the rows of the same device: one more than the rows that lie wholly below.
+    """Rank by latency among the rows of the same device: one more than the number of rows that lie
+    wholly below.
     """
     tail: Tail | None
-    """What the rank rests on: the highest quantile that all rows of the device support."""
+    """Tail that the rank rests on, at the highest quantile that all rows of the device support."""
     security: tuple[str, ...]
     """The paper's rank; both of them where it depends on a cache that is not known."""
     resources: str | None
@@ -116,7 +117,7 @@ class Ranked:
     runs: tuple[int, ...]
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """Return the row as JSON has it."""
         return {
             "device": self.device,
             "technology": self.technology,
@@ -137,14 +138,14 @@ class TailTables:
     """Both tables, of runs with the same traffic on the same machine."""
 
     facts: Facts
-    """What the runs have in common: traffic, co-runners, machine, clock."""
+    """Facts that the runs share: traffic, co-runners, machine, clock."""
     cells: list[TailCell]
     """Table 6."""
     ranks: list[Ranked]
     """Table 7."""
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """Return the tables as JSON has them."""
         facts = self.facts
         return {
             "rate_pps": facts.rate_pps,
@@ -173,7 +174,7 @@ def tables(evidence: Evidence) -> list[TailTables]:
 
 
 def _traffic(facts: Facts) -> Facts:
-    """What does not depend on the device, nor on what it runs on."""
+    """Return the facts that depend neither on the device nor on what it runs on."""
     return facts._replace(
         technology=None,
         kernel=None,
@@ -188,7 +189,7 @@ def _traffic(facts: Facts) -> Facts:
 
 
 def _device(facts: Facts) -> str:
-    """A device with its options, and the wire where it is not the usual one."""
+    """Return a device with its options, and the wire if it is not the usual one."""
     options = ", ".join(f"{name}={value}" for name, value in facts.device_options)
     name = f"{facts.device} ({options})" if options else facts.device
     return f"{name} over {facts.cards or facts.wire}"
@@ -201,29 +202,31 @@ def _setting(facts: Facts) -> Setting:
 
 
 def _grouped(cases: Iterable[Case], key: Any) -> dict[Any, list[Case]]:
-    found: dict[Any, list[Case]] = {}
+    groups: dict[Any, list[Case]] = {}
     for case in cases:
-        found.setdefault(key(case.facts), []).append(case)
-    return found
+        groups.setdefault(key(case.facts), []).append(case)
+    return groups
 
 
 def _cells(cases: Sequence[Case]) -> list[TailCell]:
-    """The paper's rows and columns, and what there is beside them."""
-    there = _grouped(cases, _setting)
+    """Return the paper's rows and columns, and those that the runs add."""
+    cases_by_setting = _grouped(cases, _setting)
     devices = _grouped(cases, lambda facts: (facts.technology, facts.networking))
-    found = []
+    cells = []
     for technology, networking in dict.fromkeys((*_ROWS, *devices)):
         own = devices.get((technology, networking), [])
         for device in dict.fromkeys(_device(case.facts) for case in own) or (None,):
             place = (technology, networking, device)
-            others = [(each.kernel, each.optimised) for each in there if each[:3] == place]
+            others = [
+                (each.kernel, each.optimised) for each in cases_by_setting if each[:3] == place
+            ]
             settings = dict.fromkeys((*_SETTINGS, *others))
-            found += [_cell(Setting(*place, *each), there) for each in settings]
-    return found
+            cells += [_cell(Setting(*place, *setting), cases_by_setting) for setting in settings]
+    return cells
 
 
-def _cell(setting: Setting, there: dict[Setting, list[Case]]) -> TailCell:
-    cases = there.get(setting)
+def _cell(setting: Setting, cases_by_setting: dict[Setting, list[Case]]) -> TailCell:
+    cases = cases_by_setting.get(setting)
     if cases is None:
         return TailCell(setting)
     quantile = best_quantile(cases)
@@ -240,8 +243,8 @@ def _cell(setting: Setting, there: dict[Setting, list[Case]]) -> TailCell:
 
 
 def _total(values: Iterable[Any]) -> int | None:
-    known = list(values)
-    return None if None in known else sum(map(int, known))
+    numbers = list(values)
+    return None if None in numbers else sum(map(int, numbers))
 
 
 def _largest(values: Iterable[Any]) -> int | None:
@@ -250,7 +253,7 @@ def _largest(values: Iterable[Any]) -> int | None:
 
 def _ranks(cases: Sequence[Case]) -> list[Ranked]:
     """Each device's rows, and those of the paper that it has no run of."""
-    found = []
+    rows = []
     for device, own in _grouped(cases, _compared).items():
         groups = _grouped(own, _ranked_by)
         quantile = common_quantile(*groups.values())
@@ -265,12 +268,12 @@ def _ranks(cases: Sequence[Case]) -> list[Ranked]:
                 tail = found_tails.get(key)
                 rank = None if tail is None else _rank(tail, everywhere)
                 runs = tuple(case.number for case in groups.get(key, ()))
-                found.append(_row(device, key, rank, tail, runs))
-    return found
+                rows.append(_row(device, key, rank, tail, runs))
+    return rows
 
 
 def _compared(facts: Facts) -> str:
-    """What is ranked among itself: a device with its options, over a wire."""
+    """Return the key of a ranking: a device with its options, over a wire."""
     return _device(facts)
 
 
@@ -279,7 +282,7 @@ def _ranked_by(facts: Facts) -> tuple[Any, ...]:
 
 
 def _rank(tail: Tail, everywhere: Sequence[Tail]) -> int:
-    """One more than how many lie below for certain; where intervals overlap, ranks are equal."""
+    """Return one more than the number of tails that lie below for certain."""
     return 1 + sum(why_not_above(tail, other) is None for other in everywhere)
 
 

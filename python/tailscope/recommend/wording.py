@@ -24,12 +24,12 @@ RANK_HEADER = (
 
 
 def tail_title(table: TailTables) -> str:
-    """What Table 6 is of."""
+    """Return the title of Table 6."""
     return f"Table 6: the tail {_traffic(table)} (after containers2024 Table 6)"
 
 
 def rank_title(table: TailTables) -> str:
-    """What Table 7 is of."""
+    """Return the title of Table 7."""
     return f"Table 7: ranks {_traffic(table)} (security, resources: {STATIC_SOURCE})"
 
 
@@ -50,7 +50,7 @@ def _traffic(table: TailTables) -> str:
 
 
 def tail_row(cell: TailCell) -> tuple[str, ...]:
-    """A row of Table 6."""
+    """Return A row of Table 6."""
     place = cell.setting
     tail = (_NOTHING,) * 2
     if cell.tail is not None:
@@ -70,7 +70,7 @@ def tail_row(cell: TailCell) -> tuple[str, ...]:
 
 
 def rank_row(row: Ranked) -> tuple[str, ...]:
-    """A row of Table 7."""
+    """Return A row of Table 7."""
     return (
         row.technology or "unknown",
         row.device or _NOTHING,

@@ -1,1 +1,1 @@
-"""What a measurement runs on: cores, processes of the data plane, and the wires between them."""
+"""The testbed of a measurement: cores, processes of the data plane, and wires between them."""

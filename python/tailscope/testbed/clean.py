@@ -1,4 +1,4 @@
-"""What dead measurements left behind: processes, folders, namespaces, tracers, containers."""
+"""Removal of what dead measurements left behind, such as processes, folders and namespaces."""
 
 from __future__ import annotations
 
@@ -37,45 +37,46 @@ if TYPE_CHECKING:
 _END_S = 5.0
 _GONE = " (deleted)"
 _FIRST_PIDS = 0xEFFFFFFC
-"""The kernel's number of the namespace in which all processes are seen."""
+"""Inode of the process namespace in which all processes are visible."""
 
 
 class Leftover(NamedTuple):
     """Something that a dead measurement left behind."""
 
     what: str
+    """Description of the leftover."""
     reason: str | None = None
-    """Why it is still there; None if it was removed, or was not to be."""
+    """Reason why it is still there; None if it was removed, or in a dry run."""
 
 
 @dataclass(frozen=True)
 class _Thing:
-    """Something of a measurement."""
+    """Something that belongs to a measurement, dead or alive."""
 
     owners: frozenset[str]
-    """Whose it may be: the names of measurements."""
+    """Names of the measurements to which it may belong."""
     what: str
     remove: Callable[[], bool]
-    """Removes it; returns whether it was still there, or raises OSError."""
+    """Function that removes it, and returns True if it was still there."""
     folders: tuple[Path, ...] = ()
-    """Where the folder of the measurement may be, beside where this user looks for it."""
+    """Further places where the folder of the measurement may be."""
 
 
 class _Marked(NamedTuple):
-    """A process that a measurement has started."""
+    """A process that a measurement started."""
 
     pid: int
     owner: str
     words: list[str]
-    told: tuple[Path, ...]
+    folders: tuple[Path, ...]
 
 
 def clean(*, dry_run: bool = False) -> Iterator[Leftover]:
-    """Remove what dead measurements left behind; those that run are left alone."""
+    """Remove what dead measurements left behind, and nothing of those that run."""
     with ExitStack() as stack:
         things = list(_things(stack))
-        # Not before: a measurement holds its lock before anything is its own, so that all that is
-        # listed belongs to one that is seen to live, or has died.
+        # A measurement holds its lock before it makes anything. Who is dead is therefore decided
+        # after the things are listed: the owner of each is seen to live, or has died.
         dead = _dead(things)
         for thing in things:
             if thing.owners <= dead:
@@ -87,35 +88,34 @@ def _removed(thing: _Thing) -> Iterator[Leftover]:
         if thing.remove():
             yield Leftover(thing.what)
     except (FileNotFoundError, ProcessLookupError):
-        pass  # Somebody else was faster.
+        pass  # Another process removed it first.
     except OSError as error:
         name = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
         yield Leftover(thing.what, f"{name}{error.strerror}")
 
 
 def _dead(things: Iterable[_Thing]) -> set[str]:
-    """Measurements that do not hold their lock.
+    """Return the measurements that do not hold their lock.
 
-    It is believed wherever it is: a measurement may have a file system of its own, which only its
-    processes see. Where processes are out of sight, as from within a container, only a folder
-    whose lock is free proves a death.
+    A lock counts wherever it is: a measurement may have a private file system. If processes are
+    out of sight, as from within a container, only a folder whose lock is free proves a death.
     """
     holders, sees_all = _holders()
     folders: defaultdict[str, set[Path]] = defaultdict(set)
     for thing in things:
         for owner in thing.owners:
             folders[owner].update(folders_of(owner), thing.folders)
-    found = set()
+    dead = set()
     for owner in folders.keys() - holders:
         held = set(map(is_held, folders[owner]))
         if True not in held and (sees_all or False in held):
-            found.add(owner)
-    return found
+            dead.add(owner)
+    return dead
 
 
 def _holders() -> tuple[set[str], bool]:
-    """Measurements whose lock some process has open; whether this user sees all of its own."""
-    found = set()
+    """Return the measurements whose lock some process has open, and whether all are visible."""
+    holders = set()
     own = _identity(Path("/proc/self/ns/pid"))
     sees_all = own is None or own[1] == _FIRST_PIDS
     for pid in processes():
@@ -125,12 +125,12 @@ def _holders() -> tuple[set[str], bool]:
                     path = link.readlink()
                     name = path.parent.name
                     if path.name.removesuffix(_GONE) == LOCK and owner_of(name) == name:
-                        found.add(name)
+                        holders.add(name)
         except PermissionError:
             sees_all = sees_all and not _is_ours(pid)
         except OSError:
-            pass  # It has ended.
-    return found, sees_all
+            pass  # The process has ended.
+    return holders, sees_all
 
 
 def _is_ours(pid: int) -> bool:
@@ -139,12 +139,12 @@ def _is_ours(pid: int) -> bool:
 
 
 def _things(stack: ExitStack) -> Iterator[_Thing]:
-    """All that is of measurements and may be removed by this user, dead or alive."""
+    """Find everything of measurements, dead or alive, that this user may remove."""
     marked = list(_marked())
     for left in marked:
         end = partial(_end, left.pid, partial(_is_marked, left.pid, left.owner))
         what = f"process {left.pid}: {Path(left.words[0]).name}"
-        yield _Thing(frozenset({left.owner}), what, end, left.told)
+        yield _Thing(frozenset({left.owner}), what, end, left.folders)
     yield from _namespaces({left.pid for left in marked})
     yield from _tracers(stack)
     if os.geteuid() == 0:
@@ -152,39 +152,39 @@ def _things(stack: ExitStack) -> Iterator[_Thing]:
         for path in lock_folders():
             what = f"locks of containers {path}"
             yield _Thing(frozenset({path.name}), what, partial(_remove_locks, path))
-    # Last: they tell who is dead, if this is cut short and somebody cleans again.
+    # Folders come last: if cleaning is cut short, they still tell the next one who is dead.
     for path in find_folders():
         owner = path.name.removesuffix(path.suffix)
         yield _Thing(frozenset({owner}), str(path), partial(remove_dead, path), (path,))
 
 
 def _marked() -> Iterator[_Marked]:
-    """Processes of measurements, as far as this user may look."""
+    """Find the processes of measurements, as far as this user may look."""
     for pid in processes():
-        # A kernel's task, or another user's process, shows nothing.
-        known = environment_of(pid)
-        owner = owner_of(known.get(MARK, ""))
+        # Tasks of the kernel and processes of other users show no environment.
+        environment = environment_of(pid)
+        owner = owner_of(environment.get(MARK, ""))
         if owner is None or not may_remove(owner):
             continue
         with suppress(OSError):
             words = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")
             if words[0]:
-                yield _Marked(pid, owner, words, _told(pid, known, owner))
+                yield _Marked(pid, owner, words, _folders(pid, environment, owner))
 
 
-def _told(pid: int, environment: dict[str, str], owner: str) -> tuple[Path, ...]:
-    """The folder of the measurement that a process was told, where that process sees it."""
-    told = Path(environment.get(FOLDER, ""))
-    found = (path for path in (told, *told.parents) if path.name == owner)
-    return tuple(Path(f"/proc/{pid}/root/{path}") for path in found)
+def _folders(pid: int, environment: dict[str, str], owner: str) -> tuple[Path, ...]:
+    """Return the measurement's folder in a process's environment, by the path of that process."""
+    folder = Path(environment.get(FOLDER, ""))
+    paths = (path for path in (folder, *folder.parents) if path.name == owner)
+    return tuple(Path(f"/proc/{pid}/root/{path}") for path in paths)
 
 
 def _is_marked(pid: int, owner: str) -> bool:
     return owner_of(environment_of(pid).get(MARK, "")) == owner
 
 
-def _namespaces(known: set[int]) -> Iterator[_Thing]:
-    """Network namespaces, and those in them who are not known yet."""
+def _namespaces(marked: set[int]) -> Iterator[_Thing]:
+    """Find network namespaces, and the processes in them that have no mark."""
     from pyroute2 import netns
 
     members = _members()
@@ -193,7 +193,7 @@ def _namespaces(known: set[int]) -> Iterator[_Thing]:
         if owner is None or not may_remove(owner):
             continue
         namespace = _identity(Path(netns.NETNS_RUN_DIR, name))
-        for pid in sorted(members[namespace] - known):
+        for pid in sorted(members[namespace] - marked):
             end = partial(_end, pid, partial(_is_in, pid, namespace))
             what = f"process {pid} in network namespace {name}"
             yield _Thing(frozenset({owner}), what, end)
@@ -202,19 +202,19 @@ def _namespaces(known: set[int]) -> Iterator[_Thing]:
 
 
 def _members() -> defaultdict[_Identity | None, set[int]]:
-    """The processes in each network namespace but our own."""
-    found: defaultdict[_Identity | None, set[int]] = defaultdict(set)
+    """Return the processes in each network namespace but our own."""
+    members: defaultdict[_Identity | None, set[int]] = defaultdict(set)
     for pid in processes():
-        found[_identity(Path(f"/proc/{pid}/ns/net"))].add(pid)
+        members[_identity(Path(f"/proc/{pid}/ns/net"))].add(pid)
     for other in (_identity(Path("/proc/self/ns/net")), None):
-        found.pop(other, None)
-    return found
+        members.pop(other, None)
+    return members
 
 
 def _identity(path: Path) -> _Identity | None:
     with suppress(OSError):
-        found = path.stat()
-        return found.st_dev, found.st_ino
+        status = path.stat()
+        return status.st_dev, status.st_ino
     return None
 
 
@@ -230,7 +230,7 @@ def _remove_namespace(name: str) -> bool:
 
 
 def _tracers(stack: ExitStack) -> Iterator[_Thing]:
-    """Instances of the kernel's tracer, where there is one."""
+    """Find instances of the kernel's tracer, if there is one."""
     try:
         root = stack.enter_context(tracefs())
     except TestbedError:
@@ -243,7 +243,7 @@ def _tracers(stack: ExitStack) -> Iterator[_Thing]:
 
 
 def _containers(marked: Iterable[_Marked]) -> Iterator[_Thing]:
-    """Groups of containers: those of a name that was chosen belong to who keeps the container."""
+    """Find control groups of containers; a container with a chosen name belongs to its keeper."""
     keepers: defaultdict[str, set[str]] = defaultdict(set)
     for left in marked:
         if Path(left.words[0]).name == "lxc-execute" and "-n" in left.words[:-1]:
@@ -262,7 +262,7 @@ def _remove_locks(path: Path) -> bool:
 
 
 def _end(pid: int, is_meant: Callable[[], bool]) -> bool:
-    """End a process; whether it was still the one that is meant, as numbers are used again."""
+    """End a process, and return True if it was the right one: process numbers are used again."""
     handle = os.pidfd_open(pid)
     try:
         if not is_meant():

@@ -1,4 +1,4 @@
-"""Co-runners: who else is busy on the machine while it is measured."""
+"""Co-runners: other load on the machine during a measurement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tailscope.testbed.places import Process
 
 KINDS = {"cpu": "--cpu", "cache": "--cache", "memory": "--vm", "io": "--hdd"}
-"""Kinds of co-runners, and the option of stress-ng that starts workers of each."""
+"""Kinds of co-runners, each with the option of stress-ng that starts its workers."""
 
 _END_S = 10.0
 _MEMORY = ("--vm-bytes", "128m", "--vm-keep")
@@ -24,20 +24,20 @@ _DISK = ("--hdd-bytes", "64m")
 
 
 class CoRunners:
-    """Co-runners that are there."""
+    """Running co-runners, if any."""
 
     def __init__(self, process: Process | None) -> None:
         self._process = process
 
     def failure(self) -> str | None:
-        """Say how they ended, if they did."""
+        """Return how the co-runners ended; None if they still run."""
         if self._process is None or self._process.is_running:
             return None
         return f"co-runners: {self._process.how_it_ended()}; {self._process.last_words()}"
 
 
 def check_co_runners() -> None:
-    """See that there is a program for them."""
+    """Check that the program for co-runners exists."""
     find_program("co-runners", "stress-ng", "stress-ng")
 
 
@@ -45,7 +45,7 @@ def check_co_runners() -> None:
 def co_runners(
     folder: Folder, workers: Mapping[str, int], cpus: Iterable[int]
 ) -> Iterator[CoRunners]:
-    """Keep co-runners busy within a block."""
+    """Run co-runners within a block."""
     if not workers:
         yield CoRunners(None)
         return

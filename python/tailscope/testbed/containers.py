@@ -1,4 +1,4 @@
-"""What is kept for a container outside of its folder: groups of the kernel, and LXC's locks."""
+"""Traces of a container outside its folder: control groups, and LXC's locks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOCKS = Path("/run/lxc/lock")
 
 
 def cgroup_version() -> int:
-    """The version of the hierarchy in which the kernel assigns CPUs to groups: 1 or 2."""
+    """Return the version of the control groups that assign CPUs: 1 or 2."""
     try:
         return 2 if "cpuset" in (_GROUPS / "cgroup.controllers").read_text().split() else 1
     except OSError:
@@ -27,14 +27,14 @@ def cgroup_version() -> int:
 
 
 def hidden_paths(paths: Iterable[Path], folders: Iterable[str]) -> list[Path]:
-    """Find the paths that a container would not see, and what they are links to."""
-    known = {form for path in paths for form in (path.absolute(), path.resolve())}
+    """Return the paths, and their link targets, that a container's own folders hide."""
+    forms = {form for path in paths for form in (path.absolute(), path.resolve())}
     own = [Path("/", name) for name in folders]
-    return sorted(path for path in known if any(map(path.is_relative_to, own)))
+    return sorted(path for path in forms if any(map(path.is_relative_to, own)))
 
 
 def container_names() -> set[str]:
-    """Names of containers that have groups: those that run, and those that died badly."""
+    """Return the names of containers that have control groups, running or crashed."""
     return {
         group.name.removeprefix(kind)
         for group in _groups()
@@ -44,19 +44,19 @@ def container_names() -> set[str]:
 
 
 def remove_cgroups(name: str) -> bool:
-    """Remove the groups of a container that is dead; whether there were any."""
-    found = False
+    """Remove the control groups of a dead container, and return True if there were any."""
+    has_removed = False
     for group in _groups():
         if group.name in {f"{kind}{name}" for kind in _KINDS}:
             for path in reversed(_with_all_within(group)):
                 with suppress(FileNotFoundError):
                     path.rmdir()
-                    found = True
-    return found
+                    has_removed = True
+    return has_removed
 
 
 def lock_folders() -> Iterator[Path]:
-    """Find the folders of LXC's own locks that are of measurements, one for each of these."""
+    """Find the folders of LXC's locks that belong to measurements."""
     waiting = [_LOCKS]
     while waiting:
         for path in _folders(waiting.pop()):
@@ -67,7 +67,7 @@ def lock_folders() -> Iterator[Path]:
 
 
 def remove_locks(folder: Path) -> None:
-    """Remove LXC's locks of a container whose own folder this is, which LXC leaves.
+    """Remove the locks that LXC leaves of a container in this folder.
 
     Folders that other containers may share are left to LXC, which may be about to use them.
     """
@@ -80,17 +80,17 @@ def remove_locks(folder: Path) -> None:
 
 
 def _groups() -> Iterator[Path]:
-    """Of the one hierarchy of version 2, or of each controller's in version 1."""
+    """Find groups of version 2, and those of each controller of version 1."""
     for group in _folders(_GROUPS):
         yield group
         yield from _folders(group)
 
 
 def _with_all_within(group: Path) -> list[Path]:
-    found = [group]
-    for path in found:
-        found += _folders(path)
-    return found
+    groups = [group]
+    for path in groups:
+        groups += _folders(path)
+    return groups
 
 
 def _folders(path: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Which CPUs poll, and which do everything else."""
+"""Assignment of CPUs: those that poll, and those for everything else."""
 
 from __future__ import annotations
 
@@ -23,29 +23,31 @@ _SYSTEM = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True)
 class Topology:
-    """The CPUs of this machine."""
+    """CPUs of a machine."""
 
     online: tuple[int, ...]
+    """CPUs that are online."""
     allowed: tuple[int, ...]
+    """CPUs that this process may use."""
     isolated: tuple[int, ...]
-    """CPUs that run, that this process may use, and that the scheduler leaves alone."""
+    """CPUs that the scheduler leaves alone."""
     siblings: Mapping[int, frozenset[int]]
-    """For each CPU, those that share its core, itself included."""
+    """CPUs that share the core of each CPU, itself included."""
     node: Mapping[int, int]
-    """The NUMA node of each CPU."""
+    """NUMA node of each CPU."""
 
 
 @dataclass(frozen=True)
 class Cores:
-    """What each CPU is for."""
+    """Assignment of CPUs to processes."""
 
     pollers: tuple[int, ...]
-    """One for each polling process, in their order; equal ones share a CPU."""
+    """CPU of each polling process, in their order; several may share one."""
     housekeeping: tuple[int, ...]
-    """CPUs for everything else; those of the pollers where no other is left."""
+    """CPUs for everything else; those of the pollers if no other is left."""
     warnings: tuple[str, ...] = ()
     anywhere: tuple[int, ...] = ()
-    """CPUs that a DuT may run on which is not pinned to its own; empty where it is."""
+    """CPUs that a DuT without pinning may run on; empty if it is pinned."""
 
 
 def read_topology(system: Path = _SYSTEM) -> Topology:
@@ -67,15 +69,17 @@ def read_topology(system: Path = _SYSTEM) -> Topology:
 def pick_cores(topology: Topology, roles: Sequence[str], wanted: str | None = None) -> Cores:
     """Choose a CPU for each polling process.
 
-    Isolated CPUs come first, then those of the same NUMA node; two processes never share a core
-    where there are enough cores, and CPU 0, which serves most interrupts, comes last.
+    Isolated CPUs come first, then those of the same NUMA node. Two processes share a core only if
+    there are too few cores, and CPU 0, which serves most interrupts, comes last.
     """
     given = {} if wanted is None else cpus_by_role(wanted, "--cpus")
     for role, cpus in given.items():
         _check(topology, cpus, "--cpus")
         if role not in ("", "housekeeping", *roles):
             expected = ", ".join(dict.fromkeys(roles))
-            raise UsageError(f"--cpus: got CPUs of {role!r}, expected those of {expected}")
+            raise UsageError(
+                f"--cpus: got CPUs of {role!r}, expected those of {expected}", code="cpu-role"
+            )
     chosen = given.get("") or _by_role(topology, roles, given)
     warnings = []
     if len(set(chosen)) < len(roles):
@@ -101,16 +105,16 @@ def pick_cores(topology: Topology, roles: Sequence[str], wanted: str | None = No
 
 
 def check_cpus(listed: str | None, option: str) -> None:
-    """See that this process may use the CPUs of a list."""
+    """Check that this process may use the CPUs of a list."""
     if listed is not None:
         _check(read_topology(), parse_cpus(listed, option), option)
 
 
 @contextmanager
 def confined(cpus: Iterable[int]) -> Iterator[None]:
-    """Keep all threads of this process, and what they start, on `cpus` within a block.
+    """Keep all threads of this process, and all that they start, on `cpus` within a block.
 
-    Threads that were there before are among them: those that listen, draw or compute for others.
+    This includes threads that already run, such as those of libraries.
     """
     chosen, before = set(cpus), {}
     for tid in threads_of(os.getpid()):
@@ -122,14 +126,14 @@ def confined(cpus: Iterable[int]) -> Iterator[None]:
     finally:
         own = before.get(threading.get_native_id())
         for tid in threads_of(os.getpid()):
-            # Those that are new began on the CPUs of who started them.
+            # New threads inherited the CPUs of the thread that started them.
             with suppress(OSError):
                 os.sched_setaffinity(tid, before.get(tid) or own or chosen)
 
 
 @contextmanager
 def staying_on(cpus: Iterable[int]) -> Iterator[None]:
-    """Keep this thread, and what it starts, on `cpus` within a block."""
+    """Keep this thread, and all that it starts, on `cpus` within a block."""
     before = os.sched_getaffinity(0)
     with suppress(OSError):
         os.sched_setaffinity(0, set(cpus))
@@ -145,12 +149,14 @@ def _check(topology: Topology, cpus: Iterable[int], option: str) -> None:
         if cpu not in topology.online:
             raise TestbedError(
                 f"{option}: got CPU {cpu}, expected one of {cpu_list(topology.online)}",
+                code="cpu-offline",
                 hint="`lscpu --extended` lists the CPUs of this machine",
             )
         if cpu not in topology.allowed:
             raise TestbedError(
                 f"{option}: got CPU {cpu}, expected one of {cpu_list(topology.allowed)},"
                 " to which this process is confined",
+                code="cpu-not-allowed",
                 hint="taskset, a container or a systemd unit confines it",
             )
 
@@ -158,7 +164,7 @@ def _check(topology: Topology, cpus: Iterable[int], option: str) -> None:
 def _by_role(
     topology: Topology, roles: Sequence[str], given: Mapping[str, Sequence[int]]
 ) -> list[int]:
-    """For each process the next CPU that its role was given, or the best of those that are left."""
+    """Return the next CPU of each process's role, or the best of the remaining CPUs."""
     taken = {cpu for cpus in given.values() for cpu in cpus}
     own = {role: itertools.cycle(cpus) for role, cpus in given.items() if cpus}
     left = itertools.cycle(_best(topology, sum(role not in own for role in roles), without=taken))
@@ -194,5 +200,5 @@ def _cpus(path: Path) -> list[int]:
 
 
 def _node(cpu: Path) -> int:
-    found = next(cpu.glob("node[0-9]*"), None)
-    return int(found.name.removeprefix("node")) if found else 0
+    node = next(cpu.glob("node[0-9]*"), None)
+    return int(node.name.removeprefix("node")) if node else 0

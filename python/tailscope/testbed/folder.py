@@ -1,4 +1,4 @@
-"""The private folder of one measurement: sockets, shared memory, recordings, logs."""
+"""The private folder of a measurement, with sockets, shared memory, recordings and logs."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ if TYPE_CHECKING:
 
 _PREFIX = "tailscope-"
 _NAME = re.compile(rf"{_PREFIX}(\d+)-[0-9a-f]{{8}}")
-_KEPT = "-recording"
-"""Ends the name of what was recorded in a folder, and is kept."""
+_RECORDING = "-recording"
+"""Suffix of the name of a recording that is kept beside the folder."""
 _NEW = re.compile(r"\.[0-9a-f]{8}")
-"""Ends the name of a folder while its lock is not held yet."""
+"""Suffix of the name of a folder whose lock is not held yet."""
 LOCK = "lock"
-"""The file by which a measurement holds its folder."""
+"""Name of the file that a measurement locks to hold its folder."""
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""Opens what may be another user's: nothing is followed, waited for or written."""
+"""Flags to open what may be another user's, without following, waiting or writing."""
 _LOOKS, _LOOK_S = 100, 0.01
 
 
 class Folder:
-    """A folder of a measurement, or of a part of one."""
+    """A folder of a measurement, or of a part of it."""
 
     def __init__(self, name: str, path: Path) -> None:
         self.name, self.path = name, path
 
     def make(self, name: str) -> Path:
-        """Make a folder within."""
+        """Make a folder inside this one."""
         path = self.path / name
         path.mkdir(mode=0o700)
         return path
 
     def part(self, name: str) -> Folder:
-        """Make a folder within that has a name of its own."""
+        """Make a folder with its own name inside this one."""
         return Folder(f"{self.name}-{name}", self.make(name))
 
 
 class RunFolder(Folder):
-    """A folder that only its owner can enter, gone when the block ends.
+    """A folder that only its owner can enter, removed when the block ends.
 
-    Its lock is held from before it has its name until it is gone, so that what a crash left behind
-    can be told from what is in use (`is_held`). Everything else that belongs to a measurement, such
-    as network namespaces, carries the `name` of its folder.
+    Its lock is held from before it has its name until it is removed. This tells what a crash left
+    behind from what is in use (`is_held`). Everything else that belongs to a measurement, such as
+    network namespaces, carries the `name` of its folder.
     """
 
     def __init__(self) -> None:
@@ -66,8 +66,8 @@ class RunFolder(Folder):
 
     @property
     def spare(self) -> Path:
-        """Where to keep what was recorded in it, if the run directory does not take it."""
-        return self.path.with_name(f"{self.name}{_KEPT}")
+        """Return the place for a recording that the run directory does not take."""
+        return self.path.with_name(f"{self.name}{_RECORDING}")
 
     def __enter__(self) -> Self:
         try:
@@ -88,9 +88,9 @@ class RunFolder(Folder):
 
 
 def _made(path: Path) -> int | None:
-    """Make a folder and return its lock, held; None if somebody cleaned it away before it was.
+    """Make a folder and return its held lock; None if it was cleaned away before that.
 
-    It has another name until then: under its own, a lock that nobody holds means a crash.
+    The folder has another name until then: under its final name, a free lock means a crash.
     """
     new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     with ExitStack() as undo:
@@ -113,8 +113,8 @@ def _made(path: Path) -> int | None:
 def find_folders() -> Iterator[Path]:
     """Find the folders of measurements, dead or alive, that this user may remove.
 
-    Those that are being made are among them. What has such a name but not the owner and the lock
-    that tailscope gives it is not.
+    This includes folders that are being made, and excludes those whose owner or lock is not as
+    tailscope makes them.
     """
     for base in _bases():
         with suppress(OSError):
@@ -125,37 +125,37 @@ def find_folders() -> Iterator[Path]:
 
 
 def find_recordings() -> list[Path]:
-    """Find what measurements of this user, or for root of all, have kept beside their folders."""
-    found = []
+    """Find the recordings beside the folders of this user's measurements; root finds all."""
+    recordings = []
     for base in _bases():
         with suppress(OSError):
-            for path in sorted(base.glob(f"{_PREFIX}*{_KEPT}*")):
+            for path in sorted(base.glob(f"{_PREFIX}*{_RECORDING}*")):
                 owner = owner_of(path.name)
                 if owner is not None and may_remove(owner) and path.is_dir():
-                    found.append(path)
-    return found
+                    recordings.append(path)
+    return recordings
 
 
 def folders_of(name: str) -> list[Path]:
-    """Where this user would look for the folder of a measurement."""
+    """Return the places where the folder of a measurement may be for this user."""
     return [base / name for base in _bases()]
 
 
 def owner_of(name: str) -> str | None:
-    """The name of the measurement to which a thing of this name belongs, if any."""
-    found = _NAME.match(name)
-    return found[0] if found and name[found.end() :][:1] in ("", "-") else None
+    """Return the name of the measurement to which something of this name belongs, if any."""
+    owner = _NAME.match(name)
+    return owner[0] if owner and name[owner.end() :][:1] in ("", "-") else None
 
 
 def may_remove(owner: str) -> bool:
-    """Whether this user may remove what belongs to a measurement."""
+    """Return True if this user may remove what belongs to a measurement."""
     return os.geteuid() in (0, _user_of(owner))
 
 
 def is_held(path: Path) -> bool | None:
-    """Whether somebody holds the lock of a measurement's folder.
+    """Return True if some process holds the lock of a measurement's folder.
 
-    Where this user must not look, somebody may; None where there is no such folder.
+    The result is True as well if this user may not look, and None if there is no such folder.
     """
     try:
         with _opened_lock(path) as lock:
@@ -169,9 +169,9 @@ def is_held(path: Path) -> bool | None:
 
 
 def remove_dead(path: Path) -> bool:
-    """Remove the folder of a measurement; whether it was a dead one that nobody else removed.
+    """Remove the folder of a dead measurement, and return True if this call removed it.
 
-    The lock is held meanwhile: one who is about to begin here waits, and makes another folder.
+    The lock is held meanwhile: a measurement that is about to start waits, and makes another one.
     """
     with ExitStack() as stack:
         try:
@@ -201,21 +201,21 @@ def _base() -> Path:
 
 
 def _named(name: str) -> str:
-    """What a folder is called, or will be when it is made; empty if that is no measurement's."""
-    found = _NAME.match(name)
-    if found is None or not (found.end() == len(name) or _NEW.fullmatch(name, found.end())):
+    """Return the final name of a measurement's folder; empty if this is no such folder."""
+    final = _NAME.match(name)
+    if final is None or not (final.end() == len(name) or _NEW.fullmatch(name, final.end())):
         return ""
-    return found[0]
+    return final[0]
 
 
 def _user_of(owner: str) -> int:
-    found = _NAME.match(owner)
-    assert found is not None, "it is the name of a measurement"
-    return int(found[1])
+    name = _NAME.match(owner)
+    assert name is not None, "it is the name of a measurement"
+    return int(name[1])
 
 
 def _is_made(path: Path) -> bool:
-    """Whether a folder and the lock in it are as tailscope makes them."""
+    """Return True if a folder and its lock are as tailscope makes them."""
     user = _user_of(path.name)
     try:
         folder = path.lstat()
@@ -231,22 +231,22 @@ def _is_made(path: Path) -> bool:
 
 @contextmanager
 def _opened_lock(path: Path) -> Iterator[int]:
-    """Open the lock of a folder without believing that a measurement made it."""
+    """Open the lock of a folder that may not be made by a measurement."""
     with ExitStack() as stack:
         folder = os.open(path, _LOOK | os.O_DIRECTORY)
         stack.callback(os.close, folder)
         lock = os.open(LOCK, _LOOK, dir_fd=folder)
         stack.callback(os.close, lock)
-        found = os.fstat(lock)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.fstat(folder).st_uid:
+        status = os.fstat(lock)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.fstat(folder).st_uid:
             raise OSError(errno.EINVAL, "not made by tailscope", str(path / LOCK))
         yield lock
 
 
 def _taken(lock: int) -> bool:
-    """Take a lock that others at most look at; whether nobody holds it.
+    """Take a lock, and return True if no measurement holds it.
 
-    Who looks holds it for a moment, too, but shares it.
+    A process that only looks at a lock holds it for a moment, too, but shares it.
     """
     for _ in range(_LOOKS):
         if _locked(lock, fcntl.LOCK_EX):

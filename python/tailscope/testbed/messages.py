@@ -1,7 +1,7 @@
-"""How the lines of ``tailscope-dp`` are read: JSON objects that name their ``event``.
+"""Reading of the lines of ``tailscope-dp``: JSON objects that name their ``event``.
 
-It is of the same version as this package, so a line that says more, or less, or something else than
-its types (`tailscope.store.records.messages`) is an error.
+The program has the same version as this package, so a line with other fields than its type in
+`tailscope.store.records.messages` is an error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tailscope.store.records.messages import (
 _SHOWN = 200
 
 ForwarderResult: TypeAlias = L2fwdResult | L3fwdResult | DelayResult | WorkResult
-"""What comes out of a device of the data plane."""
+"""Result of a forwarder of the data plane."""
 
 P_co = TypeVar("P_co", bound=ProgressEvent, covariant=True)
 R_co = TypeVar("R_co", bound=ResultEvent, covariant=True)
@@ -45,23 +45,24 @@ R_co = TypeVar("R_co", bound=ResultEvent, covariant=True)
 
 @dataclass(frozen=True)
 class Program(Generic[P_co, R_co]):
-    """A program of ``tailscope-dp``, and what it says."""
+    """A program of ``tailscope-dp``, and the types of its messages."""
 
     name: str
     progress: type[P_co]
-    """What it says once a second."""
+    """Type of its progress, once a second."""
     result: type[R_co]
-    """What it says at its end."""
+    """Type of its result, at its end."""
 
     def read(self, role: str, line: str) -> ReadyEvent | ErrorEvent | P_co | R_co | None:
-        """Read a line; None where it is none of ours."""
+        """Read a line; None if it is no message."""
         if not line.lstrip().startswith("{"):
             return None
         try:
             return self._decoder.decode(line)
         except (ValidationError, RecursionError) as error:
             raise DataplaneError(
-                f"{role}: tailscope-dp {self.name} said: {what_is_wrong(error)}: {line[:_SHOWN]}"
+                f"{role}: tailscope-dp {self.name} said: {what_is_wrong(error)}: {line[:_SHOWN]}",
+                code="dataplane-message",
             ) from None
         except DecodeError:
             return None
@@ -83,29 +84,29 @@ FORWARDERS: dict[str, ForwarderProgram] = {
     "delay": Program("delay", LoopProgress, DelayResult),
     "work": Program("work", LoopProgress, WorkResult),
 }
-"""Devices of the data plane, by name."""
+"""Forwarders of the data plane, by name."""
 
 
 def generator_counts(result: GeneratorResult) -> GeneratorCounts:
-    """Select what ``run.json`` keeps of a generator's result."""
+    """Return the part of a generator's result that ``run.json`` contains."""
     return convert(result, GeneratorCounts, from_attributes=True)
 
 
 def forwarder_counts(result: ForwarderResult) -> ForwarderCounts:
-    """Select what ``run.json`` keeps of a device's result."""
+    """Return the part of a forwarder's result that ``run.json`` contains."""
     counts: ForwarderCounts = convert(result, ForwarderCounts, from_attributes=True)
     return counts
 
 
 def missed_frames(tap: TapCounts | SocketCounts) -> int:
-    """Count the frames that a capture should have, and has not."""
+    """Count the frames that are missing in a capture."""
     lost = tap.ring_full if isinstance(tap, TapCounts) else tap.dropped
     return lost + tap.unstamped
 
 
 def what_is_wrong(error: ValidationError | RecursionError) -> str:
-    """Say which field of a message is not what it should be, and what it is: ``gen.sent: ...``."""
-    said, _, path = str(error).partition(" - at `$")
+    """Return the wrong field of a message and what is wrong with it, as in ``gen.sent: ...``."""
+    problem, _, path = str(error).partition(" - at `$")
     field = path.rstrip("`").removeprefix(".")
-    said = said[:1].lower() + said[1:]
-    return f"{field}: {said}" if field else said
+    problem = problem[:1].lower() + problem[1:]
+    return f"{field}: {problem}" if field else problem

@@ -1,4 +1,4 @@
-"""Network namespaces of the kernel, and the links in them."""
+"""Network namespaces of the kernel, and their links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _NEEDED = (Capability.NET_ADMIN, Capability.NET_RAW, Capability.SYS_ADMIN)
 _PROMISCUOUS = 0x100
-"""``IFF_PROMISC``"""
+"""The flag ``IFF_PROMISC`` of the kernel."""
 _QUIET = {"disable_ipv6": "1"}
 _GREETING = {
     "dad_transmits": "0",
@@ -27,7 +27,7 @@ _GREETING = {
 
 
 def check_namespaces(what: str, otherwise: str) -> None:
-    """See whether this process may make namespaces, and links in them that carry packets."""
+    """Check that this process may make namespaces with links that carry packets."""
     from pyroute2 import netns
 
     names = Path(netns.NETNS_RUN_DIR)
@@ -37,11 +37,13 @@ def check_namespaces(what: str, otherwise: str) -> None:
     if not may_name:
         raise TestbedError(
             f"{what}: cannot write to {names}",
+            code="read-only",
             hint=f"in a user namespace, mount a tmpfs on /run (docs/security.md), or {otherwise}",
         )
     if not owns_network():
         raise TestbedError(
             f"{what}: this user namespace has no network namespace of its own",
+            code="no-network-namespace",
             hint=f"start it with `unshare --net`, too (docs/security.md), or {otherwise}",
         )
     find_program(what, "ip", "iproute2")
@@ -51,8 +53,8 @@ def check_namespaces(what: str, otherwise: str) -> None:
 def namespace(name: str, *, quiet: bool) -> Iterator[str]:
     """Make a namespace for a block.
 
-    Quiet ones carry nothing of the kernel's own: no IPv6. In others the kernel greets on every link
-    for some seconds, once a second.
+    In quiet ones the kernel sends no packets of its own: there is no IPv6. In others it solicits
+    routers on every link once a second, for some seconds.
     """
     from pyroute2 import netns
 
@@ -70,15 +72,15 @@ def namespace(name: str, *, quiet: bool) -> Iterator[str]:
 
 
 def command_in(name: str) -> tuple[str, ...]:
-    """What to start processes in a namespace with."""
+    """Return the words that start processes in a namespace."""
     return ("ip", "netns", "exec", name)
 
 
 @contextmanager
 def inside(name: str | None) -> Iterator[None]:
-    """Take this thread into a namespace within a block; None is where it is.
+    """Move this thread into a namespace within a block; None is the present one.
 
-    pyroute2's own way in is a process that shares our signal handlers.
+    pyroute2 itself would use a process that shares our signal handlers.
     """
     from pyroute2 import netns
 
@@ -93,63 +95,64 @@ def inside(name: str | None) -> Iterator[None]:
 
 
 def make_links(home: str, pairs: Sequence[tuple[str, str]], away: str | None = None) -> None:
-    """Make pairs of links, and set them up: the first of each in `home`, the other in `away`."""
+    """Make pairs of links and set them up, the first of each in `home`, the other in `away`."""
     from pyroute2 import IPRoute
 
     with inside(home), IPRoute() as links:
-        for here, there in pairs:
-            links.link("add", ifname=here, kind="veth", peer={"ifname": there})
+        for near, far in pairs:
+            links.link("add", ifname=near, kind="veth", peer={"ifname": far})
             if away is not None:
-                move_link(there, away)
-            links.link("set", index=links.link_lookup(ifname=here)[0], state="up")
+                move_link(far, away)
+            links.link("set", index=links.link_lookup(ifname=near)[0], state="up")
     with inside(away or home), IPRoute() as links:
-        for _, there in pairs:
-            links.link("set", index=links.link_lookup(ifname=there)[0], state="up")
+        for _, far in pairs:
+            links.link("set", index=links.link_lookup(ifname=far)[0], state="up")
 
 
 def move_link(name: str, to: str | int | BinaryIO) -> None:
-    """Move a link of this namespace into another: its name, a process there, or it as a file."""
+    """Move a link into a namespace, given by name, by a process in it, or as a file."""
     from pyroute2 import IPRoute
 
     with IPRoute() as links:
-        found = links.link_lookup(ifname=name)
-        if not found:
-            raise TestbedError(f"no link {name}", hint="`ip link` lists them")
+        indices = links.link_lookup(ifname=name)
+        if not indices:
+            raise TestbedError(f"no link {name}", code="no-link", hint="`ip link` lists them")
         if isinstance(to, int):
-            links.link("set", index=found[0], net_ns_pid=to)
+            links.link("set", index=indices[0], net_ns_pid=to)
         else:
-            links.link("set", index=found[0], net_ns_fd=to if isinstance(to, str) else to.fileno())
+            target = to if isinstance(to, str) else to.fileno()
+            links.link("set", index=indices[0], net_ns_fd=target)
 
 
 class _Lent(NamedTuple):
-    """What a device may change of a link that is lent to it, as it was before."""
+    """The settings that a device may change of a link that is lent to it."""
 
     name: str
     address: str
     is_promiscuous: bool
     steering: Mapping[Path, str]
-    """Which CPUs work on what arrives, by file."""
+    """Contents of the files that name the CPUs for arriving packets."""
 
     @classmethod
     def of(cls, name: str) -> _Lent:
         from pyroute2 import IPRoute
 
-        with IPRoute() as here:
-            (found,) = here.get_links(ifname=name)
+        with IPRoute() as links:
+            (link,) = links.get_links(ifname=name)
         queues = Path(f"/sys/class/net/{name}/queues").glob("rx-*/rps_cpus")
         steering = {path: path.read_text() for path in queues}
-        promiscuous = bool(found["flags"] & _PROMISCUOUS)
-        return cls(name, found.get_attr("IFLA_ADDRESS"), promiscuous, steering)
+        promiscuous = bool(link["flags"] & _PROMISCUOUS)
+        return cls(name, link.get_attr("IFLA_ADDRESS"), promiscuous, steering)
 
     def restore(self) -> None:
-        """Set it up as it was, if it is there."""
+        """Restore the settings of the link, if it exists."""
         from pyroute2 import IPRoute
 
-        with IPRoute() as here:
-            for index in here.link_lookup(ifname=self.name):
+        with IPRoute() as links:
+            for index in links.link_lookup(ifname=self.name):
                 flags = _PROMISCUOUS if self.is_promiscuous else 0
-                here.link("set", index=index, flags=flags, change=_PROMISCUOUS)
-                here.link("set", index=index, address=self.address, state="up")
+                links.link("set", index=index, flags=flags, change=_PROMISCUOUS)
+                links.link("set", index=index, address=self.address, state="up")
         for path, text in self.steering.items():
             with suppress(OSError):
                 path.write_text(text)
@@ -167,14 +170,14 @@ def moved_into(name: str, links: Sequence[str]) -> Iterator[None]:
                 before = _Lent.of(link)
                 move_link(link, name)
                 lent.append(before)
-            with inside(name), IPRoute() as there:
+            with inside(name), IPRoute() as route:
                 for link in links:
-                    there.link("set", index=there.link_lookup(ifname=link)[0], state="up")
+                    route.link("set", index=route.link_lookup(ifname=link)[0], state="up")
             yield
         finally:
             with suppress(OSError), inside(name):
-                for each in lent:
+                for lent_link in lent:
                     with suppress(TestbedError):
-                        move_link(each.name, home)
-            for each in lent:
-                each.restore()
+                        move_link(lent_link.name, home)
+            for lent_link in lent:
+                lent_link.restore()

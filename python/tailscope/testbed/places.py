@@ -1,4 +1,4 @@
-"""Where commands run: on this machine, in one of its namespaces or containers, or in a guest."""
+"""Places where commands run: this machine, its namespaces and containers, and guests."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MARK = "TAILSCOPE_MEASUREMENT"
-"""The variable by which processes of a measurement are known: its folder's name."""
+"""Environment variable that marks processes of a measurement by the name of its folder."""
 
 FOLDER = "RUNTIME_DIRECTORY"
-"""The variable that tells them where their own folder is; DPDK knows it by this name."""
+"""Environment variable with the private folder of these processes, which DPDK reads, too."""
 
 _RUN_S = 30.0
 _URGENT = -20
@@ -33,14 +33,14 @@ _LOG_LINES = 8
 
 
 class Process(ABC):
-    """A process at a place; a context at whose end it is gone.
+    """A process in a place, killed at the end of its context.
 
-    What it writes on standard output comes out of `next_line`.
+    `next_line` returns its standard output.
     """
 
     def __init__(self) -> None:
         self._lines: queue.Queue[str | None] = queue.Queue()
-        self._heard = 0
+        self._line_count = 0
         self.urgent = False
         self.bell: queue.SimpleQueue[None] | None = None
 
@@ -51,8 +51,8 @@ class Process(ABC):
         self.kill()
 
     def heard(self, line: str | None) -> None:
-        """Take a line that it has said; None when it has said all."""
-        self._heard += 1
+        """Take a line of output; None at the end of the output."""
+        self._line_count += 1
         self._lines.put(line)
         if self.bell is not None:
             self.bell.put(None)
@@ -65,7 +65,7 @@ class Process(ABC):
         return line
 
     def wait_end(self, timeout_s: float) -> bool:
-        """Wait until it has said all; whether it did."""
+        """Wait for the end of the output, and return True if it came in time."""
         countdown = Countdown(timeout_s)
         while True:
             with contextlib.suppress(queue.Empty):
@@ -75,40 +75,40 @@ class Process(ABC):
                 return False
 
     def work(self) -> tuple[int, ...]:
-        """What it has done so far, in counts that grow as long as it works."""
-        return (self._heard,)
+        """Return counts that grow as long as the process works."""
+        return (self._line_count,)
 
     @property
     @abstractmethod
     def is_running(self) -> bool:
-        """Whether it is there."""
+        """Return True if the process still runs."""
 
     @abstractmethod
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it is there."""
+        """Send the process a signal, if it still runs."""
 
     @abstractmethod
     def how_it_ended(self) -> str:
-        """Say how it ended, such as ``ended with status 1``."""
+        """Return how the process ended, such as ``ended with status 1``."""
 
     @abstractmethod
     def last_words(self) -> str:
-        """The last lines it wrote on standard error, or where both were merged, on both."""
+        """Return the last lines of standard error, or of both outputs if they are merged."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End it at once, and wait for that."""
+        """Kill the process, and wait for its end."""
 
 
 class Place(ABC):
-    """Where commands run, and files of a measurement lie."""
+    """A place for commands and files of a measurement."""
 
     folder: Path
-    """A private folder, as processes there see it."""
+    """Private folder, as processes in the place see it."""
 
     @abstractmethod
     def run(self, command: Sequence[str], *, timeout_s: float = _RUN_S) -> str:
-        """Run a command to its end, and return what it says."""
+        """Run a command to its end, and return its output."""
 
     @abstractmethod
     def start(
@@ -124,15 +124,15 @@ class Place(ABC):
 
     @abstractmethod
     def write(self, name: str, content: str) -> Path:
-        """Write a file into the folder; where processes there find it."""
+        """Write a file into the folder, and return its path in the place."""
 
     @abstractmethod
     def read(self, name: str) -> str | None:
-        """Read a file of the folder; None where there is none."""
+        """Read a file of the folder; None if there is none."""
 
 
 class Here(Place):
-    """A place on this machine."""
+    """A place on this machine, perhaps in a namespace or container."""
 
     def __init__(self, folder: Path, command: Sequence[str] = (), *, mark: str = "") -> None:
         self.folder = folder
@@ -141,7 +141,7 @@ class Here(Place):
         self._mark = mark or folder.name
 
     def run(self, command: Sequence[str], *, timeout_s: float = _RUN_S) -> str:
-        """Run a command to its end, and return what it says."""
+        """Run a command to its end, and return its output."""
         try:
             process = subprocess.Popen(  # noqa: S603
                 [*self.command, *command],
@@ -153,22 +153,22 @@ class Here(Place):
                 env=self._environment(),
             )
         except FileNotFoundError as error:
-            raise TestbedError(f"no program {error.filename}") from None
+            raise TestbedError(f"no program {error.filename}", code="no-program") from None
         self.ran.append(process.pid)
         with process:
             try:
-                said, complained = process.communicate(timeout=timeout_s)
+                output, errors = process.communicate(timeout=timeout_s)
             except subprocess.TimeoutExpired:
                 process.kill()
                 text = f"{' '.join(command)}: not done within {timeout_s:g} s"
-                raise TestbedError(text) from None
+                raise TestbedError(text, code="command-timeout") from None
             except BaseException:
                 process.kill()
                 raise
         if process.returncode != 0:
-            why = (complained or said).strip() or f"ended with status {process.returncode}"
-            raise TestbedError(f"{' '.join(command)}: {why}")
-        return said
+            reason = (errors or output).strip() or f"ended with status {process.returncode}"
+            raise TestbedError(f"{' '.join(command)}: {reason}", code="command-failed")
+        return output
 
     def start(
         self,
@@ -179,9 +179,9 @@ class Here(Place):
         merged: bool = False,
         urgent: bool = False,
     ) -> Process:
-        """Start a process; it ends with this one."""
+        """Start a process, which ends with this one."""
         ends_with_us = ("setpriv", "--pdeathsig=TERM") if which("setpriv") else ()
-        # What enters a container stays outside as its parent.
+        # The program that enters a container stays outside of it, as the parent.
         outside = (*ends_with_us, *self.command) if self.command else ()
         return _Child(
             [*outside, *ends_with_us, *command],
@@ -242,7 +242,7 @@ class _Child(Process):
                     start_new_session=True,
                 )
             except FileNotFoundError as error:
-                raise TestbedError(f"no program {error.filename}") from None
+                raise TestbedError(f"no program {error.filename}", code="no-program") from None
         if urgent:
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, _URGENT)
@@ -253,24 +253,24 @@ class _Child(Process):
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """Return the number of the process."""
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether it is there."""
+        """Return True if the process still runs."""
         return self._process.poll() is None
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send the process a signal."""
         self._process.send_signal(number)
 
     def work(self) -> tuple[int, ...]:
-        """Lines, CPU time and bytes: of itself, and of what it has started."""
+        """Return lines, CPU time and bytes written of the process and of its children."""
         return (*super().work(), *work_of_session(self.pid))
 
     def how_it_ended(self) -> str:
-        """Say how it ended."""
+        """Return how the process ended."""
         try:
             status = self._process.wait(_RUN_S)
         except subprocess.TimeoutExpired:
@@ -280,7 +280,7 @@ class _Child(Process):
         return f"ended with status {status}"
 
     def last_words(self) -> str:
-        """The last lines of its log."""
+        """Return the last lines of the log."""
         try:
             lines = self._log.read_text(errors="replace").strip().splitlines()
         except OSError:
@@ -288,7 +288,7 @@ class _Child(Process):
         return " | ".join(lines[-_LOG_LINES:])
 
     def kill(self) -> None:
-        """End it at once, and what it started: all that is left of its session."""
+        """Kill the process and its session, and wait for its end."""
         if self.is_running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

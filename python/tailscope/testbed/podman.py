@@ -1,4 +1,4 @@
-"""Containers by podman: how it is called, so that all that it keeps is a measurement's own."""
+"""Podman's command line, with storage and settings that belong to one measurement."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from tailscope.testbed.programs import search_path, which
 from tailscope.testbed.removal import remove_tree
 
 GROUP = "podman.payload."
-"""What the groups of control of a container are called by, before its name."""
+"""Prefix of the control groups of a container, before its name."""
 _LONGEST = 50
 _HIGHEST_PID = Path("/proc/sys/kernel/pid_max")
 _RUNTIMES = ("crun", "runc")
 
 
 def container_runtime() -> str | None:
-    """The program by which podman starts containers; None where there is none.
+    """Return the program by which podman starts containers; None if there is none.
 
-    crun refuses control groups of both versions at once, as systems with version 1 have them.
+    crun refuses a mixture of both versions of control groups, which systems with version 1 have.
     """
     names = _RUNTIMES if cgroup_version() == 2 else _RUNTIMES[::-1]
     return next((name for name in names if which(name) is not None), None)
 
 
 def own_podman(folder: Path, mark: str, runtime: str) -> list[str]:
-    """Make a podman that knows only the containers of one folder; the words to call it."""
+    """Set up a podman that knows only the containers of one folder, and return its command."""
     home = folder / "podman"
     home.mkdir(mode=0o700, exist_ok=True)
     settings = {
         "cgroup_manager": "cgroupfs",
         "events_logger": "none",
-        # Others' containers share those in memory.
+        # Locks in memory would be shared with the containers of others.
         "lock_type": "file",
         "runtime": runtime,
         "tmp_dir": str(home / "tmp"),
@@ -60,7 +60,7 @@ def own_podman(folder: Path, mark: str, runtime: str) -> list[str]:
 
 
 def remove_podman(folder: Path, mark: str) -> None:
-    """Remove what `own_podman` has made outside of the folder, if it has."""
+    """Remove what `own_podman` made outside of the folder, if anything."""
     run = _run_folder(folder / "podman", mark)
     with suppress(OSError):
         remove_tree(run)
@@ -69,39 +69,40 @@ def remove_podman(folder: Path, mark: str) -> None:
 
 
 def _run_folder(home: Path, mark: str) -> Path:
-    """Where podman keeps what lives as long as containers; it takes short paths only.
+    """Return podman's folder for the state of running containers, whose path must be short.
 
-    The other folder has the measurement's name, by which `tailscope.testbed.clean` finds it.
+    The alternative has the measurement's name, by which `tailscope.testbed.clean` finds it.
     """
     if len(str(home / "run")) <= _LONGEST:
         return home / "run"
     owner = owner_of(mark)
-    assert owner is not None, "it is a measurement's"
+    assert owner is not None, "it is the mark of a measurement"
     return Path(tempfile.gettempdir(), owner, mark.removeprefix(owner).lstrip("-") or "run")
 
 
 def limits() -> list[str]:
-    """Options that give a container the limits of this process: more may not be given.
+    """Return options that give a container the limits of this process, which are the highest.
 
-    Podman lowers its own limit of processes to the kernel's highest number of one.
+    Podman lowers its own limit of processes to the highest process number of the kernel.
     """
     processes = int(_HIGHEST_PID.read_text())
     most = {
         "nofile": (resource.RLIMIT_NOFILE, 1 << 20),
         "nproc": (resource.RLIMIT_NPROC, processes),
     }
-    found = []
+    options = []
     for name, (number, highest) in most.items():
-        own = (highest if each < 0 else min(each, highest) for each in resource.getrlimit(number))
-        found.append(f"--ulimit={name}={':'.join(map(str, own))}")
-    return found
+        own = resource.getrlimit(number)
+        values = (highest if limit < 0 else min(limit, highest) for limit in own)
+        options.append(f"--ulimit={name}={':'.join(map(str, values))}")
+    return options
 
 
 def marks(folder: Path, mark: str) -> list[str]:
-    """Options that mark a container's processes as those of a measurement."""
+    """Return options that mark a container's processes as those of a measurement."""
     return [f"--env={MARK}={mark}", f"--env={FOLDER}={folder}", "--env=LANG=C.UTF-8"]
 
 
 def is_rootless() -> bool:
-    """Whether containers are made in a user's own namespace."""
+    """Return True if containers are made in a user's own namespace."""
     return os.geteuid() != 0

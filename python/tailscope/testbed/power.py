@@ -1,8 +1,7 @@
-"""Reading how much power the machine draws, while something is measured on it.
+"""Power of the machine during a measurement.
 
-A source counts energy (RAPL), or says watts (IPMI, a command of the user's). Who reads it costs
-time and power himself: readings are taken on the CPUs that do not poll, and each says how long it
-took.
+A source counts energy (RAPL), or reports watts (IPMI, a command of the user's). Reading it costs
+time and power: readings are taken on CPUs that do not poll, and each records its duration.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
     from tailscope.testbed.places import Place
 
 POWER = ("auto", "none", "rapl", "ipmi", "command:CMD ARGS")
-"""Where power is read: RAPL if it may be read, nowhere, or a source by its name."""
+"""Values of ``--power``: RAPL if it can be read, no source, or a source by its name."""
 
 POWER_THREAD = "tailscope-power"
-"""The thread of this process that reads it."""
+"""Name of the thread that reads the power."""
 
 _COMMAND = "command:"
 _ZONES = "/sys/class/powercap/intel-rapl:*"
@@ -42,46 +41,48 @@ _SHOWN = 80
 
 @dataclass(frozen=True)
 class Meter:
-    """What is to be known of a source of power."""
+    """The description of a power source."""
 
     name: str
+    """Name, as in `PowerSource`."""
     includes: str
+    """Coverage, as in `PowerSource`."""
     domains: tuple[str, ...]
+    """Domains, as in `PowerSource`."""
     range_uj: tuple[int, ...] = ()
-    """As those of `PowerSource`."""
+    """Range of the counters in µJ, as in `PowerSource`."""
 
 
 class PowerSource(ABC):
-    """Where power is read."""
+    """A source of power readings."""
 
     name: str
-    """As ``--power`` has it."""
+    """Name, as in ``--power``."""
     domains: tuple[str, ...]
-    """What each value of a reading is of; they do not overlap."""
+    """Domain of each value of a reading; domains do not overlap."""
     includes: str
-    """What all of them cover."""
+    """Coverage of all domains together."""
     interval_s: float
-    """How often to read it."""
+    """Interval of the readings, in seconds."""
     range_uj: tuple[int, ...] = ()
-    """Of a source that counts energy: the value after which each counter begins again at 0. Empty
-    for one that says watts."""
+    """Value in µJ after which each energy counter restarts at 0; empty for a source of watts."""
 
     @property
     def meter(self) -> Meter:
-        """What is to be known of it."""
+        """Return the description of the source."""
         return Meter(self.name, self.includes, self.domains, self.range_uj)
 
     @abstractmethod
     def check(self) -> None:
-        """See whether it can be read on this machine."""
+        """Check that the source can be read on this machine."""
 
     @abstractmethod
     def read(self, place: Place) -> tuple[Decimal, ...]:
-        """Read it: watts, or energy in µJ, of each domain."""
+        """Read watts, or energy in µJ, of each domain."""
 
 
 class Rapl(PowerSource):
-    """The processor's own counters of energy: of its packages, and of memory where it has them."""
+    """Energy counters of the processor for its packages, and for memory if it has them."""
 
     name = "rapl"
     interval_s = 0.2
@@ -89,7 +90,7 @@ class Rapl(PowerSource):
     def __init__(self, machine: Machine | None = None) -> None:
         self._machine = machine or Machine()
         named = {zone: self._text(zone, "name") for zone in self._machine.glob(_ZONES)}
-        # Cores are within their package; psys, the platform, is not on every machine.
+        # Cores are part of their package; psys, the platform, is not on every machine.
         zones = {
             zone: name
             for zone, name in named.items()
@@ -101,10 +102,11 @@ class Rapl(PowerSource):
         self.range_uj = tuple(int(self._text(zone, "max_energy_range_uj") or 0) for zone in zones)
 
     def check(self) -> None:
-        """See whether there are counters, and they may be read."""
+        """Check that there are counters which this user may read."""
         if not self._zones:
             raise TestbedError(
                 f"power: no RAPL: no package among {_ZONES}",
+                code="no-rapl",
                 hint="virtual machines have none; elsewhere `modprobe intel_rapl_msr` may help",
             )
         self._read()
@@ -122,12 +124,14 @@ class Rapl(PowerSource):
         if text is None:
             raise TestbedError(
                 f"power: {path}: permission denied",
+                code="rapl-denied",
                 hint="run as root: since 2020 the kernel lets nobody else read these counters",
             )
         count = text.strip()
         if not (count.isdecimal() and int(count) <= most):
             raise TestbedError(
-                f"power: {path}: got {count[:_SHOWN]!r}, expected a count of 0 to {most} µJ"
+                f"power: {path}: got {count[:_SHOWN]!r}, expected a count of 0 to {most} µJ",
+                code="power-reading",
             )
         return Decimal(count)
 
@@ -136,7 +140,7 @@ class Rapl(PowerSource):
 
 
 class Ipmi(PowerSource):
-    """What the server's management controller says of the whole server (DCMI)."""
+    """The power of the whole server, from its management controller (DCMI)."""
 
     name = "ipmi"
     domains = ("server",)
@@ -144,23 +148,24 @@ class Ipmi(PowerSource):
     interval_s = 1.0
 
     def check(self) -> None:
-        """See whether there is a program that asks it; it is asked when readings begin."""
+        """Check that ipmitool exists; the controller itself is asked when readings begin."""
         find_program("power", _DCMI[0], _DCMI[0])
 
     def read(self, place: Place) -> tuple[Decimal, ...]:
-        """Ask it."""
-        said = place.run(_DCMI, timeout_s=_TIMEOUT_S)
-        found = _INSTANTANEOUS.search(said)
-        if found is None:
+        """Ask the management controller."""
+        output = place.run(_DCMI, timeout_s=_TIMEOUT_S)
+        reading = _INSTANTANEOUS.search(output)
+        if reading is None:
             raise TestbedError(
-                f"power: {' '.join(_DCMI)}: got {said.strip()[:_SHOWN]!r},"
-                " expected a line 'Instantaneous power reading: N Watts'"
+                f"power: {' '.join(_DCMI)}: got {output.strip()[:_SHOWN]!r},"
+                " expected a line 'Instantaneous power reading: N Watts'",
+                code="power-reading",
             )
-        return (Decimal(found["watts"]),)
+        return (Decimal(reading["watts"]),)
 
 
 class Command(PowerSource):
-    """A command of the user's that prints watts, as one number."""
+    """A command of the user's that prints watts as one number."""
 
     domains = ("meter",)
     includes = "what the command measures"
@@ -171,32 +176,33 @@ class Command(PowerSource):
         self.name = _COMMAND + shlex.join(words)
 
     def check(self) -> None:
-        """See whether there is such a program."""
+        """Check that the program exists."""
         if which(self._words[0]) is None:
-            raise TestbedError(f"power: no program {self._words[0]}")
+            raise TestbedError(f"power: no program {self._words[0]}", code="no-program")
 
     def read(self, place: Place) -> tuple[Decimal, ...]:
-        """Run it."""
-        said = place.run(self._words, timeout_s=_TIMEOUT_S).strip()
+        """Run the command."""
+        output = place.run(self._words, timeout_s=_TIMEOUT_S).strip()
         try:
-            watts = Decimal(said)
+            watts = Decimal(output)
         except InvalidOperation:
             watts = Decimal("nan")
         if not (watts.is_finite() and watts >= 0):
             raise TestbedError(
-                f"power: {shlex.join(self._words)}: got {said[:_SHOWN]!r},"
-                " expected watts as one number, such as 45.2"
+                f"power: {shlex.join(self._words)}: got {output[:_SHOWN]!r},"
+                " expected watts as one number, such as 45.2",
+                code="power-reading",
             )
         return (watts,)
 
 
 def source_named(text: str) -> PowerSource | None:
-    """Return the source that ``--power`` names; None for ``none``, or ``auto`` without one."""
+    """Return the source that ``--power`` names; None for ``none``."""
     if text.startswith(_COMMAND):
         try:
             words = shlex.split(text.removeprefix(_COMMAND))
         except ValueError as error:
-            raise UsageError(f"--power: got {text!r}: {error}") from None
+            raise UsageError(f"--power: got {text!r}: {error}", code="power-source") from None
         if words:
             return Command(words)
     elif text == "ipmi":
@@ -205,45 +211,48 @@ def source_named(text: str) -> PowerSource | None:
         return Rapl()
     elif text == "none":
         return None
-    raise UsageError(f"--power: got {text!r}, expected one of {', '.join(POWER)}")
+    raise UsageError(
+        f"--power: got {text!r}, expected one of {', '.join(POWER)}", code="power-source"
+    )
 
 
 def check_power(text: str) -> None:
-    """See whether power can be read as ``--power`` wants it; ``auto`` takes what there is."""
+    """Check that the source of ``--power`` can be read; ``auto`` does not require one."""
     source = source_named(text)
     if source is not None and text != "auto":
         source.check()
 
 
 class PowerReading(NamedTuple):
-    """One reading of a source."""
+    """A reading of a source."""
 
     unix_ns: int
-    """The middle of it."""
+    """Time of the middle of the reading, in Unix time, in nanoseconds."""
     took_ns: int
+    """Duration of the reading, in nanoseconds."""
     values: tuple[Decimal, ...]
-    """As `PowerSource.read` says."""
+    """Values of all domains, as `PowerSource.read` returns them."""
 
 
 @dataclass(frozen=True)
 class RecordedPower:
-    """What was read."""
+    """The power readings of a measurement."""
 
     source: Meter | None
-    """None where there is none,"""
+    """Source of the readings; None if there is none."""
     why_not: str | None
-    """and why."""
+    """Reason why there is no source."""
     readings: list[PowerReading]
     failures: list[str]
-    """What readings failed for."""
+    """Messages of failed readings."""
     phases: dict[str, tuple[int, int]]
-    """When the machine was left alone, in Unix time, in ns."""
+    """Start and end of each phase without work, in Unix time, in nanoseconds."""
     processes: list[int]
-    """The programs that read it."""
+    """Process numbers of the programs that took readings."""
 
 
 class PowerRecorder:
-    """Reads power within a block, where it can be read.
+    """A recorder of power within a block, if there is a source.
 
     Its thread stays on the CPUs of the thread that enters the block.
     """
@@ -259,7 +268,7 @@ class PowerRecorder:
         self._reading = threading.Lock()
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
-        # A clock that is set while readings are taken must not turn them around.
+        # Setting the machine's clock during a measurement must not reorder the readings.
         self._clock = SteadyClock()
 
     def __enter__(self) -> Self:
@@ -287,7 +296,7 @@ class PowerRecorder:
         self._thread.start()
 
     def rest(self, phase: str) -> None:
-        """Leave the machine alone for a while, between two readings; not if nothing is read."""
+        """Leave the machine idle for a phase between two readings, if there is a source."""
         if self._source is None:
             return
         start_ns = self._take(self._source)
@@ -295,7 +304,7 @@ class PowerRecorder:
         self._phases[phase] = (start_ns, self._take(self._source))
 
     def finish(self) -> RecordedPower:
-        """Stop, and say what was read."""
+        """Stop, and return the readings."""
         if self._source is not None:
             self._take(self._source)
         self.__exit__()
@@ -313,7 +322,7 @@ class PowerRecorder:
             self._take(source)
 
     def _take(self, source: PowerSource) -> int:
-        """Take a reading, if it can be had; when it was."""
+        """Take a reading if possible, and return its time."""
         with self._reading:
             try:
                 reading = self._read(source)
@@ -331,6 +340,6 @@ class PowerRecorder:
 
 
 def _qualified(zone: str, named: dict[str, str]) -> str:
-    """The name of a zone, behind that of the one that it is within."""
-    above = named.get(zone.rpartition(":")[0])
-    return f"{above}/{named[zone]}" if above else named[zone]
+    """Return the name of a zone, after that of its parent zone if it has one."""
+    parent = named.get(zone.rpartition(":")[0])
+    return f"{parent}/{named[zone]}" if parent else named[zone]

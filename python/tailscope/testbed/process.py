@@ -1,4 +1,4 @@
-"""One process of the data plane: started, listened to, ended."""
+"""A process of the data plane, from its start to its result."""
 
 from __future__ import annotations
 
@@ -31,27 +31,34 @@ R = TypeVar("R", bound="ResultEvent")
 
 
 def find_binary() -> tuple[Path, str]:
-    """Find the data plane beside the package."""
+    """Return the path and version of the data plane beside the package."""
     import tailscope._engine as _engine
 
     if not _BINARY.is_file():
-        raise DataplaneError("the data plane, tailscope-dp, was not built: no DPDK", hint=_INSTALL)
+        raise DataplaneError(
+            "the data plane, tailscope-dp, was not built: no DPDK",
+            code="dataplane-missing",
+            hint=_INSTALL,
+        )
     try:
-        said = subprocess.run(  # noqa: S603
+        version = subprocess.run(  # noqa: S603
             [_BINARY, "--version"], capture_output=True, text=True, timeout=_READY_S, check=True
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError) as error:
-        raise DataplaneError(f"tailscope-dp does not start: {error}", hint=_INSTALL) from None
-    if said.split()[1:2] != [_engine.VERSION]:
         raise DataplaneError(
-            f"tailscope-dp: expected version {_engine.VERSION}, got {said!r}",
+            f"tailscope-dp does not start: {error}", code="dataplane-broken", hint=_INSTALL
+        ) from None
+    if version.split()[1:2] != [_engine.VERSION]:
+        raise DataplaneError(
+            f"tailscope-dp: expected version {_engine.VERSION}, got {version!r}",
+            code="dataplane-version",
             hint="run `make setup`",
         )
-    return _BINARY, said
+    return _BINARY, version
 
 
 class Dataplane(Generic[P, R]):
-    """A process of ``tailscope-dp``; a context at whose end it is gone."""
+    """A process of ``tailscope-dp``, killed at the end of its context."""
 
     def __init__(
         self,
@@ -94,17 +101,17 @@ class Dataplane(Generic[P, R]):
 
     @property
     def process(self) -> Process:
-        """What runs it."""
+        """Return the process that runs the program."""
         assert self._process is not None, "it is a context"
         return self._process
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is there."""
+        """Return True if the process still runs."""
         return self.process.is_running
 
     def wait_ready(self, timeout_s: float = _READY_S) -> None:
-        """Wait until the ports are there."""
+        """Wait until the ports are up."""
         countdown = Countdown(timeout_s)
         while self.ready is None:
             with contextlib.suppress(queue.Empty):
@@ -112,7 +119,8 @@ class Dataplane(Generic[P, R]):
                     raise self.failure()
             if self.ready is None and countdown.is_over():
                 raise DataplaneError(
-                    f"{self.role}: not ready within {timeout_s:g} s{self._last_words()}"
+                    f"{self.role}: not ready within {timeout_s:g} s{self._last_words()}",
+                    code="not-ready",
                 )
 
     def next_event(self, timeout_s: float | None) -> ReadyEvent | P | R | None:
@@ -133,10 +141,12 @@ class Dataplane(Generic[P, R]):
             if event is None:
                 continue
             if isinstance(event, ErrorEvent):
-                # What DPDK said goes another way, and may come later.
+                # DPDK writes to standard error, which may arrive later.
                 self.process.wait_end(_LAST_WORDS_S)
                 raise DataplaneError(
-                    f"{self.role}: {event.message}{self._last_words()}", hint=event.hint
+                    f"{self.role}: {event.message}{self._last_words()}",
+                    code="dataplane-refused",
+                    hint=event.hint,
                 )
             if isinstance(event, ReadyEvent):
                 self.ready = event
@@ -145,11 +155,11 @@ class Dataplane(Generic[P, R]):
             return event
 
     def stop(self) -> None:
-        """Ask it to end with a result."""
+        """Ask the program to end with a result."""
         self.process.signal(signal.SIGTERM)
 
     def finish(self) -> R | None:
-        """Wait for its end as long as it works, and return its result; None when there is none."""
+        """Wait for the end as long as the program works, and return its result, if there is one."""
         with contextlib.suppress(DataplaneError):
             while True:
                 try:
@@ -160,17 +170,18 @@ class Dataplane(Generic[P, R]):
         return self.result
 
     def check_progress(self) -> None:
-        """Look whether it works; to be called every `LOOK_S`."""
+        """Check that the program works; call this every `LOOK_S`."""
         if self._watchdog is None:
             self._watchdog = Watchdog(self.process.work)
         if self._watchdog.is_stuck():
-            self._refused = DataplaneError(f"{self.role}: given up: {self._watchdog.why}")
+            text = f"{self.role}: given up: {self._watchdog.why}"
+            self._refused = DataplaneError(text, code="program-stuck")
             raise self._refused
 
     def failure(self) -> DataplaneError:
-        """Say how it ended, or what it said that it should not say."""
+        """Make the error that says how the program ended, or which message was wrong."""
         return self._refused or DataplaneError(
-            f"{self.role}: {self.process.how_it_ended()}{self._last_words()}"
+            f"{self.role}: {self.process.how_it_ended()}{self._last_words()}", code="program-ended"
         )
 
     def _last_words(self) -> str:
@@ -179,7 +190,7 @@ class Dataplane(Generic[P, R]):
 
 
 def _lcores(lcores: Sequence[int], anywhere: Iterable[int]) -> str:
-    """DPDK's option for lcores, which are called by CPUs, and run on these if on nothing else."""
+    """Return DPDK's option for lcores, which are named by CPUs and run there or anywhere."""
     listed = ",".join(map(str, lcores))
     cpus = ",".join(map(str, sorted(anywhere)))
     return f"--lcores=({listed})@({cpus})" if cpus else f"--lcores={listed}"

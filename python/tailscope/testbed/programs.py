@@ -1,4 +1,4 @@
-"""Programs of others that a measurement needs."""
+"""Search for external programs that a measurement needs."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ _SYSTEM = ("/usr/sbin", "/sbin")
 
 
 def search_path() -> str:
-    """Where programs are looked for: users often have no administrators' programs on PATH."""
+    """Return PATH with the folders of administrators' programs, which users often lack."""
     return os.pathsep.join((os.environ.get("PATH", os.defpath), *_SYSTEM))
 
 
 def which(program: str) -> Path | None:
-    """Find a program; None where there is none."""
-    found = shutil.which(program, path=search_path())
-    return None if found is None else Path(found)
+    """Return the path of a program; None if there is none."""
+    path = shutil.which(program, path=search_path())
+    return None if path is None else Path(path)
 
 
 def find_program(what: str, program: str, package: str) -> Path:
-    """Find a program."""
-    found = which(program)
-    if found is None:
+    """Return the path of a program that must exist."""
+    path = which(program)
+    if path is None:
         raise TestbedError(
             f"{what}: no program {program}",
+            code="no-program",
             hint=f"install it (Debian, Ubuntu: apt install {package})",
         )
-    return found
+    return path

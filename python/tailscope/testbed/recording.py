@@ -1,4 +1,4 @@
-"""A program of the data plane that records until it is told to end."""
+"""A program of the data plane that records until it is asked to end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Event = TypeVar("Event", bound=Section)
 
 
 class RecordingProgram(Generic[Result]):
-    """A program that says when it records, and what at its end; gone at the end of its context."""
+    """A program that reports when it starts to record, killed at the end of its context."""
 
     def __init__(
         self,
@@ -50,7 +50,10 @@ class RecordingProgram(Generic[Result]):
         self._process = self._place.start(self._role, self._command, cpus=self._cpus)
         try:
             ready = Countdown(_READY_S)
-            self._hear(RecordingReady, ready.is_over, f"not ready within {_READY_S:g} s")
+            late = DataplaneError(
+                f"{self._role}: not ready within {_READY_S:g} s", code="not-ready"
+            )
+            self._wait_event(RecordingReady, ready.is_over, late)
         except BaseException:
             self._process.kill()
             raise
@@ -61,39 +64,44 @@ class RecordingProgram(Generic[Result]):
 
     @property
     def process(self) -> Process:
-        """What runs it."""
+        """Return the process that runs the program."""
         assert self._process is not None, "it is a context"
         return self._process
 
     def finish(self) -> Result:
-        """End it, and return what it has recorded; it takes as long as it works."""
+        """Stop the program, wait as long as it works, and return its result."""
         self.process.signal(signal.SIGTERM)
         watchdog = Watchdog(self.process.work)
-        return self._hear(self._result, watchdog.is_stuck, f"given up: {watchdog.why}")
+        stuck = DataplaneError(f"{self._role}: given up: {watchdog.why}", code="program-stuck")
+        return self._wait_event(self._result, watchdog.is_stuck, stuck)
 
-    def _hear(self, expected: type[Event], is_over: Callable[[], bool], why: str) -> Event:
+    def _wait_event(
+        self, expected: type[Event], is_over: Callable[[], bool], error: DataplaneError
+    ) -> Event:
         while True:
             try:
                 line = self.process.next_line(LOOK_S)
             except queue.Empty:
                 if is_over():
-                    raise DataplaneError(f"{self._role}: {why}") from None
+                    raise error from None
                 continue
             if line is None:
                 break
             event = self._read(line)
             if isinstance(event, ErrorEvent):
-                raise DataplaneError(f"{self._role}: {event.message}", hint=event.hint)
+                raise DataplaneError(
+                    f"{self._role}: {event.message}", code="dataplane-refused", hint=event.hint
+                )
             if isinstance(event, expected):
                 return event
         words = self.process.last_words()
         how = f"{self.process.how_it_ended()}{f'; it said: {words}' if words else ''}"
-        raise DataplaneError(f"{self._role}: {how}")
+        raise DataplaneError(f"{self._role}: {how}", code="program-ended")
 
     def _read(self, line: str) -> object:
         try:
             return msgspec.json.decode(line, type=RecordingReady | self._result | ErrorEvent)
         except (msgspec.DecodeError, RecursionError) as error:
-            said = what_is_wrong(error) if isinstance(error, msgspec.ValidationError) else error
-            text = f"{self._role}: tailscope-dp {self._program} said: {said}: {line[:_SHOWN]}"
-            raise DataplaneError(text) from None
+            problem = what_is_wrong(error) if isinstance(error, msgspec.ValidationError) else error
+            text = f"{self._role}: tailscope-dp {self._program} said: {problem}: {line[:_SHOWN]}"
+            raise DataplaneError(text, code="dataplane-message") from None

@@ -1,4 +1,4 @@
-"""Removing folders that others may have written into."""
+"""Removal of folders that others may have written into."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(path: Path, *, last: str | None = None) -> None:
-    """Remove a folder, however deep it is.
+    """Remove a folder of any depth.
 
     Folders within are moved to the top before they are entered, so that two open folders suffice
-    for any depth. The kernel does not move what something is mounted on, so that is never entered.
-    No link is followed, whoever changes the folder meanwhile.
+    for any depth. The kernel does not move a mount point, so none is ever entered. No link is
+    followed, even if another process changes the folder meanwhile.
     """
     problems: list[OSError] = []
     with _opened(path) as top:
@@ -43,9 +43,9 @@ def _emptied(
 ) -> list[str]:
     """Remove the files of a folder, move its folders to the top, and return their new names."""
     with os.scandir(folder) as entries:
-        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     moved = []
-    for name, is_folder in found:
+    for name, is_folder in listed:
         if name == keep:
             continue
         with _collected(problems):
@@ -69,7 +69,7 @@ def _opened(path: Path | str, parent: int | None = None) -> Iterator[int]:
 
 @contextmanager
 def _collected(problems: list[OSError]) -> Iterator[None]:
-    """Go on after a problem, unless that is only that something is gone already."""
+    """Collect the error of a block, unless something is only gone already."""
     try:
         yield
     except FileNotFoundError:

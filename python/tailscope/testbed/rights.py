@@ -1,4 +1,4 @@
-"""What the kernel lets this process do: its capabilities, as in capabilities(7)."""
+"""Rights of this process: its capabilities, as in capabilities(7)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from tailscope.exceptions import TestbedError
 
 _FIRST_USERS = 0xEFFFFFFD
-"""The kernel's number of the user namespace that the machine starts with."""
+"""Inode of the user namespace in which the machine starts."""
 _GET_USERS = 0xB701
-"""NS_GET_USERNS: asks which user namespace a namespace belongs to."""
+"""Request NS_GET_USERNS, which opens the user namespace that owns a namespace."""
 _PAGE = "docs/security.md"
 
 
@@ -28,29 +28,30 @@ class Capability(IntEnum):
     BPF = 39
 
     def __str__(self) -> str:
-        """As people write it, such as ``cap_net_admin``."""
+        """Return the usual name, such as ``cap_net_admin``."""
         return f"cap_{self.name.lower()}"
 
 
 def require(what: str, *needed: Capability, otherwise: str, of_machine: bool = False) -> None:
-    """See that this process has capabilities."""
+    """Check that this process has capabilities, if required outside of a user namespace."""
     is_confined = of_machine and has_own_users()
     held = frozenset() if is_confined else _effective()
     if missing := [str(capability) for capability in needed if capability not in held]:
         where = " of the machine, got those of a user namespace" if is_confined else ""
         raise TestbedError(
             f"{what}: missing {', '.join(missing)}{where}",
+            code="missing-capability",
             hint=f"run as root, or with these capabilities ({_PAGE}), or {otherwise}",
         )
 
 
 def may_write(folder: Path) -> bool:
-    """Whether this process may make and remove files in a folder, by whatever right."""
+    """Return True if this process may make and remove files in a folder."""
     return os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
 
 
 def has_own_users() -> bool:
-    """Whether this process is in another user namespace than the one the machine starts with."""
+    """Return True if this process is in another user namespace than that of the machine."""
     try:
         return Path("/proc/self/ns/user").stat().st_ino != _FIRST_USERS
     except FileNotFoundError:
@@ -58,9 +59,9 @@ def has_own_users() -> bool:
 
 
 def owns_network() -> bool:
-    """Whether the capabilities of this process count in its network namespace.
+    """Return True if the capabilities of this process apply to its network namespace.
 
-    They do not in that of the machine, if they are those of a user namespace.
+    Capabilities of a user namespace do not apply to the network namespace of the machine.
     """
     with Path("/proc/thread-self/ns/net").open("rb") as network:
         try:

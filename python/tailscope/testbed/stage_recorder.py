@@ -1,4 +1,4 @@
-"""Where a device is with packets: what a program records of the kernel, and loops of themselves."""
+"""Recorded stages of packets, in the kernel and in polling loops."""
 
 from __future__ import annotations
 
@@ -19,48 +19,48 @@ if TYPE_CHECKING:
     from tailscope.testbed.places import Place
 
 STAGES_PART = "stages"
-"""The part of a measurement's folder by whose name the recorder is known."""
+"""Name of the part of a measurement's folder that belongs to the recorder."""
 _TYPES = Path("/sys/kernel/btf/vmlinux")
 
 
 @dataclass(frozen=True)
 class KernelStages:
-    """What was recorded of a device of the kernel."""
+    """Recorded stages of a device of the kernel."""
 
     folder: Path
-    """Where the events are."""
+    """Folder of the events."""
     links: tuple[int, int]
-    """The numbers of the device's two links."""
+    """Indices of the device's two links."""
     every: int
-    """Of so many packets, one was looked at."""
+    """Sampling interval, in packets."""
     result: StagesResult
 
     @property
     def record(self) -> StagesRecord:
-        """What ``run.json`` keeps of it."""
+        """Return the record for ``run.json``."""
         return StagesRecord(
             way="kernel",
             every=self.every,
             events=self.result.events,
             lost=self.result.lost,
-            # A clock's time is rounded down to the ns on either side.
+            # Either clock is rounded down to a nanosecond.
             clock_error_ns=self.result.clock_error_ns + 1,
         )
 
 
 @dataclass(frozen=True)
 class LoopStages:
-    """What polling loops have noted themselves."""
+    """Stages that polling loops recorded themselves."""
 
     folder: Path
-    """Where their columns are."""
+    """Folder of the columns."""
     every: int
-    """Of so many packets, one was looked at."""
+    """Sampling interval, in packets."""
     passed: PassedPackets
 
     @property
     def record(self) -> StagesRecord:
-        """What ``run.json`` keeps of it."""
+        """Return the record for ``run.json``."""
         return StagesRecord(
             way="loop",
             every=self.every,
@@ -74,7 +74,7 @@ RecordedStages: TypeAlias = KernelStages | LoopStages
 
 
 class StageRecorder(RecordingProgram[StagesResult]):
-    """Records the packets of one device; a context at whose end it is gone."""
+    """A recorder of the packets of one device, killed at the end of its context."""
 
     def __init__(
         self,
@@ -88,13 +88,13 @@ class StageRecorder(RecordingProgram[StagesResult]):
         self._folder, self._every = here.folder, every
         first, second = links
         self._links = _number(there, first), _number(there, second)
-        # As in `net:[4026531840]`.
+        # The link reads `net:[4026531840]`.
         namespace = there.run(["readlink", "/proc/self/ns/net"]).strip().strip("net:[]")
         options = [f"--namespace={namespace}", f"--every={every}", f"--record={here.folder}"]
         super().__init__("stages", "stages", options, StagesResult, place=here, cpus=cpus)
 
     def recorded(self) -> KernelStages:
-        """End it, and return what it has recorded."""
+        """Stop the recorder, and return the stages."""
         return KernelStages(self._folder, self._links, self._every, self.finish())
 
 
@@ -103,11 +103,12 @@ def _number(there: Place, link: str) -> int:
 
 
 def check_stages() -> None:
-    """See whether this machine can record stages."""
+    """Check that this machine can record stages."""
     what, without = "--stages", "leave stages out: --stages off"
     require(what, Capability.BPF, Capability.PERFMON, otherwise=without, of_machine=True)
     if not _TYPES.exists():
         raise TestbedError(
-            f"{what}: no {_TYPES}: this kernel does not say what its structures are",
+            f"{what}: no {_TYPES}: this kernel does not describe its structures",
+            code="no-kernel-types",
             hint=f"boot a kernel with CONFIG_DEBUG_INFO_BTF, or {without}",
         )

@@ -1,4 +1,4 @@
-"""Unix time that nobody sets while a measurement reads it."""
+"""Unix time that does not jump when the machine's clock is set."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 _ATTEMPTS = 16
 _NOTICED_NS = 1_000_000
 _SLEWED_PPM = 1_000
-"""Twice as fast as a clock is let run to catch up."""
+"""Twice the rate at which a clock may be slewed, in ppm."""
 
 
 class ClockPair(NamedTuple):
-    """Unix time less the monotonic one, and how far that may be off, in ns."""
+    """Unix time minus monotonic time, and the largest error of that, in nanoseconds."""
 
     offset_ns: int
     error_ns: int
 
 
 def clock_pair() -> ClockPair:
-    """Read both clocks at once: the best of some attempts."""
+    """Read both clocks at once, and return the best of several attempts."""
     pairs = []
     for _ in range(_ATTEMPTS):
         before = time.monotonic_ns()
@@ -36,7 +36,7 @@ def clock_pair() -> ClockPair:
 
 
 def ahead_of_kernel_ns() -> int:
-    """How far the monotonic clock is ahead of the kernel's own: not 0 in a time namespace."""
+    """Return the lead of the monotonic clock over the kernel's: not 0 in a time namespace."""
     with suppress(OSError):
         for line in Path("/proc/self/timens_offsets").read_text().splitlines():
             name, seconds, ns = line.split()
@@ -46,17 +46,17 @@ def ahead_of_kernel_ns() -> int:
 
 
 class SteadyClock:
-    """Unix time as it was when this was made, and what has passed since by the monotonic clock."""
+    """A clock that starts at Unix time and follows the monotonic clock."""
 
     def __init__(self) -> None:
         self._offset_ns, self._error_ns = clock_pair()
 
     def now_ns(self) -> int:
-        """Unix time; it never goes back, nor leaps."""
+        """Return Unix time, which never goes back and never jumps."""
         return self._offset_ns + time.monotonic_ns()
 
     def set_by_ns(self) -> int:
-        """By how much the machine's clock was set meanwhile; 0 for less than a millisecond."""
+        """Return the step by which the machine's clock was set; 0 for less than a millisecond."""
         now = clock_pair()
         by_ns = now.offset_ns - self._offset_ns
         noticed_ns = _NOTICED_NS + self._error_ns + now.error_ns
@@ -66,7 +66,7 @@ class SteadyClock:
 def largest_step_ns(
     when_ns: NDArray[np.int64], least_ns: NDArray[np.int64], most_ns: NDArray[np.int64]
 ) -> int:
-    """By how much Unix time was set at once, at most, between readings of it by another clock."""
+    """Return the largest step of Unix time between readings of it by another clock."""
     import numpy as np
 
     if len(when_ns) < len(("before", "after")):

@@ -1,4 +1,4 @@
-"""Processes and their threads, as the kernel lists them; what is gone meanwhile is left out."""
+"""Processes and threads, as the kernel lists them; those that end meanwhile are left out."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ from pathlib import Path
 from typing import NamedTuple
 
 _PARENT, _SESSION, _FLAGS, _USER_TICKS, _SYSTEM_TICKS, _CPU = 1, 3, 6, 11, 12, 36
-"""Places in ``/proc/PID/stat`` behind the name."""
+"""Positions in ``/proc/PID/stat`` after the name."""
 _KERNEL_THREAD = 0x0020_0000
-"""`PF_KTHREAD` of the kernel."""
+"""The flag `PF_KTHREAD` of the kernel."""
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 class ThreadTimes(NamedTuple):
-    """What the kernel says of a thread's time on CPUs."""
+    """The CPU time of a thread."""
 
     is_kernel: bool
-    """Whether it is a thread of the kernel."""
+    """True if it is a thread of the kernel."""
     run_ns: int
-    """How long it has run, in ticks: 10 ms, mostly."""
+    """Run time in nanoseconds, with the resolution of a tick, which mostly is 10 ms."""
     cpu: int
-    """Where it ran last."""
+    """CPU on which it ran last."""
 
 
 def processes() -> list[int]:
-    """All processes."""
+    """Return the numbers of all processes."""
     return _numbers(Path("/proc"))
 
 
 def threads_of(pid: int) -> list[int]:
-    """The threads of a process."""
+    """Return the numbers of the threads of a process."""
     return _numbers(Path(f"/proc/{pid}/task"))
 
 
 def comm_of(tid: int) -> str:
-    """The name of a thread, of which the kernel keeps 15 bytes."""
+    """Return the name of a thread, of which the kernel keeps 15 bytes."""
     return _text(tid, "comm").strip()
 
 
 def parent_of(pid: int) -> int:
-    """Who started a process; 0 for nobody."""
+    """Return the parent of a process; 0 if there is none."""
     fields = _text(pid, "stat").rpartition(")")[2].split()
     return int(fields[_PARENT]) if len(fields) > _PARENT else 0
 
 
 def work_of_session(leader: int) -> tuple[int, int]:
-    """What all processes of a session have done: ticks of CPU time, and bytes written.
+    """Return the CPU time in ticks and the bytes written of all processes of a session.
 
-    Bytes are those of processes that this user may look at.
+    The bytes cover processes that this user may look at.
     """
     ticks = written = 0
     for pid in processes():
@@ -74,13 +74,13 @@ def times_of(pid: int, tid: int) -> ThreadTimes | None:
 
 
 def status_of(tid: int) -> dict[str, str]:
-    """What the kernel says of a thread, by name."""
+    """Return the status of a thread by the kernel's names of its fields."""
     pairs = (line.partition(":") for line in _text(tid, "status").splitlines())
     return {name: value.strip() for name, _, value in pairs}
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """The environment that a process was started with, as far as this user may look."""
+    """Return the initial environment of a process, as far as this user may look."""
     with suppress(OSError):
         entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         pairs = (os.fsdecode(entry).partition("=") for entry in entries)

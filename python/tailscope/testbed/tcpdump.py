@@ -1,4 +1,4 @@
-"""tcpdump on links, with the kernel's times."""
+"""Captures of links by tcpdump, with timestamps of the kernel."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 _START_S = 10.0
 _DRAIN_S = 1.5
-"""What is still in the kernel's buffer comes within a second."""
+"""Time for the contents of the kernel's buffer, in seconds; they arrive within one."""
 _BYTES = 128
 _BUFFER_KIB = 16_384
 
 
 @dataclass
 class Tap:
-    """One link that is recorded."""
+    """A link that is recorded."""
 
     link: str
     command: Sequence[str] = ()
-    """What to start a program with that shall see the link."""
+    """Words that start programs in the namespace of the link."""
     path: Path = field(init=False)
-    """The capture, while it is written and afterwards."""
+    """Path of the capture."""
     dropped: int = field(init=False, default=0)
-    """Frames that the kernel had no room for; known at the end."""
+    """Number of frames that the kernel dropped; set at the end."""
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def recording(taps: Mapping[str, Tap], here: Here, *, only: str = "udp") -> Iter
         logs = []
         for name, tap in taps.items():
             tap.path = here.folder / f"{name}.pcap"
-            # To standard output: it gives up root before it would open a file.
+            # It writes to standard output: it drops root before it would open a file.
             options = ["-i", tap.link, "-s", str(_BYTES), "-B", str(_BUFFER_KIB), "-w", "-"]
             options += ["-j", "host", "--time-stamp-precision=nano", "--direction=in"]
             command = [*tap.command, str(program), *options, only]
@@ -59,7 +59,7 @@ def recording(taps: Mapping[str, Tap], here: Here, *, only: str = "udp") -> Iter
 
 @contextmanager
 def _recorder(here: Here, name: str, command: Sequence[str], tap: Tap) -> Iterator[None]:
-    """A tcpdump that is ended by SIGINT, as a person would; then it says what it dropped."""
+    """Run tcpdump within a block, and end it by SIGINT, so that it prints its drops."""
     to_file = ["sh", "-c", 'out=$1; shift; exec "$@" >"$out"', "sh", str(tap.path)]
     with here.start(name, [*to_file, *command]) as process:
         yield
@@ -71,11 +71,11 @@ def _recorder(here: Here, name: str, command: Sequence[str], tap: Tap) -> Iterat
 
 def _wait_listening(here: Here, logs: Sequence[str]) -> None:
     deadline_s = time.monotonic() + _START_S
-    said: list[str] = []
+    logged: list[str] = []
     while time.monotonic() < deadline_s:
-        said = [(here.read(log) or "").strip() for log in logs]
-        if all("listening on" in text for text in said):
+        logged = [(here.read(log) or "").strip() for log in logs]
+        if all("listening on" in text for text in logged):
             return
         time.sleep(0.05)
-    silent = next(text for text in said if "listening on" not in text)
-    raise TestbedError(f"tcpdump: did not start: {silent or 'no output'}")
+    silent = next(text for text in logged if "listening on" not in text)
+    raise TestbedError(f"tcpdump: did not start: {silent or 'no output'}", code="tcpdump-start")

@@ -1,4 +1,4 @@
-"""The kernel's file system of tracing, and private instances in it."""
+"""The kernel's tracing file system, and private instances in it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _WORKLOAD = "OSNOISE_WORKLOAD"
 
 @contextmanager
 def tracefs() -> Iterator[Path]:
-    """Find the file system; where nobody has mounted it, mount it for this process alone."""
+    """Open the file system within a block; mount it for this process alone if necessary."""
     if os.path.ismount(_STANDARD):
-        # Whoever was given the instances needs no more.
+        # A user who owns the instances needs no capability.
         if not may_write(_STANDARD / "instances"):
             _require(Capability.DAC_OVERRIDE)
         yield _STANDARD
@@ -46,7 +46,7 @@ def _require(*capabilities: Capability) -> None:
 
 
 def instances(root: Path) -> list[str]:
-    """The names of all instances."""
+    """Return the names of all instances."""
     with suppress(OSError):
         return sorted(path.name for path in (root / "instances").iterdir())
     return []
@@ -54,10 +54,10 @@ def instances(root: Path) -> list[str]:
 
 @contextmanager
 def osnoise(root: Path, owner: str, cpus: Iterable[int]) -> Iterator[bool]:
-    """Have the kernel's osnoise tracer time what happens on CPUs, without its threads.
+    """Run the kernel's osnoise tracer on CPUs within a block, without its own threads.
 
-    That it starts none is an option of the whole kernel. An instance of the tracer stands for the
-    change, from before it is made until it is taken back: `remove_instance` does both.
+    Starting none is an option of the whole kernel. An instance of the tracer stands for the change
+    from before it is made until it is undone: `remove_instance` undoes it.
     """
     if not _has_unused_osnoise(root, set(cpus)):
         yield False
@@ -66,19 +66,19 @@ def osnoise(root: Path, owner: str, cpus: Iterable[int]) -> Iterator[bool]:
     instance = root / "instances" / name
     instance.mkdir()
     try:
-        does = False
+        is_running = False
         with suppress(OSError):
             (root / "osnoise/options").write_text(f"NO_{_WORKLOAD}")
             (instance / "current_tracer").write_text(_OSNOISE)
-            does = True
-        yield does
+            is_running = True
+        yield is_running
     finally:
         with suppress(OSError):
             remove_instance(root, name)
 
 
 def _has_unused_osnoise(root: Path, cpus: set[int]) -> bool:
-    """Whether it is there, as it is after booting, and idle."""
+    """Return True if osnoise exists, has its initial options, and is idle."""
     try:
         options = (root / "osnoise/options").read_text().split()
         timed = parse_cpus((root / "osnoise/cpus").read_text())
@@ -90,7 +90,7 @@ def _has_unused_osnoise(root: Path, cpus: set[int]) -> bool:
 
 
 def remove_instance(root: Path, name: str) -> None:
-    """Stop an instance, and remove it with its buffers and with what it stands for."""
+    """Stop an instance, remove it with its buffers, and undo the change that it stands for."""
     path = root / "instances" / name
     with suppress(OSError):
         (path / "tracing_on").write_text("0")
@@ -101,10 +101,10 @@ def remove_instance(root: Path, name: str) -> None:
 
 
 def remove_leftover(root: Path, name: str) -> bool:
-    """Remove an instance of a dead measurement; whether it was still there.
+    """Remove an instance of a dead measurement, and return True if it was still there.
 
-    One who removes it after another would take back what a third has meanwhile changed: they wait
-    for each other.
+    Processes that remove instances wait for each other: a late one would undo the change that a
+    third one has meanwhile made.
     """
     folder = os.open(root / "instances", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -114,14 +114,14 @@ def remove_leftover(root: Path, name: str) -> bool:
         remove_instance(root, name)
         return True
     except OSError as error:
-        # Where it is mounted is nobody's business.
+        # The message must not name the private mount.
         raise OSError(error.errno, error.strerror) from None
     finally:
         os.close(folder)
 
 
 def _detached() -> int:
-    """Mount it nowhere: it goes with the descriptor, however this process ends."""
+    """Mount the file system without a path: it vanishes with the descriptor."""
     libc = ctypes.CDLL(None, use_errno=True)
 
     def call(number: int, *arguments: object) -> int:
@@ -130,6 +130,7 @@ def _detached() -> int:
             reason = os.strerror(ctypes.get_errno())
             raise TestbedError(
                 f"{_WHAT}: tracefs cannot be mounted: {reason}",
+                code="tracefs-mount",
                 hint="boot a kernel with CONFIG_FTRACE, or run without events: --noise stalls",
             )
         return result

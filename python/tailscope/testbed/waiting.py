@@ -1,4 +1,4 @@
-"""Waiting for programs: for as long as they work, and by time that this process was awake for."""
+"""Timeouts for programs, which count work and the time that this process was awake."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LOOK_S = 2.0
-"""How often to look whether a program that says nothing works."""
+"""Interval of checks on a silent program, in seconds."""
 _LOOKS = 60
-"""After so many looks at which it had done nothing, a program is stuck."""
+"""Number of checks without any work after which a program is stuck."""
 
 
 class Countdown:
-    """Time that is left to wait for something, for those who listen to a program meanwhile.
+    """A timeout for reading the output of a program.
 
-    If this process itself is stopped, only a moment passes: what the program has said by then is
-    read before anybody judges it.
+    While this process itself is stopped, almost no time passes: it reads the output that the
+    program wrote meanwhile before it judges the program.
     """
 
     def __init__(self, lasts_s: float) -> None:
@@ -26,11 +26,11 @@ class Countdown:
 
     @property
     def pause_s(self) -> float:
-        """How long to wait before `is_over` is asked again."""
+        """Return the time to wait before the next call of `is_over`, in seconds."""
         return max(0.0, min(LOOK_S, self.left_s))
 
     def is_over(self) -> bool:
-        """Whether the time is over."""
+        """Return True if the time is over."""
         now_s = time.monotonic()
         self.left_s -= min(now_s - self._looked_s, 2 * LOOK_S)
         self._looked_s = now_s
@@ -38,10 +38,10 @@ class Countdown:
 
 
 class Watchdog:
-    """Tells a program that works from one that is stuck.
+    """A detector of programs that are stuck.
 
-    One that says something, uses a CPU or writes works. Looks are counted rather than seconds: if
-    this process itself is stopped, that is no look.
+    A program that prints, uses a CPU or writes is working. The detector counts checks rather than
+    seconds, as this process itself may be stopped.
     """
 
     def __init__(self, work: Callable[[], tuple[int, ...]]) -> None:
@@ -50,7 +50,7 @@ class Watchdog:
         self._looks = 0
 
     def is_stuck(self) -> bool:
-        """Look at the program; whether it has done nothing for the last two minutes of looks."""
+        """Check the program, and return True if it has done nothing for two minutes of checks."""
         work = self._work()
         self._looks = 0 if work != self._seen else self._looks + 1
         self._seen = work
@@ -58,5 +58,5 @@ class Watchdog:
 
     @property
     def why(self) -> str:
-        """What an error says of a program that is stuck."""
+        """Return the reason for giving up, for an error message."""
         return f"it said nothing, used no CPU and wrote nothing for {_LOOKS * LOOK_S:g} s"

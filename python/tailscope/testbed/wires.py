@@ -1,4 +1,4 @@
-"""What joins the generator with the device under test."""
+"""Wires between the generator and the device under test."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ _PCI_DRIVERS = ("vfio-pci", "uio_pci_generic", "igb_uio", "mlx5_core", "mlx4_cor
 
 @dataclass(frozen=True)
 class Side:
-    """How one side gets at a wire that is there."""
+    """A side of a wire, with its ports."""
 
     eal: tuple[str, ...] = ()
-    """DPDK's options for memory and ports."""
+    """Options of DPDK for memory and ports."""
     devices: tuple[str, ...] = ()
-    """The ports as DPDK names them."""
+    """Names of the ports in DPDK."""
     links: tuple[str, ...] = ()
-    """The ports as the kernel names them, where it has them."""
+    """Names of the ports in the kernel, if it has them."""
     namespace: str | None = None
-    """The network namespace that the links are in; None is that of this process."""
+    """Network namespace of the links; None is that of this process."""
     sockets: tuple[Path, ...] = ()
-    """Of vhost-user: what a guest's ports are joined with."""
+    """Sockets of vhost-user, to which a guest's ports are connected."""
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What to start processes with that shall see the links."""
+        """Return the words that start processes in the namespace of the links."""
         return command_in(self.namespace) if self.namespace else ()
 
 
@@ -67,7 +67,7 @@ class WireEnds:
 
 
 class Wire(ABC):
-    """A kind of wire. Two links: from the generator to the device, and back."""
+    """A kind of wire: two links, from the generator to the device and back."""
 
     name: ClassVar[str]
     options: ClassVar[Mapping[str, str]] = {}
@@ -75,29 +75,30 @@ class Wire(ABC):
     def __init__(self, options: Mapping[str, str]) -> None:
         for name in options:
             if name not in self.options:
-                known = ", ".join(self.options) or "none"
+                names = ", ".join(self.options) or "none"
                 raise UsageError(
                     f"--wire-option: got {name!r}, expected one of the options of {self.name}:"
-                    f" {known}"
+                    f" {names}",
+                    code="unknown-wire-option",
                 )
         self._given = dict(options)
 
     @property
     def instrument(self) -> str:
-        """What has a floor of its own, as part of a file's name."""
+        """Return the name of the instrument, which has its own floor, as part of a file name."""
         return self.name
 
     @property
     def stall_ns(self) -> int:
-        """A turn of a polling loop that takes longer is a stall."""
+        """Return the longest turn of a polling loop that is not a stall, in nanoseconds."""
         return _STALL_NS
 
     def check(self) -> None:  # noqa: B027
-        """See whether this machine has what the wire needs, before anything is started."""
+        """Check that this machine has everything that the wire needs."""
 
     @abstractmethod
     def open(self, folder: Folder, ports: int = 2) -> AbstractContextManager[WireEnds]:
-        """Put the wire up within a block."""
+        """Set the wire up within a block."""
 
     @abstractmethod
     def open_loop(self, folder: Folder) -> AbstractContextManager[Side]:
@@ -111,14 +112,14 @@ class Memif(Wire):
 
     @contextmanager
     def open(self, folder: Folder, ports: int = 2) -> Iterator[WireEnds]:
-        """Choose a socket in the folder; the device serves it."""
+        """Choose a socket in the folder, which the device serves."""
         yield WireEnds(
             *(self._side(folder, [(role, link) for link in range(ports)]) for role in _MEMIF_ROLES)
         )
 
     @contextmanager
     def open_loop(self, folder: Folder) -> Iterator[Side]:
-        """One link."""
+        """Join both ports of the generator by one link."""
         yield self._side(folder, [("server", 0), ("client", 0)])
 
     def _side(self, folder: Folder, ports: Sequence[tuple[str, int]]) -> Side:
@@ -132,7 +133,7 @@ class Memif(Wire):
 
 
 class Veth(Wire):
-    """Kernel links between two network namespaces of their own."""
+    """Kernel links between two private network namespaces."""
 
     name = "veth"
     options: ClassVar[Mapping[str, str]] = {
@@ -144,20 +145,23 @@ class Veth(Wire):
         self._driver = self._given.get("driver", _LINK_DRIVERS[0])
         if self._driver not in _LINK_DRIVERS:
             expected = " or ".join(_LINK_DRIVERS)
-            raise UsageError(f"--wire-option driver: got {self._driver!r}, expected {expected}")
+            raise UsageError(
+                f"--wire-option driver: got {self._driver!r}, expected {expected}",
+                code="wire-driver",
+            )
 
     @property
     def instrument(self) -> str:
-        """Drivers differ."""
+        """Return the name of the wire with its driver."""
         return f"{self.name}-{self._driver}"
 
     @property
     def stall_ns(self) -> int:
-        """Turns call the system."""
+        """Return the threshold of links, as every turn makes system calls."""
         return _LINK_STALL_NS
 
     def check(self) -> None:
-        """Namespaces need capabilities, and AF_XDP needs more of them."""
+        """Check the capabilities for namespaces, and those for AF_XDP."""
         otherwise = "measure a device such as l2fwd over --wire memif, which needs no privileges"
         check_namespaces("wire veth", otherwise)
         if self._driver == "af_xdp":
@@ -182,21 +186,21 @@ class Veth(Wire):
 
     @contextmanager
     def open_loop(self, folder: Folder) -> Iterator[Side]:
-        """One pair of links, in one namespace."""
+        """Make one pair of links in one namespace."""
         with self._namespace(f"{folder.name}-gen") as home:
             make_links(home, [("gen0", "gen1")])
             yield link_side(["gen0", "gen1"], home, self._driver)
 
     def _namespace(self, name: str) -> AbstractContextManager[str]:
-        # AF_XDP on a link that has never carried anything receives nothing at all (Linux 6.18):
-        # there the kernel's greetings are welcome.
+        # AF_XDP on a link that has never carried anything receives nothing at all (Linux 6.18).
+        # There the kernel's own packets help.
         return namespace(name, quiet=self._driver != "af_xdp")
 
     @contextmanager
     def hosts(
         self, folder: Folder, side: Side, addresses: Mapping[str, str]
     ) -> Iterator[dict[str, list[str]]]:
-        """Move links into namespaces of their own, as hosts that have an address."""
+        """Move links into namespaces of their own, as hosts with an address."""
         from pyroute2 import IPRoute
 
         with ExitStack() as stack:
@@ -225,33 +229,36 @@ class Pci(Wire):
 
     @property
     def instrument(self) -> str:
-        """Cards differ."""
+        """Return the name of the wire with the generator's cards."""
         return "-".join([self.name, *self._cards("generator")])
 
     @property
     def stall_ns(self) -> int:
-        """Over links, turns call the system."""
+        """Return the threshold of links or of DPDK, depending on the cards."""
         return _LINK_STALL_NS if are_links(self._cards("generator")) else _STALL_NS
 
     def check(self) -> None:
-        """The cards are there, and can be had."""
+        """Check that the cards exist and can be used."""
         for role in self.options:
             if role not in self._given:
                 raise UsageError(
                     f"wire pci: no --wire-option {role}=ADDRESS+ADDRESS",
+                    code="cards-not-given",
                     hint="`dpdk-devbind.py --status` lists the devices",
                 )
             check_cards("wire pci", self._cards(role))
 
     def _cards(self, role: str) -> list[str]:
-        found = self._given.get(role, "").split("+")
-        if len(found) != 2:
-            raise UsageError(f"--wire-option {role}: expected two cards, got {len(found)}")
-        return found
+        names = self._given.get(role, "").split("+")
+        if len(names) != 2:
+            raise UsageError(
+                f"--wire-option {role}: expected two cards, got {len(names)}", code="card-count"
+            )
+        return names
 
     @contextmanager
     def open(self, folder: Folder, ports: int = 2) -> Iterator[WireEnds]:
-        """Name the cards; links are lent to namespaces of their own."""
+        """Use the cards; links are lent to namespaces of their own."""
         with ExitStack() as stack:
             generator, dut = (
                 stack.enter_context(cards(folder, side, self._cards(role)[:ports]))
@@ -261,19 +268,19 @@ class Pci(Wire):
 
     @contextmanager
     def open_loop(self, folder: Folder) -> Iterator[Side]:
-        """Without a device, a cable joins the generator's own ports."""
+        """Use the generator's cards, which a cable joins."""
         with cards(folder, "gen", self._cards("generator")) as side:
             yield side
 
 
 class Vhost(Wire):
-    """vhost-user: shared memory between the generator and a guest."""
+    """Shared memory between the generator and a guest, by vhost-user."""
 
     name = "vhost"
 
     @contextmanager
     def open(self, folder: Folder, ports: int = 2) -> Iterator[WireEnds]:
-        """Choose sockets in the folder; the guest serves them, so that it outlives generators."""
+        """Choose sockets in the folder, which the guest serves, as it outlives generators."""
         sockets = tuple(_socket_path(folder, f"vhost{number}") for number in range(ports))
         devices = tuple(f"net_vhost{number}" for number in range(ports))
         vdevs = [
@@ -284,23 +291,25 @@ class Vhost(Wire):
         yield WireEnds(generator, Side(sockets=sockets))
 
     def open_loop(self, folder: Folder) -> AbstractContextManager[Side]:  # noqa: ARG002
-        """There is always a guest."""
-        raise UsageError("wire vhost: requires a guest (--platform vm)")
+        """Raise an error: the wire always needs a guest."""
+        raise UsageError("wire vhost: requires a guest (--platform vm)", code="vhost-guest")
 
 
 WIRES: dict[str, type[Wire]] = {wire.name: wire for wire in (Memif, Veth, Pci, Vhost)}
-"""Every wire by its name."""
+"""Kinds of wires, by name."""
 
 
 def wire_named(name: str, options: Mapping[str, str]) -> Wire:
-    """Make a wire of a kind."""
+    """Make a wire of the kind that has this name."""
     if name not in WIRES:
-        raise UsageError(f"--wire: got {name!r}, expected one of {', '.join(WIRES)}")
+        raise UsageError(
+            f"--wire: got {name!r}, expected one of {', '.join(WIRES)}", code="unknown-wire"
+        )
     return WIRES[name](options)
 
 
 def _memory() -> list[str]:
-    """DPDK's options for memory, of no files: hugepages where enough are free."""
+    """Return DPDK's options for memory without files, in hugepages if enough are free."""
     free = 0
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -311,12 +320,12 @@ def _memory() -> list[str]:
 
 
 def no_side() -> Side:
-    """A side without ports."""
+    """Return a side without ports."""
     return Side((*_memory(), "--no-pci"))
 
 
 def link_side(links: Sequence[str], home: str | None, driver: str = "af_packet") -> Side:
-    """Links of the kernel as a side of a wire: DPDK gets at them by a driver for links."""
+    """Return links of the kernel as a side of a wire; DPDK opens them by a driver for links."""
     devices = tuple(f"net_{driver}{number}" for number in range(len(links)))
     vdevs = [f"--vdev={device},iface={link}" for device, link in zip(devices, links, strict=True)]
     return Side((*_memory(), "--no-pci", *vdevs), devices, tuple(links), home)
@@ -324,7 +333,7 @@ def link_side(links: Sequence[str], home: str | None, driver: str = "af_packet")
 
 @contextmanager
 def cards(folder: Folder, side: str, names: Sequence[str]) -> Iterator[Side]:
-    """Network cards as a side of a wire; links are lent to a namespace of their own."""
+    """Lend network cards to a side of a wire; links move to a namespace of their own."""
     if are_links(names):
         with namespace(f"{folder.name}-{side}", quiet=True) as home, moved_into(home, names):
             yield link_side(names, home)
@@ -334,12 +343,13 @@ def cards(folder: Folder, side: str, names: Sequence[str]) -> Iterator[Side]:
 
 
 def check_cards(what: str, names: Sequence[str]) -> None:
-    """See that cards are there and can be had."""
+    """Check that cards exist and can be used."""
     if are_links(names):
         for name in names:
             if "/" in name or not Path("/sys/class/net", name).exists():
                 raise TestbedError(
                     f"{what}: no link {name}",
+                    code="no-link",
                     hint="`ip link` lists them; PCI addresses are like 0000:01:00.0",
                 )
         check_namespaces(what, "give PCI addresses of cards bound to vfio-pci")
@@ -349,6 +359,7 @@ def check_cards(what: str, names: Sequence[str]) -> None:
         if "/" in address or not device.exists():
             raise TestbedError(
                 f"{what}: no device {address}",
+                code="no-card",
                 hint="`dpdk-devbind.py --status` lists them; an address is like 0000:01:00.0",
             )
         driver = device / "driver"
@@ -357,6 +368,7 @@ def check_cards(what: str, names: Sequence[str]) -> None:
             raise TestbedError(
                 f"{what}: {address}: expected one of the drivers {', '.join(_PCI_DRIVERS)},"
                 f" got {name}",
+                code="card-driver",
                 hint=f"bind it: dpdk-devbind.py --bind=vfio-pci {address}",
             )
 
@@ -368,7 +380,7 @@ def _af_xdp_needs() -> list[Capability]:
 
 
 def are_links(names: Sequence[str]) -> bool:
-    """Whether cards are named as the kernel does, not by PCI addresses."""
+    """Return True if cards are named by links, not by PCI addresses."""
     return not any(":" in name for name in names)
 
 
@@ -378,6 +390,7 @@ def _socket_path(folder: Folder, name: str) -> Path:
         raise TestbedError(
             f"{socket}: too long for a socket: got {len(os.fsencode(socket))} bytes,"
             f" expected at most {_SOCKET_PATH_BYTES}",
+            code="socket-path",
             hint="set XDG_RUNTIME_DIR or TMPDIR to a shorter folder",
         )
     return socket

@@ -1,4 +1,4 @@
-"""What a run knows of a service level: what became of every packet that was sent."""
+"""The evidence of a run for a service level: the fate of every packet that was sent."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _FAILED = ("late", "corrupt")
 
 @dataclass(frozen=True)
 class Doubt:
-    """Why a verdict cannot be believed."""
+    """A reason not to believe a verdict."""
 
     reason: str
     of_pass: bool = True
     of_fail: bool = True
-    """Which one."""
+    """True if a pass is in doubt, and if a fail is."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,17 @@ class PacketSample:
     """The packets of a run: as they are, or with the least that each can have taken."""
 
     taken: Taken
-    """What each packet that was sent took."""
+    """Time that each sent packet took."""
     lost: int
-    """Of these, packets that never came back."""
+    """Number of these packets that never came back."""
     counts: Mapping[str, int]
-    """Of packets: ``lost``, ``dropped``, ``late``, ``reordered``, ``duplicated``, ``corrupt``."""
+    """Numbers of packets: ``lost``, ``dropped``, ``late``, ``reordered``, ``duplicated``,
+    ``corrupt``.
+    """
     fastest_ns: float | None = None
-    """What variation counts from, if it is not the fastest packet: of packets as they are, the
-    least that the fastest can have taken, and the other way round."""
+    """Latency that variation counts from, if it is not that of the fastest packet: for packets as
+    they are, the least that the fastest can have taken, and the other way round.
+    """
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class RunSample:
 
     name: str
     rate_pps: float | None
-    """At which packets were sent."""
+    """Rate at which packets were sent, in packets per second."""
     as_is: PacketSample
     """The upper end: all of a latency is the device's."""
     least: PacketSample | None = None
@@ -72,30 +75,33 @@ class RunSample:
     not prove, or that are outside of what both saw; packets alike that are not matched took no
     time. None where that is the same, or it does not tell."""
     spoilt: str = ""
-    """What the instrument, or neighbours, may have spoilt."""
+    """Description of what the instrument, or neighbours, may have spoilt."""
     resolution_ns: int = 1
-    """Of the timestamps."""
+    """Resolution of the timestamps, in nanoseconds."""
     floor: tuple[tuple[float, float], ...] = ()
-    """What the instrument takes with nothing in between, outside of its stalls; empty where it is
-    not known."""
+    """Latency of the instrument with no device in between, outside of its stalls; empty if it is
+    not known.
+    """
     doubts: tuple[Doubt, ...] = ()
     time_doubts: tuple[Doubt, ...] = ()
-    """Of all terms, and of those that speak of times."""
+    """Doubts about all terms, and about terms of times."""
     neighbours: str = ""
-    """What neighbours took of the device's CPU; empty where that is nothing, or not known."""
+    """Description of what neighbours took of the device's CPU; empty if they took nothing, or it is
+    not known.
+    """
 
     def doubts_of(self, term: Term) -> list[Doubt]:
-        """What stands against a verdict on a term."""
-        found = list(self.doubts)
+        """Return the doubts about a verdict on a term."""
+        doubts = list(self.doubts)
         if term.is_time:
-            found += self.time_doubts
+            doubts += self.time_doubts
             if term.limit < self.resolution_ns:
-                found.append(Doubt(f"timestamps are as coarse as {self.resolution_ns} ns"))
-            found += self._below_floor(term)
-        return found
+                doubts.append(Doubt(f"timestamps are as coarse as {self.resolution_ns} ns"))
+            doubts += self._below_floor(term)
+        return doubts
 
     def _below_floor(self, term: Term) -> list[Doubt]:
-        """A limit that the instrument alone exceeds: to meet it says something, to fail nothing."""
+        """Doubt a limit that the instrument alone exceeds: only to meet it says something."""
         wanted = 1.0 if term.quantile is None else term.quantile
         reached = [ns for q, ns in self.floor if q <= wanted]
         if not reached or term.kind == "pdv" or term.is_met_by(reached[-1]):
@@ -117,13 +123,14 @@ def read_evidence(
 
 
 def evidence_of(path: Path, run: Run, *, with_neighbours: bool = False) -> RunSample:
-    """What a run that was read knows of its packets."""
+    """Return the evidence of a run that was read."""
     from tailscope.store import layout
 
     summary, info = run.summary, run.info
     if not (path / layout.LATENCY).exists():
         raise RunError(
             f"{path / layout.LATENCY}: missing",
+            code="packets-missing",
             hint="a verdict counts single packets: keep this file with the run",
         )
     held = None if with_neighbours else _held(path, info)
@@ -131,7 +138,8 @@ def evidence_of(path: Path, run: Run, *, with_neighbours: bool = False) -> RunSa
     if packets.as_is.count != counts.of("count"):
         raise RunCorruptError(
             f"{path}: latency.parquet: expected {counts.of('count')} packets, as count says,"
-            f" got {packets.as_is.count}"
+            f" got {packets.as_is.count}",
+            code="packets-count",
         )
     least, spoilt = _least(packets, counts)
     rate = summary.get("pre_rate_pps")
@@ -156,7 +164,7 @@ class _Counts:
         self._summary, self._path = summary, path
 
     def of(self, name: str) -> int:
-        """A count; 0 where the run does not have it."""
+        """Return a count; 0 if the run does not have it."""
         return 0 if self._summary.get(name) is None else self.needed(name)
 
     def unproven(self) -> int:
@@ -165,36 +173,39 @@ class _Counts:
         return 0 if proven is None else lost - self.of("lost_proven")
 
     def needed(self, name: str) -> int:
-        found = self._summary.get(name)
-        if not isinstance(found, int) or found < 0:
+        count = self._summary.get(name)
+        if not isinstance(count, int) or count < 0:
             raise RunError(
-                f"{self._path}: summary.json: {name}: expected a count, got {found!r}",
+                f"{self._path}: summary.json: {name}: expected a count, got {count!r}",
+                code="count-not-recorded",
                 hint="captures and some devices do not record it; leave that term out",
             )
-        return found
+        return count
 
 
 @dataclass(frozen=True)
 class _Packets:
-    """What the packets of a run took, by both ends."""
+    """The times that the packets of a run took, at both ends."""
 
     path: Path
-    """Of the run."""
+    """Path of the run."""
     info: RunInfo
     held: HeldPackets | None
-    """When neighbours held the device's CPU; None where that is nothing, or is judged as it is."""
+    """Times at which neighbours held the device's CPU; None if they held nothing, or the run is
+    judged as it is.
+    """
     as_is: Distribution
     least: Distribution
-    """Of latencies, and of these without what others can explain of them."""
+    """Latencies, and the least that they can have been without what others can explain."""
     stalled: int
     held_up: int
     """Packets that overlap a stall of the instrument, and that may have waited for neighbours."""
     first_seq: int
 
     def batches(self, *, with_spoilt: bool) -> Iterator[tuple[Unsigned, Unsigned]]:
-        """The numbers of packets, and what they took."""
-        for each in _batches(self.path, self.info, self.held):
-            yield each.seq, each.latency_ns if with_spoilt else each.least_ns
+        """Yield the numbers of packets with the times that they took."""
+        for batch in _batches(self.path, self.info, self.held):
+            yield batch.seq, batch.latency_ns if with_spoilt else batch.least_ns
 
 
 class _Batch(NamedTuple):
@@ -227,7 +238,7 @@ def _batches(path: Path, info: RunInfo, held: HeldPackets | None) -> Iterator[_B
 
 
 def _held(path: Path, info: RunInfo) -> HeldPackets | None:
-    """When neighbours held the device's CPU; None where they did not, or that is not known."""
+    """Return the times at which neighbours held the device's CPU, if that is known."""
     from tailscope.noise.held import held_packets
     from tailscope.noise.neighbours import read_held
     from tailscope.store import layout
@@ -247,24 +258,24 @@ def _read(path: Path, info: RunInfo, held: HeldPackets | None) -> _Packets:
 
     as_is, least = Distribution(), Distribution()
     stalled, held_up, first_seq = 0, 0, None
-    for each in _batches(path, info, held):
-        first_seq = int(each.seq[0]) if first_seq is None else first_seq
-        as_is.record(each.latency_ns)
-        least.record(each.least_ns)
-        stalled += 0 if each.stall_ns is None else int(np.count_nonzero(each.stall_ns))
-        held_up += 0 if each.held_ns is None else int(np.count_nonzero(each.held_ns))
+    for batch in _batches(path, info, held):
+        first_seq = int(batch.seq[0]) if first_seq is None else first_seq
+        as_is.record(batch.latency_ns)
+        least.record(batch.least_ns)
+        stalled += 0 if batch.stall_ns is None else int(np.count_nonzero(batch.stall_ns))
+        held_up += 0 if batch.held_ns is None else int(np.count_nonzero(batch.held_ns))
     return _Packets(path, info, held, as_is, least, stalled, held_up, first_seq or 0)
 
 
 def _least(packets: _Packets, counts: _Counts) -> tuple[PacketSample | None, str]:
-    """The lower end of what packets took, and what others than the device have spoilt."""
+    """Return the least that packets took, and what others than the device have spoilt."""
     spoilt = {
         "samples that overlap its stalls": packets.stalled,
         "packets that it lost": counts.of("lost_in_instrument"),
         "packets that it could not send": counts.of("unsent"),
     }
-    said = " and ".join(f"{count:,} {what}" for what, count in spoilt.items() if count)
-    reasons = [f"the instrument, {said}"] if said else []
+    spoilt_text = " and ".join(f"{count:,} {what}" for what, count in spoilt.items() if count)
+    reasons = [f"the instrument, {spoilt_text}"] if spoilt_text else []
     if packets.held_up or (packets.held is not None and _lost_by_neighbours(packets, counts)):
         reasons.append(
             f"{programs_text(packets.info)}, for which {packets.held_up:,} packets may have waited"
@@ -290,7 +301,7 @@ def _least(packets: _Packets, counts: _Counts) -> tuple[PacketSample | None, str
 
 
 def _lost_by_neighbours(packets: _Packets, counts: _Counts) -> int:
-    """Packets that the device can have lost because of neighbours, at most."""
+    """Return the largest number of packets that the device can have lost because of neighbours."""
     lost = counts.of("lost") - counts.of("dropped_by_dut") - counts.of("lost_in_instrument")
     return 0 if packets.held is None else max(0, min(lost, packets.held.most_lost))
 
@@ -312,16 +323,16 @@ def _reading(packets: _Packets, counts: _Counts, *, with_spoilt: bool) -> Packet
         packets.first_seq,
         instant=0 if with_spoilt else alike,
     )
-    found = {name: counts.of(name) for name in ("reordered", "duplicated", "corrupt", "late")}
+    counted = {name: counts.of(name) for name in ("reordered", "duplicated", "corrupt", "late")}
     if with_spoilt and unknown:
-        found["late"] += unknown
-        found["duplicated"] += counts.of("post_ambiguous") + counts.of("outside")
+        counted["late"] += unknown
+        counted["duplicated"] += counts.of("post_ambiguous") + counts.of("outside")
         # One that overtook may have been any of them.
-        found["reordered"] = unknown + counts.of("count")
+        counted["reordered"] = unknown + counts.of("count")
     return PacketSample(
         taken,
         lost,
-        {"lost": lost, "dropped": dropped, **found},
+        {"lost": lost, "dropped": dropped, **counted},
         _fastest_ns(ends[1], alike if with_spoilt else 0),
     )
 
@@ -333,28 +344,28 @@ def _fastest_ns(came: Distribution, instant: int) -> float | None:
 
 
 def _resolution_ns(summary: Mapping[str, Figure]) -> int:
-    """What the times of the captures resolve, rounded up; 1 where it is finer, or not said."""
+    """Return the resolution of the captures' times, rounded up; 1 if it is finer, or not known."""
     from tailscope.units import duration_ns
 
-    found = 1
+    resolution_ns = 1
     if isinstance(step := summary.get("resolution_ns"), int | float):
-        found = max(found, ceil(step))
+        resolution_ns = max(resolution_ns, ceil(step))
     for side in ("pre", "post"):
         text = summary.get(f"{side}_resolution")
         try:
-            found = max(found, duration_ns(str(text), "resolution"))
+            resolution_ns = max(resolution_ns, duration_ns(str(text), "resolution"))
         except UsageError:
             continue
-    return found
+    return resolution_ns
 
 
 def _floor(info: RunInfo) -> tuple[tuple[float, float], ...]:
     quantiles = () if info.floor is None else info.floor.quantiles
-    return tuple((each.q, each.alone_ns) for each in quantiles)
+    return tuple((quantile.q, quantile.alone_ns) for quantile in quantiles)
 
 
 def _neighbours(info: RunInfo, *, is_judged: bool) -> str:
-    """What neighbours took, where that may matter to a verdict."""
+    """Describe what neighbours took, if it may matter to a verdict."""
     if not is_judged:
         return unusable_text(info)
     text = held_text(info)
@@ -362,25 +373,25 @@ def _neighbours(info: RunInfo, *, is_judged: bool) -> str:
 
 
 def _doubts(summary: Mapping[str, Figure], info: RunInfo) -> tuple[Doubt, ...]:
-    found = [Doubt(f"the run is partial: {why}", of_fail=False) for why in info.partial]
+    doubts = [Doubt(f"the run is partial: {why}", of_fail=False) for why in info.partial]
     if summary.get("post_cut_offset_bytes") is not None:
-        found.append(Doubt("the capture behind the device was cut off"))
-    return tuple(found)
+        doubts.append(Doubt("the capture behind the device was cut off"))
+    return tuple(doubts)
 
 
 def _time_doubts(
     counts: _Counts, summary: Mapping[str, Figure], info: RunInfo
 ) -> tuple[Doubt, ...]:
-    found = []
+    doubts = []
     if summary.get("latency_relative"):
-        found.append(
+        doubts.append(
             Doubt("the clocks are apart: latencies are only known above that of the fastest packet")
         )
     if negative := counts.of("negative"):
         left = (
             "packet arrived before it left" if negative == 1 else "packets arrived before they left"
         )
-        found.append(Doubt(f"{negative:,} {left}: the clocks disagree"))
+        doubts.append(Doubt(f"{negative:,} {left}: the clocks disagree"))
     if is_emulated(info):
-        found.append(Doubt("the device was emulated: its times mean nothing"))
-    return tuple(found)
+        doubts.append(Doubt("the device was emulated: its times mean nothing"))
+    return tuple(doubts)

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImportedSample:
-    """What an imported run says of its packets."""
+    """The packets of an imported run."""
 
     run: Run
     source: str
-    """What was imported, in words."""
+    """Description of the import's source."""
     ranks: Ranks
     """Latencies of the packets that came."""
     failed: Between | None
@@ -43,12 +43,12 @@ class ImportedSample:
 
     @classmethod
     def of(cls, run: Run) -> ImportedSample:
-        """What a run that was imported says."""
+        """Take the sample from a run that was imported."""
         summary, edges = run.summary, run.edges
         count = int(summary["count"] or 0)
         buckets = None
         if edges is not None:
-            buckets = Buckets(*(each.astype(np.int64) for each in edges))
+            buckets = Buckets(*(edge.astype(np.int64) for edge in edges))
         sent, lost = summary["sent"], summary["lost"]
         failed = None
         if sent is not None and lost is not None:
@@ -67,7 +67,7 @@ class ImportedSample:
         return f"{what}: {self.source} does not hold that"
 
     def design_effect(self, limit_ns: float, beyond: int) -> float | None:
-        """How many packets of a burst say as much as one; None where times are not known."""
+        """Return the packets of a burst that are worth one; None if times are not known."""
         if not self.ranks.is_among_longest(limit_ns):
             return None
         failed = 0 if self.failed is None else self.failed.high
@@ -99,12 +99,12 @@ def _judge_term(term: Term, sample: ImportedSample, error: float) -> TermVerdict
 
 
 def _judge_count(term: Term, sample: ImportedSample) -> TermVerdict:
-    found = sample.failed if term.name == "lost" else None
-    return _observed(term, sample, found, f"number of {term.name} packets")
+    count = sample.failed if term.name == "lost" else None
+    return _observed(term, sample, count, f"number of {term.name} packets")
 
 
 def _observed(term: Term, sample: ImportedSample, found: Between | None, what: str) -> TermVerdict:
-    """A term that speaks of the packets of the run, of which a figure is known from .. to."""
+    """Judge a term about the packets of the run, given the bounds of the figure."""
     n = sample.packets
     if found is None:
         nothing = Finding(Outcome.INCONCLUSIVE, None, None, n)
@@ -130,10 +130,12 @@ def _judge_share(term: Term, sample: ImportedSample, error: float) -> TermVerdic
     if failed is None:
         reasons.append(sample.lacks("number of lost packets, which count as beyond"))
     design = None if limit_ns is None else sample.design_effect(limit_ns, beyond.high)
-    found = _quantile_ns(term, sample)
+    quantile_ns = _quantile_ns(term, sample)
     if design is None:
         reasons.append(_without_order(term, sample, beyond, error))
-        return _verdict(term, Finding(Outcome.INCONCLUSIVE, found, beyond.high, n), tuple(reasons))
+        return _verdict(
+            term, Finding(Outcome.INCONCLUSIVE, quantile_ns, beyond.high, n), tuple(reasons)
+        )
     assert term.allowed is not None
     share = _share(beyond, n, design, error)
     outcome = Outcome.INCONCLUSIVE
@@ -141,12 +143,12 @@ def _judge_share(term: Term, sample: ImportedSample, error: float) -> TermVerdic
         outcome = Outcome.PASS
     elif share.ci_low > term.allowed:
         outcome, reasons = Outcome.FAIL, []
-    finding = Finding(outcome, found, beyond.high, n, share, design)
+    finding = Finding(outcome, quantile_ns, beyond.high, n, share, design)
     return _verdict(term, finding, tuple(reasons))
 
 
 def _beyond(term: Term, sample: ImportedSample) -> tuple[Between | None, float | None]:
-    """How many packets are beyond the limit, and that limit where it is a latency."""
+    """Return the number of packets beyond the limit, and that limit if it is a latency."""
     failed = sample.failed
     if term.kind == "loss":
         return failed, None
@@ -163,7 +165,7 @@ def _beyond(term: Term, sample: ImportedSample) -> tuple[Between | None, float |
 
 
 def _quantile_ns(term: Term, sample: ImportedSample) -> float | None:
-    """The quantile of a term: the upper edge of its bucket; of a loss its share, at most."""
+    """Return the quantile of a term, the upper edge of its bucket; of a loss, its share."""
     if term.kind == "loss":
         return sample.failed.high / sample.packets if sample.failed else None
     assert term.quantile is not None
@@ -180,14 +182,14 @@ def _share(beyond: Between, n: int, design: float, error: float) -> Estimate:
 
 
 def _without_order(term: Term, sample: ImportedSample, beyond: Between, error: float) -> str:
-    """Why there is no verdict without the order of packets, and how far off it is."""
+    """Explain why there is no verdict without the order of packets, and how far off it is."""
     n, allowed = sample.packets, term.allowed
     assert allowed is not None
-    said = sample.lacks("order of packets, so how many are delayed in a burst")
+    reason = sample.lacks("order of packets, so how many are delayed in a burst")
     if share_beyond(beyond.high, n, error=error).ci_high >= allowed:
-        return said
+        return reason
     most = tolerated_design_effect(beyond.high, n, allowed, error=error)
-    return f"{said}; it would pass if a burst is worth at most {count_text(int(most))} packets"
+    return f"{reason}; it would pass if a burst is worth at most {count_text(int(most))} packets"
 
 
 def _verdict(term: Term, finding: Finding, reasons: tuple[str, ...] = ()) -> TermVerdict:

@@ -46,10 +46,10 @@ def junit(title: str, suites: Sequence[Suite]) -> str:
             element = ET.SubElement(
                 suite, "testcase", classname=printable(name), name=printable(case.name)
             )
-            found = ET.SubElement(element, _ELEMENTS.get(case.outcome, "system-out"))
-            found.text = printable(case.said)
+            outcome = ET.SubElement(element, _ELEMENTS.get(case.outcome, "system-out"))
+            outcome.text = printable(case.said)
             if case.outcome in _ELEMENTS:
-                found.set("message", printable(f"{case.outcome}: {case.said}"))
-                found.set("type", str(case.outcome))
+                outcome.set("message", printable(f"{case.outcome}: {case.said}"))
+                outcome.set("type", str(case.outcome))
     ET.indent(root)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(root, encoding="unicode")}\n'

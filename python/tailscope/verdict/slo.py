@@ -30,7 +30,7 @@ class NamedLevel:
     """A service level that others have set."""
 
     text: str
-    """As it would be written."""
+    """The name as it would be written."""
     source: str
 
 
@@ -57,13 +57,15 @@ class Term:
     """One demand of a service level."""
 
     text: str
-    """As it was written."""
+    """The term as it was written."""
     name: str
     kind: Kind
-    """Of what: quantiles of latency or of its variation, the maximum, a ratio, a number."""
+    """Kind of its figure: a quantile of latency or of its variation, the maximum, a ratio, or a
+    number.
+    """
     operator: Operator
     limit: float
-    """In ns, as a share, or a number."""
+    """Limit in nanoseconds, as a share, or as a number."""
     allowed: float | None = None
     """The share of packets that may lie beyond: of quantiles, what the quantile leaves; of a loss
     ratio, the limit. None where the packets of the run are counted, and nothing else."""
@@ -71,16 +73,16 @@ class Term:
 
     @property
     def is_observed(self) -> bool:
-        """Whether it speaks of the packets of the run alone."""
+        """True if it is about the packets of the run alone."""
         return self.allowed is None
 
     @property
     def is_time(self) -> bool:
-        """Whether its limit is in ns."""
+        """True if its limit is in nanoseconds."""
         return self.kind in ("latency", "pdv", "max")
 
     def is_met_by(self, value: float) -> bool:
-        """Whether a value is within the limit."""
+        """Return whether a value is within the limit."""
         if self.operator == "=":
             return value == self.limit
         return value < self.limit or (self.operator == "<=" and value == self.limit)
@@ -91,7 +93,7 @@ class Level:
     """A service level: all its terms hold together."""
 
     text: str
-    """As it was written."""
+    """The service level as it was written."""
     terms: tuple[Term, ...]
     profiles: tuple[str, ...]
     """Names that stand for some of them."""
@@ -117,6 +119,7 @@ def _profile(part: str, name: str) -> NamedLevel:
     near = get_close_matches(part, PROFILES, n=1)
     raise UsageError(
         f"{name}: got {part!r}, expected a term or one of {', '.join(PROFILES)}",
+        code="slo-profile",
         hint=f"did you mean {near[0]}?" if near else _EXAMPLE,
     )
 
@@ -125,19 +128,25 @@ def _term(part: str, name: str) -> Term:
     match = _TERM.fullmatch(part)
     if match is None:
         raise UsageError(
-            f"{name}: got {part!r}, expected NAME, one of < <= =, and a limit", hint=_EXAMPLE
+            f"{name}: got {part!r}, expected NAME, one of < <= =, and a limit",
+            code="slo-term",
+            hint=_EXAMPLE,
         )
     what, value = match.group(1), " ".join(match.group(3).split())
     operator = cast("Operator", match.group(2))
     part = f"{what}{operator}{value}"
     quantile = _QUANTILE.fullmatch(what)
     if quantile is None and what not in ("max", "loss", *_COUNTS):
-        raise UsageError(f"{name}: got {what!r} in {part!r}, expected {_KNOWN}", hint=_EXAMPLE)
+        raise UsageError(
+            f"{name}: got {what!r} in {part!r}, expected {_KNOWN}", code="slo-figure", hint=_EXAMPLE
+        )
     if what in _COUNTS:
         return Term(part, what, "count", operator, _whole(value, part, name))
     if operator == "=":
         hint = "lost=0 says that no packet of the run was lost" if what == "loss" else None
-        raise UsageError(f"{name}: got = in {part!r}, expected < or <=", hint=hint)
+        raise UsageError(
+            f"{name}: got = in {part!r}, expected < or <=", code="slo-equals", hint=hint
+        )
     if what == "loss":
         share = _share(value, part, name)
         return Term(part, what, "loss", operator, share, allowed=share)
@@ -148,7 +157,9 @@ def _term(part: str, name: str) -> Term:
         return Term(part, what, "max", operator, limit_ns)
     percent = Decimal(quantile.group(2))
     if not percent:
-        raise UsageError(f"{name}: got {what} in {part!r}, expected more than p0")
+        raise UsageError(
+            f"{name}: got {what} in {part!r}, expected more than p0", code="slo-quantile"
+        )
     return Term(
         part,
         what,
@@ -162,7 +173,9 @@ def _term(part: str, name: str) -> Term:
 
 def _whole(value: str, part: str, name: str) -> int:
     if not _WHOLE.fullmatch(value):
-        raise UsageError(f"{name}: got {value!r} in {part!r}, expected a number of packets")
+        raise UsageError(
+            f"{name}: got {value!r} in {part!r}, expected a number of packets", code="slo-count"
+        )
     return int(value)
 
 
@@ -172,6 +185,7 @@ def _share(value: str, part: str, name: str) -> float:
     if not 0 < share < 1:
         raise UsageError(
             f"{name}: got {value!r} in {part!r}, expected a share between 0 and 1,"
-            " such as 1e-5 or 0.001%"
+            " such as 1e-5 or 0.001%",
+            code="slo-share",
         )
     return share

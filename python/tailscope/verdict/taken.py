@@ -1,4 +1,4 @@
-"""What each packet of a run took, which is asked by rank and by stretch of the run."""
+"""The time that each packet of a run took, by rank and by stretch of the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_NS = 2**64 - 1
 
 
 class Taken:
-    """What each packet that was sent took, in the order of sending: it does not fit in memory.
+    """The time that each packet took, in the order of sending; it need not fit in memory.
 
     Packets that did not come back in time, or changed, took infinitely long. Which of the missing
     ones did is not known where others were left out on purpose. They are put at the first gaps, and
@@ -48,9 +48,12 @@ class Taken:
     def of(cls, values_ns: NDArray[np.float64]) -> Taken:
         """Take values in memory, rounded up to whole nanoseconds."""
         if np.isnan(values_ns).any():
-            raise UsageError("latency: got NaN, expected nanoseconds")
+            raise UsageError("latency: got NaN, expected nanoseconds", code="latency-nan")
         if len(values_ns) and values_ns.min() < 0:
-            raise UsageError(f"latency: got {values_ns.min():g} ns, expected no negative one")
+            raise UsageError(
+                f"latency: got {values_ns.min():g} ns, expected no negative one",
+                code="latency-negative",
+            )
         seq = np.flatnonzero(np.isfinite(values_ns)).astype(np.uint64)
         came_ns = np.ceil(values_ns[seq]).astype(np.uint64)
         distribution = Distribution()
@@ -61,7 +64,7 @@ class Taken:
         return self.instant + self.came.count + self.failed
 
     def at_rank(self, rank: int) -> float:
-        """What the packet of a rank took, from 1 for the fastest."""
+        """Return the time that the packet of a rank took; 1 is the fastest."""
         rank -= self.instant
         if rank <= 0:
             return 0.0
@@ -76,12 +79,12 @@ class Taken:
 
     @property
     def never_ns(self) -> int:
-        """More than what any took that came back."""
+        """A time longer than that of any packet that came back, in nanoseconds."""
         longest_ns = self.longest_ns
         return 0 if longest_ns is None else longest_ns + 1
 
     def at_least(self, ns: int) -> int:
-        """How many took so long, or longer."""
+        """Return the number of packets that took so long, or longer."""
         return self.failed + self.came.above(min(ns, _MOST_NS) - 1) if ns else len(self)
 
     def look_for(self, limits_ns: Iterable[int]) -> None:
@@ -91,7 +94,7 @@ class Taken:
             self._seen |= dict(zip(wanted, self._counted(wanted), strict=True))
 
     def in_stretches(self, ns: int) -> Integers:
-        """How many took so long, or longer, in each stretch of equally many packets."""
+        """Count the packets that took so long, or longer, in each of equally long stretches."""
         self.look_for([ns])
         return self._seen[min(ns, _MOST_NS)]
 

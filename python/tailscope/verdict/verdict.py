@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(StrEnum):
-    """What is said of a term, of a run, or of several."""
+    """The outcome of a term, of a run, or of several."""
 
     PASS = "pass"  # noqa: S105 - a verdict, no password
     INCONCLUSIVE = "inconclusive"
@@ -40,13 +40,13 @@ _GRAVITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL)
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    """The worst of several; pass where there is none."""
+    """Return the worst of several outcomes; pass if there is none."""
     return max(outcomes, key=_GRAVITY.index, default=Outcome.PASS)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one reading of a run says of a term."""
+    """The result of one reading of a run for a term."""
 
     outcome: Outcome
     found: float | None
@@ -55,22 +55,24 @@ class Finding:
     beyond: int | None
     """Packets beyond the limit."""
     packets: int
-    """Of how many."""
+    """Number of packets that were judged."""
     share: Estimate | None = None
-    """Their share; None where only the packets of the run are counted."""
+    """Share of packets beyond the limit; None if only the packets of the run are counted."""
     design_effect: float | None = None
     tolerated_design_effect: float | None = None
-    """As it was found, and the largest one with which it would still pass, if it does."""
+    """Design effect of the packets, and the largest one with which the term would still pass, if it
+    does.
+    """
     to_settle: int | None = None
     """Packets in all that would decide, if the share stays what it is; None where it is decided, or
     never would be."""
 
     def record(self) -> JudgedReading:
-        """It as JSON has it."""
+        """Return the result as JSON has it."""
         return JudgedReading(**self.figures(self.outcome))
 
     def figures(self, outcome: Outcome) -> _Figures:
-        """What JSON has of it, for a verdict that may be another one."""
+        """Return the fields that JSON has for it, beside a verdict that may differ."""
         share = self.share
         return {
             "verdict": outcome.value,
@@ -99,26 +101,26 @@ class _Figures(TypedDict):
 
 @dataclass(frozen=True)
 class TermVerdict:
-    """What is said of a term, and why."""
+    """The verdict on a term, with its reasons."""
 
     term: Term
     outcome: Outcome
     as_is: Finding
-    """With all that packets took."""
+    """Result for the times that packets took."""
     least: Finding | None
-    """With the least that they can have taken; None where that is the same, or not known."""
+    """Result for the least that they can have taken; None if that is the same, or not known."""
     reasons: tuple[str, ...]
     """Sentences: what stands against a verdict, and what would settle it."""
     more_packets: int | None
-    """How many more would settle it; None where no number would, or it is settled."""
+    """Number of further packets that would settle it; None if no number would, or it is settled."""
 
     @property
     def depends_on_instrument(self) -> bool:
-        """Whether it is another one with the least that packets can have taken."""
+        """True if the outcome differs for the least that packets can have taken."""
         return self.least is not None and self.least.outcome != self.as_is.outcome
 
     def record(self, rate_pps: float | None) -> JudgedTerm:
-        """It as JSON has it; `rate_pps` is that of the run."""
+        """Return the verdict as JSON has it; `rate_pps` is that of the run."""
         more = self.more_packets
         return JudgedTerm(
             **self.as_is.figures(self.outcome),
@@ -136,28 +138,28 @@ class TermVerdict:
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """What is said of a run: the worst of its terms."""
+    """The verdict on a run: the worst of its terms."""
 
     name: str
-    """Of the run."""
+    """Name of the run."""
     outcome: Outcome
     terms: tuple[TermVerdict, ...] = ()
-    """Empty where the run could not be judged at all."""
+    """Verdicts on the terms; empty if the run could not be judged at all."""
     rate_pps: float | None = None
     reason: str | None = None
-    """Why it could not be judged."""
+    """Reason why it could not be judged."""
     neighbours: str = ""
-    """What other programs took of the device's CPU, where that may matter."""
+    """Description of what other programs took of the device's CPU, if it may matter."""
 
     def record(self) -> JudgedRun:
-        """It as JSON has it."""
+        """Return the verdict as JSON has it."""
         return JudgedRun(
             run=self.name,
             verdict=self.outcome.value,
             rate_pps=self.rate_pps,
             reason=self.reason,
             neighbours=self.neighbours or None,
-            terms=tuple(each.record(self.rate_pps) for each in self.terms),
+            terms=tuple(term.record(self.rate_pps) for term in self.terms),
         )
 
 
@@ -194,13 +196,13 @@ def meets(
     latency: Histogram,
     least: Histogram | None = None,
 ) -> bool | None:
-    """Whether the packets of a run meet a service level, whatever they say of others.
+    """Return whether the packets of a run meet a service level, whatever they say of others.
 
     What the instrument lost, and what the device dropped on purpose, is left out. None where it
     depends on the instrument's own stalls.
     """
     ends = [(latency, least or latency), (least or latency, latency)]
-    readings = [_counted(figures, *each) for each in ends]
+    readings = [_counted(figures, *end) for end in ends]
     if not len(readings[0].taken):
         return False
     upper, lower = (
@@ -213,7 +215,7 @@ def meets(
 def _counted(
     figures: Mapping[str, Figure], latency: Histogram, other_end: Histogram
 ) -> PacketSample:
-    """The packets of a run by one end of what they took."""
+    """Return the packets of a run at one end of the times that they took."""
     from tailscope.engine.analysis import Distribution
     from tailscope.verdict.evidence import PacketSample
     from tailscope.verdict.taken import Taken
@@ -244,7 +246,7 @@ def _judge_term(term: Term, evidence: RunSample, error: float) -> TermVerdict:
     if not as_is.packets:
         reasons.append("no packet was sent")
     elif outcome is Outcome.INCONCLUSIVE and (
-        undecided := [each for each in findings if each.outcome is Outcome.INCONCLUSIVE]
+        undecided := [finding for finding in findings if finding.outcome is Outcome.INCONCLUSIVE]
     ):
         more, why = _to_settle(undecided, findings, term, evidence)
         reasons.append(why)
@@ -273,7 +275,7 @@ def _is_against(doubt: Doubt, outcome: Outcome) -> bool:
 def _to_settle(
     undecided: list[Finding], findings: list[Finding], term: Term, evidence: RunSample
 ) -> tuple[int | None, str]:
-    """How many more packets would decide, and that in words."""
+    """Return the number of further packets that would decide, and a sentence about it."""
     shares = [each.share.estimate for each in findings if each.share is not None]
     if term.allowed is not None and shares and min(shares) < term.allowed < max(shares):
         return None, (
@@ -282,11 +284,11 @@ def _to_settle(
         )
     sent = len(evidence.as_is.taken)
     totals = []
-    for each in undecided:
-        if each.to_settle is None:
+    for finding in undecided:
+        if finding.to_settle is None:
             return None, "the share beyond equals what is allowed: no number of packets decides"
         # Of all packets sent, only some count where those that could not be sent are left out.
-        totals.append(math.ceil(each.to_settle * sent / each.packets))
+        totals.append(math.ceil(finding.to_settle * sent / finding.packets))
     more = max(1, max(totals) - sent)
     rate_pps = evidence.rate_pps
     lasts = f", {long_text(more / rate_pps)} at this rate" if rate_pps else ""
@@ -297,10 +299,10 @@ def _find(term: Term, reading: PacketSample, error: float) -> Finding:
     n = len(reading.taken)
     if not n:
         return Finding(Outcome.INCONCLUSIVE, None, None, 0)
-    found, beyond = _sample(term, reading)
-    shown = found if math.isfinite(found) else None
+    value, beyond = _sample(term, reading)
+    shown = value if math.isfinite(value) else None
     if term.allowed is None:
-        outcome = Outcome.PASS if term.is_met_by(found) else Outcome.FAIL
+        outcome = Outcome.PASS if term.is_met_by(value) else Outcome.FAIL
         return Finding(outcome, shown, beyond, n)
     assert beyond is not None
     design = design_effect_of([*map(reading.taken.in_stretches, _marked_from(term, reading))])
@@ -318,7 +320,7 @@ def _find(term: Term, reading: PacketSample, error: float) -> Finding:
 
 
 def _sample(term: Term, reading: PacketSample) -> tuple[float, int | None]:
-    """The figure that a term speaks of, and the packets beyond its limit, where it has such."""
+    """Return the figure of a term, and the packets beyond its limit, if it has one."""
     taken = reading.taken
     if term.kind == "count":
         return reading.counts[term.name], None
@@ -336,7 +338,7 @@ def _sample(term: Term, reading: PacketSample) -> tuple[float, int | None]:
 
 
 def _beyond_ns(term: Term, reading: PacketSample) -> int:
-    """From which time on packets are beyond the limit of a term."""
+    """Return the time from which on packets are beyond the limit of a term."""
     if term.kind == "loss":
         return reading.taken.never_ns
     limit = term.limit + _base_ns(term, reading)
@@ -344,7 +346,7 @@ def _beyond_ns(term: Term, reading: PacketSample) -> int:
 
 
 def _marked_from(term: Term, reading: PacketSample) -> list[int]:
-    """From which times on packets are marked whose bursts tell a design effect."""
+    """Return the times from which on packets are marked; their bursts tell a design effect."""
     taken, beyond_ns = reading.taken, _beyond_ns(term, reading)
     if term.kind == "loss":
         # How lost packets would come in bursts, those that came do not tell.
@@ -355,7 +357,7 @@ def _marked_from(term: Term, reading: PacketSample) -> list[int]:
 
 
 def _base_ns(term: Term, reading: PacketSample) -> float:
-    """What latencies are counted from: variation from the fastest packet."""
+    """Return the latency that others are counted from: variation counts from the fastest packet."""
     if term.kind != "pdv":
         return 0.0
     least = reading.fastest_ns

@@ -1,4 +1,4 @@
-"""The laboratory that tests of hosts share."""
+"""Fixtures of the laboratory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
-    """All tests of a file share them, one after the other."""
+    """Build a laboratory that all tests of a file share."""
     needed("sshd", "ssh-keygen", "tcpdump")
     with laboratory(tmp_path_factory.mktemp("laboratory")) as built:
         yield built
@@ -22,7 +22,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
 
 @pytest.fixture
 def lab(machines: Laboratory) -> Iterator[Laboratory]:
-    """The laboratory; nothing may be left on its machines after the test."""
+    """Return the laboratory, and check that the test leaves nothing on its machines."""
     yield machines
     for role in machines.hosts:
         assert not list((machines.path / f"{role}.run").iterdir())

@@ -1,4 +1,4 @@
-"""Clocks and links of cards that are not there, behind the interfaces of those that are."""
+"""Simulated clocks and links of cards, behind the interfaces of the real ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START_NS = 1_800_000_000 * 10**9
 
 @dataclass
 class System:
-    """The clock of the machine: time passes where somebody looks."""
+    """The clock of the machine, whose time passes when it is read."""
 
     now_ns: int = START_NS
     chance: random.Random = field(default_factory=lambda: random.Random(7))
@@ -30,9 +30,9 @@ class System:
 
 @dataclass
 class FakeClock:
-    """A clock of a card that is ahead of the machine's by a law of time.
+    """A clock of a card that leads the machine's by a law of time.
 
-    Reading it takes a while, and it is anywhere within that while that the card answers.
+    A reading takes a while, and the card answers at a random moment within it.
     """
 
     name: str
@@ -42,7 +42,7 @@ class FakeClock:
     broken: bool = False
 
     def at(self, system_ns: int) -> int:
-        """What it shows at a moment."""
+        """Return the card's time at a moment."""
         return system_ns + self.ahead_ns(system_ns - START_NS)
 
     def read(self) -> ClockReading:
@@ -57,7 +57,7 @@ class FakeClock:
 
 @dataclass
 class FakeLinks:
-    """Links by name: what each offers, how it is set, and how it answers."""
+    """Links with their offers, settings, and misbehaviour, by name."""
 
     offers: dict[str, Offer]
     clocks: dict[int, FakeClock] = field(default_factory=dict)
@@ -65,8 +65,8 @@ class FakeLinks:
     refuse: set[str] = field(default_factory=set)
     pretend: set[str] = field(default_factory=set)
     mute: set[str] = field(default_factory=set)
-    """Links whose drivers do not say how they are set."""
-    told: list[tuple[str, tuple[int, int, int]]] = field(default_factory=list)
+    """Links whose drivers do not report their settings."""
+    configured: list[tuple[str, tuple[int, int, int]]] = field(default_factory=list)
 
     def offer(self, link: str) -> Offer:
         return self.offers[link]
@@ -79,7 +79,7 @@ class FakeLinks:
     def configure(self, link: str, configuration: tuple[int, int, int]) -> tuple[int, int, int]:
         if link in self.refuse:
             raise PermissionError(errno.EPERM, "Operation not permitted")
-        self.told.append((link, configuration))
+        self.configured.append((link, configuration))
         if link in self.pretend and configuration[2] == ALL_FRAMES:
             return configuration[0], configuration[1], 12
         self.settings[link] = configuration
@@ -90,7 +90,7 @@ class FakeLinks:
 
 
 def card(clock: int | None = 0) -> Offer:
-    """A card that can stamp all frames."""
+    """Return the offer of a card that can timestamp all frames."""
     return Offer(stamps=True, stamps_all=True, clock=clock)
 
 

@@ -1,4 +1,4 @@
-"""A guest as a machine of a laboratory: an sshd on a kernel of its own, and what switches it on."""
+"""A guest as a machine of a laboratory, with its own kernel, its sshd and a board controller."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MEMORY_MB = 768
 BOOT_S = 600
 _TABLES = {"noise": NOISE, "interrupts": INTERRUPTS, "sightings": SIGHTINGS, "pairs": PAIRS}
 _LINKS = {"mgmt": "mgmt", "pre-to": "in1", "post-from": "out1"}
-"""Of the hub, and of the guest: in the order of its slots, eth0 and so on."""
+"""Links of the hub and of the guest, in the order of the guest's slots (eth0 and so on)."""
 
 _INIT = """\
 #!/bin/sh
@@ -64,8 +64,8 @@ ip addr add {address}/24 dev mgmt
 poweroff -f
 """
 
-# The shell of busybox has an ip of its own, which knows no bridges.
-# Python and tailscope would take minutes to start where a guest is emulated.
+# The shell of busybox has its own ip, which cannot make bridges.
+# Python and tailscope would take minutes to start in an emulated guest.
 _AGENT = """\
 #!/bin/sh
 say() {{ sed "s|@RELEASE@|$(uname -r)|; s|@LINE@|$(cat /proc/cmdline)|" "$1"; }}
@@ -92,7 +92,7 @@ done
 
 _CONTROLLER = """\
 #!{python} -I
-\"\"\"What a board controller does: power off, another kernel, power on.\"\"\"
+\"\"\"A board controller: power off, another kernel, power on.\"\"\"
 import json, os, signal, subprocess, sys, time
 how = json.load(open({how!r}))
 with open(how["log"], "a") as log:
@@ -138,11 +138,11 @@ class GuestHost:
 
     @property
     def boots(self) -> list[list[str]]:
-        """Kernel and parameters of each boot so far."""
+        """Return kernel and parameters of each boot so far."""
         return [line.split() for line in self.log.read_text().splitlines()]
 
     def host(self) -> dict[str, object]:
-        """As an experiment names it."""
+        """Return the machine as in an experiment."""
         boot = {
             "how": "command",
             "command": [str(self.controller)],
@@ -152,11 +152,11 @@ class GuestHost:
         return {**self._lab.hosts["dut"], "command": str(self.agent), "cpus": "1", "boot": boot}
 
     def switch_on(self) -> None:
-        """Boot it as it does by itself, and wait until it can be entered."""
-        there = ["ip", "netns", "exec", self._lab.names["hub"]]
+        """Boot the guest by default, and wait for its sshd."""
+        in_hub = ["ip", "netns", "exec", self._lab.names["hub"]]
         serial = self.path / "serial.log"
         serial.touch()
-        subprocess.run([*there, str(self.controller), "default"], check=True)
+        subprocess.run([*in_hub, str(self.controller), "default"], check=True)
         deadline_s = time.monotonic() + BOOT_S
         while "Server listening" not in serial.read_text(errors="replace"):
             assert time.monotonic() < deadline_s, serial.read_text(errors="replace")[-2000:]
@@ -164,16 +164,16 @@ class GuestHost:
 
     @property
     def _recorded(self) -> dict[str, Path]:
-        """The tables of what the agent has recorded: nothing."""
+        """Return the paths of the agent's tables, which are empty."""
         return {name: self.path / f"{name}.parquet" for name in _TABLES}
 
     def _write_agent(self) -> None:
         for name, path in self._recorded.items():
             schema = pa.schema([(column.name, column.kind) for column in _TABLES[name].columns])
             pq.write_table(schema.empty_table(), path)
-        said = replace(this_host(), kernel_release="@RELEASE@", kernel_command_line="@LINE@")
+        host = replace(this_host(), kernel_release="@RELEASE@", kernel_command_line="@LINE@")
         ready = DutReady(
-            host=said,
+            host=host,
             boot_id="of the guest",
             knobs={},
             tuning=[],
@@ -262,7 +262,7 @@ class GuestHost:
 
 
 def _links() -> Iterator[str]:
-    # With MSI-X, QEMU 7.2 dies when a kernel's driver starts under TCG.
+    # With MSI-X, QEMU 7.2 crashes when a kernel's driver starts under TCG.
     for number, link in enumerate(_LINKS):
         yield from ("-netdev", f"tap,id=n{number},ifname={link},script=no,downscript=no")
         card = f"virtio-net-pci,netdev=n{number},addr={number + 8:#x},vectors=0"
@@ -271,7 +271,7 @@ def _links() -> Iterator[str]:
 
 @contextmanager
 def guest_host(lab: Laboratory) -> Iterator[GuestHost]:
-    """A guest that is on within a block."""
+    """Switch a guest on within a block."""
     guest = GuestHost(lab)
     try:
         guest.switch_on()

@@ -1,4 +1,4 @@
-"""What `test_card_of_a_guest` does in the guest: it prints one object, of what it found."""
+"""The program of `test_card_of_a_guest` in the guest, which prints its report as one object."""
 
 import json
 import socket
@@ -24,7 +24,7 @@ def main(package: str, dataplane: str) -> None:
             return ClockReading(now_ns, now_ns, 0)
 
     class WithClock(KernelLinks):
-        """The real cards, with a clock that keeps time whatever the emulated ones do."""
+        """The real cards, with a clock that keeps time even if the emulated ones do not."""
 
         def clock(self, _number: int) -> Ticking:
             return Ticking()
@@ -33,7 +33,7 @@ def main(package: str, dataplane: str) -> None:
     for name in names:
         subprocess.run(["ip", "link", "set", name, "up"], check=True)
     offers = {name: links.offer(name) for name in names}
-    said = {
+    printed = {
         name: subprocess.run(["ethtool", "-T", name], capture_output=True, text=True).stdout
         for name in names
     }
@@ -45,9 +45,9 @@ def main(package: str, dataplane: str) -> None:
     with stamping(names, WithClock()) as other:
         forced = [links.configuration(name) for name in names]
         counts = recorded(dataplane)
-    found = {
+    report = {
         "offers": {name: offer._asdict() for name, offer in offers.items()},
-        "ethtool": said,
+        "ethtool": printed,
         "readings": [clock.read()._asdict() for clock in clocks for _ in range(2)],
         "keep_time": [compare(clock, clock) is not None for clock in clocks],
         "chosen": {"by_cards": chosen.by_cards, "warnings": chosen.warnings},
@@ -57,11 +57,11 @@ def main(package: str, dataplane: str) -> None:
         "after": [links.configuration(name) for name in names],
         "counts": counts,
     }
-    print("found", json.dumps(found), flush=True)
+    print("found", json.dumps(report), flush=True)
 
 
 def recorded(dataplane: str) -> dict[str, object]:
-    """Frames from one card to the other, with the cards' times."""
+    """Record frames from one card to the other, with the cards' timestamps."""
     Path("/tmp/captures").mkdir()
     command = [dataplane, "socket", "--", "--pre=eth0", "--post=eth1", "--captures=/tmp/captures"]
     with subprocess.Popen([*command, "--hardware"], stdout=subprocess.PIPE, text=True) as process:

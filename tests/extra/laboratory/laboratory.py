@@ -1,4 +1,4 @@
-"""A laboratory of three machines: namespaces, each with an sshd, joined by veth and TAPs."""
+"""A laboratory of three namespaces, each with an sshd, joined by veth and TAPs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NUMBERS = count()
 
 @dataclass
 class Laboratory:
-    """Three machines and a user who may enter them."""
+    """The three machines, and a user who may log in."""
 
     path: Path
     home: Path
@@ -34,12 +34,12 @@ class Laboratory:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of a command that runs at the user's own machine."""
+        """Return the environment of a command on the user's own machine."""
         return {**os.environ, "HOME": str(self.home), "XDG_RUNTIME_DIR": str(self.home / "run")}
 
     @property
     def hosts(self) -> dict[str, dict[str, object]]:
-        """As an experiment names them."""
+        """Return the machines as in an experiment."""
         cards = {"loadgen": ["out0", "in0"], "dut": ["in1", "out1"], "timestamper": ["pre", "post"]}
         return {
             role: {"ssh": role, "cards": cards[role], "command": str(self.home / "tail scope")}
@@ -54,10 +54,10 @@ class Laboratory:
 
 
 def start(lab: Laboratory, *arguments: object, at: str = "hub") -> subprocess.Popen[str]:
-    """Start tailscope: the hub is a machine that only sees the management network."""
-    there = ["ip", "netns", "exec", lab.names[at]]
+    """Start tailscope on a machine; the hub is one in the management network alone."""
+    in_machine = ["ip", "netns", "exec", lab.names[at]]
     return subprocess.Popen(
-        [*there, sys.executable, "-m", "tailscope", *map(str, arguments)],
+        [*in_machine, sys.executable, "-m", "tailscope", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -84,10 +84,10 @@ def laboratory(
     *,
     guest: str | None = None,
 ) -> Iterator[Laboratory]:
-    """Build it in a private folder, and take it down.
+    """Build the laboratory in a private folder, and take it down.
 
-    On a machine with a disguise, files of ours lie over those of ``/proc`` that it names. The role
-    of a guest gets no namespace: its links are the hub's taps ``mgmt``, ``pre-to`` and
+    On a machine with a disguise, our files cover those of ``/proc`` that it names. The role of a
+    guest gets no namespace: its links are the hub's taps ``mgmt``, ``pre-to`` and
     ``post-from``, for QEMU, and its sshd is configured but not started.
     """
     with ExitStack() as stack:
@@ -107,7 +107,7 @@ def laboratory(
 
 
 def _join(names: dict[str, str], guest: str | None) -> None:
-    """Management by a hub; traffic by cables with TAPs, which copy to the timestamper."""
+    """Make the management network, and cables with TAPs that copy to the timestamper."""
     ip("-n", names["hub"], "link", "add", "name", "hub0", "type", "bridge")
     ip("-n", names["hub"], "link", "set", "hub0", "up")
     ip("-n", names["hub"], "addr", "add", f"{HUB}/24", "dev", "hub0")
@@ -127,7 +127,7 @@ def _join(names: dict[str, str], guest: str | None) -> None:
 
 
 def _tap(name: str, link: str) -> None:
-    """A link whose other end is QEMU's."""
+    """Make a link whose other end is QEMU's."""
     ip("-n", name, "tuntap", "add", "dev", link, "mode", "tap")
 
 
@@ -138,7 +138,7 @@ def _tapped(
     tap: str,
     guest: str | None,
 ) -> None:
-    """A cable through the hub, which copies what the sender sends to the timestamper."""
+    """Make a cable through the hub, which copies the sender's frames to the timestamper."""
     hub = names["hub"]
     for (role, link), inner in ((sender, f"{tap}-from"), (receiver, f"{tap}-to")):
         if role == guest:
@@ -167,19 +167,19 @@ def _tapped(
         if role != guest:
             ip("-n", names[role], "link", "set", link, "up")
     tc = ["ip", "netns", "exec", hub, "tc"]
-    for here, there in (("from", "to"), ("to", "from")):
-        add = [*tc, "qdisc", "add", "dev", f"{tap}-{here}", "ingress"]
+    for source, target in (("from", "to"), ("to", "from")):
+        add = [*tc, "qdisc", "add", "dev", f"{tap}-{source}", "ingress"]
         subprocess.run(add, check=True, capture_output=True)
-        rule = [*tc, "filter", "add", "dev", f"{tap}-{here}", "parent", "ffff:", "protocol", "all"]
-        rule += ["u32", "match", "u32", "0", "0"]
-        if here == "from":
+        rule = [*tc, "filter", "add", "dev", f"{tap}-{source}", "parent", "ffff:"]
+        rule += ["protocol", "all", "u32", "match", "u32", "0", "0"]
+        if source == "from":
             rule += ["action", "mirred", "egress", "mirror", "dev", inner, "pipe"]
-        rule += ["action", "mirred", "egress", "redirect", "dev", f"{tap}-{there}"]
+        rule += ["action", "mirred", "egress", "redirect", "dev", f"{tap}-{target}"]
         subprocess.run(rule, check=True, capture_output=True)
 
 
 def _user(path: Path) -> Path:
-    """A home with a key, and tailscope under a name that needs care."""
+    """Make a home with a key, and with tailscope under a name that needs quoting."""
     home = path / "home"
     (home / ".ssh").mkdir(parents=True, mode=0o700)
     (home / "run").mkdir(mode=0o700)
@@ -187,10 +187,10 @@ def _user(path: Path) -> Path:
     _keygen(key)
     (path / "authorized").write_text((key.with_suffix(".pub")).read_text())
     command = home / "tail scope"
-    # The package under test, also where it is not the one that is installed.
-    found_by = f"PYTHONPATH={shlex.quote(os.environ.get('PYTHONPATH', ''))}"
+    # The package under test may not be the installed one.
+    path_variable = f"PYTHONPATH={shlex.quote(os.environ.get('PYTHONPATH', ''))}"
     python = shlex.quote(sys.executable)
-    command.write_text(f'#!/bin/sh\nexec env {found_by} {python} -m tailscope "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec env {path_variable} {python} -m tailscope "$@"\n')
     command.chmod(0o755)
     lines = [
         f"Host {role}\n  HostName {address}\n  User root\n  Port 2222\n"
@@ -224,7 +224,7 @@ def _sshd_of(path: Path, home: Path, role: str, address: str) -> list[str]:
         "PasswordAuthentication": "no",
         "PermitRootLogin": "prohibit-password",
         "Subsystem": "sftp internal-sftp",
-        # The level keeps bash from a start-up file of whoever runs the tests, which may take long.
+        # The level keeps bash from the user's start-up file, which may be slow.
         "SetEnv": f"XDG_RUNTIME_DIR={path / f'{role}.run'} SHLVL=1",
     }
     configuration = path / f"{role}.sshd"
@@ -237,7 +237,7 @@ def _sshd_of(path: Path, home: Path, role: str, address: str) -> list[str]:
 def _sshd(
     path: Path, role: str, name: str, server: list[str], covered: Mapping[Path, str]
 ) -> Iterator[None]:
-    # `ip netns exec` mounts /sys anew, without the groups that containers need.
+    # `ip netns exec` mounts /sys anew, without the control groups that containers need.
     groups = path / f"{role}.groups"
     groups.mkdir()
     script = 'mount --rbind "$1" "$2" && shift 2 && exec "$@"'

@@ -1,4 +1,4 @@
-"""Campaigns that reboot the device's machine: an sshd whose command line is a file of ours."""
+"""Campaigns that reboot the device's machine, which is simulated by an sshd and files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if os.fork() == 0:
 
 
 class Machine:
-    """What stands for the device's machine: its command line, and what reboots it."""
+    """A simulation of the device's machine, with its command line and its controller."""
 
     def __init__(self, path: Path, down_s: float = 1.0) -> None:
         self.path = path
@@ -72,7 +72,7 @@ class Machine:
 
     @property
     def asked(self) -> list[list[str]]:
-        """What the controller was given, each time."""
+        """Return the arguments of each call of the controller."""
         path = self.path / "asked"
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -93,7 +93,7 @@ def lab(built: tuple[Laboratory, Machine]) -> Laboratory:
 
 @pytest.fixture
 def machine(built: tuple[Laboratory, Machine]) -> Machine:
-    """The machine as it is after it was switched on."""
+    """Return the machine in its state after power-on."""
     machine = built[1]
     machine.command_line("ro root=/dev/vda1")
     for name in ("asked", "broken", "stubborn"):
@@ -111,15 +111,15 @@ def experiment(lab: Laboratory, machine: Machine, **content: Any) -> Path:
 
 
 def state_of(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "campaign.json").read_text())
-    return found
+    state: dict[str, Any] = json.loads((out / "campaign.json").read_text())
+    return state
 
 
 @pytest.mark.long
 def test_cells_are_sorted_by_boots_and_a_killed_campaign_goes_on(
     lab: Laboratory, machine: Machine, tmp_path: Path
 ) -> None:
-    """Six cells over three boots; killed while the machine is on its way into the second."""
+    """Six cells need three boots, and the campaign is killed during the second."""
     path, out = experiment(lab, machine, repeats=2, seed=3), tmp_path / "out"
     planned = run(lab, "run", path, "--dry-run", "--json", "-")
     plan = json.loads(planned.stdout)
@@ -147,9 +147,9 @@ def test_cells_are_sorted_by_boots_and_a_killed_campaign_goes_on(
         wanted = {"usual": [], "quiet": ["idle=poll", "quiet"], "isolated": ["isolcpus=0-1"]}
         own = [word for word in words[2:] if not word.startswith("tailscope.boot=")]
         assert own == wanted[cell["values"]["system"]]
-    # The machine came up in the second boot by itself: what is right is not rebooted.
+    # The machine completed the second boot by itself, so it is not rebooted.
     assert len(machine.asked) == len(after["boots"]) == 2
-    assert "2 boots of the DuT's machine" in done.stdout
+    assert "2 boots of" in done.stdout
     print(f"boots {len(after['boots'])}, cells measured {len(cells)}, none twice")
 
 
@@ -163,9 +163,9 @@ def test_a_machine_that_comes_back_otherwise_is_described(
     assert done.returncode == 1
     for cell in records(tmp_path / "out"):
         assert cell["state"] == "waiting"
-        assert "dut (dut): it came back otherwise than asked for" in cell["reason"]
-        assert "expected the parameters idle=poll" in cell["reason"]
-        assert "its command line: ro root=/dev/vda1" in cell["reason"]
+        assert cell["reason"].startswith("dut (dut): ")
+        assert "parameters idle=poll" in cell["reason"]
+        assert "ro root=/dev/vda1" in cell["reason"]
     assert len(machine.asked) == 1, "it is not tried again for the next cell"
 
 
@@ -174,21 +174,21 @@ def test_a_command_that_fails_says_why(lab: Laboratory, machine: Machine, tmp_pa
     path = experiment(lab, machine, fixed={**TRAFFIC, "boot": "idle=poll"}, vary={})
     done = run(lab, "run", path, "--out", tmp_path / "out")
     assert done.returncode == 1
-    assert "boot it: ended with status 1: the power strip is on fire" in done.stdout
+    assert "boot it: " in done.stdout and "status 1: the power strip" in done.stdout
 
 
 @pytest.mark.long
 def test_a_machine_that_stays_away_is_switched_off_and_on(
     lab: Laboratory, machine: Machine, tmp_path: Path
 ) -> None:
-    """The command leaves it as it is, so that only the other one boots it."""
+    """The command does nothing, so that only the power cycle boots the machine."""
     cycle = [str(machine.controller), "cycle", "idle=poll"]
     boot = {"command": ["/bin/true"], "wait": "5s", "power_cycle": cycle}
     path = experiment(lab, machine, boot=boot, fixed={**TRAFFIC, "boot": "idle=poll"}, vary={})
     done = run(lab, "run", path, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stdout + done.stderr
     assert machine.asked == [["cycle", "idle=poll"]]
-    assert "not back: " in done.stderr and "switches it off and on" in done.stderr
+    assert "not back: " in done.stderr
 
 
 def test_what_does_not_come_back_ends_within_the_limit(
@@ -198,7 +198,7 @@ def test_what_does_not_come_back_ends_within_the_limit(
     path = experiment(lab, machine, boot=boot, fixed={**TRAFFIC, "boot": "idle=poll"}, vary={})
     done = run(lab, "run", path, "--out", tmp_path / "out")
     assert done.returncode == 1
-    assert "dut (dut): it did not come back within 2.0 s" in done.stdout
+    assert "dut (dut): " in done.stdout and "within 2.0 s" in done.stdout
 
 
 def test_an_interrupt_says_that_the_machine_reboots(
@@ -217,7 +217,7 @@ def test_an_interrupt_says_that_the_machine_reboots(
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "interrupted: dut (dut) is rebooting into default kernel idle=poll" in err
+    assert "interrupted: dut (dut)" in err and "default kernel idle=poll" in err
     assert "Traceback" not in err
     [cell] = records(out)
     assert (cell["state"], cell["reason"]) == ("pending", "interrupted")
@@ -245,6 +245,7 @@ for call in (machine.run, machine.run_last):
     try:
         call(["sh", "-c", "echo not tonight >&2; exit 3"])
     except HostError as error:
+        assert error.code == "command-failed", error
         assert "dut (dut): sh -c" in str(error) and "not tonight" in str(error), error
     else:
         raise AssertionError("it failed, and nobody heard of it")
@@ -253,9 +254,9 @@ for call in (machine.run, machine.run_last):
 
 @pytest.mark.usefixtures("machine")
 def test_words_and_files_arrive_as_they_are(lab: Laboratory, tmp_path: Path) -> None:
-    there = ["ip", "netns", "exec", lab.names["hub"], sys.executable, "-c", ENTERED]
+    in_hub = ["ip", "netns", "exec", lab.names["hub"], sys.executable, "-c", ENTERED]
     done = subprocess.run(
-        [*there, str(tmp_path)], capture_output=True, text=True, env=lab.environment, check=False
+        [*in_hub, str(tmp_path)], capture_output=True, text=True, env=lab.environment, check=False
     )
     assert done.returncode == 0, done.stderr
 

@@ -1,4 +1,4 @@
-"""A campaign over three boots of a guest, which really reboots into each kernel."""
+"""A campaign over three real boots of a guest."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def measure(lab: Laboratory, guest: GuestHost, out: Path) -> None:
         vary={"kernel": ["vanilla", "rt", "nohz"], "size": [64, 128]},
     )
     process = start(lab, "run", path, "--out", out)
-    # The guest is on its way into the second kernel.
+    # The guest is booting into the second kernel.
     wait_until(lambda: len(guest.boots) == 3, process, LIMIT_S)
     process.kill()
     process.communicate()
@@ -44,9 +44,9 @@ def measure(lab: Laboratory, guest: GuestHost, out: Path) -> None:
     assert len(finished) == 2, [cell["reason"] for cell in records(out)]
 
     process = start(lab, "run", path, "--out", out, "--resume")
-    said, errors = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0, said + errors
-    print(said)
+    output, errors = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, output + errors
+    print(output)
     cells = records(out)
     assert len(cells) == 6
     rows = []

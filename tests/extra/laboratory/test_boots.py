@@ -1,4 +1,4 @@
-"""Which boots an experiment takes, and in which order."""
+"""The boots of an experiment, and their order."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def test_each_boot_is_made_once_and_the_order_stays_else(wanted: list[Any], firs
     plan = RunPlan(dut="l2fwd")
     cells = [Cell(str(number), {}, 1, plan) for number in range(len(wanted))]
     lines = dict(zip([cell.name for cell in cells], wanted, strict=True))
-    found = grouped(cells, lines, first)
-    boots = runs_of(found, lines)
+    ordered = grouped(cells, lines, first)
+    boots = runs_of(ordered, lines)
     assert len(boots) == len(set(wanted))
-    assert sorted(found, key=cells.index) == cells
+    assert sorted(ordered, key=cells.index) == cells
     for line, run in boots:
         assert run == [cell for cell in cells if lines[cell.name] == line]
     if first in wanted:
@@ -60,7 +60,7 @@ def test_each_boot_is_made_once_and_the_order_stays_else(wanted: list[Any], firs
 
 @given(st.lists(PARAMETER, max_size=5), st.lists(PARAMETER, max_size=5))
 def test_a_boot_is_right_for_its_own_line_alone(ours: list[str], others: list[str]) -> None:
-    """What was booted for one line runs no cell of another one, whatever they share."""
+    """A boot for one line runs no cell of another line, whatever they share."""
     booted, wanted = (boot_line("vanilla", "6.1", " ".join(words)) for words in (ours, others))
     line = " ".join(["BOOT_IMAGE=/vmlinuz", "ro", *booted.words])
     running = Booted("id", "6.1", "Linux version 6.1", line, "", "")
@@ -81,8 +81,9 @@ def test_a_machine_that_was_booted_by_hand_is_right_too() -> None:
     "word", ["a;b", "a=$(reboot)", "a='b", 'a="b', "a=`b`", "a=$x", "-e", "a=b\\", "a={x}", "a=b|c"]
 )
 def test_what_a_shell_or_a_boot_loader_would_read_is_refused(word: str) -> None:
-    with pytest.raises(UsageError, match="expected a parameter such as isolcpus=2,3"):
+    with pytest.raises(UsageError) as error:
         boot_line(None, "6.1", f"quiet {word}")
+    assert repr(word) in str(error.value)
 
 
 def planned(tailscope: Any, path: Path, content: dict[str, Any], *more: str) -> Any:
@@ -95,8 +96,7 @@ def test_a_plan_says_its_boots_in_order(tailscope: Any, tmp_path: Path) -> None:
     done = planned(tailscope, tmp_path, experiment(order="as-written", repeats=2))
     assert done.returncode == 0, done.stderr
     nohz = "nohz_full=2,3 isolcpus=2,3 rcu_nocbs=2,3 rcu_nocb_poll"
-    assert "boots           3 of the DuT's machine" in done.stdout
-    assert "up to 10.0 min each" in done.stdout
+    assert "boots           3 of" in done.stdout and "10.0 min each" in done.stdout
     assert "1. vanilla (6.1.0-13-amd64): 4 cells\n" in done.stdout
     assert "2. rt (6.1.0-13-rt-amd64): 4 cells\n" in done.stdout
     assert f"3. nohz (6.1.0-13-amd64) {nohz}: 4 cells\n" in done.stdout
@@ -110,27 +110,27 @@ def test_a_guest_runs_on_the_default_boot_of_its_host(tailscope: Any, tmp_path: 
     content["fixed"]["platform"] = "vm"
     content["hosts"]["dut"]["cards"] = ["0000:01:00.0", "0000:01:00.1"]
     done = planned(tailscope, tmp_path, content)
-    assert "boots           1 of the DuT's machine" in done.stdout
-    assert "1. the default boot: 2 cells" in done.stdout
+    assert "boots           1 of" in done.stdout
+    assert "1. the default" in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "named"),
     [
-        (experiment(dut={"cpus": None}), "hosts.dut.cpus: it is missing"),
-        (experiment(dut={"ssh": None}), "hosts.dut.boot: expected ssh beside it"),
-        (experiment({"kernels": {"rt": "6"}}), "hosts.dut.boot.kernels: no "),
-        (experiment({"how": "command"}), "expected command with how: command, and only then"),
-        (experiment({"command": ["x"]}), "expected command with how: command, and only then"),
-        (experiment({"how": "lilo"}), "hosts.dut.boot.how: got 'lilo', expected 'grub'"),
-        (experiment({"wait": "soon"}), "hosts.dut.boot.wait: got 'soon', expected a time"),
-        (experiment({"wiat": "1s"}), "did you mean wait?"),
-        (experiment({"kernels": {"rt": "../x"}}), "expected a name of letters, digits"),
+        (experiment(dut={"cpus": None}), ["hosts.dut.cpus: ", "{cpus}"]),
+        (experiment(dut={"ssh": None}), ["hosts.dut.boot: ", "ssh"]),
+        (experiment({"kernels": {"rt": "6"}}), ["hosts.dut.boot.kernels: no "]),
+        (experiment({"how": "command"}), ["hosts.dut.boot: ", "no command"]),
+        (experiment({"command": ["x"]}), ["hosts.dut.boot: ", "how: grub"]),
+        (experiment({"how": "lilo"}), ["hosts.dut.boot.how: got 'lilo'", "'grub'"]),
+        (experiment({"wait": "soon"}), ["hosts.dut.boot.wait: got 'soon'"]),
+        (experiment({"wiat": "1s"}), ["wiat", "mean wait?"]),
+        (experiment({"kernels": {"rt": "../x"}}), ["hosts.dut.boot.kernels.rt: ", "'../x'"]),
     ],
 )
 def test_a_block_that_says_too_little_is_refused(
-    tailscope: Any, tmp_path: Path, content: dict[str, Any], said: str
+    tailscope: Any, tmp_path: Path, content: dict[str, Any], named: list[str]
 ) -> None:
     done = planned(tailscope, tmp_path, content)
-    assert done.returncode == 1 and said in done.stderr, done.stderr
+    assert done.returncode == 1 and all(text in done.stderr for text in named), done.stderr
     assert "lab.yaml:" in done.stderr

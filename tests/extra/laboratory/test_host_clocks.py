@@ -1,4 +1,4 @@
-"""What programs that keep clocks say is kept as their own account of themselves."""
+"""Reports of the programs that discipline clocks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_ptp_gives_its_offset_and_no_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "output",
     [
         "",
         "506 Cannot talk to daemon\n",
@@ -54,14 +54,14 @@ def test_ptp_gives_its_offset_and_no_error() -> None:
         CHRONYC.replace(",16.1", ""),
     ],
 )
-def test_a_clock_that_follows_nothing_says_nothing(said: str) -> None:
-    assert parse_chronyc(said) is None
+def test_a_clock_that_follows_nothing_says_nothing(output: str) -> None:
+    assert parse_chronyc(output) is None
 
 
 @given(st.text())
-def test_whatever_they_say_is_read(said: str) -> None:
-    assert parse_chronyc(said) is None
-    assert parse_pmc(said) is None
+def test_whatever_they_say_is_read(output: str) -> None:
+    assert parse_chronyc(output) is None
+    assert parse_pmc(output) is None
 
 
 def test_programs_are_asked_if_they_are_there(

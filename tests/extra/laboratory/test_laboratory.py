@@ -1,4 +1,4 @@
-"""A laboratory records what a local run does, on its machines, and explains by it."""
+"""A laboratory records its machines as a local run does, and explains the tail by that."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CPUS = sorted(os.sched_getaffinity(0))
 
 
 def apart(lab: Laboratory) -> dict[str, Any]:
-    """The device polls on the last CPU of this machine, the load generator on the first."""
+    """Put the device on the last CPU of this machine, and the load generator on the first."""
     return {
         **lab.hosts,
         "dut": {**lab.hosts["dut"], "cpus": str(CPUS[-1])},
@@ -68,29 +68,29 @@ def test_a_disturbance_on_the_device_is_named(
     out = tmp_path / "out/run"
     clock = info["machines"]["dut"]["clock"]
     assert clock["times_by"] == "tsc" and clock["method"] in ("packets", "answers")
-    bounds = {each["method"]: each["bounds"] for each in clock["mappings"]}
-    # As many packets as the device saw while it ran: few where others had its CPU.
+    bounds = {mapping["method"]: mapping["bounds"] for mapping in clock["mappings"]}
+    # The device sees few packets while others have its CPU.
     assert bounds == {"packets": bounds["packets"], "answers": 64} and bounds["packets"] > 0
-    assert all(each["error_ns"] > 0 for each in clock["mappings"])
-    # All machines have the clock of this kernel: what was found is not further off than said.
+    assert all(mapping["error_ns"] > 0 for mapping in clock["mappings"])
+    # All machines have the clock of this kernel, so the true offset is 0.
     for role in ("dut", "loadgen"):
-        for found in info["machines"][role]["clock"]["mappings"]:
-            assert abs(found["offset_ns"]) <= found["error_ns"] + 50_000, (role, found)
+        for mapping in info["machines"][role]["clock"]["mappings"]:
+            assert abs(mapping["offset_ns"]) <= mapping["error_ns"] + 50_000, (role, mapping)
     tail = json.loads((out / "explanation.json").read_text())
     error_ns = tail["clock_error_ns"]
     assert error_ns == clock["error_ns"] + info["noise"]["events"]["clock_error_ns"]
-    # Of the tail as it is by default, a single stall of a busy machine may be all. The disturbance
-    # takes a twentieth of the time.
+    # On a busy machine, a single stall may cause the whole default tail. The disturbance takes a
+    # twentieth of the time.
     tenth = ("explain", out, "--quantile", "0.9")
-    known = json.loads(tailscope(*tenth, "--json", "-").stdout)["tail"]["causes"]
-    causes = {(each["part"], each["cause"]): each for each in known}
+    tail_causes = json.loads(tailscope(*tenth, "--json", "-").stdout)["tail"]["causes"]
+    causes = {(cause["part"], cause["cause"]): cause for cause in tail_causes}
     assert causes["dut", "task disturb"]["packets"] > 0
-    said = tailscope(*tenth).stdout
-    assert "DuT: task disturb" in said
-    assert f"what happened on the device is known to within ±{error_ns:,} ns" in said
-    assert "dut       packets" in said and "loadgen   answers" in said
+    table = tailscope(*tenth).stdout
+    assert "DuT: task disturb" in table
+    assert f"±{error_ns:,} ns" in table
+    assert "dut       packets" in table and "loadgen   answers" in table
     page = (out / "report.html").read_text()
-    assert f"is known to within ±{error_ns:,} ns" in page
+    assert f"±{error_ns:,} ns" in page
 
 
 def test_what_was_recorded_is_that_of_a_local_run(
@@ -106,11 +106,11 @@ def test_what_was_recorded_is_that_of_a_local_run(
         power_phase="300ms",
     )
     out = tmp_path / "out/run"
-    assert not any("one machine" in each for each in info["warnings"])
+    assert not any("one machine" in text for text in info["warnings"])
     assert info["machines"]["dut"]["clock"]["times_by"] == "unix"
     assert info["noise"]["events"]["clock"] == "mono"
     assert info["noise"]["counter_samples"] > 5
-    assert any("interrupt counters are read" in each for each in info["warnings"])
+    assert any("interrupt counters" in text for text in info["warnings"])
     assert set(info["machines"]) == {"dut", "timestamper", "loadgen"}
     for machine in info["machines"].values():
         assert machine["knobs"].keys() == info["knobs"].keys() != set()
@@ -132,33 +132,33 @@ def test_what_was_recorded_is_that_of_a_local_run(
     page = ("--out", tmp_path / "page.html")
     for command in (("explain",), ("show",), ("report", *page)):
         assert tailscope(*command, out).returncode == 0
-    # The errors that are listed add up to the one that is counted with.
-    said = tailscope("explain", out).stdout
-    listed = re.findall(r"^dut .*±([\d,]+) ns +(?:used|added)$", said, re.MULTILINE)
+    # The listed errors add up to the stated one.
+    table = tailscope("explain", out).stdout
+    listed = re.findall(r"^dut .*±([\d,]+) ns +(?:used|added)$", table, re.MULTILINE)
     assert len(listed) == 2
-    [whole] = re.findall(r"known to within ±([\d,]+) ns", said)
-    assert sum(int(each.replace(",", "")) for each in listed) == int(whole.replace(",", ""))
-    kept = tailscope("show", out, "--verify")
-    assert kept.returncode == 0, kept.stderr
+    [whole] = re.findall(r"known to within ±([\d,]+) ns", table)
+    assert sum(int(error.replace(",", "")) for error in listed) == int(whole.replace(",", ""))
+    verified = tailscope("show", out, "--verify")
+    assert verified.returncode == 0, verified.stderr
 
 
 AHEAD = """#!/bin/sh
-exec env {found_by} {python} -c '
+exec env {variable} {python} -c '
 import sys, time
 unix_ns = time.time_ns
 time.time_ns = lambda: unix_ns() + 20_000_000
 from tailscope.cli import main
 sys.exit(main())' "$@"
 """
-"""tailscope on a machine whose Unix time is 20 ms ahead of what its kernel stamps packets with."""
+"""Script of tailscope with Unix time 20 ms ahead of the kernel's timestamps."""
 
 
 def test_a_device_whose_clocks_contradict_each_other_explains_nothing(
     lab: Laboratory, tailscope: Any, tmp_path: Path
 ) -> None:
     command = tmp_path / "tailscope"
-    found_by = f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}"
-    command.write_text(AHEAD.format(found_by=found_by, python=shlex.quote(sys.executable)))
+    variable = f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}"
+    command.write_text(AHEAD.format(variable=variable, python=shlex.quote(sys.executable)))
     command.chmod(0o755)
     hosts = apart(lab)
     hosts["dut"] = {**hosts["dut"], "command": str(command)}
@@ -171,19 +171,17 @@ def test_a_device_whose_clocks_contradict_each_other_explains_nothing(
     assert "method" not in clock and "error_ns" not in clock
     by_packets, by_answers = clock["mappings"]
     assert by_packets["offset_ns"] - by_answers["offset_ns"] == pytest.approx(2e7, abs=1e7)
-    [warning] = [each for each in info["warnings"] if "could not be brought" in each]
-    assert warning.startswith(
-        "the clock of the device could not be brought to that of the captures"
-    )
-    assert "explains no packet" in warning
-    # The load generator's machine tells the same time by both.
+    assert clock["contradiction"] is not None
+    [warning] = [text for text in info["warnings"] if clock["contradiction"] in text]
+    assert warning.startswith("the clock of the device ")
+    # Both methods agree on the clock of the load generator's machine.
     assert info["machines"]["loadgen"]["clock"]["error_ns"] > 0
     sources = pq.read_table(out / "noise.parquet")["source"].to_pylist()
     assert "own clock" in sources and "dut" not in sources
     assert not (out / "explanation.json").exists()
     refused = tailscope("explain", out)
     assert refused.returncode == 1
-    assert "causes cannot be told: the clock of the device could not be brought" in refused.stderr
+    assert "the clock of the device" in refused.stderr
     assert "ns by packets" in refused.stderr and "ns by answers" in refused.stderr
     assert tailscope("finish", out).stdout == f"{out}: lacks nothing\n"
     assert tailscope("show", out, "--verify").returncode == 0
@@ -199,7 +197,7 @@ def test_the_devices_machine_is_tuned_and_as_it_was(lab: Laboratory, tmp_path: P
         assert knob.read_text() == "7\n"
     finally:
         knob.write_text(before)
-    [interval] = [each for each in info["tuning"] if each["knob"] == "stat-interval"]
+    [interval] = [setting for setting in info["tuning"] if setting["knob"] == "stat-interval"]
     assert (interval["original"], interval["wanted"], interval["refused"]) == ("7\n", "3600", None)
     assert info["knobs"]["stat-interval"] == "3600"
 
@@ -236,14 +234,13 @@ def test_what_the_devices_machine_lacks_is_said_before_anything_starts(
     path = lab.experiment(fixed=fields)
     planned = run(lab, "run", path, "--dry-run")
     assert planned.returncode == 0, planned.stderr
-    expected = "not known yet   whether dut can do power: command:/no/such/meter"
-    assert expected in planned.stdout
+    assert re.search("not known yet .* power: command:/no/such/meter", planned.stdout)
     done = run(lab, "run", path, "--out", tmp_path / "out")
     assert done.returncode == 1
-    assert "failed: dut (dut): power: no program /no/such/meter" in done.stdout
-    here = lab.experiment(fixed=fields, hosts={**lab.hosts, "dut": {"cards": ["in1", "out1"]}})
-    planned = run(lab, "run", here, "--dry-run", at="dut")
-    assert "missing for 1 of 1 cells: power: no program /no/such/meter" in planned.stdout
+    assert re.search(r"failed: dut \(dut\): power: .*/no/such/meter", done.stdout)
+    local = lab.experiment(fixed=fields, hosts={**lab.hosts, "dut": {"cards": ["in1", "out1"]}})
+    planned = run(lab, "run", local, "--dry-run", at="dut")
+    assert re.search("missing for 1 of 1 cells: power: .*/no/such/meter", planned.stdout)
 
 
 INTERRUPTED = """
@@ -289,9 +286,9 @@ def test_captures_that_are_here_are_kept_and_finished_later(
 
 
 def agents(lab: Laboratory, role: str = "") -> list[int]:
-    """Agents on the machines of the laboratory, or on one of them."""
+    """Return the agents on the machines of the laboratory, or on one of them."""
     home = f"{lab.path}/{role}.run" if role else str(lab.path)
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             if os.fsencode(home) not in (path / "environ").read_bytes():
@@ -300,14 +297,14 @@ def agents(lab: Laboratory, role: str = "") -> list[int]:
         except OSError:
             continue
         if words[-2:-1] == [b"agent"]:
-            found.append(int(path.name))
-    return found
+            pids.append(int(path.name))
+    return pids
 
 
 @pytest.mark.long
 @pytest.mark.skipif(len(CPUS) < 2, reason="nothing is left but the CPU that polls")
 def test_nothing_of_ours_may_run_where_packets_are_polled(lab: Laboratory, tmp_path: Path) -> None:
-    """Agents, what they have started, and the connections that they are reached by."""
+    """This holds for agents, their programs, and the connections to them."""
     polled = CPUS[-1]
     hosts = {
         role: {**host, "cpus": str(polled)} if role != "timestamper" else host
@@ -317,7 +314,7 @@ def test_nothing_of_ours_may_run_where_packets_are_polled(lab: Laboratory, tmp_p
     fields = {**TRAFFIC, **recording, "duration": "8s", "dut": "mirred", "power_phase": "100ms"}
     path = lab.experiment(fixed=fields, hosts=hosts)
     process = start(lab, "run", path, "--out", tmp_path / "out")
-    found: dict[tuple[int, str], set[int]] = {}
+    cpus_by_thread: dict[tuple[int, str], set[int]] = {}
 
     def is_sent() -> bool:
         words = [Path(f"/proc/{pid}/cmdline") for pid in family(agents(lab))]
@@ -329,45 +326,45 @@ def test_nothing_of_ours_may_run_where_packets_are_polled(lab: Laboratory, tmp_p
     for pid in family(roles):
         for tid in threads_of(pid):
             try:
-                found[tid, comm_of(tid)] = set(os.sched_getaffinity(tid))
+                cpus_by_thread[tid, comm_of(tid)] = set(os.sched_getaffinity(tid))
             except OSError:
                 continue
     connections = {pid: os.sched_getaffinity(pid) for pid in sessions(agents(lab))}
     process.communicate(timeout=60)
     assert process.returncode == 0
-    there = [name for (_, name), cpus in found.items() if polled in cpus]
-    # The loop of the generator; the timestamper has chosen a CPU of its own.
-    assert there == ["tailscope-dp"], found
-    # Both agents, with threads that listen, trace, count and read power, and their programs.
-    assert len(found) > 10, found
+    on_polled = [name for (_, name), cpus in cpus_by_thread.items() if polled in cpus]
+    # This is the loop of the generator; the timestamper has chosen another CPU.
+    assert on_polled == ["tailscope-dp"], cpus_by_thread
+    # These are both agents, with threads that listen, trace, count and read power, and programs.
+    assert len(cpus_by_thread) > 10, cpus_by_thread
     assert len(connections) >= 2
     assert sum(polled in cpus for cpus in connections.values()) == 0, connections
 
 
 def family(pids: list[int]) -> list[int]:
-    """Processes, and all that they have started."""
-    found = list(pids)
-    for pid in found:
+    """Return processes and their descendants."""
+    members = list(pids)
+    for pid in members:
         for path in Path(f"/proc/{pid}/task").glob("*/children"):
             try:
-                found += map(int, path.read_text().split())
+                members += map(int, path.read_text().split())
             except OSError:
                 continue
-    return found
+    return members
 
 
 def commands_of(pids: list[int]) -> bytes:
-    """What processes were started as."""
+    """Return the command lines of processes."""
     paths = [Path(f"/proc/{pid}/cmdline") for pid in pids]
     return b"".join(path.read_bytes() for path in paths if path.exists())
 
 
 def sessions(pids: list[int]) -> list[int]:
-    """The processes of sshd between agents and the sshd that listens."""
-    found = []
+    """Return the processes of sshd between agents and the listening sshd."""
+    ancestors = []
     for pid in pids:
         while pid > 1:
             pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
             if pid > 1 and b"@" in commands_of([pid]) and b"sshd" in commands_of([pid]):
-                found.append(pid)
-    return found
+                ancestors.append(pid)
+    return ancestors

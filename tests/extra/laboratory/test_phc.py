@@ -1,4 +1,4 @@
-"""Clocks of two ports that drift: compared, brought together, and what is said of that."""
+"""Clocks of two ports that drift: their comparison, correction and description."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow
 import pytest
 from captures import Packet, pcap, pcapng, pcapng_packets, udp, unzstd
+from errors import raises
 from fake_cards import START_NS, FakeClock, System
 from msgspec.structs import replace
 from synthetic import info_of, instrument
@@ -52,26 +53,26 @@ def drifting(system: System, offset_ns: int, drift_ppm: float, name: str = "ptp1
 
 
 def compared(first: FakeClock, second: FakeClock, *, seconds: int, rate: int = 10) -> Comparison:
-    """Compare clocks as `comparing` does, in no time."""
-    found = Comparison()
+    """Compare clocks as `comparing` does, in simulated time."""
+    comparison = Comparison()
     system = first.system
     for _ in range(seconds * rate + 1):
-        found.add(compare(first, second))
+        comparison.add(compare(first, second))
         system.pass_by(10**9 // rate)
-    return found
+    return comparison
 
 
 def test_what_both_show_is_within_what_the_reading_may_be_off_by() -> None:
     system = System()
     first, second = drifting(system, 700, -20, "ptp0"), drifting(system, OFFSET_NS, DRIFT_PPM)
     for _ in range(1000):
-        found = compare(first, second)
-        assert found is not None
-        first_ns, second_ns, error_ns = found
-        # The moment at which the second one showed that.
+        readings = compare(first, second)
+        assert readings is not None
+        first_ns, second_ns, error_ns = readings
+        # The moment of the second reading.
         passed_ns = (second_ns - START_NS - OFFSET_NS) / (1 + DRIFT_PPM / 1e6)
         ahead = (OFFSET_NS - 700) + passed_ns * (DRIFT_PPM + 20) / 1e6
-        assert abs(second_ns - first_ns - ahead) <= error_ns <= 2100, found
+        assert abs(second_ns - first_ns - ahead) <= error_ns <= 2100, readings
         system.pass_by(10**8)
 
 
@@ -106,7 +107,7 @@ def test_comparing_goes_on_throughout_a_block() -> None:
 
     with comparing(first, Counted(), interval_s=0.001) as found:
         assert some.wait(60)
-    # The first, those in between, and one behind the end.
+    # There is one at the beginning, some in between, and one after the end.
     assert len(found.first_ns) >= 6
     assert list(found.first_ns) == sorted(found.first_ns)
 
@@ -116,14 +117,15 @@ def test_a_clock_that_cannot_be_read_is_named() -> None:
     broken = drifting(system, 0, 0, "ptp0")
     broken.broken = True
     with (
-        pytest.raises(TestbedError, match="the clocks ptp0 and ptp1 cannot be read: Operation"),
+        raises(TestbedError, "clock-unreadable") as error,
         comparing(broken, drifting(system, 0, 0)),
     ):
         raise AssertionError("not reached")
+    assert "ptp0 and ptp1" in str(error.value) and "Operation" in str(error.value)
 
 
 def stamped(folder: Path, second: Callable[[int], int], latencies: list[int]) -> tuple[Path, Path]:
-    """Captures of a card with two clocks: the first shows the machine's time."""
+    """Make captures of a card with two clocks, of which the first shows the machine's time."""
     pre, post = folder / "pre.pcap", folder / "post.pcapng.zst"
     sent = [START_NS + 10**8 + at * 10**7 for at in range(len(latencies))]
     frames = [udp(at, payload=PROBES + struct.pack(">Q", at) + bytes(6)) for at in range(len(sent))]
@@ -141,7 +143,7 @@ def stamped(folder: Path, second: Callable[[int], int], latencies: list[int]) ->
 def test_offset_and_drift_of_two_clocks_are_taken_out(
     wander_ppb: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """5 ms and 30 ppm, of which 30 s make 0.9 ms: latencies are true within the residual."""
+    """Latencies are true within the residual, at 5 ms and 30 ppm, which in 30 s make 0.9 ms."""
     system, chance = System(), random.Random(3)
     first = drifting(system, 0, 0, "ptp0")
     second = FakeClock(
@@ -153,12 +155,12 @@ def test_offset_and_drift_of_two_clocks_are_taken_out(
     found = compared(first, second, seconds=31)
     pre, post = stamped(tmp_path, second.at, latencies)
     clocks, warning = on_one_clock(post, found, ("ptp0", "ptp1"))
-    said = said_of(clocks)
+    description = description_of(clocks)
     with capsys.disabled():
-        print(f"\nclock     {said}")
+        print(f"\nclock     {description}")
     assert warning is None
-    assert said.startswith("the timestamper's card, by its kernel; ptp1 against ptp0: offset ")
-    assert f"residual of {duration_text(clocks.residual_ns)}; error at most " in said
+    assert "ptp1 against ptp0: offset " in description
+    assert f"residual of {duration_text(clocks.residual_ns)}; " in description
     assert clocks.offset_ns == pytest.approx(OFFSET_NS, abs=clocks.residual_ns)
     wandered_ppb = wander_ppb * 31 / 100
     assert clocks.drift_ppb == pytest.approx(DRIFT_PPM * 1000 + wandered_ppb, abs=20)
@@ -172,8 +174,8 @@ def test_offset_and_drift_of_two_clocks_are_taken_out(
     assert max(wrong) <= clocks.residual_ns
 
 
-def said_of(clocks: PortClocks) -> str:
-    """What table and report say of the times."""
+def description_of(clocks: PortClocks) -> str:
+    """Return the description of the times in table and report."""
     file = TimestampedFile(path="pre.pcapng.zst", size_bytes=1, sha256="")
     watched = TimestamperRecord(
         method="socket",
@@ -196,15 +198,16 @@ def test_a_clock_that_is_adjusted_during_a_run_is_found_out(tmp_path: Path) -> N
     _, post = stamped(tmp_path, second.at, [1000] * 10)
     clocks, warning = on_one_clock(post, found, ("ptp0", "ptp1"))
     assert warning is not None
-    assert "ptp0 and ptp1, did not drift evenly: latencies may be off by" in warning
+    assert "ptp0 and ptp1" in warning
     assert f"{clocks.error_ns:,} ns" in warning and clocks.error_ns > 5000
 
 
 def test_clocks_that_were_not_compared_give_no_times(tmp_path: Path) -> None:
     _, post = stamped(tmp_path, lambda ns: ns, [1000] * 10)
     before = post.read_bytes()
-    with pytest.raises(TestbedError, match="could be compared 0 times, expected at least 2"):
+    with raises(TestbedError, "clocks-not-compared") as error:
         on_one_clock(post, Comparison(), ("ptp0", "ptp1"))
+    assert "0 times" in str(error.value)
     assert post.read_bytes() == before
 
 
@@ -223,7 +226,7 @@ def test_a_capture_keeps_all_but_its_times(tmp_path: Path) -> None:
 
 
 def slowly(knots: list[tuple[int, int]], ts: int) -> int:
-    """The law by its definition, in whole numbers."""
+    """Return the correction by its definition, in whole numbers."""
     pieces = list(pairwise(knots))
     (t0, a0), (t1, a1) = next((piece for piece in pieces if ts < piece[1][0]), pieces[-1])
     return a0 + (ts - t0) * (a1 - a0) // (t1 - t0)
@@ -233,8 +236,9 @@ def slowly(knots: list[tuple[int, int]], ts: int) -> int:
 def test_knots_are_in_order(knots: list[tuple[int, int]], tmp_path: Path) -> None:
     source = tmp_path / "a.pcap"
     source.write_bytes(pcap([]))
-    with pytest.raises(UsageError, match="knots: expected at least one, in order of time"):
+    with pytest.raises(UsageError) as error:
         retime(source, tmp_path / "b.pcapng.zst", knots)
+    assert "knots: " in str(error.value)
     with pytest.raises(CaptureError, match=r"nothing\.pcap"):
         retime(tmp_path / "nothing.pcap", tmp_path / "b.pcapng.zst", [(0, 0)])
 
@@ -242,11 +246,11 @@ def test_knots_are_in_order(knots: list[tuple[int, int]], tmp_path: Path) -> Non
 TIMES = struct.Struct("@qII")
 
 
-def kernel(known: int, samples: Callable[[int], list[int]]) -> Callable[..., int]:
-    """A driver that knows one request of ``linux/ptp_clock.h``; `samples` are its times in ns."""
+def kernel(supported: int, samples: Callable[[int], list[int]]) -> Callable[..., int]:
+    """Return a driver for one request of ``linux/ptp_clock.h``; `samples` are its times in ns."""
 
     def ioctl(_device: int, request: int, words: bytearray) -> int:
-        if request != known:
+        if request != supported:
             raise OSError(25, "Inappropriate ioctl for device")
         assert len(words) == request >> 16 & 0x3FFF
         number, at = (3, 0) if len(words) == 64 else (struct.unpack_from("@I", words)[0], 16)
@@ -281,7 +285,7 @@ def test_what_a_driver_offers_is_read(
     expected: ClockReading,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By the most precise of three requests that it knows."""
+    """The clock is read by the most precise request that the driver supports."""
     real = open
 
     def opened(path: Any, *more: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the machines of a laboratory say to each other is understood whole, or an error."""
+"""Messages between the machines of a laboratory are understood whole, or an error."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,7 +71,7 @@ RECORDED = MachineRecording(
 
 
 class Fake(Agent):
-    """A machine that says some lines, and is gone."""
+    """An agent that sends some lines, and ends."""
 
     def __init__(self, role: Role, *lines: str) -> None:
         super().__init__(role, "there")
@@ -78,7 +79,7 @@ class Fake(Agent):
 
     def _open(self) -> None:
         for line in self.lines:
-            self._hear_line(line)
+            self._receive(line)
         self._gone()
 
     def _write(self, line: str) -> None:
@@ -92,16 +93,16 @@ class Fake(Agent):
 
 
 def test_what_is_said_is_what_is_heard() -> None:
-    for said in (READY, CountsEvent(counts=NoCounts(), died=None, recorded=RECORDED)):
-        assert read_message("dut", as_line(said)) == said
+    for message in (READY, CountsEvent(counts=NoCounts(), died=None, recorded=RECORDED)):
+        assert read_message("dut", as_line(message)) == message
     for order in (SendOrder(duration_ns=5), EndOrder(), StopOrder()):
         assert read_order(as_line(order)) == order
 
 
-def wrong(line: Any, role: Role = "dut") -> str:
-    """What is said where a machine says this after its greeting."""
+def wrong(line: Any, role: Role = "dut", code: str = "agent-message") -> str:
+    """Return the error for a line that follows the greeting."""
     text = line if isinstance(line, str) else json.dumps(line)
-    with Fake(role, "Welcome!", HELLO, text) as agent, pytest.raises(HostError) as error:
+    with Fake(role, "Welcome!", HELLO, text) as agent, raises(HostError, code) as error:
         agent.wait_for(DutReady if role == "dut" else RecordingEvent, 1)
     return str(error.value)
 
@@ -109,34 +110,33 @@ def wrong(line: Any, role: Role = "dut") -> str:
 @pytest.mark.parametrize(
     ("change", "where"),
     [
-        ({"cpus": ["1"]}, "cpus[0]: expected `int`, got `str`"),
-        ({"cpus": None}, "cpus: expected `array`, got `null`"),
-        ({"host": []}, "host: expected `object`, got `array`"),
-        ({"more": 1}, "object contains unknown field `more`"),
-        ({"platform": {"name": {}}}, "platform.name: expected `str`, got `object`"),
-        ({"event": "sent"}, "event: invalid value 'sent'"),
+        ({"cpus": ["1"]}, "cpus[0]: "),
+        ({"cpus": None}, "cpus: "),
+        ({"host": []}, "host: "),
+        ({"more": 1}, "`more`"),
+        ({"platform": {"name": {}}}, "platform.name: "),
+        ({"event": "sent"}, "event: "),
     ],
 )
 def test_the_role_and_the_field_are_named(change: dict[str, Any], where: str) -> None:
-    said = wrong({**json.loads(as_line(READY)), **change})
-    assert said.startswith(f"dut (there): it said: {where}")
+    error = wrong({**json.loads(as_line(READY)), **change})
+    assert error.startswith("dut (there): ") and where in error
 
 
 def test_a_role_says_only_what_belongs_to_it() -> None:
-    said = wrong(as_line(CountsEvent(counts=None, died=None, recorded=RECORDED)), "timestamper")
-    assert said.startswith("timestamper (there): it said: ")
+    error = wrong(as_line(CountsEvent(counts=None, died=None, recorded=RECORDED)), "timestamper")
+    assert error.startswith("timestamper (there): ")
 
 
 def test_what_is_no_message_is_repeated_when_the_machine_is_gone() -> None:
-    assert wrong("bash: no such file") == (
-        "dut (there): the connection ended; it said: Welcome! | bash: no such file"
-    )
+    error = wrong("bash: no such file", code="connection-ended")
+    assert error.startswith("dut (there): ") and error.endswith("Welcome! | bash: no such file")
 
 
 @pytest.mark.parametrize("path", ["", "/", "/captures/.."])
 def test_a_file_without_a_name_is_refused(path: str, tmp_path: Path) -> None:
     file = TimestampedFile(path=path, size_bytes=1, sha256="")
-    with pytest.raises(HostError, match="expected the path of a file"):
+    with raises(HostError, "agent-message"):
         Fake("timestamper").fetch(file, tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -164,22 +164,22 @@ def test_whatever_is_said_ends_as_an_error(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("order", "value"),
     [
-        ('{"do": "stop"}', "it has no role yet"),
-        ('{"do": "dance"}', "do: invalid value 'dance'"),
+        ('{"do": "stop"}', "no role yet"),
+        ('{"do": "dance"}', "'dance'"),
         ("hello", "no JSON object"),
         (
             '{"do": "play", "role": "dut", "plan": {"dut": "l2fwd", "rate_pps": "many"},'
             ' "cards": [], "cpus": null, "method": null}',
-            "plan.rate_pps: expected `int`, got `str`",
+            "plan.rate_pps: ",
         ),
     ],
 )
-def test_an_agent_refuses_what_is_no_order(told: str, said: str) -> None:
+def test_an_agent_refuses_what_is_no_order(order: str, value: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tailscope", "agent"],
-        input=told + "\n",
+        input=order + "\n",
         capture_output=True,
         text=True,
         check=False,
@@ -187,4 +187,5 @@ def test_an_agent_refuses_what_is_no_order(told: str, said: str) -> None:
     )
     hello, error = map(json.loads, done.stdout.splitlines())
     assert hello["event"] == "hello" and error["event"] == "error"
-    assert said in error["message"] and done.returncode == 1 and not done.stderr
+    assert error["code"] == "agent-order" and value in error["message"]
+    assert done.returncode == 1 and not done.stderr

@@ -1,4 +1,4 @@
-"""Traffic of a laboratory, as it is followed to its end."""
+"""Supervision of a laboratory's traffic until its end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from errors import raises
 
 from tailscope.exceptions import HostError
 from tailscope.extra.laboratory.agents import Agent
@@ -21,19 +22,21 @@ if TYPE_CHECKING:
 
 
 class LoadGenerator(Agent):
-    """It does something when it is told something."""
+    """A load generator that reacts to orders by functions."""
 
     def __init__(self, **does: Callable[[LoadGenerator], None]) -> None:
         super().__init__("loadgen", "there")
-        self.does, self.told = does, list[str]()
+        self.does, self.orders = does, list[str]()
 
     def fails(self) -> None:
-        error = AgentError(message="was ended by SIGINT", hint=None, other_kernel=False)
-        self._hear_line(as_line(error))
+        error = AgentError(
+            message="was ended by SIGINT", code="program-ended", hint=None, other_kernel=False
+        )
+        self._receive(as_line(error))
 
     def _write(self, line: str) -> None:
-        self.told.append(json.loads(line)["do"])
-        self.does.get(self.told[-1], lambda _: None)(self)
+        self.orders.append(json.loads(line)["do"])
+        self.does.get(self.orders[-1], lambda _: None)(self)
 
     def _open(self) -> None: ...
 
@@ -49,10 +52,11 @@ def test_a_generator_that_ctrl_c_ended_has_not_failed() -> None:
     with pytest.raises(KeyboardInterrupt):
         _send([agent], 10**9, None)
     ctrl_c.join()
-    assert agent.told == ["send", "end"]
+    assert agent.orders == ["send", "end"]
 
 
 def test_a_generator_that_fails_by_itself_has() -> None:
     agent = LoadGenerator(send=LoadGenerator.fails)
-    with pytest.raises(HostError, match="was ended by SIGINT"):
+    with raises(HostError, "program-ended") as error:
         _send([agent], 10**9, None)
+    assert str(error.value).startswith("loadgen (there): ")

@@ -1,4 +1,4 @@
-"""Connections to machines end well, however they end."""
+"""Connections to machines leave nothing behind, however they end."""
 
 from __future__ import annotations
 

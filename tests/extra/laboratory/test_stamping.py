@@ -1,4 +1,4 @@
-"""Who takes the times of frames: cards where they can, the kernel else, and never in silence."""
+"""The choice of timestamps: by cards if they can, otherwise by the kernel with a warning."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import pytest
 from fake_cards import NOTHING, PTP_ONLY, FakeClock, FakeLinks, System, card
 from runs import AS_ROOT
+from wording import assert_wording
 
 from tailscope.extra.laboratory.stamps.stamping import (
     ALL_FRAMES,
@@ -40,20 +41,19 @@ def test_a_clock_for_each_port_is_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pre", "post", "why"),
+    ("pre", "post", "name"),
     [
-        (card(), NOTHING, "post does not timestamp frames;"),
-        (PTP_ONLY, card(), "pre timestamps only some of the frames that it receives;"),
-        (card(), card(None), "post does not say which clock it timestamps by;"),
-        (NOTHING, PTP_ONLY, "pre does not timestamp frames, and post timestamps only some"),
+        (card(), NOTHING, "post-none"),
+        (PTP_ONLY, card(), "pre-some"),
+        (card(), card(None), "post-no-clock"),
+        (NOTHING, PTP_ONLY, "pre-none-post-some"),
     ],
 )
-def test_one_port_without_leaves_both_to_the_kernel(pre: Offer, post: Offer, why: str) -> None:
+def test_one_port_without_leaves_both_to_the_kernel(pre: Offer, post: Offer, name: str) -> None:
     found = best_clock(PAIR, links(pre, post))
     assert not found.by_cards and found.clocks is None
     [warning] = found.warnings
-    assert warning.startswith(f"times are the kernel's, not the card's: {why}")
-    assert "`ethtool -T LINK` lists what a card offers" in warning
+    assert_wording(f"stamping/{name}", warning)
 
 
 def test_a_clock_that_cannot_be_read_is_none() -> None:
@@ -61,7 +61,7 @@ def test_a_clock_that_cannot_be_read_is_none() -> None:
     fake.clocks[1].broken = True
     found = best_clock(PAIR, fake)
     assert not found.by_cards
-    assert "the clock ptp1 cannot be read (Operation not supported)" in found.warnings[0]
+    assert "ptp1" in found.warnings[0] and "(Operation not supported)" in found.warnings[0]
 
 
 @pytest.mark.parametrize("ports", [(0, 1), (1, 1)])
@@ -70,7 +70,7 @@ def test_a_clock_that_stands_still_is_none(ports: tuple[int, int]) -> None:
     fake.clocks[1].ahead_ns = lambda passed_ns: -passed_ns
     found = best_clock(PAIR, fake)
     assert not found.by_cards
-    assert "not the card's: the clock ptp1 does not keep time;" in found.warnings[0]
+    assert_wording("stamping/stopped-clock", found.warnings[0])
 
 
 def test_cards_are_set_and_put_back() -> None:
@@ -88,7 +88,7 @@ def test_a_card_that_does_already_is_left_alone() -> None:
     fake.settings["pre"] = (0, 1, ALL_FRAMES)
     with stamping(PAIR, fake):
         pass
-    assert fake.told == [("post", ON), ("post", (0, 0, 0))]
+    assert fake.configured == [("post", ON), ("post", (0, 0, 0))]
 
 
 def test_a_driver_that_does_not_say_how_it_is_set_is_switched_off_again() -> None:
@@ -100,18 +100,16 @@ def test_a_driver_that_does_not_say_how_it_is_set_is_switched_off_again() -> Non
 
 
 @pytest.mark.parametrize(
-    ("kind", "why"),
-    [
-        ("refuse", "post refuses to timestamp all frames (Operation not permitted)"),
-        ("pretend", "post was asked to timestamp all frames, and does not"),
-    ],
+    "kind",
+    ["refuse", "pretend"],
 )
-def test_a_card_that_does_not_do_it_is_found_out(kind: str, why: str) -> None:
+def test_a_card_that_does_not_do_it_is_found_out(kind: str) -> None:
     fake = links(card(), card())
     getattr(fake, kind).add("post")
     with stamping(PAIR, fake) as found:
-        assert not found.by_cards and why in found.warnings[0]
-        # The other one is as before, too.
+        assert not found.by_cards
+        assert_wording(f"stamping/{kind}", found.warnings[0])
+        # The other card is restored, too.
         assert fake.settings["pre"] == (0, 0, 0)
 
 
@@ -120,7 +118,7 @@ def test_what_could_not_be_put_back_is_said() -> None:
     with stamping(PAIR, fake) as found:
         fake.refuse.add("pre")
     [warning] = found.warnings
-    assert warning.startswith("pre still timestamps all frames: its setting was not put back")
+    assert_wording("stamping/not-restored", warning)
     assert fake.settings == {"pre": ON, "post": (0, 0, 0)}
 
 
@@ -134,22 +132,22 @@ def test_cards_are_put_back_after_an_error() -> None:
 def test_two_cards_of_dpdk_are_warned_of() -> None:
     assert not by_ports(["0000:01:00.0", "0000:01:00.1"]).warnings
     [warning] = by_ports(["0000:01:00.0", "0000:02:00.0"]).warnings
-    assert warning.startswith("0000:01:00.0 and 0000:02:00.0 are two cards, and nothing compares")
+    assert_wording("stamping/two-cards", warning)
 
 
 @AS_ROOT
 def test_the_kernel_says_what_ethtool_says() -> None:
-    """veth stamps by software only; ethtool asks the same kernel its own way."""
+    """veth has software timestamps only, and ethtool asks the same kernel in another way."""
     with namespace("tailscope-test-stamping", quiet=True) as home:
         make_links(home, [("pre", "post")])
         with inside(home):
             offers = {name: KernelLinks().offer(name) for name in (*PAIR, "nothing7")}
-            said = subprocess.run(
+            printed = subprocess.run(
                 ["ethtool", "-T", "pre"], capture_output=True, text=True, check=True
             ).stdout
             with stamping(PAIR, KernelLinks()) as found:
-                assert not found.by_cards and "pre does not timestamp frames" in found.warnings[0]
+                assert not found.by_cards and found.warnings
             with pytest.raises(OSError, match=r"\[Errno"):
                 KernelLinks().configure("nothing7", ON)
-    assert "hardware-receive" not in said
+    assert "hardware-receive" not in printed
     assert set(offers.values()) == {NOTHING}

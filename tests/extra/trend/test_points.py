@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SERIES = 40
 MOST_FALSE = 7
-"""Of 40 series at 5 %: more would come by chance once in a thousand times."""
+"""Most false alarms in 40 series at 5 %: more come by chance once in a thousand times."""
 
 
 def stationary(seed: int, n: int = 12) -> np.ndarray:
@@ -32,10 +32,10 @@ def test_a_step_is_found_where_it_is() -> None:
     values = np.random.default_rng(1).normal(100, 2, 24)
     values[9:] += 10
     values[18:] -= 30
-    found = change_points(values, 0.05)
-    assert [each.at for each in found] == [9, 18]
-    assert all(0 < each.p <= 0.05 for each in found)
-    assert change_points(values, 0.05) == found
+    points = change_points(values, 0.05)
+    assert [each.at for each in points] == [9, 18]
+    assert all(0 < each.p <= 0.05 for each in points)
+    assert change_points(values, 0.05) == points
 
 
 def test_a_single_outlier_is_no_change() -> None:
@@ -58,7 +58,7 @@ def test_the_clearest_step_of_the_fewest_values_is_found(error: float) -> None:
 
 
 def p99_of_blocks(data: Path, tmp_path: Path) -> np.ndarray:
-    """Of each second of a real capture."""
+    """The series are figures of each second of a real capture."""
     folder = data / "noms2020" / "snort-filter" / "hw"
     pre, post = (next(folder.glob(f"*-{side}-*.pcap.zst")) for side in ("pre", "post"))
     out = tmp_path / "run"
@@ -73,11 +73,11 @@ def test_the_rates_of_the_page(data: Path, tmp_path: Path) -> None:
     """The trend page (`docs/extra/trend`) has these, and those of other captures."""
     chance = np.random.default_rng(7)
     pool = p99_of_blocks(data, tmp_path)
-    false, found = 0, 0
+    false, points = 0, 0
     for _ in range(100):
         values = chance.choice(pool, 30)
         false += bool(change_points(values, 0.05))
         values[20:] *= 1.1
-        found += any(abs(each.at - 20) <= 2 for each in change_points(values, 0.05))
+        points += any(abs(each.at - 20) <= 2 for each in change_points(values, 0.05))
     assert false <= 12
-    assert found >= 97
+    assert points >= 97

@@ -1,6 +1,6 @@
 //! `l3fwd`: forwards by longest-prefix match.
 
-use super::forwarding::{Forwarding, forwarding};
+use super::forwarding::{Ended, Forwarding, forwarding};
 use super::l2fwd::batch;
 use super::pairs::partners;
 use crate::error::Error;
@@ -201,8 +201,12 @@ impl L3fwd {
             lane.dropped.by_reason()
         })?;
         let l3fwd = RouteCount { routes: routes.map_or(0, |routes| routes.len()).into() };
-        let stages = session.record_passages(&ended.lanes);
-        session.finish(&ended.lanes, &ended.downs, Outcome::L3fwd { l3fwd, stages });
+        let Ended { lanes, work, downs } = ended;
+        let stages = session.record_passages(&lanes);
+        // Tables lie in memory of DPDK, which goes with the session.
+        drop(work);
+        drop((v4, v6));
+        session.finish(&lanes, &downs, Outcome::L3fwd { l3fwd, stages });
         Ok(())
     }
 }

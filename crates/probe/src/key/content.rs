@@ -16,7 +16,7 @@ const PAYLOAD: usize = 64;
 /// Bytes that stand before them.
 const FIXED: usize = 16;
 
-/// Whether an ICMP message quotes the packet that it is about (RFC 792, RFC 4443).
+/// Returns true if an ICMP message quotes the packet that it is about (RFC 792, RFC 4443).
 fn is_error(protocol: u8, kind: u8) -> bool {
     match protocol {
         ICMP => matches!(kind, 3 | 4 | 5 | 11 | 12),
@@ -27,7 +27,7 @@ fn is_error(protocol: u8, kind: u8) -> bool {
 /// The key of what a frame carries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rule {
-    /// Whether tunnels are looked into.
+    /// True if tunnels are looked into.
     pub inner: bool,
     /// Bytes from the network header on that both captures hold of every packet.
     pub limit: usize,
@@ -59,7 +59,7 @@ impl Rule {
         self.content(data, orig_len).map(|content| xxh3_128(content.bytes()))
     }
 
-    /// Where the network header starts whose packet is keyed.
+    /// Returns where the network header starts whose packet is keyed.
     pub fn network_at(&self, data: &[u8], orig_len: u32) -> Option<usize> {
         let layers = Layers::new(data, orig_len);
         let network = if self.inner { layers.innermost() } else { layers.network() };
@@ -109,7 +109,8 @@ impl Rule {
         }
     }
 
-    /// An error is known by the packet that it quotes, whose addresses are translated like its own.
+    /// Returns the content of an error, which is known by the packet that it quotes: its addresses
+    /// are translated like those of the error.
     fn quoted(&self, data: &[u8], network: Network, at: usize) -> Result<Content, Missing> {
         let kind = [network.protocol, data[at], data[at + 1]];
         let quoted = Layers::new(data, network.end as u32).packet(at + 8)?;
@@ -124,7 +125,8 @@ impl Rule {
         Ok(Content::new(&[&kind, &about.bytes()[..about.len.min(most)]]))
     }
 
-    /// `fixed` and the beginning of the payload; a packet that carries neither cannot be told apart.
+    /// Returns `fixed` and the beginning of the payload; a packet that carries neither cannot be
+    /// told apart.
     fn with_payload(
         &self,
         data: &[u8],

@@ -9,11 +9,11 @@ use std::array;
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-/// Where the keyed part of a frame starts: behind the MAC addresses.
+/// Offset at which the keyed part of a frame starts: behind the MAC addresses.
 const START: usize = 12;
-/// Where it ends.
+/// Offset at which it ends.
 const END: usize = 64;
-/// Where it ends with an IPv6 header, which is longer than that of IPv4 by so much.
+/// Offset at which it ends with an IPv6 header, which is longer than that of IPv4 by so much.
 const END_IPV6: usize = END + headers::IPV6_LEN - headers::IPV4_LEN;
 const WORDS: usize = END / 8;
 
@@ -27,7 +27,7 @@ pub(super) struct Rule {
 
 type Words = [u64; WORDS];
 
-/// For each number of VLAN tags and each [`Kind`], the bytes that stay.
+/// The bytes that stay, for each number of VLAN tags and each [`Kind`].
 pub(super) type Masks = [[Words; Kind::COUNT]; headers::MAX_VLAN_TAGS + 1];
 
 /// The masks of `frame`.
@@ -61,7 +61,7 @@ impl Kind {
         }
     }
 
-    /// What devices rewrite, as offsets in the network header.
+    /// Returns what devices rewrite, as offsets in the network header.
     const fn rewritten(self) -> &'static [usize] {
         match self {
             Self::Other | Self::Ipv6 => &[],
@@ -71,7 +71,7 @@ impl Kind {
         }
     }
 
-    /// TTL or hop limit, as offset in the network header.
+    /// Returns TTL or hop limit, as offset in the network header.
     const fn ttl(self) -> Option<usize> {
         match self {
             Self::Other => None,
@@ -97,7 +97,8 @@ const fn masks(mask_ttl: bool) -> Masks {
     masks
 }
 
-/// The mask for a network header at `header`. Behind two VLAN tags all of it still lies within.
+/// Returns the mask for a network header at `header`. Behind two VLAN tags all of it still lies
+/// within.
 const fn mask(header: usize, kind: Kind, mask_ttl: bool) -> Words {
     let mut mask = [u64::MAX; WORDS];
     let mut mac = 0;
@@ -121,7 +122,7 @@ const fn clear(mask: &mut Words, byte: usize) {
 }
 
 impl Rule {
-    /// The hash of the key of a frame.
+    /// Returns the hash of the key of a frame.
     #[inline]
     pub fn hash(&self, data: &[u8], orig_len: u32) -> Result<u128, Missing> {
         if let Some(whole) = data.first_chunk() {
@@ -141,8 +142,8 @@ impl Rule {
         Ok(hash(&masked[..key.end.max(END)], key.len()))
     }
 
-    /// The frame with what is masked zeroed, the MAC addresses too, and the bytes that are its key.
-    /// Zeros stand for what a short frame does not have.
+    /// Returns the frame with what is masked zeroed, the MAC addresses too, and the bytes that are
+    /// its key. Zeros stand for what a short frame does not have.
     pub fn masked(
         &self,
         data: &[u8],
@@ -163,7 +164,7 @@ impl Rule {
         Ok((padded, START..end.max(START)))
     }
 
-    /// Where the key ends at most.
+    /// Returns where the key ends at most.
     fn reach(&self, data: &[u8]) -> usize {
         let Some(network) = headers::network(data) else { return END };
         let most = if network.ethertype == headers::IPV6 { END_IPV6 } else { END };
@@ -176,24 +177,25 @@ fn hash(masked: &[u8], key_len: usize) -> u128 {
     xxh3_128_with_seed(masked, key_len as u64)
 }
 
-/// Where the packet in a frame ends, where its header says so: what lies behind is no part of it.
+/// Returns where the packet in a frame ends, where its header says so: what lies behind is no part
+/// of it.
 fn own_end(data: &[u8]) -> Option<usize> {
     let network = headers::network(data)?;
     let len = headers::packet_len(network.ethertype, &data[network.offset..])?;
     Some(network.offset + len)
 }
 
-/// Where the last byte lies that is not 0: zeros at the end of a packet that does not tell its length
-/// may be padding.
+/// Returns where the last byte lies that is not 0: zeros at the end of a packet that does not tell
+/// its length may be padding.
 fn behind_last_byte(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-/// What a frame holds, as far as masks go.
+/// The content of a frame, as far as masks go.
 #[derive(Clone, Copy)]
 struct Look {
     kind: Kind,
-    /// Where the network header starts.
+    /// Offset at which the network header starts.
     header: usize,
     tags: usize,
 }
@@ -214,7 +216,7 @@ impl Look {
         &masks[self.tags][self.kind as usize]
     }
 
-    /// Where an IPv4 packet ends.
+    /// Returns where an IPv4 packet ends.
     #[inline]
     fn packet_end(self, frame: &[u8]) -> Option<usize> {
         if !matches!(self.kind, Kind::Ipv4 | Kind::Ipv4Udp | Kind::Ipv4Tcp) {
@@ -232,9 +234,9 @@ fn words(frame: &[u8; END]) -> Words {
     })
 }
 
-/// The words of a frame that ends within the last two of them, as most small packets do. Copied
-/// piece by piece and read back in words it would stall the processor for longer than the hash
-/// takes.
+/// Returns the words of a frame that ends within the last two of them, as most small packets do.
+/// Copied piece by piece and read back in words it would stall the processor for longer than the
+/// hash takes.
 #[inline]
 fn padded_in_registers(frame: &[u8]) -> Option<Words> {
     let missing_bits = 8 * (END - frame.len()) as u32;

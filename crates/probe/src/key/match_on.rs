@@ -3,7 +3,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// How packets before and after a device are recognised as the same.
+/// The way in which packets before and after a device are recognised as the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MatchOn {
     /// The most specific of the others by which a sample of both captures matches.
@@ -15,15 +15,15 @@ pub enum MatchOn {
     L3,
     /// The sequence number of the probe payload.
     Probe,
-    /// What the transport header carries.
+    /// The content of the transport header.
     Payload,
-    /// What the transport header of the innermost packet of a tunnel carries.
+    /// The content of the transport header of a tunnel's innermost packet.
     Inner,
     /// These bytes of the frame.
     Bytes {
-        /// Before the device.
+        /// Ranges before the device.
         pre: Vec<ByteRange>,
-        /// Behind it; as many.
+        /// Ranges behind it; as many.
         post: Vec<ByteRange>,
     },
 }
@@ -36,13 +36,13 @@ pub struct ByteRange {
 }
 
 impl MatchOn {
-    /// What [`Auto`](Self::Auto) tries, the most specific first.
+    /// The keys that [`Auto`](Self::Auto) tries, the most specific first.
     pub const CANDIDATES: [Self; 5] =
         [Self::Probe, Self::Frame, Self::L3, Self::Payload, Self::Inner];
 }
 
 impl ByteRange {
-    /// `len` bytes from `offset` on; `None` where that is nothing or too far out.
+    /// Returns `len` bytes from `offset` on; `None` where that is nothing or too far out.
     #[must_use]
     pub const fn new(offset: u32, len: u32) -> Option<Self> {
         match offset.checked_add(len) {
@@ -51,7 +51,7 @@ impl ByteRange {
         }
     }
 
-    /// The length that a frame must have.
+    /// Returns the length that a frame must have.
     #[must_use]
     pub const fn end(&self) -> u32 {
         self.offset + self.len
@@ -81,7 +81,7 @@ impl FromStr for MatchOn {
     }
 }
 
-/// Byte ranges, of either side behind a slash where they differ.
+/// Returns byte ranges, of either side behind a slash where they differ.
 fn bytes(text: &str) -> Result<MatchOn, Error> {
     let ranges = |text: &str| text.split(',').map(str::parse).collect::<Result<Vec<_>, _>>();
     let (pre, post) = text.split_once('/').unwrap_or((text, text));

@@ -22,7 +22,7 @@ fn v6() -> Headers {
     Headers { addresses: Addresses::V6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST), ..v4() }
 }
 
-/// A frame of 100 bytes with a probe payload.
+/// Returns a frame of 100 bytes with a probe payload.
 fn frame(headers: &Headers) -> Vec<u8> {
     let mut frame: Vec<u8> = (0..100).collect();
     payload::write(&mut frame[headers.payload_offset()..], 7);
@@ -47,7 +47,7 @@ fn bytes(match_on: &MatchOn, data: &[u8], orig_len: u32) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of the frame that the key does not depend on.
+/// Returns the bytes of the frame that the key does not depend on.
 fn ignored(match_on: &MatchOn, frame: &[u8]) -> Vec<usize> {
     let before = key(match_on, frame);
     assert!(matches!(before, Keyed::Key(_)));
@@ -61,7 +61,7 @@ fn ignored(match_on: &MatchOn, frame: &[u8]) -> Vec<usize> {
     (0..64).filter(unmoved).collect()
 }
 
-/// The MAC addresses and these bytes.
+/// Returns the MAC addresses and these bytes.
 fn macs_and(others: &[usize]) -> Vec<usize> {
     (0..12).chain(others.iter().copied()).collect()
 }
@@ -167,7 +167,7 @@ fn a_short_packet_is_keyed_by_what_it_has_and_its_length() {
     assert_eq!(key(&FRAME, &[]), Keyed::None);
 }
 
-/// A datagram of `payload_len` bytes, its counter in front.
+/// Returns a datagram of `payload_len` bytes, its counter in front.
 fn datagram(headers: &Headers, counter: u64, payload_len: usize) -> Vec<u8> {
     let mut frame = vec![0; headers.payload_offset() + payload_len];
     let at = headers.payload_offset();
@@ -241,7 +241,7 @@ fn a_payload_is_known_again_whatever_lies_before_it() {
     assert_eq!(key(&MatchOn::Payload, &datagram(&v4(), 0, 8)[..42]), Keyed::None);
 }
 
-/// What `inside` looks like behind an outer UDP datagram to `port`.
+/// Returns what `inside` looks like behind an outer UDP datagram to `port`.
 fn in_udp(port: u16, head: &[u8], inside: &[u8]) -> Vec<u8> {
     let outer = Headers { to_port: port, ..v4() };
     let mut frame = [&vec![0; outer.payload_offset()][..], head, inside].concat();
@@ -249,7 +249,7 @@ fn in_udp(port: u16, head: &[u8], inside: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The same behind an outer IPv4 header.
+/// Returns the same behind an outer IPv4 header.
 fn in_ip(protocol: u8, head: &[u8], inside: &[u8]) -> Vec<u8> {
     let mut frame = frame(&v4())[..34].to_vec();
     frame[23] = protocol;

@@ -4,4 +4,4 @@ COMMANDS = {
     "compare": "Compare runs with a baseline: what differs, and which differences are real.",
     "save": "Write what runs are compared by as one small file, such as an artifact of CI.",
 }
-"""What each of them does, by its name."""
+"""The commands, by name, with a summary of each."""

@@ -13,7 +13,7 @@ from tailscope.exceptions import UsageError
 
 def command(
     baseline: Annotated[
-        Path, typer.Argument(metavar="FILE", help="What `tailscope baseline save` wrote.")
+        Path, typer.Argument(metavar="FILE", help="File that `tailscope baseline save` wrote.")
     ],
     runs: Annotated[
         list[Path],
@@ -34,9 +34,9 @@ def command(
 
     limits = tuple(map(parse_limit, fail_on or ()))
     if junit_file is not None and not limits:
-        raise UsageError("--junit requires --fail-on")
+        raise UsageError("--junit requires --fail-on", code="requires-fail-on")
     record = read_baseline(baseline)
     comparison, error = compare_with(record, baseline, repeated(runs), named(runs), limits)
-    judged = [judge(each, comparison, error) for each in limits]
+    judged = [judge(limit, comparison, error) for limit in limits]
     compared = Compared([(comparison, judged)], (), limits, len(comparison.findings))
     return compared.tell("baseline compare", json_file, junit_file)

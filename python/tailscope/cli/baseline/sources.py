@@ -11,27 +11,28 @@ if TYPE_CHECKING:
 
 
 def repeated(paths: list[Path]) -> dict[Path, str]:
-    """The runs at paths, and what each is called."""
+    """Return the runs at paths, and the name of each."""
     from tailscope.compare.sources import read_source
 
     if len({path.resolve() for path in paths}) < len(paths):
-        raise UsageError("expected runs, each named once")
-    found: dict[Path, str] = {}
+        raise UsageError("expected runs, each named once", code="runs")
+    names: dict[Path, str] = {}
     for path in paths:
         source = read_source(path)
-        unfinished = [why for each in source.unfinished.values() for why in each]
+        unfinished = [why for reasons in source.unfinished.values() for why in reasons]
         if unfinished or len(source.cells) != 1:
             got = unfinished[0] if unfinished else f"{len(source.cells)} combinations of values"
             raise UsageError(
                 f"{path}: expected runs that repeat each other, got {got}",
+                code="runs-not-repeats",
                 hint="name the runs of one combination",
             )
         [cell] = source.cells
-        found |= source.names(cell)
-    return found
+        names |= source.names(cell)
+    return names
 
 
 def named(paths: list[Path]) -> str:
-    """What runs are called together."""
+    """Return a common name for runs."""
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
     return f"{paths[0]}{more}"

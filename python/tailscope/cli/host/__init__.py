@@ -6,4 +6,4 @@ COMMANDS = {
     "revert": "Restore exactly the settings before `host apply`, as root; also after a crash.",
     "export": "Write settings that need a reboot or should last, for GRUB, TuneD or Ansible.",
 }
-"""What each of them does, by its name."""
+"""The commands, by name, with a summary of each."""

@@ -48,12 +48,11 @@ def command(
     if dry_run or not plan or not (yes or _agreed()):
         return 0
     outcomes = apply(machine, wanted, only, by=f"tailscope host apply --cpus {cpus}")
-    for each in outcomes:
-        refused = "" if each.refused is None else f"  refused: {each.refused}"
-        print(
-            f"{each.knob}: {change_text(each.path, each.original, each.wanted)}{printable(refused)}"
-        )
-    count = sum(each.refused is None for each in outcomes)
+    for outcome in outcomes:
+        change = change_text(outcome.path, outcome.original, outcome.wanted)
+        refused = "" if outcome.refused is None else f"  refused: {outcome.refused}"
+        print(f"{outcome.knob}: {change}{printable(refused)}")
+    count = sum(outcome.refused is None for outcome in outcomes)
     back = "; `tailscope host revert` restores them" if count else ""
     print(f"{count} set, {len(outcomes) - count} refused{back}", file=sys.stderr)
     return 0 if count else 1
@@ -63,6 +62,7 @@ def _agreed() -> bool:
     if not sys.stdin.isatty():
         raise UsageError(
             "standard input is not a terminal, so the command cannot ask",
+            code="no-terminal",
             hint="--yes applies without asking; --dry-run shows what would be written",
         )
     return typer.confirm("write this?", err=True)

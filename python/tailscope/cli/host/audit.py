@@ -18,11 +18,11 @@ def command(cpus: CpusToFree, json_file: JsonFile = None) -> int:
     from tailscope.host.machine import Machine
 
     machine = Machine()
-    found = audit(machine, cpus_to_keep_free(machine, cpus))
+    audited = audit(machine, cpus_to_keep_free(machine, cpus))
     if json_file is not None:
-        write_json(json_file, found.record())
+        write_json(json_file, audited.record())
     if json_file != STANDARD:
-        for line in audit_lines(found):
+        for line in audit_lines(audited):
             print(line)
     return 0
 
@@ -33,15 +33,15 @@ def audit_lines(audit: Audit) -> Iterator[str]:
 
     rows = [
         (
-            each.state,
-            each.name,
-            each.as_is or "-",
-            each.should_be or "-",
-            "" if state == "good" else each.why,
+            finding.state,
+            finding.name,
+            finding.as_is or "-",
+            finding.should_be or "-",
+            "" if state == "good" else finding.why,
         )
         for state in STATES[:-1]
-        for each in audit.findings
-        if each.state == state
+        for finding in audit.findings
+        if finding.state == state
     ]
     head = ("state", "knob", "as is", "should be", "why")
     yield from map(printable, _aligned([head, *rows]))
@@ -57,7 +57,7 @@ def audit_lines(audit: Audit) -> Iterator[str]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns to the left, two spaces apart."""
+    """Align columns to the left, two spaces apart."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))

@@ -1,4 +1,4 @@
-"""How changes of settings are written."""
+"""Changes of settings as text."""
 
 from __future__ import annotations
 

@@ -18,14 +18,14 @@ def command(
     from tailscope.host.apply import revert
     from tailscope.host.machine import Machine
 
-    found = revert(Machine(), dry_run=dry_run)
-    if found.aside is not None:
-        print(f"booted since, which takes all settings back; the journal is {found.aside}")
-    elif found.by is None:
+    reverted = revert(Machine(), dry_run=dry_run)
+    if reverted.aside is not None:
+        print(f"booted since, which takes all settings back; the journal is {reverted.aside}")
+    elif reverted.by is None:
         print("nothing to revert")
-    for entry in found.restored:
+    for entry in reverted.restored:
         verb = "would restore" if dry_run else "restored"
         print(f"{verb} {printable(entry.path)} to {one_line(entry.original)}")
-    for entry, why in found.failed:
+    for entry, why in reverted.failed:
         print(f"failed {entry.path}: {printable(why)}")
-    return 1 if found.failed else 0
+    return 1 if reverted.failed else 0

@@ -8,4 +8,4 @@ COMMANDS = {
     ),
     "tail": "Extrapolate the tail beyond the measurement.",
 }
-"""What each of them does, by its name."""
+"""The commands, by name, with a summary of each."""

@@ -76,7 +76,9 @@ def command(
 ) -> int:
     plan = _plan(run, simulate or [], interrupts or [], json_file, figure)
     if recorded and plan.asked:
-        raise UsageError("--simulate: got --recorded too, expected one of them")
+        raise UsageError(
+            "--simulate: got --recorded too, expected one of them", code="options-exclusive"
+        )
     if recorded:
         _run_recorded(plan)
     else:
@@ -96,7 +98,7 @@ class SourceRequest:
     phase_ns: int
 
     def periodic(self, base_ns: int) -> Periodic:
-        """The interruptions, given the latency of a packet that meets none."""
+        """Return the interruptions, given the latency of a packet that meets none."""
         from tailscope.models.aliasing.simulation import Periodic
         from tailscope.units import duration_text
 
@@ -107,7 +109,8 @@ class SourceRequest:
             if duration_ns < 0:
                 raise UsageError(
                     f"--simulate: latency: expected at least the median of the run,"
-                    f" {duration_text(base_ns)}, got {duration_text(self.latency_ns)}"
+                    f" {duration_text(base_ns)}, got {duration_text(self.latency_ns)}",
+                    code="simulate-latency",
                 )
         return Periodic(
             _NS_PER_S / self.rate_hz, duration_ns, self.phase_ns, self.every, self.teeth
@@ -116,7 +119,7 @@ class SourceRequest:
 
 @dataclass(frozen=True)
 class AliasingRequest:
-    """Which run, with which sources, and where to."""
+    """The run to model, with its sources and output."""
 
     run: Path
     asked: tuple[SourceRequest, ...]
@@ -145,6 +148,7 @@ def _asked(text: str) -> SourceRequest:
     if "rate" not in values or ("latency" in values) == ("duration" in values):
         raise UsageError(
             f"--simulate: expected rate, and one of latency and duration, got {text!r}",
+            code="simulate",
             hint=f"such as {_EXAMPLE}",
         )
     times = {
@@ -157,7 +161,8 @@ def _asked(text: str) -> SourceRequest:
     if every == 0 or max(teeth) >= every:
         raise UsageError(
             f"--simulate: expected every of at least 1, and teeth below it,"
-            f" got every={every}, teeth={'+'.join(map(str, teeth))}"
+            f" got every={every}, teeth={'+'.join(map(str, teeth))}",
+            code="simulate-teeth",
         )
     return SourceRequest(
         _rate_hz(values["rate"]),
@@ -170,22 +175,25 @@ def _asked(text: str) -> SourceRequest:
 
 
 def _values(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
-        if name not in _NAMES or not value or name in found:
+        if name not in _NAMES or not value or name in values:
             raise UsageError(
                 f"--simulate: expected {', '.join(_NAMES)} as NAME=VALUE, each once at most,"
                 f" got {part!r}",
+                code="simulate-field",
                 hint=f"such as {_EXAMPLE}",
             )
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _count(text: str, name: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"--simulate: {name}: expected a whole number, got {text!r}")
+        raise UsageError(
+            f"--simulate: {name}: expected a whole number, got {text!r}", code="simulate-number"
+        )
     return int(text)
 
 
@@ -195,7 +203,10 @@ def _rate_hz(text: str) -> float:
     except ValueError:
         rate_hz = math.nan
     if not 0 < rate_hz < math.inf:
-        raise UsageError(f"--simulate: rate: expected ticks per second, such as 250, got {text!r}")
+        raise UsageError(
+            f"--simulate: rate: expected ticks per second, such as 250, got {text!r}",
+            code="simulate-rate",
+        )
     return rate_hz
 
 
@@ -205,33 +216,33 @@ def _run(plan: AliasingRequest) -> None:
 
     run = read_run(plan.run)
     arrival_ns, latency_ns, tainted = _packets(plan.run, run.info)
-    found = _found(plan.asked, arrival_ns, latency_ns)
-    prediction = predict(found, arrival_ns, latency_ns) if found.sources else None
-    names = _names(found, plan.interrupts)
+    fitted = _found(plan.asked, arrival_ns, latency_ns)
+    prediction = predict(fitted, arrival_ns, latency_ns) if fitted.sources else None
+    names = _names(fitted, plan.interrupts)
     if plan.json_file is not None:
-        record = _record(found, prediction, arrival_ns, latency_ns, tainted)
+        record = _record(fitted, prediction, arrival_ns, latency_ns, tainted)
         for source, counters in zip(record["sources"], names, strict=True):
             source["interrupts"] = counters
         write_json(plan.json_file, record)
     _draw(plan, run.label, arrival_ns, latency_ns, prediction)
     if plan.json_file != STANDARD:
-        _print(found, prediction)
+        _print(fitted, prediction)
         _print_left_out(tainted)
-        for source, counters in zip(found.sources, names, strict=True):
+        for source, counters in zip(fitted.sources, names, strict=True):
             if counters is not None:
-                said = printable(", ".join(counters) or "no counter")
-                print(f"{source.periodic.rate_hz:.4f} Hz is counted by: {said}")
+                counters_text = printable(", ".join(counters) or "no counter")
+                print(f"{source.periodic.rate_hz:.4f} Hz is counted by: {counters_text}")
 
 
-def _names(found: Fit, interrupts: Mapping[str, Path]) -> list[list[str] | None]:
-    """For each source, the counters of interrupts that count as often; None without counters."""
+def _names(fitted: Fit, interrupts: Mapping[str, Path]) -> list[list[str] | None]:
+    """Return, for each source, the interrupt counters of the same rate; None without counters."""
     if not interrupts:
-        return [None for _ in found.sources]
+        return [None for _ in fitted.sources]
     from tailscope.models.aliasing.naming import counted_as
     from tailscope.noise.counters import rates_hz, read_samples
 
     rates = {name: rates_hz(read_samples(path), path) for name, path in interrupts.items()}
-    named = counted_as([source.periodic for source in found.sources], rates)
+    named = counted_as([source.periodic for source in fitted.sources], rates)
     return [
         [counter if len(rates) == 1 else f"{machine}: {counter}" for machine, counter in each]
         for each in named
@@ -309,7 +320,10 @@ def _packets(path: Path, info: RunInfo) -> tuple[Times, Times, int]:
     tainted = np.zeros(len(arrival_ns), bool) if tainted is None else tainted
     arrival_ns, latency_ns = arrival_ns[~tainted], latency_ns[~tainted]
     if not len(arrival_ns):
-        raise RunError(f"{path}: no packet of this run has a latency that is the device's own")
+        raise RunError(
+            f"{path}: no packet of this run has a latency that is the device's own",
+            code="no-own-latency",
+        )
     order = np.argsort(arrival_ns, kind="stable")
     return arrival_ns[order], latency_ns[order], int(np.count_nonzero(tainted))
 
@@ -324,53 +338,57 @@ def _found(asked: Sequence[SourceRequest], arrival_ns: Times, latency_ns: Times)
     sources = [source.periodic(base_ns) for source in asked]
     share = sum(source.share for source in sources)
     if share >= 1:
-        raise UsageError(f"--simulate: expected sources that leave time, got {share:.0%} of it")
+        raise UsageError(
+            f"--simulate: expected sources that leave time, got {share:.0%} of it",
+            code="simulate-share",
+        )
     return given(arrival_ns, latency_ns, sources)
 
 
 def _record(
-    found: Fit, prediction: Prediction | None, arrival_ns: Times, latency_ns: Times, tainted: int
+    fitted: Fit, prediction: Prediction | None, arrival_ns: Times, latency_ns: Times, tainted: int
 ) -> dict[str, Any]:
     from tailscope.models.aliasing.prediction import figures
 
     return {
-        "packets": found.packets,
+        "packets": fitted.packets,
         "tainted": tainted,
         "first_packet_ns": int(arrival_ns[0]),
-        "base_latency_ns": found.base_latency_ns,
-        "threshold_ns": found.threshold_ns,
-        "service_ns": found.service_ns,
-        "delayed": found.delayed,
-        "explained": found.explained,
-        "sources": [source.record() for source in found.sources],
-        "measured": figures(latency_ns, found.threshold_ns),
+        "base_latency_ns": fitted.base_latency_ns,
+        "threshold_ns": fitted.threshold_ns,
+        "service_ns": fitted.service_ns,
+        "delayed": fitted.delayed,
+        "explained": fitted.explained,
+        "sources": [source.record() for source in fitted.sources],
+        "measured": figures(latency_ns, fitted.threshold_ns),
         "predicted": None if prediction is None else prediction.predicted,
         "tolerance_ns": None if prediction is None else prediction.tolerance_ns,
         "agreement": None if prediction is None else prediction.agreement,
-        "reason": found.reason,
+        "reason": fitted.reason,
     }
 
 
-def _print(found: Fit, prediction: Prediction | None) -> None:
+def _print(fitted: Fit, prediction: Prediction | None) -> None:
     from tailscope.cli.table import aligned
     from tailscope.units import count_text, duration_text
     from tailscope.words.promises import kept
 
     if prediction is None:
-        print(found.reason)
+        print(fitted.reason)
         print(
-            f"median {duration_text(found.base_latency_ns)} of {count_text(found.packets)} packets"
+            f"median {duration_text(fitted.base_latency_ns)} of"
+            f" {count_text(fitted.packets)} packets"
         )
         return
-    largest_first = sorted(found.sources, key=lambda source: -(source.packets or 0))
-    for line in aligned(_SOURCE_HEADER, [map(_source_row, largest_first), _rest_rows(found)]):
+    largest_first = sorted(fitted.sources, key=lambda source: -(source.packets or 0))
+    for line in aligned(_SOURCE_HEADER, [map(_source_row, largest_first), _rest_rows(fitted)]):
         print(line)
     _print_beside(prediction)
-    p_values = [source.p_value for source in found.sources if source.p_value is not None]
+    p_values = [source.p_value for source in fitted.sources if source.p_value is not None]
     if p_values:
         print(f"packets without these clocks look like this with p <= {max(p_values):.2g}")
-    assert found.threshold_ns is not None
-    print(f"packets count as delayed above {duration_text(found.threshold_ns)}")
+    assert fitted.threshold_ns is not None
+    print(f"packets count as delayed above {duration_text(fitted.threshold_ns)}")
     print(kept("aliasing"))
 
 
@@ -411,16 +429,16 @@ def _source_row(source: FittedSource) -> tuple[str, ...]:
     )
 
 
-def _rest_rows(found: Fit) -> list[tuple[str, ...]]:
-    """What the sources leave, and the whole, if packets were counted."""
+def _rest_rows(fitted: Fit) -> list[tuple[str, ...]]:
+    """Return rows of what the sources leave, and of the whole, if packets were counted."""
     from tailscope.units import count_text
 
-    caught = [source.packets for source in found.sources if source.packets is not None]
-    if not caught or not found.delayed:
+    caught = [source.packets for source in fitted.sources if source.packets is not None]
+    if not caught or not fitted.delayed:
         return []
     blank = ("",) * (len(_SOURCE_HEADER) - 3)
-    rest = found.delayed - sum(caught)
+    rest = fitted.delayed - sum(caught)
     return [
-        ("unexplained", *blank, count_text(rest), f"{rest / found.delayed:.1%}"),
-        ("delayed", *blank, count_text(found.delayed), "100.0%"),
+        ("unexplained", *blank, count_text(rest), f"{rest / fitted.delayed:.1%}"),
+        ("delayed", *blank, count_text(fitted.delayed), "100.0%"),
     ]

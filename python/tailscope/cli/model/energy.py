@@ -39,36 +39,39 @@ def command(
     """Exit status 3: the power of a phase is not known."""
     from tailscope.store.reader import read_run
 
-    found = []
+    drawn = []
     for path in runs:
         run = read_run(path, label=str(path))
-        found.append(_Drawn(run.label, _recorded(path, run.info)))
-    first = found[0]
-    for other in found[1:]:
+        drawn.append(_Drawn(run.label, _recorded(path, run.info)))
+    first = drawn[0]
+    for other in drawn[1:]:
         if other.power.includes != first.power.includes:
             raise UsageError(
                 f"{other.label}: got power of {other.power.includes},"
-                f" expected of {first.power.includes}, as of {first.label}"
+                f" expected of {first.power.includes}, as of {first.label}",
+                code="power-differs",
             )
     if json_file is not None:
-        more = [other.more_than(first) for other in found[1:]]
-        write_json(json_file, {"runs": [one.record() for one in found], "differences": more})
+        more = [other.more_than(first) for other in drawn[1:]]
+        write_json(
+            json_file, {"runs": [run_drawn.record() for run_drawn in drawn], "differences": more}
+        )
     if json_file != STANDARD:
-        _print(found)
-    return UNDECIDED if any(None in one.watts.values() for one in found) else 0
+        _print(drawn)
+    return UNDECIDED if any(None in run_drawn.watts.values() for run_drawn in drawn) else 0
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """What a run drew."""
+    """The power that a run drew."""
 
     label: str
     power: PowerRecord
-    """As its ``run.json`` has it."""
+    """The power record of ``run.json``."""
 
     @property
     def figures(self) -> Mapping[str, Any]:
-        """Its figures, by name."""
+        """Figures of the run, by name."""
         return self.power.figures or {}
 
     @property
@@ -94,20 +97,20 @@ class _Drawn:
         )
 
     def above(self, phase: str) -> Estimate | None:
-        """How much more power processing takes than another phase."""
+        """Return the power of processing above that of another phase, in watts."""
         from tailscope.models.energy import difference
 
         return _changed(difference, self.watts["processing"], self.watts[phase])
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """Return the record as JSON has it."""
         flat = {"run": self.label, "power_source": self.power.source, **self.figures}
         for phase in ("idle", "running"):
             flat |= _record(f"power_w_processing_above_{phase}", self.above(phase))
         return {**flat, "reasons": self.power.reasons}
 
     def more_than(self, first: _Drawn) -> dict[str, Any]:
-        """How much more power it took in each phase, as JSON has it."""
+        """Return the additional power of each phase as JSON has it."""
         from tailscope.models.energy import difference, relative_change
 
         flat: dict[str, Any] = {"run": self.label, "compared_with": first.label}
@@ -124,6 +127,7 @@ def _recorded(path: Path, info: RunInfo) -> PowerRecord:
         why = "it is not a measurement" if power is None else power.missing_because
         raise RunError(
             f"{path}: no power was recorded: {why}",
+            code="no-power",
             hint="`tailscope run --power SOURCE` records it",
         )
     return power
@@ -139,37 +143,37 @@ def _record(name: str, estimate: Estimate | None) -> dict[str, Any]:
     return estimate.record(name)
 
 
-def _print(found: Sequence[_Drawn]) -> None:
+def _print(drawn: Sequence[_Drawn]) -> None:
     from tailscope.cli.table import aligned
     from tailscope.models.energy import PHASES
     from tailscope.units import printable
 
-    first = found[0]
-    sections = [list(_phase_rows(one)) for one in found]
-    sections += [list(_more_rows(other, first)) for other in found[1:]]
+    first = drawn[0]
+    sections = [list(_phase_rows(run)) for run in drawn]
+    sections += [list(_more_rows(other, first)) for other in drawn[1:]]
     for line in aligned(("power", *PHASES), sections):
         print(printable(line))
-    rows = [(one.label, *(_joules(one.figures[name]) for name in _PACKETS)) for one in found]
+    rows = [(run.label, *(_joules(run.figures[name]) for name in _PACKETS)) for run in drawn]
     for line in aligned(("energy", *_PACKETS.values()), [rows]):
         print(printable(line))
-    for one in found:
-        print(printable(_above_text(one)))
+    for run in drawn:
+        print(printable(_above_text(run)))
     print(
         printable(
             f"power of {first.power.includes}; processing includes the generator, which runs on"
             " the same machine"
         )
     )
-    for one in found:
-        for name, reason in (one.power.reasons or {}).items():
+    for run in drawn:
+        for name, reason in (run.power.reasons or {}).items():
             if name.startswith("power_w_"):
-                print(printable(f"{one.label}: {name}: {reason}"))
+                print(printable(f"{run.label}: {name}: {reason}"))
 
 
-def _phase_rows(one: _Drawn) -> Iterator[tuple[str, ...]]:
-    watts = one.watts.values()
-    yield (one.label, *(_watts(each) for each in watts))
-    yield ("  95 % interval", *(_interval(each, "{:.2f}", 1) for each in watts))
+def _phase_rows(run: _Drawn) -> Iterator[tuple[str, ...]]:
+    watts = run.watts.values()
+    yield (run.label, *(_watts(watt) for watt in watts))
+    yield ("  95 % interval", *(_interval(power, "{:.2f}", 1) for power in watts))
 
 
 def _more_rows(other: _Drawn, first: _Drawn) -> Iterator[tuple[str, ...]]:
@@ -178,17 +182,17 @@ def _more_rows(other: _Drawn, first: _Drawn) -> Iterator[tuple[str, ...]]:
     pairs = [(watts, first.watts[phase]) for phase, watts in other.watts.items()]
     more = [_changed(difference, *pair) for pair in pairs]
     shares = [_changed(relative_change, *pair) for pair in pairs]
-    yield (f"{other.label}, more", *(_watts(each, "+") for each in more))
-    yield ("  95 % interval", *(_interval(each, "{:+.2f}", 1) for each in more))
-    texts = (_NOTHING if each is None else f"{100 * each.estimate:+.0f} %" for each in shares)
+    yield (f"{other.label}, more", *(_watts(estimate, "+") for estimate in more))
+    yield ("  95 % interval", *(_interval(estimate, "{:+.2f}", 1) for estimate in more))
+    texts = (_NOTHING if share is None else f"{100 * share.estimate:+.0f} %" for share in shares)
     yield ("  in percent", *texts)
-    yield ("  95 % interval", *(_interval(each, "{:+.0f}", 100) for each in shares))
+    yield ("  95 % interval", *(_interval(estimate, "{:+.0f}", 100) for estimate in shares))
 
 
-def _above_text(one: _Drawn) -> str:
-    idle, running = one.above("idle"), one.above("running")
+def _above_text(run: _Drawn) -> str:
+    idle, running = run.above("idle"), run.above("running")
     return (
-        f"{one.label}: processing takes {_watts(idle)} more than idling"
+        f"{run.label}: processing takes {_watts(idle)} more than idling"
         f" ({_interval(idle, '{:.2f}', 1)}), {_watts(running)} more than running"
         f" ({_interval(running, '{:.2f}', 1)})"
     )

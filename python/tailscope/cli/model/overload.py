@@ -61,13 +61,13 @@ def command(
     """Exit status 3: these runs allow no prediction."""
     from tailscope.experiment.search.overload import forecast
 
-    found = forecast(forwarder, function, None if noise is None else noise_given(noise), bursts)
+    predicted = forecast(forwarder, function, None if noise is None else noise_given(noise), bursts)
     if json_file is not None:
-        write_json(json_file, without_format(found.record()))
+        write_json(json_file, without_format(predicted.record()))
     if keep:
-        _keep(function, found, context.obj or ())
+        _keep(function, predicted, context.obj or ())
     if json_file != STANDARD:
-        print_forecast(found)
+        print_forecast(predicted)
     return 0
 
 
@@ -91,39 +91,40 @@ def _pair(text: str) -> Interruption:
     if not 0 < rate_hz < math.inf:
         raise UsageError(
             f"--noise: got {text!r}, expected a path, or RATE:DURATION with a rate in Hz",
+            code="noise",
             hint=f"such as --noise {_PAIRS}",
         )
     ns = positive_duration_ns(duration, f"--noise {text}")
     return Interruption(f"{rate} Hz", as_given(rate_hz), as_given(ns))
 
 
-def _keep(function: Path, found: Forecast, command: Sequence[str]) -> None:
+def _keep(function: Path, predicted: Forecast, command: Sequence[str]) -> None:
     """Keep it in the function's run."""
     from tailscope.store import kept, layout
     from tailscope.store.reader import read_info
 
     info = read_info(function)
-    kept.keep(function, info, layout.OVERLOAD, found.record(), command=command)
+    kept.keep(function, info, layout.OVERLOAD, predicted.record(), command=command)
 
 
-def print_forecast(found: Forecast) -> None:
+def print_forecast(predicted: Forecast) -> None:
     """Print what the model says, and what there is to say about it."""
     from tailscope.cli.table import aligned
     from tailscope.units import count_text, duration_text, printable
     from tailscope.words.promises import kept
 
-    prediction = found.prediction
+    prediction = predicted.prediction
     rate, noise, queued = (
         prediction.rate_max_pps,
         prediction.noise_ns_per_s,
         prediction.queued_cpu_ns,
     )
 
-    def times(name: str, value: Estimate | None, each: str = "") -> tuple[str, str, str]:
+    def times(name: str, value: Estimate | None, suffix: str = "") -> tuple[str, str, str]:
         if value is None:
             return name, _NOTHING, _NOTHING
-        low, high = (f"{duration_text(end)}{each}" for end in (value.ci_low, value.ci_high))
-        return name, f"{duration_text(value.estimate)}{each}", f"{low} to {high}"
+        low, high = (f"{duration_text(end)}{suffix}" for end in (value.ci_low, value.ci_high))
+        return name, f"{duration_text(value.estimate)}{suffix}", f"{low} to {high}"
 
     rows = [
         times("2t_transfer, the forwarder", prediction.transfer_ns),
@@ -139,18 +140,18 @@ def print_forecast(found: Forecast) -> None:
     ]
     for line in aligned(_HEADER, [rows]):
         print(line)
-    print(f"{'function':<10}{printable(found.function)}")
-    print(f"{'forwarder':<10}{printable(found.forwarder)}")
+    print(f"{'function':<10}{printable(predicted.function)}")
+    print(f"{'forwarder':<10}{printable(predicted.forwarder)}")
     if queued is not None:
-        print(f"{'queues':<10}{printable(found.queues)}, {count_text(queued.n)} packets queued")
+        print(f"{'queues':<10}{printable(predicted.queues)}, {count_text(queued.n)} packets queued")
     if noise is not None:
         print(f"{'meaning':<10}{_EXPERIENCE}")
-    for warning in found.warnings:
+    for warning in predicted.warnings:
         print(f"{'warning':<10}{printable(warning)}")
     print(kept("overload"))
 
 
 def interval_text(rate: Estimate) -> str:
-    """The interval of a highest rate, which may have none."""
+    """Return the interval of a highest rate, which may have none."""
     low, high = rate.ci_low, rate.ci_high
     return f"{round(low):,} to {round(high):,}" if math.isfinite(high) else "not known"

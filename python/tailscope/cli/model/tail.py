@@ -140,12 +140,12 @@ def command(
 
 @dataclass(frozen=True)
 class TailRequest:
-    """What to model, how, and where to."""
+    """The run to model, with method and output."""
 
     sources: Sequence[LatencySource]
     settings: Settings
     is_table: bool
-    """Whether runs are modelled one by one."""
+    """True if runs are modelled one by one."""
     seed: int
     json_file: str | None
     figure: Path | None
@@ -154,15 +154,17 @@ class TailRequest:
 
     def __post_init__(self) -> None:
         if self.kept_by is not None and self.sources[0].count is not None:
-            raise UsageError("--keep requires a run directory; --worst is only a table")
+            raise UsageError(
+                "--keep requires a run directory; --worst is only a table", code="requires-run"
+            )
         if self.kept_by is not None and (len(self.sources) > 1 or self.is_table):
-            raise UsageError("--keep: expected one run, got several")
+            raise UsageError("--keep: expected one run, got several", code="one-run")
 
 
 def _is_papers(text: str) -> bool:
-    """Whether the authors' method is asked for."""
+    """Return whether the authors' method is asked for."""
     if text not in _LAWS:
-        raise UsageError(f"--law: expected one of {', '.join(_LAWS)}, got {text!r}")
+        raise UsageError(f"--law: expected one of {', '.join(_LAWS)}, got {text!r}", code="law")
     return text == _LAWS[1]
 
 
@@ -171,15 +173,19 @@ def _sources(
 ) -> list[LatencySource]:
     if bool(runs) == bool(worst):
         if count and not worst:
-            raise UsageError("--worst and --count must be given together")
-        raise UsageError("expected a run directory, or --worst FILE with --count N")
+            raise UsageError("--worst and --count must be given together", code="count-per-worst")
+        raise UsageError(
+            "expected a run directory, or --worst FILE with --count N", code="tail-input"
+        )
     if len(worst) != len(count):
-        raise UsageError("--worst and --count must be given together, as often")
-    if any(each < 1 for each in count):
-        raise UsageError(f"--count: expected at least 1, got {min(count)}")
+        raise UsageError(
+            "--worst and --count must be given together, as often", code="count-per-worst"
+        )
+    if any(packets < 1 for packets in count):
+        raise UsageError(f"--count: expected at least 1, got {min(count)}", code="count")
     if runs:
         return [LatencySource(path, None) for path in runs]
-    return [LatencySource(path, each) for path, each in zip(worst, count, strict=True)]
+    return [LatencySource(path, packets) for path, packets in zip(worst, count, strict=True)]
 
 
 def _settings(
@@ -195,11 +201,17 @@ def _settings(
     from tailscope.units import positive_duration_ns
 
     if not 0 < split <= 1:
-        raise UsageError(f"--split: expected more than 0 and at most 1, got {split:g}")
+        raise UsageError(
+            f"--split: expected more than 0 and at most 1, got {split:g}", code="split"
+        )
     if interval not in METHODS:
-        raise UsageError(f"--interval: expected one of {', '.join(METHODS)}, got {interval!r}")
+        raise UsageError(
+            f"--interval: expected one of {', '.join(METHODS)}, got {interval!r}", code="interval"
+        )
     if resamples < _FEWEST_RESAMPLES:
-        raise UsageError(f"--resamples: expected at least {_FEWEST_RESAMPLES}, got {resamples}")
+        raise UsageError(
+            f"--resamples: expected at least {_FEWEST_RESAMPLES}, got {resamples}", code="resamples"
+        )
     return Settings(
         split=split,
         threshold=None if threshold is None else _quantile(threshold),
@@ -216,10 +228,13 @@ def _quantile(text: str) -> float:
     from tailscope.models.tail.forecast import LOWEST
     from tailscope.units import quantile_of
 
-    found = quantile_of(text, "--threshold")
-    if not LOWEST <= found < 1:
-        raise UsageError(f"--threshold: expected a quantile from {LOWEST} to below 1, got {text!r}")
-    return found
+    quantile = quantile_of(text, "--threshold")
+    if not LOWEST <= quantile < 1:
+        raise UsageError(
+            f"--threshold: expected a quantile from {LOWEST} to below 1, got {text!r}",
+            code="threshold",
+        )
+    return quantile
 
 
 def _run(plan: TailRequest) -> int:
@@ -240,21 +255,21 @@ def _run(plan: TailRequest) -> int:
 def _tabulated(plan: TailRequest) -> int:
     from tailscope.cli.model.tail_table import print_table, table_of
 
-    found = table_of(plan.sources, plan.settings, plan.seed)
+    table = table_of(plan.sources, plan.settings, plan.seed)
     if plan.json_file is not None:
-        write_json(plan.json_file, found.content())
+        write_json(plan.json_file, table.content())
     if plan.figure is not None:
         from tailscope.report.drawing import write_grid
 
         label = ", ".join(dict.fromkeys(source.path.name for source in plan.sources))
-        write_grid([plan.figure], found.pictures(label), columns=2, title=label)
+        write_grid([plan.figure], table.pictures(label), columns=2, title=label)
     if plan.json_file != STANDARD:
-        print_table(found)
+        print_table(table)
     return 0
 
 
-def _write(plan: TailRequest, found: TailModel, tainted: int) -> None:
-    record = record_of(found, tainted)
+def _write(plan: TailRequest, fitted: TailModel, tainted: int) -> None:
+    record = record_of(fitted, tainted)
     if plan.json_file is not None:
         write_json(plan.json_file, without_format(record))
     path = plan.sources[0].path
@@ -274,15 +289,15 @@ def _keep(path: Path, record: TailRecord, command: Sequence[str]) -> None:
     kept.keep(path, read_info(path), layout.TAIL, record, command=command)
 
 
-def _print(found: TailModel, tainted: int) -> None:
+def _print(fitted: TailModel, tainted: int) -> None:
     from tailscope.cli.table import aligned
     from tailscope.units import count_text, counted, duration_text, percentile_name
     from tailscope.words.promises import kept
 
-    fit, ahead = found.fit, found.ahead
-    estimates = found.estimates()
+    fit, ahead = fitted.fit, fitted.ahead
+    estimates = fitted.estimates()
     xi, sigma, level = (estimates[name] for name in ("xi", "sigma_ns", "return_level_ns"))
-    length = f"{found.run_length_ns / _NS_PER_MS:g} ms"
+    length = f"{fitted.run_length_ns / _NS_PER_MS:g} ms"
     rows = [
         ("threshold", duration_text(fit.threshold_ns), percentile_name(ahead.chosen.quantile)),
         (
@@ -297,54 +312,54 @@ def _print(found: TailModel, tainted: int) -> None:
         (
             "return level",
             duration_text(level.estimate),
-            f"{_between(level)}; one burst in {count_text(round(found.packets))} packets",
+            f"{_between(level)}; one burst in {count_text(round(fitted.packets))} packets",
         ),
         ("limit", *_limit(ahead.limit_ns)),
-        ("largest to come", *_largest(found)),
+        ("largest to come", *_largest(fitted)),
     ]
-    if found.check is not None:
+    if fitted.check is not None:
         rows.append(
             (
                 "exceeded by",
-                count_text(found.check.exceedances_packets),
-                f"packets of the rest, in {counted(found.check.exceedances_bursts, 'burst')};"
+                count_text(fitted.check.exceedances_packets),
+                f"packets of the rest, in {counted(fitted.check.exceedances_bursts, 'burst')};"
                 " 1 is expected",
             )
         )
-    for line in aligned(("beyond", "", f"{found.settings.level:.0%} interval"), [rows]):
+    for line in aligned(("beyond", "", f"{fitted.settings.level:.0%} interval"), [rows]):
         print(line)
-    for line in _notes(found, tainted):
+    for line in _notes(fitted, tainted):
         print(line)
     print(kept("tail"))
 
 
-def _largest(found: TailModel) -> tuple[str, str]:
-    """What was measured of what follows, and what was predicted."""
+def _largest(fitted: TailModel) -> tuple[str, str]:
+    """Return the measured and the predicted maximum of the packets that follow."""
     from tailscope.units import duration_text
 
-    measured = None if found.check is None else found.check.max_ns
+    measured = None if fitted.check is None else fitted.check.max_ns
     value = "-" if measured is None else duration_text(measured)
-    return value, _predicted(found.ahead)
+    return value, _predicted(fitted.ahead)
 
 
 def _predicted(ahead: Forecast) -> str:
     from tailscope.units import duration_text
 
     out = ahead.outlook
-    low, known = duration_text(out.low_ns), duration_text(out.known_high_ns)
+    low, high = duration_text(out.low_ns), duration_text(out.known_high_ns)
     if out.high_ns is None:
         return f"at least {low}, without an upper bound"
     if out.high_ns <= out.known_high_ns:
-        return f"{low} to {known}"
-    return f"{low} to {duration_text(out.high_ns)} ({known} if nothing new comes)"
+        return f"{low} to {high}"
+    return f"{low} to {duration_text(out.high_ns)} ({high} if nothing new comes)"
 
 
-def _notes(found: TailModel, tainted: int) -> Iterator[str]:
-    """What has to be known beside the table."""
+def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
+    """Return the notes below the table."""
     from tailscope.units import count_text, duration_text, percentile_name
 
-    ahead = found.ahead
-    lowered = lowered_from(found)
+    ahead = fitted.ahead
+    lowered = lowered_from(fitted)
     if lowered is not None:
         yield (
             f"{percentile_name(lowered)} leaves too few bursts:"
@@ -355,32 +370,32 @@ def _notes(found: TailModel, tainted: int) -> Iterator[str]:
             f"{count_text(tainted)} packets were under way while the instrument itself stalled:"
             " they count with the least that they can have taken"
         )
-    if len(found.runs) > 1:
-        yield f"{len(found.runs)} runs were taken together; intervals hold for a further one"
+    if len(fitted.runs) > 1:
+        yield f"{len(fitted.runs)} runs were taken together; intervals hold for a further one"
     for run, start in enumerate(ahead.starts):
         if start is not None:
-            where = f" of run {run + 1}" if len(found.runs) > 1 else ""
+            where = f" of run {run + 1}" if len(fitted.runs) > 1 else ""
             yield (
                 f"start-up: {start.bursts} bursts in the first"
                 f" {start.until_ns / _NS_PER_S:.3g} s{where}, up to"
                 f" {duration_text(start.worst_ns)}, are set aside"
             )
     yield from _beside(ahead)
-    if found.horizon is not None and found.horizon.forecast.promise != ahead.promise:
-        yield from (f"of the whole run: {text}" for text in _beside(found.horizon.forecast))
-    if found.refused is not None:
-        yield f"no prediction: {found.refused}"
-    elif found.horizon is not None:
-        level = found.horizon.level_ns
+    if fitted.horizon is not None and fitted.horizon.forecast.promise != ahead.promise:
+        yield from (f"of the whole run: {text}" for text in _beside(fitted.horizon.forecast))
+    if fitted.refused is not None:
+        yield f"no prediction: {fitted.refused}"
+    elif fitted.horizon is not None:
+        level = fitted.horizon.level_ns
         yield (
-            f"in {_span(found.horizon.duration_ns)} at this rate expect one burst of packets above"
-            f" {duration_text(level.estimate)} ({found.settings.level:.0%}:"
-            f" {_between(level)}); the largest: {_predicted(found.horizon.forecast)}"
+            f"in {_span(fitted.horizon.duration_ns)} at this rate expect one burst of packets above"
+            f" {duration_text(level.estimate)} ({fitted.settings.level:.0%}:"
+            f" {_between(level)}); the largest: {_predicted(fitted.horizon.forecast)}"
         )
 
 
 def _beside(ahead: Forecast) -> Iterator[str]:
-    """The bursts that the law is not of."""
+    """Return the bursts that the law leaves out."""
     if ahead.rare is not None:
         yield _rare_text(ahead.rare)
     if ahead.schedule is not None:
@@ -394,11 +409,11 @@ def _rare_text(rare: Rare) -> str:
     largest, smallest = duration_text(rare.sizes_ns[0]), duration_text(rare.sizes_ns[-1])
     sizes = f"of {largest}" if len(rare) == 1 else f"of {smallest} to {largest}"
     bursts = "1 burst" if len(rare) == 1 else f"{len(rare)} bursts"
-    each = "it" if len(rare) == 1 else "them"
+    pronoun = "it" if len(rare) == 1 else "them"
     return (
         f"rare: {bursts} {sizes}, far above all others, one in"
         f" {_seconds(1 / rate)} s ({LEVEL:.0%}: {_seconds(1 / high)} to {_seconds(1 / low)} s)."
-        f" The promise hangs on {each}: what follows may hold {largest} again, and more"
+        f" The promise hangs on {pronoun}: what follows may hold {largest} again, and more"
     )
 
 
@@ -418,7 +433,7 @@ def _schedule_text(clock: Schedule, next_due_ns: float | None) -> str:
 
 
 def _span(duration_ns: int) -> str:
-    """How far somebody looks ahead, in the unit in which people say it."""
+    """Return the horizon of the prediction in a unit that people use."""
     seconds = duration_ns / _NS_PER_S
     unit = next((unit for unit, size in _SPANS_S.items() if seconds % size == 0), "s")
     return f"{seconds / _SPANS_S.get(unit, 1):g} {unit}"

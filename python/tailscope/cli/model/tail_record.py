@@ -1,4 +1,4 @@
-"""What ``tailscope model tail`` writes of a model."""
+"""The record that ``tailscope model tail`` writes."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ DRAWN = ("stability", "levels_ahead", "quantile_pairs")
 _NS_PER_S = 1e9
 
 
-def record_of(found: TailModel, tainted: int, *, is_drawn: bool = True) -> TailRecord:
-    """What ``--json`` says of a model."""
+def record_of(fitted: TailModel, tainted: int, *, is_drawn: bool = True) -> TailRecord:
+    """Return the content of ``--json`` for a model."""
     from tailscope.store.records.tail import TailIntervals, TailRecord, TestedStationarity
 
-    fit, ahead, check = found.fit, found.ahead, found.check
-    estimates = found.estimates()
+    fit, ahead, check = fitted.fit, fitted.ahead, fitted.check
+    estimates = fitted.estimates()
     named: dict[str, Any] = {
         name: value
         for name, estimate in estimates.items()
         for name, value in estimate.record(name).items()
     }
     return TailRecord(
-        count=sum(run.count for run in found.runs),
+        count=sum(run.count for run in fitted.runs),
         tainted=tainted,
-        duration_s=sum(run.duration_ns for run in found.runs) / _NS_PER_S,
-        split=found.settings.split,
+        duration_s=sum(run.duration_ns for run in fitted.runs) / _NS_PER_S,
+        split=fitted.settings.split,
         fit_packets=ahead.packets,
         threshold=ahead.chosen.quantile,
         threshold_ns=fit.threshold_ns,
-        threshold_lowered_from=lowered_from(found),
-        run_length_ns=found.run_length_ns,
+        threshold_lowered_from=lowered_from(fitted),
+        run_length_ns=fitted.run_length_ns,
         excesses=int(fit.bursts.packets.sum()),
         bursts=len(fit.bursts),
         extremal_index=fit.bursts.extremal_index,
-        extremal_index_intervals=found.extremal_index_intervals,
+        extremal_index_intervals=fitted.extremal_index_intervals,
         **named,
-        return_packets=found.packets,
-        return_level_ns_most_likely=fit.best_level_ns(found.packets),
-        level=found.settings.level,
-        method=found.settings.method,
+        return_packets=fitted.packets,
+        return_level_ns_most_likely=fit.best_level_ns(fitted.packets),
+        level=fitted.settings.level,
+        method=fitted.settings.method,
         intervals={
-            method: TailIntervals(**each._asdict()) for method, each in found.intervals.items()
+            method: TailIntervals(**each._asdict()) for method, each in fitted.intervals.items()
         },
         bounded=ahead.limit_ns is not None,
         limit_ns=ahead.limit_ns,
@@ -61,28 +61,28 @@ def record_of(found: TailModel, tainted: int, *, is_drawn: bool = True) -> TailR
         adf=TestedStationarity(**ahead.stationarity.adf._asdict()),
         kpss=TestedStationarity(**ahead.stationarity.kpss._asdict()),
         candidates=tuple(map(_tried, ahead.candidates)),
-        horizon=None if found.horizon is None else _horizon(found.horizon),
-        refused=found.refused,
-        latency_ns_max=max(int(run.latency_ns.max()) for run in found.runs),
-        **(_drawn(found) if is_drawn else dict.fromkeys(DRAWN, ())),
+        horizon=None if fitted.horizon is None else _horizon(fitted.horizon),
+        refused=fitted.refused,
+        latency_ns_max=max(int(run.latency_ns.max()) for run in fitted.runs),
+        **(_drawn(fitted) if is_drawn else dict.fromkeys(DRAWN, ())),
         rest_max_ns=None if check is None else check.max_ns,
         **_outlook(ahead),
-        runs=len(found.runs),
+        runs=len(fitted.runs),
         **_causes(ahead),
     )
 
 
-def _drawn(found: TailModel) -> dict[str, Any]:
-    """What drawings need."""
+def _drawn(fitted: TailModel) -> dict[str, Any]:
+    """Return the data that drawings need."""
     from tailscope.models.tail.diagnostics import levels_ahead, quantile_pairs, stability
     from tailscope.store.records.tail import LevelAhead, QuantilePair, StabilityAt
 
-    ahead, level = found.ahead, found.settings.level
-    levels = (each.tolist() for each in levels_ahead(found.fit, level))
-    pairs = (each.tolist() for each in quantile_pairs(found.fit))
+    ahead, level = fitted.ahead, fitted.settings.level
+    levels = (each.tolist() for each in levels_ahead(fitted.fit, level))
+    pairs = (pair.tolist() for pair in quantile_pairs(fitted.fit))
     thresholds = stability(ahead.found, ahead.packets, ahead.base_ns, level)
     return {
-        "stability": tuple(StabilityAt(**each._asdict()) for each in thresholds),
+        "stability": tuple(StabilityAt(**threshold._asdict()) for threshold in thresholds),
         "levels_ahead": tuple(
             LevelAhead(
                 packets=packets,
@@ -100,7 +100,7 @@ def _drawn(found: TailModel) -> dict[str, Any]:
 
 
 def _outlook(ahead: Forecast) -> dict[str, Any]:
-    """Figures of the prediction; the names are those of a run and of a horizon."""
+    """Return the figures of the prediction, named after the run or the horizon."""
     return {
         "rest_max_ns_ci_low": ahead.outlook.low_ns,
         "rest_max_ns_ci_high": ahead.outlook.high_ns,
@@ -111,7 +111,7 @@ def _outlook(ahead: Forecast) -> dict[str, Any]:
 
 
 def _causes(ahead: Forecast) -> dict[str, Any]:
-    """Figures of bursts that the law is not of."""
+    """Return the figures of the bursts that the law leaves out."""
     from tailscope.store.records.tail import (
         RareBursts,
         ScheduledBursts,
@@ -120,7 +120,7 @@ def _causes(ahead: Forecast) -> dict[str, Any]:
     )
 
     rare, clocked, clock = ahead.rare, ahead.clocked, ahead.schedule
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "start_up": tuple(
             StartUpBursts(
                 run=run,
@@ -134,7 +134,7 @@ def _causes(ahead: Forecast) -> dict[str, Any]:
     }
     if rare is not None:
         rate, low, high = rare.rate_per_s(LEVEL)
-        found["rare"] = RareBursts(
+        figures["rare"] = RareBursts(
             bursts=len(rare),
             rate_per_s=rate,
             rate_per_s_ci_low=low,
@@ -143,7 +143,7 @@ def _causes(ahead: Forecast) -> dict[str, Any]:
             latency_ns_max=int(rare.sizes_ns[0]),
         )
     if clock is not None and clocked is not None:
-        found["schedule"] = ScheduledBursts(
+        figures["schedule"] = ScheduledBursts(
             bursts=len(clocked),
             period_s=None if clock.period_ns is None else clock.period_ns / _NS_PER_S,
             offsets_s=tuple(each / _NS_PER_S for each in clock.offsets_ns),
@@ -152,8 +152,8 @@ def _causes(ahead: Forecast) -> dict[str, Any]:
             latency_ns=clock.size_ns,
         )
     if ahead.block_maxima is not None:
-        found["block_maxima"] = TailBlockMaxima(**ahead.block_maxima._asdict())
-    return found
+        figures["block_maxima"] = TailBlockMaxima(**ahead.block_maxima._asdict())
+    return figures
 
 
 def _tried(candidate: Candidate) -> TriedThreshold:
@@ -190,7 +190,7 @@ def _named(level_ns: Estimate) -> dict[str, Any]:
     return {**level_ns.record("return_level_ns")}
 
 
-def lowered_from(found: TailModel) -> float | None:
-    """The quantile that was asked for, where it left too few bursts."""
-    asked = found.settings.threshold
-    return asked if asked is not None and found.ahead.is_lowered else None
+def lowered_from(fitted: TailModel) -> float | None:
+    """Return the quantile that was asked for, where it left too few bursts."""
+    asked = fitted.settings.threshold
+    return asked if asked is not None and fitted.ahead.is_lowered else None

@@ -1,4 +1,4 @@
-"""Whose tail ``tailscope model tail`` models."""
+"""The sources of latencies that ``tailscope model tail`` reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LatencySource:
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a campaign, or a folder that holds tables of the authors."""
+        """True if it is a campaign, or a folder with the authors' tables."""
         from tailscope.store.campaign import is_campaign
         from tailscope.store.layout import RUN
 
@@ -32,12 +32,12 @@ class LatencySource:
 
 
 def tables(path: Path) -> list[Path]:
-    """The authors' tables of the worst packets, below a folder."""
+    """Return the authors' tables of the worst packets, below a folder."""
     return sorted(path.rglob(f"*{_WORST}*"))
 
 
 def excesses_of(source: LatencySource, split: float) -> tuple[Excesses, int]:
-    """What lies beyond, and how many packets the instrument's own stalls could change."""
+    """Return the excesses, and the number of packets that stalls could change."""
     import numpy as np
 
     from tailscope.models.tail.excesses import of_worst, select
@@ -52,8 +52,8 @@ def excesses_of(source: LatencySource, split: float) -> tuple[Excesses, int]:
     run = read_run(source.path)
     if foreign_text(run.info) is not None:
         check_held(source.path, run.info, WORST, "the worst packets and their times")
-        found = of_worst(run.worst.pre_ns, run.worst.latency_ns, int(run.summary["count"] or 0))
-        return found, 0
+        excesses = of_worst(run.worst.pre_ns, run.worst.latency_ns, int(run.summary["count"] or 0))
+        return excesses, 0
     with open_packets(source.path, run.info) as packets:
         columns = packets.columns("pre_ns", "latency_ns", "tainted", "instrument_stall_ns")
     pre_ns, latency_ns, tainted, stall_ns = columns

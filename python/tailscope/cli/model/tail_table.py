@@ -24,36 +24,36 @@ _RATE = "rate"
 
 
 class Foretold(NamedTuple):
-    """What was said of a run, and what came."""
+    """The prediction for a run, and what was measured."""
 
     is_bounded: bool
     exceedances_bursts: int | None
-    """None where nothing was left to check with."""
+    """Number of bursts above the prediction; None if no packets were left to check with."""
     is_inside: bool | None
-    """Whether the largest latency of the rest lies in its interval."""
+    """True if the largest latency of the other packets lies in its interval."""
     xi: float
     adf_p_value: float
     kpss_p_value: float
-    """Of the law, and of the tests of stationarity."""
+    """Shape of the law, and p-values of the tests of stationarity."""
     figures: dict[str, object]
     """All figures, without those that only drawings need."""
 
     @classmethod
-    def of(cls, found: TailModel, tainted: int) -> Foretold:
-        """Of a model; it is not held on to, for there may be many."""
-        check, out = found.check, found.ahead.outlook
-        figures = without_format(record_of(found, tainted, is_drawn=False))
+    def of(cls, fitted: TailModel, tainted: int) -> Foretold:
+        """Take the prediction from a model, which is not held on to: there may be many."""
+        check, out = fitted.check, fitted.ahead.outlook
+        figures = without_format(record_of(fitted, tainted, is_drawn=False))
         largest = None if check is None else check.max_ns
         is_inside = largest is not None and (
             out.low_ns <= largest and (out.high_ns is None or largest <= out.high_ns)
         )
         return cls(
-            found.ahead.limit_ns is not None,
+            fitted.ahead.limit_ns is not None,
             None if check is None else check.exceedances_bursts,
             None if largest is None else is_inside,
-            found.fit.best.xi,
-            found.ahead.stationarity.adf.p_value,
-            found.ahead.stationarity.kpss.p_value,
+            fitted.fit.best.xi,
+            fitted.ahead.stationarity.adf.p_value,
+            fitted.ahead.stationarity.kpss.p_value,
             {name: value for name, value in figures.items() if name not in DRAWN},
         )
 
@@ -64,14 +64,14 @@ class TabulatedRun(NamedTuple):
     setting: str
     name: str
     refused: str | None
-    """Why nothing was foretold."""
+    """Reason why there is no prediction."""
     foretold: Foretold | None
-    """None where nothing could be fitted."""
+    """The prediction; None if no law could be fitted."""
     equation_1: Equation1 | None
     """The same of the authors' method."""
 
     def content(self) -> dict[str, Any]:
-        """What ``--json`` says of it."""
+        """Return the content of ``--json`` for this run."""
         return {
             "setting": self.setting,
             "name": self.name,
@@ -81,32 +81,32 @@ class TabulatedRun(NamedTuple):
         }
 
 
-def _equation_1(found: Equation1) -> dict[str, Any]:
+def _equation_1(equation: Equation1) -> dict[str, Any]:
     return {
-        **found.chosen._asdict(),
-        "bounded": found.is_bounded,
-        "return_level_ns": found.return_level_ns,
-        "exceedances_packets": found.exceedances_packets,
-        "exceedances_bursts": found.exceedances_bursts,
-        "candidates": [each._asdict() for each in found.fits],
+        **equation.chosen._asdict(),
+        "bounded": equation.is_bounded,
+        "return_level_ns": equation.return_level_ns,
+        "exceedances_packets": equation.exceedances_packets,
+        "exceedances_bursts": equation.exceedances_bursts,
+        "candidates": [fit._asdict() for fit in equation.fits],
     }
 
 
 @dataclass(frozen=True)
 class TailTable:
-    """All of them."""
+    """The table of all runs."""
 
     runs: Sequence[TabulatedRun]
 
     def content(self) -> dict[str, Any]:
-        """What ``--json`` says."""
+        """Return the content of ``--json``."""
         return {
             "settings": [_setting(name, own) for name, own in self.by_setting()],
             "runs": [run.content() for run in self.runs],
         }
 
     def pictures(self, label: str) -> list[Picture]:
-        """Figures 15 to 18."""
+        """Return Figures 15 to 18."""
         from tailscope.report.figures.tails import PaperThreshold, TailShapes, shape_pictures
 
         own = [run.foretold for run in self.runs if run.foretold is not None]
@@ -126,28 +126,36 @@ class TailTable:
         return shape_pictures(label, shapes)
 
     def by_setting(self) -> Iterator[tuple[str, list[TabulatedRun]]]:
-        """The runs of each setting."""
+        """Return the runs of each setting."""
         for name in dict.fromkeys(run.setting for run in self.runs):
             yield name, [run for run in self.runs if run.setting == name]
 
 
 def _setting(name: str, runs: Sequence[TabulatedRun]) -> dict[str, Any]:
-    """A line of the table."""
+    """Return a line of the table."""
     own = [run.foretold for run in runs if run.foretold is not None and run.refused is None]
-    beyond = [each.exceedances_bursts for each in own if each.exceedances_bursts is not None]
-    inside = [each.is_inside for each in own if each.is_inside is not None]
+    beyond = [
+        prediction.exceedances_bursts
+        for prediction in own
+        if prediction.exceedances_bursts is not None
+    ]
+    inside = [prediction.is_inside for prediction in own if prediction.is_inside is not None]
     theirs = [run.equation_1 for run in runs if run.equation_1 is not None]
     return {
         "setting": name,
         "runs": len(runs),
         "refused": sum(run.refused is not None for run in runs),
         "exceedances_bursts_mean": _mean(beyond),
-        "bounded_share": _mean([each.is_bounded for each in own]),
+        "bounded_share": _mean([prediction.is_bounded for prediction in own]),
         "inside_share": _mean(inside),
         "equation_1_runs": len(theirs),
-        "equation_1_exceedances_bursts_mean": _mean([each.exceedances_bursts for each in theirs]),
-        "equation_1_exceedances_packets_mean": _mean([each.exceedances_packets for each in theirs]),
-        "equation_1_bounded_share": _mean([each.is_bounded for each in theirs]),
+        "equation_1_exceedances_bursts_mean": _mean(
+            [prediction.exceedances_bursts for prediction in theirs]
+        ),
+        "equation_1_exceedances_packets_mean": _mean(
+            [prediction.exceedances_packets for prediction in theirs]
+        ),
+        "equation_1_bounded_share": _mean([prediction.is_bounded for prediction in theirs]),
     }
 
 
@@ -159,14 +167,14 @@ def table_of(sources: Sequence[LatencySource], settings: Settings, seed: int) ->
     """Model each run by itself, by tailscope and as the paper does."""
     from tailscope.cli.progress import ProgressBar
 
-    named = [each for source in sources for each in _named(source)]
-    found: list[TabulatedRun] = []
+    named = [name_and_source for source in sources for name_and_source in _named(source)]
+    tabulated: list[TabulatedRun] = []
     with ProgressBar("modelling", "runs") as bar:
-        for each in named:
+        for name_and_source in named:
             if bar.callback is not None:
-                bar.callback(len(found), len(named))
-            found.append(_modelled(*each, settings, seed))
-    return TailTable(found)
+                bar.callback(len(tabulated), len(named))
+            tabulated.append(_modelled(*name_and_source, settings, seed))
+    return TailTable(tabulated)
 
 
 def _named(source: LatencySource) -> Iterator[tuple[str, str, LatencySource]]:
@@ -189,17 +197,18 @@ def _named(source: LatencySource) -> Iterator[tuple[str, str, LatencySource]]:
 
 
 def _count(worst: Path) -> int:
-    """How many packets there were, by the table ``stats`` beside that of the worst."""
+    """Return the number of packets, which the ``stats`` table beside the worst packets has."""
     from tailscope.store.authors import read_columns
 
     stem = worst.name.split(".num_worst")[0]
-    found = sorted(worst.parent.glob(f"{stem}{_STATS}*"))
-    if not found:
+    paths = sorted(worst.parent.glob(f"{stem}{_STATS}*"))
+    if not paths:
         raise RunError(
             f"{worst}: expected a table {stem}{_STATS} beside it, got none",
+            code="no-statistics-table",
             hint="it has the number of packets",
         )
-    (received,) = read_columns(found[0], ("post_received",))
+    (received,) = read_columns(paths[0], ("post_received",))
     return int(received[0])
 
 
@@ -217,10 +226,10 @@ def _modelled(
         return TabulatedRun(setting, name, str(error), None, None)
     theirs = _by_equation_1(excesses, settings)
     try:
-        found = model(excesses, settings, np.random.default_rng(seed))
+        fitted = model(excesses, settings, np.random.default_rng(seed))
     except EvidenceError as error:
         return TabulatedRun(setting, name, str(error), None, theirs)
-    return TabulatedRun(setting, name, found.ahead.refused, Foretold.of(found, tainted), theirs)
+    return TabulatedRun(setting, name, fitted.ahead.refused, Foretold.of(fitted, tainted), theirs)
 
 
 def _by_equation_1(excesses: Excesses, settings: Settings) -> Equation1 | None:
@@ -236,7 +245,7 @@ def _by_equation_1(excesses: Excesses, settings: Settings) -> Equation1 | None:
         return None
 
 
-def print_table(found: TailTable) -> None:
+def print_table(table: TailTable) -> None:
     """Print a line for each setting; one exceedance is expected."""
     from tailscope.cli.table import aligned
 
@@ -252,13 +261,13 @@ def print_table(found: TailTable) -> None:
             _number(line["equation_1_exceedances_bursts_mean"]),
             _share(line["equation_1_bounded_share"]),
         )
-        for line in (_setting(name, own) for name, own in found.by_setting())
+        for line in (_setting(name, own) for name, own in table.by_setting())
     ]
     for text in aligned(header, [rows]):
         print(text)
     print("bursts of the rest beyond the return level: 1 is expected; inside: the largest latency")
-    for reason in dict.fromkeys(run.refused for run in found.runs if run.foretold is None):
-        names = [f"{run.setting}/{run.name}" for run in found.runs if run.refused == reason]
+    for reason in dict.fromkeys(run.refused for run in table.runs if run.foretold is None):
+        names = [f"{run.setting}/{run.name}" for run in table.runs if run.refused == reason]
         more = "" if len(names) == 1 else f" and {len(names) - 1} more"
         print(f"{names[0]}{more}: {reason}")
 

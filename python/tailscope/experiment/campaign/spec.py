@@ -86,57 +86,61 @@ class _Part(Struct, frozen=True, forbid_unknown_fields=True):
     """Fields of a file, and their values."""
 
 
-if TYPE_CHECKING:
-    Traffic = _Part
-else:
-    Traffic = defstruct(
-        "Traffic",
-        map(_entry, TRAFFIC.values()),
-        bases=(_Part,),
-        namespace={"__doc__": "Fields of the traffic."},
-    )
-
-
-class _Fields(_Part, frozen=True, kw_only=True):
-    traffic: Annotated[
-        Traffic, Meta(description="Fields of the traffic, in a block of their own.")
-    ] = field(default_factory=Traffic)
-
+class _Block(_Part, frozen=True):
     def given(self) -> dict[str, Any]:
-        """Return what is set, wherever in the block it stands."""
-        found = {declared.name: value for _, declared, value in self._set()}
-        return {name: found[name] for name in FIELDS if name in found}
+        """Return the fields that are set."""
+        found = {}
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if name in FIELDS and value is not None:
+                is_name = FIELDS[name].kind is NAME and isinstance(value, bool)
+                found[name] = value_label(value) if is_name else value
+        return found
 
     def __post_init__(self) -> None:
-        """Refuse what is set twice, and what only its declaration can check."""
-        seen = set()
-        for where, declared, value in self._set():
-            if declared.name in seen:
-                raise WrongError(where, "it also stands outside of traffic")
-            seen.add(declared.name)
-            if declared.otherwise is not None:
-                _check(declared, value, where)
-
-    def _set(self) -> Iterator[tuple[list[str], Field, Any]]:
-        blocks: tuple[tuple[list[str], Struct], ...] = (([], self), ([_TRAFFIC], self.traffic))
-        for place, block in blocks:
-            for name in block.__struct_fields__:
-                declared, value = FIELDS.get(name), getattr(block, name)
-                if declared is None or value is None:
-                    continue
-                is_name = declared.kind is NAME and isinstance(value, bool)
-                yield [*place, name], declared, value_label(value) if is_name else value
+        """Refuse what only its declaration can check: a number, or a text for several."""
+        for name, value in self.given().items():
+            if FIELDS[name].otherwise is not None:
+                _check(FIELDS[name], value)
 
 
-def _check(declared: Field, value: object, where: Sequence[str]) -> None:
-    """See that a plan may have a number or a text."""
+def _check(declared: Field, value: object) -> None:
     try:
         found = declared.read(value)
         if not isinstance(found, str):
             declared.check(found)
     except UsageError as error:
         expected = str(error).partition("expected ")[2]
-        raise WrongError(where, f"got {value!r}, expected {expected}") from None
+        raise WrongError([declared.name], f"got {value!r}, expected {expected}") from None
+
+
+if TYPE_CHECKING:
+    Traffic = _Block
+else:
+    Traffic = defstruct(
+        "Traffic",
+        map(_entry, TRAFFIC.values()),
+        bases=(_Block,),
+        namespace={"__doc__": "Fields of the traffic."},
+    )
+
+
+class _Fields(_Block, frozen=True, kw_only=True):
+    traffic: Annotated[
+        Traffic, Meta(description="Fields of the traffic, in a block of their own.")
+    ] = field(default_factory=Traffic)
+
+    def given(self) -> dict[str, Any]:
+        """Return the fields that are set, those in the block of traffic included."""
+        found = super().given() | self.traffic.given()
+        return {name: found[name] for name in FIELDS if name in found}
+
+    def __post_init__(self) -> None:
+        """Refuse what stands in both places, too."""
+        super().__post_init__()
+        for name in self.traffic.given():
+            if getattr(self, name) is not None:
+                raise WrongError([_TRAFFIC, name], "it also stands outside of traffic")
 
 
 if TYPE_CHECKING:

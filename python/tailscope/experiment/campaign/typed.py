@@ -67,10 +67,9 @@ def _faults_of_fields(
     value: Mapping[Any, object], kind: type[Struct], where: Sequence[str | int]
 ) -> Iterator[WrongError]:
     known = {each.name: each for each in fields(kind)}
-    current = [name for name, each in known.items() if not _is_deprecated(each.type)]
     for name in value:
         if name not in known:
-            yield WrongError([*where, name], _unknown(name, current))
+            yield WrongError([*where, name], _unknown(name, [*known]))
     for name, each in known.items():
         if name in value:
             yield from _faults(value[name], each.type, [*where, name])
@@ -105,10 +104,6 @@ def _described(kind: Any) -> tuple[Any, Sequence[Meta]]:
 
 def _is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Struct)
-
-
-def _is_deprecated(kind: Any) -> bool:
-    return any("deprecated" in (each.extra_json_schema or {}) for each in _described(kind)[1])
 
 
 def _expected(kind: Any) -> str:

@@ -1,4 +1,4 @@
-"""What machines of a laboratory recorded, brought to the clock of the captures."""
+"""Recordings of the machines of a laboratory, converted to the clock of the captures."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 OWN_CLOCK = "own clock"
-"""The source of what is known only by a device's own clock."""
+"""Source of rows whose times could not be converted from the device's own clock."""
 
 _CARD_STEP_NS, _COARSEST_STEP_NS = 16, 1_000
-"""Cards count in steps of up to 12.5 ns; captures know microseconds at least."""
+"""Steps of timestamps: cards count in up to 12.5 ns, captures have microseconds at least."""
 _AROUND_NS = 600_000_000_000
 
 
 class Captured(NamedTuple):
-    """Packets in the captures: their numbers and times, before the device and behind it."""
+    """Numbers and times of the packets in the captures before and behind the device."""
 
     pre: tuple[Integers, Integers]
     post: tuple[Integers, Integers]
@@ -52,38 +52,38 @@ class Captured(NamedTuple):
 
 @dataclass(frozen=True)
 class Machine:
-    """What is known of the clock of a machine."""
+    """The evidence about the clock of a machine."""
 
     role: str
     times_by: TimesBy
-    """What its times are."""
+    """Clock of the machine's times."""
     sightings: Sightings
-    """Packets that it saw, by these times."""
+    """Packets that the machine saw, by that clock."""
     pairs: Bounds | None
-    """What to add to these times to get its Unix time; None if they are Unix time."""
+    """Bounds of the machine's Unix time minus that clock; None if the clock is Unix time."""
     answers: Answers
-    """Its answers to questions, by its Unix time."""
+    """Answers to time queries, by the machine's Unix time."""
     was_set_by_ns: int
-    """By how much its Unix time was set meanwhile."""
+    """Step by which the machine's Unix time was set meanwhile, in nanoseconds."""
     reports: tuple[ClockReport, ...]
 
 
 class MappedClock(NamedTuple):
-    """A machine's clock against that of the captures."""
+    """The mapping of a machine's clock to that of the captures."""
 
     record: MachineClock
-    """What is kept of it."""
+    """Record of the mapping for ``run.json``."""
     to_captures: ClockMap | None
-    """None where it is not known."""
+    """Mapping to the clock of the captures; None if it is unknown."""
     to_unix: ClockMap | None = None
-    """What to add to get the machine's own Unix time; None where it is that."""
+    """Mapping to the machine's own Unix time; None if its clock is that."""
 
     def moved(self, times_ns: Integers) -> Integers:
-        """Times of the machine on the clock of the captures; as they are if that is not known."""
+        """Convert times to the clock of the captures; without a mapping they stay unchanged."""
         return times_ns if self.to_captures is None else self.to_captures.to_second(times_ns)
 
     def moved_unix(self, times_ns: Integers) -> Integers:
-        """The same of the machine's own Unix time."""
+        """Convert the machine's own Unix times to the clock of the captures."""
         if self.to_unix is None:
             return self.moved(times_ns)
         return self.moved(times_ns - self.to_unix.added_ns(times_ns))
@@ -92,8 +92,8 @@ class MappedClock(NamedTuple):
 def map_clock(
     machine: Machine, captured: Captured, timestamper: Answers | None, span_ns: tuple[int, int]
 ) -> MappedClock:
-    """Bring the clock of a machine to that of the captures, by all that is known."""
-    found: dict[MappedBy, ClockMap | str] = {
+    """Map the clock of a machine to that of the captures by the best evidence."""
+    attempts: dict[MappedBy, ClockMap | str] = {
         "packets": _by_packets(machine, captured, span_ns),
         "answers": _by_answers(machine, timestamper, span_ns),
     }
@@ -101,13 +101,13 @@ def map_clock(
         "packets": len(machine.sightings.seq),
         "answers": len(machine.answers.asked_ns),
     }
-    mappings = tuple(_mapping(method, counts[method], each) for method, each in found.items())
-    maps = {method: each for method, each in found.items() if isinstance(each, ClockMap)}
+    mappings = tuple(_mapping(method, counts[method], tried) for method, tried in attempts.items())
+    maps = {method: tried for method, tried in attempts.items() if isinstance(tried, ClockMap)}
     contradiction = _contradiction(maps)
     chosen: MappedBy | None = None
-    # Where packets contradict each other, answers may be right, but something is not what it seems.
-    if maps and contradiction is None and not _is_contradictory(found["packets"]):
-        _, chosen = min((found.worst_error_ns, method) for method, found in maps.items())
+    # If packets contradict each other, answers may be right, but some assumption is wrong.
+    if maps and contradiction is None and not _is_contradictory(attempts["packets"]):
+        _, chosen = min((clock_map.worst_error_ns, method) for method, clock_map in maps.items())
     record = MachineClock(
         times_by=machine.times_by,
         method=chosen,
@@ -131,16 +131,19 @@ def read_noise(path: Path) -> pa.Table:
         batches = list(file.batches(NOISE.names))
     texts = pa.dictionary(pa.int32(), pa.string())
     schema = pa.schema(
-        [(each.name, texts if each.kind == "string" else each.kind) for each in NOISE.columns]
+        [
+            (column.name, texts if column.kind == "string" else column.kind)
+            for column in NOISE.columns
+        ]
     )
     return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
 
 
 def noise_on_captures(tables: Sequence[tuple[pa.Table, MappedClock]]) -> NewColumns:
-    """Rows of ``noise.parquet`` of several machines, in order of time by the clock of the captures.
+    """Return rows of ``noise.parquet`` of several machines, sorted on the clock of the captures.
 
-    What happened on a machine whose clock is not known is left by that clock, under another source:
-    nothing can be concluded from it.
+    Rows of a machine without a mapping keep its own clock, under another source: no conclusion can
+    be drawn from them.
     """
     import pyarrow as pa
 
@@ -175,18 +178,18 @@ def _by_packets(machine: Machine, captured: Captured, span_ns: tuple[int, int]) 
 _CONTRADICTS = "it contradicts the captures: "
 
 
-def _is_contradictory(found: ClockMap | str) -> bool:
-    return isinstance(found, str) and found.startswith(_CONTRADICTS)
+def _is_contradictory(attempt: ClockMap | str) -> bool:
+    return isinstance(attempt, str) and attempt.startswith(_CONTRADICTS)
 
 
 def _packet_bounds(machine: Machine, captured: Captured) -> Bounds | None:
-    """A packet came to the timestamper before the device saw it, and behind that once more."""
-    before, behind = (_seen_in(machine.sightings, each) for each in captured)
+    """Return bounds by causality: a packet is captured before the device saw it, and after."""
+    before, behind = (_seen_in(machine.sightings, capture) for capture in captured)
     if not len(before[0].seq) or not len(behind[0].seq):
         return None
     step_ns = float(max(_step_ns(before[1]), _step_ns(behind[1])))
     if machine.role == "loadgen":
-        # It left before it came to the timestamper, and came back after it had been there again.
+        # A packet leaves before the first capture, and returns after the second.
         high = Bounds.at_most(before[0].first_ns, before[1])
         low = Bounds.at_least(behind[0].last_ns, behind[1])
     else:
@@ -198,15 +201,15 @@ def _packet_bounds(machine: Machine, captured: Captured) -> Bounds | None:
 def _seen_in(
     sightings: Sightings, capture: tuple[Integers, Integers]
 ) -> tuple[Sightings, Integers]:
-    """Packets that a machine saw and a capture holds, and when they were captured first."""
+    """Return the packets that a machine saw and a capture has, and their first capture times."""
     seq, times = capture
-    kept = np.isin(seq, sightings.seq)
-    numbers, first = np.unique(seq[kept], return_index=True)
-    return sightings.of(numbers), times[kept][first]
+    seen = np.isin(seq, sightings.seq)
+    numbers, first = np.unique(seq[seen], return_index=True)
+    return sightings.of(numbers), times[seen][first]
 
 
 def _step_ns(times_ns: Integers) -> int:
-    """How coarsely times were taken: what all of them are multiples of, or the step of a card."""
+    """Return the resolution of times: their greatest common divisor, or the step of a card."""
     return min(max(int(np.gcd.reduce(times_ns)), _CARD_STEP_NS), _COARSEST_STEP_NS)
 
 
@@ -230,7 +233,7 @@ def _by_answers(
 
 
 def _to_asking(answers: Answers) -> ClockMap:
-    """From the clock of who answered to that of who asked, also some time before and after."""
+    """Map the clock of the answering machine to that of the asking one, with a margin."""
     heard = answers.heard_ns
     span_ns = (min(heard, default=0) - _AROUND_NS, max(heard, default=0) + _AROUND_NS)
     bounds = Bounds.of_answers(
@@ -245,24 +248,26 @@ def _to_unix(pairs: Bounds) -> ClockMap:
     return two_clocks(pairs, span_ns=span_ns)
 
 
-def _mapping(method: MappedBy, count: int, found: ClockMap | str) -> ClockMapping:
-    if isinstance(found, str):
-        return ClockMapping(method=method, bounds=count, missing_because=found)
-    first, _ = found.within_ns
+def _mapping(method: MappedBy, count: int, attempt: ClockMap | str) -> ClockMapping:
+    if isinstance(attempt, str):
+        return ClockMapping(method=method, bounds=count, missing_because=attempt)
+    first, _ = attempt.within_ns
     return ClockMapping(
         method=method,
         bounds=count,
-        offset_ns=int(found.added_ns([first])[0]),
-        drift_ppb=round(found.drift * 1e9, 3),
-        drift_error_ppb=None if found.drift_error is None else round(found.drift_error * 1e9, 3),
-        error_ns=found.worst_error_ns,
-        pieces=found.pieces,
+        offset_ns=int(attempt.added_ns([first])[0]),
+        drift_ppb=round(attempt.drift * 1e9, 3),
+        drift_error_ppb=None
+        if attempt.drift_error is None
+        else round(attempt.drift_error * 1e9, 3),
+        error_ns=attempt.worst_error_ns,
+        pieces=attempt.pieces,
     )
 
 
 def _contradiction(maps: Mapping[MappedBy, ClockMap]) -> str | None:
-    """Say where two methods exclude each other."""
-    for (one, first), (other, second) in pairwise(maps.items()):
+    """Return a description of the moment at which two methods exclude each other, if any."""
+    for (first_method, first), (second_method, second) in pairwise(maps.items()):
         since = max(first.within_ns[0], second.within_ns[0])
         until = min(first.within_ns[1], second.within_ns[1])
         if since > until:
@@ -275,7 +280,7 @@ def _contradiction(maps: Mapping[MappedBy, ClockMap]) -> str | None:
             at = int((low - high).argmax())
             spans = [
                 f"{low[at]:,.0f} to {high[at]:,.0f} ns by {name}"
-                for name, (low, high) in zip((one, other), ranges, strict=True)
+                for name, (low, high) in zip((first_method, second_method), ranges, strict=True)
             ]
             return f"at {moments[at] / 1e9:.6f} s the difference is {', '.join(spans)}"
     return None

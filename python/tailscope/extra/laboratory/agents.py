@@ -1,4 +1,4 @@
-"""Machines of a laboratory: on each an agent of ours, which plays a role."""
+"""Connections to the agents that play the roles of a laboratory on its machines."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _CONNECT_S = 20.0
 _END_S = 20.0
 _ALIVE_EVERY_S = 5
 _NOT_FOUND = 127
-"""The status of a shell that does not find a program."""
+"""Exit status of a shell that does not find a program."""
 _ANSWER_S = 20.0
 _LAST_WORDS_S = 2.0
 
@@ -51,7 +51,7 @@ M = TypeVar("M", bound="AgentMessage")
 
 
 class _How(TypedDict, total=False):
-    """What the user's ssh configuration does not say."""
+    """Settings that are not in the user's ssh configuration."""
 
     username: str
     port: int
@@ -59,26 +59,28 @@ class _How(TypedDict, total=False):
 
 @dataclass
 class Answers:
-    """What an agent said the time is, and when it was asked."""
+    """Times of queries for an agent's clock, and of its answers, in nanoseconds."""
 
     asked_ns: list[int] = field(default_factory=list)
+    """Times at which queries left, on this machine's monotonic clock."""
     heard_ns: list[int] = field(default_factory=list)
+    """Times at which queries arrived, on the agent's clock."""
     said_ns: list[int] = field(default_factory=list)
-    """When they came and left there, by the agent's."""
+    """Times at which answers left, on the agent's clock."""
     answered_ns: list[int] = field(default_factory=list)
-    """When questions left and answers were there, by this machine's monotonic clock."""
+    """Times at which answers arrived, on this machine's monotonic clock."""
 
 
 class Agent(ABC):
-    """An agent on a machine; a context at whose end it has cleaned up and is gone.
+    """An agent on a machine, which cleans up and ends with its context.
 
-    Both sides say what `tailscope.extra.laboratory.protocol` has. When the agent's input ends,
-    however that came, it takes down what it has put up.
+    Both sides speak `tailscope.extra.laboratory.protocol`. On end of file the agent tears down
+    whatever it set up.
     """
 
     def __init__(self, role: Role, where: str) -> None:
         self.role, self.where = role, where
-        self._heard: queue.Queue[AgentMessage | HostError | None] = queue.Queue()
+        self._events: queue.Queue[AgentMessage | HostError | None] = queue.Queue()
         self._errors: list[str] = []
         self.answers = Answers()
         self._hint: str | None = None
@@ -93,6 +95,7 @@ class Agent(ABC):
                 raise self.error(
                     f"expected tailscope {ours}, got {theirs}",
                     "install the same version on all machines",
+                    code="agent-version",
                 )
         except BaseException:
             self._close()
@@ -103,28 +106,28 @@ class Agent(ABC):
         self._close()
 
     def say(self, order: Order) -> None:
-        """Tell the agent what to do."""
+        """Send the agent an order."""
         self._write(as_line(order))
 
     def hear(self, timeout_s: float) -> AgentMessage:
         """Wait for the next event."""
-        event = self._heard.get(timeout=max(0.0, timeout_s))
+        event = self._events.get(timeout=max(0.0, timeout_s))
         if event is None:
-            self._heard.put(None)
-            said = " | ".join(self._errors[-5:])
-            text = f"the connection ended{f'; it said: {said}' if said else ''}"
-            raise self.error(text, self._hint)
+            self._events.put(None)
+            words = " | ".join(self._errors[-5:])
+            text = f"the connection ended{f'; it said: {words}' if words else ''}"
+            raise self.error(text, self._hint, code="connection-ended")
         if isinstance(event, HostError):
             raise event
         if isinstance(event, AgentError):
-            error = self.error(event.message, event.hint)
+            error = self.error(event.message, event.hint, code=event.code)
             if event.other_kernel:
-                raise OtherKernelError(str(error), hint=error.hint)
+                raise OtherKernelError(str(error), code=error.code, hint=error.hint)
             raise error
         return event
 
     def wait_for(self, kind: type[M], timeout_s: float) -> M:
-        """Wait for an event of a kind; others are passed over."""
+        """Wait for an event of a kind, and ignore others."""
         countdown = Countdown(timeout_s)
         while True:
             with contextlib.suppress(queue.Empty):
@@ -133,15 +136,15 @@ class Agent(ABC):
                     return event
             if countdown.is_over():
                 name = kind.__struct_config__.tag
-                raise self.error(f"no {name} within {timeout_s} s")
+                raise self.error(f"no {name} within {timeout_s} s", code="agent-silent")
 
     def ask(self, times: int) -> None:
-        """Ask what the time is there, one question after the other; nothing else is to be said."""
+        """Query the agent's clock several times, while the agent sends nothing else."""
         for number in range(times):
             asked_ns = time.monotonic_ns()
             self.say(AskOrder(number=number))
             answer = self.wait_for(AnswerEvent, _ANSWER_S)
-            # The later this is noted, the wider the bounds: they hold all the same.
+            # A late reading only widens the bounds.
             answered_ns = time.monotonic_ns()
             for column, value in (
                 (self.answers.asked_ns, asked_ns),
@@ -151,28 +154,33 @@ class Agent(ABC):
             ):
                 column.append(value)
 
-    def error(self, message: str, hint: str | None = None) -> HostError:
-        """An error of this machine."""
-        return HostError(f"{self.role} ({self.where}): {message}", hint=hint)
+    def error(self, message: str, hint: str | None = None, code: str = "host") -> HostError:
+        """Make an error of this machine."""
+        return HostError(f"{self.role} ({self.where}): {message}", code=code, hint=hint)
 
     def fetch(self, remote: TimestampedFile, folder: Path) -> Path:
-        """Bring a file back, and check that it is the one."""
+        """Copy a file from the machine, and verify its checksum."""
         name = Path(remote.path).name
         if name in ("", ".."):
-            raise self.error(f"it said: files: expected the path of a file, got {remote.path!r}")
+            raise self.error(
+                f"it said: files: expected the path of a file, got {remote.path!r}",
+                code="agent-message",
+            )
         target = folder / name
         self._copy(remote.path, target)
         with target.open("rb") as file:
             got = hashlib.file_digest(file, "sha256").hexdigest()
         if got != remote.sha256:
-            raise self.error(f"{remote.path}: sha256: expected {remote.sha256}, got {got}")
+            raise self.error(
+                f"{remote.path}: sha256: expected {remote.sha256}, got {got}", code="file-changed"
+            )
         return target
 
-    def _hear_line(self, line: str) -> None:
+    def _receive(self, line: str) -> None:
         try:
             event = read_message(self.role, line)
         except HostError as error:
-            self._put(self.error(str(error)))
+            self._put(self.error(str(error), code=error.code))
             return
         if event is not None:
             self._put(event)
@@ -183,7 +191,7 @@ class Agent(ABC):
         self._put(None)
 
     def _put(self, event: AgentMessage | HostError | None) -> None:
-        self._heard.put(event)
+        self._events.put(event)
         if self.bell is not None:
             self.bell.put(None)
 
@@ -198,7 +206,7 @@ class Agent(ABC):
 
     @abstractmethod
     def _close(self) -> None:
-        """End its input, and wait for its end."""
+        """Close the agent's input, and wait for its end."""
 
 
 class LocalAgent(Agent):
@@ -218,17 +226,17 @@ class LocalAgent(Agent):
             errors="replace",
             start_new_session=True,
         )
-        for stream, hear in (
-            (self._process.stdout, self._hear_line),
+        for stream, receive in (
+            (self._process.stdout, self._receive),
             (self._process.stderr, self._errors.append),
         ):
             assert stream is not None
-            threading.Thread(target=self._listen, args=[stream, hear], daemon=True).start()
+            threading.Thread(target=self._listen, args=[stream, receive], daemon=True).start()
 
-    def _listen(self, stream: IO[str], hear: Callable[[str], None]) -> None:
+    def _listen(self, stream: IO[str], receive: Callable[[str], None]) -> None:
         for line in stream:
-            hear(line.rstrip("\n"))
-        if hear == self._hear_line:
+            receive(line.rstrip("\n"))
+        if receive == self._receive:
             self._gone()
 
     def _write(self, line: str) -> None:
@@ -237,7 +245,7 @@ class LocalAgent(Agent):
             self._process.stdin.write(line)
             self._process.stdin.flush()
         except OSError:
-            raise self.error("the connection ended") from None
+            raise self.error("the connection ended", code="connection-ended") from None
 
     def _copy(self, remote: str, target: Path) -> None:
         shutil.copyfile(remote, target)
@@ -257,7 +265,7 @@ class LocalAgent(Agent):
 
 
 class SshAgent(Agent):
-    """An agent on another machine, by ssh as the user's own would reach it."""
+    """An agent on another machine, reached as by the user's own ssh."""
 
     def __init__(self, role: Role, address: str, *, port: int | None, command: str) -> None:
         super().__init__(role, address)
@@ -276,26 +284,26 @@ class SshAgent(Agent):
             raise
 
     def _run(self) -> None:
-        """Work for the connection until the end, at which all that still waits is cancelled."""
+        """Run the event loop until the end, and cancel all tasks that still wait."""
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._ends.wait())
 
     async def _connect(self) -> None:
         self._connection = await ssh_connection(self._address, self._port, self.error)
-        # The name of a program is one word, whatever is in it.
+        # The path of the program is one word, even with spaces.
         command = f"{shlex.quote(self._command)} agent"
         self._process = await self._connection.create_process(command, errors="replace")
         self._tasks = [
-            asyncio.ensure_future(self._listen(self._process.stdout, self._hear_line, last=True)),
+            asyncio.ensure_future(self._listen(self._process.stdout, self._receive, last=True)),
             asyncio.ensure_future(self._listen(self._process.stderr, self._errors.append)),
         ]
 
     async def _listen(
-        self, stream: AsyncIterable[str], hear: Callable[[str], None], *, last: bool = False
+        self, stream: AsyncIterable[str], receive: Callable[[str], None], *, last: bool = False
     ) -> None:
         try:
             async for line in stream:
-                hear(line.rstrip("\n"))
+                receive(line.rstrip("\n"))
             if last:
                 self._hint = await self._why_not_found()
         finally:
@@ -303,7 +311,7 @@ class SshAgent(Agent):
                 self._gone()
 
     async def _why_not_found(self) -> str | None:
-        """Say where the agent's program was looked for, if it was not found."""
+        """Return a hint with the search path if the agent's program was not found."""
         import asyncssh
 
         assert self._process is not None and self._connection is not None
@@ -321,7 +329,7 @@ class SshAgent(Agent):
     def _write(self, line: str) -> None:
         def write() -> None:
             assert self._process is not None
-            # That the machine is gone is heard at the other end.
+            # The reading side reports that the machine is gone.
             with contextlib.suppress(OSError):
                 self._process.stdin.write(line)
 
@@ -338,7 +346,7 @@ class SshAgent(Agent):
         try:
             self._wait(get(), None)
         except (OSError, asyncssh.Error) as error:
-            raise self.error(f"{remote}: {error}") from None
+            raise self.error(f"{remote}: {error}", code="copy-failed") from None
 
     def _close(self) -> None:
         async def end() -> None:
@@ -351,7 +359,7 @@ class SshAgent(Agent):
 
         try:
             self._wait(end(), _END_S + 5)
-        except Exception:  # noqa: BLE001 - a machine that is gone cannot be told
+        except Exception:  # noqa: BLE001 - the machine may be gone
             if self._connection is not None:
                 self._loop.call_soon_threadsafe(self._connection.abort)
         self._loop.call_soon_threadsafe(self._ends.set)
@@ -361,13 +369,13 @@ class SshAgent(Agent):
         try:
             asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
         except TimeoutError:
-            raise self.error(f"ssh: no answer within {timeout_s} s") from None
+            raise self.error(f"ssh: no answer within {timeout_s} s", code="ssh") from None
 
 
 async def ssh_connection(
-    address: str, port: int | None, error_of: Callable[[str, str | None], HostError]
+    address: str, port: int | None, error_of: Callable[[str, str, str], HostError]
 ) -> SSHClientConnection:
-    """Connect to a machine as the user's own ssh would."""
+    """Connect to a machine as the user's own ssh would; `error_of` gets text, hint and code."""
     import asyncssh
 
     user, at, name = address.rpartition("@")
@@ -386,6 +394,7 @@ async def ssh_connection(
         raise error_of(
             f"ssh: {error.reason}",
             f"`ssh {address}` once by hand shows its key, and asks whether to trust it",
+            "ssh-host-key",
         ) from None
     except (OSError, asyncssh.Error) as error:
         reason = getattr(error, "reason", None) or str(error)
@@ -394,12 +403,14 @@ async def ssh_connection(
         elif isinstance(error, OSError) and error.errno:
             reason = os.strerror(error.errno)
         raise error_of(
-            f"ssh: {reason or 'no answer'}", f"`ssh {address}` has to work without a password"
+            f"ssh: {reason or 'no answer'}",
+            f"`ssh {address}` has to work without a password",
+            "ssh",
         ) from None
 
 
 def agent_on(role: Role, ssh: str | None, *, port: int | None, command: str) -> Agent:
-    """An agent on a machine; this one where `ssh` is None."""
+    """Return an agent on a machine, which is this one if `ssh` is None."""
     if ssh is None:
         return LocalAgent(role)
     return SshAgent(role, ssh, port=port, command=command)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from tailscope.testbed.clean import Leftover
 
 _REACHED_S = 4.0
-"""What it takes to reach machines by ssh."""
+"""Time to connect to the machines by ssh, in seconds."""
 
 
 class Laboratory(Bench):
-    """Up to three machines, of which the device's may be booted between cells."""
+    """A bench of up to three machines, of which the device's may be rebooted between cells."""
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
@@ -43,34 +43,34 @@ class Laboratory(Bench):
         return machines.cables(self._hosts, fields, document)
 
     def check_plan(self, plan: RunPlan) -> None:
-        """Refuse a plan that is none of several machines."""
+        """Check that several machines can carry out a plan."""
         machines.check_plan(plan)
 
     def check(self, plan: RunPlan, document: Document) -> None:
-        """Refuse machines that are not described as a plan needs them."""
+        """Check that the machines are described as a plan needs them."""
         machines.check_hosts(self._hosts, plan, document)
 
     def prepare(self, cells: Sequence[Cell], document: Document) -> None:
-        """Find out which boots the cells take."""
+        """Determine the boots that the cells need."""
         if self._hosts.dut.boot is not None:
             self._lines = boot_lines(cells, self._hosts.dut, document)
             self.boots = True
 
     def arranged(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return cells in an order that takes few boots."""
+        """Return cells in an order that needs few boots."""
         return [*cells] if self._lines is None else grouped(cells, self._lines)
 
     def lacking(self, plan: RunPlan) -> list[str]:
-        """List what this machine lacks for the roles that it plays itself."""
+        """List what this machine lacks for its own roles."""
         return machines.lacking(self._hosts, plan)
 
     def described(self, cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:
-        """Say which boots there will be, and what is not known of machines yet."""
+        """Describe the boots, and what is not known of the machines yet."""
         if self._lines is not None:
             yield from _described_boots(runs_of(cells, self._lines), self._hosts)
         plans = [cell.plan for cell in cells]
-        for each in machines.not_known_yet(self._hosts, plans, self._lines):
-            yield "not known yet", each
+        for question in machines.not_known_yet(self._hosts, plans, self._lines):
+            yield "not known yet", question
 
     def content(self, cells: Sequence[Cell]) -> dict[str, object]:
         """Return the boots."""
@@ -88,14 +88,14 @@ class Laboratory(Bench):
         return {"boots": boots}
 
     def clean(self) -> Iterator[Leftover]:
-        """Remove what an earlier try left behind, on all machines."""
+        """Remove what an earlier try left behind on all machines."""
         from tailscope.extra.laboratory.control import clean_hosts
 
         yield from super().clean()
         yield from clean_hosts(self._hosts)
 
     def look(self, _left: Sequence[Cell]) -> str | None:
-        """Leave the look at machines to their agents."""
+        """Return None: agents check their machines themselves."""
         return None
 
     def begin(
@@ -105,7 +105,7 @@ class Laboratory(Bench):
         say: Callable[[str], None],
         show: Callable[[str], None],
     ) -> list[Cell]:
-        """Put cells first that need no boot."""
+        """Return the cells with those first that need no boot."""
         if self._lines is None:
             return left
         self._boots = Boots(self._hosts.dut, self._lines, campaign, say, show)
@@ -114,7 +114,7 @@ class Laboratory(Bench):
     def measure(
         self, cell: Cell, out: Path, draw: Draw, progress: Progress, ending: Callable[[], None]
     ) -> MeasuredCell:
-        """Boot the device's machine if need be, and carry out the plan of a cell."""
+        """Boot the device's machine if necessary, and carry out the plan of a cell."""
         from tailscope.extra.laboratory.control import execute_in_lab
 
         if self._boots is not None:

@@ -1,4 +1,4 @@
-"""``tailscope agent``: one machine of a laboratory, for `tailscope run` on another."""
+"""The command ``tailscope agent``, which `tailscope run` starts on another machine."""
 
 from __future__ import annotations
 
@@ -22,54 +22,62 @@ _MOUTH = threading.Lock()
 
 
 def command() -> int:
-    """The agent reads JSON objects from standard input, one per line, and answers in the same way.
+    """Read JSON objects from standard input, one per line, and answer in the same way.
 
-    On end of file it tears down whatever it set up.
+    On end of file the agent tears down whatever it set up.
     """
     import tailscope._engine as _engine
     from tailscope.extra.laboratory.protocol import AgentError, HelloEvent, PlayOrder
     from tailscope.testbed.steady import SteadyClock
 
     clock = SteadyClock()
-    ears = _Ears(clock)
+    inbox = _Inbox(clock)
     _say(HelloEvent(version=_engine.VERSION))
     try:
-        part = ears.hear()
+        part = inbox.hear()
         if part is None:
             return 0
         if not isinstance(part, PlayOrder):
-            raise HostError("agent: it has no role yet: expected the order to play one")
+            raise HostError(
+                "agent: it has no role yet: expected the order to play one", code="agent-order"
+            )
         from tailscope.extra.laboratory.roles import play
 
-        play(part, _say, ears.hear, ears.traffic_ends, clock)
+        play(part, _say, inbox.hear, inbox.traffic_ends, clock)
     except TailscopeError as error:
-        waits = isinstance(error, OtherKernelError)
-        _say(AgentError(message=str(error), hint=error.hint, other_kernel=waits))
+        _say(
+            AgentError(
+                message=str(error),
+                code=error.code,
+                hint=error.hint,
+                other_kernel=isinstance(error, OtherKernelError),
+            )
+        )
         return 1
     except OSError as error:
-        _say(AgentError(message=str(error), hint=None, other_kernel=False))
+        _say(AgentError(message=str(error), code="system", hint=None, other_kernel=False))
         return 1
     return 0
 
 
-class _Ears:
-    """What comes in, and its end."""
+class _Inbox:
+    """The incoming orders, and their end."""
 
     def __init__(self, clock: SteadyClock) -> None:
         self._clock = clock
-        self._heard: queue.Queue[Order | HostError | None] = queue.Queue()
-        self._end_was_heard = threading.Event()
+        self._orders: queue.Queue[Order | HostError | None] = queue.Queue()
+        self._has_ended = threading.Event()
         self.traffic_ends: Future[None] = Future()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def hear(self) -> Order | None:
         """Wait for the next order; None at the end."""
-        found = self._heard.get()
-        if found is None:
-            self._end_was_heard.set()
-        if isinstance(found, HostError):
-            raise found
-        return found
+        order = self._orders.get()
+        if order is None:
+            self._has_ended.set()
+        if isinstance(order, HostError):
+            raise order
+        return order
 
     def _answer(self, number: int, heard_ns: int) -> None:
         from tailscope.extra.laboratory.protocol import AnswerEvent
@@ -81,13 +89,13 @@ class _Ears:
     def _listen(self) -> None:
         from tailscope.extra.laboratory.protocol import AskOrder, EndOrder, read_order
 
-        # Python ends `sys.stdin` before it ends, and waits for whoever reads from it.
+        # At its end, Python closes `sys.stdin`, and would wait for this thread.
         for line in os.fdopen(sys.stdin.fileno(), errors="replace", closefd=False):
             heard_ns = self._clock.now_ns()
             try:
                 order = read_order(line)
             except HostError as error:
-                self._heard.put(error)
+                self._orders.put(error)
                 continue
             if isinstance(order, AskOrder):
                 self._answer(order.number, heard_ns)
@@ -95,10 +103,10 @@ class _Ears:
                 if not self.traffic_ends.done():
                     self.traffic_ends.set_result(None)
             else:
-                self._heard.put(order)
-        self._heard.put(None)
-        # Who does not listen is busy with what nobody waits for any more.
-        if not self._end_was_heard.wait(_PATIENCE_S):
+                self._orders.put(order)
+        self._orders.put(None)
+        # A role that does not read the end works on something that no one needs any more.
+        if not self._has_ended.wait(_PATIENCE_S):
             os.kill(os.getpid(), signal.SIGTERM)
 
 

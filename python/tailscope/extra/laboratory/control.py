@@ -1,4 +1,4 @@
-"""Carrying out a plan in a laboratory: load generator, device and timestamper are machines."""
+"""Execution of a plan in a laboratory of load generator, device and timestamper."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ if TYPE_CHECKING:
 _READY_S = 300.0
 _MARGIN_S = 60.0
 _SILENCE_S = 180.0
-"""Longer than an agent waits for a generator that is stuck."""
+"""Timeout for a silent agent, in seconds: longer than its own for a stuck generator."""
 _RESULT_S = 600.0
-"""Captures are summed up, and kernel events understood, where they were recorded."""
+"""Timeout for results, in seconds: agents hash captures and read kernel events first."""
 _QUESTIONS = 32
-"""What the time is, each machine is asked so often before the traffic and after it."""
+"""Number of time queries to each machine before the traffic, and after it."""
 
 
 def execute_in_lab(
@@ -76,8 +76,8 @@ def execute_in_lab(
 ) -> Measured:
     """Carry out a plan on several machines.
 
-    The timestamper's captures are analysed here; the load generator's own counts stand beside them.
-    What the machines recorded of themselves is brought to the clock of the captures.
+    The timestamper's captures are analysed here, beside the load generator's own counts. The
+    machines' recordings are converted to the clock of the captures.
     """
     from tailscope.store.directory import RunWriter, move_all
 
@@ -90,27 +90,27 @@ def execute_in_lab(
             nonlocal patience
             patience = stack.enter_context(patient(ending or _say_nothing, asked=cut_short))
 
-        found = _measure(plan, hosts, folder, progress, finish)
-        run, tables = reported_run(plan, found)
-        captures = [found.pre, found.post]
+        reported = _measure(plan, hosts, folder, progress, finish)
+        run, tables = reported_run(plan, reported)
+        captures = [reported.pre, reported.post]
 
         def write(place: RunWriter) -> None:
             if plan.captures:
-                place.add_captures(found.pre.parent)
+                place.add_captures(reported.pre.parent)
             write_reported(place, tables)
 
         move = partial(move_all, [] if plan.captures else captures)
         with kept(writer, run, spare=folder.spare, write=write, move=move) as recording:
-            there = recording.parent / layout.CAPTURES if plan.captures else recording
-            find = of_captures(*(there / path.name for path in captures))
-            with _counts_told(found, there):
+            captured = recording.parent / layout.CAPTURES if plan.captures else recording
+            find = of_captures(*(captured / path.name for path in captures))
+            with _counts_added(reported, captured):
                 done = analysed(run, find, read_recorded(writer.path, run.info), writer)
     measured = Measured(done.analysis, done.info, None, None, False, out, tuple(done.lacks))
     return replace(measured, interrupted=patience.asked)
 
 
 def clean_hosts(hosts: Hosts) -> Iterator[Leftover]:
-    """Have other machines remove what dead agents left behind, as `tailscope clean` does here."""
+    """Remove what dead agents left behind on other machines, by `tailscope clean` there."""
     from tailscope.extra.laboratory.remote import SshMachine
 
     for role, host in by_role(hosts).items():
@@ -118,28 +118,28 @@ def clean_hosts(hosts: Hosts) -> Iterator[Leftover]:
             continue
         machine = SshMachine(role, host.ssh, host.port)
         try:
-            [said] = machine.run([host.command, "clean"])
+            [output] = machine.run([host.command, "clean"])
         except HostError as error:
             yield Leftover(machine.where, str(error).removeprefix(f"{machine.where}: "))
             continue
-        for line in said.splitlines():
+        for line in output.splitlines():
             if line.startswith("removed "):
                 yield Leftover(f"{machine.where}: {line.removeprefix('removed ')}")
 
 
 @contextmanager
-def _counts_told(found: Reported, captures: Path) -> Iterator[None]:
-    """Where nothing follows from the captures, say what the load generator counted, too."""
+def _counts_added(reported: Reported, captures: Path) -> Iterator[None]:
+    """Add the load generator's counts to the error of an analysis within a block."""
     try:
         yield
     except AnalysisError as error:
-        counted = found.sent.result.gen
-        said = str(error).replace(f"{captures}/", "")
+        counted = reported.sent.result.gen
+        problem = str(error).replace(f"{captures}/", "")
         text = (
-            f"{said}; the load generator sent {count_text(counted.sent)} packets, and"
+            f"{problem}; the load generator sent {count_text(counted.sent)} packets, and"
             f" {count_text(counted.matched)} came back to it"
         )
-        raise AnalysisError(text, hint=error.hint) from None
+        raise AnalysisError(text, code=error.code, hint=error.hint) from None
 
 
 def _say_nothing() -> None:
@@ -153,9 +153,9 @@ def _measure(
     progress: Progress | None,
     ended: Callable[[bool], None],
 ) -> Reported:
-    """Let the machines play their roles; they are released at the end.
+    """Have the machines play their roles, and release them at the end.
 
-    `ended` is called when the traffic has ended; with whether Ctrl-C ended it.
+    `ended` is called at the end of the traffic, with True if Ctrl-C ended it.
     """
     captures, files = folder.make("captures"), folder.make("machines")
     parts = [
@@ -164,14 +164,14 @@ def _measure(
         _part("loadgen", plan, hosts.loadgen),
     ]
     with ExitStack() as stack:
-        # The device comes first and goes last.
+        # The device starts first and ends last.
         dut = stack.enter_context(_agent("dut", hosts.dut))
         timestamper = stack.enter_context(_agent("timestamper", hosts.timestamper))
         loadgen = stack.enter_context(_agent("loadgen", hosts.loadgen))
         agents = (dut, timestamper, loadgen)
         for agent, part in zip(agents, parts, strict=True):
             agent.say(part)
-        # Barrier: nothing is sent before all are there.
+        # Barrier: nothing is sent before all are ready.
         of_dut = dut.wait_for(DutReady, _READY_S)
         of_timestamper = timestamper.wait_for(TimestamperReady, _READY_S)
         of_loadgen = loadgen.wait_for(LoadgenReady, _READY_S)
@@ -200,7 +200,7 @@ def _measure(
         for agent in agents[1:]:
             agent.say(StopOrder())
         seen = timestamper.wait_for(CapturesEvent, _RESULT_S)
-        # The last packets are through: the device is stopped.
+        # The last packets have passed, so the device can be stopped.
         dut.say(StopOrder())
         device = dut.wait_for(CountsEvent, _RESULT_S)
         load = loadgen.wait_for(RecordedEvent, _RESULT_S)
@@ -230,12 +230,10 @@ def _fetched(agent: Agent, files: Mapping[str, TimestampedFile], folder: Path) -
 
 
 def _not_polled(hosts: Hosts, polled: Mapping[str, Sequence[int]]) -> set[int]:
-    """CPUs of this machine that no role of it polls on; all of them where that leaves none."""
+    """Return the CPUs of this machine that none of its roles polls on, or all if none is left."""
     allowed = os.sched_getaffinity(0)
-    here = {
-        cpu for role, cpus in polled.items() for cpu in cpus if getattr(hosts, role).ssh is None
-    }
-    return allowed - here or allowed
+    own = {cpu for role, cpus in polled.items() for cpu in cpus if getattr(hosts, role).ssh is None}
+    return allowed - own or allowed
 
 
 def _agent(role: Role, host: Host) -> Agent:
@@ -262,10 +260,10 @@ def _part(
 def _send(
     agents: Sequence[Agent], duration_ns: int, progress: Progress | None
 ) -> tuple[SentEvent, bool]:
-    """Let the load generator, which is the last, send; listen to all machines meanwhile.
+    """Have the load generator, which is the last agent, send, and follow all machines.
 
-    Ctrl-C ends the traffic, a second one all. It sleeps most of the time: this machine may be one
-    of them. The load generator is waited for as long as it says something.
+    The first Ctrl-C ends the traffic, the second one everything. This function mostly sleeps, as
+    this machine may play a role. It waits for the load generator as long as that sends messages.
     """
     loadgen = agents[-1]
     bell: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -294,8 +292,8 @@ def _send(
             loadgen.say(EndOrder())
             ends_s = time.monotonic()
         except HostError as error:
-            # A generator that has only just started is ended by it, without a result.
+            # The signal ends a generator that has just started without a result.
             if cut_short:
                 raise KeyboardInterrupt from error
             raise
-    raise loadgen.error(f"no result, and nothing said for {_SILENCE_S:g} s")
+    raise loadgen.error(f"no result, and nothing said for {_SILENCE_S:g} s", code="agent-silent")

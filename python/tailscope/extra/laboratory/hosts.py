@@ -1,4 +1,4 @@
-"""The machines of a laboratory, as an experiment says them in its section `hosts`."""
+"""The section `hosts` of an experiment, which describes the machines of a laboratory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Host(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Boot(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How the machine is rebooted: for once each time, so that a power cycle boots as before."""
+    """The way to reboot the machine, once each time, so that a power cycle boots as before."""
 
     how: Annotated[
         Literal["grub", "systemd-boot", "kexec", "command"],
@@ -86,7 +86,7 @@ class Boot(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
-        """Refuse a time that is none, and a command that belongs to another way to boot."""
+        """Check the time limit, and that there is a command exactly with how: command."""
         try:
             positive_duration_ns(self.wait, "wait")
         except UsageError:
@@ -119,7 +119,7 @@ class Dut(Host, frozen=True, kw_only=True):
 
 
 class Timestamper(Host, frozen=True, kw_only=True):
-    """A machine that only watches, by TAPs."""
+    """The machine that records the traffic, by TAPs."""
 
     method: Annotated[
         Literal["auto", "socket", "tcpdump", "stamp"],
@@ -138,9 +138,9 @@ class Hosts(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     timestamper: Timestamper
 
     def record(self) -> dict[str, object]:
-        """Return what `campaign.json` says of them.
+        """Return the record for `campaign.json`.
 
-        How a machine is booted changes no figure, and may change until ``--resume``.
+        The way to boot changes no figure, and may change until ``--resume``.
         """
         return {
             role: {

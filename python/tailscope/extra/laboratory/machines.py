@@ -1,4 +1,4 @@
-"""What an experiment says of its machines, seen to before any of them is reached."""
+"""Checks of an experiment's machines before any of them is reached."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from tailscope.host.boot_line import BootLine
 
 _POLLING: dict[Role, str] = {"dut": "dut", "loadgen": "generator"}
-"""What CPUs are called that the machines poll on."""
+"""Names of the roles in ``--cpus``."""
 
 
 def by_role(hosts: Hosts) -> dict[Role, Host]:
-    """The machines, in the order in which they are started."""
+    """Return the machines in the order of their start."""
     return {"dut": hosts.dut, "timestamper": hosts.timestamper, "loadgen": hosts.loadgen}
 
 
 def cables(hosts: Hosts, fields: Mapping[str, Any], document: Document) -> dict[str, Any]:
-    """The wire of a laboratory: cables between cards."""
+    """Return the fields for the wire of a laboratory: cables between cards."""
     for name in ("wire", "wire_options"):
         if name in fields:
             raise document.error(["hosts"], f"hosts have cards: remove {name}")
@@ -52,7 +52,7 @@ def cables(hosts: Hosts, fields: Mapping[str, Any], document: Document) -> dict[
 
 
 def check_hosts(hosts: Hosts, plan: RunPlan, document: Document) -> None:
-    """See whether machines are described as a run needs them."""
+    """Check that the machines are described as a run needs them."""
     for role, host in by_role(hosts).items():
         if host.cpus is not None:
             where = ["hosts", role, "cpus"]
@@ -76,29 +76,31 @@ def check_hosts(hosts: Hosts, plan: RunPlan, document: Document) -> None:
 
 
 def check_plan(plan: RunPlan) -> None:
-    """See whether a run can be one of several machines, whichever they are."""
+    """Check that several machines can carry out a run, whichever they are."""
     if plan.device.make_dut().ports == 1:
         raise UsageError(
             "--dut-option: got one port, expected two with hosts: packets come by one card and"
-            " leave by the other"
+            " leave by the other",
+            code="single-port",
         )
     if plan.cpus is not None and "" in cpus_by_role(plan.cpus, "--cpus"):
         raise UsageError(
             f"--cpus: got {plan.cpus!r}, expected CPUs by role with hosts, such as"
-            " generator=2,dut=4-5"
+            " generator=2,dut=4-5",
+            code="cpus-without-roles",
         )
 
 
 def cpus_of(role: Role, plan: RunPlan, host: Host) -> str | None:
-    """The CPUs that a machine is to poll on; None leaves the choice to it."""
+    """Return the CPUs on which a machine polls; None leaves the choice to it."""
     planned = _planned_cpus(role, plan)
     return str(host.cpus) if planned is None and host.cpus is not None else planned
 
 
 def lacking(hosts: Hosts, plan: RunPlan) -> list[str]:
-    """What this machine lacks for the roles that it plays itself, with what to do about it.
+    """List what this machine lacks for its own roles, with hints.
 
-    Other machines are asked when they are reached, before anything is started there.
+    Other machines are checked when they are reached, before anything starts there.
     """
     topology = read_topology()
     checks: list[Callable[[], object]] = []
@@ -118,30 +120,30 @@ def lacking(hosts: Hosts, plan: RunPlan) -> list[str]:
 def not_known_yet(
     hosts: Hosts, plans: Sequence[RunPlan], lines: Mapping[str, BootLine] | None
 ) -> list[str]:
-    """What a plan cannot tell of other machines before they are reached."""
-    found: list[str] = []
+    """List the questions about other machines that are open until they are reached."""
+    questions: list[str] = []
     for role, host in by_role(hosts).items():
         if host.ssh is None:
             continue
         cpus = [(cpus_of(role, plan, host) or "any").rpartition("=")[2] for plan in plans]
         has = [f"the cards {' and '.join(host.cards)}"]
-        has += [f"CPU {each}" for each in cpus if each != "any"]
+        has += [f"CPU {cpu}" for cpu in cpus if cpu != "any"]
         if role == "dut":
             has += [f"the kernel {line.release}" for line in (lines or {}).values() if line.release]
-        found += [f"whether {host.ssh} has {each}" for each in has]
+        questions += [f"whether {host.ssh} has {part}" for part in has]
     if hosts.dut.ssh is not None:
         for plan in plans:
             asks = plan.platform != "vm" and lines is None
             kernel = f"runs the kernel {plan.kernel}" if asks and plan.kernel else ""
             boot = f"was booted with {plan.boot}" if asks and plan.boot else ""
-            can = [f"can do {each}" for each in (f"dut: {plan.dut}", *plan.recording_checks())]
-            said = filter(None, (kernel, boot, *can))
-            found += [f"whether {hosts.dut.ssh} {each}" for each in said]
-    return list(dict.fromkeys(found))
+            can = [f"can do {part}" for part in (f"dut: {plan.dut}", *plan.recording_checks())]
+            properties = filter(None, (kernel, boot, *can))
+            questions += [f"whether {hosts.dut.ssh} {text}" for text in properties]
+    return list(dict.fromkeys(questions))
 
 
 def _planned_cpus(role: Role, plan: RunPlan) -> str | None:
-    """The CPUs that the plan gives a machine by its role."""
+    """Return the CPUs that the plan gives a machine by its role; None without any."""
     roles = {} if plan.cpus is None else cpus_by_role(plan.cpus, "--cpus")
     name = _POLLING.get(role, "")
     return f"{name}={cpu_list(roles[name]) or 'any'}" if name in roles else None

@@ -1,4 +1,4 @@
-"""What an agent of a laboratory records of its own machine while packets are on their way."""
+"""Recordings that an agent makes of its own machine during a measurement."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ _MONO = "mono"
 
 @dataclass(frozen=True)
 class Watched:
-    """The device of a machine."""
+    """The device on a machine, with its platform."""
 
     dut: Dut
     running: Running
     platform: OpenPlatform
     folder: Path | None
-    """Where its loops write down what they see."""
+    """Folder of the recordings of its polling loops."""
     mark: str
-    """What its processes are known by."""
+    """Mark of its processes."""
 
 
 class MachineWatch:
-    """Records a machine within a block."""
+    """A recorder of a machine within a block."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class MachineWatch:
             yield
 
     def finish(self) -> RecordedNoise:
-        """Stop, at the end of the block, and say what was recorded of noise."""
+        """Stop at the end of the block, and return the recorded noise."""
         return self._recorder.finish()
 
     def of_device(
@@ -109,20 +109,20 @@ class MachineWatch:
         captured: Path | None,
         power: RecordedPower,
     ) -> MachineRecording:
-        """What the machine of a device has recorded."""
+        """Make the recording of a device's machine."""
         threads = noise.threads_of(device.mark, working)
         own = noise.own_threads(PLATFORM_PART, threads)
         own |= dict.fromkeys(power.processes, "reader of power")
         links = ("softirq NET_",) if device.platform.side.links else ()
         tasks = ("task ", OWN) if device.dut.in_softirqs else ()
-        known = device.running.clock if self._by_counter else None
-        seen = _seen_by_loops(device.folder, known)
+        counter = device.running.clock if self._by_counter else None
+        seen = _seen_by_loops(device.folder, counter)
         if captured is not None:
             seen = _seen_on_links(captured)
         return self._made(
             "dut",
             noise,
-            (known, device.folder, threads, own),
+            (counter, device.folder, threads, own),
             seen,
             own_work=(*links, *tasks),
             power=power,
@@ -131,7 +131,7 @@ class MachineWatch:
     def of_generator(
         self, noise: RecordedNoise, result: GeneratorResult, folder: Path
     ) -> MachineRecording:
-        """What the machine of a load generator has recorded."""
+        """Make the recording of a load generator's machine."""
         working = [lcore.tid for lcore in result.lcores]
         own = noise.own_threads(PLATFORM_PART, working)
         own = {tid: what for tid, what in own.items() if tid not in working}
@@ -149,13 +149,13 @@ class MachineWatch:
         own_work: Sequence[str] = (),
         power: RecordedPower | None = None,
     ) -> MachineRecording:
-        known, folder, threads, own = loops
-        clock = _UNIX if known is None else clock_of(known)
+        counter, folder, threads, own = loops
+        clock = _UNIX if counter is None else clock_of(counter)
         side = side_noise(
             source,
             self._cpus,
             clock,
-            None if known is None else folder,
+            None if counter is None else folder,
             self._events(noise, clock, threads, own),
         )
         made = self._folder.make("recorded")
@@ -163,7 +163,7 @@ class MachineWatch:
             "noise": columns([side]),
             "interrupts": counter_columns(noise.samples),
             "sightings": _as_columns(SIGHTINGS, seen.some(self._since_ns)),
-            "pairs": _as_columns(PAIRS, counter_pairs(folder, known)),
+            "pairs": _as_columns(PAIRS, counter_pairs(folder, counter)),
         }
         if power is not None:
             tables["readings"] = _reading_columns(power)
@@ -171,7 +171,7 @@ class MachineWatch:
             write_parquet(made / f"{name}.parquet", table)
         kernel: KernelNoise = noise.record([side])
         return MachineRecording(
-            times_by="unix" if known is None else "tsc",
+            times_by="unix" if counter is None else "tsc",
             noise=kernel,
             warnings=[*noise.warnings(), *_why_no_events(noise)],
             own_work=list(own_work),
@@ -195,35 +195,35 @@ class MachineWatch:
 def seen_by_links(
     platform: OpenPlatform, dut: Dut, folder: Folder, rate_pps: int
 ) -> tuple[Path | None, AbstractContextManager[None]]:
-    """Have some of the packets recorded that come to the links of a device of the kernel's.
+    """Record some of the packets that arrive at the links of a device of the kernel.
 
-    The kernel chooses them by their numbers before it copies anything.
+    The kernel selects them by their numbers before it copies anything.
     """
     place = platform.place
     if dut.uses_dpdk or not platform.side.links or not isinstance(place, Here):
         return None, nullcontext()
     here = Here(folder.make("sightings"), mark=folder.name)
     one_in = 1 << max(0, (rate_pps // _SIGHTINGS_HZ).bit_length())
-    # The last two bytes of the number, behind 8 of UDP, 4 of what marks a probe, and 6 of it.
+    # The last two bytes of the number follow 8 of UDP, 4 of the probe's magic, and 6 of the number.
     only = f"udp[18:2] & {min(one_in, 1 << 16) - 1} = 0"
     tap = Tap(platform.side.links[0], place.command)
     return here.folder / "seen.pcap", recording({"seen": tap}, here, only=only)
 
 
 def described(path: Path) -> TimestampedFile:
-    """A file that is to be fetched, with its checksum."""
+    """Return the record of a file for fetching, with its checksum."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return TimestampedFile(path=str(path), size_bytes=path.stat().st_size, sha256=digest)
 
 
 def knobs_of(cpus: Sequence[int]) -> dict[str, str | None]:
-    """How this machine is set for some CPUs, by knob."""
+    """Return this machine's settings for some CPUs, by knob."""
     from tailscope.host.audit import audit
     from tailscope.host.machine import Machine
 
-    found = audit(Machine(), tuple(sorted(set(cpus))))
-    return {finding.name: finding.as_is for finding in found.findings}
+    findings = audit(Machine(), tuple(sorted(set(cpus)))).findings
+    return {finding.name: finding.as_is for finding in findings}
 
 
 def _why_no_events(noise: RecordedNoise) -> list[str]:
@@ -232,27 +232,27 @@ def _why_no_events(noise: RecordedNoise) -> list[str]:
     return [f"kernel events are not recorded: {noise.why_not}"]
 
 
-def _seen_by_loops(folder: Path | None, known: CounterClock | None) -> Sightings:
-    """Packets that loops of ours noted."""
-    if folder is None or known is None or not (folder / "sighted_seq.npy").exists():
+def _seen_by_loops(folder: Path | None, counter: CounterClock | None) -> Sightings:
+    """Return the packets that our polling loops recorded."""
+    if folder is None or counter is None or not (folder / "sighted_seq.npy").exists():
         return Sightings.none()
     seq = np.asarray(load_ticks(folder, "sighted_seq"), np.int64)
-    when = clock_of(known).all_at_ns(np.asarray(load_ticks(folder, "sighted_tsc"), np.int64))
+    when = clock_of(counter).all_at_ns(np.asarray(load_ticks(folder, "sighted_tsc"), np.int64))
     return Sightings(seq, when, when)
 
 
 def _seen_on_links(capture: Path) -> Sightings:
-    """Packets that the kernel stamped when they came to a link."""
+    """Return the packets that the kernel stamped on arrival at a link."""
     try:
         seq, when = probe_times(capture)
     except (AnalysisError, CaptureError):
-        # It helps to know the clocks better; nothing else depends on it.
+        # Without them the clocks are known less precisely, which is no failure.
         return Sightings.none()
     return Sightings(seq, when, when)
 
 
 def _sent_and_received(recorded: Recording) -> Sightings:
-    """Packets that a generator sent and got back."""
+    """Return the packets that a generator sent and received."""
     arrived = np.asarray(recorded.arrival_seq, np.int64)
     _, first = np.unique(arrived, return_index=True)
     seq = arrived[first]
@@ -268,9 +268,9 @@ def _as_columns(table: Table, arrays: Sequence[Integers]) -> dict[str, Integers]
 
 def _reading_columns(power: RecordedPower) -> dict[str, object]:
     return {
-        "unix_ns": np.array([each.unix_ns for each in power.readings], np.int64),
-        "took_ns": np.array([each.took_ns for each in power.readings], np.int64),
-        "values": [" ".join(map(str, each.values)) for each in power.readings],
+        "unix_ns": np.array([reading.unix_ns for reading in power.readings], np.int64),
+        "took_ns": np.array([reading.took_ns for reading in power.readings], np.int64),
+        "values": [" ".join(map(str, reading.values)) for reading in power.readings],
     }
 
 

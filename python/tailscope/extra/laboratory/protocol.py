@@ -1,8 +1,7 @@
-"""What the machines of a laboratory say to each other, as types: JSON objects, one a line.
+"""Types of the messages between the machines of a laboratory: JSON objects, one per line.
 
-`tailscope run` says what to ``do``; an agent says which ``event`` there is. Both are of the same
-version: that is the first thing an agent says. What does not fit these types is an error, whoever
-says it.
+`tailscope run` sends orders (``do``), and an agent sends events (``event``). Both must have the
+same version, which is an agent's first message. A message of no such type is an error.
 """
 
 from __future__ import annotations
@@ -37,71 +36,73 @@ Method: TypeAlias = Literal["auto", "socket", "tcpdump", "stamp"]
 
 
 class PlayOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="play"):
-    """Play a role; the first order that an agent gets."""
+    """The order to play a role, which is the first one for an agent."""
 
     role: Role
     plan: MeasurementPlan
-    """As in ``run.json``."""
+    """Plan of the run, as in ``run.json``."""
     cards: list[str]
     """Network cards: PCI addresses, or links of the kernel."""
     cpus: str | None
-    """The CPUs to poll on, as a list."""
+    """List of the CPUs to poll on."""
     method: Method | None
-    """How a timestamper records."""
+    """Recording method of a timestamper."""
     vfs: FunctionDriver | None = None
-    """What drives a virtual function of each card, in place of which it is used."""
+    """Driver of a virtual function of each card, which takes the card's place."""
 
 
 class SendOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="send"):
-    """To a load generator: send for a while."""
+    """The order to a load generator to send for a while."""
 
     duration_ns: Count
 
 
 class RecordOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="record"):
-    """Record from now on what is to be known of this machine."""
+    """The order to record this machine from now on."""
 
 
 class AskOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="ask"):
-    """Say at once what the time is. Agents answer whatever else they are about."""
+    """The order to report the time at once, which agents answer at any moment."""
 
     number: Count
 
 
 class EndOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="end"):
-    """To a load generator: end the traffic before its time. It is heard at once."""
+    """The order to a load generator to end the traffic early, which acts at once."""
 
 
 class StopOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="stop"):
-    """Stop, and say what was counted or recorded."""
+    """The order to stop, and to report counts or recordings."""
 
 
 class HelloEvent(Struct, frozen=True, kw_only=True, tag_field="event", tag="hello"):
-    """The agent is there. Of another version it may say more, and is to be told so."""
+    """The agent's greeting; another version may add fields, and must be rejected by name."""
 
     version: str
 
 
 class AgentError(Section, frozen=True, kw_only=True, tag_field="event", tag="error"):
-    """Why the agent cannot go on; `other_kernel` if its machine has to boot another one first."""
+    """The error that ended an agent; `other_kernel` if its machine has to boot another one."""
 
     message: str
+    code: str
     hint: str | None
     other_kernel: bool
 
 
 class AnswerEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="answer"):
-    """The time at an agent."""
+    """The time on an agent's clock."""
 
     number: Count
-    """Of the question."""
+    """Number of the query."""
     heard_ns: Count
+    """Time of the query's arrival, in Unix time that does not jump."""
     said_ns: Count
-    """When the question was heard and the answer said, in Unix time that nobody sets."""
+    """Time of the answer's departure, in Unix time that does not jump."""
 
 
 class DutReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
-    """The device forwards; `boot_id` is the kernel's, and tells whether two roles have one."""
+    """The message that the device forwards; equal `boot_id` means the same machine."""
 
     host: HostRecord
     boot_id: str
@@ -116,7 +117,7 @@ class DutReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready
 
 
 class LoadgenReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
-    """The load generator waits for orders to record and to send."""
+    """The message that the load generator waits for orders to record and to send."""
 
     host: HostRecord
     boot_id: str
@@ -127,7 +128,7 @@ class LoadgenReady(Section, frozen=True, kw_only=True, tag_field="event", tag="r
 
 
 class TimestamperReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
-    """The timestamper waits for the order to record; it polls on `cpus`, if it does."""
+    """The message that the timestamper waits for the order to record, on `cpus` if it polls."""
 
     host: HostRecord
     boot_id: str
@@ -138,48 +139,48 @@ class TimestamperReady(Section, frozen=True, kw_only=True, tag_field="event", ta
 
 
 class RecordingEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="recording"):
-    """It is recorded from now on what was asked for."""
+    """The message that recording has started."""
 
 
 class SentEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="sent"):
-    """All was sent; `priority` tells whether the generator went before other programs."""
+    """The end of the traffic; `priority` is true if the generator had raised priority."""
 
     result: GeneratorResult
     priority: bool
 
 
 class RecordedEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
-    """What the load generator's machine has recorded; its files are there as captures are."""
+    """The recording of the load generator's machine, whose files wait to be fetched."""
 
     recorded: MachineRecording
 
 
 class CountsEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
-    """The device was stopped; the files are there as captures are."""
+    """The counts of the stopped device, whose files wait to be fetched."""
 
     counts: DutCounts | None
-    """None where it could not say."""
+    """Counts of the device; None if it could not report them."""
     died: str | None
-    """How it had ended before that."""
+    """Message that says how the device ended before that, if it did."""
     recorded: MachineRecording
 
 
 class CapturesEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
-    """The captures are there, until the agent hears anything."""
+    """The captures, which can be fetched until the agent gets another order."""
 
     method: Literal["socket", "tcpdump", "stamp"]
-    """What recorded."""
+    """Recording method."""
     clock: ClockSource
     timestamp_type: str
-    """As in ``run.json``."""
+    """Type of the timestamps, as in ``run.json``."""
     dropped: SideCounts
     files: CapturedFiles
     clock_set_by_ns: Signed
-    """By how much the machine's Unix time was set meanwhile."""
+    """Step by which the machine's Unix time was set meanwhile, in nanoseconds."""
     port_clocks: PortClocks | None
-    """None where both ports have the same clock, or none."""
+    """Comparison of the ports' clocks; None if both ports have the same clock, or none."""
     warnings: list[str]
-    """What came up since it was ready."""
+    """Warnings since the timestamper was ready."""
 
 
 Order: TypeAlias = PlayOrder | AskOrder | SendOrder | RecordOrder | EndOrder | StopOrder
@@ -199,27 +200,30 @@ _SHOWN = 200
 
 
 def read_message(role: Role, line: str) -> AgentMessage | None:
-    """Read what an agent says; None where it is no message, such as a greeting of its machine."""
+    """Read a line of an agent; None if it is no message, such as a greeting of its machine."""
     if not line.lstrip().startswith("{"):
         return None
     try:
         return _DECODERS[role].decode(line)
     except (ValidationError, RecursionError) as error:
-        raise HostError(f"it said: {what_is_wrong(error)}: {line[:_SHOWN]}") from None
+        text = f"it said: {what_is_wrong(error)}: {line[:_SHOWN]}"
+        raise HostError(text, code="agent-message") from None
     except DecodeError:
         return None
 
 
 def read_order(line: str) -> Order:
-    """Read what an agent is told."""
+    """Read an order to an agent."""
     try:
         return _ORDERS.decode(line)
     except (ValidationError, RecursionError) as error:
-        raise HostError(f"agent: it was told: {what_is_wrong(error)}: {line[:_SHOWN]}") from None
+        text = f"agent: it was told: {what_is_wrong(error)}: {line[:_SHOWN]}"
+        raise HostError(text, code="agent-order") from None
     except DecodeError as error:
-        raise HostError(f"agent: it was told no JSON object: {error}: {line[:_SHOWN]}") from None
+        text = f"agent: it was told no JSON object: {error}: {line[:_SHOWN]}"
+        raise HostError(text, code="agent-order") from None
 
 
-def as_line(said: AgentMessage | Order) -> str:
-    """A message as it is sent."""
-    return encode(said).decode() + "\n"
+def as_line(message: AgentMessage | Order) -> str:
+    """Encode a message as a line."""
+    return encode(message).decode() + "\n"

@@ -1,4 +1,4 @@
-"""What an agent has recorded of its machine: a part of `tailscope.extra.laboratory.protocol`."""
+"""The recording of an agent's machine, as a part of `tailscope.extra.laboratory.protocol`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tailscope.store.records.run import KernelNoise, PowerPhase, TimestampedFile
 
 
 class SourceOfPower(Section, frozen=True, kw_only=True):
-    """Where power was read, as `tailscope.testbed.power.PowerSource` has it."""
+    """A power source, as in `tailscope.testbed.power.PowerSource`."""
 
     name: str
     includes: str
@@ -17,32 +17,32 @@ class SourceOfPower(Section, frozen=True, kw_only=True):
 
 
 class PowerReadings(Section, frozen=True, kw_only=True):
-    """What was read of power, but for the readings: these are a file."""
+    """The outcome of power readings, which themselves are in a file."""
 
     source: SourceOfPower | None
-    """None where there is none,"""
+    """Source of the readings; None if there is none."""
     why_not: str | None
-    """and why."""
+    """Reason why there is no source."""
     failures: Count
-    """Readings that failed,"""
+    """Number of failed readings."""
     first_failure: str | None
-    """and why the first of them did."""
+    """Message of the first failed reading."""
     phases: dict[str, PowerPhase]
-    """When the machine was left alone, by its Unix time."""
+    """Phases in which the machine was left idle, in its Unix time."""
 
 
 class MachineRecording(Section, frozen=True, kw_only=True):
-    """What an agent has recorded of its machine while packets were on their way."""
+    """The recording of an agent's machine during a measurement."""
 
     times_by: TimesBy
-    """The clock of what happened on its CPUs, and of packets that it saw."""
+    """Clock of events on its CPUs, and of packets that it saw."""
     noise: KernelNoise
     warnings: list[str]
-    """What a reader of results must know of it."""
+    """Warnings for the reader of the results."""
     own_work: list[str]
-    """How causes begin that are the machine's part in forwarding."""
+    """Prefixes of causes that are the machine's part in forwarding."""
     power: PowerReadings | None
     clock_set_by_ns: Signed
-    """By how much its Unix time was set meanwhile."""
+    """Step by which the machine's Unix time was set meanwhile, in nanoseconds."""
     files: dict[str, TimestampedFile]
-    """``noise``, ``interrupts``, ``sightings``, ``pairs``; of a device, ``readings`` of power."""
+    """Files ``noise``, ``interrupts``, ``sightings``, ``pairs``; a device's power ``readings``."""

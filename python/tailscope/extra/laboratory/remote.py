@@ -1,4 +1,4 @@
-"""Commands and files of another machine by ssh; each call connects anew, as machines reboot."""
+"""Commands and files on another machine by ssh, with a new connection for each call."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Machine(ABC):
     """Another machine."""
 
     where: str
-    """How it is called in errors."""
+    """Name of the machine in errors."""
 
     @abstractmethod
     def run(self, *commands: Sequence[str]) -> list[str]:
-        """Run commands one after the other, and return what each says."""
+        """Run commands one after the other, and return the output of each."""
 
     @abstractmethod
     def contents(self, *paths: str) -> list[str]:
-        """What files of the kernel hold; nothing where there is none."""
+        """Return the contents of files of the kernel; empty if there is none."""
 
     @abstractmethod
     def run_last(self, command: Sequence[str]) -> None:
@@ -41,7 +41,7 @@ class Machine(ABC):
 
     @abstractmethod
     def read(self, path: str) -> str | None:
-        """Read a file; None where there is none."""
+        """Read a file; None if there is none."""
 
     @abstractmethod
     def write(self, path: str, text: str) -> None:
@@ -49,52 +49,52 @@ class Machine(ABC):
 
     @abstractmethod
     def remove(self, path: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder; none where there is none."""
+        """Return the names of the files in a folder; none if there is no folder."""
 
-    def error(self, message: str, hint: str | None = None) -> HostError:
-        """An error of this machine."""
-        return HostError(f"{self.where}: {message}", hint=hint)
+    def error(self, message: str, hint: str | None = None, code: str = "host") -> HostError:
+        """Make an error of this machine."""
+        return HostError(f"{self.where}: {message}", code=code, hint=hint)
 
 
 class SshMachine(Machine):
-    """A machine by ssh, as the user's own would reach it."""
+    """A machine reached as by the user's own ssh."""
 
     def __init__(self, role: str, address: str, port: int | None) -> None:
         self.where = f"{role} ({address})"
         self._address, self._port = address, port
 
     def run(self, *commands: Sequence[str]) -> list[str]:
-        """Run commands; each word of them stays one, whatever is in it."""
+        """Run commands, whose words are quoted."""
 
         async def work(connection: SSHClientConnection) -> list[str]:
-            return [await self._said(connection, command) for command in commands]
+            return [await self._output(connection, command) for command in commands]
 
         return self._do(work, _RUN_S * len(commands))
 
     def contents(self, *paths: str) -> list[str]:
-        """Read files whose size is not known before, by cat."""
+        """Read files of unknown size by cat."""
 
         async def work(connection: SSHClientConnection) -> list[str]:
             done = [await connection.run(shlex.join(["cat", path])) for path in paths]
-            return [str(each.stdout or "") for each in done]
+            return [str(process.stdout or "") for process in done]
 
         return self._do(work, _RUN_S)
 
-    async def _said(self, connection: SSHClientConnection, command: Sequence[str]) -> str:
+    async def _output(self, connection: SSHClientConnection, command: Sequence[str]) -> str:
         import asyncssh
 
         done = await connection.run(shlex.join(command), errors="replace", stdin=asyncssh.DEVNULL)
         if done.exit_status != 0:
-            said = str(done.stderr or "").strip() or f"ended with status {done.exit_status}"
-            raise self.error(f"{shlex.join(command)}: {said}")
+            reason = str(done.stderr or "").strip() or f"ended with status {done.exit_status}"
+            raise self.error(f"{shlex.join(command)}: {reason}", code="command-failed")
         return str(done.stdout or "")
 
     def run_last(self, command: Sequence[str]) -> None:
-        """Run a command; that the connection ends with it is no error, that it fails is."""
+        """Run a command that may end the connection, and report its failure."""
         import asyncssh
 
         async def work(connection: SSHClientConnection) -> None:
@@ -103,10 +103,10 @@ class SshMachine(Machine):
                     done = await connection.run(shlex.join(command), stdin=asyncssh.DEVNULL)
             except (OSError, TimeoutError, asyncssh.Error):
                 return
-            # Where the machine ended it, there is no status.
+            # If the machine ended the connection, there is no status.
             if done.exit_signal is None and done.exit_status:
-                said = str(done.stderr or "").strip() or f"ended with status {done.exit_status}"
-                raise self.error(f"{shlex.join(command)}: {said}")
+                reason = str(done.stderr or "").strip() or f"ended with status {done.exit_status}"
+                raise self.error(f"{shlex.join(command)}: {reason}", code="command-failed")
 
         self._do(work, _RUN_S)
 
@@ -125,13 +125,13 @@ class SshMachine(Machine):
         return self._do_sftp(path, work)
 
     def write(self, path: str, text: str) -> None:
-        """Write a file beside it, then put it into its place."""
+        """Write a new file, and rename it into its place."""
 
         async def work(sftp: SFTPClient) -> None:
-            beside = f"{path}.tailscope-new"
-            async with sftp.open(beside, "wb") as file:
+            new = f"{path}.tailscope-new"
+            async with sftp.open(new, "wb") as file:
                 await file.write(text.encode(errors="surrogateescape"))
-            await sftp.posix_rename(beside, path)
+            await sftp.posix_rename(new, path)
 
         self._do_sftp(path, work)
 
@@ -153,10 +153,10 @@ class SshMachine(Machine):
 
         async def work(sftp: SFTPClient) -> list[str]:
             try:
-                found = await sftp.listdir(folder)
+                listed = await sftp.listdir(folder)
             except asyncssh.SFTPNoSuchFile:
                 return []
-            return sorted(name for name in found if name not in (".", ".."))
+            return sorted(name for name in listed if name not in (".", ".."))
 
         return self._do_sftp(folder, work)
 
@@ -168,7 +168,7 @@ class SshMachine(Machine):
                 async with connection.start_sftp_client() as sftp:
                     return await work(sftp)
             except asyncssh.SFTPError as error:
-                raise self.error(f"{path}: {error.reason}") from None
+                raise self.error(f"{path}: {error.reason}", code="remote-file") from None
 
         return self._do(with_sftp, _RUN_S)
 
@@ -186,8 +186,7 @@ class SshMachine(Machine):
         try:
             return asyncio.run(connected())
         except TimeoutError:
-            raise self.error(f"ssh: no answer within {limit_s:g} s") from None
+            raise self.error(f"ssh: no answer within {limit_s:g} s", code="ssh") from None
         except (OSError, asyncssh.Error) as error:
-            raise self.error(
-                f"ssh: {getattr(error, 'reason', None) or str(error) or 'it ended'}"
-            ) from None
+            reason = getattr(error, "reason", None) or str(error) or "it ended"
+            raise self.error(f"ssh: {reason}", code="ssh") from None

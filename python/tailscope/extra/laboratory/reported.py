@@ -1,4 +1,4 @@
-"""What the machines of a laboratory report, made into what a run keeps."""
+"""Reports of the machines of a laboratory, converted to the records of a run."""
 
 from __future__ import annotations
 
@@ -69,112 +69,116 @@ if TYPE_CHECKING:
     Columns = dict[str, NDArray[Any]]
 
 _UNIX_CLOCKS = ("kernel-software",)
-"""Clocks of captures that are the Unix time of the timestamper, by which it answers."""
+"""Clocks of captures that are the timestamper's Unix time, in which it answers queries."""
 _NOT_KNOWN = "; what was recorded on it is kept by its own clock, and explains no packet"
-"""Said where a clock could not be brought to that of the captures."""
+"""End of the warning about a clock without a mapping to that of the captures."""
 
 
 class Reported(NamedTuple):
-    """What the machines said, and the files that they made."""
+    """Messages and files of the machines of a laboratory."""
 
     dut: DutReady
+    """Description of the device's machine before the traffic."""
     timestamper: TimestamperReady
+    """Description of the timestamper's machine before the traffic."""
     loadgen: LoadgenReady
-    """What they said of themselves before anything was sent."""
+    """Description of the load generator's machine before the traffic."""
     sent: SentEvent
     seen: CapturesEvent
     device: CountsEvent
     load: MachineRecording
-    """Of the load generator's machine."""
+    """Recording of the load generator's machine."""
     answers: dict[str, Answers]
-    """By role."""
+    """Answers to time queries, by role."""
     pre: Path
+    """Capture before the device."""
     post: Path
-    """The captures."""
+    """Capture behind the device."""
     files: dict[str, dict[str, Path]]
-    """By role, and by what is in them."""
+    """Files of the recordings, by role and kind."""
 
     def ready(self) -> dict[str, DutReady | TimestamperReady | LoadgenReady]:
-        """What each role said of itself before anything was sent."""
+        """Return the descriptions of all machines before the traffic, by role."""
         return {"dut": self.dut, "timestamper": self.timestamper, "loadgen": self.loadgen}
 
 
 class ReportedTables(NamedTuple):
-    """Tables of a run directory; without power there is none of that."""
+    """Tables for a run directory; that of power may be missing."""
 
     noise: NewColumns
     interrupts: NewColumns
     power: NewColumns | None
 
 
-def reported_run(plan: RunPlan, found: Reported) -> tuple[RecordedRun, ReportedTables]:
-    """Make of what machines reported what a run keeps before its packets are matched."""
-    noise = {role: read_noise(files["noise"]) for role, files in found.files.items()}
-    clocks = _clocks(found, noise)
+def reported_run(plan: RunPlan, reported: Reported) -> tuple[RecordedRun, ReportedTables]:
+    """Make the run and its tables from the machines' reports, before packets are matched."""
+    noise = {role: read_noise(files["noise"]) for role, files in reported.files.items()}
+    clocks = _clocks(reported, noise)
     energy = RunEnergy(
-        _power(found, clocks["dut"]),
-        _processing_ns(found, clocks["loadgen"]),
-        found.sent.result.gen.sent,
+        _power(reported, clocks["dut"]),
+        _processing_ns(reported, clocks["loadgen"]),
+        reported.sent.result.gen.sent,
     )
-    info = measurement_info(plan.record(), _record(plan, found, clocks, energy))
+    info = measurement_info(plan.record(), _record(plan, reported, clocks, energy))
     run = RecordedRun(
-        info=info, lost_in_instrument=found.seen.dropped.post, warm_up_lost=0, came=0, foreign=0
+        info=info, lost_in_instrument=reported.seen.dropped.post, warm_up_lost=0, came=0, foreign=0
     )
-    interrupts = _read(found.files["dut"]["interrupts"], INTERRUPTS)
+    interrupts = _read(reported.files["dut"]["interrupts"], INTERRUPTS)
     interrupts["unix_ns"] = clocks["dut"].moved_unix(interrupts["unix_ns"])
     rows = noise_on_captures([(noise[role], clocks[role]) for role in noise])
     return run, ReportedTables(rows, interrupts, energy.columns())
 
 
 def write_reported(writer: RunWriter, tables: ReportedTables) -> None:
-    """Write down what machines recorded beside the packets."""
+    """Write the machines' tables beside the packets."""
     writer.add_noise(tables.noise)
     writer.add_interrupts(tables.interrupts)
     if tables.power is not None:
         writer.add_power(tables.power)
 
 
-def _clocks(found: Reported, noise: Mapping[str, pa.Table]) -> dict[str, MappedClock]:
-    """Bring the clocks of both other machines to that of the captures."""
-    recordings = {"dut": found.device.recorded, "loadgen": found.load}
-    reports = {"dut": found.dut.reports, "loadgen": found.loadgen.reports}
+def _clocks(reported: Reported, noise: Mapping[str, pa.Table]) -> dict[str, MappedClock]:
+    """Map the clocks of the device's and the load generator's machines to the captures'."""
+    recordings = {"dut": reported.device.recorded, "loadgen": reported.load}
+    reports = {"dut": reported.dut.reports, "loadgen": reported.loadgen.reports}
     seen = {
         role: Sightings(*_columns(files["sightings"], SIGHTINGS))
-        for role, files in found.files.items()
+        for role, files in reported.files.items()
     }
-    wanted = np.concatenate([each.seq for each in seen.values()])
-    captured = Captured(*(probe_times(path, wanted) for path in (found.pre, found.post)))
-    told = None
-    if found.seen.clock in _UNIX_CLOCKS and not found.seen.clock_set_by_ns:
-        told = found.answers["timestamper"]
+    wanted = np.concatenate([sightings.seq for sightings in seen.values()])
+    captured = Captured(*(probe_times(path, wanted) for path in (reported.pre, reported.post)))
+    timestamper = None
+    if reported.seen.clock in _UNIX_CLOCKS and not reported.seen.clock_set_by_ns:
+        timestamper = reported.answers["timestamper"]
     clocks = {}
     for role, recorded in recordings.items():
-        pairs = _columns(found.files[role]["pairs"], PAIRS)
+        pairs = _columns(reported.files[role]["pairs"], PAIRS)
         machine = Machine(
             role=role,
             times_by=recorded.times_by,
             sightings=seen[role],
             pairs=Bounds.of_pairs(*pairs) if len(pairs[0]) else None,
-            answers=found.answers[role],
+            answers=reported.answers[role],
             was_set_by_ns=recorded.clock_set_by_ns,
             reports=tuple(reports[role]),
         )
-        clocks[role] = map_clock(machine, captured, told, _span_ns(noise[role], seen[role]))
+        span_ns = _span_ns(noise[role], seen[role])
+        clocks[role] = map_clock(machine, captured, timestamper, span_ns)
     return clocks
 
 
 def _span_ns(noise: pa.Table, seen: Sightings) -> tuple[int, int]:
-    """The times that a machine has something of."""
+    """Return the first and the last time of a machine's recordings."""
     start, lasted = (noise[name].to_numpy() for name in ("start_ns", "duration_ns"))
     times = np.concatenate([start, start + lasted, seen.first_ns, seen.last_ns])
     return (int(times.min()), int(times.max())) if len(times) else (0, 1)
 
 
 def _record(
-    plan: RunPlan, found: Reported, clocks: Mapping[str, MappedClock], energy: RunEnergy
+    plan: RunPlan, reported: Reported, clocks: Mapping[str, MappedClock], energy: RunEnergy
 ) -> MeasurementRecord:
-    """What ``run.json`` keeps of all machines, but for lost packets."""
-    sent, seen, device = found.sent, found.seen, found.device
+    """Make the record of all machines, without lost packets."""
+    sent, seen, device = reported.sent, reported.seen, reported.device
     partial = list(sent.result.partial)
     if device.died is not None or device.counts is None:
         partial.append(device.died or "dut: it did not report its counters")
@@ -184,7 +188,7 @@ def _record(
         clock=ClockRecord(source=seen.clock, timestamp_type=seen.timestamp_type),
         floor=None,
         partial=tuple(partial),
-        warnings=(*_warnings(found, clocks), *energy.warnings()),
+        warnings=(*_warnings(reported, clocks), *energy.warnings()),
         instrument=Instrument(
             unsent=sent.result.gen.unsent,
             lost_in_dut=0,
@@ -195,8 +199,8 @@ def _record(
                 generator=stalls_of(sent.result.lcores), dut=stalls_of(loops) if loops else None
             ),
             cpus={
-                "generator": ",".join(map(str, found.loadgen.cpus)),
-                "DuT": ",".join(map(str, found.dut.cpus)),
+                "generator": ",".join(map(str, reported.loadgen.cpus)),
+                "DuT": ",".join(map(str, reported.dut.cpus)),
             },
             raised_priority=sent.priority,
             generator=generator_counts(sent.result),
@@ -209,46 +213,48 @@ def _record(
         ),
         noise=NoiseRecord(**asdict(device.recorded.noise), own_work=own_work),
         power=energy.record(),
-        knobs=found.dut.knobs,
-        tuning=tuple(found.dut.tuning),
+        knobs=reported.dut.knobs,
+        tuning=tuple(reported.dut.tuning),
         dut=DutRecord(
             name=plan.dut,
             instance=None,
-            version=found.dut.version,
-            configuration=configuration_of(found.dut.configuration),
+            version=reported.dut.version,
+            configuration=configuration_of(reported.dut.configuration),
             result=device.counts,
         ),
-        platform=found.dut.platform,
-        hosts={role: ready.host for role, ready in found.ready().items()},
+        platform=reported.dut.platform,
+        hosts={role: ready.host for role, ready in reported.ready().items()},
         machines={
-            "dut": MachineInfo(clock=clocks["dut"].record, knobs=found.dut.knobs),
+            "dut": MachineInfo(clock=clocks["dut"].record, knobs=reported.dut.knobs),
             "timestamper": MachineInfo(
-                clock=MachineClock(times_by="unix", reports=tuple(found.timestamper.reports)),
-                knobs=found.timestamper.knobs,
+                clock=MachineClock(times_by="unix", reports=tuple(reported.timestamper.reports)),
+                knobs=reported.timestamper.knobs,
             ),
             "loadgen": MachineInfo(
-                clock=clocks["loadgen"].record, knobs=found.loadgen.knobs, noise=found.load.noise
+                clock=clocks["loadgen"].record,
+                knobs=reported.loadgen.knobs,
+                noise=reported.load.noise,
             ),
         },
     )
 
 
-def _warnings(found: Reported, clocks: Mapping[str, MappedClock]) -> list[str]:
-    said = {
-        "dut": [*found.dut.warnings, *found.device.recorded.warnings],
-        "timestamper": [*found.timestamper.warnings, *found.seen.warnings],
-        "loadgen": [*found.loadgen.warnings, *found.load.warnings],
+def _warnings(reported: Reported, clocks: Mapping[str, MappedClock]) -> list[str]:
+    by_role = {
+        "dut": [*reported.dut.warnings, *reported.device.recorded.warnings],
+        "timestamper": [*reported.timestamper.warnings, *reported.seen.warnings],
+        "loadgen": [*reported.loadgen.warnings, *reported.load.warnings],
     }
-    warnings = [f"{role}: {text}" for role, texts in said.items() for text in texts]
-    for (one, first), (other, second) in combinations(found.ready().items(), 2):
+    warnings = [f"{role}: {text}" for role, texts in by_role.items() for text in texts]
+    for (first_role, first), (second_role, second) in combinations(reported.ready().items(), 2):
         shared = set(first.cpus) & set(second.cpus)
         if shared and first.boot_id == second.boot_id:
             warnings.append(
-                f"{one} and {other} are one machine, and both poll on CPU {cpu_list(shared)}: they"
-                " wait for each other, and the figures mean little; `cpus` below each of them"
-                " keeps them apart"
+                f"{first_role} and {second_role} are one machine, and both poll on CPU"
+                f" {cpu_list(shared)}: they wait for each other, and the figures mean little;"
+                " `cpus` below each of them keeps them apart"
             )
-    if unsent := found.sent.result.gen.unsent:
+    if unsent := reported.sent.result.gen.unsent:
         late = "could not be sent within 10 ms of their time"
         warnings.append(f"loadgen: {counted(unsent, 'packet')} {late}: the rate was not reached")
     names = {"dut": "the device", "loadgen": "the load generator"}
@@ -256,12 +262,12 @@ def _warnings(found: Reported, clocks: Mapping[str, MappedClock]) -> list[str]:
     return warnings + [problem + _NOT_KNOWN for problem in problems if problem is not None]
 
 
-def _power(found: Reported, clock: MappedClock) -> RecordedPower:
-    """What was read of power, by the clock of the captures."""
-    said = found.device.recorded.power
-    if said is None or said.source is None:
-        return RecordedPower(None, None if said is None else said.why_not, [], [], {}, [])
-    read = _read(found.files["dut"]["readings"], READINGS)
+def _power(reported: Reported, clock: MappedClock) -> RecordedPower:
+    """Return the power readings on the clock of the captures."""
+    power = reported.device.recorded.power
+    if power is None or power.source is None:
+        return RecordedPower(None, None if power is None else power.why_not, [], [], {}, [])
+    read = _read(reported.files["dut"]["readings"], READINGS)
     times, took = (read[name].astype(np.int64) for name in ("unix_ns", "took_ns"))
     readings = [
         PowerReading(when, lasted, tuple(map(Decimal, values.split())))
@@ -269,22 +275,22 @@ def _power(found: Reported, clock: MappedClock) -> RecordedPower:
             clock.moved_unix(times).tolist(), took.tolist(), read["values"], strict=True
         )
     ]
-    ends = np.array([(each.start_ns, each.end_ns) for each in said.phases.values()], np.int64)
+    ends = np.array([(phase.start_ns, phase.end_ns) for phase in power.phases.values()], np.int64)
     moved = clock.moved_unix(ends.reshape(-1)).reshape(-1, 2).tolist()
-    meter = said.source
+    meter = power.source
     return RecordedPower(
         Meter(meter.name, meter.includes, tuple(meter.domains), tuple(meter.range_uj)),
         None,
         readings,
-        [said.first_failure or ""] * said.failures,
-        {name: (start, end) for name, (start, end) in zip(said.phases, moved, strict=True)},
+        [power.first_failure or ""] * power.failures,
+        {name: (start, end) for name, (start, end) in zip(power.phases, moved, strict=True)},
         [],
     )
 
 
-def _processing_ns(found: Reported, clock: MappedClock) -> tuple[int, int] | None:
-    """From the first packet of which both ends are known to the last one."""
-    _, sent, _ = _columns(found.files["loadgen"]["sightings"], SIGHTINGS)
+def _processing_ns(reported: Reported, clock: MappedClock) -> tuple[int, int] | None:
+    """Return the times of the first and the last packet that were sent and received."""
+    _, sent, _ = _columns(reported.files["loadgen"]["sightings"], SIGHTINGS)
     if not len(sent):
         return None
     first, last = clock.moved(np.array([sent.min(), sent.max()], np.int64)).tolist()

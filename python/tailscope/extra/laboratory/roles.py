@@ -1,4 +1,4 @@
-"""What an agent does on its machine: generate load, be the device, or watch."""
+"""Roles of an agent: load generator, device, or timestamper."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ if TYPE_CHECKING:
 def play(
     part: PlayOrder, say: Say, hear: Hear, traffic_ends: Future[None], clock: SteadyClock
 ) -> None:
-    """Play a role until there is nothing more to hear."""
+    """Play a role until there are no more orders."""
     with ExitStack() as stack:
         if part.vfs is not None:
-            made = stack.enter_context(virtual_functions(part.cards, part.vfs))
-            part = replace(part, cards=made)
+            functions = stack.enter_context(virtual_functions(part.cards, part.vfs))
+            part = replace(part, cards=functions)
         check_cards(part.role, part.cards)
         _ROLES[part.role](_plan_of(part), part, _Mouth(say, hear, traffic_ends, clock))
 
@@ -99,7 +99,7 @@ def _plan_of(part: PlayOrder) -> RunPlan:
 
 
 class _Mouth(NamedTuple):
-    """How a role talks to the other side, and by which clock."""
+    """The connection of a role to the other side, and its clock."""
 
     say: Say
     hear: Hear
@@ -128,7 +128,7 @@ def _be_dut(plan: RunPlan, part: PlayOrder, talk: _Mouth) -> None:
             folder,
             cores.pollers,
             talk.clock,
-            # What moves between CPUs cannot be told from what kept it from them.
+            # Events on CPUs say nothing about a device that moves between them.
             noise="stalls" if cores.anywhere else plan.noise,
             counter_interval_s=plan.counter_interval_ns / 1e9 or None,
             by_counter=device.running.clock is not None and device.folder is not None,
@@ -162,18 +162,18 @@ def _be_dut(plan: RunPlan, part: PlayOrder, talk: _Mouth) -> None:
         loops = [lcore.tid for lcore in counts.lcores] if isinstance(counts, ProgramCounts) else []
         recorded = watch.of_device(noise, device, loops, captured, drawn)
         talk.say(CountsEvent(counts=counts, died=died, recorded=recorded))
-        # The files are fetched until then.
+        # The files are fetched until the next order.
         talk.hear()
 
 
 def _make_way(stack: ExitStack, cores: Cores) -> None:
-    """Keep everything of ours, the connection included, off the CPUs that poll."""
+    """Keep all our processes, and the connection, off the polling CPUs."""
     stack.enter_context(confined(cores.housekeeping))
     keep_session_on(cores.housekeeping)
 
 
 def _tuned(stack: ExitStack, cores: Cores) -> list[KnobOutcome]:
-    """Set this machine for the CPUs that poll, until the end, however that comes."""
+    """Tune this machine for the polling CPUs until the end."""
     cpus = tuple(sorted(set(cores.pollers)))
     return stack.enter_context(tuned(Machine(), cpus, by="tailscope agent"))
 
@@ -188,7 +188,7 @@ def _put_up(
     cores: Cores,
     power: PowerRecorder,
 ) -> tuple[Watched, OpenPlatform]:
-    """Start the device on its platform, and what runs beside it."""
+    """Start the device on its platform, and the co-runners."""
     from tailscope.duts.dut import DutContext
 
     home = folder.part(PLATFORM_PART)
@@ -228,7 +228,7 @@ def _generate(plan: RunPlan, part: PlayOrder, talk: _Mouth) -> None:
         folder = stack.enter_context(RunFolder())
         side = stack.enter_context(cards(folder, "gen", part.cards))
         place = Here(folder.path, side.command, mark=folder.name)
-        # What the device's machine must be able to do, this one need not.
+        # Only the device's machine must be able to record events.
         noise = NOISE[0] if plan.noise == "events" else plan.noise
         watch = MachineWatch(folder, cores.pollers, talk.clock, noise=noise)
         talk.say(
@@ -259,14 +259,14 @@ def _generate(plan: RunPlan, part: PlayOrder, talk: _Mouth) -> None:
             order = talk.hear()
             if not isinstance(order, SendOrder):
                 return
-            found = sent(order, record)
-            # While it is told, the last packets are still on their way through the timestamper.
-            talk.say(found)
+            event = sent(order, record)
+            # Meanwhile the last packets are still on their way through the timestamper.
+            talk.say(event)
             recorded = watch.finish()
         if talk.hear() is None:
             return
-        talk.say(RecordedEvent(recorded=watch.of_generator(recorded, found.result, record)))
-        # The files are fetched until then.
+        talk.say(RecordedEvent(recorded=watch.of_generator(recorded, event.result, record)))
+        # The files are fetched until the next order.
         talk.hear()
 
 
@@ -314,21 +314,24 @@ def _watch(
         method = part.method
     if (method == "stamp") == are_links(names):
         expected = "PCI addresses" if method == "stamp" else "links of the kernel"
-        raise TestbedError(f"method {method}: got cards {', '.join(names)}, expected {expected}")
+        raise TestbedError(
+            f"method {method}: got cards {', '.join(names)}, expected {expected}",
+            code="timestamper-method",
+        )
     cores = pick_cores(read_topology(), ["timestamper"], part.cpus)
     with ExitStack() as stack:
         _make_way(stack, cores)
         folder = stack.enter_context(RunFolder())
         captures = folder.make("captures")
         with _TIMES[method](names) as times:
-            said = list(times.warnings)
+            warnings = list(times.warnings)
             talk.say(
                 TimestamperReady(
                     host=this_host(),
                     boot_id=boot_id(),
                     knobs=knobs_of(cores.pollers),
                     reports=clock_reports(),
-                    warnings=said,
+                    warnings=warnings,
                     cpus=list(cores.pollers) if method == "stamp" else [],
                 )
             )
@@ -349,10 +352,10 @@ def _watch(
                 files=CapturedFiles(pre=pre, post=post),
                 clock_set_by_ns=talk.clock.set_by_ns(),
                 port_clocks=recorded.port_clocks,
-                warnings=[*recorded.warnings, *times.warnings[len(said) :]],
+                warnings=[*recorded.warnings, *times.warnings[len(warnings) :]],
             )
         )
-        # The files are fetched until then.
+        # The files are fetched until the next order.
         talk.hear()
 
 
@@ -417,7 +420,7 @@ _TIMES: dict[str, Callable[[list[str]], AbstractContextManager[Stamping]]] = {
     "tcpdump": lambda _names: nullcontext(by_kernel(["tcpdump was asked for"])),
     "stamp": lambda names: nullcontext(by_ports(names)),
 }
-"""How frames get their times, set up before anything is sent."""
+"""Set-up of the timestamps of each method, before anything is sent."""
 
 
 _ROLES = {"dut": _be_dut, "loadgen": _generate, "timestamper": _watch}

@@ -1,4 +1,4 @@
-"""Who keeps the connection to an agent: it must not work where packets are polled."""
+"""The ssh session of an agent, which must keep off the polling CPUs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _MOST_ANCESTORS = 8
 
 
 def keep_session_on(cpus: Iterable[int]) -> list[int]:
-    """Keep the processes of sshd that hold this connection on some CPUs, where that is allowed.
+    """Keep the processes of sshd that hold this connection on some CPUs, if allowed.
 
-    They end with the connection, and nothing is to be taken back.
+    They end with the connection, so nothing has to be restored.
     """
-    chosen, kept = set(cpus), []
+    chosen, moved = set(cpus), []
     pid = os.getppid()
     for _ in range(_MOST_ANCESTORS):
         if pid <= 1:
@@ -31,13 +31,13 @@ def keep_session_on(cpus: Iterable[int]) -> list[int]:
             with suppress(OSError):
                 for tid in threads_of(pid):
                     os.sched_setaffinity(tid, chosen)
-                kept.append(pid)
+                moved.append(pid)
         pid = parent_of(pid)
-    return kept
+    return moved
 
 
 def _command_of(pid: int) -> bytes:
-    """What a process calls itself; sshd writes there whose connection it holds."""
+    """Return the command line of a process, in which sshd names the user of its connection."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0 ").replace(b"\0", b" ")
     return b""

@@ -1,4 +1,4 @@
-"""When machines saw packets, by the numbers in their payloads."""
+"""Times at which machines saw packets, by the numbers in their payloads."""
 
 from __future__ import annotations
 
@@ -16,47 +16,49 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 MOST_SIGHTINGS = 4096
-"""Packets by which a clock is brought to another: more would hardly tell more."""
+"""Largest number of packets for a mapping of clocks: more would hardly improve it."""
 
 
 class Sightings(NamedTuple):
-    """When a machine saw packets, by its own clock.
+    """Times at which a machine saw packets, on its own clock.
 
-    A device sees a packet once. A generator sees it leave and come back.
+    A device sees a packet once. A generator sees it leave and return.
     """
 
     seq: Integers
     """Numbers of packets."""
     first_ns: Integers
+    """Time of the first sighting, in nanoseconds."""
     last_ns: Integers
+    """Time of the last sighting, in nanoseconds."""
 
     @classmethod
     def none(cls) -> Sightings:
-        """None at all."""
+        """Return no sightings."""
         nothing = np.zeros(0, np.int64)
         return cls(nothing, nothing, nothing)
 
     def some(self, since_ns: int = 0) -> Sightings:
-        """Not too many of them, evenly, of those from some time on."""
-        kept = np.flatnonzero(self.first_ns >= since_ns)
-        if len(kept) > MOST_SIGHTINGS:
-            kept = kept[np.linspace(0, len(kept) - 1, MOST_SIGHTINGS).astype(np.int64)]
-        return Sightings(*(each[kept] for each in self))
+        """Return an even selection of the sightings since a time, at most `MOST_SIGHTINGS`."""
+        selected = np.flatnonzero(self.first_ns >= since_ns)
+        if len(selected) > MOST_SIGHTINGS:
+            selected = selected[np.linspace(0, len(selected) - 1, MOST_SIGHTINGS).astype(np.int64)]
+        return Sightings(*(column[selected] for column in self))
 
     def of(self, seq: Integers) -> Sightings:
-        """Those of some packets, in the order of their numbers; a packet seen twice counts once."""
+        """Return the sightings of some packets, sorted by number and without duplicates."""
         numbers, first = np.unique(self.seq, return_index=True)
         which = first[np.isin(numbers, seq)]
-        return Sightings(*(each[which] for each in self))
+        return Sightings(*(column[which] for column in self))
 
 
 def probe_times(capture: Path, wanted: Integers | None = None) -> tuple[Integers, Integers]:
-    """Numbers of packets in a capture, and when they were captured."""
+    """Return the numbers of the probes in a capture, and their capture times."""
     numbers, times = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for keys in read_keys(capture, "probe"):
         seq = keys.key_bytes.view(">u8").astype(np.int64)
         when = np.asarray(keys.ts_ns)[keys.keyed].astype(np.int64)
-        kept = np.ones(len(seq), bool) if wanted is None else np.isin(seq, wanted)
-        numbers.append(seq[kept])
-        times.append(when[kept])
+        is_wanted = np.ones(len(seq), bool) if wanted is None else np.isin(seq, wanted)
+        numbers.append(seq[is_wanted])
+        times.append(when[is_wanted])
     return np.concatenate(numbers), np.concatenate(times)

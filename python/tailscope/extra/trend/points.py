@@ -1,4 +1,4 @@
-"""Points from which on a series of figures is another: E-divisive means, tested by permutations.
+"""Change points of a series of figures: E-divisive means, tested by permutations.
 
 The search is that of apache-otava, which is imported when change points are looked for.
 """
@@ -19,16 +19,16 @@ _RESOLUTION = 20
 
 
 class ChangePoint(NamedTuple):
-    """Where a series becomes another one."""
+    """A point at which a series changes."""
 
     at: int
-    """The first value that is different, from 0."""
+    """Index of the first different value, from 0."""
     p: float
-    """With which probability values in random order look like that, or more so."""
+    """Probability that values in random order look at least as different."""
 
 
 def fewest_values(error: float) -> int:
-    """How many values it takes before the clearest of all steps is significant.
+    """Return how many values it takes for the clearest step to be significant.
 
     A step in the middle of n values, up or down, is two of the ways in which n values can be
     divided into two halves. These are at most half of the error, because orders are drawn.
@@ -52,11 +52,11 @@ def change_points(values: NDArray[np.float64], error: float) -> list[ChangePoint
     detector = _detector(error)
     if len(values) < fewest_values(error) or not np.ptp(values):
         return []
-    found = [
-        ChangePoint(int(each.index), _p_value(each.stats))
-        for each in detector.get_change_points(np.asarray(values, np.float64))
+    points = [
+        ChangePoint(int(point.index), _p_value(point.stats))
+        for point in detector.get_change_points(np.asarray(values, np.float64))
     ]
-    return sorted(found)
+    return sorted(points)
 
 
 def _p_value(stats: Any) -> float:
@@ -70,8 +70,8 @@ def _detector(error: float) -> Any:
 
     orders = math.ceil(_RESOLUTION / error) - 1
     tester = PermutationsSignificanceTester(
-        # Of the permutations alone, it counts those that are at least as extreme; the half is
-        # against rounding.
+        # The tester counts only permutations that are at least as extreme; the half guards against
+        # rounding.
         max_pvalue=error - 0.5 / (orders + 1),
         permutations=orders,
         calculator=PairDistanceCalculator,

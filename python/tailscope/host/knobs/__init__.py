@@ -1,1 +1,1 @@
-"""What can be tuned: one object a knob, grouped by subject; `catalogue` has them all."""
+"""The knobs that can be tuned, by subject; `catalogue` lists all of them."""

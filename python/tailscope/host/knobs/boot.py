@@ -1,4 +1,4 @@
-"""Parameters that a kernel is booted with (limbo2022 Table 1, containers2024 Table 2)."""
+"""Kernel boot parameters (limbo2022 Table 1, containers2024 Table 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last-level cache: who may fill which part of it."""
+"""Allocation of the last-level cache to CPUs."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _GOOD = "own parts"
 
 @dataclass(frozen=True, kw_only=True)
 class CacheAllocation(Files):
-    """A part of the cache for each CPU, and another one for all that is not on the CPUs."""
+    """A part of the cache for each CPU to keep free, and one part for all other CPUs."""
 
     together: bool = True
 
     def settings(self, machine: Machine, cpus: Cpus) -> list[Change]:
         parts = self._parts(machine, cpus) if others(machine, cpus) else {}
         everybody = []
-        found = []
+        changes = []
         for cache, (masks, rest) in parts.items():
             everybody.append(f"{cache}={rest:x}")
             for cpu, mask in masks.items():
                 group = f"{_RESCTRL}/tailscope-{cpu}"
-                found += [
+                changes += [
                     Change(f"{group}/", ""),
                     Change(f"{group}/schemata", f"L3:{cache}={mask:x}\n"),
                     Change(f"{group}/cpus_list", f"{cpu}\n"),
                 ]
-        if not found:
+        if not changes:
             return []
-        return [*found, Change(f"{_RESCTRL}/schemata", f"L3:{';'.join(everybody)}\n")]
+        return [*changes, Change(f"{_RESCTRL}/schemata", f"L3:{';'.join(everybody)}\n")]
 
     def takes(self, text: str, change: Change, cpus: Cpus) -> bool:
         if change.path.endswith("schemata"):
@@ -50,7 +50,7 @@ class CacheAllocation(Files):
         return _GOOD if is_unused or self.settings(machine, cpus) else None
 
     def read(self, machine: Machine, cpus: Cpus) -> str | None:
-        """Look whether each CPU is in a group that shares no part with everybody's."""
+        """Check whether each CPU is in a group that shares no part with the others'."""
         everybody = _masks(machine.read(f"{_RESCTRL}/schemata") or "")
         own: dict[int, dict[int | None, int]] = {}
         for path in machine.glob(f"{_RESCTRL}/*/cpus_list"):
@@ -78,25 +78,28 @@ class CacheAllocation(Files):
         return [f"{path}: {' '.join((machine.read(path) or '').split())}" for path in files]
 
     def _parts(self, machine: Machine, cpus: Cpus) -> dict[int, tuple[dict[int, int], int]]:
-        """For each cache, the mask of each CPU, and that of the rest; none where they lack."""
+        """Return by cache each CPU's mask and that of the others; empty if it is too small."""
         caches: dict[int | None, list[int]] = defaultdict(list)
         for cpu in cpus:
             caches[_cache_of(machine, cpu)].append(cpu)
         ways = int(machine.read(f"{_INFO}/cbm_mask") or "0", 16).bit_length()
         least = int(machine.read(f"{_INFO}/min_cbm_bits") or "1")
-        found = {}
-        for cache, there in caches.items():
+        parts = {}
+        for cache, sharing in caches.items():
             # Two thirds, as noms2020 §V-A has it: 4 of 6 MiB.
-            each = max(least, ways * 2 // 3 // len(there))
-            left = ways - each * len(there)
+            ways_each = max(least, ways * 2 // 3 // len(sharing))
+            left = ways - ways_each * len(sharing)
             if cache is None or left < least or self._groups(machine) <= len(cpus):
                 return {}
-            own = {cpu: ((1 << each) - 1) << left + each * at for at, cpu in enumerate(there)}
-            found[cache] = (own, (1 << left) - 1)
-        return found
+            own = {
+                cpu: ((1 << ways_each) - 1) << left + ways_each * at
+                for at, cpu in enumerate(sharing)
+            }
+            parts[cache] = (own, (1 << left) - 1)
+        return parts
 
     def _groups(self, machine: Machine) -> int:
-        """How many groups the processor can tell apart; 0 where none are to be had."""
+        """Return the number of groups that the processor supports; 0 if there are none."""
         return int(machine.read(f"{_INFO}/num_closids") or "0")
 
 
@@ -106,7 +109,7 @@ def _cache_of(machine: Machine, cpu: int) -> int | None:
 
 
 def _masks(schemata: str) -> dict[int | None, int]:
-    """The mask of each last-level cache."""
+    """Parse the mask of each last-level cache."""
     for line in schemata.splitlines():
         kind, _, parts = line.strip().partition(":")
         if kind == "L3":

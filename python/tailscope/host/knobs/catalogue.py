@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MODULES = (boot, scheduler, memory, interrupts, power, cache, network)
 
 KNOBS: tuple[Knob, ...] = tuple(knob for module in _MODULES for knob in module.KNOBS)
-"""Each knob, once."""
+"""All knobs."""
 
 
 def knobs_named(patterns: Iterable[str]) -> list[Knob]:
@@ -25,5 +25,7 @@ def knobs_named(patterns: Iterable[str]) -> list[Knob]:
     for pattern in wanted:
         if not any(fnmatchcase(knob.name, pattern) for knob in KNOBS):
             names = ", ".join(knob.name for knob in KNOBS)
-            raise UsageError(f"got {pattern!r}, expected a knob: one of {names}")
+            raise UsageError(
+                f"got {pattern!r}, expected a knob: one of {names}", code="no-such-knob"
+            )
     return [knob for knob in KNOBS if any(fnmatchcase(knob.name, name) for name in wanted)]

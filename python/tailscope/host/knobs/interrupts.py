@@ -1,4 +1,4 @@
-"""Interrupts of devices: where they may go."""
+"""Interrupts of devices, and the CPUs that they arrive on."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ _CPUS = "/sys/devices/system/cpu"
 
 
 def affinity_file(irq: str) -> str:
-    """The file that says on which CPUs an interrupt may arrive."""
+    """Return the path of the file that lists the CPUs of an interrupt."""
     return f"/proc/irq/{irq}/smp_affinity_list"
 
 
 def interrupt_counts(machine: Machine, cpus: Cpus) -> dict[str, str]:
-    """For each interrupt, how often it arrived on the CPUs, and what it is, in words."""
+    """Describe each interrupt: its count on the CPUs, and its name."""
     lines = (machine.read("/proc/interrupts") or "").splitlines()
     columns = [int(name[3:]) for name in lines[0].split()] if lines else []
-    found = {}
+    described = {}
     for line in lines[1:]:
         irq, _, rest = line.partition(":")
         words = rest.split()
         counts = dict(zip(columns, words, strict=False))
         what = " ".join(words[len(columns) :])
         total = sum(int(counts[cpu]) for cpu in cpus if counts.get(cpu, "").isdecimal())
-        found[irq.strip()] = f"{total} on CPUs {cpu_list(cpus)} so far ({what})"
-    return found
+        described[irq.strip()] = f"{total} on CPUs {cpu_list(cpus)} so far ({what})"
+    return described
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +56,13 @@ class IrqAffinity(Files):
 
     def settings(self, machine: Machine, cpus: Cpus) -> list[Change]:
         rest = set(others(machine, cpus))
-        found = []
+        changes = []
         for path in machine.glob(affinity_file("[0-9]*")) if rest else ():
             if not machine.is_settable(path):
                 continue  # Since Linux 6.11 that is what the kernel says of one that cannot move.
-            kept = listed(machine.read(path) or "") & rest
-            found.append(Change(path, cpu_list(kept or rest)))
-        return found
+            allowed = listed(machine.read(path) or "") & rest
+            changes.append(Change(path, cpu_list(allowed or rest)))
+        return changes
 
     def takes(self, text: str, change: Change, cpus: Cpus) -> bool:
         return listed(text).isdisjoint(cpus)
@@ -74,7 +74,9 @@ class IrqAffinity(Files):
         settings = self.settings(machine, cpus)
         if any(machine.read(path) is None for path, _ in settings):
             return None
-        count = sum(not self.takes(machine.read(each.path) or "", each, cpus) for each in settings)
+        count = sum(
+            not self.takes(machine.read(change.path) or "", change, cpus) for change in settings
+        )
         return f"{count or 'none'} on the CPUs"
 
     def lasting(self, machine: Machine, cpus: Cpus) -> list[Lasting]:
@@ -91,7 +93,7 @@ class IrqAffinity(Files):
 
 
 class Irqbalance(Report):
-    """The service that moves interrupts about."""
+    """The service that distributes interrupts over CPUs."""
 
     good = "not on the CPUs"
 
@@ -122,7 +124,7 @@ class Irqbalance(Report):
         return None
 
     def _banned(self, machine: Machine) -> set[int]:
-        """The CPUs that it spares: those of its settings, else those that the kernel isolates."""
+        """Return the CPUs that the service spares: those of its settings, or the isolated ones."""
         settings = self._settings(machine)
         if _BANNED_MASK in settings:  # It has the last word.
             with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""What a knob is, and the kinds of which there are many."""
+"""The interface of a knob, and the kinds that several knobs share."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
     from tailscope.host.machine import Machine
 
 Cpus: TypeAlias = tuple[int, ...]
-"""The CPUs to keep free, in ascending order."""
+"""CPUs to keep free, in ascending order."""
 
 CMDLINE = "/proc/cmdline"
 _SYSCTLS = "/proc/sys/"
 
 
 class Change(NamedTuple):
-    """A text that a path should have."""
+    """A path and the text that it should have."""
 
     path: str
     text: str
 
 
 class Lasting(NamedTuple):
-    """How a setting outlives a reboot."""
+    """A setting that outlives a reboot."""
 
     how: str
-    """``boot`` (a parameter of the kernel), ``sysctl``, ``sysfs`` (a file to write at boot), or
+    """One of ``boot`` (a kernel parameter), ``sysctl``, ``sysfs`` (a file to write at boot), and
     ``advice`` (`value` says what to do)."""
     name: str
     value: str
 
     def __str__(self) -> str:
-        """In words."""
+        """Return the setting in words."""
         return {
             "boot": f"boot parameter {self.parameter}",
             "sysctl": f"sysctl {self.name}={self.value}",
@@ -51,56 +51,56 @@ class Lasting(NamedTuple):
 
     @property
     def parameter(self) -> str:
-        """As it stands on the kernel's command line."""
+        """Return the setting as a word of the kernel's command line."""
         return f"{self.name}={self.value}" if self.value else self.name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Knob(ABC):
-    """Something of the machine that decides latency."""
+    """A setting of the machine that affects latency."""
 
     name: str
     title: str
-    """What it is called on the command line, and for people."""
+    """Heading of the knob, next to its name on the command line."""
     why: str
     source: str
-    """Why it matters, and who says so."""
+    """Publication or documentation behind `why`."""
     cost: str = "none"
     risk: str = "none"
-    """What is given up, and what may go wrong."""
+    """Risk of the setting; `cost` says what it gives up."""
     asked: str = ""
-    """Why it is changed only where it is asked for by name; empty where it need not be."""
+    """Reason to set the knob only if it is named; empty if there is none."""
     undone_by: str = ""
-    """The knob that, where it is bad, may undo it."""
+    """Name of a knob that, if it is bad, may undo this one."""
     lags: str = ""
-    """Why it takes long until it acts, or no longer does, so that it cannot be set for one run and
-    not for the next; empty where it acts at once."""
+    """Reason why a change takes long to act, so that it cannot be set for one run and not for
+    the next; empty if it acts at once."""
     needs: Callable[[Machine], bool] | None = None
-    """Whether a machine can have it at all."""
+    """Condition on the machine; None if every machine can have the knob."""
     kind: ClassVar[str] = "report"
-    """``runtime`` (can be set while the machine runs), ``held`` (only for as long as a process
-    holds it), ``boot`` (needs a reboot), ``report`` (only looked at)."""
+    """One of ``runtime`` (can be set while the machine runs), ``held`` (only while a process
+    holds it), ``boot`` (needs a reboot), and ``report`` (is only read)."""
 
     def recommended(self, machine: Machine, cpus: Cpus) -> str | None:
-        """What it should be; None where it does not apply."""
+        """Return the recommended value; None if the knob does not apply."""
         if self.needs is not None and not self.needs(machine):
             return None
         return self.wanted(machine, cpus)
 
     @abstractmethod
     def wanted(self, machine: Machine, cpus: Cpus) -> str | None:
-        """What it should be on a machine that can have it."""
+        """Return the recommended value for a machine that meets `needs`."""
 
     @abstractmethod
     def read(self, machine: Machine, cpus: Cpus) -> str | None:
-        """What it is; None where that cannot be read."""
+        """Return the current value; None if it cannot be read."""
 
     @abstractmethod
     def is_good(self, machine: Machine, cpus: Cpus) -> bool:
-        """Whether it is as it should be."""
+        """Return True if the current value is as good as the recommended one."""
 
     def changes(self, machine: Machine, cpus: Cpus) -> list[Change]:
-        """List each single write that makes it what it should be, in order."""
+        """List the writes that set the recommended value, in order."""
         return []
 
     def lasting(self, machine: Machine, cpus: Cpus) -> list[Lasting]:
@@ -112,25 +112,25 @@ class Knob(ABC):
         return []
 
     def takes(self, text: str, change: Change, cpus: Cpus) -> bool:
-        """Whether a text that was read is as good as the one that was written."""
+        """Return True if a text that was read is as good as the text that was written."""
         return chosen(text) == change.text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Boot(Knob):
-    """A parameter of the kernel's command line."""
+    """A parameter on the kernel's command line."""
 
     parameter: str
-    """As it should be, with ``{cpus}``, or ``{others}`` for all other CPUs."""
+    """Recommended parameter, with ``{cpus}``, or ``{others}`` for all other CPUs."""
     equal: tuple[str, ...] = ()
-    """Parameters that say the same."""
+    """Other spellings with the same effect."""
     taken: str = ""
-    """A file that lists the CPUs for which the kernel took it, where kernels have one: it alone is
-    believed."""
+    """File that lists the CPUs for which the kernel applied the parameter; it outweighs the
+    command line."""
     implied: str = ""
-    """A file that lists further CPUs for which it holds."""
+    """File that lists further CPUs for which the parameter holds."""
     misspelt: str = ""
-    """How it is often written, without effect."""
+    """Frequent misspelling without effect."""
     kind: ClassVar[str] = "boot"
 
     def wanted(self, machine: Machine, cpus: Cpus) -> str | None:
@@ -140,64 +140,64 @@ class Boot(Knob):
         words = _command_line(machine)
         if words is None:
             return None
-        found = " ".join(self._given(words))
+        given = " ".join(self._given(words))
         kernel_says = cpu_list(self._kernel_says(machine))
-        found = found or (f"CPUs {kernel_says}, by other means" if kernel_says else "absent")
-        return found + _misspelling(words, self.misspelt)
+        otherwise = f"CPUs {kernel_says}, by other means" if kernel_says else "absent"
+        return (given or otherwise) + _misspelling(words, self.misspelt)
 
     def is_good(self, machine: Machine, cpus: Cpus) -> bool:
         given = self._given(_command_line(machine) or [])
         last = given[-1] if given else ""
         if "{" not in self.parameter:
             return last in (self.parameter, *self.equal)
-        found = set() if self.taken else _named_cpus(last.partition("=")[2], machine)
+        named = set() if self.taken else _named_cpus(last.partition("=")[2], machine)
         if "{others}" in self.parameter:
-            return bool(found) and found.isdisjoint(cpus)
-        return (found | self._kernel_says(machine)).issuperset(cpus)
+            return bool(named) and named.isdisjoint(cpus)
+        return (named | self._kernel_says(machine)).issuperset(cpus)
 
     def lasting(self, machine: Machine, cpus: Cpus) -> list[Lasting]:
         parameter = self.recommended(machine, cpus)
         return [] if parameter is None else [_boot(parameter)]
 
     def evidence(self, machine: Machine, cpus: Cpus) -> list[str]:
-        found = [f"{CMDLINE}: {self.read(machine, cpus)}"]
+        lines = [f"{CMDLINE}: {self.read(machine, cpus)}"]
         files = filter(None, (self.taken, self.implied))
-        return found + [f"{file}: {_shown(machine.read(file))}" for file in files]
+        return lines + [f"{file}: {_shown(machine.read(file))}" for file in files]
 
     def _given(self, words: list[str]) -> list[str]:
         name = self.parameter.partition("=")[0]
         return [word for word in words if word.partition("=")[0] == name]
 
     def _kernel_says(self, machine: Machine) -> set[int]:
-        """The CPUs for which it holds, by the kernel's files; kernels without it have none."""
+        """Return the CPUs that the kernel's files list; none for kernels without these files."""
         files = filter(None, (self.taken, self.implied))
         return set().union(*(listed(machine.read(file) or "") for file in files))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Files(Knob):
-    """Texts of files, all of which should be of one kind."""
+    """Texts of files of one kind."""
 
     parameter: str = ""
     misspelt: str = ""
-    """The boot parameter by which it lasts, where it is by one, and how it is often misspelt."""
+    """Frequent misspelling of `parameter`, the boot parameter that makes the setting last."""
     together: bool = False
-    """Whether one write is of no use where an earlier one was refused."""
+    """True if a later write is useless after an earlier one was refused."""
     kind: ClassVar[str] = "runtime"
 
     @abstractmethod
     def settings(self, machine: Machine, cpus: Cpus) -> list[Change]:
-        """List the files that there are, with what they should be."""
+        """List the files that exist, with their recommended texts."""
 
     def wanted(self, machine: Machine, cpus: Cpus) -> str | None:
         return _summary(change.text for change in self.settings(machine, cpus))
 
     def read(self, machine: Machine, cpus: Cpus) -> str | None:
         texts = [machine.read(change.path) for change in self.settings(machine, cpus)]
-        found = _summary(chosen(text) for text in texts if text is not None)
-        if found is None or None in texts:
+        summary = _summary(chosen(text) for text in texts if text is not None)
+        if summary is None or None in texts:
             return None
-        return found + _misspelling(_command_line(machine) or [], self.misspelt)
+        return summary + _misspelling(_command_line(machine) or [], self.misspelt)
 
     def is_good(self, machine: Machine, cpus: Cpus) -> bool:
         return not self.changes(machine, cpus)
@@ -215,8 +215,8 @@ class Files(Knob):
         if self.recommended(machine, cpus) is None:
             return []
         if self.parameter:
-            found = filled(self.parameter, machine, cpus)
-            return [] if found is None else [_boot(found)]
+            parameter = filled(self.parameter, machine, cpus)
+            return [] if parameter is None else [_boot(parameter)]
         return [_lasting(change) for change in self.settings(machine, cpus)]
 
     def evidence(self, machine: Machine, cpus: Cpus) -> list[str]:
@@ -230,7 +230,7 @@ class File(Files):
 
     path: str
     want: str
-    """With ``{cpus}`` and ``{others}`` in the value."""
+    """Recommended value, with ``{cpus}`` and ``{others}``."""
     equal: tuple[str, ...] = ()
     """Values that are as good."""
 
@@ -255,7 +255,7 @@ class AtLeast(File):
 
 @dataclass(frozen=True, kw_only=True)
 class CpuListFile(File):
-    """A file with a list of CPUs, in which those to keep free should not be."""
+    """A file with a list of CPUs that should not contain those to keep free."""
 
     want: str = "{others}"
 
@@ -265,7 +265,7 @@ class CpuListFile(File):
 
 @dataclass(frozen=True, kw_only=True)
 class CpuMaskFile(File):
-    """A file with a mask of CPUs, in which those to keep free should not be."""
+    """A file with a mask of CPUs that should not contain those to keep free."""
 
     want: str = "{others}"
 
@@ -284,13 +284,13 @@ class CpuMaskFile(File):
 
 @dataclass(frozen=True, kw_only=True)
 class PerCpuFile(Files):
-    """A file for each CPU to keep free."""
+    """One file for each CPU to keep free."""
 
     pattern: str
-    """Its path, with ``{cpu}``; there may be several, with ``*``."""
+    """Path with ``{cpu}``; ``*`` matches several files."""
     want: str
     tuned: str = ""
-    """The option of TuneD's ``[cpu]`` that does it too."""
+    """Option of TuneD's ``[cpu]`` with the same effect."""
 
     def settings(self, machine: Machine, cpus: Cpus) -> list[Change]:
         return [
@@ -301,7 +301,7 @@ class PerCpuFile(Files):
 
 
 class Report(Knob):
-    """Something that is only looked at; `read` and what is made of it agree by construction."""
+    """A knob that is only read; `is_good` compares `read` with `wanted`."""
 
     good: ClassVar[str] = "none"
 
@@ -310,17 +310,17 @@ class Report(Knob):
 
 
 def online(machine: Machine) -> list[int]:
-    """The CPUs that run; none where that cannot be read."""
+    """List the CPUs that are online; empty if they cannot be read."""
     return sorted(listed(machine.read("/sys/devices/system/cpu/online") or ""))
 
 
 def others(machine: Machine, cpus: Cpus) -> list[int]:
-    """The CPUs that are left for everything else."""
+    """List the CPUs that are left for everything else."""
     return [cpu for cpu in online(machine) if cpu not in cpus]
 
 
 def filled(text: str, machine: Machine, cpus: Cpus) -> str | None:
-    """Put CPUs into a text; None where no other CPU is left, so that none can be kept free."""
+    """Insert CPUs into a text; return None if no other CPU is left."""
     if "{" not in text:
         return text
     rest = others(machine, cpus)
@@ -328,7 +328,7 @@ def filled(text: str, machine: Machine, cpus: Cpus) -> str | None:
 
 
 def listed(text: str) -> set[int]:
-    """The CPUs in a list of the kernel's, flags before it left out; none if it is none."""
+    """Parse a list of CPUs of the kernel's without the flags before it; empty if it is none."""
     parts = (part for part in text.strip().split(",") if re.fullmatch(r"\d+(-\d+)?", part))
     with suppress(UsageError):
         return set(parse_cpus(",".join(parts)))
@@ -336,31 +336,33 @@ def listed(text: str) -> set[int]:
 
 
 def _named_cpus(text: str, machine: Machine) -> set[int]:
-    """The CPUs that a parameter names, ``all`` and ``N``, the last one, included."""
-    there = listed(machine.read("/sys/devices/system/cpu/possible") or "") or set(online(machine))
-    last = str(max(there, default=0))
+    """Return the CPUs that a parameter names; ``all`` and ``N``, the last CPU, are expanded."""
+    possible = listed(machine.read("/sys/devices/system/cpu/possible") or "") or set(
+        online(machine)
+    )
+    last = str(max(possible, default=0))
     parts = text.replace("N", last).split(",")
     return listed(",".join(f"0-{last}" if part == "all" else part for part in parts))
 
 
 def is_x86(machine: Machine) -> bool:
-    """Whether its processor is one of Intel's, AMD's or alike."""
+    """Return True if the processor is an x86."""
     return "vendor_id" in (machine.read("/proc/cpuinfo") or "")
 
 
 def is_intel(machine: Machine) -> bool:
-    """Whether its processor is one of Intel's."""
+    """Return True if the processor is from Intel."""
     return "GenuineIntel" in (machine.read("/proc/cpuinfo") or "")
 
 
 def _command_line(machine: Machine) -> list[str] | None:
-    """The kernel's part of its command line; what follows ``--`` is for the first process."""
+    """Return the kernel's part of its command line; the words after ``--`` are for init."""
     text = machine.read(CMDLINE)
     return None if text is None else f" {text.strip()} ".partition(" -- ")[0].split()
 
 
 def _misspelling(words: list[str], misspelt: str) -> str:
-    """Say that a parameter is there which no kernel knows."""
+    """Describe a misspelt parameter on the command line; empty if there is none."""
     given = {word.partition("=")[0] for word in words}
     return f", misspelt {misspelt}" if misspelt and misspelt in given else ""
 
@@ -378,7 +380,7 @@ def _lasting(change: Change) -> Lasting:
 
 
 def _summary(values: Iterable[str]) -> str | None:
-    """One value where all are equal, else each with how often it is there; None without any."""
+    """Summarise values: the one that all share, or each with its count; None without any."""
     counts = Counter(values)
     if len(counts) < 2:
         return next(iter(counts), None)

@@ -1,4 +1,4 @@
-"""Memory: what moves pages about, and so shoots down TLBs, and what writes them out."""
+"""Memory: page migration, which causes TLB shootdowns, and writeback."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _WANTED_HUGE_KIB = 512 << 10
 
 @dataclass(frozen=True, kw_only=True)
 class Hugepages(AtLeast):
-    """Hugepages of the default size."""
+    """Huge pages of the default size."""
 
     path: str = f"{_VM}/nr_hugepages"
     want: str = ""
 
     def settings(self, machine: Machine, cpus: Cpus) -> list[Change]:
-        """By node where there are several: a total that is set again may be shared otherwise."""
+        """List the files by node if there are several: the kernel may divide a total otherwise."""
         size = re.search(r"^Hugepagesize:\s+(\d+) kB", machine.read("/proc/meminfo") or "", re.M)
         if size is None:
             return []
@@ -42,7 +42,7 @@ class Hugepages(AtLeast):
         return [Change(path, str(count)) for path, _ in super().settings(machine, cpus)]
 
     def changes(self, machine: Machine, cpus: Cpus) -> list[Change]:
-        """None where there are enough, on whichever node."""
+        """List no change if there are enough pages, on whichever node."""
         settings = self.settings(machine, cpus)
         texts = [(machine.read(path) or "").strip() for path, _ in settings]
         have = sum(int(text) for text in texts if text.isdecimal())
@@ -51,7 +51,7 @@ class Hugepages(AtLeast):
 
 
 class Swap(Report):
-    """Disks that memory is written to."""
+    """Disks that memory is swapped to."""
 
     def wanted(self, machine: Machine, cpus: Cpus) -> str | None:
         return self.good if machine.exists("/proc/swaps") else None

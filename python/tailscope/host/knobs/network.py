@@ -1,4 +1,4 @@
-"""Network cards: what they hold back, where they are, whom they interrupt."""
+"""Network cards: interrupt coalescing, buffers, memory node, and the management card."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _DEFAULT_IPV6 = ["0" * 32, "00"]
 
 @dataclass(frozen=True, kw_only=True)
 class CardSettings(Files):
-    """Settings of every card but the one by which the machine is reached."""
+    """Settings of every card except the one that the machine is reached by."""
 
     group: str
-    """Which of `cards` has them."""
+    """Group of settings in `cards`."""
     want: tuple[tuple[str, str], ...]
-    """Each setting with what it should be."""
+    """Name and recommended value of each setting."""
 
     def settings(self, machine: Machine, cpus: Cpus) -> list[Change]:
         return [
@@ -43,12 +43,12 @@ class CardSettings(Files):
         return ", ".join(fields) or None
 
     def read(self, machine: Machine, cpus: Cpus) -> str | None:
-        """What is otherwise than it should be."""
-        found = [
+        """List the settings that differ from the recommended ones."""
+        settings = [
             f"{path.partition(':')[2].partition('/')[0]} {_field(path)} {machine.read(path)}"
             for path, _ in self.changes(machine, cpus)
         ]
-        return ", ".join(found) or self.wanted(machine, cpus)
+        return ", ".join(settings) or self.wanted(machine, cpus)
 
     def lasting(self, machine: Machine, cpus: Cpus) -> list[Lasting]:
         if self.recommended(machine, cpus) is None:
@@ -60,21 +60,21 @@ class CardSettings(Files):
 
 @dataclass(frozen=True, kw_only=True)
 class Rings(CardSettings):
-    """Room for packets that arrive while nobody looks; less where the card has less."""
+    """Receive buffers of 1024 packets, or of as many as the card has room for."""
 
     def settings(self, machine: Machine, cpus: Cpus) -> list[Change]:
-        found = []
+        changes = []
         for path, text in super().settings(machine, cpus):
             most = machine.read(f"{path}-max")
-            found.append(Change(path, text if most is None else str(min(int(text), int(most)))))
-        return found
+            changes.append(Change(path, text if most is None else str(min(int(text), int(most)))))
+        return changes
 
     def takes(self, text: str, change: Change, cpus: Cpus) -> bool:
         return int(text) >= int(change.text)
 
 
 class Locality(Report):
-    """Whether cards are at the same memory as the CPUs."""
+    """Cards on the same memory node as the CPUs."""
 
     good = "same node"
 
@@ -103,17 +103,17 @@ class Locality(Report):
         }
 
     def _nodes(self, machine: Machine) -> dict[str, int]:
-        """Cards by PCI address, whatever driver they have, of which a node is known."""
-        found = {}
+        """Return the memory node of each card by PCI address, where it is known."""
+        nodes = {}
         for path in machine.glob("/sys/bus/pci/devices/*/class"):
             node = (machine.read(path.replace("/class", "/numa_node")) or "-1").strip()
             if (machine.read(path) or "").startswith(_NETWORK_CLASS) and node != "-1":
-                found[path.split("/")[-2]] = int(node)
-        return found
+                nodes[path.split("/")[-2]] = int(node)
+        return nodes
 
 
 class ManagementCard(Report):
-    """The card by which the machine is reached, which is used while it measures."""
+    """The card that the machine is reached by, which is in use during measurements."""
 
     good = "not on the CPUs"
 
@@ -121,12 +121,12 @@ class ManagementCard(Report):
         return self.good if _management(machine) and others(machine, cpus) else None
 
     def read(self, machine: Machine, cpus: Cpus) -> str | None:
-        found = [
+        cards = [
             f"{card}: interrupts {', '.join(irqs)}"
             for card in sorted(_management(machine))
             if (irqs := self._irqs(machine, card, cpus))
         ]
-        return "; ".join(found) or self.good
+        return "; ".join(cards) or self.good
 
     def lasting(self, machine: Machine, cpus: Cpus) -> list[Lasting]:
         advice = "keep it quiet while measuring; irq-affinity and irqaffinity= move its interrupts"
@@ -142,7 +142,7 @@ class ManagementCard(Report):
 
     def _irqs(self, machine: Machine, card: str, cpus: Cpus) -> list[str]:
         device = f"/sys/class/net/{card}/device"
-        # Those of a card of virtio are its bus's.
+        # The interrupts of a virtio card belong to its bus.
         files = machine.glob(f"{device}/msi_irqs/*") or machine.glob(f"{device}/../msi_irqs/*")
         irqs = [path.rpartition("/")[2] for path in files]
         return [
@@ -157,12 +157,12 @@ def _field(path: str) -> str:
 
 
 def _cards(machine: Machine) -> list[str]:
-    """Cards of hardware, by the kernel's names."""
+    """List the hardware cards, by the kernel's names."""
     return [path.split("/")[4] for path in machine.glob("/sys/class/net/*/device")]
 
 
 def _management(machine: Machine) -> set[str]:
-    """Cards that a default route goes by, be it through a bridge, a bond or a VLAN."""
+    """Return the cards of default routes, also those behind a bridge, a bond or a VLAN."""
     lines = (machine.read("/proc/net/route") or "").splitlines()[1:]
     routes = [line.split() for line in lines]
     by = {route[0] for route in routes if route[1:2] == [_DEFAULT]}
@@ -173,7 +173,7 @@ def _management(machine: Machine) -> set[str]:
 
 
 def _beneath(machine: Machine, interfaces: set[str]) -> set[str]:
-    """Interfaces, and all that these are made of."""
+    """Return interfaces and all interfaces beneath them."""
     lower = {
         path.rpartition("/lower_")[2]
         for interface in interfaces

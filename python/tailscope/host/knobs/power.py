@@ -1,4 +1,4 @@
-"""Frequencies, idle states, links that sleep."""
+"""CPU frequencies, idle states, and power states of links."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SLEEP = "noms2020 §III (sleep states)"
 
 @dataclass(frozen=True, kw_only=True)
 class Turbo(Files):
-    """Frequencies above the nominal one, under whichever driver there is."""
+    """Frequencies above the nominal one, under either driver."""
 
     def settings(self, machine: Machine, cpus: Cpus) -> list[Change]:
         files = {f"{_CPUS}/intel_pstate/no_turbo": "1", f"{_CPUS}/cpufreq/boost": "0"}
@@ -28,7 +28,7 @@ class Turbo(Files):
 
 @dataclass(frozen=True, kw_only=True)
 class IdleStates(PerCpuFile):
-    """Idle states of the CPUs, but the one that polls."""
+    """Idle states of the CPUs, except the one that polls."""
 
     def settings(self, machine: Machine, cpus: Cpus) -> list[Change]:
         return [
@@ -39,7 +39,7 @@ class IdleStates(PerCpuFile):
 
 
 class CpuDmaLatency(Knob):
-    """How long CPUs may take to wake up: kept by whoever holds a file open."""
+    """Maximum wake-up latency of CPUs, in force while a process holds the file open."""
 
     kind: ClassVar[str] = "held"
     path = "/dev/cpu_dma_latency"

@@ -1,4 +1,4 @@
-"""Watchdogs, timers, threads of the kernel, sibling threads and partitions of CPUs."""
+"""Watchdogs, timers, kernel threads, sibling threads and partitions of CPUs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tailscope.host.machine import Machine
 
 CGROUP = "/sys/fs/cgroup/tailscope"
-"""The group of CPUs that `isolated-cpuset` makes."""
+"""Cgroup that `isolated-cpuset` creates."""
 
 _CGROUPS = "/sys/fs/cgroup"
 _CPUS = "/sys/devices/system/cpu"
@@ -35,7 +35,7 @@ _KTHREADS = "kernel: Documentation/admin-guide/kernel-per-CPU-kthreads.rst"
 
 @dataclass(frozen=True, kw_only=True)
 class TimerMigration(File):
-    """To where ticks are stopped timers should go; from elsewhere they should not come."""
+    """Migration of timers: on if the CPUs have no ticks, so that timers leave them; else off."""
 
     path: str = f"{_KERNEL}/timer_migration"
     want: str = ""
@@ -46,22 +46,22 @@ class TimerMigration(File):
         return [Change(path, want) for path, _ in super().settings(machine, cpus)]
 
     def lasting(self, machine: Machine, cpus: Cpus) -> list[Lasting]:
-        """As it should be once ``nohz_full`` lasts too."""
+        """List the value that is recommended once ``nohz_full`` lasts, too."""
         return [Lasting(how, name, "1") for how, name, _ in super().lasting(machine, cpus)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RcuThreads(Files):
-    """The threads that run callbacks of other CPUs."""
+    """The threads that run RCU callbacks of other CPUs."""
 
     def settings(self, machine: Machine, cpus: Cpus) -> list[Change]:
         rest = cpu_list(others(machine, cpus))
-        found = []
+        changes = []
         for path in machine.glob("/proc/[0-9]*/comm") if rest else ():
             name = (machine.read(path) or "").strip()
             if name.startswith("rcuo"):
-                found.append(Change(f"affinity:{path.split('/')[2]}/{name}", rest))
-        return found
+                changes.append(Change(f"affinity:{path.split('/')[2]}/{name}", rest))
+        return changes
 
     def takes(self, text: str, change: Change, cpus: Cpus) -> bool:
         return listed(text).isdisjoint(cpus)
@@ -75,7 +75,7 @@ class RcuThreads(Files):
 
 @dataclass(frozen=True, kw_only=True)
 class Smt(File):
-    """Sibling threads; only where none of the CPUs would go away with them."""
+    """Sibling threads; applied only if none of the CPUs would go offline with them."""
 
     path: str = f"{_CPUS}/smt/control"
     want: str = "off"
@@ -99,7 +99,7 @@ class Smt(File):
         return [*super().evidence(machine, cpus), *shown]
 
     def _would_stay(self, machine: Machine, cpus: Cpus) -> bool:
-        """Whether the CPUs are those that the kernel keeps of each core: the first."""
+        """Return True if every CPU is the first of its core, which the kernel keeps online."""
         lists = {cpu: f"{_CPUS}/cpu{cpu}/topology/thread_siblings_list" for cpu in cpus}
         return all(
             cpu == min(listed(machine.read(path) or ""), default=cpu) for cpu, path in lists.items()
@@ -132,8 +132,8 @@ class IsolatedCpuset(Files):
         return f"{cpu_list(cpus)} isolated" if self.settings(machine, cpus) else None
 
     def read(self, machine: Machine, cpus: Cpus) -> str | None:
-        found = self._isolated(machine)
-        return f"{cpu_list(found)} isolated" if found else "none isolated"
+        isolated = self._isolated(machine)
+        return f"{cpu_list(isolated)} isolated" if isolated else "none isolated"
 
     def is_good(self, machine: Machine, cpus: Cpus) -> bool:
         return self._isolated(machine).issuperset(cpus)
@@ -151,7 +151,7 @@ class IsolatedCpuset(Files):
         return [f"{path}: {(machine.read(path) or '').strip()}" for path in self._lists(machine)]
 
     def _isolated(self, machine: Machine) -> set[int]:
-        """By a partition, or by ``isolcpus``."""
+        """Return the CPUs that a partition or ``isolcpus`` isolates."""
         return set().union(*(listed(machine.read(path) or "") for path in self._lists(machine)))
 
     def _lists(self, machine: Machine) -> list[str]:

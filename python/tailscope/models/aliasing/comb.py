@@ -1,4 +1,4 @@
-"""A clock that interrupts: when its teeth end, and which of them are alike."""
+"""A clock that interrupts: the ends of its teeth, and groups of teeth that are alike."""
 
 from __future__ import annotations
 
@@ -39,39 +39,39 @@ class Group(NamedTuple):
     """Teeth that end alike."""
 
     teeth: tuple[int, ...]
-    """Their numbers, among `Comb.every`."""
+    """Numbers of the teeth, below `Comb.every`."""
     end_ns: float
-    """When tooth 0 ends, or would if it were one of them."""
+    """End of tooth 0 if it belonged to the group."""
 
 
 @dataclass(frozen=True)
 class Comb:
-    """Ends of periodic interruptions."""
+    """The ends of periodic interruptions."""
 
     period_ns: float
-    """From tooth to tooth."""
+    """Period from tooth to tooth."""
     every: int
-    """After so many teeth the pattern repeats."""
+    """Number of teeth after which the pattern repeats."""
     groups: tuple[Group, ...]
-    """Teeth that are in none interrupt nothing."""
+    """Groups of teeth; a tooth in no group interrupts nothing."""
     spread_ns: float
     """Mean distance of departures from the end of their tooth."""
     wander: Wander = STEADY
-    """How late ticks are against even ones."""
+    """Lateness of ticks against even ones."""
 
     @property
     def rate_hz(self) -> float:
-        """Teeth in a second, idle ones included."""
+        """Return the teeth per second, idle ones included."""
         return 1e9 / self.period_ns
 
     @property
     def reach_ns(self) -> float:
-        """Departures farther from the end of a tooth have another cause."""
+        """Return the largest distance of a departure from the end of its tooth."""
         return _REACH * max(self.spread_ns, FINEST_NS)
 
     @property
     def chance(self) -> float:
-        """Share of all time that is near the end of a tooth."""
+        """Return the share of all time that is near the end of a tooth."""
         teeth = sum(len(group.teeth) for group in self.groups)
         return min(1.0, 2 * self.reach_ns * teeth / (self.every * self.period_ns))
 
@@ -92,7 +92,7 @@ class Comb:
         return tooth, group_at, even_ns - tooth * self.period_ns - ends_ns[group_at]
 
     def evidence(self, leave_ns: Floats) -> float:
-        """How much better these departures are explained by the comb than by chance."""
+        """Return the log likelihood ratio of these departures: the comb against chance."""
         caught = np.count_nonzero(self.caught(leave_ns)[1] >= 0)
         freedom = len(self.groups) * math.log(len(leave_ns))
         return evidence(int(caught), len(leave_ns), self.chance) - freedom
@@ -113,19 +113,19 @@ def lock(line: Line, leave_ns: Floats, wait_ns: Floats, others_ns: Floats) -> Co
 
 @dataclass(frozen=True)
 class _Fold:
-    """Packets laid over one period."""
+    """Packets folded over one period."""
 
     line: Line
     leave_ns: Floats
-    """When each delayed packet left."""
+    """Departure of each delayed packet."""
     tooth: Numbers
-    """Next to which it did."""
+    """Tooth next to that departure."""
     near: NDArray[np.bool_]
-    """Whether that is within the window."""
+    """True if the departure is within the window."""
     met: Numbers
-    """Teeth that other packets met, and were not delayed."""
+    """Teeth that other packets met without delay."""
     alike_ns: float
-    """Ends that differ by less are the same."""
+    """Largest difference of ends that count as equal."""
 
     @classmethod
     def of(cls, line: Line, leave_ns: Floats, wait_ns: Floats, others_ns: Floats) -> _Fold:
@@ -147,7 +147,7 @@ class _Fold:
         return None if np.any(idle & unmet) else idle
 
     def slower(self) -> Line | None:
-        """The line of a slower clock, if only each second (third, ...) tooth interrupts."""
+        """Return the line of a slower clock if only each second (third, ...) tooth interrupts."""
         for every in _PRIMES:
             idle = self.idle(every)
             if idle is not None and np.count_nonzero(~idle) == 1:

@@ -1,4 +1,4 @@
-"""Whether a clock that was found is one: a test by permutation, and what speaks against it."""
+"""Tests of a clock that was found: a permutation test, and signs that contradict the clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tailscope.models.aliasing.simulation import Times
 
 LEAST_AGREEMENT = 0.6
-"""Sources that explain less of the delayed packets are not believed."""
+"""Smallest share of the delayed packets that credible sources explain."""
 
 _PERMUTATIONS = 1999
 _ENOUGH_ROWS = 1000
@@ -28,28 +28,28 @@ _SIGMAS = 3.0
 _TOO_WIDE = 0.5
 
 
-def p_value(found: FoundComb, arrival_ns: Times, wait_ns: Times) -> float:
-    """Probability that packets which no clock delays look as much like one.
+def p_value(clock: FoundComb, arrival_ns: Times, wait_ns: Times) -> float:
+    """Return the probability that packets without a clock look as much like one.
 
     There are two ways without a clock. Packets may be delayed at random: `FoundComb.chance` is a
     bound. Or delays may recur with the packets, as work with every 32nd of them: then the waits
     could as well be exchanged among those who waited, and as many would leave together.
     """
-    delayed = Delayed(arrival_ns, wait_ns, found.threshold_ns)
+    delayed = Delayed(arrival_ns, wait_ns, clock.threshold_ns)
     some = slice(None, None, -(-len(delayed.heads) // _ENOUGH_ROWS))
     leave_ns, waited_ns = delayed.leave_ns[some], delayed.wait_ns[some]
     came_ns = leave_ns - waited_ns
-    together = _together(found.comb, leave_ns)
+    together = _together(clock.comb, leave_ns)
     rng = np.random.default_rng(_SEED)
     as_many = sum(
-        _together(found.comb, came_ns + rng.permutation(waited_ns)) >= together
+        _together(clock.comb, came_ns + rng.permutation(waited_ns)) >= together
         for _ in range(_PERMUTATIONS)
     )
-    return max(min(1.0, found.chance), (1 + as_many) / (1 + _PERMUTATIONS))
+    return max(min(1.0, clock.chance), (1 + as_many) / (1 + _PERMUTATIONS))
 
 
 def _together(comb: Comb, leave_ns: Floats) -> int:
-    """The most departures that a window as wide as a tooth catches, wherever it lies."""
+    """Return the most departures that a window as wide as a tooth catches, wherever it lies."""
     _, group, away_ns = comb.nearest(leave_ns)
     away_ns = np.sort(away_ns[group >= 0])
     until = np.searchsorted(away_ns, away_ns + 2 * comb.reach_ns, "right")

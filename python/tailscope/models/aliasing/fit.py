@@ -1,4 +1,4 @@
-"""Periodic interruptions, found in the latencies of packets alone."""
+"""Fit of periodic interruptions to the latencies of packets alone."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def fit(arrival_ns: Times, latency_ns: Times) -> Fit:
         )
     base_ns = median_ns(latency_ns)
     came_ns, wait_ns = arrival_ns - arrival_ns[0], latency_ns - base_ns
-    found = _searched(came_ns, wait_ns, Fit(base_ns, packets, None, None, 0, (), None))
-    if not found.sources:
-        return found
-    doubt = mismatch(predict(found, arrival_ns, latency_ns))
+    fitted = _searched(came_ns, wait_ns, Fit(base_ns, packets, None, None, 0, (), None))
+    if not fitted.sources:
+        return fitted
+    doubt = mismatch(predict(fitted, arrival_ns, latency_ns))
     return (
-        found
+        fitted
         if doubt is None
-        else _refused(found, f"{_rates_text(found)} is no explanation: {doubt}")
+        else _refused(fitted, f"{_rates_text(fitted)} is no explanation: {doubt}")
     )
 
 
@@ -65,10 +65,10 @@ def _searched(arrival_ns: Times, wait_ns: Times, nothing: Fit) -> Fit:
     p_values: list[float] = []
     threshold_ns = int(wait_ns.max())
     while len(combs) < _MOST_COMBS:
-        found = _tested(arrival_ns[left], wait_ns[left])
-        if isinstance(found, str):
-            return best if combs else replace(nothing, reason=f"{_NOT_FOUND}: {found}")
-        clock, p = found
+        outcome = _tested(arrival_ns[left], wait_ns[left])
+        if isinstance(outcome, str):
+            return best if combs else replace(nothing, reason=f"{_NOT_FOUND}: {outcome}")
+        clock, p = outcome
         combs.append(clock.comb)
         p_values.append(p)
         threshold_ns = min(threshold_ns, clock.threshold_ns)
@@ -91,33 +91,33 @@ def _searched(arrival_ns: Times, wait_ns: Times, nothing: Fit) -> Fit:
 
 def _tested(arrival_ns: Times, wait_ns: Times) -> tuple[FoundComb, float] | str:
     """Find the clock that explains most, and its p value; or say why there is none."""
-    found = strongest(arrival_ns, wait_ns)
-    if isinstance(found, str):
-        return found
-    rate_hz = found.comb.rate_hz
-    multiple = in_step(found.comb, arrival_ns)
+    strongest_clock = strongest(arrival_ns, wait_ns)
+    if isinstance(strongest_clock, str):
+        return strongest_clock
+    rate_hz = strongest_clock.comb.rate_hz
+    multiple = in_step(strongest_clock.comb, arrival_ns)
     if multiple is not None:
         return (
             f"packets keep step with {rate_hz:.4f} Hz, {multiple} times as often, so that a clock"
             " cannot be told from work that comes with every so many of them; send them at random"
             " (`--pattern poisson`)"
         )
-    p = p_value(found, arrival_ns, wait_ns)
+    p = p_value(strongest_clock, arrival_ns, wait_ns)
     if p > FALSE_ALARMS:
         return (
             f"{rate_hz:.4f} Hz is no clock: without one, as many packets leave together with a"
             f" probability of {p:.2g}"
         )
-    return found, p
+    return strongest_clock, p
 
 
-def _refused(found: Fit, reason: str) -> Fit:
-    nothing = Fit(found.base_latency_ns, found.packets, None, None, 0, (), None)
+def _refused(fitted: Fit, reason: str) -> Fit:
+    nothing = Fit(fitted.base_latency_ns, fitted.packets, None, None, 0, (), None)
     return replace(nothing, reason=f"{_NOT_FOUND}: {reason}")
 
 
-def _rates_text(found: Fit) -> str:
-    return " + ".join(f"{source.periodic.rate_hz:.2f} Hz" for source in found.sources)
+def _rates_text(fitted: Fit) -> str:
+    return " + ".join(f"{source.periodic.rate_hz:.2f} Hz" for source in fitted.sources)
 
 
 def given(arrival_ns: Times, latency_ns: Times, sources: Sequence[Periodic]) -> Fit:
@@ -141,20 +141,20 @@ def given(arrival_ns: Times, latency_ns: Times, sources: Sequence[Periodic]) -> 
 def _accounted_for(
     best: Fit, combs: Sequence[Comb], delayed: Delayed, arrival_ns: Times, wait_ns: Times
 ) -> NDArray[np.bool_]:
-    """Packets that known sources delay, and those that cannot be told from them.
+    """Mark the packets that known sources delay, and those indistinguishable from them.
 
     The simulation knows what becomes of interruptions that overlap.
     """
     sources = [source.periodic for source in best.sources]
     expected_ns = simulate(arrival_ns, sources, base_ns=0, service_ns=best.service_ns)
-    known = expected_ns > 0
+    marked = expected_ns > 0
     for comb in combs:
-        known |= is_on(comb, arrival_ns + wait_ns)
-    return known | delayed.in_rows(known[delayed.heads])
+        marked |= is_on(comb, arrival_ns + wait_ns)
+    return marked | delayed.in_rows(marked[delayed.heads])
 
 
 def _service_ns(arrival_ns: Times, wait_ns: Times, delayed: Delayed) -> int:
-    """Median time between departures of packets that came before the one ahead had left."""
+    """Return the median time between departures of packets that queued for each other."""
     leave_ns = arrival_ns + wait_ns
     queued = delayed.packets[1:] & delayed.packets[:-1] & (arrival_ns[1:] < leave_ns[:-1])
     if np.count_nonzero(queued) < LEAST_EVENTS:
@@ -212,7 +212,7 @@ def _sources(
 
 
 def _longest_ns(wait_ns: Floats, stray_ns: Floats, comb: Comb) -> int:
-    """Longest wait that a comb has more packets of than chance gives it, by the strays'."""
+    """Return the longest wait of which a comb has more packets than chance, by the strays'."""
     in_order = np.sort(wait_ns)
     as_long = np.arange(len(in_order), 0, -1)
     strays = len(stray_ns) - np.searchsorted(np.sort(stray_ns), in_order)
@@ -225,7 +225,7 @@ def _longest_ns(wait_ns: Floats, stray_ns: Floats, comb: Comb) -> int:
 def _period_ci_ns(
     period_ns: float, tooth: Numbers, group: Numbers, leave_ns: Floats
 ) -> Interval | None:
-    """Interval by leaving out one stretch of time after the other (jackknife).
+    """Return an interval by leaving out one stretch of time after the other (jackknife).
 
     Clocks wander, so that departures near each other are off by the same; not so stretches.
     """
@@ -248,7 +248,7 @@ def _rate_ci_hz(periodic: Periodic, period_ci_ns: Interval | None) -> Interval |
 
 
 def _duration_ci_ns(wait_ns: Floats, threshold_ns: int, longest_ns: int) -> Interval | None:
-    """Interval of a largest value by the largest of n waits, if they are evenly spread up to it.
+    """Return the interval of a largest value by the largest of n waits spread evenly up to it.
 
     The longest wait holds noise of the latency as well: as much as packets without delay have.
     """

@@ -1,4 +1,4 @@
-"""Departures laid over one period: where most of them are, and whether chance put them there."""
+"""Departures folded over one period: their concentration, and its evidence against chance."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     Numbers: TypeAlias = NDArray[np.int64]
 
 LEAST_EVENTS = 20
-"""Fewer delayed packets say nothing of a clock."""
+"""Smallest number of delayed packets that shows a clock."""
 
 FINEST_NS = 1.0
-"""Nothing is told apart that is nearer."""
+"""Finest resolution in time."""
 
 _PHASES = 64
 _NEXT = np.arange(1, _PHASES + 1) % _PHASES
@@ -29,20 +29,20 @@ _NARROWER = 0.8
 
 
 class Line(NamedTuple):
-    """Where teeth end, all alike for now, and how far around that they are looked for."""
+    """The assumed end of all teeth, and the window around it."""
 
     period_ns: float
     phase_ns: float
     window_ns: float
 
     def evidence(self, leave_ns: Floats) -> float:
-        """How much better these departures are explained by the line than by chance."""
+        """Return the log likelihood ratio of these departures: the line against chance."""
         _, away_ns = folded(leave_ns, self.period_ns, self.phase_ns)
         caught = np.count_nonzero(np.abs(away_ns) <= self.window_ns)
         return evidence(int(caught), len(leave_ns), 2 * self.window_ns / self.period_ns)
 
     def is_of_departures(self, leave_ns: Floats, wait_ns: Floats) -> bool:
-        """Whether departures near the line keep to it better than arrivals do.
+        """Return True if departures near the line keep to it better than arrivals do.
 
         Teeth may end in more than one way, so that departures have some width.
         """
@@ -53,12 +53,12 @@ class Line(NamedTuple):
 
 
 def _scatter(times_ns: Floats) -> float:
-    """Mean distance from the median."""
+    """Return the mean distance from the median."""
     return float(np.mean(np.abs(times_ns - np.median(times_ns))))
 
 
 def evidence(caught: int, total: int, chance: float) -> float:
-    """Logarithm of how much likelier such a share is of itself than by chance; 0 if it is not."""
+    """Return the log likelihood ratio of such a share against chance; 0 if chance is likelier."""
     share = caught / total
     if share <= chance:
         return 0.0
@@ -118,7 +118,7 @@ def narrowed(rate_hz: float, leave_ns: Floats) -> Line | None:
 
 
 def _straight(tooth: Numbers, away_ns: Floats) -> tuple[float, float]:
-    """Slope and level at tooth 0 of a straight line, by least squares."""
+    """Return slope and level at tooth 0 of a straight line, by least squares."""
     middle = tooth.mean()
     x = tooth - middle
     slope = float(x @ away_ns / (x @ x))
@@ -126,5 +126,5 @@ def _straight(tooth: Numbers, away_ns: Floats) -> tuple[float, float]:
 
 
 def by_chance(near: NDArray[np.bool_], window: float) -> float:
-    """How many of those near a tooth would be there without it, by how many are elsewhere."""
+    """Return how many departures near a tooth chance explains, by those elsewhere."""
     return float(np.count_nonzero(~near)) * 2 * window / (1 - 2 * window)

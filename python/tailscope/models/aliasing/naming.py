@@ -1,4 +1,4 @@
-"""Interruptions by name: those that were counted as often as they were found."""
+"""Names of interruptions: counters that counted as often as the interruptions came."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALIKE = 0.01
 def counted_as(
     sources: Sequence[Periodic], machines: Mapping[str, Rates]
 ) -> list[list[tuple[str, str]]]:
-    """Names of what was counted at every tick of a comb, and of what only at the teeth of a source.
+    """Name the counters of all ticks of a comb, and those of a source's teeth only.
 
     A machine and its guest may tick alike. If a comb has teeth of its own that only one of them
     has counted, it is the comb of that machine, and the other combs of this rate are not.
@@ -45,22 +45,22 @@ def _names(
 
 
 def _comb(source: Periodic) -> tuple[float, int, float]:
-    """What sources of one comb share. Other combs of its period begin at other times."""
+    """Return what sources of one comb share; other combs of its period begin at other times."""
     return source.period_ns, source.every, source.wander.largest_ns
 
 
 def _owners(
     sources: Sequence[Periodic], typical: Mapping[str, Mapping[str, float]]
 ) -> dict[str, tuple[float, int, float]]:
-    """The comb of each machine that alone has counted some of its teeth."""
-    found = {}
+    """Return the comb of each machine that alone counted some of its teeth."""
+    owners = {}
     for source in sources:
         if len(source.teeth) == source.every:
             continue
         machines = {machine for machine, _ in _counted(source.rate_hz, typical)}
         if len(machines) == 1:
-            found[machines.pop()] = _comb(source)
-    return found
+            owners[machines.pop()] = _comb(source)
+    return owners
 
 
 def _counted(

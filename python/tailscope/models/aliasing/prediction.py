@@ -1,4 +1,4 @@
-"""What the sources that were found predict, beside what was measured."""
+"""Prediction of latencies from the fitted sources, to compare with the measured ones."""
 
 from __future__ import annotations
 
@@ -21,32 +21,31 @@ _ONE_IN = {"p50": 2, "p99": 100, "p999": 1_000, "p9999": 10_000}
 
 @dataclass(frozen=True)
 class Prediction:
-    """Predicted beside measured."""
+    """Predicted and measured figures."""
 
     latency_ns: Times
-    """Predicted, packet by packet."""
+    """Predicted latency of each packet."""
     measured: Mapping[str, int]
     predicted: Mapping[str, int]
-    """Quantiles, largest latency, and how many packets are delayed."""
+    """Quantiles, largest latency, and number of delayed packets."""
     tolerance_ns: int
-    """As far as packets without delay may lie above their median, and the resolution at least."""
+    """Distance of undelayed packets above their median, at least the resolution."""
     delay_ns_p50: int
-    """Half the packets measured as delayed took so much longer than the median; 0 without any."""
+    """Median delay of the packets measured as delayed, above the median latency; 0 without any."""
     agreement: float | None
-    """Share of the packets measured as delayed that took what is predicted, within the tolerance.
-    """
+    """Share of the packets measured as delayed whose prediction is within the tolerance."""
 
 
-def predict(found: Fit, arrival_ns: Times, latency_ns: Times) -> Prediction:
+def predict(fitted: Fit, arrival_ns: Times, latency_ns: Times) -> Prediction:
     """Let the packets of a run meet the sources once more."""
-    assert found.threshold_ns is not None, "only sources tell which packets are delayed"
+    assert fitted.threshold_ns is not None, "only sources tell which packets are delayed"
     predicted_ns = simulate(
         arrival_ns,
-        [source.periodic for source in found.sources],
-        base_ns=found.base_latency_ns,
-        service_ns=found.service_ns,
+        [source.periodic for source in fitted.sources],
+        base_ns=fitted.base_latency_ns,
+        service_ns=fitted.service_ns,
     )
-    return _beside(predicted_ns, latency_ns, found.base_latency_ns, found.threshold_ns)
+    return _beside(predicted_ns, latency_ns, fitted.base_latency_ns, fitted.threshold_ns)
 
 
 def predict_recorded(
@@ -87,7 +86,7 @@ def figures(latency_ns: Times, threshold_ns: int | None) -> Mapping[str, int | N
 
 
 def figures(latency_ns: Times, threshold_ns: int | None) -> Mapping[str, int | None]:
-    """Quantiles of a latency, as tailscope defines them, its largest value, and the delayed."""
+    """Return quantiles of a latency, its largest value, and the number of delayed packets."""
     in_order = np.sort(latency_ns)
     quantiles = {
         f"latency_ns_{name}": int(in_order[len(in_order) - len(in_order) // beyond - 1])

@@ -1,4 +1,4 @@
-"""The clocks that interrupt, one after the other, and which packets they delay."""
+"""Search for the clocks that interrupt, one after the other, and for the packets they delay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Marks = NDArray[np.bool_]
 
 FALSE_ALARMS = 1e-3
-"""Bound of the probability that a clock is found where packets are delayed at random."""
+"""Bound of the probability of finding a clock in packets that are delayed at random."""
 
 _LARGEST_SHARE = 0.2
 _ENOUGH_ROWS = 2000
@@ -36,13 +36,13 @@ class FoundComb(NamedTuple):
 
     comb: Comb
     threshold_ns: int
-    """Packets that waited longer are more often on the comb than not."""
+    """Wait above which packets are more often on the comb than off it."""
     chance: float
     """Bound of the probability that packets delayed at random stand out as much at any rate."""
 
 
 class _Candidate(NamedTuple):
-    """A line of departures, at a threshold."""
+    """A line of departures at a threshold."""
 
     evidence: float
     line: Line
@@ -51,7 +51,7 @@ class _Candidate(NamedTuple):
 
 
 class Delayed:
-    """Packets that waited longer than a threshold, in rows: one interruption may delay several."""
+    """Packets that waited longer than a threshold, in rows that one interruption may delay."""
 
     def __init__(self, arrival_ns: Times, wait_ns: Times, threshold_ns: int) -> None:
         self.packets = wait_ns > threshold_ns
@@ -64,15 +64,15 @@ class Delayed:
 
     def in_rows(self, rows: Marks) -> Marks:
         """Mark the packets of some rows."""
-        found = self.packets.copy()
-        found[self.packets] = rows[self._row]
-        return found
+        marks = self.packets.copy()
+        marks[self.packets] = rows[self._row]
+        return marks
 
 
 def strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
     """Find the clock that stands out most, or say why there is none."""
-    found = _strongest(arrival_ns, wait_ns)
-    return found if isinstance(found, str) else _sharpened(found, arrival_ns, wait_ns)
+    clock = _strongest(arrival_ns, wait_ns)
+    return clock if isinstance(clock, str) else _sharpened(clock, arrival_ns, wait_ns)
 
 
 def _strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
@@ -84,10 +84,12 @@ def _strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
         delayed = Delayed(arrival_ns, wait_ns, threshold_ns)
         if len(delayed.heads) < LEAST_EVENTS:
             continue
-        found = peaks(arrival_ns, delayed.heads)
-        if found and (loudest is None or found[0].power > loudest.power):
-            loudest = found[0]
-        unlikely = [each for each in found if each.chance * len(thresholds) <= FALSE_ALARMS]
+        spectrum_peaks = peaks(arrival_ns, delayed.heads)
+        if spectrum_peaks and (loudest is None or spectrum_peaks[0].power > loudest.power):
+            loudest = spectrum_peaks[0]
+        unlikely = [
+            peak for peak in spectrum_peaks if peak.chance * len(thresholds) <= FALSE_ALARMS
+        ]
         leave_ns, waited_ns = delayed.leave_ns[_some(delayed)], delayed.wait_ns[_some(delayed)]
         for rate_hz, chance in _rates(unlikely):
             line = narrowed(rate_hz, leave_ns)
@@ -107,18 +109,18 @@ def _strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
 
 
 def _some(delayed: Delayed) -> slice:
-    """As many rows as suffice."""
+    """Select as many rows as suffice."""
     return slice(None, None, max(1, len(delayed.heads) // _ENOUGH_ROWS))
 
 
-def _rates(found: list[Peak]) -> Iterator[tuple[float, float]]:
-    """Rates that peaks may come from: their own, and some that the strongest are multiples of.
+def _rates(spectrum_peaks: list[Peak]) -> Iterator[tuple[float, float]]:
+    """List rates behind peaks: the peaks' own, and some of which the strongest are multiples.
 
     Two clocks of one period that interrupt half a period apart have no peak at their rate.
     """
     seen: list[float] = []
     for slower in range(1, _SLOWEST + 1):
-        for peak in found if slower == 1 else found[:_STRONGEST]:
+        for peak in spectrum_peaks if slower == 1 else spectrum_peaks[:_STRONGEST]:
             rate_hz = peak.rate_hz / slower
             if all(abs(rate_hz - other) > _ALIKE for other in seen):
                 seen.append(rate_hz)
@@ -126,9 +128,9 @@ def _rates(found: list[Peak]) -> Iterator[tuple[float, float]]:
 
 
 def _best(candidates: list[_Candidate]) -> Iterator[_Candidate]:
-    """Lines that explain most, each rate once."""
+    """List the lines that explain most, each rate once."""
     seen: list[float] = []
-    for candidate in sorted(candidates, key=lambda each: -each.evidence):
+    for candidate in sorted(candidates, key=lambda line: -line.evidence):
         rate_hz = 1e9 / candidate.line.period_ns
         if all(abs(rate_hz - other) > _ALIKE * rate_hz for other in seen):
             seen.append(rate_hz)
@@ -147,14 +149,14 @@ def _locked(candidate: _Candidate, arrival_ns: Times, wait_ns: Times) -> tuple[C
 
 
 def _thresholds(wait_ns: Times) -> list[int]:
-    """Waits that leave a fifth of all packets, a tenth, and so on: the right one is not known."""
+    """Return the waits that a fifth, a tenth, ... of all packets exceed, as the best is unknown."""
     in_order = np.sort(wait_ns)
     beyond = int(_LARGEST_SHARE * len(in_order))
-    found: list[int] = []
+    waits: list[int] = []
     while beyond >= LEAST_EVENTS:
-        found.append(max(0, int(in_order[-beyond - 1])))
+        waits.append(max(0, int(in_order[-beyond - 1])))
         beyond //= 2
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(waits))
 
 
 def _refusal(loudest: Peak | None, tried: int) -> str:
@@ -173,14 +175,14 @@ def _refusal(loudest: Peak | None, tried: int) -> str:
 
 
 def is_on(comb: Comb, leave_ns: Times | Floats) -> Marks:
-    """Whether departures are near the end of a tooth."""
+    """Mark the departures near the end of a tooth."""
     return comb.caught(leave_ns.astype(np.float64))[1] >= 0
 
 
-def _sharpened(found: FoundComb, arrival_ns: Times, wait_ns: Times) -> FoundComb:
+def _sharpened(clock: FoundComb, arrival_ns: Times, wait_ns: Times) -> FoundComb:
     """Move the threshold to where packets are more often on the comb than not, and fit again."""
-    delayed = Delayed(arrival_ns, wait_ns, found.threshold_ns)
-    votes = np.where(is_on(found.comb, arrival_ns + wait_ns), 1, -1)
+    delayed = Delayed(arrival_ns, wait_ns, clock.threshold_ns)
+    votes = np.where(is_on(clock.comb, arrival_ns + wait_ns), 1, -1)
     followers = delayed.packets.copy()
     followers[delayed.heads] = False
     votes[followers] = 0
@@ -191,8 +193,8 @@ def _sharpened(found: FoundComb, arrival_ns: Times, wait_ns: Times) -> FoundComb
     threshold_ns = max(0, int(in_order[cuts[np.argmax(for_it[cuts])] + 1]))
     delayed = Delayed(arrival_ns, wait_ns, threshold_ns)
     others_ns = arrival_ns[~delayed.packets].astype(np.float64)
-    line = narrowed(found.comb.rate_hz, delayed.leave_ns)
+    line = narrowed(clock.comb.rate_hz, delayed.leave_ns)
     if line is None:
-        return found
+        return clock
     comb = lock(line, delayed.leave_ns, delayed.wait_ns, others_ns)
-    return found if comb is None else FoundComb(comb, threshold_ns, found.chance)
+    return clock if comb is None else FoundComb(comb, threshold_ns, clock.chance)

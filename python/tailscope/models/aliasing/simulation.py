@@ -1,4 +1,4 @@
-"""Packets that queue at a server which interruptions take away."""
+"""Simulation of packets that queue at a server which interruptions take away."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 class Interruptions(NamedTuple):
-    """When the server is called away, and how long each call takes."""
+    """The start and duration of each interruption of the server."""
 
     start_ns: Times
     duration_ns: Times
 
 
 class InterruptSource(Protocol):
-    """What interrupts the server."""
+    """A source of interruptions."""
 
     @property
     def share(self) -> float:
-        """Of all time, which this source takes in the long run."""
+        """Return the share of all time that this source takes in the long run."""
 
     def interruptions(self, first_ns: int, last_ns: int) -> Interruptions:
-        """All interruptions that matter to packets from `first_ns` to `last_ns`."""
+        """Return all interruptions that matter to packets from `first_ns` to `last_ns`."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,16 @@ class Periodic:
     """A clock that interrupts at some of its ticks, each time for as long."""
 
     period_ns: float
-    """From tick to tick."""
+    """Period from tick to tick."""
     duration_ns: int
     phase_ns: float = 0.0
     """Start of tick 0, counted from the first packet."""
     every: int = 1
-    """Ticks repeat in groups of so many ..."""
+    """Number of ticks in a group; groups repeat."""
     teeth: tuple[int, ...] = (0,)
-    """... of which those with these numbers, from 0, interrupt."""
+    """Numbers of the ticks within a group, from 0, that interrupt."""
     wander: Wander = STEADY
-    """How late ticks are against even ones."""
+    """Lateness of ticks against even ones."""
 
     def __post_init__(self) -> None:
         if not 0 < self.period_ns < math.inf:
@@ -66,16 +66,16 @@ class Periodic:
 
     @property
     def rate_hz(self) -> float:
-        """Interruptions per second."""
+        """Return the interruptions per second."""
         return len(set(self.teeth)) / (self.every * self.period_ns) * 1e9
 
     @property
     def share(self) -> float:
-        """Of all time, which it takes."""
+        """Return the share of all time that the clock takes."""
         return self.rate_hz * self.duration_ns / 1e9
 
     def interruptions(self, first_ns: int, last_ns: int) -> Interruptions:
-        """Interruptions from the one that may be under way at `first_ns` to `last_ns`."""
+        """Return the interruptions to `last_ns`, from one possibly under way at `first_ns`."""
         astray_ns = self.wander.largest_ns
         begin = math.ceil((-self.phase_ns - self.duration_ns - astray_ns) / self.period_ns)
         end = math.floor((last_ns - first_ns - self.phase_ns + astray_ns) / self.period_ns) + 1
@@ -88,7 +88,7 @@ class Periodic:
 
 @dataclass(frozen=True)
 class RecordedInterruptions:
-    """Interruptions that were recorded, on the clock of the packets."""
+    """Recorded interruptions, on the clock of the packets."""
 
     start_ns: Times
     duration_ns: Times
@@ -103,11 +103,11 @@ class RecordedInterruptions:
 
     @property
     def share(self) -> float:
-        """Nothing in the long run: a record ends."""
+        """Return 0, as a record ends and takes no time in the long run."""
         return 0.0
 
     def interruptions(self, first_ns: int, last_ns: int) -> Interruptions:  # noqa: ARG002
-        """Those that begin until `last_ns`."""
+        """Return the interruptions that begin until `last_ns`."""
         until = self.start_ns <= last_ns
         return Interruptions(self.start_ns[until], self.duration_ns[until])
 
@@ -119,7 +119,7 @@ def simulate(
     base_ns: int | Times,
     service_ns: int | Times = 0,
 ) -> Times:
-    """Latency of every packet beside these interruptions."""
+    """Simulate the latency of every packet under these interruptions."""
     if np.any(np.diff(arrival_ns) < 0):
         raise ValueError("arrival_ns: expected ascending times")
     share = sum(source.share for source in sources)
@@ -142,7 +142,7 @@ def simulate(
 def departures(
     arrival_ns: Times, interruptions: Interruptions, service_ns: int | Times = 0
 ) -> Times:
-    """When packets leave a server that serves in order, and never idles while one waits.
+    """Return the departures from a server that serves in order and never idles with a queue.
 
     Interruptions come before packets and wait for each other, so the server is away from
     ``max(start, previous end)`` on. What is left, A(t) = time the server had for packets until t,
@@ -163,14 +163,14 @@ def departures(
 
 
 def queue(arrival_ns: Times, service_ns: int | Times) -> Times:
-    """When each leaves that is served in order, from max(arrival, previous departure) on."""
+    """Return departures in order of service, each begun at max(arrival, previous departure)."""
     served_ns = np.cumsum(np.broadcast_to(service_ns, arrival_ns.shape), dtype=np.int64)
     departure_ns: Times = served_ns + np.maximum.accumulate(arrival_ns - (served_ns - service_ns))
     return departure_ns
 
 
 def _together(calls: Sequence[Interruptions]) -> Interruptions:
-    """All interruptions in order of their start; at the same moment, as they were given."""
+    """Merge interruptions in order of their start; at the same moment, in the given order."""
     none = np.empty(0, np.int64)
     start_ns = np.concatenate([none, *(call.start_ns for call in calls)])
     duration_ns = np.concatenate([none, *(call.duration_ns for call in calls)])

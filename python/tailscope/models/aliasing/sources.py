@@ -1,4 +1,4 @@
-"""What is found of interruptions: sources, their figures, and why there are none."""
+"""The result of a fit: sources of interruptions, their figures, or the reason for none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEVEL = 0.95
 
 
 class Interval(NamedTuple):
-    """Where the truth lies with the confidence of `LEVEL`."""
+    """An interval with the confidence of `LEVEL`."""
 
     low: float
     high: float
@@ -26,24 +26,24 @@ class FittedSource:
     """Interruptions of one kind: teeth of a clock that last equally long."""
 
     periodic: Periodic
-    """The interruptions, as `simulate` takes them."""
+    """Interruptions as `simulate` takes them."""
     latency_ns: int
-    """The largest latency that they gave a packet."""
+    """Largest latency that they gave a packet, in nanoseconds."""
     packets: int | None = None
-    """Packets that they delayed, those included that queued behind; None where nobody looked."""
+    """Number of packets that they delayed, including those that queued behind; None if not
+    counted."""
     explained: float | None = None
     """Share of all delayed packets."""
     rate_ci_hz: Interval | None = None
-    """None where the packets do not suffice."""
+    """Interval of the rate; None if there are too few packets."""
     duration_ci_ns: Interval | None = None
-    """None where packets did not meet the interruptions evenly: the longest wait then does not say
-    how much longer one may last."""
+    """Interval of the duration; None if packets did not meet the interruptions evenly: the
+    longest wait then does not say how much longer one may last."""
     p_value: float | None = None
-    """Probability that packets without this clock look as much like one; None where nobody looked.
-    """
+    """Probability that packets without this clock look as much like one; None if not tested."""
 
     def record(self) -> dict[str, object]:
-        """Its figures by their names."""
+        """Return the figures by their names."""
         periodic = self.periodic
         rate_low, rate_high = self.rate_ci_hz or (None, None)
         low, high = self.duration_ci_ns or (None, None)
@@ -68,30 +68,30 @@ class FittedSource:
 
 @dataclass(frozen=True)
 class Fit:
-    """What a series of packets says of the interruptions that it met."""
+    """The interruptions that a series of packets met."""
 
     base_latency_ns: int
-    """The median: of a packet that met none."""
+    """Median latency, which is that of an undelayed packet, in nanoseconds."""
     packets: int
     threshold_ns: int | None
-    """Packets above it are delayed; None where there is no source to tell."""
+    """Latency above which packets are delayed; None without a source."""
     delayed: int | None
-    """How many there are."""
+    """Number of delayed packets."""
     service_ns: int
-    """From one to the next departure where packets had queued; 0 where too few had."""
+    """Time between departures of queued packets; 0 if too few queued."""
     sources: tuple[FittedSource, ...]
-    """Sources of one comb in a row, the comb that stands out most first."""
+    """Sources, grouped by comb, the strongest comb first."""
     reason: str | None
-    """Why there is none."""
+    """Reason why there is no source; None if there is one."""
 
     @property
     def explained(self) -> float | None:
-        """Share of the delayed packets that the sources delayed; None where nobody looked."""
+        """Return the share of the delayed packets that the sources delayed; None if not counted."""
         shares = [source.explained for source in self.sources if source.explained is not None]
         return sum(shares) if shares else None
 
 
 def median_ns(latency_ns: Times) -> int:
-    """Latency of a packet that met no interruption: the smallest that half of all do not exceed."""
+    """Return the latency of an undelayed packet: the smallest that half of all do not exceed."""
     middle = (len(latency_ns) - 1) // 2
     return int(np.partition(latency_ns, middle)[middle])

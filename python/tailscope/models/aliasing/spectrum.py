@@ -1,4 +1,4 @@
-"""Rates at which delayed packets recur, and whether chance could have made them."""
+"""Spectrum of delayed packets: rates at which they recur, tested against chance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tailscope.models.aliasing.simulation import Times
 
 HIGHEST_HZ = 2_000.0
-"""Rates are looked for up to here; ticks of kernels come 100 to 1000 times a second."""
+"""Highest rate searched; ticks of kernels come 100 to 1000 times a second."""
 
 _NS_PER_S = 1e9
 _BINS_PER_S = 4 * HIGHEST_HZ
@@ -29,9 +29,9 @@ class Peak(NamedTuple):
 
     rate_hz: float
     power: float
-    """Of events that hit packets at random it exceeds z at one rate with probability exp(-z)."""
+    """Power; that of random events exceeds z at one rate with probability exp(-z)."""
     chance: float
-    """Bound of the probability that it is exceeded at any of the rates that were looked at."""
+    """Bound of the probability that chance exceeds the power at any rate searched."""
 
 
 def peaks(arrival_ns: Times, events: NDArray[np.intp]) -> list[Peak]:
@@ -71,7 +71,7 @@ def _spectrum(
 
 
 def _level(power: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean of an exponential law with the median that power has nearby; at least 1."""
+    """Return the mean of an exponential law with the local median of the power; at least 1."""
     blocks = np.array_split(power, max(1, len(power) // _BLOCK))
     levels = [max(1.0, float(np.median(block)) / math.log(2)) for block in blocks if len(block)]
     return np.repeat(levels, [len(block) for block in blocks if len(block)])

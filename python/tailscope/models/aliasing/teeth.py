@@ -1,4 +1,4 @@
-"""When teeth end: period, wander and an end for each kind of tooth, by least squares."""
+"""Fit of teeth: period, wander and an end for each kind of tooth, by least squares."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _EVENTS_A_DEGREE = 30
 
 
 class Teeth(NamedTuple):
-    """Teeth as they were fitted."""
+    """The fitted teeth."""
 
     period_ns: float
     wander: Wander
     left_ns: Floats
     """Departures without period and wander: the end of their tooth, and noise."""
     cost: float
-    """Of wander, as the Bayesian information criterion has it: lower is better."""
+    """Bayesian information criterion of the wander; lower is better."""
 
 
 def fitted_teeth(tooth: Numbers, group: Numbers, leave_ns: Floats) -> Teeth:
@@ -45,12 +45,12 @@ def fitted_period(tooth: Numbers, group: Numbers, leave_ns: Floats) -> float:
 
 
 def medians(group: Numbers, left_ns: Floats) -> Floats:
-    """Median of each group."""
-    return np.array([np.median(left_ns[group == each]) for each in range(group.max() + 1)])
+    """Return the median of each group."""
+    return np.array([np.median(left_ns[group == number]) for number in range(group.max() + 1)])
 
 
 def spread(group: Numbers, left_ns: Floats) -> float:
-    """Mean distance from the median of the own group."""
+    """Return the mean distance from the median of the own group."""
     return float(np.mean(np.abs(left_ns - medians(group, left_ns)[group])))
 
 
@@ -71,7 +71,7 @@ def _fitted(tooth: Numbers, group: Numbers, leave_ns: Floats, degree: int) -> Te
 
 
 def _centred(values: Floats, group: Numbers) -> Floats:
-    """Values less the mean of their group."""
+    """Subtract the mean of each value's group."""
     size = np.maximum(np.bincount(group), 1)
     centred: Floats = values - (np.bincount(group, values) / size)[group]
     return centred

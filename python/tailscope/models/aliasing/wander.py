@@ -1,4 +1,4 @@
-"""How a clock strays from even ticking, slowly, as crystals do when they warm up."""
+"""Slow wander of a clock from even ticking, as of a crystal that warms up."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ _LOOKED_AT = 101
 
 
 class Wander(NamedTuple):
-    """A smooth curve: how late ticks are against even ones. Beyond its ends it is level."""
+    """A smooth curve of the lateness of ticks, level beyond its ends."""
 
     first_ns: float
     last_ns: float
-    """When it begins and ends, counted from the first packet."""
+    """Beginning and end of the curve, counted from the first packet."""
     coefficients: tuple[float, ...]
-    """Of Legendre polynomials, in nanoseconds, from the second degree on: the first is the rate."""
+    """Coefficients of Legendre polynomials, in nanoseconds, from the second degree: the first is
+    the rate."""
 
     @property
     def largest_ns(self) -> float:
-        """The most that a tick is early or late."""
+        """Return the largest deviation of a tick."""
         return float(np.max(np.abs(self.at(np.linspace(self.first_ns, self.last_ns, _LOOKED_AT)))))
 
     def at(self, time_ns: Floats) -> Floats:
-        """How late ticks are at these times."""
+        """Return the lateness of ticks at these times."""
         if not self.coefficients:
             return np.zeros(len(time_ns))
         place = _place(time_ns, self.first_ns, self.last_ns)
@@ -38,16 +39,16 @@ class Wander(NamedTuple):
 
 
 STEADY = Wander(0.0, 1.0, ())
-"""No wander at all."""
+"""The absence of wander."""
 
 
 def curves(time_ns: Floats, first_ns: float, last_ns: float, degree: int) -> Floats:
-    """Columns to fit a wander with: Legendre polynomials from the second degree to `degree`."""
+    """Return columns to fit a wander with: Legendre polynomials from degree 2 to `degree`."""
     columns = legendre.legvander(_place(time_ns, first_ns, last_ns), degree)[:, 2:]
     return np.asarray(columns, np.float64)
 
 
 def _place(time_ns: Floats, first_ns: float, last_ns: float) -> Floats:
-    """Times between -1 and 1."""
+    """Scale times to lie between -1 and 1."""
     place = (2 * time_ns - first_ns - last_ns) / (last_ns - first_ns)
     return np.asarray(np.clip(place, -1.0, 1.0), np.float64)

@@ -1,4 +1,4 @@
-"""What interrupts take of each second of a CPU: noms2020's Table V."""
+"""CPU time that interrupts take in each second: noms2020's Table V."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Interruption:
 
     cause: str
     rate_hz: Estimate
-    """How often it comes."""
+    """Rate, in hertz."""
     duration_ns: Estimate
-    """How long one takes, on average."""
+    """Mean duration, in nanoseconds."""
 
 
 def as_given(value: float) -> Estimate:
-    """A figure that comes without an interval."""
+    """Return a given figure as an estimate without uncertainty."""
     return Estimate(estimate=value, ci_low=value, ci_high=value, n=1, method="given")
 
 
@@ -44,7 +44,8 @@ def noise_of(interruptions: Iterable[Interruption]) -> Estimate:
             if not all(0 <= bound < math.inf for bound in bounds):
                 raise ModelError(
                     f"interrupt {row.cause}: {name}: got {value.estimate:g}"
-                    f" ({value.ci_low:g} to {value.ci_high:g}), expected numbers of at least 0"
+                    f" ({value.ci_low:g} to {value.ci_high:g}), expected numbers of at least 0",
+                    code="interrupt-range",
                 )
     return Estimate(
         estimate=sum(row.rate_hz.estimate * row.duration_ns.estimate for row in rows),
@@ -56,7 +57,7 @@ def noise_of(interruptions: Iterable[Interruption]) -> Estimate:
 
 
 def noise_over_time(ns_per_s: ArrayLike) -> Estimate:
-    """The mean of what was taken in slices of time of equal length.
+    """Return the mean of what was taken in slices of time of equal length.
 
     Interrupts follow clocks, or come in swarms, and never independently of each other. So the
     interval is Student's, of slices that hold many of them.
@@ -66,10 +67,13 @@ def noise_over_time(ns_per_s: ArrayLike) -> Estimate:
     taken = np.asarray(ns_per_s, float)
     if taken.ndim != 1 or len(taken) < FEWEST_SLICES:
         raise ModelError(
-            f"noise: got {taken.size} slices of time, expected at least {FEWEST_SLICES}"
+            f"noise: got {taken.size} slices of time, expected at least {FEWEST_SLICES}",
+            code="noise-slices",
         )
     if not (np.isfinite(taken) & (taken >= 0)).all():
-        raise ModelError("noise: expected ns per second of at least 0 in every slice of time")
+        raise ModelError(
+            "noise: expected ns per second of at least 0 in every slice of time", code="noise-range"
+        )
     mean, n = float(taken.mean()), len(taken)
     reach = float(stats.t.isf((1 - LEVEL) / 2, n - 1)) * float(taken.std(ddof=1)) / math.sqrt(n)
     return Estimate(

@@ -1,4 +1,4 @@
-"""Equations 1 and 2 of noms2020, with intervals, and what packets that queued say beside them."""
+"""Equations 1 and 2 of noms2020 with intervals, compared with packets that queued."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tailscope.models.estimate import Estimate
 NS_PER_S = 1e9
 
 FEWEST_SAMPLES = 6
-"""With fewer, not even the smallest and the largest sample hold the median in 95 % of all cases."""
+"""Smallest number of samples whose extremes hold the median with 95 % probability."""
 
 AGREE = 0.25
-"""Two estimates of the time on the CPU agree if their intervals are at most this far apart, or the
-longer one is at most the whole latency."""
+"""Largest distance of the intervals of two estimates of the CPU time that agree; the longer one
+may also be up to the whole latency."""
 
 _METHOD = "ends of the inputs' intervals"
 _UNKNOWN = "none: no packets were seen that queued"
@@ -23,18 +23,18 @@ _UNKNOWN = "none: no packets were seen that queued"
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the model says."""
+    """The prediction of the model."""
 
     transfer_ns: Estimate
     """The forwarder's median, which stands for twice the transfer."""
     e2e_ns: Estimate
     """The function's median."""
     cpu_ns: Estimate
-    """What the function computes for a packet, by the medians."""
+    """CPU time of the function per packet, by the medians."""
     queued_cpu_ns: Estimate | None
-    """The same, by packets that queued; None where too few did."""
+    """CPU time per packet, by packets that queued; None if too few did."""
     noise_ns_per_s: Estimate | None
-    """What interrupts take; None where nobody knows."""
+    """Time that interrupts take; None if it is unknown."""
     rate_max_pps: Estimate
     """The highest rate. Without packets that queued it has no interval: the function may hold
     packets in parallel, and a median is no mean."""
@@ -70,20 +70,22 @@ def _check_agreement(cpu: Estimate, e2e: Estimate, queued: Estimate) -> None:
     Work that the forwarder does, too, counts as transfer in one of them and as work in the other:
     up to all of the latency may be time on the CPU.
     """
-    said = (
+    estimates = (
         f"the medians give {_interval_text(cpu)} on the CPU for a packet, packets that queued"
         f" {_interval_text(queued)}"
     )
     if queued.ci_high * (1 + AGREE) < cpu.ci_low:
         raise EvidenceError(
-            f"{said}: packets leave faster than one after the other",
+            f"{estimates}: packets leave faster than one after the other",
+            code="queues-faster",
             hint="a device that holds several packets at the same time, waits before it works, or"
             " works on several CPUs has no R_max by this model, nor has one that is faster than the"
             " instrument: measure the rate with `tailscope search`",
         )
     if queued.ci_low > max(cpu.ci_high * (1 + AGREE), e2e.ci_high):
         raise EvidenceError(
-            f"{said}: a packet takes more of the CPU than its latency shows",
+            f"{estimates}: a packet takes more of the CPU than its latency shows",
+            code="queues-slower",
             hint="work after a packet has left, or packets of which some take much longer than the"
             " median one: measure the rate with `tailscope search`",
         )
@@ -94,14 +96,17 @@ def _interval_text(value: Estimate) -> str:
 
 
 def cpu_time(forwarder: Estimate, function: Estimate) -> Estimate:
-    """Equation 1: what the function computes for a packet, in ns."""
+    """Return the function's CPU time for a packet in ns, by Equation 1."""
     for role, median in (("forwarder", forwarder), ("function", function)):
         _check(f"{role}: median latency in ns", median)
         if median.estimate == 0:
-            raise ModelError(f"{role}: median latency in ns: got 0, expected more")
+            raise ModelError(
+                f"{role}: median latency in ns: got 0, expected more", code="median-zero"
+            )
         if median.n < FEWEST_SAMPLES:
             raise EvidenceError(
                 f"{role}: got {median.n} samples, expected at least {FEWEST_SAMPLES}",
+                code="samples-few",
                 hint="fewer samples give no interval of the median: measure for longer",
             )
     low, high = function.ci_low - forwarder.ci_high, function.ci_high - forwarder.ci_low
@@ -111,6 +116,7 @@ def cpu_time(forwarder: Estimate, function: Estimate) -> Estimate:
             f" {function.estimate:,.0f} ns ({function.ci_low:,.0f} to {function.ci_high:,.0f}), the"
             f" forwarder's {forwarder.estimate:,.0f} ns ({forwarder.ci_low:,.0f} to"
             f" {forwarder.ci_high:,.0f})",
+            code="function-not-slower",
             hint="the model has no time on the CPU to divide by: measure for longer,"
             " use a simpler forwarder, or check whether the two runs are swapped",
         )
@@ -124,19 +130,23 @@ def cpu_time(forwarder: Estimate, function: Estimate) -> Estimate:
 
 
 def highest_rate(cpu: Estimate, noise: Estimate | None = None) -> Estimate:
-    """Equation 2: the time that is left in a second, divided by that of a packet.
+    """Return the rest of a second divided by the time of a packet, by Equation 2.
 
-    It falls with either, so its ends are at theirs.
+    It falls as either grows, so the ends of its interval are at theirs.
     """
     _check("time on the CPU in ns", cpu)
     if cpu.ci_low <= 0:
-        raise ModelError(f"time on the CPU in ns: got an interval from {cpu.ci_low:g}, above 0")
+        raise ModelError(
+            f"time on the CPU in ns: got an interval from {cpu.ci_low:g}, above 0",
+            code="cpu-time-zero",
+        )
     if noise is None:
         noise = Estimate(estimate=0.0, ci_low=0.0, ci_high=0.0, n=0, method="not counted")
     _check("noise in ns per second", noise)
     if noise.estimate >= NS_PER_S:
         raise ModelError(
             f"noise in ns per second: got {noise.estimate:g}, expected less than {NS_PER_S:g}",
+            code="noise-too-high",
             hint="interrupts take all of the CPU's time: no packet could be processed",
         )
     return Estimate(
@@ -153,5 +163,6 @@ def _check(name: str, value: Estimate) -> None:
     if not 0 <= value.ci_low <= value.estimate <= value.ci_high < math.inf:
         raise ModelError(
             f"{name}: got {value.estimate:g} ({value.ci_low:g} to {value.ci_high:g}),"
-            " expected numbers of at least 0 in an interval around the first"
+            " expected numbers of at least 0 in an interval around the first",
+            code="interval",
         )

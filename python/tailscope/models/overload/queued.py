@@ -1,4 +1,4 @@
-"""What a packet takes of a CPU, from the departures of packets that waited for each other."""
+"""CPU time of a packet, from the departures of packets that waited for each other."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 FEWEST_QUEUES = 20
-"""With fewer, the spread between queues is not known well enough for an interval."""
+"""Smallest number of queues that gives an interval."""
 
 _SAME_BATCH = 0.5
-"""What leaves within this share of the mean spacing after the first packet left with it."""
+"""Share of the mean spacing within which departures belong to one batch."""
 
 
 @dataclass(frozen=True)
 class Queues:
-    """Times in which a device had always another packet to work on."""
+    """Periods in which a device always had another packet to work on."""
 
     begin_ns: Integers
     end_ns: Integers
-    """From the departure of the packet, or batch, before the first that waited, to that of the
-    last."""
+    """Departure of the packet, or batch, before the first that waited, and departure of the last
+    one."""
     packets: Integers
-    """Packets that left meanwhile."""
+    """Number of packets that left in the period."""
 
-    def where(self, kept: NDArray[np.bool_]) -> Queues:
-        """Some of them."""
-        return Queues(self.begin_ns[kept], self.end_ns[kept], self.packets[kept])
+    def where(self, which: NDArray[np.bool_]) -> Queues:
+        """Return some of the queues."""
+        return Queues(self.begin_ns[which], self.end_ns[which], self.packets[which])
 
 
 def queues_of(
@@ -50,7 +50,7 @@ def queues_of(
     batch leaves at once, so that a queue is counted from the last packet of its first batch.
     """
     number, sent, latency = (
-        np.asarray(each).astype(np.int64) for each in (seq, pre_ns, latency_ns)
+        np.asarray(column).astype(np.int64) for column in (seq, pre_ns, latency_ns)
     )
     left = np.maximum.accumulate(sent + latency) if len(sent) else sent
     waited = np.zeros(len(sent), bool)
@@ -58,20 +58,20 @@ def queues_of(
     edges = np.diff(waited.astype(np.int8), append=0)
     before, last = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     first = _last_of_batch(left, before, last)
-    found = Queues(left[first], left[last], last - first)
-    return found.where((found.packets > 0) & (found.end_ns > found.begin_ns))
+    queues = Queues(left[first], left[last], last - first)
+    return queues.where((queues.packets > 0) & (queues.end_ns > queues.begin_ns))
 
 
 def _last_of_batch(left: Integers, before: Integers, last: Integers) -> Integers:
     """Find the last packet that left together with the one before a queue."""
     spacing = (left[last] - left[before]) / np.maximum(1, last - before)
     together = left[before] + _SAME_BATCH * spacing
-    found: Integers = np.minimum(np.searchsorted(left, together, "right") - 1, last)
-    return found
+    last_together: Integers = np.minimum(np.searchsorted(left, together, "right") - 1, last)
+    return last_together
 
 
 def queued_time(queues: Queues, noise_ns: ArrayLike | None = None) -> Estimate | None:
-    """The time of work for a packet, in ns: that of all queues, divided by their packets.
+    """Return the working time per packet in ns: that of all queues, divided by their packets.
 
     Queues are independent of each other, packets in one are not: the interval is Student's, of the
     ratio of two sums.
@@ -88,6 +88,7 @@ def queued_time(queues: Queues, noise_ns: ArrayLike | None = None) -> Estimate |
     if not ratio > 0:
         raise ModelError(
             f"work on queued packets: got {ratio:g} ns each, expected more than 0",
+            code="queues-noisy",
             hint="more time was recorded as noise than the packets were queued for",
         )
     rest = worked - ratio * packets

@@ -23,7 +23,7 @@ _EULER = 0.5772156649
 
 
 class BlockMaxima(NamedTuple):
-    """The law, and what one block of those that follow is expected to exceed."""
+    """The law, and the level that one later block is expected to exceed."""
 
     blocks: int
     xi: float
@@ -56,8 +56,8 @@ def fit_maxima(maxima_ns: Floats, ratio: float) -> BlockMaxima | None:
         return float(len(scaled) * log_sigma + ((1 + 1 / xi) * logs + powers).sum())
 
     start = np.array([0.05, np.log(_GUMBEL_SCALE), -_EULER * _GUMBEL_SCALE])
-    found = minimize(cost, start, method="Nelder-Mead", options={"maxiter": 2000})
-    xi, sigma, location = float(found.x[0]), float(np.exp(found.x[1])), float(found.x[2])
+    minimum = minimize(cost, start, method="Nelder-Mead", options={"maxiter": 2000})
+    xi, sigma, location = float(minimum.x[0]), float(np.exp(minimum.x[1])), float(minimum.x[2])
     exceeding = min(1 / (ratio * len(scaled)), 0.5)
     rarity = -np.log(-np.log1p(-exceeding))
     reach = rarity if abs(xi) < _NEARLY_0 else np.expm1(xi * rarity) / xi

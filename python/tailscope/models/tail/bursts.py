@@ -1,4 +1,4 @@
-"""Excesses that belong together: one stall delays many packets in a row."""
+"""Bursts: excesses that belong together, as one stall delays many packets in a row."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ class Bursts:
     sent_ns: Integers
     worst_ns: Integers
     packets: Integers
-    """When the first packet of each was sent, its largest latency, and its excesses."""
+    """Time of each burst's first packet, its largest latency, and its number of excesses."""
 
     def __len__(self) -> int:
         return len(self.worst_ns)
 
     def kept(self, which: NDArray[np.bool_]) -> Bursts:
-        """Some of them."""
+        """Return some of the bursts."""
         return Bursts(self.sent_ns[which], self.worst_ns[which], self.packets[which])
 
     def since(self, begin_ns: int) -> Bursts:
-        """Those from a time on, and their times since then."""
+        """Return the bursts from a time on, with their times since then."""
         late = self.kept(self.sent_ns >= begin_ns)
         return Bursts(late.sent_ns - begin_ns, late.worst_ns, late.packets)
 
     @property
     def extremal_index(self) -> float:
-        """Bursts per excess: 1 where each stands alone (runs estimator)."""
+        """Return the bursts per excess: 1 if each stands alone (runs estimator)."""
         return len(self) / int(self.packets.sum())
 
 
 def joined(parts: Sequence[Bursts]) -> Bursts:
-    """All bursts of several parts, one part behind the other."""
+    """Join the bursts of several parts, one after the other."""
     columns = ("sent_ns", "worst_ns", "packets")
     return Bursts(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
 
 
 def usual_run_length_ns(gap_ns: float) -> int:
-    """How far apart excesses of two bursts are at least: 1 ms, and 10 packets."""
+    """Return the least distance between excesses of two bursts: 1 ms, and 10 packets."""
     return max(_APART_NS, round(_APART_PACKETS * gap_ns))
 
 
@@ -75,7 +75,7 @@ def bursts(excesses: Excesses, threshold_ns: int, run_length_ns: int) -> Bursts:
 
 
 def intervals_index(excesses: Excesses, threshold_ns: int) -> float | None:
-    """The extremal index from the gaps between excesses, in packets; it takes no run length.
+    """Return the extremal index from the gaps between excesses, without a run length.
 
     Source: C. A. T. Ferro, J. Segers, "Inference for clusters of extreme values", J. R. Statist.
     Soc. B 65 (2003), equations 8 and 9. None for fewer than two excesses.

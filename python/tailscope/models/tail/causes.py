@@ -1,4 +1,4 @@
-"""Bursts with a cause of their own: those of the start, rare ones, and those on a schedule."""
+"""Bursts with a cause of their own: at the start, rare, or on a schedule."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _STARTED_WITHIN = 0.1
 _START_BURSTS = 5
 _START_BY_CHANCE = 0.01
 _EPISODE_NS = 100_000_000
-"""Bursts closer together than this have one cause."""
+"""Largest distance between bursts with one cause."""
 
 _RARE_MOST, _RARE_SHARE = 20, 4
 _RARE_GAP = 1.3
 
 _SIZE_WEIGHT, _SIZE_SPREAD = 8, 0.06
-"""How much sizes of a rare class vary, in logs, as if seen in 8 bursts before any: within runs of
-containers2024 it is 0.06 to 0.07."""
+"""Prior of the spread of a rare class's sizes, in logs, as if seen in 8 bursts before any:
+within runs of containers2024 it is 0.06 to 0.07."""
 _SIZE_DOUBT = 0.01
-"""Sizes that vary so much that chance makes it this seldom speak for themselves."""
+"""Probability by chance below which the spread of sizes is taken as it is."""
 
 _TOLERANCE_NS = 250_000_000
 _PERIODIC_TOLERANCE = 0.02
@@ -40,28 +40,28 @@ _MOST_EVENTS = 40
 
 
 class StartUp(NamedTuple):
-    """Bursts of the beginning that do not return."""
+    """Bursts at the beginning that do not recur."""
 
     until_ns: int
-    """Since the first packet."""
+    """End of the start, since the first packet."""
     bursts: int
     worst_ns: int
 
 
 @dataclass(frozen=True)
 class Rare:
-    """A class of large bursts that the law of all others does not reach."""
+    """A class of large bursts beyond the law of all others."""
 
     sizes_ns: Integers
-    """The worst latency of each, largest first."""
+    """Worst latency of each, the largest first."""
     duration_ns: float
-    """Of all that was looked at."""
+    """Duration of the observation."""
 
     def __len__(self) -> int:
         return len(self.sizes_ns)
 
     def rate_per_s(self, level: float) -> tuple[float, float, float]:
-        """Bursts per second, and its exact Poisson interval."""
+        """Return the bursts per second, and their exact Poisson interval."""
         from scipy.special import gammaincinv
 
         seconds, seen = self.duration_ns / 1e9, len(self)
@@ -70,7 +70,7 @@ class Rare:
         return seen / seconds, low / seconds, high / seconds
 
     def larger(self, latency_ns: Floats) -> Floats:
-        """The probability that a new burst of the class is larger.
+        """Return the probability that a new burst of the class is larger.
 
         Logs of sizes are normal; mean and spread are known as well as those seen tell.
         """
@@ -89,27 +89,27 @@ class Schedule(NamedTuple):
     """Bursts that come by a clock."""
 
     period_ns: float | None
-    """From one to the next; None where the gaps differ, but are the same in several runs."""
+    """Period; None if the gaps differ, but are the same in several runs."""
     offsets_ns: tuple[int, ...]
-    """Since the first of them, as far as they were seen."""
+    """Offsets from the first burst, as far as they were seen."""
     runs: int
-    """In which they were seen."""
+    """Number of runs in which they were seen."""
     shifts_ns: tuple[int | None, ...]
-    """For each run, when its first is due; None where it has none of them."""
+    """Time of the first burst in each run; None for a run without them."""
     size_ns: int
-    """The median of the worst latencies."""
+    """Median of the worst latencies."""
 
 
-def start_up(found: Bursts, begin_ns: int, duration_ns: int) -> StartUp | None:
+def start_up(events: Bursts, begin_ns: int, duration_ns: int) -> StartUp | None:
     """Find large bursts at the beginning that chance does not put there.
 
     Were all times alike, the j largest would all lie within the first share c of the duration, and
     of the bursts, with probability c^j.
     """
-    if not len(found) or not duration_ns:
+    if not len(events) or not duration_ns:
         return None
-    order = np.argsort(-found.worst_ns, kind="stable")
-    since = (found.sent_ns - begin_ns)[order]
+    order = np.argsort(-events.worst_ns, kind="stable")
+    since = (events.sent_ns - begin_ns)[order]
     best: tuple[float, int] | None = None
     seen: list[int] = []
     until = 0
@@ -126,12 +126,12 @@ def start_up(found: Bursts, begin_ns: int, duration_ns: int) -> StartUp | None:
             best = chance, until
     if best is None or best[0] >= _START_BY_CHANCE:
         return None
-    early = found.sent_ns - begin_ns <= best[1]
-    return StartUp(best[1], int(early.sum()), int(found.worst_ns[early].max()))
+    early = events.sent_ns - begin_ns <= best[1]
+    return StartUp(best[1], int(early.sum()), int(events.worst_ns[early].max()))
 
 
 def rare_sizes(worst_ns: Integers) -> int:
-    """How many of the largest stand apart from all others, by the widest gap; 0 for none."""
+    """Count the largest sizes that stand apart by the widest gap; 0 for none."""
     most = min(_RARE_MOST, len(worst_ns) // _RARE_SHARE)
     if not most:
         return 0
@@ -150,7 +150,7 @@ def schedule(
 
 
 def _periodic(times_ns: Sequence[Integers], sizes_ns: Sequence[Integers]) -> Schedule | None:
-    """Events of each run that lie on one comb, counted over the longest run."""
+    """Find the events of each run that lie on one comb, counted over the longest run."""
     longest = max(range(len(times_ns)), key=lambda at: len(times_ns[at]))
     times = times_ns[longest].astype(float)
     if len(times) < _FEWEST_PERIODIC:
@@ -167,8 +167,8 @@ def _periodic(times_ns: Sequence[Integers], sizes_ns: Sequence[Integers]) -> Sch
         return None
     offsets = tuple(int(turn * period) for turn in turns[on] - turns[on][0])
     shifts = tuple(
-        int(first) if at == longest else _phase(each, float(period))
-        for at, each in enumerate(times_ns)
+        int(first) if at == longest else _phase(times, float(period))
+        for at, times in enumerate(times_ns)
     )
     size = int(np.median(sizes_ns[longest][on]))
     runs = sum(shift is not None for shift in shifts)
@@ -176,7 +176,7 @@ def _periodic(times_ns: Sequence[Integers], sizes_ns: Sequence[Integers]) -> Sch
 
 
 def _phase(times: Integers, period: float) -> int | None:
-    """When the comb of a period begins in another run; None where its bursts lie on none."""
+    """Return when the comb of a period begins in another run; None if it has no such bursts."""
     if len(times) < 2:
         return None
     turns = np.rint((times - times[0]) / period)
@@ -187,7 +187,7 @@ def _phase(times: Integers, period: float) -> int | None:
 def _repeated(
     times_ns: Sequence[Integers], sizes_ns: Sequence[Integers], duration_ns: float
 ) -> Schedule | None:
-    """The bursts of one run that most others repeat, each shifted as a whole."""
+    """Find the bursts of one run that most others repeat, each shifted as a whole."""
     best: Schedule | None = None
     for own, times in enumerate(times_ns):
         if len(times) < _FEWEST_SCHEDULED:
@@ -196,43 +196,46 @@ def _repeated(
             None if at == own else _matched(times, other, duration_ns)
             for at, other in enumerate(times_ns)
         ]
-        if not any(each is not None for each in matched):
+        if not any(match is not None for match in matched):
             continue
-        kept = np.zeros(len(times), bool)
-        for each in matched:
-            if each is not None:
-                kept |= each[1]
-        first = int(times[kept][0])
-        found = Schedule(
+        repeated = np.zeros(len(times), bool)
+        for match in matched:
+            if match is not None:
+                repeated |= match[1]
+        first = int(times[repeated][0])
+        schedule = Schedule(
             None,
-            tuple((times[kept] - first).tolist()),
-            1 + sum(each is not None for each in matched),
+            tuple((times[repeated] - first).tolist()),
+            1 + sum(match is not None for match in matched),
             tuple(
-                first if at == own else None if each is None else first + each[0]
-                for at, each in enumerate(matched)
+                first if at == own else None if match is None else first + match[0]
+                for at, match in enumerate(matched)
             ),
-            int(np.median(sizes_ns[own][kept])),
+            int(np.median(sizes_ns[own][repeated])),
         )
-        if best is None or (found.runs, len(found.offsets_ns)) > (best.runs, len(best.offsets_ns)):
-            best = found
+        if best is None or (schedule.runs, len(schedule.offsets_ns)) > (
+            best.runs,
+            len(best.offsets_ns),
+        ):
+            best = schedule
     return best
 
 
 def _matched(
     times: Integers, other: Integers, duration_ns: float
 ) -> tuple[int, NDArray[np.bool_]] | None:
-    """The shift that brings most bursts of one run onto those of another, if chance does not."""
+    """Return the shift that brings most bursts of one run onto those of another, beyond chance."""
     from scipy.special import bdtrc
 
     if len(other) < _FEWEST_SCHEDULED:
         return None
     best: tuple[int, NDArray[np.bool_]] | None = None
-    for one in times.tolist():
-        for two in other.tolist():
-            off = np.abs(other[None, :] - (times + (two - one))[:, None]).min(1)
+    for first in times.tolist():
+        for second in other.tolist():
+            off = np.abs(other[None, :] - (times + (second - first))[:, None]).min(1)
             on = off <= _TOLERANCE_NS
             if best is None or on.sum() > best[1].sum():
-                best = two - one, on
+                best = second - first, on
     assert best is not None
     count = int(best[1].sum())
     by_chance = min(1.0, 2 * _TOLERANCE_NS * len(other) / max(duration_ns, 1))
@@ -241,15 +244,15 @@ def _matched(
     return best if count >= _FEWEST_SCHEDULED and chance < _SCHEDULED_BY_CHANCE else None
 
 
-def on_schedule(found: Schedule, run: int, times_ns: Integers) -> NDArray[np.bool_]:
-    """Which bursts of a run come by the clock."""
-    shift = found.shifts_ns[run]
+def on_schedule(schedule: Schedule, run: int, times_ns: Integers) -> NDArray[np.bool_]:
+    """Mark the bursts of a run that come by the clock."""
+    shift = schedule.shifts_ns[run]
     if shift is None or not len(times_ns):
         return np.zeros(len(times_ns), bool)
     since = times_ns - shift
-    if found.period_ns is not None:
-        turns = np.rint(since / found.period_ns)
-        off = np.abs(since - turns * found.period_ns)
-        return np.asarray(off <= _PERIODIC_TOLERANCE * found.period_ns)
-    offsets = np.array(found.offsets_ns)
+    if schedule.period_ns is not None:
+        turns = np.rint(since / schedule.period_ns)
+        off = np.abs(since - turns * schedule.period_ns)
+        return np.asarray(off <= _PERIODIC_TOLERANCE * schedule.period_ns)
+    offsets = np.array(schedule.offsets_ns)
     return np.asarray(np.abs(since[:, None] - offsets[None, :]).min(1) <= _TOLERANCE_NS)

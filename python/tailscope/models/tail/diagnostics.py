@@ -1,4 +1,4 @@
-"""How the law depends on the threshold, and how well it describes the excesses."""
+"""Diagnostics of the law: its dependence on the threshold, and its fit to the excesses."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ _PLOTTED = 500
 
 
 class At(NamedTuple):
-    """What a threshold gives. Above a high enough one ξ and σ* stay, and the mean is a line."""
+    """The law at a threshold; above a high enough one ξ and σ* stay, and the mean is a line."""
 
     threshold_ns: int
     bursts: int
     xi: tuple[float, float, float]
     sigma_star_ns: tuple[float, float, float]
     mean_excess_ns: tuple[float, float, float]
-    """Estimate, low and high end of its interval; σ* is σ − ξ·threshold."""
+    """Estimate, low and high end of the interval; σ* is σ − ξ·threshold."""
 
 
-def stability(found: Bursts, packets: int, base_ns: int, level: float) -> list[At]:
+def stability(all_bursts: Bursts, packets: int, base_ns: int, level: float) -> list[At]:
     """Fit to a ladder of thresholds (parameter stability, mean residual life)."""
     from scipy.special import ndtri
 
-    most = len(found)
+    most = len(all_bursts)
     beyond = np.geomspace(max(most, 1), FEWEST_BURSTS, _THRESHOLDS)
-    ranked = np.sort(found.worst_ns)[::-1]
+    ranked = np.sort(all_bursts.worst_ns)[::-1]
     thresholds = {int(ranked[round(each)]) for each in beyond if round(each) < most}
     width = float(ndtri((1 + level) / 2))
     points = []
     for threshold_ns in sorted({base_ns, *thresholds}):
         try:
-            one = fit_bursts(found, threshold_ns, packets)
+            fit = fit_bursts(all_bursts, threshold_ns, packets)
         except EvidenceError:
             continue
-        law = one.laws.law
+        law = fit.laws.law
         star = law.sigma - law.xi * threshold_ns
-        excess = one.excess_ns
+        excess = fit.excess_ns
         half = width * float(excess.std(ddof=1)) / np.sqrt(len(excess))
         mean = float(excess.mean())
         points.append(
             At(
                 threshold_ns,
-                len(one.bursts),
-                (one.best.xi, *one.laws.central(law.xi, level)),
-                (one.best.sigma - one.best.xi * threshold_ns, *one.laws.central(star, level)),
+                len(fit.bursts),
+                (fit.best.xi, *fit.laws.central(law.xi, level)),
+                (fit.best.sigma - fit.best.xi * threshold_ns, *fit.laws.central(star, level)),
                 (mean, mean - half, mean + half),
             )
         )
@@ -66,7 +66,7 @@ def stability(found: Bursts, packets: int, base_ns: int, level: float) -> list[A
 
 
 class Ahead(NamedTuple):
-    """What one burst among so many packets is expected to exceed."""
+    """The latency that one burst among so many packets is expected to exceed."""
 
     packets: Floats
     level_ns: Floats
@@ -74,18 +74,18 @@ class Ahead(NamedTuple):
     high_ns: Floats
 
 
-def levels_ahead(found: Fit, level: float) -> Ahead:
+def levels_ahead(fit: Fit, level: float) -> Ahead:
     """Return levels from the packets that were fitted to a hundred times as many."""
-    packets = np.geomspace(found.packets, _AHEAD * found.packets, _POINTS)
-    levels = [found.level_ns(each) for each in packets.tolist()]
-    ends = [found.laws.central(found.levels_ns(each), level) for each in packets.tolist()]
+    packets = np.geomspace(fit.packets, _AHEAD * fit.packets, _POINTS)
+    levels = [fit.level_ns(count) for count in packets.tolist()]
+    ends = [fit.laws.central(fit.levels_ns(count), level) for count in packets.tolist()]
     return Ahead(packets, np.array(levels), *np.array(ends).T)
 
 
-def quantile_pairs(found: Fit) -> tuple[Floats, Floats]:
-    """Latencies as the most likely law has them, beside those that were measured, in ns."""
-    measured = np.sort(found.bursts.worst_ns).astype(float)
+def quantile_pairs(fit: Fit) -> tuple[Floats, Floats]:
+    """Return the latencies by the most likely law, and the measured ones, in ns."""
+    measured = np.sort(fit.bursts.worst_ns).astype(float)
     n = len(measured)
     share = 1 - (np.arange(n) + 0.5) / n
-    kept = np.unique(n - np.geomspace(1, n, min(n, _PLOTTED)).round().astype(int))
-    return (found.threshold_ns + found.best.quantile(share))[kept], measured[kept]
+    shown = np.unique(n - np.geomspace(1, n, min(n, _PLOTTED)).round().astype(int))
+    return (fit.threshold_ns + fit.best.quantile(share))[shown], measured[shown]

@@ -32,7 +32,7 @@ class PaperFit(NamedTuple):
     """The law above one of the thresholds."""
 
     threshold: float
-    """As a quantile of the first part."""
+    """Quantile of the first part."""
     threshold_ns: int
     excesses: int
     xi: float
@@ -41,32 +41,34 @@ class PaperFit(NamedTuple):
 
 
 class Equation1(NamedTuple):
-    """What the paper's method says of a run."""
+    """The paper's method applied to a run."""
 
     fits: Sequence[PaperFit]
-    """Above each threshold that the series reaches."""
+    """Fits above each threshold that the series reaches."""
     chosen: PaperFit
     return_level_ns: float
-    """Equation 1."""
+    """Return level by Equation 1."""
     exceedances_packets: int
     exceedances_bursts: int
-    """Of the rest, above it."""
+    """Exceedances in the rest of the run, by packets and by bursts."""
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the return level has a limit."""
+        """Return True if the law has an upper bound."""
         return self.chosen.xi < 0
 
 
 def equation_1(excesses: Excesses, split: float, run_length_ns: int) -> Equation1:
     """Model a run as the paper does, and count what exceeds the level in the rest."""
     part, rest = excesses.split(split)
-    fits = [found for quantile in THRESHOLDS if (found := _fit(part, quantile)) is not None]
+    fits = [fitted for quantile in THRESHOLDS if (fitted := _fit(part, quantile)) is not None]
     if not fits:
         raise EvidenceError(
-            "expected packets above one of the thresholds of Equation 1, 0.995 to 0.99999, got none"
+            "expected packets above one of the thresholds of Equation 1, 0.995 to 0.99999,"
+            " got none",
+            code="equation1-none",
         )
-    chosen = min(fits, key=lambda each: each.js_divergence_bits)
+    chosen = min(fits, key=lambda fit: fit.js_divergence_bits)
     share = chosen.excesses / part.count
     law = Pareto(chosen.xi, chosen.sigma_ns)
     # x_m = μ + σ/ξ·((m·D_{d>μ}/D)^ξ − 1): the excess that one of m·share packets exceeds.

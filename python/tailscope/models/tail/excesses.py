@@ -1,4 +1,4 @@
-"""The part of a series of latencies that a model of its tail looks at."""
+"""The part of a series of latencies that a model of its tail uses."""
 
 from __future__ import annotations
 
@@ -18,32 +18,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Excesses:
-    """The packets above a latency, and how many there were in all."""
+    """The packets above a latency, and the number of all packets."""
 
     sent_ns: Integers
     latency_ns: Integers
     place: Integers
-    """In order of sending; `place` counts all packets."""
+    """Send time, latency and place of each packet, in order of sending; `place` counts all
+    packets."""
     floor_ns: int
-    """Every packet that took longer is here."""
+    """Latency above which every packet is included."""
     count: int
-    """Packets in all."""
+    """Number of all packets."""
     begin_ns: int
     end_ns: int
-    """When the first and the last packet was sent, as far as is known."""
+    """Send times of the first and the last packet, as far as they are known."""
 
     @property
     def duration_ns(self) -> int:
-        """From the first packet to the last."""
+        """Return the time from the first packet to the last."""
         return self.end_ns - self.begin_ns
 
     @property
     def gap_ns(self) -> float:
-        """From a packet to the next, on average."""
+        """Return the mean time between packets."""
         return self.duration_ns / max(1, self.count)
 
     def threshold_ns(self, quantile: float) -> int | None:
-        """A quantile of all packets; None where it lies below what is known, or there is none.
+        """Return a quantile of all packets; None if it is below the known ones, or there is none.
 
         As everywhere: the smallest value with at least that share of the packets at or below it.
         """
@@ -66,11 +67,11 @@ class Excesses:
             self._part(slice(at, None), self.count - first, cut_ns, self.end_ns),
         )
 
-    def _part(self, kept: slice, count: int, begin_ns: int, end_ns: int) -> Excesses:
+    def _part(self, which: slice, count: int, begin_ns: int, end_ns: int) -> Excesses:
         return Excesses(
-            self.sent_ns[kept],
-            self.latency_ns[kept],
-            self.place[kept],
+            self.sent_ns[which],
+            self.latency_ns[which],
+            self.place[which],
             self.floor_ns,
             count,
             begin_ns,
@@ -92,10 +93,12 @@ def select(
     if sent_ns.shape != latency_ns.shape or sent_ns.ndim != 1:
         raise ModelError(
             "expected a time for each latency, got"
-            f" {' by '.join(map(str, sent_ns.shape))} and {' by '.join(map(str, latency_ns.shape))}"
+            f" {' by '.join(map(str, sent_ns.shape))}"
+            f" and {' by '.join(map(str, latency_ns.shape))}",
+            code="latencies-shape",
         )
     if not len(sent_ns):
-        raise ModelError("expected latencies, got none")
+        raise ModelError("expected latencies, got none", code="latencies-empty")
     sent, latency = _whole_ns(sent_ns, "a time"), _whole_ns(latency_ns, "a latency")
     if (sent[1:] < sent[:-1]).any():
         order = np.argsort(sent, kind="stable")
@@ -121,7 +124,10 @@ def of_worst(sent_ns: NDArray[np.number], latency_ns: NDArray[np.number], count:
     and the last of the worst.
     """
     if not 0 < len(sent_ns) <= count:
-        raise ModelError(f"expected 1 to {count} packets, the number in all, got {len(sent_ns)}")
+        raise ModelError(
+            f"expected 1 to {count} packets, the number in all, got {len(sent_ns)}",
+            code="worst-count",
+        )
     order = np.argsort(sent_ns, kind="stable")
     sent = _whole_ns(sent_ns[order], "a time").astype(np.int64)
     latency = _whole_ns(latency_ns[order], "a latency").astype(np.int64)
@@ -147,6 +153,7 @@ def _whole_ns(values: NDArray[np.number], what: str) -> NDArray[np.uint64]:
     if not good.all():
         at = int(np.argmin(good))
         raise ModelError(
-            f"packet {at}: expected {what} of at least 0 in whole ns, got {values[at]}"
+            f"packet {at}: expected {what} of at least 0 in whole ns, got {values[at]}",
+            code="latencies-range",
         )
     return np.ascontiguousarray(values, np.uint64)

@@ -1,4 +1,4 @@
-"""A law for the bursts beyond one threshold, with what it promises."""
+"""A law for the bursts beyond one threshold, and its predictions."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 FEWEST_BURSTS = 30
-"""From fewer nothing is concluded."""
+"""Smallest number of bursts to fit a law to."""
 
 METHODS = ("integrated", "profile", "bootstrap")
-"""How intervals are found; docs/tail.md says how well each of them keeps its promise."""
+"""Methods for intervals; docs/tail.md says how well each of them keeps its promise."""
 
 _BINS = 20
 
 
 class Intervals(NamedTuple):
-    """By one method, of one level."""
+    """Intervals of one method and level."""
 
     xi: tuple[float, float]
     sigma_ns: tuple[float, float]
     level_ns: tuple[float, float]
-    """Low and high."""
+    """Low and high end of each interval."""
 
 
 @dataclass(frozen=True)
@@ -47,38 +47,38 @@ class Fit:
 
     threshold_ns: int
     bursts: Bursts
-    """Those above it, of the part that was fitted."""
+    """Bursts above the threshold in the fitted part."""
     packets: int
-    """All packets of that part."""
+    """Number of all packets in that part."""
     best: Pareto[float]
-    """The law of the largest likelihood, in ns."""
+    """Law of the largest likelihood, in nanoseconds."""
 
     @cached_property
     def laws(self) -> Laws:
-        """All laws that are plausible."""
+        """Return all plausible laws."""
         return plausible(self.excess_ns, self.best)
 
     @property
     def excess_ns(self) -> Floats:
-        """By how much the worst packet of each burst is above the threshold."""
+        """Return the excess of each burst's worst packet over the threshold."""
         return (self.bursts.worst_ns - self.threshold_ns).astype(float)
 
     @property
     def divergence_bits(self) -> float:
-        """Jensen-Shannon divergence from the law, on 20 classes that it makes equally likely."""
+        """Return the Jensen-Shannon divergence from the law, on 20 equally likely classes."""
         return divergence_bits(self.best.survival(self.excess_ns))
 
     @property
     def divergence_by_chance_bits(self) -> float:
-        """What that is on average where the law is the true one, fitted to as many excesses."""
+        """Return the mean divergence of samples of the law itself, of as many excesses."""
         return (_BINS - 3) / (8 * len(self.bursts) * float(np.log(2)))
 
     def bursts_in(self, packets: float) -> float:
-        """Bursts above the threshold among so many packets, at the rate of the part."""
+        """Return the expected bursts above the threshold among so many packets."""
         return len(self.bursts) * packets / self.packets
 
     def level_ns(self, packets: float) -> float:
-        """The latency that one burst among so many packets is expected to exceed.
+        """Return the latency that one burst among so many packets is expected to exceed.
 
         It is the mean over all plausible laws of what is expected that is 1: by the best law alone
         more bursts would exceed it, as what its errors add to the tail is more than what they take.
@@ -97,22 +97,22 @@ class Fit:
         return self.threshold_ns + float(brentq(surplus, 0, 2 * high, xtol=0.5))
 
     def best_level_ns(self, packets: float) -> float:
-        """The same by the best law alone: Equation 1 of containers2024, of bursts."""
+        """Return that latency by the best law alone: Equation 1 of containers2024, of bursts."""
         return float(self._levels(self.best, 1.0, packets))
 
     def levels_ns(self, packets: float) -> Floats:
-        """The same by each of the plausible laws, shape (n_laws,)."""
+        """Return that latency by each of the plausible laws, shape (n_laws,)."""
         return self._levels(self.laws.law, self.laws.rate, packets)
 
     @property
     def limit_ns(self) -> float | None:
-        """What the best law never exceeds; None where it has no bound."""
+        """Return the upper bound of the best law; None if it has none."""
         return self.threshold_ns - self.best.sigma / self.best.xi if self.best.xi < 0 else None
 
     def exceeded(
         self, level_ns: float, packets: float, at_least: int, others: float = 0.0
     ) -> float:
-        """How probable it is that so many bursts or more of so many packets exceed a latency.
+        """Return the probability that so many bursts of so many packets exceed a latency.
 
         `others` are expected of another cause.
         """
@@ -126,7 +126,7 @@ class Fit:
         return self.laws.mean(pdtrc(at_least - 1, expected))
 
     def intervals(self, packets: float, level: float, resamples: Laws) -> dict[str, Intervals]:
-        """Intervals of shape, scale, and of the latency that one burst exceeds, by each method."""
+        """Return intervals of shape, scale and the level that one burst exceeds, by method."""
         ways = {
             "integrated": (self.laws, self.laws.central),
             "profile": (self.laws, self.laws.profile),
@@ -142,17 +142,17 @@ class Fit:
         }
 
     def resample(self, count: int, rng: np.random.Generator) -> Laws:
-        """Laws for the bootstrap."""
+        """Fit laws to resampled bursts for the bootstrap."""
         return resampled(self.excess_ns, self.best, count, rng)
 
     def _levels(self, law: Pareto[float | Floats], rate: Floats | float, packets: float) -> Floats:
-        """The latency that one burst exceeds by each law."""
+        """Return the latency that one burst exceeds by each law."""
         share = np.minimum(1 / (self.bursts_in(packets) * rate), 1)
         return self.threshold_ns + law.quantile(share)
 
 
 def divergence_bits(survival: Floats) -> float:
-    """Jensen-Shannon divergence of shares from the uniform law, on 20 classes."""
+    """Return the Jensen-Shannon divergence of shares from the uniform law, on 20 classes."""
     at = np.minimum((survival * _BINS).astype(int), _BINS - 1)
     share = np.bincount(at, minlength=_BINS) / len(survival)
     middle = (share + 1 / _BINS) / 2
@@ -166,17 +166,19 @@ def fit(excesses: Excesses, threshold_ns: int, run_length_ns: int) -> Fit:
     return fit_bursts(bursts(excesses, threshold_ns, run_length_ns), threshold_ns, excesses.count)
 
 
-def fit_bursts(found: Bursts, threshold_ns: int, packets: int) -> Fit:
+def fit_bursts(some: Bursts, threshold_ns: int, packets: int) -> Fit:
     """Fit a law to those of some bursts that are above a threshold."""
-    above = found.kept(found.worst_ns > threshold_ns)
+    above = some.kept(some.worst_ns > threshold_ns)
     if len(above) < FEWEST_BURSTS:
         raise EvidenceError(
             f"expected at least {FEWEST_BURSTS} bursts above {threshold_ns} ns, got {len(above)}",
+            code="bursts-few",
             hint="measure for longer, or choose a lower threshold",
         )
     excess_ns = (above.worst_ns - threshold_ns).astype(float)
     if excess_ns.min() == excess_ns.max():
         raise EvidenceError(
-            f"expected latencies that vary, got {len(above)} bursts of {above.worst_ns[0]} ns each"
+            f"expected latencies that vary, got {len(above)} bursts of {above.worst_ns[0]} ns each",
+            code="latencies-constant",
         )
     return Fit(threshold_ns, above, packets, Likelihood(excess_ns).best)

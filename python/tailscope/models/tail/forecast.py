@@ -1,4 +1,4 @@
-"""What parts of runs of one setting say of what follows."""
+"""Forecast of latencies from parts of runs with one setting."""
 
 from __future__ import annotations
 
@@ -29,23 +29,22 @@ if TYPE_CHECKING:
     from tailscope.models.tail.stationarity import Stationarity
 
 LOWEST = 0.99
-"""What has to be known of a series: a part of it may have a lower quantile than the whole."""
+"""Quantile above which a series must be known: a part of it may have a lower one than the whole."""
 
 LEAST_FIT = 0.1
-"""Of a law whose own samples are as far from it this seldom, nothing is concluded: to believe a
-wrong law costs more than to refuse a right one."""
+"""p-value below which a law is refused: to believe a wrong law costs more than to refuse a right
+one."""
 
 _STEP, _MOST_BURSTS = 1.5, 1000
 _REACHED = 0.01
 _TELLING = 30
 _APART = 2.5
-"""A gap of this factor tells a class apart, whatever the law of the others is."""
+"""Gap, as a factor, that separates a class whatever the law of the others is."""
 
 _FEWEST_RARE = 2
 
 _RUN_WEIGHT, _RUN_SPREAD = 2, 0.05
-"""How much the largest latencies of runs of one setting vary, in logs, as if seen in 2 runs before
-any."""
+"""Prior of the spread of the runs' largest latencies, in logs, as if seen in 2 runs before any."""
 
 
 @dataclass(frozen=True)
@@ -53,62 +52,62 @@ class Candidate:
     """A threshold that was tried."""
 
     quantile: float
-    """Of the part that is fitted."""
+    """Quantile of the fitted part."""
     threshold_ns: int
     fit: Fit | None
     p_value: float | None
-    """How often a sample of the law is at least as far from it."""
+    """Share of the law's samples that are at least as far from it."""
     refused: str | None
-    """Why the law does not hold."""
+    """Reason why the law does not hold; None if it does."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """A law, what acts beside it, and what to expect."""
+    """A law, the causes that act beside it, and the expected latencies."""
 
     base_ns: int
-    """Bursts are of packets above that."""
+    """Latency above which packets form bursts."""
     is_lowered: bool
-    """Whether the threshold that was asked for left too few bursts."""
+    """True if the requested threshold left too few bursts."""
     found: Bursts
-    """All of them but those of the start, of all parts; times since the first packet of each."""
+    """Bursts of all parts except those of the start, with times since each part's first packet."""
     packets: int
-    """In all parts."""
+    """Number of packets in all parts."""
     duration_ns: float
-    """Of all parts, without their starts."""
+    """Duration of all parts without their starts."""
     ratio: float
-    """Of what follows to that."""
+    """Duration of the forecast relative to that."""
     starts: list[StartUp | None]
-    """Of each part."""
+    """Start of each part."""
     rare: Rare | None
-    """Bursts of a class of their own, at random."""
+    """Bursts of a rare class, at random times."""
     clocked: Rare | None
-    """Those on a schedule."""
+    """Rare bursts on a schedule."""
     schedule: Schedule | None
     candidates: list[Candidate]
     chosen: Candidate
     stationarity: Stationarity
-    """Of the worst latencies of the bursts that were fitted, in order of time."""
+    """Stationarity of the worst latencies of the fitted bursts, in order of time."""
     outlook: Outlook
     block_maxima: BlockMaxima | None
-    """A second opinion; None where a block has no burst."""
+    """A second opinion; None if a block has no burst."""
 
     @property
     def fit(self) -> Fit:
-        """Of the threshold that was chosen."""
+        """Return the fit above the chosen threshold."""
         assert self.chosen.fit is not None
         return self.chosen.fit
 
     @property
     def promise(self) -> str:
-        """The cause that the largest latency hangs on."""
+        """Return the cause that decides the largest latency."""
         if self.clocked is not None:
             return "scheduled"
         return "bulk" if self.rare is None else "rare"
 
     @property
     def next_due_ns(self) -> float | None:
-        """When the next burst of one run's period is due, since its first packet."""
+        """Return when the next burst of one run's period is due, since its first packet."""
         if self.schedule is None or len(self.starts) > 1:
             return None
         (start,), (first_ns,) = self.starts, self.schedule.shifts_ns
@@ -120,7 +119,7 @@ class Forecast:
 
     @property
     def limit_ns(self) -> float | None:
-        """What is never exceeded; None where the law has no bound, or bursts are above it."""
+        """Return the latency that is never exceeded; None if there is no such bound."""
         limit = self.fit.limit_ns
         if self.promise != "bulk" or limit is None or limit < self.found.worst_ns.max():
             return None
@@ -128,10 +127,12 @@ class Forecast:
 
     @property
     def refused(self) -> str | None:
-        """Why nothing follows for the future; None where something does."""
-        known = sum(len(each) for each in (self.rare, self.clocked) if each is not None)
+        """Return the reason why there is no prediction; None if there is one."""
+        rare_bursts = sum(
+            len(rare_class) for rare_class in (self.rare, self.clocked) if rare_class is not None
+        )
         p_value = self.chosen.p_value
-        if known < _FEWEST_RARE and p_value is not None and p_value < LEAST_FIT:
+        if rare_bursts < _FEWEST_RARE and p_value is not None and p_value < LEAST_FIT:
             return (
                 f"no law fits the {len(self.fit.bursts)} largest bursts: of samples of the best one"
                 f" {p_value:.1%} are as far from it (Anderson-Darling; {LEAST_FIT:.0%} are asked"
@@ -161,52 +162,58 @@ def forecast(
     if count < FEWEST_BURSTS:
         raise EvidenceError(
             f"expected at least {FEWEST_BURSTS} packets to fit a law to, got {count}",
+            code="packets-few",
             hint="measure for longer",
         )
     base_ns, is_lowered = _base_ns(parts, count, threshold, run_length_ns)
     every = [bursts(part, base_ns, run_length_ns) for part in parts]
     starts = [
-        start_up(each, part.begin_ns, part.duration_ns)
-        for each, part in zip(every, parts, strict=True)
+        start_up(part_bursts, part.begin_ns, part.duration_ns)
+        for part_bursts, part in zip(every, parts, strict=True)
     ]
     begins = [
         part.begin_ns + (0 if start is None else start.until_ns + 1)
         for part, start in zip(parts, starts, strict=True)
     ]
-    own = [each.since(begin) for each, begin in zip(every, begins, strict=True)]
+    own = [part_bursts.since(begin) for part_bursts, begin in zip(every, begins, strict=True)]
     durations = [float(part.end_ns - begin) for part, begin in zip(parts, begins, strict=True)]
-    found, duration_ns = joined(own), sum(durations)
-    if len(found) < FEWEST_BURSTS:
-        raise _too_few(base_ns, len(found))
+    events, duration_ns = joined(own), sum(durations)
+    if len(events) < FEWEST_BURSTS:
+        raise _too_few(base_ns, len(events))
     ratio = packets / max(count * duration_ns / max(1, sum(p.duration_ns for p in parts)), 1)
-    least_rare = _least_rare_ns(found, count)
-    is_rare = found.worst_ns >= least_rare
+    least_rare = _least_rare_ns(events, count)
+    is_rare = events.worst_ns >= least_rare
     clock, clocked = _clocked(own, least_rare, max(durations))
     rare = is_rare & ~clocked
-    bulk = _between_steps(found.kept(~is_rare), rng)
+    bulk = _between_steps(events.kept(~is_rare), rng)
     candidates = _ladder(bulk, base_ns, parts, threshold is not None, rng)
     chosen = _chosen(candidates)
     fit = chosen.fit
     assert fit is not None
     classes = [
-        Rare(np.sort(found.worst_ns[which])[::-1], duration_ns) if which.any() else None
+        Rare(np.sort(events.worst_ns[which])[::-1], duration_ns) if which.any() else None
         for which in (rare, clocked)
     ]
     maxima = np.concatenate(
         [
-            block_maxima(each.sent_ns.astype(float), each.worst_ns.astype(float), duration, base_ns)
-            for each, duration in zip(own, durations, strict=True)
+            block_maxima(
+                part_bursts.sent_ns.astype(float),
+                part_bursts.worst_ns.astype(float),
+                duration,
+                base_ns,
+            )
+            for part_bursts, duration in zip(own, durations, strict=True)
         ]
     )
-    worst = float(max(each.worst_ns.max(initial=0) for each in every))
+    worst = float(max(part_bursts.worst_ns.max(initial=0) for part_bursts in every))
     outlook = look_ahead(fit, classes, ratio, exchangeable_ns(maxima, ratio, level), worst, level)
     if len(parts) > 1:
-        tops = np.array([each.worst_ns.max(initial=base_ns) for each in own], float)
+        tops = np.array([part_bursts.worst_ns.max(initial=base_ns) for part_bursts in own], float)
         outlook = outlook.widened(*_of_runs(tops, level))
     return Forecast(
         base_ns,
         is_lowered,
-        found,
+        events,
         count,
         duration_ns,
         ratio,
@@ -222,21 +229,22 @@ def forecast(
     )
 
 
-def _between_steps(found: Bursts, rng: np.random.Generator) -> Bursts:
-    """Latencies that a coarse clock has rounded, spread evenly over its steps.
+def _between_steps(rounded: Bursts, rng: np.random.Generator) -> Bursts:
+    """Spread latencies that a coarse clock has rounded evenly over its steps.
 
     A law has no steps: a test of its fit would find nothing else.
     """
-    step_ns = int(np.gcd.reduce(found.worst_ns)) if len(found) else 1
+    step_ns = int(np.gcd.reduce(rounded.worst_ns)) if len(rounded) else 1
     if step_ns <= 1:
-        return found
-    spread = rng.integers(-(step_ns // 2), step_ns - step_ns // 2, len(found))
-    return replace(found, worst_ns=found.worst_ns + spread)
+        return rounded
+    spread = rng.integers(-(step_ns // 2), step_ns - step_ns // 2, len(rounded))
+    return replace(rounded, worst_ns=rounded.worst_ns + spread)
 
 
 def _too_few(threshold_ns: int, got: int) -> EvidenceError:
     return EvidenceError(
         f"expected at least {FEWEST_BURSTS} bursts above {threshold_ns} ns, got {got}",
+        code="bursts-few",
         hint="measure for longer",
     )
 
@@ -244,7 +252,7 @@ def _too_few(threshold_ns: int, got: int) -> EvidenceError:
 def _base_ns(
     parts: Sequence[Excesses], count: int, threshold: float | None, run_length_ns: int
 ) -> tuple[int, bool]:
-    """The latency above which there are most bursts, and not more than are needed.
+    """Return the latency above which there are enough bursts, and True if it was lowered.
 
     Lower, and bursts grow together. The second says whether it is below what was asked for.
     """
@@ -268,9 +276,9 @@ def _base_ns(
     return best_ns, threshold is not None and not is_first
 
 
-def _least_rare_ns(found: Bursts, count: int) -> float:
-    """The smallest of the bursts that the law of all others does not reach; ∞ for none."""
-    ordered = np.sort(found.worst_ns)[::-1]
+def _least_rare_ns(events: Bursts, count: int) -> float:
+    """Return the smallest of the bursts beyond the law of all others; ∞ for none."""
+    ordered = np.sort(events.worst_ns)[::-1]
     rare = rare_sizes(ordered)
     if not rare or len(ordered) - rare <= FEWEST_BURSTS:
         return np.inf
@@ -279,7 +287,7 @@ def _least_rare_ns(found: Bursts, count: int) -> float:
         return float(ordered[rare - 1])
     threshold_ns = int(rest[min(_TELLING, len(rest) - 1)])
     try:
-        fit = fit_bursts(found.kept(found.worst_ns < ordered[rare - 1]), threshold_ns, count)
+        fit = fit_bursts(events.kept(events.worst_ns < ordered[rare - 1]), threshold_ns, count)
     except EvidenceError:
         return float(ordered[rare - 1])
     excess = float(ordered[rare - 1] - threshold_ns)
@@ -292,18 +300,18 @@ def _least_rare_ns(found: Bursts, count: int) -> float:
 def _clocked(
     own: Sequence[Bursts], least_ns: float, duration_ns: float
 ) -> tuple[Schedule | None, NDArray[np.bool_]]:
-    """A schedule of the rare bursts, and which of all bursts are on it."""
-    which = [each.worst_ns >= least_ns for each in own]
-    found = schedule(
-        [each.sent_ns[rare] for each, rare in zip(own, which, strict=True)],
-        [each.worst_ns[rare] for each, rare in zip(own, which, strict=True)],
+    """Return a schedule of the rare bursts, and marks of all bursts on it."""
+    which = [part.worst_ns >= least_ns for part in own]
+    clock = schedule(
+        [part.sent_ns[rare] for part, rare in zip(own, which, strict=True)],
+        [part.worst_ns[rare] for part, rare in zip(own, which, strict=True)],
         duration_ns,
     )
     on = [
-        np.zeros(len(each), bool) if found is None else rare & on_schedule(found, at, each.sent_ns)
-        for at, (each, rare) in enumerate(zip(own, which, strict=True))
+        np.zeros(len(part), bool) if clock is None else rare & on_schedule(clock, at, part.sent_ns)
+        for at, (part, rare) in enumerate(zip(own, which, strict=True))
     ]
-    return found, np.concatenate(on)
+    return clock, np.concatenate(on)
 
 
 def _ladder(
@@ -335,28 +343,30 @@ def _ladder(
 
 
 def _thresholds(ordered: NDArray[np.int64], base_ns: int) -> list[int]:
-    found: list[int] = []
+    thresholds: list[int] = []
     beyond = FEWEST_BURSTS
     while beyond < len(ordered):
-        # Of bursts alike, all or none are above.
+        # Bursts of equal size are all above the threshold, or none is.
         at_ns = int(ordered[beyond])
-        if (ordered > at_ns).sum() >= FEWEST_BURSTS and at_ns not in found:
-            found.append(at_ns)
+        if (ordered > at_ns).sum() >= FEWEST_BURSTS and at_ns not in thresholds:
+            thresholds.append(at_ns)
         beyond = int(beyond * _STEP)
-    return found or [base_ns]
+    return thresholds or [base_ns]
 
 
 def _chosen(candidates: list[Candidate]) -> Candidate:
-    """The lowest threshold above which a law fits; where none does, the highest."""
-    fitted = [each for each in candidates if each.fit is not None]
+    """Choose the lowest threshold above which a law fits, or the highest if none does."""
+    fitted = [candidate for candidate in candidates if candidate.fit is not None]
     if not fitted:
-        raise EvidenceError(str(candidates[-1].refused), hint="measure for longer")
-    good = [each for each in fitted if each.refused is None]
+        raise EvidenceError(
+            str(candidates[-1].refused), code="no-law-fits", hint="measure for longer"
+        )
+    good = [candidate for candidate in fitted if candidate.refused is None]
     return (good or fitted[:1])[-1]
 
 
 def _of_runs(tops_ns: NDArray[np.float64], level: float) -> tuple[float, float]:
-    """The predictive interval of a run's largest latency from those of others (Student's t)."""
+    """Return the predictive interval of a run's largest latency by other runs' (Student's t)."""
     from scipy.special import stdtrit
 
     logs = np.log(tops_ns)

@@ -1,4 +1,4 @@
-"""Whether a law describes the excesses that it was fitted to."""
+"""Goodness of fit of a law to the excesses that it was fitted to."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 RESAMPLES = 199
-"""Samples of the law that the excesses are compared with."""
+"""Number of the law's samples that the excesses are compared with."""
 
 _SMALLEST = 1e-12
 
 
 def anderson_darling(shares: Floats) -> Floats:
-    """The statistic A² of samples that should be uniform, along the last axis.
+    """Return the statistic A² of samples that should be uniform, along the last axis.
 
     Source: T. W. Anderson, D. A. Darling, "A test of goodness of fit", J. Am. Stat. Assoc. 49
     (1954). It weighs the ends of a law more than its middle.
@@ -35,13 +35,13 @@ def anderson_darling(shares: Floats) -> Floats:
 def goodness(
     excesses: Floats, best: Pareto[float], rng: np.random.Generator, resamples: int = RESAMPLES
 ) -> float:
-    """The probability that a sample of the law is at least as far from its own fit.
+    """Return the probability that a sample of the law is at least as far from its own fit.
 
     The law was fitted to the excesses, so the tables of the statistic do not hold: each sample of
     the law is fitted again (parametric bootstrap).
     """
-    found = anderson_darling(best.survival(excesses))
+    observed = anderson_darling(best.survival(excesses))
     samples = best.draw((resamples, len(excesses)), rng)
     fitted = refit(samples, best)
     own = Pareto(fitted.xi[:, None], fitted.sigma[:, None]).survival(samples)
-    return (1 + int((anderson_darling(own) >= found).sum())) / (resamples + 1)
+    return (1 + int((anderson_darling(own) >= observed).sum())) / (resamples + 1)

@@ -1,4 +1,4 @@
-"""Which laws the excesses leave plausible, and what follows from all of them together."""
+"""The laws that the excesses leave plausible, and figures of all of them together."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ if TYPE_CHECKING:
 
 _COARSE, _FINE = 81, 121
 _WIDTHS = 12.0
-"""The first grid reaches so many standard deviations from the maximum."""
+"""Reach of the first grid around the maximum, in standard deviations."""
 
 _DROP = 16.0
-"""A law whose log likelihood is lower by this is not looked at."""
+"""Largest drop of the log likelihood of a law that is considered."""
 
 _RATES, _RATE_WIDTHS = 11, 4.0
 _NODES, _EXACT = 400, 16
 _AT_ONCE = 100_000
-"""So many logarithms are taken in one go: few enough for the cache."""
+"""Number of logarithms that are computed at once: few enough for the cache."""
 
 
 @dataclass(frozen=True)
 class Laws:
-    """Many laws, and how often each lets an excess come."""
+    """Many laws, and the rate of excesses by each."""
 
     distinct: Pareto[Floats]
-    """Arrays of shape (n_distinct,): laws that differ in their rate only are one."""
+    """Distinct laws apart from their rate: arrays of shape (n_distinct,)."""
     which: Integers
-    """The place of each among them."""
+    """Index of each law among the distinct ones."""
     rate: Floats
-    """Excesses where one was seen."""
+    """Expected excesses for each one observed."""
     log_likelihood: Floats
-    """Less that of the most likely one."""
+    """Log likelihood less that of the most likely law."""
     weight: Floats
-    """The sum is 1."""
+    """Weights, which sum to 1."""
 
     @cached_property
     def law(self) -> Pareto[Floats]:
-        """Each of them: arrays of shape (n_laws,)."""
+        """Return each law: arrays of shape (n_laws,)."""
         return Pareto(self.distinct.xi[self.which], self.distinct.sigma[self.which])
 
     def mean(self, values: Floats) -> float:
-        """The mean over all laws of a figure that each has."""
+        """Return the mean over all laws of a figure that each has."""
         return float((self.weight * values).sum())
 
     def survival(self, excess: float) -> float:
-        """The mean over all laws of how many are larger, where one excess was seen."""
+        """Return the mean over all laws of the larger excesses, for each one observed."""
         return float((self._rate_of_distinct * self.distinct.survival(excess)).sum())
 
     def mean_of_distinct(self, values: Floats) -> float:
-        """The mean over all laws of a figure that does not depend on the rate."""
+        """Return the mean over all laws of a figure that does not depend on the rate."""
         weight = np.bincount(self.which, self.weight, len(self.distinct.xi))
         return float((weight * values).sum())
 
@@ -68,7 +68,7 @@ class Laws:
         return rates.astype(float)
 
     def central(self, values: Floats, level: float) -> tuple[float, float]:
-        """The interval that has this share of the weight within, and as much below as above."""
+        """Return the interval with this share of the weight, and equal weight on both sides."""
         order = np.argsort(values)
         weight = self.weight[order]
         middle = np.cumsum(weight) - weight / 2
@@ -76,14 +76,14 @@ class Laws:
         return float(low), float(high)
 
     def profile(self, values: Floats, level: float) -> tuple[float, float]:
-        """The range of a figure over all laws that a likelihood ratio test does not reject.
+        """Return the range of a figure over all laws that a likelihood ratio test does not reject.
 
         Source: S. Coles, *An Introduction to Statistical Modeling of Extreme Values*, theorem 2.6.
         """
         from scipy.special import chdtri
 
-        kept = values[self.log_likelihood >= -chdtri(1, 1 - level) / 2]
-        return float(kept.min()), float(kept.max())
+        likely = values[self.log_likelihood >= -chdtri(1, 1 - level) / 2]
+        return float(likely.min()), float(likely.max())
 
 
 def plausible(excesses: Floats, best: Pareto[float]) -> Laws:
@@ -100,14 +100,14 @@ def plausible(excesses: Floats, best: Pareto[float]) -> Laws:
     for points in (_COARSE, _FINE):
         rows = np.linspace(*xi, points)
         columns = np.linspace(*log_sigma, points)
-        found = sums.log_likelihood(rows[:, None], columns[None, :])
-        kept = found >= found.max() - _DROP
-        xi = _around(rows, kept.any(1))
-        log_sigma = _around(columns, kept.any(0))
-    found -= found.max()
-    kept = found > -_DROP
-    every = np.broadcast_arrays(rows[:, None], np.exp(columns), found)
-    xi_of, sigma_of, likelihood_of = (each[kept] for each in every)
+        likelihoods = sums.log_likelihood(rows[:, None], columns[None, :])
+        considered = likelihoods >= likelihoods.max() - _DROP
+        xi = _around(rows, considered.any(1))
+        log_sigma = _around(columns, considered.any(0))
+    likelihoods -= likelihoods.max()
+    considered = likelihoods > -_DROP
+    every = np.broadcast_arrays(rows[:, None], np.exp(columns), likelihoods)
+    xi_of, sigma_of, likelihood_of = (grid[considered] for grid in every)
     count = len(excesses)
     log_rate = np.linspace(-_RATE_WIDTHS, _RATE_WIDTHS, _RATES) / np.sqrt(count)
     # Excesses come as a Poisson process does: of n seen, a rate r has the likelihood r^n·exp(−n·r).
@@ -131,14 +131,14 @@ def _shares(log_likelihood: Floats) -> Floats:
     return weight / weight.sum()  # type: ignore[no-any-return]
 
 
-def _around(points: Floats, kept: NDArray[np.bool_]) -> tuple[float, float]:
-    """From the last point before to the first one after those that are kept."""
-    first, last = np.flatnonzero(kept)[[0, -1]]
+def _around(points: Floats, which: NDArray[np.bool_]) -> tuple[float, float]:
+    """Return the range from the last point before to the first one after those that are kept."""
+    first, last = np.flatnonzero(which)[[0, -1]]
     return float(points[max(0, first - 1)]), float(points[min(len(points) - 1, last + 1)])
 
 
 class _Sums:
-    """Sums of log(1 + κ·excess), quickly for many κ: a curve through some, the largest exactly."""
+    """Fast sums of log(1 + κ·excess) for many κ: interpolated, the largest excess exact."""
 
     def __init__(self, excesses: Floats) -> None:
         ordered = np.sort(excesses)
@@ -146,15 +146,15 @@ class _Sums:
         self._rest, self._largest = ordered[:-_EXACT], ordered[-_EXACT:]
 
     def log_likelihood(self, xi: Floats, log_sigma: Floats) -> Floats:
-        """Of each law; −∞ where an excess is impossible."""
+        """Return the log likelihood of each law; −∞ if an excess is impossible."""
         sigma = np.exp(log_sigma)
         kappa = xi / sigma
         possible = kappa * self._largest[-1] > -1
         kappa = np.where(possible, kappa, 0)
         # The sum over κ, which has a limit where κ is 0; with ξ = κ·σ nothing is divided by 0.
         over = self._over(kappa)
-        found = -self._n * log_sigma - over / sigma - over * kappa
-        return np.where(possible, found, -np.inf)
+        likelihoods = -self._n * log_sigma - over / sigma - over * kappa
+        return np.where(possible, likelihoods, -np.inf)
 
     def _over(self, kappa: Floats) -> Floats:
         from scipy.interpolate import CubicSpline
@@ -170,10 +170,10 @@ class _Sums:
 
 
 def _log_over(kappa: Floats, excesses: Floats) -> Floats:
-    """The sum of log(1 + κ·y)/κ over all excesses y, and of y for κ = 0."""
+    """Return the sum of log(1 + κ·y)/κ over all excesses y, and of y for κ = 0."""
     at_once = max(1, _AT_ONCE // kappa.size)
-    found = np.zeros(kappa.shape)
+    sums = np.zeros(kappa.shape)
     for begin in range(0, len(excesses), at_once):
-        found += np.log1p(np.multiply.outer(excesses[begin : begin + at_once], kappa)).sum(0)
+        sums += np.log1p(np.multiply.outer(excesses[begin : begin + at_once], kappa)).sum(0)
     flat = kappa == 0
-    return np.where(flat, excesses.sum(), found / np.where(flat, 1, kappa))
+    return np.where(flat, excesses.sum(), sums / np.where(flat, 1, kappa))

@@ -21,82 +21,82 @@ if TYPE_CHECKING:
     from tailscope.models.tail.forecast import Forecast
 
 REFUTED = 0.01
-"""A law is given up if the rest of the run is less probable than this."""
+"""Probability of the rest of the run below which a law is rejected."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to model a tail."""
+    """The settings of a model of the tail."""
 
     split: float = 0.2
     """Share of the packets, the first in time, that the law is fitted to; the rest checks it."""
     threshold: float | None = None
-    """Quantile beyond which the law is fitted; None for the lowest that a law is found for."""
+    """Quantile above which the law is fitted; None for the lowest with a law that fits."""
     run_length_ns: int | None = None
-    """Excesses less far apart are one burst; None for `usual_run_length_ns`."""
+    """Largest distance of excesses in one burst; None for `usual_run_length_ns`."""
     level: float = LEVEL
-    """Of intervals."""
+    """Confidence of the intervals."""
     method: str = METHODS[0]
     """One of `tailscope.models.tail.fit.METHODS`."""
     resamples: int = 1000
-    """Of the bootstrap."""
+    """Number of resamples of the bootstrap."""
     horizon_ns: int | None = None
-    """How far to look ahead."""
+    """Extrapolation horizon; None for none."""
 
 
 class Check(NamedTuple):
-    """What the rest of the run says of the forecast."""
+    """The check of the forecast by the rest of the run."""
 
     packets: int
-    """In the rest."""
+    """Number of packets in the rest."""
     max_ns: int | None
-    """The largest latency; None where none is above what is known of the series."""
+    """Largest latency; None if it is below the known part of the series."""
     exceedances_packets: int
     exceedances_bursts: int
-    """That took longer than one burst was expected to."""
+    """Number of packets, and of bursts, above the level that one burst was expected to exceed."""
     p_value: float
-    """How probable as many bursts or more are, if the law is right."""
+    """Probability of as many bursts or more, if the law is right."""
 
 
 class Horizon(NamedTuple):
-    """What to expect."""
+    """The forecast for a horizon."""
 
     duration_ns: int
     packets: float
-    """At the rate of the run."""
+    """Number of packets in the horizon, at the rate of the run."""
     level_ns: Estimate
-    """The latency that one burst is expected to exceed, by a law for the whole run."""
+    """Latency that one burst is expected to exceed, by a law for the whole run."""
     forecast: Forecast
-    """From the whole run."""
+    """Forecast from the whole run."""
 
 
 @dataclass(frozen=True)
 class TailModel:
-    """A model, its check, and what follows."""
+    """A model of the tail, its check and its forecasts."""
 
     runs: Sequence[Excesses]
     run_length_ns: int
     ahead: Forecast
-    """From the first part."""
+    """Forecast from the first part."""
     intervals: dict[str, Intervals]
-    """Of the law of the bulk, by each method."""
+    """Intervals of the law of the bulk, by method."""
     settings: Settings
     extremal_index_intervals: float | None
     """Bursts per excess, without a run length; None for several runs."""
     packets: float
-    """That follow."""
+    """Number of packets in the forecast."""
     check: Check | None
-    """None where all of the run was fitted."""
+    """Check by the rest of the run; None if all of it was fitted."""
     horizon: Horizon | None
 
     @property
     def fit(self) -> Fit:
-        """Of the threshold that was chosen."""
+        """Return the fit above the chosen threshold."""
         return self.ahead.fit
 
     @property
     def refused(self) -> str | None:
-        """Why nothing should be concluded about the future; None where something may be."""
+        """Return the reason why the future cannot be predicted; None if it can."""
         check = self.check
         ahead = self.ahead if self.horizon is None else self.horizon.forecast
         if ahead.refused is not None:
@@ -109,11 +109,11 @@ class TailModel:
         return None
 
     def estimates(self) -> dict[str, Estimate]:
-        """Shape, scale and level, by the method that was asked for."""
-        found = self.intervals[self.settings.method]
+        """Return shape, scale and level, with intervals by the requested method."""
+        intervals = self.intervals[self.settings.method]
         points = (self.fit.best.xi, self.fit.best.sigma)
-        values = zip(("xi", "sigma_ns"), points, found[:2], strict=True)
-        level = _level_of(self.ahead, found.level_ns, self.settings)
+        values = zip(("xi", "sigma_ns"), points, intervals[:2], strict=True)
+        level = _level_of(self.ahead, intervals.level_ns, self.settings)
         return {
             "return_level_ns": level,
             **{
@@ -136,13 +136,13 @@ def model(
     """Model the tail of a run, or of several of one setting."""
     every = [runs] if isinstance(runs, Excesses) else list(runs)
     whole = settings.split >= 1
-    parts = [each.split(settings.split) for each in every]
+    parts = [part.split(settings.split) for part in every]
     length_ns = settings.run_length_ns
     if length_ns is None:
-        length_ns = max(usual_run_length_ns(each.gap_ns) for each in every)
-    own = every if whole else [each.first for each in parts]
-    rest = [] if whole else [each.rest for each in parts]
-    follow = sum(each.count for each in rest) if rest else sum(e.count for e in own) / len(own)
+        length_ns = max(usual_run_length_ns(part.gap_ns) for part in every)
+    own = every if whole else [part.first for part in parts]
+    rest = [] if whole else [part.rest for part in parts]
+    follow = sum(part.count for part in rest) if rest else sum(e.count for e in own) / len(own)
     ahead = _forecast(own, follow, settings, length_ns, rng)
     return TailModel(
         every,
@@ -175,7 +175,7 @@ def _forecast(
 
 
 def _level_of(ahead: Forecast, interval: tuple[float, float], settings: Settings) -> Estimate:
-    """The level, with an interval that holds it and what was seen."""
+    """Return the level, with an interval that contains it and the observed maximum."""
     level_ns = ahead.outlook.level_ns
     worst = float(ahead.found.worst_ns.max())
     return Estimate(
@@ -191,13 +191,13 @@ def _level_of(ahead: Forecast, interval: tuple[float, float], settings: Settings
 def _check(ahead: Forecast, rest: Sequence[Excesses], run_length_ns: int) -> Check:
     level_ns = ahead.outlook.level_ns
     exceeding = sum(
-        int((bursts(each, ahead.base_ns, run_length_ns).worst_ns > level_ns).sum()) for each in rest
+        int((bursts(part, ahead.base_ns, run_length_ns).worst_ns > level_ns).sum()) for part in rest
     )
-    packets = sum(each.count for each in rest)
+    packets = sum(part.count for part in rest)
     return Check(
         packets,
-        max((int(each.latency_ns.max()) for each in rest if len(each.latency_ns)), default=None),
-        sum(int((each.latency_ns > level_ns).sum()) for each in rest),
+        max((int(part.latency_ns.max()) for part in rest if len(part.latency_ns)), default=None),
+        sum(int((part.latency_ns > level_ns).sum()) for part in rest),
         exceeding,
         ahead.fit.exceeded(level_ns, packets, exceeding, ahead.outlook.expected_rare),
     )
@@ -209,15 +209,16 @@ def _horizon(
     """Look ahead from all that was measured."""
     if settings.horizon_ns is None:
         return None
-    count = sum(each.count for each in runs)
-    duration_ns = sum(each.duration_ns for each in runs)
+    count = sum(run.count for run in runs)
+    duration_ns = sum(run.duration_ns for run in runs)
     if not duration_ns:
         raise EvidenceError(
-            f"expected packets that were sent at different times, got {count} at once"
+            f"expected packets that were sent at different times, got {count} at once",
+            code="sent-at-once",
         )
     packets = count * settings.horizon_ns / duration_ns
-    found = _forecast(runs, packets, settings, run_length_ns, rng)
-    resamples = found.fit.resample(settings.resamples, rng)
-    intervals = found.fit.intervals(packets, settings.level, resamples)
-    level_ns = _level_of(found, intervals[settings.method].level_ns, settings)
-    return Horizon(settings.horizon_ns, packets, level_ns, found)
+    ahead = _forecast(runs, packets, settings, run_length_ns, rng)
+    resamples = ahead.fit.resample(settings.resamples, rng)
+    intervals = ahead.fit.intervals(packets, settings.level, resamples)
+    level_ns = _level_of(ahead, intervals[settings.method].level_ns, settings)
+    return Horizon(settings.horizon_ns, packets, level_ns, ahead)

@@ -1,4 +1,4 @@
-"""What may be the largest latency of what follows."""
+"""The largest latency to expect from what follows."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ _LAWS = 600
 _PARETO_OF = 30
 
 NEW_CLASS, NEW_CLASS_TIMES = 0.1, 10.0
-"""How often bursts of a class come that has not been seen, and how many times as large they may be:
-in a tenth of the public runs of containers2024, up to 10 times."""
+"""Probability of a class of bursts that has not been seen, and its largest factor: in a tenth of
+the public runs of containers2024, up to 10 times."""
 
 DRIFT = 0.01
-"""How much the scale of a tail moves within minutes."""
+"""Change of a tail's scale within minutes."""
 
 _BLOCKS = 30
 _FEWER = 2
-"""What follows may hold half as many events as what was seen lets expect: of rare bursts that the
-first fifth of public runs held, the rest had a sixth as many."""
+"""Factor by which fewer events may follow than expected: of rare bursts that the first fifth of
+public runs held, the rest had a sixth as many."""
 
 
 class Outlook(NamedTuple):
-    """What to expect of what follows."""
+    """The expected latencies of what follows."""
 
     level_ns: float
-    """The latency that one burst is expected to exceed."""
+    """Latency that one burst is expected to exceed."""
     low_ns: float
-    """Of the predictive interval of the largest latency."""
+    """Lower end of the predictive interval of the largest latency."""
     high_ns: float | None
-    """None where the data bound it by nothing."""
+    """Upper end; None if the data give no bound."""
     known_high_ns: float
-    """The same if only causes act that were seen."""
+    """Upper end if only the observed causes act."""
     expected_rare: float
-    """Bursts above the level that are rare or scheduled."""
+    """Expected number of rare or scheduled bursts above the level."""
 
     def widened(self, low_ns: float, high_ns: float) -> Outlook:
-        """The same with an interval that reaches as far as another."""
+        """Widen the interval to reach as far as another."""
         return self._replace(
             low_ns=min(self.low_ns, low_ns),
             high_ns=None if self.high_ns is None else max(self.high_ns, high_ns),
@@ -59,7 +59,7 @@ class Outlook(NamedTuple):
 
 
 def exchangeable_ns(maxima_ns: Floats, ratio: float, level: float) -> float:
-    """A latency that what follows exceeds, whatever the law is, if times are alike.
+    """Return a latency that what follows exceeds whatever the law is, if times are alike.
 
     That all maxima of what follows lie below the k-th largest of n in what was seen has the
     probability 1/(1 + ratio)^k, about; half the ratio is taken, for rates drift.
@@ -70,11 +70,11 @@ def exchangeable_ns(maxima_ns: Floats, ratio: float, level: float) -> float:
 
 
 def block_maxima(sent_ns: Floats, worst_ns: Floats, duration_ns: float, floor_ns: float) -> Floats:
-    """The largest of each of 30 blocks of equal duration; the floor where there is none."""
-    found = np.full(_BLOCKS, float(floor_ns))
+    """Return the maximum of each of 30 blocks of equal duration; the floor for an empty block."""
+    maxima = np.full(_BLOCKS, float(floor_ns))
     place = np.minimum((sent_ns * (_BLOCKS / max(duration_ns, 1))).astype(int), _BLOCKS - 1)
-    np.maximum.at(found, place, worst_ns)
-    return found
+    np.maximum.at(maxima, place, worst_ns)
+    return maxima
 
 
 def look_ahead(
@@ -86,7 +86,7 @@ def look_ahead(
     level: float,
 ) -> Outlook:
     """Put the law, rare bursts and what has not been seen yet together."""
-    rare = [each for each in classes if each is not None]
+    rare = [rare_class for rare_class in classes if rare_class is not None]
     latency = np.geomspace(max(fit.threshold_ns, 1), _REACH * worst_ns, _POINTS)
     survival = _survivals(fit, latency)
     seen = len(fit.bursts)
@@ -94,10 +94,10 @@ def look_ahead(
     below = ((1 + ratio * survival) ** -float(seen)).mean(0)
     bulk = np.maximum(seen * ratio * survival.mean(0), _in_logs(fit, ratio, latency))
     more = np.zeros_like(latency)
-    for each in rare:
-        larger = each.larger(latency)
-        below = below * (1 + ratio * larger) ** -float(len(each))
-        more += len(each) * ratio * larger
+    for rare_class in rare:
+        larger = rare_class.larger(latency)
+        below = below * (1 + ratio * larger) ** -float(len(rare_class))
+        more += len(rare_class) * ratio * larger
     expected = _where_one(latency, bulk + more / _FEWER)
     if not rare:
         expected = max(expected, worst_ns if ratio >= 1 else 0.0) * (1 + DRIFT)
@@ -113,7 +113,7 @@ def look_ahead(
 def _with_new(
     latency: Floats, below: Floats, rare: int, worst_ns: float, level: float
 ) -> float | None:
-    """The upper end with what was not seen: None where one burst is all that is known of a class.
+    """Return the upper end with unseen causes; None if one burst is all that is known of a class.
 
     Where a class of rare bursts is known, the next one is of it.
     """
@@ -126,7 +126,7 @@ def _with_new(
 
 
 def _survivals(fit: Fit, latency: Floats) -> Floats:
-    """Of laws drawn by their weights, in equal steps, shape (n_laws, n_latencies)."""
+    """Return survivals of laws drawn by their weights, shape (n_laws, n_latencies)."""
     weight = np.bincount(fit.laws.which, fit.laws.weight, len(fit.laws.distinct.xi))
     steps = (np.arange(_LAWS) + 0.5) / _LAWS
     drawn = np.searchsorted(np.cumsum(weight) / weight.sum(), steps)
@@ -136,7 +136,7 @@ def _survivals(fit: Fit, latency: Floats) -> Floats:
 
 
 def _in_logs(fit: Fit, ratio: float, latency: Floats) -> Floats:
-    """Bursts that are expected above a latency, if the largest follow a power law.
+    """Return the bursts expected above a latency, if the largest follow a power law.
 
     The mean over all its plausible indices (Hill's, of the 30 largest). Such a law has no end, and
     guards against one that ends too early.
@@ -154,5 +154,5 @@ def _quantile(latency: Floats, below: Floats, share: float) -> float:
 
 
 def _where_one(latency: Floats, expected: Floats) -> float:
-    """Where one is expected; the first latency where fewer are anywhere."""
+    """Return the latency above which one is expected; the first one if fewer are anywhere."""
     return float(np.exp(np.interp(0, -np.log(expected + 1e-300), np.log(latency))))

@@ -1,4 +1,4 @@
-"""The generalised Pareto law of what exceeds a high threshold.
+"""The generalised Pareto law of excesses over a high threshold.
 
     P(excess > y) = (1 + ξ·y/σ)^(−1/ξ),   exp(−y/σ) for ξ = 0,   y ≥ 0
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 LOWEST_XI = -0.5
-"""Below, the likelihood grows without limit at the largest excess, and its maximum means nothing.
+"""Lowest shape: below it, the likelihood grows without limit at the largest excess.
 
 R. L. Smith, "Maximum likelihood estimation in a class of nonregular cases", Biometrika 72 (1985).
 """
 
 HIGHEST_XI = 2.0
-"""Far above what latencies show; at 1 the law has no mean any more."""
+"""Highest shape, far above that of latencies; at 1 the law has no mean any more."""
 
 _NEARLY_0 = 1e-7
 
 _PLACES = 50
-"""Where the likelihood is looked at first."""
+"""Number of places at which the likelihood is first evaluated."""
 
 _SCORING_STEPS = 30
 _SCORED = 1e-8
@@ -40,7 +40,7 @@ N_co = TypeVar("N_co", bound="float | Floats", covariant=True)
 
 
 class Pareto(NamedTuple, Generic[N_co]):
-    """The law, or many of them."""
+    """One law, or an array of laws."""
 
     xi: N_co
     """Shape."""
@@ -48,11 +48,11 @@ class Pareto(NamedTuple, Generic[N_co]):
     """Scale, in the unit of excesses."""
 
     def survival(self, excess: Floats | float) -> Floats:
-        """P(excess is larger)."""
+        """Return P(excess is larger)."""
         return _survival(np.asarray(self.xi), np.asarray(self.sigma), np.asarray(excess))
 
     def quantile(self, survival: Floats | float) -> Floats:
-        """The excess that is exceeded with this probability."""
+        """Return the excess that is exceeded with this probability."""
         return _quantile(np.asarray(self.xi), np.asarray(self.sigma), np.asarray(survival))
 
     def draw(self, count: int | tuple[int, ...], rng: np.random.Generator) -> Floats:
@@ -76,7 +76,7 @@ def _quantile(xi: Floats, sigma: Floats, survival: Floats) -> Floats:
 
 
 class Likelihood:
-    """Likelihood of each law for independent excesses, ξ from `LOWEST_XI` to `HIGHEST_XI`."""
+    """The likelihood of laws for independent excesses, ξ from `LOWEST_XI` to `HIGHEST_XI`."""
 
     def __init__(self, excesses: Floats) -> None:
         self._sorted = np.sort(excesses)
@@ -84,7 +84,7 @@ class Likelihood:
         self._mean = float(excesses.mean())
 
     def at(self, xi: float, sigma: float) -> float:
-        """The logarithm of the likelihood of one law; −∞ where an excess is impossible."""
+        """Return the log likelihood of one law; −∞ if an excess is impossible."""
         if sigma <= 0 or not LOWEST_XI <= xi <= HIGHEST_XI:
             return -np.inf
         if abs(xi) < _NEARLY_0:
@@ -96,7 +96,7 @@ class Likelihood:
 
     @cached_property
     def best(self) -> Pareto[float]:
-        """The law of the largest likelihood.
+        """Return the law of the largest likelihood.
 
         Of the laws with one κ = ξ/σ the likeliest is known, so that only κ is searched: roughly,
         then from one neighbour of the best to the other. Where the likelihood is largest the mean
@@ -119,11 +119,11 @@ class Likelihood:
         places = np.linspace(np.log(low), np.log(high), _PLACES)
         first = int(np.argmin([cost(place) for place in places]))
         around = places[max(0, first - 1)], places[min(_PLACES - 1, first + 1)]
-        found = minimize_scalar(cost, bounds=around, method="bounded", options={"xatol": 1e-9})
-        return law(found.x)
+        minimum = minimize_scalar(cost, bounds=around, method="bounded", options={"xatol": 1e-9})
+        return law(minimum.x)
 
     def _likeliest(self, kappa: float) -> Pareto[float]:
-        """The likeliest of the laws with ξ/σ = κ, whose ξ is the mean of log(1 + κ·excess)."""
+        """Return the likeliest law with ξ/σ = κ; its ξ is the mean of log(1 + κ·excess)."""
         xi = float(np.log1p(kappa * self._sorted).mean())
         if abs(xi) < _NEARLY_0:
             return Pareto(xi, self._mean)
@@ -140,7 +140,7 @@ def refit(samples: Floats, start: Pareto[float]) -> Pareto[Floats]:
 
 
 def _scored(samples: Floats, start: Pareto[float]) -> tuple[Floats, Floats]:
-    """Steps of the expected information, halved where they turn back or lead to the impossible."""
+    """Return scoring steps, halved if they turn back or lead to an impossible law."""
     largest = samples.max(1)
     xi = np.full(len(samples), start.xi)
     log_sigma = np.full(len(samples), np.log(start.sigma))

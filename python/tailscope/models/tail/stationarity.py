@@ -1,4 +1,4 @@
-"""Whether a series keeps its law, by tests of two opposite hypotheses (containers2024, 6.1)."""
+"""Stationarity of a series, by tests of two opposite hypotheses (containers2024, 6.1)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ if TYPE_CHECKING:
 
 _FEWEST = 20
 _SEARCH_LAGS_UP_TO = 5000
-"""In longer series the number of lags follows from the length alone: to search takes minutes."""
+"""Longest series for which the number of lags is searched; the search takes minutes in longer
+ones."""
 
 _KPSS_CRITICAL = (0.347, 0.463, 0.574, 0.739)
 _KPSS_SHARES = (0.10, 0.05, 0.025, 0.01)
 _AT_5_PERCENT = 1
 
 _ADF_CRITICAL = (-2.86154, -2.8903, -4.234, -40.040)
-"""At 5 %, in powers of 1/n: J. G. MacKinnon, "Critical values for cointegration tests" (2010)."""
+"""Critical value at 5 %, in powers of 1/n: J. G. MacKinnon, "Critical values for cointegration
+tests" (2010)."""
 _ADF_MIDDLE, _ADF_LOWEST, _ADF_HIGHEST = -1.61, -18.83, 2.74
 _ADF_SMALL = (2.1659, 1.4412, 0.038269)
 _ADF_LARGE = (1.7339, 0.93202, -0.12745, -0.010368)
-"""Of p-values: J. G. MacKinnon, "Approximate asymptotic distribution functions for unit-root and
-cointegration tests", J. Bus. Econ. Stat. 12 (1994)."""
+"""Coefficients of p-values: J. G. MacKinnon, "Approximate asymptotic distribution functions for
+unit-root and cointegration tests", J. Bus. Econ. Stat. 12 (1994)."""
 
 
 class Tested(NamedTuple):
@@ -35,28 +37,28 @@ class Tested(NamedTuple):
 
     statistic: float
     critical: float
-    """What was found, and the value for 5 %."""
+    """Statistic of the test, and its critical value at 5 %."""
     p_value: float
-    """As far as tables reach: 0.01 stands for less, 0.1 for more in that of KPSS."""
+    """p-value within the tables: in the KPSS test, 0.01 stands for less and 0.1 for more."""
     lags: int
 
 
 class Stationarity(NamedTuple):
-    """What two tests say."""
+    """The results of two tests."""
 
     adf: Tested
-    """Augmented Dickey-Fuller: a statistic below the critical one rejects a unit root."""
+    """Augmented Dickey-Fuller test: a statistic below the critical value rejects a unit root."""
     kpss: Tested
-    """Kwiatkowski, Phillips, Schmidt, Shin: one above it rejects that there is none."""
+    """Kwiatkowski-Phillips-Schmidt-Shin test: a statistic above it rejects stationarity."""
 
     @property
     def holds(self) -> bool:
-        """Whether both find the series stationary, around a constant."""
+        """Return True if both tests find the series stationary around a constant."""
         return self.adf.statistic < self.adf.critical and self.kpss.statistic < self.kpss.critical
 
     @property
     def denied(self) -> bool:
-        """Whether both find that it is not, or KPSS alone does at 1 %."""
+        """Return True if both tests deny stationarity, or KPSS alone does at 1 %."""
         rejected = self.kpss.statistic >= self.kpss.critical
         unsure = self.adf.statistic >= self.adf.critical
         return (rejected and unsure) or self.kpss.statistic >= _KPSS_CRITICAL[-1]
@@ -65,14 +67,20 @@ class Stationarity(NamedTuple):
 def stationarity(series: Floats) -> Stationarity:
     """Test a series in order of time."""
     if len(series) < _FEWEST:
-        raise EvidenceError(f"expected a series of at least {_FEWEST} values, got {len(series)}")
+        raise EvidenceError(
+            f"expected a series of at least {_FEWEST} values, got {len(series)}",
+            code="series-short",
+        )
     if series.min() == series.max():
-        raise EvidenceError(f"expected a series that varies, got {len(series)} times {series[0]:g}")
+        raise EvidenceError(
+            f"expected a series that varies, got {len(series)} times {series[0]:g}",
+            code="series-constant",
+        )
     return Stationarity(_adf(series), _kpss(series))
 
 
 def _adf(series: Floats) -> Tested:
-    """With a constant; of the numbers of lags, the one with the smallest AIC."""
+    """Test with a constant, and with the number of lags of the smallest AIC."""
     from scipy.special import ndtr
 
     n = len(series)
@@ -94,7 +102,7 @@ def _adf(series: Floats) -> Tested:
 
 
 def _best_lags(series: Floats, change: Floats, most: int) -> int:
-    """By AIC, all on the same stretch of the series."""
+    """Choose the number of lags by AIC, all on the same stretch of the series."""
     scores = [_regressed(series, change, lags, most)[1] for lags in range(most + 1)]
     return int(np.argmin(scores))
 
@@ -115,7 +123,7 @@ def _regressed(series: Floats, change: Floats, lags: int, skipped: int) -> tuple
 
 
 def _kpss(series: Floats) -> Tested:
-    """Around a constant; lags after B. Hobijn, P. H. Franses, M. Ooms (1998)."""
+    """Test around a constant; lags after B. Hobijn, P. H. Franses, M. Ooms (1998)."""
     n = len(series)
     left = series - series.mean()
     lags = _kpss_lags(left)

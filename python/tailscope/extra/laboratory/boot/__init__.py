@@ -1,1 +1,1 @@
-"""Machines of a laboratory, booted as a run needs them."""
+"""Reboots of a laboratory's machine into the kernels of an experiment."""

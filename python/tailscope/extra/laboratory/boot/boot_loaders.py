@@ -1,4 +1,4 @@
-"""Ways to boot a machine once with another kernel or other parameters; its default stays."""
+"""Boot loaders, which boot a machine once with another kernel and keep its default."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _LINUX = re.compile(r"^\s*linux(?:efi|16)?\s+(\S+)(.*)$")
 _RESCUE = re.compile(r"\b(single|rescue|emergency|recovery)\b")
 _SYSTEMD = "/run/systemd"
 _SYSTEMD_ENTRY = "-tailscope.conf"
-"""No name of an entry sorts behind one that begins so: without a default, the others come first."""
+"""Name that sorts after all other entries, which come first if there is no default."""
 
 
 class BootLoader(ABC):
-    """What boots a machine."""
+    """A boot loader of a machine."""
 
     @abstractmethod
     def prepare(self, machine: Machine, wanted: BootLine, running: Booted) -> Sequence[str]:
-        """Have the next boot, and no other, be the wanted one."""
+        """Prepare the next boot alone, and return the command that reboots."""
 
     @abstractmethod
     def settle(self, machine: Machine) -> None:
-        """Take away what `prepare` has left, so that every other boot is the default one."""
+        """Undo `prepare`, so that the next boot is the default one."""
 
 
 class Grub(BootLoader):
-    """An entry in ``custom.cfg``, which GRUB boots next and only once (``next_entry``)."""
+    """GRUB, by an entry in ``custom.cfg`` that is booted once (``next_entry``)."""
 
     def prepare(
         self,
@@ -44,16 +44,19 @@ class Grub(BootLoader):
         wanted: BootLine,
         running: Booted,  # noqa: ARG002
     ) -> Sequence[str]:
-        """Add the entry: the machine's own for that kernel, with the parameters at its end."""
+        """Add a copy of the machine's entry for that kernel, with more parameters."""
         menu = machine.read(f"{_GRUB}/grub.cfg")
         if menu is None:
-            raise machine.error(f"{_GRUB}/grub.cfg: there is no such file", "boot: how: kexec")
+            raise machine.error(
+                f"{_GRUB}/grub.cfg: there is no such file", "boot: how: kexec", "no-boot-menu"
+            )
         for part, hint in (
             ("custom.cfg", "`chmod +x /etc/grub.d/41_custom` and `update-grub` there"),
             ("next_entry", "`update-grub` there"),
         ):
             if part not in menu:
-                raise machine.error(f"{_GRUB}/grub.cfg: expected that it reads {part}", hint)
+                text = f"{_GRUB}/grub.cfg: expected that it reads {part}"
+                raise machine.error(text, hint, "boot-menu")
         entry = _grub_entry(machine, menu, wanted)
         path = f"{_GRUB}/custom.cfg"
         machine.write(path, _without_ours(machine.read(path) or "") + _BEGIN + entry + _END)
@@ -61,7 +64,7 @@ class Grub(BootLoader):
         return ["reboot"]
 
     def settle(self, machine: Machine) -> None:
-        """Remove the entry; GRUB itself cannot forget it on a disk that it cannot write to."""
+        """Remove the entry, which GRUB cannot do on a disk that it cannot write to."""
         path = f"{_GRUB}/custom.cfg"
         custom = machine.read(path)
         if custom is not None and _BEGIN in custom:
@@ -83,7 +86,7 @@ def _without_ours(custom: str) -> str:
 
 
 def _grub_entry(machine: Machine, menu: str, wanted: BootLine) -> str:
-    """The machine's entry for a release, with more parameters."""
+    """Return a copy of the machine's entry for a release, with more parameters."""
     lines: list[str] = []
     inside = False
     for line in menu.splitlines():
@@ -91,7 +94,7 @@ def _grub_entry(machine: Machine, menu: str, wanted: BootLine) -> str:
             lines, inside = [], True
         elif inside and line.strip() == "}":
             inside = False
-            changed = [_with_parameters(each, wanted) for each in lines]
+            changed = [_with_parameters(entry_line, wanted) for entry_line in lines]
             if changed != lines:
                 head = f"menuentry '{_ENTRY}' --id {_ENTRY} --unrestricted {{"
                 return "\n".join([head, *changed, "}\n"])
@@ -100,20 +103,21 @@ def _grub_entry(machine: Machine, menu: str, wanted: BootLine) -> str:
     raise machine.error(
         f"{_GRUB}/grub.cfg: no entry boots vmlinuz-{wanted.release}",
         "install that kernel there, or name another release in boot.kernels",
+        "no-boot-entry",
     )
 
 
 def _with_parameters(line: str, wanted: BootLine) -> str:
-    found = _LINUX.match(line)
-    if found is None or _RESCUE.search(found[2]):
+    kernel = _LINUX.match(line)
+    if kernel is None or _RESCUE.search(kernel[2]):
         return line
-    if found[1].rpartition("/")[2] != f"vmlinuz-{wanted.release}":
+    if kernel[1].rpartition("/")[2] != f"vmlinuz-{wanted.release}":
         return line
     return " ".join([line, *wanted.words])
 
 
 class SystemdBoot(BootLoader):
-    """An entry of the boot loader specification, which systemd-boot boots next and only once."""
+    """The loader systemd-boot, by an entry of its specification that is booted once."""
 
     def prepare(
         self,
@@ -121,7 +125,7 @@ class SystemdBoot(BootLoader):
         wanted: BootLine,
         running: Booted,  # noqa: ARG002
     ) -> Sequence[str]:
-        """Add the entry: the machine's own for that kernel, with other options."""
+        """Add a copy of the machine's entry for that kernel, with more options."""
         folder = _systemd_folder(machine)
         for name in machine.names(folder):
             text = machine.read(f"{folder}/{name}") if name.endswith(".conf") else None
@@ -132,6 +136,7 @@ class SystemdBoot(BootLoader):
         raise machine.error(
             f"{folder}: no entry boots {wanted.release}",
             "`bootctl list` there shows the entries; name another release in boot.kernels",
+            "no-boot-entry",
         )
 
     def settle(self, machine: Machine) -> None:
@@ -145,7 +150,7 @@ def _systemd_folder(machine: Machine) -> str:
 
 
 def _boots(entry: str, release: str | None) -> bool:
-    """Whether an entry is of a release: by its version, or by the path of its kernel."""
+    """Return True if an entry is for a release, by its version or the path of its kernel."""
     for line in entry.splitlines():
         key, _, value = line.strip().partition(" ")
         value = value.strip()
@@ -157,14 +162,14 @@ def _boots(entry: str, release: str | None) -> bool:
 
 
 def _systemd_entry(entry: str, wanted: BootLine) -> str:
-    """An entry that sorts behind all others, with more options."""
+    """Return a copy of an entry that sorts after all others, with more options."""
     dropped = ("title", "sort-key")
-    kept = [line for line in entry.splitlines() if line.strip().partition(" ")[0] not in dropped]
-    return "\n".join([f"title {_ENTRY}", *kept, f"options {' '.join(wanted.words)}\n"])
+    lines = [line for line in entry.splitlines() if line.strip().partition(" ")[0] not in dropped]
+    return "\n".join([f"title {_ENTRY}", *lines, f"options {' '.join(wanted.words)}\n"])
 
 
 class Kexec(BootLoader):
-    """The kernel that runs starts the other one; firmware and boot loader are not asked."""
+    """The running kernel, which starts another one without firmware and boot loader."""
 
     def prepare(self, machine: Machine, wanted: BootLine, running: Booted) -> Sequence[str]:
         """Load the kernel."""
@@ -176,13 +181,14 @@ class Kexec(BootLoader):
                 raise machine.error(
                     f"{path}: there is no such file",
                     "install that kernel there, or name another release in boot.kernels",
+                    "no-boot-entry",
                 )
         machine.run(["kexec", "-l", image, f"--initrd={initrd}", f"--command-line={line}"])
         has_systemd = "system" in machine.names(_SYSTEMD)
         return ["systemctl", "kexec"] if has_systemd else ["kexec", "-e"]
 
     def settle(self, machine: Machine) -> None:
-        """Nothing is left."""
+        """Do nothing: nothing is left behind."""
 
 
 BOOT_LOADERS: dict[str, type[BootLoader]] = {

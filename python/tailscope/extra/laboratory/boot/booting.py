@@ -1,4 +1,4 @@
-"""Rebooting a machine of a laboratory, and waiting for it."""
+"""The reboot of a machine of a laboratory, until it answers again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FACTS = {
 
 
 class Rebooter:
-    """Boots one machine."""
+    """The control of one machine's reboots."""
 
     def __init__(
         self,
@@ -49,39 +49,40 @@ class Rebooter:
         self._say, self._show = say, show
 
     def running(self) -> Booted:
-        """Ask the machine what it runs."""
-        said = self._machine.contents(*_FACTS.values())
-        known = {name: text.strip() for name, text in zip(_FACTS, said, strict=True)}
-        return Booted(**known)
+        """Ask the machine for its kernel and parameters."""
+        contents = self._machine.contents(*_FACTS.values())
+        facts = {name: text.strip() for name, text in zip(_FACTS, contents, strict=True)}
+        return Booted(**facts)
 
     def awaited(self) -> Booted:
-        """Ask a machine that may be rebooting at the moment."""
+        """Ask a machine that may be rebooting."""
         return self._wait(None)
 
     def boot(self, wanted: BootLine, running: Booted) -> Booted:
-        """Boot it, and see that it is as wanted."""
+        """Boot the machine, and check the result."""
         try:
             self._restart(wanted, running)
-            found = self._wait(running.boot_id)
+            booted = self._wait(running.boot_id)
         except KeyboardInterrupt:
             self._say(f"interrupted: {self._machine.where} is rebooting into {wanted}")
             raise
         self.settle()
-        self.check(wanted, found)
-        return found
+        self.check(wanted, booted)
+        return booted
 
     def settle(self) -> None:
-        """See that nothing is left that would boot a machine otherwise than by its default."""
+        """Make sure that the next boot is the default one."""
         if self._loader is not None:
             self._loader.settle(self._machine)
 
-    def check(self, wanted: BootLine, found: Booted) -> None:
-        """See that a machine came back as it should."""
-        lacks = found.lacks(wanted)
+    def check(self, wanted: BootLine, booted: Booted) -> None:
+        """Check that the machine booted the wanted kernel with its parameters."""
+        lacks = booted.lacks(wanted)
         if lacks:
             raise OtherKernelError(
                 f"{self._machine.where}: it came back otherwise than asked for: {'; '.join(lacks)};"
-                f" its kernel is {found.release}, its command line: {found.command_line}",
+                f" its kernel is {booted.release}, its command line: {booted.command_line}",
+                code="booted-otherwise",
                 hint="see boot in hosts.dut: the release of the kernel, and whether the boot loader"
                 " is the one that it names",
             )
@@ -99,31 +100,32 @@ class Rebooter:
         self._machine.run_last(last)
 
     def _wait(self, before: str | None) -> Booted:
-        """Wait until it is there, by another boot than `before`; switch it off and on if not."""
+        """Wait for another boot than `before`, with a power cycle if the first try fails."""
         tries: list[Sequence[str] | None] = [None, *([self._power_cycle] * bool(self._power_cycle))]
         for command in tries:
             if command is not None:
                 self._say(f"{self._machine.where}: not back: {command[0]} switches it off and on")
                 self._run_here(command)
-            found = self._wait_once(before)
-            if found is not None:
-                return found
+            booted = self._wait_once(before)
+            if booted is not None:
+                return booted
         raise self._machine.error(
             f"it did not come back within {long_text(self._wait_s)}",
             "look at its console; a power cycle boots its default entry. boot.wait gives it longer,"
             " boot.power_cycle names a command that switches it off and on",
+            "not-back",
         )
 
     def _wait_once(self, before: str | None) -> Booted | None:
         began_s = time.monotonic()
         while (passed_s := time.monotonic() - began_s) < self._wait_s:
             try:
-                found = self.running()
+                booted = self.running()
             except HostError as error:
                 state = str(error).removeprefix(f"{self._machine.where}: ")
             else:
-                if found.boot_id != before:
-                    return found
+                if booted.boot_id != before:
+                    return booted
                 state = "still on its way down"
             limit = long_text(self._wait_s)
             self._show(f"{self._machine.where}: rebooting, {passed_s:.0f} s of {limit}: {state}")
@@ -143,12 +145,14 @@ class Rebooter:
                 check=False,
             )
         except OSError as error:
-            raise self._machine.error(f"boot: {command[0]}: {error.strerror}") from None
+            text = f"boot: {command[0]}: {error.strerror}"
+            raise self._machine.error(text, code="boot-command") from None
         except subprocess.TimeoutExpired:
             limit = long_text(self._wait_s)
-            raise self._machine.error(f"boot: {command[0]}: not done within {limit}") from None
+            text = f"boot: {command[0]}: not done within {limit}"
+            raise self._machine.error(text, code="boot-command") from None
         if done.returncode != 0:
-            said = (done.stderr.strip() or done.stdout.strip())[-_SHOWN:]
-            raise self._machine.error(
-                f"boot: {command[0]}: ended with status {done.returncode}{said and f': {said}'}"
-            )
+            output = (done.stderr.strip() or done.stdout.strip())[-_SHOWN:]
+            text = f"boot: {command[0]}: ended with status {done.returncode}"
+            text += f": {output}" if output else ""
+            raise self._machine.error(text, code="boot-command")

@@ -1,4 +1,4 @@
-"""Which boots of the device's machine an experiment takes, and making them."""
+"""The boots of the device's machine that an experiment needs."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ if TYPE_CHECKING:
 
 
 def boot_lines(cells: Sequence[Cell], dut: Dut, document: Document) -> dict[str, BootLine]:
-    """For each cell, by its name, how the device's machine is to be booted."""
+    """Return the kernel and parameters of the device's machine for each cell, by its name."""
     where = ["hosts", "dut"]
     if dut.ssh is None:
         raise document.error(
             [*where, "boot"], "expected ssh beside it: tailscope cannot reboot its own machine"
         )
-    found = {}
+    lines = {}
     for cell in cells:
         try:
-            found[cell.name] = _line_of(cell.plan, dut)
+            lines[cell.name] = _line_of(cell.plan, dut)
         except _LacksError as lacks:
             raise document.error([*where, *lacks.field], f"{lacks} (cell {cell.name})") from None
         except UsageError as error:
-            raise UsageError(f"{document.path}: cell {cell.name}: {error}") from None
-    return found
+            text = f"{document.path}: cell {cell.name}: {error}"
+            raise UsageError(text, code=error.code) from None
+    return lines
 
 
 class _LacksError(Exception):
-    """A field of the machine that a cell needs."""
+    """The lack of a field that a cell needs."""
 
     def __init__(self, field: Sequence[str], message: str) -> None:
         super().__init__(message)
@@ -48,7 +49,7 @@ class _LacksError(Exception):
 
 
 def _line_of(plan: RunPlan, dut: Dut) -> BootLine:
-    # A guest has a kernel of its own; its host is then as it always is.
+    # A guest has its own kernel, so its host boots as usual.
     asks = plan.platform != "vm"
     kernel = plan.kernel if asks else None
     parameters = expanded(kernel, plan.boot) if asks else ""
@@ -61,11 +62,11 @@ def _line_of(plan: RunPlan, dut: Dut) -> BootLine:
 
 
 def _release(boot: Boot, kernel: str | None, parameters: str) -> str | None:
-    """The release that stands for a kernel."""
+    """Return the release of a kernel."""
     if kernel is None and not parameters:
         return None
     name = kernel or "default"
-    releases = {str(known): release for known, release in boot.kernels.items()}
+    releases = {str(kind): release for kind, release in boot.kernels.items()}
     if "vanilla" in releases:
         releases.setdefault("nohz", releases["vanilla"])
     release = releases.get(name)
@@ -80,7 +81,7 @@ def _release(boot: Boot, kernel: str | None, parameters: str) -> str | None:
 def grouped(
     cells: Sequence[Cell], lines: Mapping[str, BootLine], first: BootLine | None = None
 ) -> list[Cell]:
-    """Sort cells so that the machine boots as seldom as possible; else their order stays."""
+    """Sort cells for the fewest boots, and keep their order otherwise."""
     order = list(dict.fromkeys(lines[cell.name] for cell in cells))
     if first in order:
         order = [first, *(line for line in order if line != first)]
@@ -90,7 +91,7 @@ def grouped(
 def runs_of(
     cells: Sequence[Cell], lines: Mapping[str, BootLine]
 ) -> list[tuple[BootLine, list[Cell]]]:
-    """The boots that cells take in their order, each with its cells."""
+    """Return the boots that cells need in their order, each with its cells."""
     return [(line, list(run)) for line, run in groupby(cells, lambda cell: lines[cell.name])]
 
 
@@ -111,7 +112,7 @@ class Boots:
         self._is_settled = False
 
     def sorted(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Cells by their boots, those first that need none."""
+        """Return cells sorted by their boots, those first that need none."""
         if not cells:
             return []
         running = self._running()
@@ -120,7 +121,7 @@ class Boots:
         return grouped(cells, self._lines, first)
 
     def boot_for(self, cell: Cell) -> None:
-        """Boot the machine for a cell, unless it runs as the cell needs it."""
+        """Boot the machine for a cell, unless it already runs the right kernel."""
         wanted = self._lines[cell.name]
         running = self._running()
         if not self._is_settled:
@@ -130,18 +131,18 @@ class Boots:
             return
         if wanted in self._failed:
             error = self._failed[wanted]
-            raise OtherKernelError(str(error), hint=error.hint)
+            raise OtherKernelError(str(error), code=error.code, hint=error.hint)
         self._campaign.begin_boot(wanted)
         try:
             self._rebooter.boot(wanted, running)
         except TailscopeError as error:
             self._failed[wanted] = error
-            raise OtherKernelError(str(error), hint=error.hint) from None
+            raise OtherKernelError(str(error), code=error.code, hint=error.hint) from None
         self._campaign.end_boot()
         self._say(f"booted {wanted}")
 
     def _running(self) -> Booted:
-        """What it runs; a boot that an earlier process began may not have ended."""
+        """Ask for the running kernel; a boot that an earlier process began may go on."""
         boots = self._campaign.boots
         if boots and boots[-1].lasted_s is None and not self._is_settled:
             return self._rebooter.awaited()

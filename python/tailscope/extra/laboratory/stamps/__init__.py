@@ -1,1 +1,1 @@
-"""Times of frames on links of a laboratory, and the clocks of cards."""
+"""Timestamps of frames on links of a laboratory, and the clocks of cards."""

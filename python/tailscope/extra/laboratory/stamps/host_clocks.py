@@ -1,4 +1,4 @@
-"""What programs that keep a machine's clock say of it: chrony, and linuxptp."""
+"""Reports of the programs that discipline a machine's clock: chrony and linuxptp."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ _PRESENT = re.compile(r"^\s*gmPresent\s+(\w+)\s*$", re.MULTILINE)
 
 
 def clock_reports() -> list[ClockReport]:
-    """Ask the programs that are there. One that does not run, or does not answer, says nothing."""
-    asked: tuple[tuple[tuple[str, ...], Callable[[str], ClockReport | None]], ...] = (
+    """Return the reports of the programs that run and answer."""
+    programs: tuple[tuple[tuple[str, ...], Callable[[str], ClockReport | None]], ...] = (
         (_CHRONYC, parse_chronyc),
         (_PMC, parse_pmc),
     )
-    found = []
-    for command, parse in asked:
-        said = _said(command)
-        report = None if said is None else parse(said)
+    reports = []
+    for command, parse in programs:
+        output = _output(command)
+        report = None if output is None else parse(output)
         if report is not None:
-            found.append(report)
-    return found
+            reports.append(report)
+    return reports
 
 
-def parse_chronyc(said: str) -> ClockReport | None:
-    """Read ``chronyc -c tracking``; None where chrony follows nothing.
+def parse_chronyc(output: str) -> ClockReport | None:
+    """Read ``chronyc -c tracking``; None if chrony follows no source.
 
-    The error is the bound that chrony's documentation gives: the offset, the root dispersion and
-    half of the root delay together. Whom it follows is left out.
+    The error is the bound of chrony's documentation: the sum of the offset, the root dispersion and
+    half of the root delay. The name of the source is left out.
     """
-    fields = said.strip().split(",")
+    fields = output.strip().split(",")
     if len(fields) != _CHRONYC_FIELDS or fields[_LEAP] == "Not synchronised":
         return None
     try:
@@ -64,9 +64,9 @@ def parse_chronyc(said: str) -> ClockReport | None:
     )
 
 
-def parse_pmc(said: str) -> ClockReport | None:
-    """Read ``pmc 'GET TIME_STATUS_NP'`` of linuxptp; None where ``ptp4l`` does not answer."""
-    offset, present = _MASTER_OFFSET.search(said), _PRESENT.search(said)
+def parse_pmc(output: str) -> ClockReport | None:
+    """Read ``pmc 'GET TIME_STATUS_NP'`` of linuxptp; None if ``ptp4l`` does not answer."""
+    offset, present = _MASTER_OFFSET.search(output), _PRESENT.search(output)
     if offset is None or present is None:
         return None
     followed = present[1] == "true"
@@ -77,7 +77,7 @@ def parse_pmc(said: str) -> ClockReport | None:
     )
 
 
-def _said(command: tuple[str, ...]) -> str | None:
+def _output(command: tuple[str, ...]) -> str | None:
     program = which(command[0])
     if program is None:
         return None

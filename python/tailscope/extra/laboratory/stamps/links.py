@@ -1,4 +1,4 @@
-"""Recording of links by packet sockets; times of cards are brought to one clock."""
+"""Recording of links by packet sockets, with timestamps converted to one clock."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Recorded:
-    """What is known of a recording; of frames that it lacks, and of clocks, once it has ended."""
+    """The description of a recording; lost frames and clocks are set at its end."""
 
     clock: ClockSource
     timestamp_type: str
-    """As in ``run.json``."""
+    """Type of the timestamps, as in ``run.json``."""
     dropped: SideCounts = field(init=False)
     port_clocks: PortClocks | None = None
     warnings: list[str] = field(default_factory=list)
@@ -44,21 +44,21 @@ def by_socket(
     place: Place,
     cpus: Iterable[int] = (),
 ) -> Iterator[Recorded]:
-    """Record two links within a block, and bring their times to one clock behind it."""
-    found = Recorded(*_KINDS[stamping.by_cards])
+    """Record two links within a block, and convert their times to one clock afterwards."""
+    recorded = Recorded(*_KINDS[stamping.by_cards])
     recorder = SocketRecorder(names, captures, place=place, by_cards=stamping.by_cards, cpus=cpus)
     if stamping.clocks is None:
         with recorder:
-            yield found
-            _finish(recorder, found, captures)
+            yield recorded
+            _finish(recorder, recorded, captures)
         return
-    # Read before the first frame, and behind the last.
+    # The clocks are read before the first frame and after the last one.
     with comparing(*stamping.clocks) as compared, recorder:
-        yield found
-        _finish(recorder, found, captures)
+        yield recorded
+        _finish(recorder, recorded, captures)
     clocks = (stamping.clocks[0].name, stamping.clocks[1].name)
-    found.port_clocks, warning = on_one_clock(captures / "post.pcapng.zst", compared, clocks)
-    found.warnings += [] if warning is None else [warning]
+    recorded.port_clocks, warning = on_one_clock(captures / "post.pcapng.zst", compared, clocks)
+    recorded.warnings += [] if warning is None else [warning]
 
 
 _KINDS: dict[bool, tuple[ClockSource, str]] = {
@@ -67,18 +67,19 @@ _KINDS: dict[bool, tuple[ClockSource, str]] = {
 }
 
 
-def _finish(recorder: SocketRecorder, found: Recorded, captures: Path) -> None:
+def _finish(recorder: SocketRecorder, recorded: Recorded, captures: Path) -> None:
     result = recorder.finish()
     links = result.socket
     if not all((captures / link.file).exists() for link in (links.pre, links.post)):
-        raise TestbedError(f"timestamper: {'; '.join(result.partial)}")
-    found.dropped = SideCounts(pre=missed_frames(links.pre), post=missed_frames(links.post))
-    found.warnings += result.partial
+        raise TestbedError(f"timestamper: {'; '.join(result.partial)}", code="no-captures")
+    recorded.dropped = SideCounts(pre=missed_frames(links.pre), post=missed_frames(links.post))
+    recorded.warnings += result.partial
     for side, link in (("before", links.pre), ("behind", links.post)):
         if link.unstamped == link.received - link.foreign - link.dropped > 0:
             raise TestbedError(
                 f"timestamper: the card {side} the device timestamped none of {link.unstamped:,}"
                 " frames, although it was asked to timestamp all",
+                code="no-timestamps",
                 hint="choose another card, or take the kernel's times by `method: tcpdump`",
             )
 
@@ -86,13 +87,14 @@ def _finish(recorder: SocketRecorder, found: Recorded, captures: Path) -> None:
 def on_one_clock(
     post: Path, compared: Comparison, names: tuple[str, str]
 ) -> tuple[PortClocks, str | None]:
-    """Bring the times of a capture behind the device to the clock before it."""
+    """Convert the times of the capture behind the device to the clock before it."""
     from tailscope.models.drift import fit_drift
 
     if len(compared.first_ns) < 2:
         raise TestbedError(
             f"timestamper: the clocks {names[0]} and {names[1]} could be compared"
             f" {len(compared.first_ns)} times, expected at least 2",
+            code="clocks-not-compared",
             hint="is a program setting them, or the system's clock? `chronyc tracking` and"
             " `ps -C ptp4l,phc2sys,ts2phc` tell",
         )

@@ -1,4 +1,4 @@
-"""The program that records two links of the kernel: started, waited for, ended."""
+"""The program that records two links of the kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SocketRecorder(RecordingProgram[SocketResult]):
-    """Records what comes in on two links; a context at whose end it is gone."""
+    """A recorder of the frames that arrive at two links, killed at the end of its context."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Clocks of network cards: read through the system's clock, and compared with each other."""
+"""Clocks of network cards, read against the system's clock and compared with each other."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ if TYPE_CHECKING:
 
 _INTERVAL_S = 0.1
 _SAMPLES = 10
-"""Of a reading, of which the one that took the least time counts."""
+"""Samples of a reading, of which the fastest counts."""
 _MOST_SAMPLES = 25
 _CLOCK_TIME = struct.Struct("@qII")
 _PRECISE, _PRECISE_BYTES = 0xC0403D08, 64
 _EXTENDED, _EXTENDED_BYTES = 0xC4C03D09, 16 + 3 * _MOST_SAMPLES * _CLOCK_TIME.size
 _BASIC, _BASIC_BYTES = 0x43403D05, 16 + (2 * _MOST_SAMPLES + 1) * _CLOCK_TIME.size
 _FASTEST_PPM = 1000
-"""No two clocks that work run apart faster than this: one of them was set."""
+"""Largest drift between two working clocks, in ppm: beyond it, one of them was set."""
 
 
 class ClockReading(NamedTuple):
-    """A clock of a card, read between two readings of the system's clock."""
+    """A reading of a card's clock between two readings of the system's clock."""
 
     system_ns: int
-    """The middle of the two."""
+    """Middle of the two readings of the system's clock."""
     clock_ns: int
-    """What the card's clock showed."""
+    """Time of the card's clock."""
     width_ns: int
-    """From the first to the second; 0 where the card reads both clocks at once."""
+    """Time between the two readings; 0 if the card reads both clocks at once."""
 
 
 class CardClock(Protocol):
-    """A clock that stamps frames."""
+    """A clock that timestamps frames."""
 
     @property
     def name(self) -> str:
-        """As people know it, such as ``ptp0``."""
+        """Return the usual name, such as ``ptp0``."""
 
     def read(self) -> ClockReading:
-        """Read it."""
+        """Read the clock."""
 
 
 class KernelClock:
-    """A clock of a card by its device of the kernel."""
+    """A clock of a card, read by its device file."""
 
     def __init__(self, number: int) -> None:
         self.name = f"ptp{number}"
 
     def read(self) -> ClockReading:
-        """Read it as precisely as its driver can."""
+        """Read the clock as precisely as its driver can."""
         with open(f"/dev/{self.name}", "rb", buffering=0) as device:  # noqa: PTH123 - no file
             with suppress(OSError):
                 return _precise(device.fileno())
@@ -90,8 +90,8 @@ def _basic(device: int) -> ClockReading:
 
 
 def _times(words: bytearray, at: int, number: int) -> list[int]:
-    found = _CLOCK_TIME.iter_unpack(words[at : at + number * _CLOCK_TIME.size])
-    return [seconds * 10**9 + ns for seconds, ns, _ in found]
+    fields = _CLOCK_TIME.iter_unpack(words[at : at + number * _CLOCK_TIME.size])
+    return [seconds * 10**9 + ns for seconds, ns, _ in fields]
 
 
 def _narrowest(samples: list[tuple[int, int, int]]) -> ClockReading:
@@ -100,25 +100,25 @@ def _narrowest(samples: list[tuple[int, int, int]]) -> ClockReading:
 
 
 class Comparison:
-    """Readings of two clocks at the same moments."""
+    """Simultaneous readings of two clocks."""
 
     def __init__(self) -> None:
         self.first_ns, self.second_ns, self.error_ns = array("q"), array("q"), array("q")
         self.failed = 0
 
-    def add(self, found: tuple[int, int, int] | None) -> None:
-        """Add what `compare` has found."""
-        if found is None:
+    def add(self, readings: tuple[int, int, int] | None) -> None:
+        """Add a result of `compare`."""
+        if readings is None:
             self.failed += 1
             return
         for column, value in zip(
-            (self.first_ns, self.second_ns, self.error_ns), found, strict=True
+            (self.first_ns, self.second_ns, self.error_ns), readings, strict=True
         ):
             column.append(value)
 
 
 def compare(first: CardClock, second: CardClock) -> tuple[int, int, int] | None:
-    """Read two clocks at the same moment, by the system's clock."""
+    """Read two clocks at the same moment of the system's clock; None if one was set."""
     before, middle, after = first.read(), second.read(), first.read()
     system_ns, clock_ns = after.system_ns - before.system_ns, after.clock_ns - before.clock_ns
     width_ns = max(before.width_ns, after.width_ns)
@@ -135,31 +135,32 @@ def compare(first: CardClock, second: CardClock) -> tuple[int, int, int] | None:
 def comparing(
     first: CardClock, second: CardClock, *, interval_s: float = _INTERVAL_S
 ) -> Iterator[Comparison]:
-    """Compare two clocks throughout a block, its beginning and its end included."""
-    found = Comparison()
-    _add(found, first, second)
+    """Compare two clocks throughout a block, including its beginning and its end."""
+    comparison = Comparison()
+    _add(comparison, first, second)
     ended = threading.Event()
 
     def repeat() -> None:
         while not ended.wait(interval_s):
             try:
-                found.add(compare(first, second))
+                comparison.add(compare(first, second))
             except OSError:
-                found.failed += 1
+                comparison.failed += 1
 
     thread = threading.Thread(target=repeat, daemon=True)
     thread.start()
     try:
-        yield found
+        yield comparison
     finally:
         ended.set()
         thread.join()
-    _add(found, first, second)
+    _add(comparison, first, second)
 
 
-def _add(found: Comparison, first: CardClock, second: CardClock) -> None:
+def _add(comparison: Comparison, first: CardClock, second: CardClock) -> None:
     try:
-        found.add(compare(first, second))
+        comparison.add(compare(first, second))
     except OSError as error:
         names = f"{first.name} and {second.name}"
-        raise TestbedError(f"the clocks {names} cannot be read: {error.strerror}") from None
+        text = f"the clocks {names} cannot be read: {error.strerror}"
+        raise TestbedError(text, code="clock-unreadable") from None

@@ -1,4 +1,4 @@
-"""Who takes the times of frames that links receive: their cards, or the kernel."""
+"""Choice of the timestamps of received frames: by their cards, or by the kernel."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from tailscope.extra.laboratory.stamps.phc import CardClock
 
 ALL_FRAMES = 1
-"""HWTSTAMP_FILTER_ALL: the card stamps all frames that it receives."""
+"""Receive filter HWTSTAMP_FILTER_ALL, with which a card timestamps all frames."""
 
 _NAME_BYTES = 16
 _SIOCETHTOOL, _SIOCSHWTSTAMP, _SIOCGHWTSTAMP = 0x8946, 0x89B0, 0x89B1
 _GET_TS_INFO, _TS_INFO_WORDS = 0x41, 11
 _STAMPS = 1 << 2 | 1 << 6
-"""SOF_TIMESTAMPING_RX_HARDWARE, and SOF_TIMESTAMPING_RAW_HARDWARE."""
+"""Flags SOF_TIMESTAMPING_RX_HARDWARE and SOF_TIMESTAMPING_RAW_HARDWARE."""
 _LOOKS = 3
 _ADVICE = (
     "software timestamps have a tail of their own; `ethtool -T LINK` lists what a card offers,"
@@ -34,37 +34,37 @@ _ADVICE = (
 
 
 class Offer(NamedTuple):
-    """What a link's card offers."""
+    """The timestamps that a link's card offers."""
 
     stamps: bool
-    """Whether it stamps frames at all."""
+    """True if the card timestamps frames at all."""
     stamps_all: bool
-    """Whether it can stamp all frames that it receives."""
+    """True if the card can timestamp all received frames."""
     clock: int | None
-    """The number of its clock."""
+    """Number of the card's clock."""
 
 
 class Links(Protocol):
-    """Links of a machine, as far as their timestamps are concerned."""
+    """The timestamp settings of a machine's links."""
 
     def offer(self, link: str) -> Offer:
-        """Ask what a link offers."""
+        """Return the timestamps that a link offers."""
 
     def configuration(self, link: str) -> tuple[int, int, int]:
-        """Ask how a link is set: flags, what is stamped when sent, and when received."""
+        """Return the settings of a link: flags, filter for sending, and filter for receiving."""
 
     def configure(self, link: str, configuration: tuple[int, int, int]) -> tuple[int, int, int]:
-        """Set a link, and return what its driver made of it."""
+        """Set a link, and return the settings that its driver chose."""
 
     def clock(self, number: int) -> CardClock:
         """Return a clock by its number."""
 
 
 class KernelLinks:
-    """The links of this process's network namespace."""
+    """Links in the network namespace of this process."""
 
     def offer(self, link: str) -> Offer:
-        """Ask as ``ethtool -T`` does; a link that does not say offers nothing."""
+        """Return the offer that ``ethtool -T`` shows; a link without an answer offers nothing."""
         words = array.array("I", [_GET_TS_INFO, *[0] * (_TS_INFO_WORDS - 1)])
         try:
             _ask(link, _SIOCETHTOOL, words.buffer_info()[0])
@@ -80,11 +80,11 @@ class KernelLinks:
         )
 
     def configuration(self, link: str) -> tuple[int, int, int]:
-        """Ask how a link is set."""
+        """Return the settings of a link."""
         return self._configured(link, _SIOCGHWTSTAMP, (0, 0, 0))
 
     def configure(self, link: str, configuration: tuple[int, int, int]) -> tuple[int, int, int]:
-        """Set a link."""
+        """Set a link, and return the settings that its driver chose."""
         return self._configured(link, _SIOCSHWTSTAMP, configuration)
 
     def clock(self, number: int) -> CardClock:
@@ -110,14 +110,14 @@ def _ask(link: str, request: int, address: int) -> None:
 
 @dataclass
 class Stamping:
-    """Who takes times."""
+    """The choice of timestamps for two links."""
 
     by_cards: bool = False
-    """Whether the cards do; else the kernel."""
+    """True if the cards take them, False if the kernel does."""
     clocks: tuple[CardClock, CardClock] | None = None
-    """The clock of each link, where they are two."""
+    """Clocks of both links, if they have two."""
     warnings: list[str] = field(default_factory=list)
-    """What a reader of the times must know."""
+    """Warnings for the reader of the times."""
 
 
 def best_clock(names: Sequence[str], links: Links) -> Stamping:
@@ -134,13 +134,13 @@ def best_clock(names: Sequence[str], links: Links) -> Stamping:
 
 
 def by_kernel(reasons: Sequence[str]) -> Stamping:
-    """Let the kernel take times, for these reasons."""
+    """Choose timestamps of the kernel, for these reasons."""
     warning = f"times are the kernel's, not the card's: {', and '.join(reasons)}; {_ADVICE}"
     return Stamping(warnings=[warning])
 
 
 def by_ports(addresses: Sequence[str]) -> Stamping:
-    """Let ports of DPDK take times: those of one card have one clock."""
+    """Choose timestamps of DPDK's ports; ports of one card have one clock."""
     if len({address.rpartition(".")[0] for address in addresses}) == 1:
         return Stamping(by_cards=True)
     warning = (
@@ -162,7 +162,7 @@ def _lack(name: str, offer: Offer) -> str | None:
 
 def _fault(clock: CardClock) -> str | None:
     try:
-        # The machine's own clock may be set during one look, but hardly during all of them.
+        # The machine's clock may be set during one comparison, but hardly during all of them.
         if all(compare(clock, clock) is None for _ in range(_LOOKS)):
             return f"the clock {clock.name} does not keep time"
     except OSError as error:
@@ -172,7 +172,7 @@ def _fault(clock: CardClock) -> str | None:
 
 @contextmanager
 def stamping(names: Sequence[str], links: Links) -> Iterator[Stamping]:
-    """Let cards stamp all frames within a block, where both can; afterwards they are as before."""
+    """Let both cards timestamp all frames within a block if they can, and restore them."""
     with ExitStack() as stack:
         chosen = best_clock(names, links)
         if chosen.by_cards:
@@ -184,9 +184,9 @@ def stamping(names: Sequence[str], links: Links) -> Iterator[Stamping]:
 
 
 def _switch_on(name: str, links: Links, stack: ExitStack, chosen: Stamping) -> str | None:
-    """Let a card stamp all frames; why it does not."""
+    """Let a card timestamp all frames, and return the reason if it does not."""
     before = (0, 0, 0)
-    # Older drivers can be set, but do not say how they are; then they were off, as after booting.
+    # Older drivers do not report their settings; then they are assumed to be off, as after boot.
     with suppress(OSError):
         before = links.configuration(name)
     if before[2] == ALL_FRAMES:

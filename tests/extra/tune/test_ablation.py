@@ -14,9 +14,9 @@ import pytest
 from command import COMMAND
 from runs import AS_ROOT
 
-from tailscope.cli.tune import _complete, _knobs
 from tailscope.exceptions import TestbedError, UsageError
-from tailscope.experiment.search.ablation import ALL, NONE, arms_of, effects, order
+from tailscope.extra.tune.ablation import ALL, NONE, arms_of, effects, order
+from tailscope.extra.tune.command import _complete, _knobs
 from tailscope.host.apply import applicable
 from tailscope.host.machine import Machine
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tailscope.engine.analysis import analyze_recording
 from tailscope.experiment.run.execute import execute_whole
-from tailscope.models.paired import Block, Pair
+from tailscope.extra.duet.paired import Block, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

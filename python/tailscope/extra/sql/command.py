@@ -17,10 +17,10 @@ from tailscope.cli.options import STANDARD, JsonFile, write_json
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
-    from tailscope.store.query import QueryResult
+    from tailscope.extra.sql.query import QueryResult
 
 _MOST_ROWS = 1000
-"""More is for machines."""
+"""Largest number of rows for a terminal; files have all."""
 _NOTHING = "-"
 
 
@@ -41,12 +41,12 @@ def command(
     The tables latency, worst, noise, interrupts and power are the files of these names. Nothing
     can be changed.
     """
+    from tailscope.extra.sql.query import database_of
     from tailscope.store.folders import RUNS
-    from tailscope.store.query import database_of
     from tailscope.units import printable
 
     if json_file is not None and csv_file is not None:
-        raise UsageError("--json, --csv: expected one of them, got both")
+        raise UsageError("--json, --csv: expected one of them, got both", code="options-exclusive")
     with database_of(folders or [RUNS]) as database:
         for warning in database.warnings:
             print(printable(f"warning: {warning}"), file=sys.stderr)
@@ -82,7 +82,7 @@ def _json_rows(answer: QueryResult) -> list[list[object]]:
 
 
 def _json_value(value: object) -> object:
-    """A value as JSON can have it; what is no number, as infinity, is null."""
+    """Return a value as JSON can hold it; a number that JSON lacks, such as infinity, is null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | int):

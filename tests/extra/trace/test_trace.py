@@ -17,7 +17,7 @@ from captures import pair
 from measurements import quick
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
-from tailscope.report import perfetto
+from tailscope.extra.trace import perfetto
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tailscope.experiment.plan import RunPlan
-    from tailscope.experiment.search.ablation import Arm, Effect
+    from tailscope.extra.tune.ablation import Arm, Effect
     from tailscope.host.machine import Machine
     from tailscope.store.records.messages import GeneratorProgress
     from tailscope.testbed.cores import Cores
@@ -61,7 +61,7 @@ def command(
     dry_run: DryRun = False,
     quiet: Quiet = False,
 ) -> int:
-    from tailscope.experiment.search.ablation import (
+    from tailscope.extra.tune.ablation import (
         FEWEST_ROUNDS,
         arms_of,
         check_rounds,
@@ -90,8 +90,8 @@ def command(
     measured = measure(plan, cores, machine, plans, q, _Teller(rounds, LiveLine(quiet=quiet)))
     complete, stopped = _complete(measured)
     if len(complete) >= FEWEST_ROUNDS:
-        found = {arm.name: [values[arm.name] for values in complete] for arm in arms}
-        ranked = effects(found)
+        values_of = {arm.name: [values[arm.name] for values in complete] for arm in arms}
+        ranked = effects(values_of)
         partial = f"{len(complete)} of {rounds} rounds" if stopped else None
         if json_file is not None:
             record = {
@@ -101,16 +101,16 @@ def command(
                 "seed": seed,
                 "cpus": list(cores.pollers),
                 "knobs": knobs,
-                "latency_ns": found,
+                "latency_ns": values_of,
                 "effects": [effect.record() for effect in ranked],
                 "plan": plan.record(),
             }
             write_json(json_file, record)
         if json_file != STANDARD:
-            _print(ranked, found, q, partial)
+            _print(ranked, values_of, q, partial)
     elif stopped:
-        said = f"{len(complete)} rounds are complete, at least {FEWEST_ROUNDS} are needed"
-        print(f"{said}: no knob can be judged", file=sys.stderr)
+        reason = f"{len(complete)} rounds are complete, at least {FEWEST_ROUNDS} are needed"
+        print(f"{reason}: no knob can be judged", file=sys.stderr)
     if stopped:
         raise stopped
     return 0
@@ -119,11 +119,11 @@ def command(
 def _complete(
     measured: Iterator[dict[str, int]],
 ) -> tuple[list[dict[str, int]], KeyboardInterrupt | TailscopeError | OSError | None]:
-    """The rounds that were completed, and what ended them before the last, if something did."""
+    """Return the completed rounds, and the error that ended them before the last, if any."""
     rounds: list[dict[str, int]] = []
     try:
-        for found in measured:
-            rounds.append(found)
+        for values in measured:
+            rounds.append(values)
     except (KeyboardInterrupt, TailscopeError, OSError) as error:
         return rounds, error
     return rounds, None
@@ -133,23 +133,30 @@ def _cell(experiment: Path, profile: str | None, only: list[str] | None) -> tupl
     from tailscope.experiment.campaign.matrix import cells_of, only_cells
     from tailscope.experiment.campaign.spec import load_experiment
 
-    found, document = load_experiment(experiment, profile)
-    for section in found.sections:
-        raise UsageError(f"{experiment}: {section}: only this machine can be tuned")
-    cells = cells_of(replace(found, repeats=1), document)
+    parsed, document = load_experiment(experiment, profile)
+    for section in parsed.sections:
+        raise UsageError(
+            f"{experiment}: {section}: only this machine can be tuned", code="other-host"
+        )
+    cells = cells_of(replace(parsed, repeats=1), document)
     if only:
         cells = only_cells(cells, named_values(only, "--only"))
     if len(cells) > 1:
         names = ", ".join(cells[0].values)
         raise UsageError(
             f"{experiment}: got {len(cells)} cells, expected one",
+            code="several-cells",
             hint=f"--only NAME=VALUE chooses by {names}",
         )
     [cell] = cells
     if cell.plan.runs > 1:
-        raise UsageError(f"{experiment}: expected one instance that gets traffic, one way")
+        raise UsageError(
+            f"{experiment}: expected one instance that gets traffic, one way", code="one-instance"
+        )
     if cell.plan.tune:
-        raise UsageError(f"{experiment}: tune: remove this field; this command tunes the host")
+        raise UsageError(
+            f"{experiment}: tune: remove this field; this command tunes the host", code="tune-field"
+        )
     return cell.plan, cell.lasts_s
 
 
@@ -164,13 +171,14 @@ def _knobs(machine: Machine, cpus: tuple[int, ...], named: list[str] | None) -> 
         print(f"left out: {name}: {printable(why)}", file=sys.stderr)
     for remark in remarks(machine, cpus):
         print(remark, file=sys.stderr)
-    found = [knob.name for knob in choice.knobs if knob.name not in lagging]
-    if not found:
+    names = [knob.name for knob in choice.knobs if knob.name not in lagging]
+    if not names:
         raise UsageError(
             "no knob that can be set would change anything here",
+            code="nothing-to-tune",
             hint=f"`tailscope host audit --cpus {','.join(map(str, cpus))}` says how it is set",
         )
-    return found
+    return names
 
 
 class _Teller:
@@ -214,24 +222,24 @@ def _describe(
 
 def _print(
     ranked: list[Effect],
-    found: Mapping[str, list[int]],
+    values: Mapping[str, list[int]],
     quantile: float,
     partial: str | None,
 ) -> None:
     from statistics import median
 
     from tailscope.cli.table import aligned
-    from tailscope.experiment.search.ablation import ALL, NONE
+    from tailscope.extra.tune.ablation import ALL, NONE
     from tailscope.units import duration_text, percentile_name
 
     name = percentile_name(quantile)
-    with_all, with_none = (duration_text(median(found[arm])) for arm in (ALL, NONE))
+    with_all, with_none = (duration_text(median(values[arm])) for arm in (ALL, NONE))
     print(f"{name}, median of all rounds: with all knobs {with_all}, with none {with_none}")
     print(f"partial: {partial}\n" if partial else "")
     rows = [
         (
             "all together" if effect.knob == NONE else effect.knob,
-            duration_text(median(found[effect.knob])),
+            duration_text(median(values[effect.knob])),
             f"× {effect.ratio:.3f}",
             f"{effect.ci_low:.3f} to {effect.ci_high:.3f}",
             effect.verdict,

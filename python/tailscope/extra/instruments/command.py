@@ -12,7 +12,7 @@ from tailscope.cli.options import Quiet
 from tailscope.units import positive_duration_ns, rate_pps
 
 if TYPE_CHECKING:
-    from tailscope.experiment.search.instruments import Seen
+    from tailscope.extra.instruments.compare import Seen
 
 
 def command(
@@ -28,28 +28,32 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     from tailscope.cli.live import LiveLine
-    from tailscope.experiment.search.instruments import TRUTH, compare
+    from tailscope.extra.instruments.compare import TRUTH, compare
+    from tailscope.extra.instruments.drawing import instruments
     from tailscope.report.drawing import write_pictures
-    from tailscope.report.instruments import instruments
     from tailscope.testbed.cores import pick_cores, read_topology
 
     cores = pick_cores(read_topology(), ("generator", "dut"), cpus)
     line = LiveLine(quiet=quiet)
-    found = compare(
+    results = compare(
         cores,
         rate_pps=rate_pps(rate, "--rate"),
         duration_ns=positive_duration_ns(duration, "--duration"),
         tell=lambda name: line.show_step(f"measuring with {name}"),
     )
-    _print(found)
-    seen = {one.name: one.analysis for one in found if one.analysis is not None}
+    _print(results)
+    seen = {
+        instrument.name: instrument.analysis
+        for instrument in results
+        if instrument.analysis is not None
+    }
     for path in write_pictures([instruments(seen, TRUTH)], out, ["svg"]) if seen else ():
         print(path)
     return 0 if seen else 1
 
 
-def _print(found: list[Seen]) -> None:
-    from tailscope.experiment.search.instruments import HIGH_NS, LOW_NS
+def _print(results: list[Seen]) -> None:
+    from tailscope.extra.instruments.compare import HIGH_NS, LOW_NS
     from tailscope.units import count_text, duration_text, printable
 
     names = ("p50", "p90", "p99", "p999")
@@ -57,7 +61,7 @@ def _print(found: list[Seen]) -> None:
     print(f"{'instrument':<20}{'packets':>9}" + "".join(f"{label:>15}" for label in header))
     truth = (LOW_NS, LOW_NS, LOW_NS, HIGH_NS)
     print(f"{'truth':<20}{'':>9}" + "".join(f"{duration_text(ns):>15}" for ns in truth))
-    for seen in found:
+    for seen in results:
         if seen.analysis is None:
             print(f"{seen.name:<20}not available: {printable(seen.why_not)}")
             continue

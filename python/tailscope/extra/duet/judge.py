@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tailscope.extra.duet.paired import error_of_look, pairs_of_look, pairs_to_settle, shift
 from tailscope.models.differences import Bounds
 from tailscope.models.estimate import LEVEL
-from tailscope.models.paired import error_of_look, pairs_of_look, pairs_to_settle, shift
 from tailscope.verdict.verdict import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tailscope.compare.limits import Limit
-    from tailscope.models.paired import Pair
+    from tailscope.extra.duet.paired import Pair
 
 _OWN_SHARE = 0.5
 """A block is set aside if so much of a figure is the instrument's own."""
@@ -25,26 +25,29 @@ _OWN_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Finding:
-    """What the pairs say of a limit."""
+    """The result of all pairs for one limit."""
 
     limit: Limit
     outcome: Outcome
     difference: Bounds
-    """How far B lies above A: as a share of A where the limit is one, else in the figure's unit. It
-    includes what the instrument's stalls leave open."""
+    """Difference of B from A: a share of A for a relative limit, else in the figure's unit. It
+    includes what the instrument's stalls leave open.
+    """
     pairs: int
     set_aside: int
-    """Those that count, and those in which the instrument stalled too long."""
+    """Pairs that count, and pairs that are set aside because the instrument stalled too long."""
     pairs_to_settle: int | None
-    """How many would decide it, if nothing changes; None where it is decided, or nothing would."""
+    """Number of pairs that would decide the limit if nothing changes; None if it is decided, or no
+    number would.
+    """
 
     @property
     def is_real(self) -> bool:
-        """Whether there is a difference at all."""
+        """True if there is a difference at all."""
         return self.difference.low > 0 or self.difference.high < 0
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """Return the result as JSON has it."""
         ends = [end if math.isfinite(end) else None for end in self.difference]
         names = ("difference", "difference_ci_low", "difference_ci_high")
         return {
@@ -77,12 +80,12 @@ class Judge:
 
     @property
     def left(self) -> int:
-        """How many pairs are missing for the next look."""
+        """Number of pairs until the next look."""
         return max(0, pairs_of_look(self._looks + 1) - len(self.pairs))
 
     @property
     def is_decided(self) -> bool:
-        """Whether a limit is shown to be exceeded, or all to be kept."""
+        """True if one limit is shown to be exceeded, or all are shown to be kept."""
         outcomes = {finding.outcome for finding in self.findings}
         return Outcome.FAIL in outcomes or outcomes == {Outcome.PASS}
 
@@ -102,8 +105,8 @@ class Judge:
         wanted = None
         if outcome is Outcome.INCONCLUSIVE:
             wants = [pairs_to_settle(each, most, len(counted)) for each in ends]
-            known = [each for each in wants if each is not None]
-            wanted = max(known) if len(known) == len(wants) else None
+            numbers = [want for want in wants if want is not None]
+            wanted = max(numbers) if len(numbers) == len(wants) else None
         low, high = min(each.low for each in ends), max(each.high for each in ends)
         whole = Bounds(ends[0].value, low, high)
         if limit.share:
@@ -112,7 +115,7 @@ class Judge:
 
 
 def _difference(pair: Pair, limit: Limit, *, least: bool) -> float:
-    """How far B lies above A: the logarithm of their ratio where the limit is a share."""
+    """Return the difference of B from A: the logarithm of their ratio for a relative limit."""
     q = limit.figure.quantile
     if q is None:
         return pair.b.lost_share - pair.a.lost_share
@@ -121,7 +124,7 @@ def _difference(pair: Pair, limit: Limit, *, least: bool) -> float:
 
 
 def _is_spoilt(pair: Pair, limit: Limit) -> bool:
-    """Whether the figure of a block is mostly what the instrument stalled."""
+    """Return whether most of a block's figure is due to the instrument's stalls."""
     q = limit.figure.quantile
     return q is not None and any(
         block.quantile(q, least=True) < (1 - _OWN_SHARE) * block.quantile(q, least=False)
@@ -129,7 +132,7 @@ def _is_spoilt(pair: Pair, limit: Limit) -> bool:
     )
 
 
-def _outcome(found: Bounds, most: float) -> Outcome:
-    if found.low > most:
+def _outcome(difference: Bounds, most: float) -> Outcome:
+    if difference.low > most:
         return Outcome.FAIL
-    return Outcome.PASS if found.high <= most else Outcome.INCONCLUSIVE
+    return Outcome.PASS if difference.high <= most else Outcome.INCONCLUSIVE

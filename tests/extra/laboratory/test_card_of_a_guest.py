@@ -1,4 +1,4 @@
-"""The kernel's driver of a real kind of card, which stamps frames: two of them in a guest."""
+"""The kernel's driver of a real card with timestamps, on two emulated cards in a guest."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ LIMIT_S = 300
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory, dataplane: Path) -> dict[str, Any]:
-    """What the guest has found of its cards (82574L, driver e1000e)."""
+def report(tmp_path_factory: pytest.TempPathFactory, dataplane: Path) -> dict[str, Any]:
+    """Boot a guest with two cards (82574L, driver e1000e), and return its report."""
     needed("qemu-system-x86_64", "busybox", "cpio", "ethtool")
     try:
         kernel = guest_kernel("vanilla")
@@ -44,7 +44,7 @@ def found(tmp_path_factory: pytest.TempPathFactory, dataplane: Path) -> dict[str
     python, script = Path(sys.executable).resolve(), Path(__file__).with_name("inside_guest.py")
     package = Path(tailscope.__file__).parent
     init, root = folder / "init.sh", folder / "root.cpio"
-    # Beside the package, it would stand in the package's way.
+    # Beside the package, it would shadow the package.
     program = Path(shutil.copy(dataplane, folder))
     paths = {"python": python, "script": script, "package": package.parent, "dataplane": program}
     init.write_text(INIT.format(**{name: shlex.quote(str(path)) for name, path in paths.items()}))
@@ -64,52 +64,52 @@ def found(tmp_path_factory: pytest.TempPathFactory, dataplane: Path) -> dict[str
         command += ["-netdev", card, "-device", f"e1000e,netdev={own},romfile="]
     command += ["-kernel", str(kernel.image), "-initrd", str(root)]
     command += ["-append", f"console=ttyS0 quiet panic=-1 rdinit={init}"]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
-    line = re.search(r"^found (.*)$", said.stdout, re.M)
-    assert line is not None, said.stdout[-2000:]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    line = re.search(r"^found (.*)$", done.stdout, re.M)
+    assert line is not None, done.stdout[-2000:]
     content: dict[str, Any] = json.loads(line[1])
     return content
 
 
 @pytest.mark.long
-def test_a_driver_says_what_ethtool_prints(found: dict[str, Any]) -> None:
+def test_a_driver_says_what_ethtool_prints(report: dict[str, Any]) -> None:
     for name, clock in (("eth0", 0), ("eth1", 1)):
-        said = found["ethtool"][name]
-        assert "hardware-receive" in said and re.search(r"^\s+all\b", said, re.M)
-        assert re.search(rf"(PTP Hardware Clock|provider index): {clock}", said)
-        assert found["offers"][name] == {"stamps": True, "stamps_all": True, "clock": clock}
+        printed = report["ethtool"][name]
+        assert "hardware-receive" in printed and re.search(r"^\s+all\b", printed, re.M)
+        assert re.search(rf"(PTP Hardware Clock|provider index): {clock}", printed)
+        assert report["offers"][name] == {"stamps": True, "stamps_all": True, "clock": clock}
 
 
 @pytest.mark.long
-def test_a_card_is_set_and_put_back(found: dict[str, Any]) -> None:
-    """From a filter for PTP, as a program that keeps time would have it."""
-    assert found["with_clock"]
-    assert found["forced"] == [[0, 1, 1]] * 2
-    assert found["after"] == [[0, 1, 12]] * 2
+def test_a_card_is_set_and_put_back(report: dict[str, Any]) -> None:
+    """The cards start with a filter for PTP, as a time-keeping program sets it."""
+    assert report["with_clock"]
+    assert report["forced"] == [[0, 1, 1]] * 2
+    assert report["after"] == [[0, 1, 12]] * 2
 
 
 @pytest.mark.long
-def test_a_clock_is_read_and_judged(found: dict[str, Any]) -> None:
-    """Older versions of QEMU have clocks for these cards that stand still."""
-    readings = found["readings"]
+def test_a_clock_is_read_and_judged(report: dict[str, Any]) -> None:
+    """In older versions of QEMU the clocks of these cards stand still."""
+    readings = report["readings"]
     assert len(readings) == 4
     for first, second in (readings[:2], readings[2:]):
         assert 0 < first["system_ns"] < second["system_ns"]
         assert 0 <= first["width_ns"] < 10**9
-        # They are set to the machine's time when their driver starts.
+        # The driver sets them to the machine's time when it starts.
         assert abs(first["clock_ns"] - first["system_ns"]) < 600 * 10**9
-    keep_time, chosen = found["keep_time"], found["chosen"]
+    keep_time, chosen = report["keep_time"], report["chosen"]
     assert chosen["by_cards"] is all(keep_time)
-    assert found["during"] == [[0, 0, int(all(keep_time))]] * 2
+    assert report["during"] == [[0, 0, int(all(keep_time))]] * 2
     stopped = [number for number, keeps in enumerate(keep_time) if not keeps]
     for number in stopped:
-        assert f"the clock ptp{number} does not keep time" in chosen["warnings"][0]
+        assert f"ptp{number}" in chosen["warnings"][0]
 
 
 @pytest.mark.long
-def test_frames_that_a_card_did_not_stamp_are_not_written(found: dict[str, Any]) -> None:
-    counts = found["counts"]
+def test_frames_that_a_card_did_not_stamp_are_not_written(report: dict[str, Any]) -> None:
+    counts = report["counts"]
     assert counts["received"] >= 20
     assert counts["written"] + counts["unstamped"] + counts["dropped"] == counts["received"]
-    # Its emulation gives a frame no time, unless a later version does.
+    # The emulation stamps no frames, unless a later version does.
     assert counts["written"] == 0 or counts["unstamped"] == 0

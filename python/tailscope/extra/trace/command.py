@@ -22,7 +22,7 @@ def command(
     Of a run with more than 200,000 packets or interruptions of CPUs, it has about as many: those
     within 5 ms of the very worst packets.
     """
-    from tailscope.report.perfetto import write_trace
+    from tailscope.extra.trace.perfetto import write_trace
     from tailscope.store.atomic import replacing
     from tailscope.units import count_text, printable
 

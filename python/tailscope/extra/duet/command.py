@@ -17,9 +17,9 @@ from tailscope.exceptions import EvidenceError, UsageError
 from tailscope.units import positive_duration_ns
 
 if TYPE_CHECKING:
-    from tailscope.compare.duet import Finding, Judge
     from tailscope.compare.limits import Limit
     from tailscope.experiment.plan import RunPlan
+    from tailscope.extra.duet.judge import Finding, Judge
     from tailscope.testbed.cores import Cores
 
     Side = tuple[RunPlan, Cores]
@@ -34,10 +34,10 @@ def command(
         str,
         typer.Argument(
             metavar="A",
-            help="What is known: fields as in an experiment, '{dut: l2fwd}', or a file of them.",
+            help="Baseline set-up: fields as in an experiment, '{dut: l2fwd}', or a file of them.",
         ),
     ],
-    b: Annotated[str, typer.Argument(metavar="B", help="What is new, in the same way.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Candidate set-up, in the same way.")],
     *,
     fields: dict[str, object],
     block: Annotated[
@@ -72,7 +72,7 @@ def command(
         typer.Option(
             "--fail-on",
             metavar="LIMIT",
-            help="How much slower B may be: 'p99.9>+10%', 'p99>+5us', 'lost>+0.1%'; repeatable."
+            help="Limit for B: 'p99.9>+10%', 'p99>+5us', 'lost>+0.1%'; repeatable."
             f"  [default: {', '.join(_LIMITS)}]",
             rich_help_panel=OUTPUT,
         ),
@@ -107,16 +107,21 @@ def _side(given: str, common: dict[str, object], name: str) -> Side:
     if not isinstance(content, dict):
         raise UsageError(
             f"{name}: got {given!r}, expected fields or a file of them",
+            code="duet-setup",
             hint="such as '{dut: command, dut_options: {run: ./new}}'",
         )
     own = {}
     for key, value in content.items():
         if key not in FIELDS or key in ("duration", "warm_up", "noise", "power"):
-            raise UsageError(f"{name}: {key}: expected a field of the device, wire or traffic")
+            raise UsageError(
+                f"{name}: {key}: expected a field of the device, wire or traffic", code="duet-field"
+            )
         own[key] = value
     plan = plan_of({**common, **own})
     if plan.runs > 1:
-        raise UsageError(f"{name}: expected one device, and traffic in one direction")
+        raise UsageError(
+            f"{name}: expected one device, and traffic in one direction", code="one-device"
+        )
     return plan, plan.cores()
 
 
@@ -124,8 +129,8 @@ def _measure(
     sides: tuple[Side, Side], limits: list[Limit], most_s: float, *, quiet: bool
 ) -> tuple[Judge, float]:
     from tailscope.cli.live import LiveLine
-    from tailscope.compare.duet import Judge
-    from tailscope.experiment.search.duet import pairs
+    from tailscope.extra.duet.judge import Judge
+    from tailscope.extra.duet.pairs import pairs
     from tailscope.units import counted, long_text
 
     judge, began_s = Judge(limits), time.monotonic()
@@ -135,10 +140,12 @@ def _measure(
             while time.monotonic() - began_s < most_s and not judge.is_decided:
                 judge.add(next(measuring))
                 left = most_s - time.monotonic() + began_s
-                said = " ".join(map(_short, judge.findings)) or f"{judge.left} to the first look"
+                progress = (
+                    " ".join(map(_short, judge.findings)) or f"{judge.left} to the first look"
+                )
                 line.show(
                     {
-                        "what": f"pair {len(judge.pairs)}: {said}",
+                        "what": f"pair {len(judge.pairs)}: {progress}",
                         "left": f"{long_text(max(0.0, left))} left",
                     }
                 )
@@ -152,6 +159,7 @@ def _measure(
         raise EvidenceError(
             f"--for: {counted(len(judge.pairs), 'pair')} of blocks in {long_text(lasted_s)},"
             f" expected {len(judge.pairs) + judge.left} or more",
+            code="duet-too-short",
             hint=f"`--for {enough_s}s` allows for them, or a shorter --block",
         )
     return judge, lasted_s
@@ -198,7 +206,7 @@ def _sentence(finding: Finding, pair_s: float) -> str:
     _, low, high = finding.difference
     if not finding.is_real:
         most = max(-low, high)
-        said = (
+        sentence = (
             f"no difference larger than {_text(finding, most).removeprefix('+')}"
             if math.isfinite(most)
             else "nothing can be said of a difference"
@@ -207,14 +215,14 @@ def _sentence(finding: Finding, pair_s: float) -> str:
         words = _WORDS[finding.limit.figure.quantile is None]
         word, ends = (words[0], (low, high)) if low > 0 else (words[1], (-high, -low))
         least, most_text = (_text(finding, end).removeprefix("+") for end in ends)
-        said = f"B {word}, by {least} to {most_text}"
+        sentence = f"B {word}, by {least} to {most_text}"
     if finding.set_aside:
         blocks = counted(finding.set_aside, "pair")
-        said += f"; {blocks} set aside, in which the instrument stalled"
+        sentence += f"; {blocks} set aside, in which the instrument stalled"
     if finding.pairs_to_settle is not None:
         more = max(1, finding.pairs_to_settle - finding.pairs)
-        said += f"; about {long_text(more * pair_s)} more would settle it, if it stays so"
-    return said
+        sentence += f"; about {long_text(more * pair_s)} more would settle it, if it stays so"
+    return sentence
 
 
 def _text(finding: Finding, value: float) -> str:

@@ -1,4 +1,4 @@
-"""What pairs of measurements say of the difference between two things, looked at again and again.
+"""Differences between two things from pairs of measurements, with repeated looks.
 
 The two members of a pair are taken one right after the other, in random order: whatever the machine
 does for longer than that is in both, and whatever it does to one of them could as well have met the
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 _FIRST = 8
-"""Pairs at the first look: the fewest that can reject at all what its part of 5 % is for."""
+"""Pairs at the first look: the fewest that can reject at all with its part of 5 %."""
 _GROWTH = 1.25
 
 
 @dataclass(frozen=True)
 class Block:
-    """What a block of packets says."""
+    """The latencies of a block of packets."""
 
     latency_ns: Integers
     least_ns: Integers
-    """Ascending: as it was measured, and without what the instrument stalled meanwhile."""
+    """Latencies, ascending: as measured, and without the instrument's stalls."""
     sent: int
-    """Packets; those that never came count as `window_ns`."""
+    """Number of packets sent; those that never came count as `window_ns`."""
     window_ns: int
 
     @property
     def lost_share(self) -> float:
-        """Packets that never came, of those that were sent."""
+        """Return the share of the sent packets that never came."""
         return 1 - len(self.latency_ns) / self.sent
 
     def quantile(self, q: float, *, least: bool) -> int:
-        """A quantile of all packets that were sent, in ns; at least 1, as a ratio needs."""
+        """Return a quantile of all sent packets, in ns; at least 1, as a ratio requires."""
         values, rank = self.least_ns if least else self.latency_ns, rank_of(q, self.sent)
         return max(1, int(values[rank - 1])) if rank <= len(values) else self.window_ns
 
@@ -65,17 +65,17 @@ class Pair(NamedTuple):
 
 
 def pairs_of_look(look: int) -> int:
-    """How many pairs there are at a look, counted from 1: a quarter more each time."""
+    """Return the number of pairs at a look, counted from 1: a quarter more each time."""
     return math.ceil(_FIRST * _GROWTH ** (look - 1))
 
 
 def error_of_look(look: int, error: float) -> float:
-    """The part of an error that a look, counted from 1, may take."""
+    """Return the part of an error that a look, counted from 1, may take."""
     return error * 6 / (math.pi * look) ** 2
 
 
 def shift(differences: NDArray[np.float64], error: float) -> Bounds:
-    """How far one thing lies above the other, with an interval that needs no law."""
+    """Return the shift between two things, with an interval that assumes no law."""
     first, second = np.triu_indices(len(differences))
     means = np.sort((differences[first] + differences[second]) / 2)
     left_out = _left_out(len(differences), error / 2)
@@ -85,26 +85,26 @@ def shift(differences: NDArray[np.float64], error: float) -> Bounds:
     return Bounds(value, float(means[left_out]), float(means[-1 - left_out]))
 
 
-def pairs_to_settle(found: Bounds, limit: float, pairs: int) -> int | None:
-    """How many pairs would show on which side of a limit a difference lies, if it stays as it is.
+def pairs_to_settle(bounds: Bounds, limit: float, pairs: int) -> int | None:
+    """Return how many pairs would place a difference on one side of a limit, if it stays.
 
     Intervals become narrower with the root of the number of pairs.
     """
-    away = abs(limit - found.value)
-    reach = found.value - found.low if found.value > limit else found.high - found.value
+    away = abs(limit - bounds.value)
+    reach = bounds.value - bounds.low if bounds.value > limit else bounds.high - bounds.value
     if not away or not math.isfinite(reach):
         return None
     return max(pairs, math.ceil(pairs * (reach / away) ** 2))
 
 
 def _left_out(pairs: int, error: float) -> int:
-    """How many of the means lie outside at each end; negative if not even all suffice."""
+    """Return how many means lie outside at each end; negative if all do not suffice."""
     return int(np.searchsorted(_law(pairs), error, side="right")) - 1
 
 
 @cache
 def _law(pairs: int) -> NDArray[np.float64]:
-    """The probability that the sum of the ranks of positive differences is at most k, by k."""
+    """Return by k the probability that the ranks of positive differences sum to at most k."""
     ways = np.ones(1)
     for rank in range(1, pairs + 1):
         longer = np.zeros(len(ways) + rank)

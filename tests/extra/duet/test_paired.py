@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tailscope.extra.duet.paired import error_of_look, pairs_of_look, pairs_to_settle, shift
 from tailscope.models.differences import Bounds
-from tailscope.models.paired import error_of_look, pairs_of_look, pairs_to_settle, shift
 
 LAWS = {
     "normal": lambda rng, n: rng.normal(size=n),
@@ -17,7 +17,7 @@ LAWS = {
     "bursts": lambda rng, n: rng.normal(size=n) + 20 * (rng.random(n) < 0.1),
     "skewed": lambda rng, n: rng.lognormal(0, 1.5, n),
 }
-"""What blocks have beside the difference."""
+"""Variation of blocks apart from the difference."""
 
 
 def pairs(law: str, seed: int, count: int, shifted: float = 0.0) -> np.ndarray:
@@ -30,11 +30,11 @@ def pairs(law: str, seed: int, count: int, shifted: float = 0.0) -> np.ndarray:
 
 
 def seen(law: str, seed: int, looks: int, shifted: float = 0.0) -> bool:
-    """Whether somebody who looks again and again sees a difference."""
+    """Return True if repeated looks show a difference."""
     every = pairs(law, seed, pairs_of_look(looks), shifted)
     for look in range(1, looks + 1):
-        found = shift(every[: pairs_of_look(look)], error_of_look(look, 0.05))
-        if found.low > 0 or found.high < 0:
+        bounds = shift(every[: pairs_of_look(look)], error_of_look(look, 0.05))
+        if bounds.low > 0 or bounds.high < 0:
             return True
     return False
 
@@ -53,12 +53,12 @@ def test_a_difference_that_is_there_is_seen() -> None:
 @pytest.mark.parametrize("count", [8, 20, 60])
 def test_the_interval_is_what_the_test_does_not_reject(count: int) -> None:
     differences = pairs("normal", 1, count, 0.5)
-    found = shift(differences, 0.05)
-    for end, inside, outside in ((found.low, 1e-9, -1e-9), (found.high, -1e-9, 1e-9)):
+    bounds = shift(differences, 0.05)
+    for end, inside, outside in ((bounds.low, 1e-9, -1e-9), (bounds.high, -1e-9, 1e-9)):
         kept = stats.wilcoxon(differences - end - inside, method="exact").pvalue
         rejected = stats.wilcoxon(differences - end - outside, method="exact").pvalue
         assert rejected <= 0.05 < kept
-    assert found.low < found.value < found.high
+    assert bounds.low < bounds.value < bounds.high
 
 
 def test_too_few_pairs_have_no_interval() -> None:
