@@ -228,9 +228,8 @@ class Field:
             assert self.least is None or isinstance(value, int)
             is_allowed = self.least is None or self._is_within(value)
         if not is_allowed:
-            raise UsageError(
-                f"{self.option}: got {value!r}, expected {self.range_text}", code="out-of-range"
-            )
+            code = "out-of-range" if self.choices is None else "unknown-name"
+            raise UsageError(f"{self.option}: got {value!r}, expected {self.range_text}", code=code)
 
     def _check_names(self, value: Mapping[str, str] | Mapping[str, int]) -> None:
         for name, one in value.items():

@@ -193,7 +193,7 @@ class Tables:
         if pre_kept > pre or post_kept > post:
             raise CaptureError(
                 f"{path}: expected no more packets with the trim than without it",
-                code="packet-count",
+                code="trimmed-count",
             )
         return {
             "pre_packets": pre,

@@ -92,7 +92,8 @@ def _run(plan: ImportRequest) -> int:
         if isinstance(result, Exception):
             failed += 1
             everything.append({"run": name, "error": str(result)})
-            print(printable(f"error: {result}"), file=sys.stderr)
+            code = getattr(result, "code", "system")
+            print(printable(f"error: {result} [{code}]"), file=sys.stderr)
             if hint := getattr(result, "hint", None):
                 print(printable(f"hint: {hint}"), file=sys.stderr)
             continue

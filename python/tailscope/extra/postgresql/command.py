@@ -136,7 +136,7 @@ def _export(plan: ExportRequest, server: Server, path: Path) -> dict[str, object
     except DatabaseError:
         raise
     except (TailscopeError, OSError) as error:
-        _tell(f"error: {error}")
+        _tell(f"error: {error} [{getattr(error, 'code', 'system')}]")
         if hint := getattr(error, "hint", None):
             _tell(f"hint: {hint}")
         return {"run": str(path), "error": str(error)}
