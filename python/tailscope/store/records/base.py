@@ -1,4 +1,4 @@
-"""What all records have in common: strict reading, and writing that can be read back."""
+"""Strict reading of records, and writing that can be read back."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Signed = Annotated[int, Meta(ge=-_MOST - 1, le=_MOST)]
 """A whole number."""
 
 _MOST_DEPTH = 64
-"""How deep objects and lists may lie within each other: no record of ours comes near."""
+"""Maximum nesting of objects and lists: no record of ours comes near."""
 _MOST_VALUES = 1_000_000
-"""How many values a file may hold: a campaign of ten thousand cells has fewer."""
+"""Maximum number of values in a file: a campaign of ten thousand cells has fewer."""
 _MOST_CHARACTERS = 40
 
 LINES: Final = "lines_sha256"
@@ -121,7 +121,7 @@ def _finite(text: str) -> float:
 
 
 def _is_deep(found: dict[str, object]) -> bool:
-    """Whether somebody who walks through this content could come to the end of the stack."""
+    """Return whether walking through this content could exhaust the stack."""
     level: list[dict[str, object] | list[object]] = [found]
     for _ in range(_MOST_DEPTH):
         inside = [each.values() if isinstance(each, dict) else each for each in level]
