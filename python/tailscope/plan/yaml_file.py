@@ -21,10 +21,10 @@ _MOST_CHARACTERS = 40
 
 @dataclass(frozen=True)
 class YamlFile:
-    """What is in a file."""
+    """The content of a file."""
 
     node: yaml.Node | None
-    """Where in the file things stand; None if nothing is in it."""
+    """Node that tells the lines of the content; None if the file is empty."""
     content: Any
 
 

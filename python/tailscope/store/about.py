@@ -1,4 +1,4 @@
-"""What people say of captures and tables: from a file, from options, from names of files."""
+"""Descriptions of captures and tables by people: in a file, in options, in names of files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailscope.plan.field import Field
 
 SIDE = "side"
-"""In a pattern: where names say which of two captures it is."""
+"""Label of a pattern that stands for the side of a capture, before or behind the device."""
 
 _PLACE = re.compile(r"\{([^{}]*)\}|(\*)")
 _NAMES = {each.name: each for each in fields_of(AboutFields).values()}
@@ -28,11 +28,11 @@ _WITH_NAMES = tuple(name for name, each in _NAMES.items() if each.has_names)
 
 @dataclass(frozen=True)
 class NamePattern:
-    """How names of files say what they are of."""
+    """A pattern of file names that contain values of labels."""
 
     text: str
-    """With ``{name}`` where the value of a label is, and ``*`` for anything; of as many folders as
-    it names, behind each other."""
+    """Pattern with ``{name}`` where the value of a label is, and ``*`` for anything; it
+    covers as many folders as it names."""
 
     def __post_init__(self) -> None:
         names = self._names()
@@ -52,7 +52,7 @@ class NamePattern:
             )
 
     def values(self, path: Path, stem: str) -> dict[str, str]:
-        """What the name of a file says."""
+        """Return the values of labels in the name of a file."""
         folders = self.text.count("/")
         parents = path.absolute().parts[:-1]
         name = "/".join([*parents[len(parents) - folders :], stem])
@@ -83,16 +83,16 @@ class NamePattern:
 
 @dataclass(frozen=True)
 class Labels:
-    """What was said of captures or tables, before their names are known."""
+    """The labels given for captures or tables, before the names of these are known."""
 
     written: Mapping[str, Any] = field(default_factory=dict)
-    """In a file, by the names of labels, checked."""
+    """Checked values in a file, by the names of labels."""
     given: Mapping[str, Any] = field(default_factory=dict)
-    """As options: they win over names of files, and those over the file."""
+    """Values of options: they win over names of files, and those over the file."""
     pattern: NamePattern | None = None
 
     def of(self, path: Path, stem: str) -> AboutRecord:
-        """What is said of one file."""
+        """Return the labels of one file."""
         named: Mapping[str, Any] = {}
         if self.pattern is not None:
             named = _typed(self.pattern.values(path, stem), f"{path}: --name-pattern: ")
@@ -187,7 +187,7 @@ def _value(declared: Field, value: object) -> Any:
 
 
 def words_of(about: AboutRecord) -> Iterator[str]:
-    """The words of a command line that say the same."""
+    """Yield the words of a command line that give the same labels."""
     for attribute, declared in fields_of(AboutFields).items():
         value = getattr(about, attribute)
         if isinstance(value, dict):

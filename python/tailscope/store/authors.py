@@ -29,7 +29,7 @@ _NS_PER_MS = 1_000_000
 _WORST_COLUMNS = ("latency", "prets")
 _ROWS_AT_ONCE = 1 << 16
 _MOST_BYTES = 64 << 20
-"""Of a table once it is decompressed: those of the authors have a hundredth of it."""
+"""Maximum size of a decompressed table: those of the authors have a hundredth of it."""
 
 
 class CsvWriter:

@@ -325,7 +325,7 @@ class RunWriter:
 
 
 def is_complete(path: Path) -> bool:
-    """Whether what is on the disk is a complete run."""
+    """Return whether what is on the disk is a complete run."""
     mark = read_mark(path)
     return mark is not None and mark.complete
 

@@ -39,7 +39,7 @@ _KINDS = {
 
 
 def is_there(folder: Path, name: str) -> bool:
-    """Whether a directory has an entry of this name, whatever that is."""
+    """Return whether a directory has an entry of this name, whatever that is."""
     return os.path.lexists(folder / name)
 
 

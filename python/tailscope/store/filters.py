@@ -39,16 +39,16 @@ _TRUTHS = {"yes": True, "true": True, "no": False, "false": False}
 
 
 class Filter(NamedTuple):
-    """What a field of a run must be."""
+    """A condition on a field of a run."""
 
     field: str
-    """Of `FIELDS`, or ``tag`` or ``note``."""
+    """Name of the field: one of `FIELDS`, or ``tag`` or ``note``."""
     operator: str
     value: str | int | float | bool | datetime
 
 
 def is_filter(text: str) -> bool:
-    """Whether an argument is a filter: a name, an operator, a value; anything else is a folder."""
+    """Return whether an argument is a filter: name, operator, value; any other is a folder."""
     return _FILTER.fullmatch(text) is not None
 
 
@@ -107,7 +107,7 @@ def choose(
 
 
 def kind_of(field: str) -> str:
-    """What the values of a field are, in words."""
+    """Describe the values of a field in words."""
     kind = FIELDS.get(field, TEXT)
     if kind in (COUNT, REAL):
         if _IS_TIME.search(field) and not field.endswith("_beyond"):

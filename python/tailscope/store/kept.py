@@ -53,7 +53,7 @@ _AGAIN = "repeat the command that kept it, or remove it"
 
 @dataclass(frozen=True)
 class Conclusions:
-    """What was kept beside a run."""
+    """The conclusions kept beside a run."""
 
     tail: TailRecord | None = None
     overload: OverloadRecord | None = None

@@ -33,7 +33,7 @@ class Remarks:
     """All that was said of a run."""
 
     tags: tuple[str, ...] = ()
-    """In alphabetical order."""
+    """Tags in alphabetical order."""
     notes: tuple[Note, ...] = ()
     """The oldest first."""
 

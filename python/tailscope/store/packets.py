@@ -25,16 +25,16 @@ _ALWAYS = {column.name for column in LATENCY.columns if not column.may_be_null}
 
 
 class Latencies(NamedTuple):
-    """What one pass over all packets tells; without any, numbers and times are 0."""
+    """The results of one pass over all packets; without any, numbers and times are 0."""
 
     distribution: Distribution
-    """Of the latencies."""
+    """Distribution of the latencies."""
     first_seq: int
     last_seq: int
     """Numbers of the first and the last packet."""
     first_ns: int
     last_ns: int
-    """When the first packet came, and when the last one left."""
+    """Times at which the first packet came and the last one left."""
     worst_seq: int
     """Number of the packet with the longest latency, the first of several."""
 
@@ -130,7 +130,7 @@ class Packets:
         return name in self._table.names
 
     def _is_read(self, name: str) -> bool:
-        """Whether a column is there, or has to be."""
+        """Return whether a column is there, or has to be."""
         return self._has(name) or name in _ALWAYS
 
     def _values(self, name: str, cells: pa.Array) -> NDArray[Any] | None:
@@ -154,7 +154,7 @@ class Packets:
 
 
 def _all_of_tainted(found: dict[str, Any]) -> NDArray[np.uint64] | None:
-    """What the instrument may have made of latencies, from before that was written down."""
+    """Return all latency of tainted packets, for files that do not have the instrument's share."""
     tainted = found.get("tainted")
     if tainted is None:
         return None

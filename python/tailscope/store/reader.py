@@ -42,11 +42,11 @@ _RECORDS = (layout.SUMMARY, layout.PERCENTILES, layout.EXPLANATION)
 """Files of figures, which are read as a whole and are never large."""
 
 EVERY_PACKET = "latency and order of every packet"
-"""What ``latency.parquet`` holds."""
+"""Name of the content of ``latency.parquet``, for errors."""
 
 
 class _Figures(TypedDict):
-    """What a run says in figures, by the names of `Run`."""
+    """The figures of a run, by the names of `Run`."""
 
     label: str
     info: RunInfo
@@ -171,7 +171,7 @@ def read_summary(content: bytes, source: Path) -> tuple[dict[str, Figure], tuple
 
 
 def _read_figures(path: Path, info: RunInfo, label: str) -> _Figures:
-    """What a run says in figures."""
+    """Read the figures of a run."""
     file = path / layout.SUMMARY
     summary, warnings = read_summary(verified(path, info, layout.SUMMARY), file)
     check_conservation(summary, str(file), is_imported=isinstance(info.plan, ImportPlan))
@@ -355,7 +355,7 @@ def _state(path: Path, name: str, file: FileEntry, *, checksums: bool) -> str:
 
 
 def _lacks(info: RunInfo, name: str) -> bool:
-    """Whether a table is missing: what was imported does not hold it, or it was left out."""
+    """Return whether a table is missing: what was imported does not hold it, or it was left out."""
     is_left_out = name in (info.left_out or ())
     return name not in info.files and (is_left_out or isinstance(info.plan, ImportPlan))
 

@@ -39,11 +39,11 @@ class Tables:
 
     folder: Path
     stem: str
-    """What their names begin with."""
+    """Common beginning of the file names."""
     trim_ms: str
     files: dict[str, Path] = field(default_factory=dict)
     bucket_ns: int | None = None
-    """Of the histogram."""
+    """Bucket size of the histogram."""
     unread: list[Path] = field(default_factory=list)
 
     def read(self) -> ForeignRun:
@@ -83,7 +83,7 @@ class Tables:
     def _counted(
         self, buckets: Buckets | None, figures: dict[str, Figure]
     ) -> tuple[int, list[str]]:
-        """How many latencies there are, and what must be known of that."""
+        """Return the number of latencies, and warnings about it."""
         if buckets is not None:
             return buckets.count, []
         count = figures.get("post_packets")
@@ -103,7 +103,7 @@ class Tables:
     def _lost(
         self, figures: dict[str, Figure], count: int, is_matched: bool, warnings: list[str]
     ) -> dict[str, Figure]:
-        """What was sent, and what surely did not come: more only left than came back."""
+        """Return the packets sent, and those surely lost: more left than came back."""
         pre, post = figures.get("pre_packets"), figures.get("post_packets")
         if pre is None or post is None:
             return {}

@@ -70,7 +70,7 @@ def command(
 
 @dataclass(frozen=True)
 class ImportRequest:
-    """What will be imported, and where to."""
+    """A request: the files to import, and the place for runs."""
 
     path: Path
     out: Path

@@ -137,7 +137,7 @@ def run_of(source: ForeignRun, info: RunInfo, path: Path) -> Run:
 
 
 def _implausible(source: ForeignRun, info: RunInfo) -> tuple[str, ...]:
-    """Why the packets before the device cannot be those that were sent; empty if they can."""
+    """Return why the packets before the device cannot be all that were sent; empty if they can."""
     rate_pps, sent = about_of(info).rate_pps, source.figures.get("sent")
     if rate_pps is None or sent is None or source.worst is None or not len(source.worst.pre_ns):
         return ()
@@ -186,7 +186,7 @@ def _of_quantile(name: str, found: Quantile | None) -> dict[str, Figure]:
 
 
 def _warnings(source: ForeignRun) -> Iterator[str]:
-    """How far figures may be off, in words."""
+    """Describe in words how far figures may be off."""
     buckets = source.buckets
     if buckets is None:
         yield (

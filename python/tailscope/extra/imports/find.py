@@ -34,7 +34,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Found:
-    """What was found at a path."""
+    """The importable sources at a path."""
 
     sources: tuple[Source, ...]
     unread: tuple[Path, ...]

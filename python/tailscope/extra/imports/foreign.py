@@ -1,4 +1,4 @@
-"""What a result of others holds, whatever format it came in."""
+"""Results of others, whatever format they came in."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ class WorstPackets:
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignRun:
-    """What a result of others holds."""
+    """A result of others."""
 
     kind: Foreign
     name: str
-    """What its files are called, without extensions."""
+    """Name of its files, without extensions."""
     source: str
-    """Where it is."""
+    """Place of the result."""
     unit: str
-    """Of the values in it."""
+    """Unit of the values in it."""
     files: Mapping[str, Path]
-    """By what they are."""
+    """Files by what they hold."""
     count: int
-    """Of latencies."""
+    """Number of latencies."""
     tag: str | None = None
-    """In a log with several tags."""
+    """Tag of the result, in a log with several."""
     bucket_ns: int | None = None
     """Width of all buckets; None where widths differ, or there are none."""
     trim_ns: int | None = None
-    """What was left out at the beginning."""
+    """Trim at the beginning."""
     buckets: Buckets | None = None
     exact: Mapping[float, int] = field(default_factory=dict)
     """Quantiles and their exact values, ns."""
@@ -67,7 +67,7 @@ class ForeignRun:
     figures: Mapping[str, Figure] = field(default_factory=dict)
     """Other figures, by the names of ``summary.json``."""
     warnings: tuple[str, ...] = ()
-    """What a reader must know."""
+    """Warnings, as sentences."""
 
 
 def ns_of(text: str, unit: str, where: str) -> Decimal:

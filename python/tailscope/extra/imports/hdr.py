@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     """Latencies by their lowest and highest value in a bucket."""
 
 OWN_COMMENT = "tailscope: latency in ns"
-"""What a log says that tailscope has written."""
+"""Comment of a log that tailscope has written."""
 HEADER = re.compile(r"\s*Value\s+Percentile\s+TotalCount\s+1/\(1-Percentile\)\s*")
 """The first line of percentile output."""
 
@@ -43,9 +43,9 @@ _V1, _V2 = 0x1C849302, 0x1C849304
 _WORD_BITS = 0xF0
 _OUTER = struct.Struct(">II")
 _MOST_BYTES = 64 << 20
-"""Of a histogram once it is decompressed: with five digits of 64 bits it has six million counts."""
+"""Maximum size of a decompressed histogram: five digits of 64 bits make six million counts."""
 _MOST_VALUES = 1 << 19
-"""That have a count, in all intervals."""
+"""Maximum number of values with a count, in all intervals."""
 _CANNOT = "an interval of an HdrHistogram log"
 
 
@@ -106,7 +106,7 @@ def _text(path: Path) -> str:
 
 
 def _intervals(path: Path, text: str) -> Iterator[tuple[str, str | None, str]]:
-    """Where each interval is, its tag and its histogram."""
+    """Yield the place of each interval, its tag and its histogram."""
     for number, line in enumerate(text.splitlines(), 1):
         if not line or line.startswith(("#", '"')):
             continue
@@ -217,7 +217,7 @@ def _rows(path: Path, text: str, unit: str) -> Iterator[tuple[Decimal, int, Deci
 def _between_rows(
     path: Path, rows: list[tuple[Decimal, int, Decimal]], sub_buckets: Decimal | None
 ) -> Buckets:
-    """What lies between rows; the bucket of the first is as wide as its value allows."""
+    """Return the buckets between rows; that of the first is as wide as its value allows."""
     first = rows[0][0]
     below = first * (1 - Decimal(2) / sub_buckets) if sub_buckets else Decimal(0)
     low_ns, high_ns, counts = [], [], []

@@ -57,7 +57,7 @@ def command(
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """What will be sent where."""
+    """A request: the runs to send, and the server."""
 
     runs: list[Path]
     target: Target

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 VERSION = 2
-"""Of tables and views; another one is refused."""
+"""Version of tables and views; another one is refused."""
 
 _MOST_NAME_BYTES = 63
 _ASK_AGAIN_S = 0.1
@@ -72,11 +72,11 @@ _ANALYZE = "ANALYZE run, summary, percentile, latency, capture, pkt"
 
 
 class ExportedRun(NamedTuple):
-    """What became of a run."""
+    """The outcome of the export of a run."""
 
     state: str
     name: str
-    """What the run is called in the database."""
+    """Name of the run in the database."""
     run_id: int
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tailscope.extra.postgresql.target import Target
 
 _CANCELLED = "57014"
-"""What becomes of Ctrl-C while the driver waits: it asks the server to cancel."""
+"""SQLSTATE after Ctrl-C: the driver asks the server to cancel."""
 
 _REFUSALS = {
     "08": (
@@ -175,5 +175,5 @@ def _described(error: adbc.Error, target: Target, code: str, hint: str | None) -
 
 
 def _without_prefix(text: str) -> str:
-    """What libpq says, on one line, without who passed it on."""
+    """Return the message of libpq on one line, without who passed it on."""
     return " ".join(text.rpartition("[libpq] ")[2].removeprefix("Failed to connect: ").split())

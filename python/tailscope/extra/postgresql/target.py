@@ -1,4 +1,4 @@
-"""Which server is meant: what libpq is told, and what may be shown of it."""
+"""Addresses of servers: as libpq takes them, and as they may be shown."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Target(NamedTuple):
     """A server."""
 
     conninfo: str
-    """As libpq takes it."""
+    """Address as libpq takes it."""
     shown: str
     """The same for people, without passwords."""
     secrets: tuple[str, ...]
-    """What must not be shown."""
+    """Parts that must not be shown."""
 
     def hide(self, text: str) -> str:
         """Take passwords out of a text from elsewhere."""

@@ -72,13 +72,13 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Publication:
-    """What will be published."""
+    """A plan of what to publish."""
 
     material: CampaignMaterial
     folders: Mapping[str, str]
-    """For each run that can be read, where it will be."""
+    """Folder of each readable run in the site."""
     copied: Mapping[str, tuple[str, ...]]
-    """For each run the files that are taken as they are."""
+    """Files of each run that are copied unchanged."""
     left_out: Mapping[str, int]
     """Files that are not published, with their sizes."""
 
@@ -375,7 +375,7 @@ def _sizes_left_out(plan: Publication, run: str) -> Iterator[tuple[str, int]]:
 
 
 def _folders(content: CampaignContent, names: Iterable[str]) -> dict[str, str]:
-    """Where runs will be: under names that every server takes."""
+    """Return the folders of runs, with names that every server takes."""
     found: dict[str, str] = {}
     for name in names:
         known = _neutral_name(content, name)
