@@ -325,18 +325,6 @@ def test_damaged_and_unfinished_runs_are_refused(
         tailscope.open(tmp_path / "run")
 
 
-def test_an_import_has_no_packets(tailscope: Run, tmp_path: Path) -> None:
-    (tmp_path / "histogram.csv").write_text("10,1\n20,2\n30,40\n")
-    done = tailscope("import", tmp_path / "histogram.csv", "--out", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
-    run = opened_run(tmp_path / "run")
-    assert run.worst is None and run.noise is None
-    assert "43 packets" in run._repr_html_()
-    with pytest.raises(RunError) as caught:
-        run.latencies()
-    assert str(run.path) in str(caught.value)
-
-
 def test_plots_are_the_figures_of_the_report(captured: tailscope.OpenedRun, tmp_path: Path) -> None:
     names = [path.__name__ for path in import_module("tailscope.report.figures").FIGURES]
     assert dir(captured.plot) == sorted(names)

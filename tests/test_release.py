@@ -69,7 +69,7 @@ def test_everything_in_a_bill_of_materials_is_reached_from_the_product(bom: dict
         left += (each for each in needs[reference] if each not in left)
     assert {*left} == {*needs}
     names = {each["name"] for each in bom["components"]}
-    assert {"numpy", "pyo3", "clap", "tailscope-analysis", "bokehjs"} <= names
+    assert {"numpy", "pyo3", "clap", "tailscope-analysis", "@bokeh/bokehjs"} <= names
     assert not {"pytest", "proptest", "criterion"} & names
     optional = {each["name"] for each in bom["components"] if each.get("scope") == "optional"}
     assert {"dask", "asyncssh"} <= optional and not {"numpy", "pyo3"} & optional

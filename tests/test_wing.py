@@ -13,7 +13,7 @@ import pytest
 from tailscope.registry import additions
 
 ROOT = Path(__file__).parents[1]
-COPIED = ("python", "tests", "docs", "bench", "experiments", "scripts", "ci", "fuzz")
+COPIED = ("python", "tests", "docs", "bench", "experiments", "scripts", "ci", "fuzz", "crates")
 FOLDERS = sorted(additions())
 QUICK = (
     "tests/test_house.py",

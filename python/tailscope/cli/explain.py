@@ -26,6 +26,36 @@ _MOST_DETAILS = 3
 """Number of details shown for a cause; `--json` has all."""
 
 
+_Interrupts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--interrupts",
+        metavar="[NAME=]FILE",
+        help="Interrupt counters that were polled during the captures (the authors' CSV,"
+        " copies of /proc/interrupts, or .parquet); repeatable.",
+    ),
+]
+_Traces = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trace",
+        metavar="[NAME=]FILE",
+        help="Kernel events that were recorded during the captures (trace.dat, perf.data,"
+        " text of perf script, or a folder with CTF); repeatable.",
+    ),
+]
+_OwnWork = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--own-work",
+        metavar="CAUSE",
+        help="Cause in the traces that is the device's own work, such as 'task l2fwd' or"
+        " 'softirq NET_RX'; repeatable.  [default: the task that has a CPU for more than half"
+        " of the time]",
+    ),
+]
+
+
 def command(
     context: typer.Context,
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
@@ -44,24 +74,8 @@ def command(
             " with 10 packets beyond]",
         ),
     ] = None,
-    interrupts: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--interrupts",
-            metavar="[NAME=]FILE",
-            help="Interrupt counters that were polled during the captures (the authors' CSV,"
-            " copies of /proc/interrupts, or .parquet); repeatable.",
-        ),
-    ] = None,
-    trace: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--trace",
-            metavar="[NAME=]FILE",
-            help="Kernel events that were recorded during the captures (trace.dat, perf.data,"
-            " text of perf script, or a folder with CTF); repeatable.",
-        ),
-    ] = None,
+    interrupts: _Interrupts = None,
+    trace: _Traces = None,
     cpus: Annotated[
         list[str] | None,
         typer.Option(
@@ -71,16 +85,7 @@ def command(
             help="CPUs of the device in the traces, or in the trace NAME.",
         ),
     ] = None,
-    own_work: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--own-work",
-            metavar="CAUSE",
-            help="Cause in the traces that is the device's own work, such as 'task l2fwd' or"
-            " 'softirq NET_RX'; repeatable.  [default: the task that has a CPU for more than half"
-            " of the time]",
-        ),
-    ] = None,
+    own_work: _OwnWork = None,
     offset: Annotated[
         list[str] | None,
         typer.Option(

@@ -10,6 +10,47 @@ import typer
 from tailscope.cli.fields import option_of
 from tailscope.units import count_text, duration_text, positive_duration_ns, printable, rate_pps
 
+_Latency = Annotated[
+    str | None,
+    typer.Option(
+        "--latency",
+        metavar="LAW",
+        help="constant:TIME, uniform:LOW,HIGH, lognormal:MEDIAN,SIGMA"
+        " or bimodal:LOW,HIGH,P_HIGH,SIGMA; by default that of a forwarder, 3.1 µs.",
+    ),
+]
+_Service = Annotated[
+    str,
+    typer.Option(
+        "--service", metavar="TIME", help="Time that a packet keeps the next one waiting."
+    ),
+]
+_Batch = Annotated[
+    int,
+    typer.Option(
+        "--batch", min=1, metavar="N", help="Largest batch that the device takes at a time."
+    ),
+]
+_StallDuration = Annotated[
+    str | None,
+    typer.Option(
+        "--stall-duration",
+        metavar="TIME",
+        help="Duration of a stall of the device; 0ns is none;"
+        " by default 7.75 µs, each third 10.25 µs.",
+    ),
+]
+_Duplication = Annotated[
+    float,
+    typer.Option(
+        "--duplication", min=0.0, max=1.0, metavar="P", help="Share of packets sent twice."
+    ),
+]
+_Reordering = Annotated[
+    float,
+    typer.Option("--reordering", min=0.0, max=1.0, metavar="P", help="Share of packets held back."),
+]
+
 
 def command(
     out: Annotated[
@@ -31,54 +72,18 @@ def command(
     size: Annotated[
         int, typer.Option("--size", min=64, metavar="BYTES", help="Frame length on the wire.")
     ] = 64,
-    latency: Annotated[
-        str | None,
-        typer.Option(
-            "--latency",
-            metavar="LAW",
-            help="constant:TIME, uniform:LOW,HIGH, lognormal:MEDIAN,SIGMA"
-            " or bimodal:LOW,HIGH,P_HIGH,SIGMA; by default that of a forwarder, 3.1 µs.",
-        ),
-    ] = None,
-    service: Annotated[
-        str,
-        typer.Option(
-            "--service", metavar="TIME", help="Time that a packet keeps the next one waiting."
-        ),
-    ] = "70ns",
-    batch: Annotated[
-        int,
-        typer.Option(
-            "--batch", min=1, metavar="N", help="Largest batch that the device takes at a time."
-        ),
-    ] = 1,
+    latency: _Latency = None,
+    service: _Service = "70ns",
+    batch: _Batch = 1,
     stall_period: Annotated[
         str, typer.Option("--stall-period", metavar="TIME", help="Time between stalls.")
     ] = "4ms",
-    stall_duration: Annotated[
-        str | None,
-        typer.Option(
-            "--stall-duration",
-            metavar="TIME",
-            help="Duration of a stall of the device; 0ns is none;"
-            " by default 7.75 µs, each third 10.25 µs.",
-        ),
-    ] = None,
+    stall_duration: _StallDuration = None,
     loss: Annotated[
         float, typer.Option("--loss", min=0.0, max=1.0, metavar="P", help="Share of packets lost.")
     ] = 0.0,
-    duplication: Annotated[
-        float,
-        typer.Option(
-            "--duplication", min=0.0, max=1.0, metavar="P", help="Share of packets sent twice."
-        ),
-    ] = 0.0,
-    reordering: Annotated[
-        float,
-        typer.Option(
-            "--reordering", min=0.0, max=1.0, metavar="P", help="Share of packets held back."
-        ),
-    ] = 0.0,
+    duplication: _Duplication = 0.0,
+    reordering: _Reordering = 0.0,
     clock_offset: Annotated[
         int,
         typer.Option("--clock-offset", metavar="NS", help="Lead of the second clock."),

@@ -40,26 +40,48 @@ _FEWEST_RESAMPLES = 100
 _MANY = 1000
 
 
+_Runs = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="RUN...",
+        help="A run directory; several of one setting, modelled together; or a campaign or a"
+        " folder of the authors' tables, for a table of all its runs.",
+        show_default=False,
+    ),
+]
+_Worst = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--worst",
+        metavar="FILE",
+        help="Instead of a run, its worst packets: CSV with latency and prets in ns. Repeat it"
+        " for several runs of one setting.",
+    ),
+]
+_Split = Annotated[
+    float | None,
+    typer.Option(
+        "--split",
+        metavar="SHARE",
+        help="Share of the run to fit; the rest checks the fit.  [default: 0.2; of several"
+        " runs 1, and a further run is predicted]",
+        show_default=False,
+    ),
+]
+_RunLength = Annotated[
+    str | None,
+    typer.Option(
+        "--run-length",
+        metavar="TIME",
+        help="Excesses closer than this form one burst.  [default: 1 ms, at least 10 packets]",
+    ),
+]
+
+
 def command(
     context: typer.Context,
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="RUN...",
-            help="A run directory; several of one setting, modelled together; or a campaign or a"
-            " folder of the authors' tables, for a table of all its runs.",
-            show_default=False,
-        ),
-    ] = None,
-    worst: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--worst",
-            metavar="FILE",
-            help="Instead of a run, its worst packets: CSV with latency and prets in ns. Repeat it"
-            " for several runs of one setting.",
-        ),
-    ] = None,
+    runs: _Runs = None,
+    worst: _Worst = None,
     count: Annotated[
         list[int] | None,
         typer.Option(
@@ -82,24 +104,8 @@ def command(
             help="Threshold of the model, such as p99.999.  [default: the lowest that a law fits]",
         ),
     ] = None,
-    split: Annotated[
-        float | None,
-        typer.Option(
-            "--split",
-            metavar="SHARE",
-            help="Share of the run to fit; the rest checks the fit.  [default: 0.2; of several"
-            " runs 1, and a further run is predicted]",
-            show_default=False,
-        ),
-    ] = None,
-    run_length: Annotated[
-        str | None,
-        typer.Option(
-            "--run-length",
-            metavar="TIME",
-            help="Excesses closer than this form one burst.  [default: 1 ms, at least 10 packets]",
-        ),
-    ] = None,
+    split: _Split = None,
+    run_length: _RunLength = None,
     horizon: Annotated[
         str | None,
         typer.Option("--horizon", metavar="TIME", help="Extrapolation horizon, such as 24h."),

@@ -33,6 +33,14 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
 
 
+_Knobs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--knob", metavar="NAME", help="A knob; repeatable.  [default: all that apply here]"
+    ),
+]
+
+
 def command(
     experiment: Annotated[Path, typer.Argument(metavar="FILE", help="An experiment of one cell.")],
     profile: Profile = None,
@@ -40,12 +48,7 @@ def command(
         list[str] | None,
         typer.Option("--only", metavar="NAME=VALUE", help="The cell to measure; repeatable."),
     ] = None,
-    knob: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--knob", metavar="NAME", help="A knob; repeatable.  [default: all that apply here]"
-        ),
-    ] = None,
+    knob: _Knobs = None,
     quantile: Annotated[
         str, typer.Option("--quantile", metavar="Q", help="Quantile to compare.")
     ] = "p99.9",
