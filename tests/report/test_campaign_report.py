@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pickle
+import re
 import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import synthetic
 from runs import write_mark
+from wording import assert_wording
 
 from tailscope.report.campaign.figures import families
 from tailscope.report.campaign.material import read_material, read_one
@@ -58,14 +60,17 @@ def test_a_campaign_has_a_page(tailscope: Run, two: Path) -> None:
     assert done.stderr == ""
     assert done.stdout == f"{page}\n"
     seen = campaigns.Seen(page)
-    assert "8 cells: 8 done. 8 runs are shown." in seen.text
-    assert "Varied: rate 10k, 20k; platform bare, lxc." in seen.text
+    assert "8 cells: 8 done." in seen.text
+    assert "rate 10k, 20k; platform bare, lxc." in seen.text
     assert page.stat().st_size <= LARGEST_BYTES
     # Each run, and once more where tables cite it.
     assert campaigns.check_links(page) == 16
     assert len(set(seen.identifiers)) == len(seen.identifiers)
-    assert "Table 6: the tail at 10,000 packets/s cbr, 64 B" in seen.text
-    assert "Table 7: ranks at 20,000 packets/s cbr, 64 B" in seen.text
+    for table in (
+        "Table 6: .* 10,000 packets/s cbr, 64 B",
+        "Table 7: .* 20,000 packets/s cbr, 64 B",
+    ):
+        assert re.search(table, seen.text), table
 
 
 def test_the_page_may_lie_elsewhere(tailscope: Run, two: Path, tmp_path: Path) -> None:
@@ -164,14 +169,15 @@ def test_repeats_and_instances_are_runs_of_which_some_are_drawn(tmp_path: Path) 
     campaigns.finish(tmp_path, cells, vary, repeats=3)
     found = {each.name: each for each in families(read_material(tmp_path))}
     notes = [picture.note for picture in found["multiples"].pictures]
-    assert notes == ["The first 5 of 6 runs are drawn.", "", "", ""]
+    assert_wording("campaign-report/some-runs-drawn", notes[0])
+    assert notes[1:] == ["", "", ""]
     first, second = found["by-rate"].pictures
     assert (first.note, second.note) == (notes[0], "")
     points = found["over-rate"].pictures[0].layers[1]
     assert len(points.columns["x"]) == 9
     seen = drawn(tmp_path)
     assert notes[0] in seen.text
-    assert "runs (repetitions or instances of the device)" in seen.text
+    assert "(repetitions or instances" in seen.text
     assert "medians of runs" in seen.text
 
 
@@ -232,7 +238,8 @@ def test_what_is_wrong_with_a_run_stands_in_its_cell(tailscope: Run, tmp_path: P
         "waits and 1 more",
     ]
     text = campaigns.Seen(tmp_path / "report.html").text
-    assert "9 cells: 5 unreadable, 1 partial, 1 failed, 2 waiting. 1 runs are shown." in text
+    counts = {"unreadable": 5, "partial": 1, "failed": 1, "waiting": 2}
+    assert f"9 cells: {', '.join(f'{number} {state}' for state, number in counts.items())}." in text
     for reason in (
         "summary.json: sha256: expected",
         "not a run directory",
@@ -273,15 +280,16 @@ def test_the_page_begins_with_what_is_best_and_whether_it_is_good(
     vary = {"rate": ["10k", "20k", "30k"]}
     campaigns.finish(tmp_path, cells, vary, service_levels=["p50<2.15us", "loss<1e-2"])
     text = drawn(tmp_path).text
-    assert "p90, the highest percentile that the samples of all runs support" in text
-    assert "p90 is lowest with rate 10k (" in text
-    assert "and highest with rate 30k (9.000 µs)." in text
-    assert "`tailscope verify CAMPAIGN --keep` does that, by p50<2.15us, loss<1e-2" in text
+    best = re.search(r"p90 is lowest with (.*?) \(.*? and highest with (.*?) \((.*?)\)\.", text)
+    assert best is not None
+    assert best.groups() == ("rate 10k", "rate 30k", "9.000 µs")
+    assert "`tailscope verify CAMPAIGN --keep`" in text and "p50<2.15us, loss<1e-2" in text
     judged = tailscope("verify", tmp_path, "--keep")
     assert judged.returncode == 2, judged.stderr
     text = drawn(tmp_path).text
-    assert text.count("✗ fail") == 3, "10k by its second run"
-    assert "p50<2.15us, loss<1e-2: of 3 combinations 3 fail." in text
+    # The runs of 10k differ: its second one fails.
+    assert text.count("✗ fail") == 3
+    assert "of 3 combinations 3 fail." in text
     assert "(1 runs)" in text
 
 
@@ -385,8 +393,8 @@ def test_a_page_stays_small_whatever_the_number_of_cells(tmp_path: Path) -> None
     campaigns.finish(tmp_path, cells, {"rate": rates, "burst": bursts})
     seen = drawn(tmp_path)
     assert len(seen.source.encode()) <= LARGEST_BYTES
-    assert "150 more rows are left out" in seen.text
-    assert "1176 more figures are left out" in seen.text
+    assert "150 more rows" in seen.text
+    assert "1176 more figures" in seen.text
     assert "1,200 cells" in seen.text
 
 

@@ -1,4 +1,4 @@
-"""What a field of a run is: how its value is read and written, what it means, what is allowed."""
+"""Fields of a run: reading and writing of values, meaning, and what is allowed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 Scalar: TypeAlias = str | int | float | bool
 Value: TypeAlias = str | int | bool | Mapping[str, str] | Mapping[str, int] | None
-"""What a plan can hold in a field."""
+"""Types that a plan can hold in a field."""
 Group: TypeAlias = Literal["dut", "traffic", "measurement", "host", "analysis"]
 
 _UNITS = {"ns": "ns", "pps": "packets/s", "bytes": "bytes"}
-"""For the end of an attribute's name, the unit of its value."""
+"""Unit of a value by the end of its attribute's name."""
 
 
 def _as_it_is(value: Value, option: str) -> Value:  # noqa: ARG001
@@ -40,7 +40,7 @@ def _named(value: Value, option: str) -> Value:  # noqa: ARG001
 
 
 def _listed(value: str | int, option: str) -> str:  # noqa: ARG001
-    """A list; a single value may be a number."""
+    """Read a list; a single value may be a number."""
     return str(value)
 
 
@@ -58,22 +58,25 @@ def _workers(value: Mapping[str, str | int], option: str) -> dict[str, int]:
     found = {}
     for kind, number in value.items():
         if not str(number).isdecimal():
-            raise UsageError(f"{option} {kind}: got {number!r}, expected a number of workers")
+            raise UsageError(
+                f"{option} {kind}: got {number!r}, expected a number of workers",
+                code="worker-count",
+            )
         found[kind] = int(number)
     return found
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How values are written, and how they are read."""
+    """A kind of value: how it is written and read."""
 
     metavar: str
-    """What stands for the value in help."""
+    """Placeholder of the value in help."""
     expected: str
-    """What a value is, with an example, for errors."""
+    """Description of a value with an example, for errors."""
     written: object
-    """What an experiment file may have: a dict for names with values, which the command line has as
-    ``NAME=VALUE``, once for each."""
+    """Types that an experiment file may have: a dict for names with values, which the command line
+    has as ``NAME=VALUE``, once for each."""
     read: Callable[..., Value]
     """Makes the value of a plan from a written one. Its second argument is the option's name, which
     errors begin with."""
@@ -104,7 +107,7 @@ class Field:
     group: Group
     """The section of help that it stands in."""
     help: str
-    """What it means; ``{choices}`` stands for what is allowed."""
+    """Meaning; ``{choices}`` stands for what is allowed."""
     on: tuple[str, ...] = ("run",)
     """Commands that have it as an option. Experiment files have what ``run`` has. Empty for an
     argument."""
@@ -113,31 +116,31 @@ class Field:
     short: str | None = None
     """A second name of its option, of one letter."""
     placeholder: str | None = None
-    """What stands for the value in help, if not what the kind says."""
+    """Placeholder of the value in help, if not that of the kind."""
     shown_default: str | None = None
     """The default in words, where the value does not say it."""
     choices: tuple[str, ...] | None = None
     """All that is allowed; of names with values, the names."""
     least: int | None = None
     most: int | None = None
-    """What a number must be at least, and at most; of names with values, each number."""
+    """Range of a number, or of each number of names with values."""
     measured_in: str | None = None
     """The unit, if the attribute's name does not end in it."""
     otherwise: str | None = None
     """The attribute that holds a value that is a text, where this one holds numbers: a mix of
     sizes."""
     is_column: bool = True
-    """Whether the catalogue's table ``run`` has it as a column."""
+    """True if the catalogue's table ``run`` has it as a column."""
     attribute: str = ""
-    """What a plan calls it, with the unit last: ``rate_pps``."""
+    """Name of the attribute of a plan, with the unit last: ``rate_pps``."""
     held: type = str
-    """Of the plan's value, without None."""
+    """Type of the plan's value, without None."""
     default: Value = None
-    """What a plan has where nothing is said."""
+    """Default value of a plan."""
 
     @property
     def name(self) -> str:
-        """What people call it, in experiment files too: ``rate``."""
+        """Return its name for people, in experiment files too: ``rate``."""
         stem, _, unit = self.attribute.rpartition("_")
         return stem if unit in _UNITS else self.attribute
 
@@ -148,7 +151,7 @@ class Field:
 
     @property
     def has_names(self) -> bool:
-        """Whether it holds values by name."""
+        """Return whether it holds values by name."""
         return get_origin(self.kind.written) is dict
 
     @property
@@ -165,7 +168,7 @@ class Field:
 
     @property
     def about(self) -> str:
-        """What it means, with what is allowed."""
+        """Return its meaning, with what is allowed."""
         return self.help.replace("{choices}", " or ".join(self._listed()))
 
     @property
@@ -178,7 +181,7 @@ class Field:
 
     @property
     def range_text(self) -> str | None:
-        """What is allowed: ``one of cbr, poisson``, ``1 to 512 packets``; None for anything."""
+        """Return what is allowed, as ``one of cbr, poisson`` or ``1 to 512 packets``, or None."""
         if self.choices is not None and not self.has_names:
             names = self.choices
             return " or ".join(names) if len(names) == 2 else f"one of {', '.join(names)}"
@@ -191,7 +194,7 @@ class Field:
         return f"{low} {unit}".strip()
 
     def expected(self, *, of_one: bool = False) -> str:
-        """What a file may have, for errors; with `of_one`, behind one of several names."""
+        """Return what a file may have, for errors; with `of_one`, behind one of several names."""
         if of_one:
             return self.range_text or "a text, a number, true or false"
         is_limited = self.kind in (NAME, COUNT)
@@ -202,7 +205,7 @@ class Field:
         return self.kind.read(value, self.option)
 
     def words(self, value: Value) -> list[str]:
-        """The words of a command line that give a plan this value."""
+        """Return the words of a command line that give a plan this value."""
         if value is None or value is False:
             return []
         if value is True:
@@ -225,22 +228,28 @@ class Field:
             assert self.least is None or isinstance(value, int)
             is_allowed = self.least is None or self._is_within(value)
         if not is_allowed:
-            raise UsageError(f"{self.option}: got {value!r}, expected {self.range_text}")
+            code = "out-of-range" if self.choices is None else "unknown-name"
+            raise UsageError(f"{self.option}: got {value!r}, expected {self.range_text}", code=code)
 
     def _check_names(self, value: Mapping[str, str] | Mapping[str, int]) -> None:
         for name, one in value.items():
             if self.choices is not None and name not in self.choices:
                 expected = f"one of {', '.join(self.choices)}"
-                raise UsageError(f"{self.option}: got {name!r}, expected {expected}")
+                raise UsageError(
+                    f"{self.option}: got {name!r}, expected {expected}", code="unknown-name"
+                )
             if self.least is not None and not self._is_within(one):
-                raise UsageError(f"{self.option} {name}: got {one!r}, expected {self.range_text}")
+                raise UsageError(
+                    f"{self.option} {name}: got {one!r}, expected {self.range_text}",
+                    code="out-of-range",
+                )
 
     def _is_within(self, value: Value) -> bool:
         assert isinstance(value, int) and self.least is not None
         return self.least <= value and (self.most is None or value <= self.most)
 
     def _listed(self) -> list[str]:
-        """What is allowed, so that `` or `` joins it."""
+        """Return what is allowed, so that `` or `` joins it."""
         names = [*(self.choices or ())]
         return [", ".join(names[:-1]), names[-1]] if len(names) > 1 else names
 

@@ -39,7 +39,7 @@ DUT_NAMES = (
 )
 PLATFORM_NAMES = ("bare", "lxc", "podman", "vm")
 WIRE_NAMES = ("memif", "veth", "pci", "vhost")
-"""What catalogues have a class for; those lie above this, and take time to import."""
+"""Names that catalogues have a class for; those lie above this, and take time to import."""
 KERNELS = ("vanilla", "rt", "nohz")
 """The kernels of the papers: as it comes, PREEMPT_RT, and without ticks on isolated CPUs."""
 CO_RUNNERS = ("cpu", "cache", "memory", "io")
@@ -66,11 +66,11 @@ FRAMES = (
 others have as labels."""
 LOADS = ("all", "one")
 NOISE = ("auto", "events", "stalls")
-"""What is recorded: kernel events where that is possible, kernel events, or only stalls."""
+"""Recorded noise: kernel events where that is possible, kernel events, or only stalls."""
 STAGES = ("off", "on", "auto")
-"""Whether the way of packets through the kernel is recorded; `auto` where that is possible."""
+"""Recording of the path of packets through the kernel; `auto` where that is possible."""
 CLOCKS = ("tsc", "kernel-software", "kernel-hardware", "nic-hardware")
-"""What takes timestamps."""
+"""Sources of timestamps."""
 _CACHES = ("separated", "shared")
 
 
@@ -79,7 +79,7 @@ _ANALYSIS = ("analyze",)
 
 
 class AnalysisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the analysis of any run is told."""
+    """The options of the analysis of any run."""
 
     trim_ns: Annotated[
         int,
@@ -512,7 +512,7 @@ def _described(name: str, about: str, **changes: object) -> Field:
 
 
 class AboutFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was measured, on what and with what, as the user of captures or tables describes it.
+    """Description of a measurement by the user of captures or tables.
 
     What was not said is None, which means unknown.
     """

@@ -34,23 +34,23 @@ _RESOLUTION_NS = 1.0
 
 @dataclass(frozen=True)
 class Difference:
-    """What a page says of runs that were compared."""
+    """The content of a page about runs that were compared."""
 
     title: str
-    """What was compared with what."""
+    """Runs that were compared."""
     headline: str
-    """What differs, in a sentence."""
+    """Difference, in a sentence."""
     lines: Sequence[str]
     """The same for each figure that differs, and what cannot be seen."""
     all_lines: Sequence[str]
     """A sentence for every figure."""
     judgements: Sequence[tuple[str, str]]
-    """Of each limit its outcome, and a sentence."""
+    """Outcome of each limit, and a sentence."""
     baseline: str
     candidate: str
-    """What they are called."""
+    """Names of the runs."""
     others: Sequence[tuple[str, str, str]]
-    """What else differs, and what it is of both."""
+    """Other facts that differ, with both values."""
     warnings: Sequence[str]
     picture: Picture | None
     """None where no quantile can be compared, or many pairs are drawn already."""

@@ -58,18 +58,18 @@ _SETTINGS: dict[str, object] = {
 
 @dataclass(frozen=True)
 class Style:
-    """How figures look."""
+    """A style of figures."""
 
     width_in: float
     height_in: float
-    """Of one figure, without its legend."""
+    """Size of one figure, without its legend."""
     colours: tuple[str, ...]
     settings: dict[str, object] = field(hash=False)
-    """Of matplotlib."""
+    """Settings of matplotlib."""
     titled: bool
-    """Whether a figure says what it is; in a paper its caption does."""
+    """True if figures have titles; in a paper the caption does that."""
     distinct: bool
-    """Whether dashes and markers differ where colours do, for print in grey."""
+    """True if dashes and markers differ where colours do, for print in grey."""
 
 
 SCREEN = Style(

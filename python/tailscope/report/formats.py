@@ -7,7 +7,7 @@ FORMATS = ("png", "svg", "pdf")
 STYLES = ("screen", "paper")
 
 OTHERS_COLOUR = "#7f868e"
-"""Of what a legend does not name."""
+"""Colour of what a legend does not name."""
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", OTHERS_COLOUR)
 """Okabe and Ito, without the black and the yellow that one of two themes would hide; and grey."""
@@ -46,4 +46,4 @@ CELLS = (
     "#eae51a",
     "#fde725",
 )
-"""From few to many, in a dark theme: viridis, of Smith and van der Walt, in steps."""
+"""Colours from few to many, in a dark theme: viridis, of Smith and van der Walt, in steps."""

@@ -1,4 +1,4 @@
-"""What figures are made of: a run, and what its tables hold, read when a figure asks for it."""
+"""Material of figures: a run, and its tables, which are read when a figure asks for them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PACKET_COLUMNS = ("pre_ns", "latency_ns", "intended_ns")
 
 @dataclass(frozen=True)
 class Density:
-    """How many packets took how long, over time."""
+    """Counts of packets by time and latency."""
 
     start_ns: NDArray[np.int64]
     """Edges in time, since the begin of the run."""
@@ -42,7 +42,7 @@ class Density:
 
 @dataclass(frozen=True)
 class Departures:
-    """How much later than intended packets left."""
+    """Delays of packets behind their intended departure."""
 
     edge_ns: NDArray[np.float64]
     counts: NDArray[np.int64]
@@ -57,7 +57,7 @@ class Material:
 
     @property
     def label(self) -> str:
-        """What the run is called."""
+        """Return the name of the run."""
         return self.run.label
 
     @cached_property

@@ -45,11 +45,11 @@ class Axis:
     names: tuple[str, ...] = ()
     """What stands at 0, 1, 2, … where the axis counts things rather than measures them."""
     starts_at_zero: bool = False
-    """Whether zero is always shown."""
+    """True if zero is always shown."""
     is_time: bool = False
-    """Whether it is the time of the run: such axes of a page move together."""
+    """True if it is the time of the run: such axes of a page move together."""
     is_odds: bool = False
-    """Whether it shows 1 / (1 - q), and is to be named by percentiles."""
+    """True if it shows 1 / (1 - q), and is to be named by percentiles."""
     limits: tuple[float, float] | None = None
     """The lowest and the highest value to show; None for those that are there."""
     ticks: tuple[float, ...] = ()
@@ -69,16 +69,16 @@ class Layer:
     ``cells`` reach from x to x_end and from y to y_end, coloured by value; ``bars`` lie at the
     height y and are x long."""
     run: str
-    """What the run is called."""
+    """Name of the run."""
     part: str
-    """Which part of it."""
+    """Name of the part."""
     columns: Mapping[str, NDArray[Any]]
     """``x``, ``y``, and what the mark needs beside them; ``low`` and ``high`` are the ends of a 95
     % interval of ``y``, nan where there is none."""
     label: str = ""
-    """What the legend calls it; layers of one label are one."""
+    """Label in the legend; layers of one label are one."""
     colour: int = 0
-    """Which of the colours, from 0."""
+    """Index of the colour, from 0."""
     dash: Dash = "solid"
 
 
@@ -87,15 +87,15 @@ class Picture:
     """A figure: a name, what it means, two axes, and what is drawn."""
 
     name: str
-    """Of its files."""
+    """Name of its files."""
     title: str
     note: str
-    """What a reader must know."""
+    """Note for readers."""
     x: Axis
     y: Axis
     layers: tuple[Layer, ...]
     value_column: str = "value"
-    """What the values of cells are, as the name of a column."""
+    """Name of the column of the cells' values."""
     named: tuple[str, ...] = ()
     """The labels that the legend names: all, or the first of them; the rest is `OTHERS`."""
     legend: tuple[str, ...] = field(init=False)
@@ -129,7 +129,7 @@ class Picture:
 
     @property
     def odds(self) -> list[float]:
-        """Where an axis of odds has its names, from p50 on."""
+        """Return the ticks of an axis of odds, from p50 on."""
         return [2.0, *(10.0**power for power in range(1, 10) if 10**power <= self.last_x)]
 
     def _values(self, *roles: str) -> list[Floats]:
@@ -139,7 +139,7 @@ class Picture:
 
 
 def spread(values: Floats, linear_up_to: float) -> Floats:
-    """Where a logarithmic axis of differences has values: linear near zero, which has its place."""
+    """Map values to a logarithmic axis of differences: linear near zero, which has its place."""
     places: Floats = np.sign(values) * np.log1p(np.abs(values) / linear_up_to) / np.log(10)
     return places
 
@@ -151,7 +151,7 @@ def gathered(places: Floats, linear_up_to: float) -> Floats:
 
 
 def difference_ticks(axis: Axis) -> list[float]:
-    """What a logarithmic axis of differences names: powers of ten on both sides of zero."""
+    """Return the ticks of a logarithmic axis of differences: powers of ten around zero."""
     assert axis.linear_up_to is not None and axis.limits is not None, "an axis of differences"
     first = round(np.log10(axis.linear_up_to)) + 1
     last = max(first, int(np.log10(max(map(abs, axis.limits)))))
@@ -192,7 +192,7 @@ def _resolved(axis: Axis, values: Sequence[Floats]) -> Axis:
 
 
 def table_of(picture: Picture) -> str:
-    """What a figure shows, as CSV: a row for each mark."""
+    """Return the data of a figure as CSV: a row for each mark."""
     names = {
         "x": picture.x.column,
         "x_end": f"{picture.x.column}_end",

@@ -1,1 +1,1 @@
-"""What is kept on disk: run directories, and the file formats of the papers' authors."""
+"""Run directories on disk, and the file formats of the papers' authors."""

@@ -1,4 +1,4 @@
-"""What people say of captures and tables: from a file, from options, from names of files."""
+"""Descriptions of captures and tables by people: in a file, in options, in names of files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailscope.plan.field import Field
 
 SIDE = "side"
-"""In a pattern: where names say which of two captures it is."""
+"""Label of a pattern that stands for the side of a capture, before or behind the device."""
 
 _PLACE = re.compile(r"\{([^{}]*)\}|(\*)")
 _NAMES = {each.name: each for each in fields_of(AboutFields).values()}
@@ -28,27 +28,31 @@ _WITH_NAMES = tuple(name for name, each in _NAMES.items() if each.has_names)
 
 @dataclass(frozen=True)
 class NamePattern:
-    """How names of files say what they are of."""
+    """A pattern of file names that contain values of labels."""
 
     text: str
-    """With ``{name}`` where the value of a label is, and ``*`` for anything; of as many folders as
-    it names, behind each other."""
+    """Pattern with ``{name}`` where the value of a label is, and ``*`` for anything; it
+    covers as many folders as it names."""
 
     def __post_init__(self) -> None:
         names = self._names()
         if not names:
             raise UsageError(
                 f"--name-pattern: got {self.text!r}, expected at least one label",
+                code="name-pattern",
                 hint="such as '{dut}-{rate}-repeat{repeat}'",
             )
         for name in names:
             if name != SIDE:
                 _check_name(name, f"--name-pattern: {{{name}}}")
         if len(set(names)) < len(names):
-            raise UsageError(f"--name-pattern: got {self.text!r}, expected each label once")
+            raise UsageError(
+                f"--name-pattern: got {self.text!r}, expected each label once",
+                code="name-pattern-twice",
+            )
 
     def values(self, path: Path, stem: str) -> dict[str, str]:
-        """What the name of a file says."""
+        """Return the values of labels in the name of a file."""
         folders = self.text.count("/")
         parents = path.absolute().parts[:-1]
         name = "/".join([*parents[len(parents) - folders :], stem])
@@ -56,6 +60,7 @@ class NamePattern:
         if found is None:
             raise UsageError(
                 f"{path}: --name-pattern: got {name!r}, expected a name such as {self.text!r}",
+                code="name-pattern-mismatch",
                 hint="{label} stands for a value, * for anything; the pattern covers the whole"
                 " name without its extensions",
             )
@@ -78,16 +83,16 @@ class NamePattern:
 
 @dataclass(frozen=True)
 class Labels:
-    """What was said of captures or tables, before their names are known."""
+    """The labels given for captures or tables, before the names of these are known."""
 
     written: Mapping[str, object] = field(default_factory=dict)
-    """In a file, by the names of labels, checked."""
+    """Checked values in a file, by the names of labels."""
     given: Mapping[str, object] = field(default_factory=dict)
-    """As options: they win over names of files, and those over the file."""
+    """Values of options: they win over names of files, and those over the file."""
     pattern: NamePattern | None = None
 
     def of(self, path: Path, stem: str) -> AboutRecord:
-        """What is said of one file."""
+        """Return the labels of one file."""
         named: Mapping[str, object] = {}
         if self.pattern is not None:
             named = _typed(self.pattern.values(path, stem), f"{path}: --name-pattern: ")
@@ -118,7 +123,8 @@ def read_about_file(file: Path) -> dict[str, object]:
     content = read_yaml(file).content
     if not isinstance(content, dict):
         raise UsageError(
-            f"{file}: expected labels such as `dut: l2fwd`, got {type(content).__name__}"
+            f"{file}: expected labels such as `dut: l2fwd`, got {type(content).__name__}",
+            code="labels",
         )
     flat: dict[str, object] = {}
     for name, value in content.items():
@@ -138,7 +144,10 @@ def _typed(written: Mapping[str, object], where: str) -> dict[str, object]:
         declared = _NAMES[name]
         if declared.has_names:
             if not isinstance(value, str | int | float):
-                raise UsageError(f"{where}{label}: got {value!r}, expected a text or a number")
+                raise UsageError(
+                    f"{where}{label}: got {value!r}, expected a text or a number",
+                    code="label-value",
+                )
             others = found.setdefault(declared.attribute, {})
             others.update(declared.kind.read({inner: value}, declared.option))
         else:
@@ -154,12 +163,15 @@ def _check_name(label: str, where: str) -> None:
         return
     if declared is not None:
         said = f"{name}.NAME" if declared.has_names else name
-        raise UsageError(f"{where}: expected {said}", hint=f"{name}: {declared.about}")
+        raise UsageError(
+            f"{where}: expected {said}", code="label-name", hint=f"{name}: {declared.about}"
+        )
     close = get_close_matches(name, _NAMES, 1)
     meant = f"did you mean {close[0]}? " if close else ""
     listed = ", ".join(f"{each}.NAME" if each in _WITH_NAMES else each for each in _NAMES)
     raise UsageError(
         f"{where}: unknown label",
+        code="unknown-label",
         hint=f"{meant}labels are {listed}; labels.NAME takes anything else",
     )
 
@@ -168,14 +180,16 @@ def _value(declared: Field, value: object) -> object:
     if declared.kind is COUNT and isinstance(value, str) and value.isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, declared.kind.written):  # type: ignore[arg-type]
-        raise UsageError(f"{declared.option}: got {value!r}, expected {declared.expected()}")
+        raise UsageError(
+            f"{declared.option}: got {value!r}, expected {declared.expected()}", code="label-value"
+        )
     found = declared.read(value)
     declared.check(found)
     return found
 
 
 def words_of(about: AboutRecord) -> Iterator[str]:
-    """The words of a command line that say the same."""
+    """Yield the words of a command line that give the same labels."""
     for attribute, declared in fields_of(AboutFields).items():
         value = getattr(about, attribute)
         if isinstance(value, dict):

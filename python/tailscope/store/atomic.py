@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 TEMPORARY_SUFFIX = ".part"
 
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What writing fails with, without saying which file."""
+"""Errors of writing that do not name the file."""
 
 
 @contextmanager

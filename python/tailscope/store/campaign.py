@@ -29,14 +29,14 @@ class CampaignRun(NamedTuple):
     """A run of a campaign, or a cell that has none."""
 
     name: str
-    """Of the run within the campaign, or of the cell."""
+    """Name of the run within the campaign, or of the cell."""
     path: Path | None
     """Its directory; None where there is none."""
     cell: str
     unfinished: str | None
-    """What became of a cell that is not done, or has no run."""
+    """State of a cell that is not done, or has no run."""
     values: Mapping[str, str] | None = None
-    """What distinguishes the cell, and repeats of it share; None where that was not written."""
+    """Values of the cell's variables, which its repeats share; None where they were not written."""
 
 
 class CampaignCell(NamedTuple):
@@ -44,21 +44,21 @@ class CampaignCell(NamedTuple):
 
     name: str
     values: Mapping[str, str]
-    """For each variable its value, or the label of it."""
+    """Value of each variable, or its label."""
     repeat: int
-    """Which of the repeats, from 1."""
+    """Number of the repeat, from 1."""
     state: str
     """``done``, ``partial``, ``failed``, ``waiting``, ``pending`` or ``running``."""
     reason: str | None
     hint: str | None
-    """Why it is not done, and what can be done about it."""
+    """Reason why it is not done, and advice."""
     runs: tuple[str, ...]
     """Run directories, within the campaign's."""
 
 
 @dataclass(frozen=True)
 class CampaignContent:
-    """What ``campaign.json`` says."""
+    """The content of ``campaign.json``."""
 
     path: Path
     """The directory."""
@@ -66,22 +66,22 @@ class CampaignContent:
     """All of it."""
     cells: tuple[CampaignCell, ...]
     variables: Mapping[str, list[str]]
-    """What varies, and the values that cells have, as the experiment orders them; `MISSING` behind
+    """Variables and the values that cells have, as the experiment orders them; `MISSING` behind
     them where a cell has none."""
 
     @property
     def name(self) -> str:
-        """What it is called; its directory's name where it has none."""
+        """Return its name, or that of its directory."""
         return self.record.name or self.path.resolve().name
 
     @property
     def experiment(self) -> ExperimentRecord:
-        """What was to be run; empty where that is not said."""
+        """Return the experiment; empty where it was not written."""
         return self.record.experiment or ExperimentRecord()
 
 
 def is_campaign(path: Path) -> bool:
-    """Whether a directory is a campaign's."""
+    """Return whether a directory is a campaign's."""
     return is_there(path, CAMPAIGN)
 
 
@@ -143,5 +143,8 @@ def _runs_of(path: Path, cell: CellRecord) -> Iterator[CampaignRun]:
 def _inside(file: Path, run: str) -> str:
     """The name of a run, which must lie in its campaign."""
     if not is_inside(run):
-        raise RunCorruptError(f"{file}: runs: expected a folder within the campaign, got {run!r}")
+        raise RunCorruptError(
+            f"{file}: runs: expected a folder within the campaign, got {run!r}",
+            code="run-outside-campaign",
+        )
     return run

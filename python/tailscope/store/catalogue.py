@@ -40,7 +40,7 @@ _ALL: dict[str, Mapping[str, str]] = {"seen": _SEEN, **TABLES}
 
 
 class RowSource(Protocol):
-    """Where rows of runs come from, other than folders."""
+    """A source of rows of runs other than folders."""
 
     def rows(self) -> Iterable[CatalogueRow]:
         """Read all of them."""
@@ -51,9 +51,9 @@ class Catalogue:
     """All runs below folders, as tables."""
 
     connection: DuckDBPyConnection
-    """To a database in memory with the tables of `tailscope.store.columns.TABLES`."""
+    """Connection to a database in memory with the tables of `tailscope.store.columns.TABLES`."""
     found: FoundRuns
-    """Where the runs are."""
+    """Runs of the folders, and the places of these."""
 
     def rows(self, query: str, *values: object) -> list[QueriedRow]:
         """Rows that a query gives, by the names of their columns."""
@@ -105,7 +105,7 @@ def _cache_folder() -> Path:
 
 
 def _key(folders: Sequence[Path]) -> str:
-    """What files of other folders, and of other versions, do not share."""
+    """Return a key that files of other folders and other versions do not share."""
     paths = sorted(str(folder.resolve()) for folder in folders)
     content = repr((tailscope.__version__, _ALL, paths))
     return hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()[:32]
@@ -122,7 +122,7 @@ def _empty() -> DuckDBPyConnection:
 
 
 def _kept(file: Path) -> DuckDBPyConnection | None:
-    """What was kept of an earlier refresh; None where there is nothing, or it is damaged."""
+    """Return the result of an earlier refresh; None if there is none, or it is damaged."""
     import duckdb
 
     if not file.is_file():

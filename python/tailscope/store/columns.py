@@ -1,4 +1,4 @@
-"""What the catalogue knows of runs: its tables, their columns, and the type of each."""
+"""Tables of the catalogue, their columns, and the type of each."""
 
 from __future__ import annotations
 

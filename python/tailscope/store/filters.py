@@ -39,16 +39,16 @@ _TRUTHS = {"yes": True, "true": True, "no": False, "false": False}
 
 
 class Filter(NamedTuple):
-    """What a field of a run must be."""
+    """A condition on a field of a run."""
 
     field: str
-    """Of `FIELDS`, or ``tag`` or ``note``."""
+    """Name of the field: one of `FIELDS`, or ``tag`` or ``note``."""
     operator: str
     value: str | int | float | bool | datetime
 
 
 def is_filter(text: str) -> bool:
-    """Whether an argument is a filter: a name, an operator, a value; anything else is a folder."""
+    """Return whether an argument is a filter: name, operator, value; any other is a folder."""
     return _FILTER.fullmatch(text) is not None
 
 
@@ -62,7 +62,8 @@ def parse_filter(text: str) -> Filter:
     if operator not in _OPERATORS[kind]:
         raise UsageError(
             f"{text}: {field} is {kind_of(field)}: got the operator {operator}, expected"
-            f" {' '.join(_OPERATORS[kind])}"
+            f" {' '.join(_OPERATORS[kind])}",
+            code="filter-operator",
         )
     return Filter(field, operator, _value(text, field, kind, value))
 
@@ -76,6 +77,7 @@ def field_named(name: str) -> str:
     meant = f"did you mean {' or '.join(alike)}? " if alike else ""
     raise UsageError(
         f"{name}: runs have no such field",
+        code="unknown-field",
         hint=f"{meant}`tailscope list --fields` lists them; a folder of this name is ./{name}...",
     )
 
@@ -105,7 +107,7 @@ def choose(
 
 
 def kind_of(field: str) -> str:
-    """What the values of a field are, in words."""
+    """Describe the values of a field in words."""
     kind = FIELDS.get(field, TEXT)
     if kind in (COUNT, REAL):
         if _IS_TIME.search(field) and not field.endswith("_beyond"):
@@ -168,4 +170,6 @@ def _value(text: str, field: str, kind: str, value: str) -> str | int | float | 
             return sign * duration_ns(value.removeprefix("-"), text)
         return rate_pps(value, text) if field.endswith("_pps") else float(value)
     except (ValueError, KeyError, UsageError):
-        raise UsageError(f"{text}: got {value!r}, expected {kind_of(field)}") from None
+        raise UsageError(
+            f"{text}: got {value!r}, expected {kind_of(field)}", code="filter-value"
+        ) from None

@@ -41,7 +41,7 @@ def believed_up_to(quantiles: Sequence[FloorQuantile]) -> float | None:
 
 
 def path_of(instrument: str) -> Path:
-    """Where the floor of an instrument is kept."""
+    """Return the place of an instrument's floor."""
     return state_folder() / f"floor-{instrument}.json"
 
 

@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 RUNS = Path("runs")
-"""Where runs are looked for, and where ``tailscope run`` puts them."""
+"""Folder in which runs are looked for, and into which ``tailscope run`` puts them."""
 
 _FILE, _FOLDER, _NEITHER = "file", "folder", "neither"
 
 
 @dataclass(frozen=True)
 class RunPlace:
-    """Where a run is."""
+    """The place of a run."""
 
     path: Path
     """Its directory."""
     campaign: str | None
-    """What the campaign around it is called."""
+    """Name of the campaign around it."""
 
     def signature(self) -> str:
-        """What differs when the run has changed: times, sizes and numbers of its files."""
+        """Return a fingerprint of the run: times, sizes and numbers of its files."""
         listed = [self.campaign or ""]
         for folder in (self.path, self.path / layout.CAPTURES):
             try:
@@ -59,7 +59,7 @@ class FoundRuns:
     """Runs below folders."""
 
     runs: dict[str, RunPlace] = field(default_factory=dict)
-    """By name, in the order of names."""
+    """Runs by name, in the order of names."""
     unread: list[str] = field(default_factory=list)
     """Folders that could not be looked into, and why."""
 
@@ -74,6 +74,7 @@ def find_runs(folders: Sequence[Path]) -> FoundRuns:
         if not folder.is_dir():
             raise RunError(
                 f"{folder}: no such folder",
+                code="no-such-folder",
                 hint="`tailscope run` makes ./runs; `tailscope list DIR` looks elsewhere",
             )
     tops = [folder.resolve() for folder in folders]
@@ -106,10 +107,14 @@ def run_named(text: str, folder: Path = RUNS) -> Path:
     if len(meant) == 1:
         return runs[meant[0]].path
     if meant:
-        raise UsageError(f"{text}: several runs in {folder} have this name: {', '.join(meant)}")
+        raise UsageError(
+            f"{text}: several runs in {folder} have this name: {', '.join(meant)}",
+            code="ambiguous-run",
+        )
     alike = get_close_matches(text, runs, n=3)
     raise UsageError(
         f"{text}: neither a run directory nor the name of a run in {folder}",
+        code="no-such-run",
         hint=f"did you mean {' or '.join(alike)}?" if alike else "`tailscope list` lists runs",
     )
 
@@ -138,7 +143,7 @@ def _walk(top: Path, shared: Path, unread: list[str]) -> Iterator[RunPlace]:
 
 
 def _kinds_in(folder: Path) -> dict[str, str]:
-    """What is in a folder: files, folders, and what is neither; links are neither."""
+    """Return the files of a folder, its folders, and what is neither; links are neither."""
     with os.scandir(folder) as entries:
         return {entry.name: _kind_of(entry) for entry in entries}
 

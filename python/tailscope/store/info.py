@@ -1,4 +1,4 @@
-"""What ``run.json`` says of a run, in the words of those who ask."""
+"""Questions about a run that its ``run.json`` answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import NeighboursRecord, RunInfo
 
 EMULATED = "EMULATED"
-"""What stands beside everything that was measured where times mean nothing."""
+"""Note beside all figures of an emulated guest, where times mean nothing."""
 
 FOREIGN = {
     "authors": "the authors' set of tables",
@@ -24,12 +24,12 @@ FOREIGN = {
 
 
 def is_emulated(info: RunInfo) -> bool:
-    """Whether the device ran where times mean nothing."""
+    """Return whether the device ran where times mean nothing."""
     return info.platform is not None and info.platform.representative is False
 
 
 def neighbours_of(info: RunInfo) -> NeighboursRecord | None:
-    """What is known of neighbours of the device; None where nobody has looked."""
+    """Return the neighbours of the device; None where nobody has looked."""
     return None if info.noise is None else info.noise.neighbours
 
 
@@ -51,22 +51,22 @@ def host_of(info: RunInfo) -> HostRecord:
 
 
 def about_of(info: RunInfo) -> AboutRecord:
-    """What the user of captures or imports says of them; nothing of a measurement."""
+    """Return the user's description of captures or imports; empty for a measurement."""
     return info.about or AboutRecord()
 
 
 def clock_of(info: RunInfo) -> str:
-    """What took the timestamps, as far as that is known."""
+    """Return what took the timestamps, as far as that is known."""
     return about_of(info).clock or info.clock.source
 
 
 def foreign_text(info: RunInfo) -> str | None:
-    """What was imported, in words; None where nothing was."""
+    """Return what was imported, in words; None where nothing was."""
     return FOREIGN[info.plan.kind] if isinstance(info.plan, ImportPlan) else None
 
 
 def technology(info: RunInfo) -> str | None:
-    """What the device ran on; None where that was not recorded."""
+    """Return what the device ran on; None where that was not recorded."""
     if info.platform is not None:
         return info.platform.name
     return info.plan.platform if isinstance(info.plan, MeasurementPlan) else about_of(info).platform
@@ -82,5 +82,5 @@ def kernel(info: RunInfo) -> str | None:
 
 
 def shown_as(label: str, info: RunInfo) -> str:
-    """What a run is called in figures and tables."""
+    """Return the name of a run in figures and tables."""
     return f"{label} ({EMULATED})" if is_emulated(info) else label

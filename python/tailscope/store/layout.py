@@ -34,7 +34,7 @@ POWER = "power.parquet"
 EXPLANATION = "explanation.json"
 CAPTURES = "captures"
 RECORDING = "recording"
-"""What was recorded of a measurement, until it is analysed."""
+"""Folder of a measurement's recording, until that is analysed."""
 RECORDED = f"{RECORDING}/recorded.json"
 REPORT = "report.html"
 TAIL = "tail.json"
@@ -48,7 +48,7 @@ NOTES = "notes.json"
 
 
 def is_inside(name: str) -> bool:
-    """Whether a name that was read is that of a file or folder within the directory it is of."""
+    """Return whether a name that was read stays within its directory."""
     path = PurePath(name)
     try:
         os.fsencode(name)

@@ -18,5 +18,5 @@ def this_host() -> HostRecord:
 
 
 def boot_id() -> str:
-    """What the kernel calls this boot of it: another one nowhere else, and never again."""
+    """Return the kernel's identifier of this boot, which is unique."""
     return _BOOT.read_text().strip()

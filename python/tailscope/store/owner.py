@@ -1,4 +1,4 @@
-"""Who may write into a directory: the one process that holds its lock.
+"""Locks of directories: only the process that holds one may write.
 
 Runs and campaigns are written where they are read later, and the lock is held from before the first
 file until behind the last one. So no two processes ever write into one directory, and what one of
@@ -59,7 +59,7 @@ def refuse_owned(path: Path) -> None:
 
 
 def is_vacant(path: Path) -> bool:
-    """Whether there is nothing in a directory but what an owner that has died began with."""
+    """Return whether there is nothing in a directory but what an owner that has died began with."""
     names = (each.name for each in path.iterdir())
     return all(
         name == LOCK or (name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)) for name in names
@@ -91,5 +91,6 @@ def _lock(lock: int, path: Path) -> None:
         if error.errno in _HELD:
             raise RunExistsError(
                 f"{path}: another process is working on it",
+                code="run-in-use",
                 hint="wait until it has ended, or choose another directory",
             ) from None

@@ -25,16 +25,16 @@ _ALWAYS = {column.name for column in LATENCY.columns if not column.may_be_null}
 
 
 class Latencies(NamedTuple):
-    """What one pass over all packets tells; without any, numbers and times are 0."""
+    """The results of one pass over all packets; without any, numbers and times are 0."""
 
     distribution: Distribution
-    """Of the latencies."""
+    """Distribution of the latencies."""
     first_seq: int
     last_seq: int
     """Numbers of the first and the last packet."""
     first_ns: int
     last_ns: int
-    """When the first packet came, and when the last one left."""
+    """Times at which the first packet came and the last one left."""
     worst_seq: int
     """Number of the packet with the longest latency, the first of several."""
 
@@ -130,7 +130,7 @@ class Packets:
         return name in self._table.names
 
     def _is_read(self, name: str) -> bool:
-        """Whether a column is there, or has to be."""
+        """Return whether a column is there, or has to be."""
         return self._has(name) or name in _ALWAYS
 
     def _values(self, name: str, cells: pa.Array) -> NDArray[Any] | None:
@@ -139,20 +139,22 @@ class Packets:
         if cells.null_count == len(cells):
             return None
         if cells.null_count:
-            raise self._corrupt(f"{name}: expected no missing values, got {cells.null_count}")
+            raise self._corrupt(
+                f"{name}: expected no missing values, got {cells.null_count}", "values-missing"
+            )
         return values(cells)
 
     def _in_order(self, seq: NDArray[np.uint64], before: int) -> int:
         if int(seq[0]) <= before or not (seq[1:] > seq[:-1]).all():
-            raise self._corrupt("seq: expected packets in ascending order")
+            raise self._corrupt("seq: expected packets in ascending order", "packet-order")
         return int(seq[-1])
 
-    def _corrupt(self, what: str) -> RunCorruptError:
-        return RunCorruptError(f"{self._name}: {what}")
+    def _corrupt(self, what: str, code: str) -> RunCorruptError:
+        return RunCorruptError(f"{self._name}: {what}", code=code)
 
 
 def _all_of_tainted(found: dict[str, Any]) -> NDArray[np.uint64] | None:
-    """What the instrument may have made of latencies, from before that was written down."""
+    """Return all latency of tainted packets, for files that do not have the instrument's share."""
     tainted = found.get("tainted")
     if tainted is None:
         return None

@@ -1,4 +1,4 @@
-"""What ``run.json`` says about where a run comes from."""
+"""The origin of a run, as ``run.json`` has it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def measurement_info(plan: MeasurementPlan, about: MeasurementRecord) -> RunInfo
 
 @dataclass(frozen=True, kw_only=True)
 class MeasurementRecord:
-    """What only a measurement has: the fields of `RunInfo` of these names.
+    """The fields of `RunInfo` that only a measurement has.
 
     A laboratory also says which machines it has.
     """

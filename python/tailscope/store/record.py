@@ -1,4 +1,4 @@
-"""What the catalogue writes down of a run directory, whatever state that is in."""
+"""Records of the catalogue for a run directory, whatever state that is in."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     Row: TypeAlias = dict[str, Value]
 
 STATES = ("complete", "partial", "incomplete", "damaged", "foreign")
-"""Of runs: whole; measured in part; never finished, or not yet; not what was written; written by
-a newer version."""
+"""States of runs: whole; measured in part; never finished, or not yet; not what was written;
+written by a newer version."""
 _MOST = 2**63
 _MOST_PROBLEMS = 5
 _MOST_CHARACTERS = 300
@@ -79,7 +79,7 @@ def read_record(path: Path, *, name: str, campaign: str | None) -> CatalogueRow:
 
 
 def record_of(name: str, info: RunInfo, figures: Mapping[str, Figure]) -> CatalogueRow:
-    """What the catalogue keeps of a run that was read elsewhere."""
+    """Return the catalogue's record of a run that was read elsewhere."""
     record = CatalogueRow(dict.fromkeys(RUN), dict.fromkeys(SUMMARY))
     record.run |= {"run": plain(name), "state": "partial" if info.partial else "complete"}
     record.run["problem"] = plain(_one_line(info.partial)) or None
@@ -123,7 +123,7 @@ def _fill(record: CatalogueRow, path: Path, wrong: list[str]) -> str:
 
 
 def _problem(path: Path, info: RunInfo, name: str) -> str | None:
-    """What is wrong with a file, as far as a look at its size can tell."""
+    """Return what is wrong with a file, as far as its size can tell."""
     expected = info.files[name].size_bytes
     try:
         size = size_of(path, name)
@@ -178,7 +178,8 @@ def _of_plan(name: str, value: PlanValue) -> str | int | None:
         return plain(", ".join(f"{option}={one}" for option, one in value.items()))
     if isinstance(value, int) and not 0 <= value < _MOST:
         raise RunCorruptError(
-            f"{layout.RUN}: plan.{name}: expected a whole number below 2^63, got {value}"
+            f"{layout.RUN}: plan.{name}: expected a whole number below 2^63, got {value}",
+            code="field-value",
         )
     return _text_of(value) if isinstance(value, str) else value
 
@@ -192,7 +193,7 @@ def _utc(unix_ns: int) -> datetime:
 
 
 def _one_line(wrong: Sequence[str]) -> str:
-    """What is wrong with a run, as far as it fits into a line."""
+    """Return what is wrong with a run, as far as it fits into a line."""
     shown = [shortened(text, _MOST_CHARACTERS) for text in wrong[:_MOST_PROBLEMS]]
     more = len(wrong) - len(shown)
     return "; ".join([*shown, *([f"and {more} more"] if more else [])])

@@ -71,30 +71,30 @@ class Run:
     """One run: a pair of captures that was analysed, or a measurement."""
 
     label: str
-    """What the run is called in figures."""
+    """Name of the run in figures."""
     info: RunInfo
     """The content of ``run.json``."""
     summary: Mapping[str, Figure]
     """Every figure by its flat name."""
     warnings: tuple[str, ...]
     percentiles: list[Quantile]
-    """From the minimum up to the last quantile that has a sample beyond."""
+    """Percentiles from the minimum up to the last quantile that has a sample beyond."""
     latency: Histogram
     gaps: Mapping[Side, Histogram]
     rate: Mapping[Side, Rate]
     worst: Worst
     edges: Edges | None = None
-    """Of an import with a histogram: its buckets, with both edges."""
+    """Buckets of an imported histogram, with both edges."""
     worst_explained: NewColumns = field(default_factory=dict)
     """The parts of the worst packets' latencies and their causes; empty where nothing is known."""
     explanation: Explanation | None = None
-    """What the tail is made of; None where nothing is known."""
+    """Explanation of the tail; None where nothing is known."""
     path: Path | None = None
     """Its directory, with tables that are read when they are asked for."""
     kept: Conclusions = field(default_factory=Conclusions)
     """Conclusions that were kept beside the run."""
     remarks: Remarks = field(default_factory=Remarks)
-    """What its user says of it: tags and notes."""
+    """Tags and notes of its user."""
 
     @classmethod
     def of(
@@ -131,10 +131,13 @@ def check_conservation(
             continue
         for name, number in numbers.items():
             if not isinstance(number, int):
-                raise RunCorruptError(f"{source}: {name}: expected a count, got {number!r}")
+                raise RunCorruptError(
+                    f"{source}: {name}: expected a count, got {number!r}", code="field-value"
+                )
         total = sum(numbers[part] for part in parts)  # type: ignore[misc]
         if total != numbers[whole]:
             equation = " + ".join(parts)
             raise RunCorruptError(
-                f"{source}: {whole} = {equation}: expected {numbers[whole]}, got {total}"
+                f"{source}: {whole} = {equation}: expected {numbers[whole]}, got {total}",
+                code="sum-of-parts",
             )

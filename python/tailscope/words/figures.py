@@ -135,7 +135,7 @@ def count_rows(summary: Mapping[str, Figure]) -> list[Row]:
 
 
 def lost_text(summary: Mapping[str, Figure]) -> str:
-    """How many packets were lost; from .. to where the captures do not prove all of them."""
+    """Return the number of lost packets; from .. to where the captures do not prove all of them."""
     lost, proven = summary["lost"], summary.get("lost_proven")
     if lost is None or proven is None or proven == lost:
         return _count(lost)
@@ -316,7 +316,7 @@ def drop_rows(stages: ExplainedStages) -> list[tuple[str, ...]]:
 
 
 def has_bounds(summary: Mapping[str, Figure]) -> bool:
-    """Whether a quantile in the table is but a bound."""
+    """Return whether a quantile in the table is but a bound."""
     return bool(summary["count"]) and any(
         summary[f"latency_ns_{name}_supported"] is False for name in QUANTILES
     )
@@ -357,7 +357,7 @@ def _unsent_row(instrument: Instrument) -> Row:
 
 
 def _sent_rows(summary: Mapping[str, Figure], sent: SentTraffic | None) -> Iterator[Row]:
-    """What was asked for of traffic, and beside it what was sent."""
+    """Describe the traffic asked for, and beside it the traffic sent."""
     if sent is None:
         return
     if sent.asked_gap_ns_mean is not None:
@@ -547,7 +547,7 @@ def provenance(summary: Mapping[str, Figure], about: RunInfo | AnalysisPlan) -> 
 
 
 def _clock_text(info: RunInfo) -> str:
-    """Who took times; and how the clocks of a timestamper's ports were brought together."""
+    """Describe what took timestamps, and how the clocks of a timestamper's ports were aligned."""
     instrument = info.instrument
     watched = None if instrument is None else instrument.timestamper
     ports = None if watched is None else watched.port_clocks
@@ -562,13 +562,13 @@ def _clock_text(info: RunInfo) -> str:
 
 
 def _direction(info: RunInfo) -> dict[str, str]:
-    """Of a run in two directions, the one that it is."""
+    """Return the direction of a run that is one of two."""
     direction = None if info.instrument is None else info.instrument.direction
     return {} if direction is None else {"direction": _DIRECTIONS[direction]}
 
 
 def _described(info: RunInfo) -> dict[str, str]:
-    """What the user says of captures or imports; what was not said is left out."""
+    """Return the labels of captures or imports, without those that were not given."""
     about = about_of(info)
     options = ", ".join(f"{name}={value}" for name, value in about.dut_options.items())
     kernel = " ".join(filter(None, (about.kernel, about.kernel_release)))
@@ -593,7 +593,7 @@ def _described(info: RunInfo) -> dict[str, str]:
 
 
 def _imported(plan: ImportPlan, info: RunInfo) -> dict[str, str]:
-    """Where imported figures come from."""
+    """Return the source of imported figures."""
     width = "as wide as the source has them"
     if plan.bucket_ns is not None:
         width = duration_text(plan.bucket_ns)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import RunInfo
 
 _NAMED = 2
-"""How many programs a sentence names."""
+"""Maximum number of programs in a sentence."""
 
 
 def named_programs(names: Sequence[str]) -> str:

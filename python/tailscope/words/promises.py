@@ -1,4 +1,4 @@
-"""What came of what tailscope says: how often it was right where the truth is known."""
+"""Reliability of predictions: how often they were right where the truth is known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE = "docs/calibration.md"
 
 
 def kept(model: Model) -> str:
-    """How often what a model says was right, as measured on data with known truth."""
+    """Return how often a model was right on data with known truth, in words."""
     return f"{_sentences()[model].removesuffix('.')} ({PAGE})"
 
 

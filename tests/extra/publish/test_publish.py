@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 import campaigns
 import pytest
 from documentation import undocumented
+from errors import raises
 from runs import write_mark
+from wording import assert_wording
 
 from tailscope.exceptions import RunCorruptError, RunExistsError
 from tailscope.extra.publish import site as sites
@@ -119,7 +121,7 @@ def test_a_site_is_whole(site: Path) -> None:
     for name, digest in sums.items():
         assert hashlib.sha256(found[name]).hexdigest() == digest
     assert not stat.S_IMODE(out.stat().st_mode) & 0o700 ^ 0o700
-    assert [path.name for path in out.parent.iterdir()] == ["site"], "nothing stays beside it"
+    assert [path.name for path in out.parent.iterdir()] == ["site"]
 
 
 def test_a_site_is_a_campaign(tailscope: Run, campaign: Path, site: Path, tmp_path: Path) -> None:
@@ -222,7 +224,7 @@ def test_tags_and_notes_are_not_published(tailscope: Run, tmp_path: Path) -> Non
 
 def test_packets_may_be_left_out(tailscope: Run, campaign: Path, tmp_path: Path) -> None:
     done = published(tailscope, campaign, tmp_path / "site", "--without-packets")
-    assert "1 files of single packets" in done.stdout
+    assert "1 files" in done.stdout
     assert not [*(tmp_path / "site").rglob("latency.parquet")]
     (folder,) = (tmp_path / "site" / "runs").iterdir()
     run = read_run(folder)
@@ -232,7 +234,7 @@ def test_packets_may_be_left_out(tailscope: Run, campaign: Path, tmp_path: Path)
     mark = json.loads((tmp_path / "site" / "publication.json").read_text())
     assert [*mark["left_out"]] == [f"runs/{folder.name}/latency.parquet"]
     page = campaigns.Seen(tmp_path / "site" / "index.html")
-    assert "Single packets are left out (1 files" in page.text
+    assert "(1 files" in page.text
 
 
 def test_large_packets_are_left_out_unless_wanted(
@@ -252,15 +254,16 @@ def test_it_may_be_repeated(tailscope: Run, campaign: Path, site: Path, tmp_path
 
 def test_what_is_of_others_is_not_replaced(campaign: Path, site: Path, tmp_path: Path) -> None:
     plan = plan_site(campaign)
-    with pytest.raises(RunExistsError, match="got neither"):
+    with raises(RunExistsError, "not-empty"):
         write_site(plan, campaign)
     mine = shutil.copytree(site, tmp_path / "site")
     (mine / "CNAME").write_text("mine")
-    with pytest.raises(RunExistsError, match="CNAME: it would be lost"):
+    with raises(RunExistsError, "foreign-file") as refused:
         write_site(plan, mine)
+    assert str(mine / "CNAME") in str(refused.value)
     (tmp_path / "other").mkdir()
     campaigns.write(tmp_path / "other", {"rate": ["10k"]}, name="other")
-    with pytest.raises(RunExistsError, match=r"campaign: expected .*other"):
+    with raises(RunExistsError, "other-campaign"):
         write_site(plan_site(tmp_path / "other"), mine)
 
 
@@ -273,16 +276,18 @@ def test_what_comes_while_a_site_is_made_is_not_replaced(
         if done == of:
             (mine / "CNAME").write_text("mine")
 
-    with pytest.raises(RunExistsError, match="CNAME: it would be lost"):
+    with raises(RunExistsError, "foreign-file") as refused:
         write_site(plan_site(campaign), mine, meanwhile)
+    assert str(mine / "CNAME") in str(refused.value)
     assert tree(mine) == {**tree(site), "CNAME": b"mine"}
 
 
 def test_a_link_to_a_folder_is_not_replaced(campaign: Path, site: Path, tmp_path: Path) -> None:
     mine = shutil.copytree(site, tmp_path / "site")
     (mine / "more").symlink_to(campaign)
-    with pytest.raises(RunExistsError, match="more: it would be lost"):
+    with raises(RunExistsError, "foreign-file") as refused:
         write_site(plan_site(campaign), mine)
+    assert str(mine / "more") in str(refused.value)
 
 
 def test_a_dry_run_lists_and_writes_nothing(tailscope: Run, campaign: Path, tmp_path: Path) -> None:
@@ -314,9 +319,10 @@ def test_what_was_taken_out_and_what_looks_odd_is_shown(
         assert [line for line in odd if "it asks for a password  (names a secret: password" in line]
         assert "hunter2" not in output
         assert "jane" not in output.replace(str(tmp_path), "").replace(str(campaign), "")
-    assert "1 line marked odd: published as shown" in dry.stderr
+    (warning,) = (line for line in dry.stderr.splitlines() if "odd" in line)
+    assert_wording("publish/odd-lines", warning)
     lines = done.stdout.splitlines()
-    assert lines[-1].startswith("written "), "it is said before"
+    assert lines[-1].startswith("written ")
 
 
 def test_nothing_to_take_out_is_said(tailscope: Run, tmp_path: Path) -> None:
@@ -338,7 +344,8 @@ def test_a_long_list_is_cut_when_a_site_is_written(tailscope: Run, tmp_path: Pat
     done = published(tailscope, tmp_path / "campaign", tmp_path / "site")
     assert dry.stdout.count("taken out ") == 25
     assert done.stdout.count("taken out ") == 21
-    assert "taken out and 5 more lines; --dry-run lists them all" in done.stdout
+    *_, cut = (line for line in done.stdout.splitlines() if line.startswith("taken out "))
+    assert_wording("publish/more-lines", cut)
 
 
 def test_the_name_of_a_campaign_may_be_private(tailscope: Run, tmp_path: Path) -> None:
@@ -365,8 +372,9 @@ def test_a_failure_leaves_the_earlier_site(campaign: Path, site: Path, tmp_path:
     content = bytearray(damaged.read_bytes())
     content[100] ^= 1
     damaged.write_bytes(content)
-    with pytest.raises(RunCorruptError, match=r"latency\.parquet: sha256"):
+    with raises(RunCorruptError, "checksum") as refused:
         write_site(plan_site(tmp_path / "campaign"), out)
+    assert str(damaged) in str(refused.value)
     assert tree(out) == before
     assert {path.name for path in tmp_path.iterdir()} == {"campaign", "site"}
 
@@ -382,7 +390,7 @@ def test_files_outside_of_a_run_are_not_taken(tmp_path: Path) -> None:
     plan = plan_site(tmp_path)
     assert not [name for name, _ in plan.files() if "key" in name]
     (problem,) = plan.material.problems()
-    assert "expected names within the run" in problem
+    assert "run.json: files: " in problem and "captures/../../key" in problem
 
 
 def test_ctrl_c_leaves_nothing(campaign: Path, tmp_path: Path) -> None:

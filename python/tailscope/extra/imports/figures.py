@@ -79,7 +79,8 @@ class Distribution:
             if not at.low <= longest <= at.high:
                 raise CaptureError(
                     f"{self.source.source}: worst and hist are not of the same run: the longest"
-                    f" latency: expected {at.low} to {at.high} ns, got {longest}"
+                    f" latency: expected {at.low} to {at.high} ns, got {longest}",
+                    code="tables-disagree",
                 )
         for q, value in self.source.exact.items():
             rank = ranks_around(q, n)[0]
@@ -88,7 +89,8 @@ class Distribution:
             if not low_ns <= value <= high_ns:
                 raise CaptureError(
                     f"{self.source.source}: percentiles and hist are not of the same run:"
-                    f" {percentile_name(q)}: expected {low_ns} to {high_ns} ns, got {value}"
+                    f" {percentile_name(q)}: expected {low_ns} to {high_ns} ns, got {value}",
+                    code="tables-disagree",
                 )
 
     def least_ns(self) -> int | None:
@@ -135,7 +137,7 @@ def run_of(source: ForeignRun, info: RunInfo, path: Path) -> Run:
 
 
 def _implausible(source: ForeignRun, info: RunInfo) -> tuple[str, ...]:
-    """Why the packets before the device cannot be those that were sent; empty if they can."""
+    """Return why the packets before the device cannot be all that were sent; empty if they can."""
     rate_pps, sent = about_of(info).rate_pps, source.figures.get("sent")
     if rate_pps is None or sent is None or source.worst is None or not len(source.worst.pre_ns):
         return ()
@@ -184,7 +186,7 @@ def _of_quantile(name: str, found: Quantile | None) -> dict[str, Figure]:
 
 
 def _warnings(source: ForeignRun) -> Iterator[str]:
-    """How far figures may be off, in words."""
+    """Describe in words how far figures may be off."""
     buckets = source.buckets
     if buckets is None:
         yield (

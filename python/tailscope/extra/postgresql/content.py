@@ -1,4 +1,4 @@
-"""What a run has to send: its tables, with rows and bytes, and the rows themselves."""
+"""Tables of a run to send, with their sizes, and the rows themselves."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _PACKET_BYTES = 2 + (4 + 4) + (4 + 8) + 4
 
 
 class TableRows(NamedTuple):
-    """What goes into a table."""
+    """The size of a table to send."""
 
     name: str
     rows: int
     most_bytes: int
-    """What is sent, at most: packets may be shorter than what they are recognised by."""
+    """Upper bound on the bytes sent: packets may be shorter than their keys."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class Content:
     """The run directory."""
     run: Run
     sha256: str
-    """Of its ``run.json``: what makes it this run."""
+    """Checksum of its ``run.json``, which identifies the run."""
     captures: Mapping[Side, Path] = field(default_factory=dict)
     """Both captures, or none."""
     lacking: str | None = None
-    """Why there are no captures."""
+    """Reason why there are no captures."""
 
     @property
     def info(self) -> str:
@@ -96,7 +96,7 @@ class Content:
 
     @property
     def tables(self) -> list[TableRows]:
-        """What goes where."""
+        """Return the tables to send, with their sizes."""
         more = _NULLS_BYTES if self.run.summary["clock"] == "capture-file" else _INTENDED_BYTES
         packets = sum(map(self.packets_of, self.captures))
         key = _most_key_bytes(str(self.run.summary["match_on"]))
@@ -191,12 +191,14 @@ def _captures(path: Path, info: RunInfo) -> tuple[dict[Side, Path], str | None]:
 def _only(path: Path, names: list[str], side: Side) -> str:
     found = [name for name in names if name.startswith(f"{layout.CAPTURES}/{side}.")]
     if len(found) != 1:
-        raise RunCorruptError(f"{path}: expected one capture {side}.*, got {', '.join(names)}")
+        raise RunCorruptError(
+            f"{path}: expected one capture {side}.*, got {', '.join(names)}", code="capture-count"
+        )
     return found[0]
 
 
 def _changed(recorded: Input) -> str | None:
-    """How a capture differs from the one that was analysed."""
+    """Return how a capture differs from the one that was analysed."""
     if recorded.size_bytes is None:
         return "it was read from a pipe"
     try:

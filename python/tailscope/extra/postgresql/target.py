@@ -1,4 +1,4 @@
-"""Which server is meant: what libpq is told, and what may be shown of it."""
+"""Addresses of servers: as libpq takes them, and as they may be shown."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Target(NamedTuple):
     """A server."""
 
     conninfo: str
-    """As libpq takes it."""
+    """Address as libpq takes it."""
     shown: str
     """The same for people, without passwords."""
     secrets: tuple[str, ...]
-    """What must not be shown."""
+    """Parts that must not be shown."""
 
     def hide(self, text: str) -> str:
         """Take passwords out of a text from elsewhere."""
@@ -53,6 +53,7 @@ def read_target(text: str, option: str) -> Target:
     if found is None:
         raise UsageError(
             f"{option}: expected postgresql://USER@HOST:PORT/DATABASE or service=NAME, got neither",
+            code="database-address",
             hint="in a URI, characters such as / @ # of a password are written as %2F %40 %23;"
             " better, leave it to ~/.pgpass or PGPASSWORD",
         )

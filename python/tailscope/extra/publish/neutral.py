@@ -49,11 +49,11 @@ class Odd(NamedTuple):
 
 @dataclass(frozen=True)
 class Review:
-    """What was taken out of records, and what looks odd in what is left."""
+    """The parts taken out of records, and odd ones that are left."""
 
     removed: Counter[Removed] = field(default_factory=Counter)
     odd: Counter[Odd] = field(default_factory=Counter)
-    """How often each of them was found."""
+    """Number of times that each was found."""
 
     def note(self, where: str, before: str, after: str, what: tuple[str, ...]) -> None:
         """Take note of a text."""

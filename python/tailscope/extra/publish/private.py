@@ -1,4 +1,4 @@
-"""What is private in a text: rules of ours, and beside them those of detect-secrets."""
+"""Private parts of texts: rules of ours, and beside them those of detect-secrets."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ _PASSES = 5
 
 class _Rule(NamedTuple):
     what: str
-    """What it takes out."""
+    """Kind of text that it takes out."""
     applied: Callable[[str], str]
 
 
@@ -293,7 +293,7 @@ def _home() -> str:
 
 
 def _is_path(text: str) -> bool:
-    """Whether it is one path and nothing else: it may hold blanks then."""
+    """Return whether a text is one path and nothing else: it may hold blanks then."""
     return text.startswith(("/", "~/")) and "\n" not in text and " /" not in text[1:]
 
 
@@ -307,7 +307,7 @@ def _without_folders(path: str) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def odd_in(text: str) -> tuple[tuple[str, str], ...]:
-    """What is left in a text and may be private after all: why, and the word."""
+    """Return what is left in a text and may be private after all: why, and the word."""
     return tuple(_odd_in(text))
 
 

@@ -12,16 +12,16 @@ ENVIRONMENT_FORMAT: Final = 2
 
 
 class PublishedCampaign(Section, frozen=True, kw_only=True):
-    """Which campaign was published."""
+    """The identity of a published campaign."""
 
     name: str
     """Its name."""
     started_unix_ns: Count | None
-    """When it was started."""
+    """Start of the campaign."""
 
 
 class PublicationRecord(Record, frozen=True, kw_only=True):
-    """What a publication consists of."""
+    """The content of a publication."""
 
     format: Literal[1] = PUBLICATION_FORMAT
     """Version of the format."""
@@ -39,9 +39,9 @@ class EnvironmentRecord(Section, frozen=True, kw_only=True):
     host: HostRecord
     """The machine."""
     hosts: dict[str, HostRecord]
-    """In a laboratory: the machine of each role."""
+    """Machine of each role; in a laboratory."""
     knobs: dict[str, str | None]
-    """How the host was set."""
+    """Settings of the host."""
     tailscope_version: str
     """The version of tailscope."""
     python_version: str | None

@@ -38,7 +38,7 @@ class CampaignReading(NamedTuple):
     problem: str | None
     """Why not."""
     has_page: bool
-    """Whether its ``report.html`` is there."""
+    """True if its ``report.html`` is there."""
 
 
 def read_one(path: Path, name: str) -> CampaignReading:

@@ -8,7 +8,7 @@ from tailscope.plan.fields import AboutFields
 
 
 class AboutRecord(AboutFields, frozen=True, kw_only=True, omit_defaults=True):
-    """What was measured, on what and with what, as its user describes it; the rest is unknown."""
+    """The user's description of a measurement: device, machine and tools; the rest is unknown."""
 
     def __post_init__(self) -> None:
         for name, declared in fields_of(AboutFields).items():

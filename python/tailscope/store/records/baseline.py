@@ -19,47 +19,47 @@ class BaselineFigure(Section, frozen=True, kw_only=True):
     ci_high: tuple[float | None, ...]
     """Upper ends, likewise."""
     lacks: str | None
-    """Why it is no estimate; null if it is one."""
+    """Reason why it is no estimate; null if it is one."""
     packets: Count
     """Number of packets that it rests on."""
     packets_to_support: Count | None
-    """How many would make it an estimate; null if it is one, or no number would."""
+    """Number of packets that would make it an estimate; null if it is one, or no number would."""
     design_effect: float
-    """How many packets say as much as one that stands alone."""
+    """Number of packets that carry as much information as one independent packet."""
     of_those_that_came: float | None
-    """Of a quantile: that of the packets that came back alone."""
+    """Quantile of only the packets that came back."""
 
 
 class BaselineDoubt(Section, frozen=True, kw_only=True):
-    """Why a verdict cannot be believed."""
+    """A reason not to believe a verdict."""
 
     reason: str
-    """In words."""
+    """Text of the reason."""
     of_met: bool
-    """Whether it is against a pass."""
+    """True if it speaks against a pass."""
     of_missed: bool
-    """Whether it is against a fail."""
+    """True if it speaks against a fail."""
 
 
 class BaselineRun(Section, frozen=True, kw_only=True):
-    """What a run is compared by."""
+    """The figures by which a run is compared."""
 
     name: str
-    """What it was called."""
+    """Name of the run."""
     facts: dict[str, str]
     """Plan, machine, instrument, clock and versions by `section: field`, as `compare` has them."""
     rate_pps: float
-    """At which packets were sent."""
+    """Rate at which packets were sent."""
     tainted_share: float
     """Share of the packets that the instrument's stalls could change."""
     is_foreign: bool
-    """Whether others measured it."""
+    """True if the figures were imported."""
     spoilt: str
-    """What the instrument may have spoilt."""
+    """Description of what the instrument may have spoilt."""
     window_ns: Count | None
-    """What a packet that never came counts as; null for imports."""
+    """Latency that a lost packet counts as; null for imports."""
     resolution_ns: Count
-    """Of the timestamps."""
+    """Resolution of the timestamps."""
     as_is: dict[str, BaselineFigure]
     """Figures by their names."""
     least: dict[str, BaselineFigure] | None
@@ -71,16 +71,16 @@ class BaselineRun(Section, frozen=True, kw_only=True):
 
 
 class BaselineRecord(Record, frozen=True, kw_only=True):
-    """What `tailscope baseline save` writes."""
+    """A baseline, as `tailscope baseline save` writes it."""
 
     format: Literal[1] = BASELINE_FORMAT
     """Version of the format."""
     tailscope_version: str
     """The tailscope that wrote it."""
     written_unix_ns: Count
-    """When it was written."""
+    """Time at which it was written."""
     errors: tuple[float, ...]
-    """With which the ends of intervals may be wrong, from the largest on."""
+    """Error probabilities of the ends of intervals, from the largest on."""
     runs: tuple[BaselineRun, ...]
     """Runs that repeat each other."""
     lines_sha256: str | None = None

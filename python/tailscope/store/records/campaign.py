@@ -50,33 +50,33 @@ class CellFigures(Section, frozen=True, kw_only=True):
     unsent: Count
     """As in `summary.json`."""
     representative: bool
-    """Whether times mean anything: they do not in an emulated guest."""
+    """True if times mean anything: they do not in an emulated guest."""
 
 
 class CellRecord(Section, frozen=True, kw_only=True):
-    """What became of a cell: one combination, one repetition."""
+    """The outcome of a cell: one combination, one repetition."""
 
     name: str
     """Its name."""
     values: dict[str, Scalar] = field(default_factory=dict)
-    """For each variable its value, or the label of it."""
+    """Value of each variable, or its label."""
     repeat: Count = 1
     """Number of the repetition, from 1."""
     state: str
     """`pending`, `running`, `done`, `partial`, `failed`, or `waiting` for another kernel to be
     booted; `unreadable` if a published run could not be read."""
     reason: str | None = None
-    """Why it is not done."""
+    """Reason why it is not done."""
     hint: str | None = None
-    """What can be done about it."""
+    """Advice on what to do about it."""
     runs: tuple[str, ...]
     """Its run directories, within the campaign's."""
     figures: tuple[CellFigures, ...] = ()
     """The most important figures of each run."""
     started_unix_ns: Count | None = None
-    """When it began."""
+    """Time at which it began."""
     lasted_s: float | None = None
-    """How many seconds it took."""
+    """Duration, in seconds."""
 
 
 class BootRecord(Section, frozen=True, kw_only=True):
@@ -87,9 +87,9 @@ class BootRecord(Section, frozen=True, kw_only=True):
     parameters: str
     """Boot parameters beside those that the machine always has."""
     started_unix_ns: Count
-    """When it began."""
+    """Time at which it began."""
     lasted_s: float | None = None
-    """How many seconds the machine took to come back as asked for; none if it did not."""
+    """Time until the machine was back as asked for, in seconds; none if it never was."""
 
 
 class ExperimentRecord(Section, frozen=True, kw_only=True):
@@ -100,7 +100,7 @@ class ExperimentRecord(Section, frozen=True, kw_only=True):
     fixed: dict[str, object] = field(default_factory=dict)
     """Fields common to all runs."""
     vary: dict[str, Variable] = field(default_factory=dict)
-    """What varies."""
+    """Variables and their values."""
     exclude: tuple[dict[str, Scalar | list[Scalar]], ...] = ()
     """Combinations that are left out."""
     repeats: Count = 1
@@ -123,13 +123,13 @@ class CampaignRecord(Record, frozen=True, kw_only=True):
     name: str | None = None
     """Name of the experiment."""
     about: str | None = None
-    """What the experiment is about."""
+    """Subject of the experiment."""
     complete: bool | None = None
-    """Whether no cell is left."""
+    """True if no cell is left."""
     tailscope_version: str | None = None
     """The version of tailscope that wrote it."""
     started_unix_ns: Count | None = None
-    """When the campaign was started."""
+    """Start of the campaign."""
     host: HostRecord | None = None
     """The machine."""
     experiment: ExperimentRecord | None = None

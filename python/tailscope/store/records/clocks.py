@@ -1,4 +1,4 @@
-"""How clocks of a laboratory were brought to that of the captures: a part of ``run.json``."""
+"""Offsets of a laboratory's clocks from that of the captures: a part of ``run.json``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TimesBy: TypeAlias = Literal["tsc", "unix"]
 
 
 class ClockMapping(Section, frozen=True, kw_only=True, omit_defaults=True):
-    """What one method says of a machine's clock."""
+    """The offset of a machine's clock by one method."""
 
     method: MappedBy
     """`packets`: packets that both the machine and the timestamper saw; `answers`: answers of both
@@ -19,29 +19,29 @@ class ClockMapping(Section, frozen=True, kw_only=True, omit_defaults=True):
     bounds: Count
     """Number of packets, or of answers."""
     offset_ns: Signed | None = None
-    """What to add to the machine's time to get that of the captures, when the first of them came;
+    """Offset to add to the machine's time to get that of the captures, when the first of them came;
     null if nothing can be said."""
     drift_ppb: float | None = None
-    """By how much that grows, in ns per second."""
+    """Drift of the offset, in ns per second."""
     drift_error_ppb: float | None = None
-    """How far the drift may be off; null if it changed meanwhile."""
+    """Uncertainty of the drift; null if it changed meanwhile."""
     error_ns: Count | None = None
-    """How far the offset may be off at any time from the first of them to the last."""
+    """Uncertainty of the offset at any time from the first of them to the last."""
     pieces: Count | None = None
     """Number of stretches of time with a drift of their own."""
     missing_because: str | None = None
-    """Why nothing can be said, such as what contradicts each other."""
+    """Reason why there is no offset, such as contradictory readings."""
 
 
 class ClockReport(Section, frozen=True, kw_only=True, omit_defaults=True):
-    """What a program that keeps a machine's clock says of it. Nothing is based on it."""
+    """The state of a machine's clock by the program that keeps it; nothing is based on it."""
 
     program: str
     """`chronyc` or `pmc`."""
     offset_ns: Signed | None = None
-    """How far off it takes the clock to be."""
+    """Its estimate of the clock's offset."""
     error_ns: Count | None = None
-    """How far that may be off by its own account; null if it does not say."""
+    """Its own bound on the error of that estimate; null if it gives none."""
     said: str
     """Its words, without the names of other machines."""
 
@@ -50,19 +50,19 @@ class MachineClock(Section, frozen=True, kw_only=True, omit_defaults=True):
     """The clock of a machine."""
 
     times_by: TimesBy
-    """What its times count: `tsc`, ticks of the time-stamp counter, or `unix`, Unix time."""
+    """Unit of its times: `tsc`, ticks of the time-stamp counter, or `unix`, Unix time."""
     method: MappedBy | None = None
     """The method that was used: the one with the smaller error. Null if none says anything, and for
     the timestamper, whose clock that of the captures is."""
     error_ns: Count | None = None
-    """How far times may be off that were brought to the clock of the captures; null if none
+    """Uncertainty of times that were brought to the clock of the captures; null if none
     were."""
     mappings: tuple[ClockMapping, ...] = ()
-    """What each method says."""
+    """Offset by each method."""
     contradiction: str | None = None
-    """How methods exclude each other, if they do."""
+    """Contradictions between methods."""
     reports: tuple[ClockReport, ...] = ()
-    """What programs on the machine say of its clock."""
+    """States of the clock according to programs on the machine."""
 
     def problem(self, machine: str) -> str | None:
         """Say why times could not be brought to the clock of the captures; None if they were."""

@@ -1,4 +1,4 @@
-"""What ``run.json`` keeps of what programs of the data plane and devices under test counted.
+"""Counters of the data plane's programs and of devices under test, as ``run.json`` has them.
 
 Of a program of ``tailscope-dp`` it is part of its result (`tailscope.store.records.messages`).
 """
@@ -19,37 +19,37 @@ from tailscope.store.records.messages import (
 
 
 class GeneratorCounts(ProgramCounts, frozen=True, kw_only=True, tag_field="program", tag="gen"):
-    """What a generator counted."""
+    """Counters of a generator."""
 
     gen: GeneratedTraffic
 
 
 class L2fwdCounts(ProgramCounts, frozen=True, kw_only=True, tag_field="program", tag="l2fwd"):
-    """What the forwarder between ports counted."""
+    """Counters of the forwarder between ports."""
 
     l2fwd: ForwardedPairs
 
 
 class L3fwdCounts(ProgramCounts, frozen=True, kw_only=True, tag_field="program", tag="l3fwd"):
-    """What the router counted."""
+    """Counters of the router."""
 
     l3fwd: RouteCount
 
 
 class DelayCounts(ProgramCounts, frozen=True, kw_only=True, tag_field="program", tag="delay"):
-    """What the device with a known law counted."""
+    """Counters of the device with a known law."""
 
     delay: DelayTruth
 
 
 class WorkCounts(ProgramCounts, frozen=True, kw_only=True, tag_field="program", tag="work"):
-    """What the device with a known capacity counted."""
+    """Counters of the device with a known capacity."""
 
     work: WorkTruth
 
 
 class LinkCounts(Section, frozen=True, kw_only=True):
-    """What the kernel counted at one link."""
+    """Counters of the kernel at one link."""
 
     rx_packets: Count
     tx_packets: Count
@@ -60,13 +60,13 @@ class LinkCounts(Section, frozen=True, kw_only=True):
 
 
 class KernelCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="kernel"):
-    """What the links of a device of the kernel counted."""
+    """Counters of the links of a device of the kernel."""
 
     links: dict[str, LinkCounts]
 
 
 class RuleCounts(Section, frozen=True, kw_only=True):
-    """What a rule of nftables counted."""
+    """Counters of a rule of nftables."""
 
     chain: str
     """Family, table and chain."""
@@ -74,14 +74,14 @@ class RuleCounts(Section, frozen=True, kw_only=True):
     """Its number there, as ``nft --handle list ruleset`` shows it."""
     comment: str | None
     verdict: str | None
-    """What its author says of it, and the last thing it does."""
+    """Comment and final statement of the rule."""
     packets: Count
     bytes: Count
     """Those that met it, the warm-up included; of a translation, the first of each connection."""
 
 
 class NftablesCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="nftables"):
-    """What links and rules of nftables counted."""
+    """Counters of links and rules of nftables."""
 
     links: dict[str, LinkCounts]
     rules_loaded: Count
@@ -94,29 +94,29 @@ class NftablesCounts(Section, frozen=True, kw_only=True, tag_field="program", ta
 
 
 class WireguardEndCounts(Section, frozen=True, kw_only=True):
-    """What one end of a tunnel of WireGuard counted."""
+    """Counters of one end of a tunnel of WireGuard."""
 
     rx_bytes: Count
     tx_bytes: Count
-    """Of encrypted packets, handshakes and all else that ends say to each other included."""
+    """Bytes of encrypted packets, including handshakes and other messages between the ends."""
     rx_overflows: Count
     """Encrypted packets for which the end's socket had no room; none ever, of the kernel's own."""
     last_handshake_unix_s: Count
-    """When both ends have last agreed on how to encrypt."""
+    """Time of the last handshake."""
 
 
 class WireguardCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="wireguard"):
-    """What links and both ends of a tunnel of WireGuard counted."""
+    """Counters of links and both ends of a tunnel of WireGuard."""
 
     links: dict[str, LinkCounts]
     """Its ports, those between its gateways, and those of the tunnel."""
     near: WireguardEndCounts
     far: WireguardEndCounts
-    """At the first port, and at the second."""
+    """Ends of the tunnel at the first port and at the second."""
 
 
 class EspCounts(Section, frozen=True, kw_only=True):
-    """What one end of a tunnel of IPsec counted of one direction."""
+    """Counters of one direction at one end of a tunnel of IPsec."""
 
     packets: Count
     bytes: Count
@@ -127,31 +127,31 @@ class EspCounts(Section, frozen=True, kw_only=True):
 
 
 class IpsecEndCounts(Section, frozen=True, kw_only=True):
-    """What one end of a tunnel of IPsec counted."""
+    """Counters of one end of a tunnel of IPsec."""
 
     rx: EspCounts
     tx: EspCounts
 
 
 class IpsecCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="ipsec"):
-    """What links and both ends of a tunnel of IPsec counted."""
+    """Counters of links and both ends of a tunnel of IPsec."""
 
     links: dict[str, LinkCounts]
     """Its ports, and those between its gateways."""
     near: IpsecEndCounts
     far: IpsecEndCounts
-    """At the first port, and at the second."""
+    """Ends of the tunnel at the first port and at the second."""
 
 
 class SuricataCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="suricata"):
-    """What Suricata counted."""
+    """Counters of Suricata."""
 
     dropped: Count
     accepted: Count
     alerts: Count
     """Verdicts on packets, and alerts."""
     capture: dict[str, object]
-    """What its capture method counted, as Suricata has it."""
+    """Counters of the capture method, as Suricata names them."""
     drop_reasons: dict[str, Count]
     """Those that are not 0."""
     rules_loaded: Count | None = None
@@ -170,7 +170,7 @@ class SnortCounts(
 
 
 class TestpmdPortCounts(Section, frozen=True, kw_only=True):
-    """What testpmd counted at one port; `tx_dropped` are packets for which a driver had no room."""
+    """Counters of testpmd at one port; `tx_dropped` are packets for which a driver had no room."""
 
     port: Count
     rx_packets: Count
@@ -182,13 +182,13 @@ class TestpmdPortCounts(Section, frozen=True, kw_only=True):
 
 
 class TestpmdCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="testpmd"):
-    """What testpmd counted, port by port."""
+    """Counters of testpmd, by port."""
 
     ports: list[TestpmdPortCounts]
 
 
 class OvsThreadCounts(Section, frozen=True, kw_only=True):
-    """What a thread of Open vSwitch counted that forwards."""
+    """Counters of a forwarding thread of Open vSwitch."""
 
     received: Count
     """Packets."""
@@ -202,11 +202,11 @@ class OvsThreadCounts(Section, frozen=True, kw_only=True):
     """Packets whose flow was asked for, and those for which that failed."""
     idle_cycles: Count
     processing_cycles: Count
-    """Of the processor, without packets and with them; 0 of a thread that sleeps."""
+    """Processor cycles without packets and with packets; 0 for a thread that sleeps."""
 
 
 class OvsCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="ovs"):
-    """What Open vSwitch counted."""
+    """Counters of Open vSwitch."""
 
     ports: dict[str, LinkCounts]
     threads: dict[str, OvsThreadCounts]
@@ -220,7 +220,7 @@ class OvsCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="ov
 
 
 class NoCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="none"):
-    """What a device counted that says nothing."""
+    """Counters of a device that reports none."""
 
 
 ForwarderCounts: TypeAlias = L2fwdCounts | L3fwdCounts | DelayCounts | WorkCounts

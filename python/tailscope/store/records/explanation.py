@@ -24,41 +24,41 @@ class ExplainedCause(Section, frozen=True, kw_only=True):
     part: Literal["dut", "queue", "instrument", "unexplained"]
     """The part of the latency."""
     cause: str
-    """What they waited for."""
+    """Cause of the wait."""
     packets: Count
     """Packets that waited for it."""
     total_ns: Count
-    """How long they waited in total."""
+    """Total waiting time."""
     share: Share
-    """That total, as a share of the excess."""
+    """Share of that total in the excess."""
     largest_ns: Count
     """The longest that one of them waited."""
 
 
 class Alignment(Section, frozen=True, kw_only=True):
-    """How the clock of a recording was brought to that of the captures."""
+    """The mapping of a recording's clock to that of the captures."""
 
     basis: Literal["unix", "given", "recorded", "unknown"]
     """`unix`: both have Unix time, and the clocks are assumed to agree; `given`: by `--offset`;
     `recorded`: the recording itself says what its clock is in Unix time; `unknown`: nothing ties
     the two clocks."""
     offset_ns: Signed | None
-    """What was added to the recording's times. `null` if it is not known."""
+    """Offset added to the recording's times; `null` if unknown."""
     error_ns: Count | None
-    """How far that may be off, as stated by `--offset-error`. `null` if nothing is known."""
+    """Uncertainty of that offset, as stated by `--offset-error`; `null` if unknown."""
 
 
 class ExplainingTrace(Section, frozen=True, kw_only=True):
     """A trace of kernel events whose clock is that of the captures."""
 
     name: str
-    """What it is called."""
+    """Name of the recording."""
     file: str
     """Name of the file or folder."""
     reader: Literal["trace-cmd", "perf", "babeltrace2"]
     """The program that read it."""
     alignment: Alignment
-    """How its clock was brought to that of the captures."""
+    """Mapping of its clock to that of the captures."""
     cpus: tuple[Count, ...]
     """CPUs of the device."""
     own_work: tuple[str, ...]
@@ -77,11 +77,11 @@ class PolledFile(Section, frozen=True, kw_only=True):
     """A series of interrupt counters, and its polling windows: from one reading to the next."""
 
     name: str
-    """What it is called."""
+    """Name of the recording."""
     file: str
     """Name of the file."""
     alignment: Alignment
-    """How its clock was brought to that of the captures."""
+    """Mapping of its clock to that of the captures."""
     period_ns: Count
     """The median polling window: within it, no time is known."""
     windows: Count
@@ -98,7 +98,7 @@ class PolledFile(Section, frozen=True, kw_only=True):
     arrangements: Count
     """Arrangements of the episodes that the test compared with the one observed."""
     not_tested_because: str | None
-    """Why nothing can be concluded from this file; `null` if its counters were tested."""
+    """Reason why nothing can be concluded from this file; `null` if its counters were tested."""
 
 
 class AssociatedCounter(Section, frozen=True, kw_only=True):
@@ -133,7 +133,7 @@ class AssociatedCounter(Section, frozen=True, kw_only=True):
     p_adjusted: Share
     """The same after Benjamini and Hochberg, for all counters that were tested."""
     is_associated: bool
-    """Whether `p_adjusted` is at most the level."""
+    """True if `p_adjusted` is at most the level."""
     best_offset_ns: Signed | None = None
     """If the offset is not known to half a polling window, all possible ones were searched: that at
     which the association is strongest. The test accounts for the search."""
@@ -153,7 +153,7 @@ class RegularCounter(Section, frozen=True, kw_only=True):
 
 
 class Associated(Section, frozen=True, kw_only=True):
-    """Which polled counters move when packets are slow: an association, never a cause."""
+    """The polled counters that move when packets are slow: an association, never a cause."""
 
     evidence: Literal["associated"] = "associated"
     """Counters that are polled cannot say more."""
@@ -178,14 +178,14 @@ class Associated(Section, frozen=True, kw_only=True):
 
 
 class StageCause(Section, frozen=True, kw_only=True):
-    """What kept a CPU from its work while packets were in a stage."""
+    """A cause that kept a CPU from its work while packets were in a stage."""
 
     part: Literal["dut", "instrument"]
-    """Whose CPU: the device's or the instrument's."""
+    """Owner of the CPU: the device or the instrument."""
     cause: str
     """The cause."""
     total_ns: Count
-    """How long it met packets of the tail in this stage, in total."""
+    """Total time during which it met packets of the tail in this stage."""
 
 
 class ExplainedStage(Section, frozen=True, kw_only=True):
@@ -203,11 +203,11 @@ class ExplainedStage(Section, frozen=True, kw_only=True):
     tail_share: Share | None
     """Its share of the total latency of the packets of the tail; null without any."""
     interrupted_by: tuple[StageCause, ...]
-    """What kept CPUs from their work meanwhile, for packets of the tail: the longest five."""
+    """Five longest causes that kept CPUs from their work meanwhile, for packets of the tail."""
 
 
 class DropReason(Section, frozen=True, kw_only=True):
-    """Why the device dropped packets."""
+    """A reason for which the device dropped packets."""
 
     reason: str
     """The kernel's own name, such as `QDISC_DROP`. Of a loop, `TX_RING_FULL`, or `NOT_HANDED_ON`
@@ -236,7 +236,7 @@ class ExplainedStages(Section, frozen=True, kw_only=True):
 
 
 class Explanation(Record, frozen=True, kw_only=True):
-    """What the packets beyond a quantile waited for."""
+    """The causes of delay of the packets beyond a quantile."""
 
     format: Literal[2] = FORMAT
     """Version of the layout, as in `run.json`."""
@@ -260,13 +260,13 @@ class Explanation(Record, frozen=True, kw_only=True):
     causes: tuple[ExplainedCause, ...]
     """The causes, largest first."""
     clock_error_ns: Count | None = None
-    """How far what happened on the device's machine may be off the clock of the captures: the error
+    """Uncertainty of times on the device's machine against the clock of the captures: the error
     of its own clock, and that of the clock of kernel events; null if all are one. Causes count as
     far as they hold whatever the difference is."""
     each_ns: Count | None = None
-    """How long the device is usually busy with each packet of a queue: the median."""
+    """Median service time of the device per packet of a queue."""
     in_order: bool | None = None
-    """Whether packets leave in the order in which they came. If not, queues are not known: packets
+    """True if packets leave in the order in which they came. If not, queues are not known: packets
     waited for what happened while they were there."""
     evidence: Literal["caused"] | None = "caused"
     """`caused`: events with times on the packets' clock are known, and `causes` are what they say.
@@ -276,6 +276,6 @@ class Explanation(Record, frozen=True, kw_only=True):
     stages: ExplainedStages | None = None
     """The way of packets through the device, if it was recorded."""
     associated: Associated | None = None
-    """What interrupt counters beside captures say."""
+    """The result of interrupt counters beside captures."""
     kept: Origin | None = None
-    """Where it comes from, if it was kept beside captures that were analysed."""
+    """Origin of the result, if it was kept beside captures that were analysed."""

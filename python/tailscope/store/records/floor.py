@@ -24,14 +24,14 @@ class FloorQuantile(Section, frozen=True, kw_only=True):
     beyond: Count
     """Samples of higher rank."""
     supported: bool
-    """Whether at least 10 samples lie beyond."""
+    """True if at least 10 samples lie beyond."""
     least_ns: Count | None = None
     """The least that it can have been, without the instrument's own stalls; null if an older
     version has measured it."""
 
     @property
     def alone_ns(self) -> int:
-        """What the instrument takes of itself: stalls are told by each run anew."""
+        """Return the latency of the instrument itself; each run records its own stalls."""
         return self.value_ns if self.least_ns is None else self.least_ns
 
 
@@ -64,7 +64,7 @@ class InjectedStalls(Section, frozen=True, kw_only=True):
 
 
 class FloorRecord(Record, frozen=True, kw_only=True):
-    """What `tailscope calibrate` measured."""
+    """The result of `tailscope calibrate`."""
 
     format: Literal[2] = FLOOR_FORMAT
     """Version of the format."""
@@ -75,7 +75,7 @@ class FloorRecord(Record, frozen=True, kw_only=True):
     duration_ns: Count
     """Duration of the measurement without a device."""
     measured_unix_ns: Count
-    """When it was measured."""
+    """Time of the measurement."""
     samples: Count
     """Number of packets."""
     latency_ns_p50: Count

@@ -1,4 +1,4 @@
-"""What is known of a machine: part of several records."""
+"""A machine and its properties: part of several records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class HostRecord(Section, frozen=True, kw_only=True):
     kernel_release: str | None = None
     """Release of the kernel."""
     kernel_preemption: str | None = None
-    """How the kernel preempts tasks."""
+    """Preemption model of the kernel."""
     kernel_nohz_full: str | None = None
     """CPUs without timer ticks while a single task runs."""
     kernel_isolated: str | None = None

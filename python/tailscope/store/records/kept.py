@@ -6,7 +6,7 @@ from tailscope.store.records.base import Count, Section
 
 
 class Origin(Section, frozen=True, kw_only=True):
-    """Where a conclusion comes from."""
+    """The origin of a conclusion."""
 
     summary_sha256: str
     """Checksum of the `summary.json` that it was drawn from, as in `run.json`. If the run has
@@ -16,6 +16,6 @@ class Origin(Section, frozen=True, kw_only=True):
     command: tuple[str, ...]
     """The command that was called."""
     written_unix_ns: Count
-    """When it was kept."""
+    """Time at which it was kept."""
     content_sha256: str
     """Checksum of everything but `kept`: a conclusion that was changed is left out likewise."""

@@ -10,17 +10,17 @@ KVM_FORMAT: Final = 2
 
 
 class KvmRecord(Record, frozen=True, kw_only=True):
-    """Whether KVM boots a guest here, as it was tried."""
+    """The outcome of a trial boot of a guest with KVM."""
 
     format: Literal[2] = KVM_FORMAT
     """Version of the format."""
     guest: str
     """Release of the guest's kernel."""
     may_use_kvm: bool
-    """Whether `/dev/kvm` may be used."""
+    """True if `/dev/kvm` may be used."""
     cpu_model: str | None
     """Model of the processor."""
     kernel: str | None
     """Name, release and version of the machine's kernel, as `uname` prints them."""
     has_kvm: bool
-    """Whether the guest booted."""
+    """True if the guest booted."""

@@ -13,9 +13,9 @@ class Note(Section, frozen=True, kw_only=True):
     """Words, and when they were written."""
 
     written_unix_ns: Count
-    """When the note was written."""
+    """Time at which the note was written."""
     text: str
-    """What it says."""
+    """Text of the note."""
 
 
 class NotesRecord(Record, frozen=True, kw_only=True):

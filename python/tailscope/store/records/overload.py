@@ -13,7 +13,7 @@ class InterruptionRecord(Section, frozen=True, kw_only=True):
     """A cause that takes time from the device."""
 
     cause: str
-    """What it is."""
+    """Name of the cause."""
     rate_hz: float
     """Its rate on each CPU."""
     duration_ns: float
@@ -23,7 +23,7 @@ class InterruptionRecord(Section, frozen=True, kw_only=True):
 
 
 class OverloadFigures(Section, frozen=True, kw_only=True):
-    """What the model of overload says."""
+    """The result of the model of overload."""
 
     forwarder: str
     """The run of the simplest forwarder."""
@@ -64,7 +64,7 @@ class OverloadFigures(Section, frozen=True, kw_only=True):
     noise_ns_per_s_ci_high: float | None
     """Upper end of its 95 % interval."""
     noise_source: Literal["recorded", "aliasing", "given"] | None = None
-    """How d_Σ is known; null if it is not."""
+    """Source of d_Σ; null if it is unknown."""
     rate_max_pps: float
     """R_max: the highest rate."""
     rate_max_pps_ci_low: float
@@ -73,22 +73,22 @@ class OverloadFigures(Section, frozen=True, kw_only=True):
     """Upper end of its 95 % interval; null if no packets were seen that queued: a device that holds
     several at the same time carries more, by any factor."""
     is_upper_bound: bool
-    """Whether neither d_Σ nor packets that queued are known, so that interrupts are still to be
+    """True if neither d_Σ nor packets that queued are known, so that interrupts are still to be
     taken off."""
     level: float
     """Confidence of the intervals."""
     method: str
-    """How the intervals were made."""
+    """Method of the intervals."""
     interruptions: tuple[InterruptionRecord, ...]
-    """What takes time from the device, largest first."""
+    """Causes that take time from the device, largest first."""
     warnings: tuple[str, ...]
-    """What makes the prediction doubtful: sentences."""
+    """Doubts about the prediction, as sentences."""
 
 
 class OverloadRecord(OverloadFigures, frozen=True, kw_only=True):
-    """What `tailscope model overload` says."""
+    """The result of `tailscope model overload`."""
 
     format: Literal[2] = FORMAT
     """Version of the layout, as in `run.json`."""
     kept: Origin | None = None
-    """Where the conclusion comes from; null before it is kept in a run."""
+    """Origin of the conclusion; null before it is kept in a run."""

@@ -41,7 +41,7 @@ class ImportPlan(Section, frozen=True, kw_only=True, tag_field="command", tag="i
     source: str
     """The file; of tables, the folder and what their names begin with."""
     tag: str | None
-    """In a log with several tags, the one of this run; null for intervals without one, and for
+    """Tag of this run in a log with several; null for intervals without one, and for
     other kinds."""
     unit: str
     """The unit of the values in it: `ns`, `us`, `ms` or `s`."""
@@ -49,4 +49,4 @@ class ImportPlan(Section, frozen=True, kw_only=True, tag_field="command", tag="i
     """Width of the buckets of the latency; null where it grows with the latency, or there are
     none."""
     trim_ns: Count | None
-    """What was left out at the beginning, as its name says; null where it does not."""
+    """Trim at the beginning, as the name says; null if it does not."""

@@ -19,10 +19,10 @@ from tailscope.store.records.stages import StagesRecord
 ClockSource: TypeAlias = Literal[
     "capture-file", "imported", "tsc", "kernel-software", "kernel-hardware", "nic-hardware"
 ]
-"""Where times come from."""
+"""Source of the times."""
 
 KnownFrom: TypeAlias = Literal["events", "stalls", "run delay"]
-"""What says when neighbours held a CPU, or for how long."""
+"""Source of the times at which neighbours held a CPU, or of how long they held it."""
 
 
 class Input(Section, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class Input(Section, frozen=True, kw_only=True):
     size_bytes: Count | None
     """Its size; null for standard input."""
     modified_unix_ns: Count | None
-    """When it was last changed; null for standard input."""
+    """Time of the last change; null for standard input."""
 
 
 class ClockRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,9 +43,9 @@ class ClockRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
     """`capture-file`, `imported` (unknown: figures of others), or `tsc`: the time-stamp counter,
     read around sending and receiving; for a laboratory see [testbed.md](../testbed.md)."""
     pre_resolution: str | None = None
-    """For captures: the coarsest unit of the timestamps before the device."""
+    """Coarsest unit of the timestamps before the device; for captures."""
     post_resolution: str | None = None
-    """For captures: the coarsest unit of the timestamps behind the device."""
+    """Coarsest unit of the timestamps behind the device; for captures."""
     tsc: Count | None = None
     """A reading of the time-stamp counter."""
     tsc_hz: Count | None = None
@@ -53,7 +53,7 @@ class ClockRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
     unix_ns: Count | None = None
     """The time of that reading."""
     timestamp_type: str | None = None
-    """In a laboratory: how the timestamper takes times."""
+    """Method by which the timestamper takes times; in a laboratory."""
 
 
 class Stalls(Section, frozen=True, kw_only=True):
@@ -123,9 +123,9 @@ class PortClocks(Section, frozen=True, kw_only=True):
     left_out: Count
     """Readings that took more than twice as long as usual, or failed: they were not used."""
     offset_ns: int
-    """By how much the clock behind the device was ahead at the first reading."""
+    """Lead of the clock behind the device at the first reading."""
     drift_ppb: float
-    """By how much faster it ran on average, in parts per 10⁹."""
+    """Mean drift of that clock, in parts per 10⁹."""
     pieces: Count
     """Number of straight pieces of the line that was taken out."""
     residual_ns: Count
@@ -143,14 +143,14 @@ class TimestamperRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
     dropped: SideCounts
     """Packets that it could not record."""
     files: CapturedFiles
-    """What it recorded."""
+    """Files of the packets that it recorded."""
     port_clocks: PortClocks | None = None
     """The clocks of its two ports, where each has its own; missing where both have one, or the
     kernel took times."""
 
 
 class SentTraffic(Section, frozen=True, kw_only=True, omit_defaults=True):
-    """What was asked of the generator, and how it sent; as in `summary.json`."""
+    """Traffic that the generator was asked for, and how it sent it; as in `summary.json`."""
 
     asked_gap_ns_mean: float | None = None
     """As in `summary.json`; null of a single packet of a capture."""
@@ -173,7 +173,7 @@ class SentTraffic(Section, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Instrument(Section, frozen=True, kw_only=True, omit_defaults=True):
-    """What the instrument says of itself."""
+    """The instrument of a measurement."""
 
     unsent: Count
     """As in `summary.json`."""
@@ -192,7 +192,7 @@ class Instrument(Section, frozen=True, kw_only=True, omit_defaults=True):
     cpus: dict[str, str]
     """The CPUs that polled: those of the `generator`, and of the `DuT`."""
     raised_priority: bool
-    """Whether the generator ran at a higher priority than other programs."""
+    """True if the generator ran at a higher priority than other programs."""
     generator: GeneratorCounts
     """The generator's own result ([dataplane.md](../dataplane.md))."""
     timestamper: TimestamperRecord | None = None
@@ -201,7 +201,7 @@ class Instrument(Section, frozen=True, kw_only=True, omit_defaults=True):
     """Of a run in two directions, the one that this is: `forth` from the generator's first port to
     its second, `back` the other way."""
     traffic: SentTraffic | None = None
-    """What was sent beside what was asked for; a laboratory does not say."""
+    """Traffic asked for, and traffic sent; null in a laboratory."""
 
     @property
     def lost_elsewhere(self) -> int:
@@ -215,7 +215,7 @@ class KernelEvents(Section, frozen=True, kw_only=True):
     clock: str
     """The trace's clock."""
     clock_error_ns: Count
-    """By how much that clock may be off: 0 for the packets' own counter."""
+    """Uncertainty of that clock; 0 for the packets' own counter."""
     lost: dict[str, Count]
     """Events lost on each CPU."""
     senders_lost: Count
@@ -228,12 +228,12 @@ class KernelEvents(Section, frozen=True, kw_only=True):
 
 
 class KernelNoise(Section, frozen=True, kw_only=True):
-    """What was recorded of what keeps CPUs from their work."""
+    """A recording of the events that keep CPUs from their work."""
 
     events: KernelEvents | None
     """Kernel events; null where none were recorded."""
     events_missing_because: str | None
-    """Why no kernel events were recorded."""
+    """Reason why no kernel events were recorded."""
     interrupts: dict[str, dict[str, Count]]
     """Increments of `/proc/interrupts` and `/proc/softirqs` during the measurement, by name and
     CPU."""
@@ -244,7 +244,7 @@ class KernelNoise(Section, frozen=True, kw_only=True):
 
 
 class OwnWork(Section, frozen=True, kw_only=True):
-    """How causes begin that are a side's own work, not noise."""
+    """Prefixes of causes that are a side's own work, not noise."""
 
     instrument: tuple[str, ...]
     """Those of the instrument."""
@@ -258,25 +258,25 @@ class NeighbourProgram(Section, frozen=True, kw_only=True):
     name: str
     """Its name."""
     run_ns: Count
-    """How long it ran on the CPUs of the device."""
+    """Time that it ran on the CPUs of the device."""
 
 
 class NeighboursRecord(Section, frozen=True, kw_only=True):
-    """What is known of neighbours on the CPUs of the device."""
+    """Neighbours of the device: other programs on its CPUs."""
 
     known_from: KnownFrom | None
     """`events`: the kernel's; `stalls`: those of the device's loops, as long as its threads waited
     for their CPU; `run delay`: how long these waited, without when. Null if nothing is known."""
     unknown_because: str | None
-    """Why nothing is known."""
+    """Reason why nothing is known."""
     held_ns: Count
-    """For how long neighbours held the device's CPUs, at most."""
+    """Upper bound on the time that neighbours held the device's CPUs."""
     watched_ns: Count
-    """For how long they were watched."""
+    """Time that they were watched."""
     programs: tuple[NeighbourProgram, ...]
     """Those that ran on these CPUs, the longest first, at most five."""
     sampling_ns: Count
-    """How long it took to read all this from `/proc`."""
+    """Time that reading all this from `/proc` took."""
     unusable: tuple[str, ...] = ()
     """Quantiles of the latency, such as `p50`, that may be the neighbours': the least that they can
     have been without is more than a tenth below their interval; `loss` if more than a tenth of it
@@ -284,33 +284,33 @@ class NeighboursRecord(Section, frozen=True, kw_only=True):
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is known when neighbours held a CPU, and not only for how long."""
+        """Return whether it is known when neighbours held a CPU, and not only for how long."""
         return self.known_from in ("events", "stalls")
 
 
 class NoiseRecord(KernelNoise, frozen=True, kw_only=True):
-    """What was recorded of noise during a measurement."""
+    """Noise recorded during a measurement."""
 
     own_work: OwnWork
-    """How causes begin that are a side's own work, not noise."""
+    """Prefixes of causes that are a side's own work, not noise."""
     neighbours: NeighboursRecord | None = None
-    """What is known of other programs on the device's CPUs; null without a device, and in a
+    """Other programs on the device's CPUs; null without a device, and in a
     laboratory."""
     stages: StagesRecord | None = None
-    """What was recorded of the way of packets through the device; null where nothing was."""
+    """Recording of the path of packets through the device; null if there is none."""
     stages_missing_because: str | None = None
-    """Why not, if it was asked for where possible."""
+    """Reason why there is none, if it was asked for where possible."""
 
 
 class MachineInfo(Section, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of a machine of a laboratory beside its fingerprint."""
+    """A machine of a laboratory, beyond its fingerprint."""
 
     clock: MachineClock
     """Its clock, and how it was brought to that of the captures."""
     knobs: dict[str, str | None]
-    """How it was set: each knob of [host.md](../host.md); null where one cannot be read."""
+    """Its settings: each knob of [host.md](../host.md); null where one cannot be read."""
     noise: KernelNoise | None = None
-    """Of the load generator: what was recorded of its polling CPUs. Of the device, that is `noise`
+    """Noise on the polling CPUs of the load generator. Of the device, that is `noise`
     of the run."""
 
 
@@ -318,22 +318,22 @@ class PowerPhase(Section, frozen=True, kw_only=True):
     """A phase of a measurement of power."""
 
     start_ns: Count
-    """When it began, on the clock of the packets."""
+    """Its beginning, on the clock of the packets."""
     end_ns: Count
-    """When it ended."""
+    """Its end."""
     stretches: Count
     """Stretches of different power within it."""
 
 
 class PowerRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
-    """What was read of power; without a source there are only the first two."""
+    """Readings of power; without a source there are only the first two fields."""
 
     source: str | None
     """The source, as `--power` names it; null without one."""
     missing_because: str | None = None
-    """Why there is no source."""
+    """Reason why there is no source."""
     includes: str | None = None
-    """What the readings cover: domains of RAPL, the whole server, or what the command measures."""
+    """Coverage of the readings: domains of RAPL, the whole server, or what the command measures."""
     readings: Count | None = None
     """Number of readings."""
     readings_failed: Count | None = None
@@ -347,7 +347,7 @@ class PowerRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
     figures: dict[str, float | str | None] | None = None
     """The figures of power in `summary.json`."""
     reasons: dict[str, str] | None = None
-    """Why figures are null, by their names."""
+    """Reasons why figures are null, by their names."""
 
     def __post_init__(self) -> None:
         if (self.source is None) != (self.figures is None):
@@ -366,7 +366,7 @@ class Written(Section, frozen=True, kw_only=True):
     wanted: str
     """The content that was written."""
     refused: str | None
-    """Why the kernel refused it; null if it did not."""
+    """Reason why the kernel refused it; null if it did not."""
 
 
 class DutRecord(Section, frozen=True, kw_only=True):
@@ -388,7 +388,7 @@ class DutRecord(Section, frozen=True, kw_only=True):
 
 
 class PlatformRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
-    """What the device ran on."""
+    """The platform of the device."""
 
     name: str
     """Its name."""
@@ -401,9 +401,9 @@ class PlatformRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
     cgroup_version: Count | None = None
     """Version of the control groups that assign CPUs to containers: 1 or 2."""
     accelerator: str | None = None
-    """What accelerates the guest."""
+    """Accelerator of the guest."""
     representative: bool | None = None
-    """Whether times mean anything: false in an emulated guest; null where nothing speaks against
+    """True if times mean anything; false in an emulated guest; null where nothing speaks against
     it."""
     kernel: str | None = None
     """The guest's kernel."""
@@ -414,7 +414,7 @@ class PlatformRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
     nohz_full_cpus: str | None = None
     """CPUs of the guest without timer ticks."""
     realtime: bool | None = None
-    """Whether the guest's kernel is a real-time one."""
+    """True if the guest's kernel is a real-time one."""
 
 
 class FileEntry(Section, frozen=True, kw_only=True):
@@ -427,22 +427,22 @@ class FileEntry(Section, frozen=True, kw_only=True):
 
 
 class RunMark(Struct):
-    """What a run directory says of itself in any format, and while it is written."""
+    """The mark of a run directory: its format and whether it is complete, in any format."""
 
     complete: bool
     format: int = 1
 
 
 class RunInfo(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of a run."""
+    """A run: its plan, files, machine and instrument."""
 
     format: Literal[3] = RUN_FORMAT
     """Version of the layout. While a run is being written, the file has only this field and the
     next one."""
     complete: Literal[True] = True
-    """Whether all files are there."""
+    """True if all files are there."""
     written_unix_ns: Count
-    """When the run was finished."""
+    """Time at which the run was finished."""
     tailscope_version: str
     """The version of tailscope that wrote it."""
     python_version: str | None = None
@@ -453,38 +453,38 @@ class RunInfo(Record, frozen=True, kw_only=True, omit_defaults=True):
     host: HostRecord
     """The machine; in a laboratory, and of captures and imports, the one that analysed."""
     about: AboutRecord | None = None
-    """What the user of captures or of imported files says of them; not for a measurement."""
+    """Description of captures or of imported files by their user; not for a measurement."""
     inputs: dict[str, Input]
     """The captures that were analysed (`pre`, `post`), or the files that were imported; empty for a
     measurement."""
     clock: ClockRecord
     """The clock of all times."""
     floor: FloorRecord | None
-    """What `tailscope calibrate` measured on a machine like this one; null if nobody has."""
+    """Floor that `tailscope calibrate` measured on a machine like this one; null without one."""
     partial: tuple[str, ...]
     """Reasons why the result is partial: sentences, none if it is whole."""
     warnings: tuple[str, ...]
-    """What a reader must know: sentences."""
+    """Warnings, as sentences."""
     instrument: Instrument | None = None
-    """What the instrument says of itself; not for captures."""
+    """Instrument of the measurement; not for captures."""
     noise: NoiseRecord | None = None
-    """What was recorded of noise; in a laboratory, of the device's machine. Not for captures."""
+    """Recorded noise; in a laboratory, of the device's machine. Not for captures."""
     power: PowerRecord | None = None
-    """What was read of power; in a laboratory, on the device's machine. Not for captures."""
+    """Readings of power; in a laboratory, on the device's machine. Not for captures."""
     knobs: dict[str, str | None] | None = None
-    """How the host was set: each knob of [host.md](../host.md); null where one cannot be read. In a
+    """Settings of the host: each knob of [host.md](../host.md); null where one cannot be read. In a
     laboratory, the device's machine."""
     tuning: tuple[Written, ...] | None = None
-    """What `--tune` set, and what the kernel refused; in a laboratory, on the device's machine. Not
-    for captures."""
+    """Settings that `--tune` changed or the kernel refused; in a laboratory, those of the device's
+    machine. Not for captures."""
     dut: DutRecord | None = None
     """The device; not for captures, nor for `loop`."""
     platform: PlatformRecord | None = None
-    """What the device ran on; not for captures, nor for `loop`."""
+    """Platform of the device; not for captures, nor for `loop`."""
     hosts: dict[str, HostRecord] | None = None
-    """In a laboratory: the machine of each role."""
+    """Machine of each role; in a laboratory."""
     machines: dict[str, MachineInfo] | None = None
-    """In a laboratory: what else is known of the machine of each role."""
+    """Further properties of the machine of each role; in a laboratory."""
     files: dict[str, FileEntry]
     """Every other file with a checksum: it must be there, unchanged."""
     left_out: tuple[str, ...] | None = None
@@ -510,7 +510,7 @@ class RunInfo(Record, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def clock_error_ns(self) -> int:
-        """How far what was recorded of the device may be off the packets; 0 on one machine.
+        """Return how far recordings of the device may be off the packets; 0 on one machine.
 
         There kernel events are timed by the counter that times packets, or the error is said.
         """

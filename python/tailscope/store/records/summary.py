@@ -37,13 +37,13 @@ class FigureLine(NamedTuple):
     """Figures that are alike."""
 
     names: tuple[str, ...]
-    """As patterns."""
+    """Names, as patterns."""
     kind: Kind
     about: str
     everywhere: bool = True
-    """Whether each run has them."""
+    """True if each run has them."""
     is_column: bool = True
-    """Whether the catalogue has a column for each."""
+    """True if the catalogue has a column for each."""
 
 
 class FigureGroup(NamedTuple):
@@ -576,6 +576,6 @@ def figures_of(summary: Struct) -> dict[str, Figure]:
 
 
 def warnings_of(summary: Struct) -> tuple[str, ...]:
-    """What a reader of the figures must know."""
+    """Warnings about the figures, as sentences."""
     found: tuple[str, ...] = asdict(summary)["warnings"]
     return found

@@ -13,11 +13,11 @@ class TailIntervals(Section, frozen=True, kw_only=True):
     """The intervals that a method gives."""
 
     xi: tuple[float, float]
-    """Of the law's shape."""
+    """Interval of the law's shape."""
     sigma_ns: tuple[float, float]
-    """Of its scale."""
+    """Interval of its scale."""
     level_ns: tuple[float, float]
-    """Of the return level."""
+    """Interval of the return level."""
 
 
 class TestedStationarity(Section, frozen=True, kw_only=True):
@@ -51,13 +51,13 @@ class TriedThreshold(Section, frozen=True, kw_only=True):
     js_by_chance_bits: float | None
     """The distance that chance alone would give."""
     refused: str | None
-    """Why it was not taken; null if it could be."""
+    """Reason why it was not taken; null if it could be."""
     fit_p_value: float | None = None
     """How often a sample of the law is at least as far from it (Anderson-Darling)."""
 
 
 class TailHorizon(Section, frozen=True, kw_only=True):
-    """What is expected until a horizon."""
+    """The expectation until a horizon."""
 
     duration_s: float
     """The horizon."""
@@ -70,7 +70,7 @@ class TailHorizon(Section, frozen=True, kw_only=True):
     return_level_ns_ci_high: float
     """Upper end of its interval."""
     bounded: bool
-    """Whether the tail ends."""
+    """True if the tail ends."""
     limit_ns: float | None
     """The latency where it ends; null if it does not."""
     rest_max_ns: Count | None = None
@@ -84,7 +84,7 @@ class TailHorizon(Section, frozen=True, kw_only=True):
     fit_p_value: float | None = None
     """How often a sample of the law is at least as far from it as the bursts (Anderson-Darling)."""
     promise: str | None = None
-    """What the largest latency hangs on: `bulk`, `rare` or `scheduled`."""
+    """Regime of the largest latency: `bulk`, `rare` or `scheduled`."""
 
 
 class RareBursts(Section, frozen=True, kw_only=True):
@@ -110,13 +110,13 @@ class ScheduledBursts(Section, frozen=True, kw_only=True):
     bursts: Count
     """Their number."""
     period_s: float | None
-    """From one to the next; null if gaps differ, but are the same in several runs."""
+    """Gap from one to the next; null if gaps differ, but are the same in several runs."""
     offsets_s: tuple[float, ...]
-    """When they come, since the first of them."""
+    """Times at which they come, since the first of them."""
     runs: Count
     """Runs in which they were found."""
     first_s: tuple[float | None, ...]
-    """When the first is due in each run; null if it has none of them."""
+    """Time at which the first is due in each run; null if the run has none."""
     latency_ns: Count
     """The median of their worst packets."""
 
@@ -146,11 +146,11 @@ class TailBlockMaxima(Section, frozen=True, kw_only=True):
     location_ns: float
     """Location of the law."""
     return_level_ns: float
-    """What one block of those that follow is expected to exceed."""
+    """Latency that one block of those that follow is expected to exceed."""
 
 
 class StabilityAt(Section, frozen=True, kw_only=True):
-    """What another threshold would give: estimates, and the ends of their intervals."""
+    """The estimates with another threshold, and the ends of their intervals."""
 
     threshold_ns: Count
     """The threshold."""
@@ -187,7 +187,7 @@ class QuantilePair(Section, frozen=True, kw_only=True):
 
 
 class TailRecord(Record, frozen=True, kw_only=True):
-    """What `tailscope model tail` says."""
+    """The result of `tailscope model tail`."""
 
     format: Literal[2] = FORMAT
     """Version of the layout, as in `run.json`."""
@@ -243,13 +243,13 @@ class TailRecord(Record, frozen=True, kw_only=True):
     level: float
     """Confidence of the intervals."""
     method: str
-    """How they were made."""
+    """Method of the intervals."""
     intervals: dict[str, TailIntervals]
     """The intervals of each method."""
     bounded: bool
-    """Whether the most likely law ends."""
+    """True if the most likely law ends."""
     limit_ns: float | None
-    """Where it ends; null if it does not."""
+    """End of the law; null if it has none."""
     js_divergence_bits: float
     """Distance of the law from the measurement (Jensen-Shannon)."""
     exceedances_packets: Count | None
@@ -257,9 +257,9 @@ class TailRecord(Record, frozen=True, kw_only=True):
     exceedances_bursts: Count | None
     """Bursts of them."""
     exceedances_p_value: float | None
-    """How probable as many bursts are if the law holds."""
+    """Probability of as many bursts if the law holds."""
     stationary: bool
-    """Whether both tests find the measurement stationary."""
+    """True if both tests find the measurement stationary."""
     adf: TestedStationarity
     """Augmented Dickey-Fuller test."""
     kpss: TestedStationarity
@@ -267,13 +267,13 @@ class TailRecord(Record, frozen=True, kw_only=True):
     candidates: tuple[TriedThreshold, ...]
     """The thresholds that were tried."""
     horizon: TailHorizon | None
-    """What is expected until `--horizon`; null without."""
+    """Expectation until `--horizon`; null without."""
     refused: str | None
-    """Why nothing follows for the future; null if something does."""
+    """Reason why nothing follows for the future; null if something does."""
     latency_ns_max: Count
     """The largest latency."""
     stability: tuple[StabilityAt, ...]
-    """What the model would say with other thresholds."""
+    """Estimates of the model with other thresholds."""
     levels_ahead: tuple[LevelAhead, ...]
     """Return levels beyond the measurement."""
     quantile_pairs: tuple[QuantilePair, ...]
@@ -289,7 +289,7 @@ class TailRecord(Record, frozen=True, kw_only=True):
     fit_p_value: float | None = None
     """How often a sample of the law is at least as far from it as the bursts (Anderson-Darling)."""
     promise: str | None = None
-    """What the largest latency hangs on: `bulk`, `rare` or `scheduled`."""
+    """Regime of the largest latency: `bulk`, `rare` or `scheduled`."""
     runs: Count = 1
     """Runs that were taken together."""
     start_up: tuple[StartUpBursts, ...] = ()
@@ -301,4 +301,4 @@ class TailRecord(Record, frozen=True, kw_only=True):
     block_maxima: TailBlockMaxima | None = None
     """A second opinion; null if a block has no burst."""
     kept: Origin | None = None
-    """Where the conclusion comes from; null before it is kept in a run."""
+    """Origin of the conclusion; null before it is kept in a run."""

@@ -12,7 +12,7 @@ Word = Literal["pass", "fail", "inconclusive"]
 
 
 class JudgedReading(Section, frozen=True, kw_only=True):
-    """What a reading of the run says of a term."""
+    """A reading of the run for one term."""
 
     verdict: Word
     """`pass`, `fail` or `inconclusive`."""
@@ -30,13 +30,13 @@ class JudgedReading(Section, frozen=True, kw_only=True):
     share_beyond_ci_high: float | None
     """Upper end of its interval."""
     design_effect: float | None
-    """By how much bursts widen that interval."""
+    """Factor by which bursts widen that interval."""
     tolerated_design_effect: float | None
     """The largest design effect with which the term would still pass; null if it does not."""
 
 
 class JudgedTerm(JudgedReading, frozen=True, kw_only=True):
-    """What is said of a term of the service level, and why."""
+    """The verdict on a term of the service level, with its reasons."""
 
     term: str
     """The term, such as `p99.9<1ms`."""
@@ -47,7 +47,7 @@ class JudgedTerm(JudgedReading, frozen=True, kw_only=True):
     allowed_share: float | None
     """Share of the packets that may lie beyond; null for an observed term."""
     depends_on_instrument: bool
-    """Whether the verdict differs with the least that packets can have taken."""
+    """True if the verdict differs with the least that packets can have taken."""
     least: JudgedReading | None
     """The same with the least that packets can have taken: without the instrument's stalls
     meanwhile, without what neighbours held the device's CPU, and without packets that the
@@ -58,11 +58,11 @@ class JudgedTerm(JudgedReading, frozen=True, kw_only=True):
     more_s: float | None
     """Seconds that those take at the rate of the run."""
     reasons: tuple[str, ...]
-    """What stands against a verdict, and what would settle it."""
+    """Reasons against a verdict, and what would settle it."""
 
 
 class JudgedRun(Section, frozen=True, kw_only=True):
-    """What is said of a run: the worst of its terms."""
+    """The verdict on a run: the worst of its terms."""
 
     run: str
     """Name of the run."""
@@ -71,15 +71,15 @@ class JudgedRun(Section, frozen=True, kw_only=True):
     rate_pps: float | None
     """Rate at which packets were sent."""
     reason: str | None
-    """Why the run could not be judged; null if it could."""
+    """Reason why the run could not be judged; null if it could."""
     neighbours: str | None = None
-    """What other programs took of the device's CPU; null where nothing, or that is not known."""
+    """Time that other programs took of the device's CPU; null if none, or if unknown."""
     terms: tuple[JudgedTerm, ...]
     """The terms of the service level."""
 
 
 class VerdictRecord(Record, frozen=True, kw_only=True):
-    """What `tailscope verify` says."""
+    """The result of `tailscope verify`."""
 
     format: Literal[2] = FORMAT
     """Version of the layout, as in `run.json`."""
@@ -90,8 +90,8 @@ class VerdictRecord(Record, frozen=True, kw_only=True):
     level: float
     """Confidence with which all verdicts hold together."""
     as_it_is: bool = False
-    """Whether the device was judged with the other programs on its CPU (`--as-it-is`)."""
+    """True if the device was judged with the other programs on its CPU (`--as-it-is`)."""
     runs: tuple[JudgedRun, ...]
     """The runs that were judged: in a run directory, this one."""
     kept: Origin | None = None
-    """Where the conclusion comes from; null before it is kept in a run."""
+    """Origin of the conclusion; null before it is kept in a run."""

@@ -18,10 +18,10 @@ class WatchedStalls(Stalls, frozen=True, kw_only=True):
 
 
 class WatchedCause(Section, frozen=True, kw_only=True):
-    """What a cause took."""
+    """The time that a cause took."""
 
     cause: str
-    """What it was."""
+    """Cause."""
     count: Count
     """Number of events."""
     rate_hz: float
@@ -37,13 +37,13 @@ class WatchedCause(Section, frozen=True, kw_only=True):
     duration_ns_max: Count
     """Longest duration."""
     p99_supported: bool
-    """Whether at least 10 events lie beyond the 99th percentile."""
+    """True if at least 10 events lie beyond the 99th percentile."""
     details: tuple[str, ...]
-    """What else is known, such as who asked for it: most frequent first."""
+    """Further properties, such as who asked for it; most frequent first."""
 
 
 class RecordingCost(Section, frozen=True, kw_only=True):
-    """What recording itself took, measured by the same loops with and without it."""
+    """The cost of recording, measured by the same loops with and without it."""
 
     share_with: float
     """Share of the time in stalls while events were recorded: median of tenths of a second."""
@@ -54,7 +54,7 @@ class RecordingCost(Section, frozen=True, kw_only=True):
 
 
 class WatchedRecord(KernelNoise, frozen=True, kw_only=True):
-    """What `tailscope noise` saw."""
+    """The result of `tailscope noise`."""
 
     format: Literal[2] = WATCHED_FORMAT
     """Version of the format."""
@@ -71,8 +71,8 @@ class WatchedRecord(KernelNoise, frozen=True, kw_only=True):
     cpu_causes: dict[str, tuple[WatchedCause, ...]]
     """The same for each CPU."""
     cost: RecordingCost | None
-    """What recording took; null where no events were recorded."""
+    """Cost of recording; null if no events were recorded."""
     warnings: tuple[str, ...]
-    """What a reader must know: sentences."""
+    """Warnings, as sentences."""
     partial: tuple[str, ...]
     """Reasons why the recording is partial: sentences."""
