@@ -78,15 +78,17 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         device.make_platform()
         if by_role.get("dut") == [] and dut.pins_itself:
             raise UsageError(
-                f"--cpus: got dut=any, expected CPUs for --dut {self.dut}, which pins its threads"
+                f"--cpus: got dut=any, expected CPUs for --dut {self.dut}, which pins its threads",
+                code="dut-pins-itself",
             )
         device.check_together()
         dut.check_traffic(self.traffic)
         if self.stages == "on" and (why_not := device.no_stages) is not None:
-            raise UsageError(f"--stages: got on, expected off or auto: {why_not}")
+            raise UsageError(f"--stages: got on, expected off or auto: {why_not}", code="no-stages")
         if dut.cpus == 0 and (self.instances > 1 or self.platform != "bare"):
             raise UsageError(
-                f"--dut: got {self.dut!r}, expected a device with --instances or --platform"
+                f"--dut: got {self.dut!r}, expected a device with --instances or --platform",
+                code="dut-without-cpus",
             )
 
     @property

@@ -29,9 +29,11 @@ class WrongError(Exception):
     A struct may raise it, once its fields are as they should be, of what lies within it.
     """
 
-    def __init__(self, where: Sequence[str | int], message: str) -> None:
+    def __init__(
+        self, where: Sequence[str | int], message: str, *, code: str = "field-value"
+    ) -> None:
         super().__init__(message)
-        self.where, self.message = where, message
+        self.where, self.message, self.code = where, message, code
 
 
 def typed(content: object, kind: type[Kind]) -> Kind:
@@ -58,7 +60,7 @@ def _faults(value: object, kind: Any, where: Sequence[str | int]) -> Iterator[Wr
     try:
         convert(value, kind)
     except WrongError as error:
-        yield WrongError([*where, *error.where], error.message)
+        yield WrongError([*where, *error.where], error.message, code=error.code)
     except ValidationError:
         yield WrongError(where, f"got {value!r}, expected {_expected(kind)}")
 
@@ -69,12 +71,12 @@ def _faults_of_fields(
     known = {each.name: each for each in fields(kind)}
     for name in value:
         if name not in known:
-            yield WrongError([*where, name], _unknown(name, [*known]))
+            yield WrongError([*where, name], _unknown(name, [*known]), code="unknown-field")
     for name, each in known.items():
         if name in value:
             yield from _faults(value[name], each.type, [*where, name])
         elif each.required:
-            yield WrongError([*where, name], "it is missing")
+            yield WrongError([*where, name], "it is missing", code="missing-field")
 
 
 def _unknown(name: object, known: Sequence[str]) -> str:

@@ -109,7 +109,9 @@ def _kept(path: Path, run: RecordedRun) -> Find:
         size_of(path, f"{layout.RECORDING}/{name}.npy")
     if clock.tsc_hz is None or clock.tsc is None or clock.unix_ns is None:
         file = path / layout.RECORDED
-        raise RunCorruptError(f"{file}: info.clock: expected tsc_hz, tsc and unix_ns")
+        raise RunCorruptError(
+            f"{file}: info.clock: expected tsc_hz, tsc and unix_ns", code="recording-clock"
+        )
     recording = Recording.load(
         path / layout.RECORDING, Clock(clock.tsc_hz, clock.tsc, clock.unix_ns)
     )

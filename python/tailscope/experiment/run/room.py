@@ -55,5 +55,6 @@ def _check(path: Path, needed: int, what: str, hint: str) -> None:
         needed_text, free_text = (quantity_text(size, "B") for size in (needed, free))
         raise TestbedError(
             f"{path}: expected room for {what}, about {needed_text}, got {free_text}",
+            code="no-room",
             hint=f"{hint}, or send fewer packets",
         )

@@ -194,9 +194,11 @@ def command(
     plans = {size: plan_of({**common, "size": size}) for size in sizes}
     [plan, *_] = plans.values()
     if plan.dut == LOOP:
-        raise UsageError(f"--dut: got {plan.dut!r}, expected a device")
+        raise UsageError(f"--dut: got {plan.dut!r}, expected a device", code="dut-loop")
     if goal and wanted.name != "mlrsearch":
-        raise UsageError(f"--goal: expected with mlrsearch, got it with {wanted.name}")
+        raise UsageError(
+            f"--goal: expected with mlrsearch, got it with {wanted.name}", code="goal-standard"
+        )
     asked = Asked(
         standard=wanted,
         tests=wanted.usual if tests is None else _listed(tests, "--tests"),
@@ -225,7 +227,7 @@ def _listed(text: str, option: str) -> tuple[str, ...]:
         else:
             found.append(part.strip())
     if not all(found):
-        raise UsageError(f"{option}: got {text!r}, expected a list such as a,b")
+        raise UsageError(f"{option}: got {text!r}, expected a list such as a,b", code="option-list")
     return tuple(dict.fromkeys(found))
 
 

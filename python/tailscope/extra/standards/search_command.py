@@ -147,7 +147,7 @@ def command(
         width,
     )
     if plan.dut == LOOP:
-        raise UsageError(f"--dut: got {plan.dut!r}, expected a device")
+        raise UsageError(f"--dut: got {plan.dut!r}, expected a device", code="dut-loop")
     goals = loss_goals(pdr_loss)
     slo_text = ", ".join(slo) if slo else None
     level = None if slo_text is None else parse_level(slo_text)

@@ -115,7 +115,9 @@ def _where(listen: str) -> tuple[str, int] | None:
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not (host and colon and port.isascii() and port.isdecimal()):
-        raise UsageError(f"--listen: got {listen!r}, expected ADDRESS:PORT or {_NOWHERE}")
+        raise UsageError(
+            f"--listen: got {listen!r}, expected ADDRESS:PORT or {_NOWHERE}", code="listen"
+        )
     return host, int(port)
 
 

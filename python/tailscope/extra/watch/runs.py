@@ -68,6 +68,7 @@ class Watch:
         if differs:
             raise RunError(
                 f"{self.books.path}: belongs to another watch: {', '.join(sorted(differs))} differ",
+                code="other-watch",
                 hint="go on with the options that it was begun with, or choose another --out",
             )
 
