@@ -17,6 +17,7 @@ import duckdb
 import pytest
 from command import COMMAND
 from documentation import undocumented
+from errors import raises
 from shelves import edited, linked, shelf
 
 from tailscope.exceptions import RunError
@@ -121,7 +122,7 @@ def test_every_column_is_documented() -> None:
     pages = ("catalogue.md", "analyze.md", "run.md", "energy.md")
     assert undocumented(names, *pages) == []
     assert undocumented([*TABLES, *PACKETS, *STATES], "catalogue.md") == []
-    assert not (set(RUN) & set(SUMMARY)) - {"run"}, "a field has one place"
+    assert set(RUN).intersection(SUMMARY) <= {"run"}
 
 
 def test_changes_are_seen(runs: Path) -> None:
@@ -188,7 +189,7 @@ def test_a_value_that_no_column_holds_is_damage(runs: Path, value: str) -> None:
     plan = json.loads((runs / "plain" / "run.json").read_text())["plan"]
     edited(runs / "plain", plan={**plan, "rate_pps": eval(value)})
     assert states(runs)["plain"] == "damaged"
-    assert "run.json: plan.rate_pps: expected a whole number" in str(problem(runs, "plain"))
+    assert "run.json: plan.rate_pps: " in str(problem(runs, "plain"))
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"format": 2}', '{"format": 1, "tags": [1]}'])
@@ -204,8 +205,9 @@ def test_runs_of_several_folders_have_names_of_their_own(runs: Path, tmp_path: P
     assert len(names) == 10
     assert {"runs/plain", "others/plain"} <= names
     assert set(states(runs / "plain")) == {"plain"}
-    with pytest.raises(RunError, match="nowhere: no such folder"):
+    with raises(RunError, "no-such-folder") as refused:
         states(tmp_path / "nowhere")
+    assert str(tmp_path / "nowhere") in str(refused.value)
 
 
 def test_links_and_hidden_folders_are_left_alone(runs: Path) -> None:

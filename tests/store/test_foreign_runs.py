@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import socket
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from errors import code_of, raises
 from runs import write_mark
 from shelves import linked, shelf
 from synthetic import write_campaign
@@ -188,8 +190,9 @@ def test_links_lead_to_runs_not_to_their_files(tailscope: Run, runs: Path) -> No
     (runs / "plain" / "rate.csv").rename("elsewhere")
     (runs / "plain" / "rate.csv").symlink_to(Path("elsewhere").resolve())
     done = tailscope("show", "link")
-    assert "rate.csv: expected a regular file, got a symbolic link" in done.stderr
-    assert "hint: move or link the whole directory" in done.stderr
+    assert code_of(done) == "not-regular-file"
+    assert "rate.csv: " in done.stderr and "symbolic link" in done.stderr
+    assert "hint: " in done.stderr
 
 
 def test_folders_of_a_run_are_its_own(runs: Path) -> None:
@@ -200,8 +203,9 @@ def test_folders_of_a_run_are_its_own(runs: Path) -> None:
     mark = of_mark(run)
     entry = {"size_bytes": 1, "sha256": hashlib.sha256(b"x").hexdigest()}
     write_mark(run, {**mark, "files": {**mark["files"], "captures/x": entry}})
-    with pytest.raises(RunCorruptError, match="captures/x: expected captures to be a folder"):
+    with raises(RunCorruptError, "not-a-folder") as refused:
         read_figures(run)
+    assert str(run / "captures/x") in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "", ".", "a\0b", "\ud800"])
@@ -213,7 +217,7 @@ def test_names_of_files_are_within_the_run(runs: Path, name: str) -> None:
     assert found.keys() == RUNS
     state, problem = found["plain"]
     assert state == "damaged"
-    assert "files: expected names within the run" in str(problem)
+    assert str(problem).startswith("run.json: files: ") and repr(name) in str(problem)
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "", "a\0b", "\ud800"])
@@ -221,7 +225,7 @@ def test_names_of_runs_are_within_the_campaign(tailscope: Run, runs: Path, name:
     write_campaign(runs / "matrix", [{"runs": [name]}])
     done = tailscope("report", runs / "matrix")
     assert done.returncode == 1
-    assert "campaign.json: runs: expected a folder within the campaign" in done.stderr
+    assert code_of(done) == "run-outside-campaign" and "campaign.json: runs: " in done.stderr
 
 
 def test_no_flipped_bit_of_the_mark_is_believed(runs: Path) -> None:
@@ -235,36 +239,37 @@ def test_no_flipped_bit_of_the_mark_is_believed(runs: Path) -> None:
             read_info(runs / "plain")
         with pytest.raises(RunError), RunWriter(runs / "plain"):
             pass
-        assert mark.read_bytes() == flipped, "what may be a whole run is not replaced"
+        assert mark.read_bytes() == flipped
 
 
 def test_an_older_format_does_not_bring_the_checksum_to_silence(runs: Path) -> None:
+    mark = runs / "plain" / "run.json"
+    whole = mark.read_bytes()
     for older in (b'"format": 2', b'"format": 1'):
-        mark = runs / "plain" / "run.json"
-        mark.write_bytes(mark.read_bytes().replace(b'"format": 3', older))
-        with pytest.raises(RunError, match=r"run\.json: format: expected 3, got [12]"):
+        mark.write_bytes(whole.replace(b'"format": 3', older))
+        with raises(RunError, "format-older") as refused:
             read_info(runs / "plain")
+        assert f"expected 3, got {older[-1:].decode()}" in str(refused.value)
 
 
 @pytest.mark.parametrize("said", ["no", "yes", "", 0, 1, None, [], {}])
 def test_only_true_is_complete(tailscope: Run, runs: Path, said: object) -> None:
     write_mark(runs / "plain", {**of_mark(runs / "plain"), "complete": said})
-    with pytest.raises(RunCorruptError, match="complete: expected true or false"):
+    with raises(RunCorruptError, "field-value") as refused:
         read_mark(runs / "plain")
+    assert "run.json: complete: " in str(refused.value)
     assert listed(runs)["plain"][0] == "damaged"
     done = tailscope("show", "plain")
-    assert "run.json: complete: expected true or false" in done.stderr
+    assert code_of(done) == "field-value" and "run.json: complete: " in done.stderr
 
 
 def test_a_mark_that_does_not_say_it_is_no_place_for_another_run(runs: Path) -> None:
     content = of_mark(runs / "plain")
     del content["complete"]
     write_mark(runs / "plain", content)
-    with (
-        pytest.raises(RunCorruptError, match=r"run\.json: complete: missing"),
-        RunWriter(runs / "plain"),
-    ):
+    with raises(RunCorruptError, "field-missing") as refused, RunWriter(runs / "plain"):
         pass
+    assert "run.json: complete: " in str(refused.value)
 
 
 def test_every_bit_of_a_run_is_read(tailscope: Run, runs: Path) -> None:
@@ -314,15 +319,17 @@ def _nested(depth: int) -> Any:
 def test_content_that_is_nested_too_deeply_is_refused(runs: Path, depth: int) -> None:
     mark = of_mark(runs / "plain")
     write_mark(runs / "plain", {**mark, "tuning": _nested(depth)})
-    with pytest.raises(RunCorruptError, match=r"run\.json: expected JSON: it is nested too deeply"):
+    with raises(RunCorruptError, "json-depth") as refused:
         read_info(runs / "plain")
+    assert "run.json: " in str(refused.value)
     assert listed(runs).keys() == RUNS
 
 
 def test_content_of_too_many_values_is_refused(runs: Path) -> None:
     written_anew(runs / "plain", "summary.json", b'{"a": [' + b"[]," * 1_000_000 + b"[]]}")
-    with pytest.raises(RunCorruptError, match=r"summary\.json: expected at most 1000000 values"):
+    with raises(RunCorruptError, "json-size") as refused:
         read_figures(runs / "plain")
+    assert "summary.json: " in str(refused.value) and "1000000" in str(refused.value)
 
 
 @pytest.mark.parametrize("size", [layout.SUMMARY, layout.PERCENTILES])
@@ -332,8 +339,9 @@ def test_figures_that_are_huge_are_not_read(runs: Path, size: str) -> None:
     _huge(runs / "plain" / size)
     entry = {"size_bytes": HUGE_BYTES, "sha256": "0" * 64}
     write_mark(runs / "plain", {**mark, "files": {**mark["files"], size: entry}})
-    with pytest.raises(RunCorruptError, match=f"{size}: expected at most 16777216 bytes, got"):
+    with raises(RunCorruptError, "file-too-large") as refused:
         read_figures(runs / "plain")
+    assert f"{size}: " in str(refused.value) and " 16777216 " in str(refused.value)
     assert listed(runs).keys() == RUNS
 
 
@@ -414,7 +422,8 @@ def test_numbers_are_numbers(runs: Path, text: bytes) -> None:
     written_anew(runs / "plain", "summary.json", b"\n".join(lines))
     state, problem = listed(runs)["plain"]
     assert state == "damaged"
-    assert str(problem).startswith("summary.json: expected JSON: expected a number, got ")
+    assert str(problem).startswith("summary.json: expected JSON: ")
+    assert str(problem).endswith(f" got {text.decode()}")
 
 
 def test_a_long_problem_is_shortened(tailscope: Run, runs: Path) -> None:
@@ -425,8 +434,9 @@ def test_a_long_problem_is_shortened(tailscope: Run, runs: Path) -> None:
     done = tailscope("list")
     assert done.returncode == 0
     assert max(map(len, done.stdout.splitlines())) < 2_000
-    assert "plain: 0: missing; 1: missing; " in done.stdout
-    assert "; and 4995 more" in done.stdout
+    (problem,) = (line for line in done.stdout.splitlines() if line.startswith("plain: "))
+    assert re.findall(r"(\d+): missing", problem) == ["0", "1", "2", "3", "4"]
+    assert problem.endswith(" 4995 more")
 
 
 def test_a_conclusion_is_not_written_through_a_link(runs: Path) -> None:
@@ -434,17 +444,13 @@ def test_a_conclusion_is_not_written_through_a_link(runs: Path) -> None:
     target.write_text("mine")
     (run / layout.VERDICT).symlink_to(target)
     verdict = VerdictRecord(slo="p99<1us", verdict="pass", level=0.95, runs=())
-    with pytest.raises(
-        RunCorruptError, match=r"verdict\.json: expected a regular file, got a symb"
-    ):
+    with raises(RunCorruptError, "not-regular-file") as refused:
         keep(run, read_info(run), layout.VERDICT, verdict, command=["tailscope"])
+    assert "verdict.json: " in str(refused.value) and "symbolic link" in str(refused.value)
     assert target.read_text() == "mine"
-    assert [text for text in read_run(run).warnings if "verdict.json is left out" in text]
+    assert any("verdict.json" in text for text in read_run(run).warnings)
 
 
 def test_a_run_is_not_taken_for_unfinished(runs: Path) -> None:
-    with (
-        pytest.raises(RunExistsError, match="already holds a complete run"),
-        RunWriter(runs / "plain"),
-    ):
+    with raises(RunExistsError, "run-exists"), RunWriter(runs / "plain"):
         pass

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from errors import raises
 
 from tailscope.engine.analysis import Series
 from tailscope.exceptions import RunCorruptError
@@ -75,31 +76,32 @@ COLUMNS = {name: pa.array([1, 2], pa.uint64()) for name in ("seq", "pre_ns", "la
 
 
 @pytest.mark.parametrize(
-    ("columns", "expected"),
+    ("columns", "code", "expected"),
     [
-        ({"pre_ns": pa.array([1, 2])}, "x: pre_ns: expected uint64, got int64"),
-        ({"seq": pa.array(["1", "2"])}, "x: seq: expected uint64, got string"),
-        ({"seq": pa.array([2, 1], pa.uint64())}, "x: seq: expected packets in ascending order"),
-        ({"seq": pa.array([2, 2], pa.uint64())}, "x: seq: expected packets in ascending order"),
-        ({"latency_ns": None}, "x: latency_ns: no such column"),
+        ({"pre_ns": pa.array([1, 2])}, "column-type", "x: pre_ns: expected uint64, got int64"),
+        ({"seq": pa.array(["1", "2"])}, "column-type", "x: seq: expected uint64, got string"),
+        ({"seq": pa.array([2, 1], pa.uint64())}, "packet-order", "x: seq: "),
+        ({"seq": pa.array([2, 2], pa.uint64())}, "packet-order", "x: seq: "),
+        ({"latency_ns": None}, "no-such-column", "x: latency_ns: "),
         (
             {"latency_ns": pa.array([1, None], pa.uint64())},
-            "x: latency_ns: expected no missing values, got 1",
+            "values-missing",
+            "x: latency_ns: ",
         ),
-        ({"tainted": pa.array([True, None])}, "x: tainted: expected no missing values, got 1"),
+        ({"tainted": pa.array([True, None])}, "values-missing", "x: tainted: "),
     ],
 )
 def test_what_is_no_table_of_packets_is_refused(
-    columns: dict[str, pa.Array | None], expected: str
+    columns: dict[str, pa.Array | None], code: str, expected: str
 ) -> None:
     whole = {name: each for name, each in {**COLUMNS, **columns}.items() if each is not None}
     names = ("seq", "pre_ns", "latency_ns", "tainted")
     file = foreign(pa.table(whole))
-    with pytest.raises(RunCorruptError) as raised, Packets(file, "x") as packets:
+    with raises(RunCorruptError, code) as raised, Packets(file, "x") as packets:
         packets.columns(*names)
-    assert str(raised.value) == expected
+    assert str(raised.value).startswith(expected)
 
 
 def test_what_is_no_parquet_is_refused() -> None:
-    with pytest.raises(RunCorruptError, match="x: not Parquet: "):
+    with raises(RunCorruptError, "parquet"):
         Packets(io.BytesIO(b"no"), "x")

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from errors import raises
 
 from tailscope.exceptions import RunCorruptError, RunError, UsageError
 from tailscope.store.notes import Remarks, add_note, change_tags, read_notes
@@ -15,6 +16,7 @@ from tailscope.store.notes import Remarks, add_note, change_tags, read_notes
 if TYPE_CHECKING:
     from pathlib import Path
 
+MARK = '{"format": 1, "complete": true}'
 _ADD = """
 import sys
 from pathlib import Path
@@ -26,7 +28,7 @@ for number in range(20):
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    (tmp_path / "run.json").write_text('{"format": 1, "complete": true}')
+    (tmp_path / "run.json").write_text(MARK)
     return tmp_path
 
 
@@ -44,25 +46,27 @@ def test_notes_are_kept_in_order(run: Path) -> None:
     assert notes[0].written_unix_ns < notes[1].written_unix_ns
     content = json.loads((run / "notes.json").read_text())
     assert content["format"] == 1
-    assert (run / "run.json").read_text() == '{"format": 1, "complete": true}'
+    assert (run / "run.json").read_text() == MARK
 
 
 @pytest.mark.parametrize("tag", ["", "two words", "-x", "new\nline", "<b>", "x" * 65])
 def test_a_tag_is_one_word(run: Path, tag: str) -> None:
-    with pytest.raises(UsageError, match="a tag: got"):
+    with raises(UsageError, "tag") as refused:
         change_tags(run, add=[tag])
+    assert repr(tag) in str(refused.value)
     assert not (run / "notes.json").exists()
 
 
 def test_what_cannot_be_noted_is_refused(run: Path) -> None:
-    with pytest.raises(UsageError, match="expected some text"):
+    with raises(UsageError, "empty-note"):
         add_note(run, " \n")
-    with pytest.raises(RunError, match=r"no run\.json in it"):
+    with raises(RunError, "not-a-run"):
         change_tags(run / "nowhere", add=["a"])
     (run / "notes.json").write_text("{")
-    with pytest.raises(RunCorruptError, match=r"notes\.json: expected JSON"):
+    with raises(RunCorruptError, "json") as refused:
         change_tags(run, add=["a"])
-    assert (run / "notes.json").read_text() == "{", "words that cannot be read are not lost"
+    assert str(run / "notes.json") in str(refused.value)
+    assert (run / "notes.json").read_text() == "{"
 
 
 def test_processes_lose_no_tag_of_each_other(run: Path) -> None:

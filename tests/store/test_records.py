@@ -63,7 +63,7 @@ def test_an_older_format_is_refused_by_every_command(
 ) -> None:
     done = tailscope(*words, cwd=old)
     assert (done.returncode, code_of(done)) == (1, "format-older")
-    assert "run.json: format: expected 3, got 1 " in done.stderr
+    assert "run.json: " in done.stderr and "expected 3, got 1" in done.stderr
 
 
 def test_a_run_of_an_older_format_is_listed_as_foreign(
@@ -78,7 +78,7 @@ def test_a_run_of_an_older_format_is_listed_as_foreign(
 def test_a_recording_of_an_older_format_is_refused(old: Path) -> None:
     with raises(RunError, "format-older") as refused:
         taken_by(old / "noise")
-    assert "noise.json: format: expected 2, got 1" in str(refused.value)
+    assert "noise.json: " in str(refused.value) and "expected 2, got 1" in str(refused.value)
 
 
 def test_a_newer_format_is_refused(run: Path) -> None:
@@ -86,47 +86,53 @@ def test_a_newer_format_is_refused(run: Path) -> None:
     for read in (read_run, read_figures, read_info):
         with raises(RunError, "format-newer") as refused:
             read(run)
-        assert "run.json: format: expected 3, got 4" in str(refused.value)
+        assert "expected 3, got 4" in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "code", "place"),
     [
         (
             lambda info: info["instrument"]["stalls"]["generator"].update(count="1"),
-            r"instrument\.stalls\.generator\.count: expected a whole number, got text",
+            "field-value",
+            "instrument.stalls.generator.count: expected a whole number, got text",
         ),
         (
             lambda info: info["plan"].update(rate_pps=None),
-            r"plan\.rate_pps: expected a whole number",
+            "field-value",
+            "plan.rate_pps: expected a whole number",
         ),
-        (lambda info: info["plan"].update(command="fly"), r"plan\.command: invalid value 'fly'"),
-        (lambda info: info["plan"].update(colour=1), r"plan\.colour: unknown field"),
-        (lambda info: info["plan"].pop("dut"), r"plan\.dut: missing"),
-        (lambda info: info.pop("files"), r"run\.json: files: missing"),
-        (lambda info: info["files"]["rate.csv"].pop("sha256"), r"files\.\*\.sha256: missing"),
+        (lambda info: info["plan"].update(command="fly"), "field-value", "plan.command: "),
+        (lambda info: info["plan"].update(colour=1), "field-unknown", "plan.colour: "),
+        (lambda info: info["plan"].pop("dut"), "field-missing", "plan.dut: "),
+        (lambda info: info.pop("files"), "field-missing", "run.json: files: "),
+        (lambda info: info["files"]["rate.csv"].pop("sha256"), "field-missing", "files.*.sha256: "),
         (
             lambda info: info["clock"].update(source=5),
-            r"clock\.source: expected text, got a whole number",
+            "field-value",
+            "clock.source: expected text, got a whole number",
         ),
         (
             lambda info: info.update(written_unix_ns=-1),
-            r"written_unix_ns: expected a whole number >= 0",
+            "field-value",
+            "written_unix_ns: expected a whole number >= 0",
         ),
     ],
 )
 def test_the_wrong_field_is_named(
-    run: Path, change: Callable[[dict[str, Any]], object], said: str
+    run: Path, change: Callable[[dict[str, Any]], object], code: str, place: str
 ) -> None:
     changed(run, change)
-    with pytest.raises(RunCorruptError, match=said):
+    with raises(RunCorruptError, code) as refused:
         read_run(run)
+    assert place in str(refused.value)
 
 
 def test_a_file_that_the_run_does_not_list_is_damage(run: Path) -> None:
     changed(run, lambda info: info["files"].pop("summary.json"))
-    with pytest.raises(RunCorruptError, match=r"run\.json: files: expected summary\.json"):
+    with raises(RunCorruptError, "file-not-listed") as refused:
         read_run(run)
+    assert "run.json: files: expected summary.json" in str(refused.value)
 
 
 def test_a_mistake_of_ours_is_no_damage(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,8 +140,9 @@ def test_a_mistake_of_ours_is_no_damage(run: Path, monkeypatch: pytest.MonkeyPat
         raise KeyError("a mistake")
 
     monkeypatch.setattr("tailscope.store.reader.check_conservation", mistaken)
-    with pytest.raises(KeyError, match="a mistake"):
+    with pytest.raises(KeyError) as raised:
         read_run(run)
+    assert raised.value.args == ("a mistake",)
 
 
 def test_what_is_written_is_what_is_read(run: Path) -> None:
@@ -146,8 +153,9 @@ def test_what_is_written_is_what_is_read(run: Path) -> None:
 
 def test_a_record_that_could_not_be_read_back_is_not_written() -> None:
     wrong = NotesRecord(tags=(), notes=(Note(written_unix_ns=-1, text=""),))
-    with pytest.raises(AssertionError, match=r"notes\[0\]\.written_unix_ns"):
+    with pytest.raises(AssertionError) as raised:
         encode(wrong)
+    assert "notes[0].written_unix_ns" in str(raised.value)
 
 
 def test_every_file_says_its_format(run: Path) -> None:
@@ -160,5 +168,6 @@ def test_every_file_says_its_format(run: Path) -> None:
 
 def test_notes_of_a_newer_format_are_refused(run: Path) -> None:
     (run / "notes.json").write_text('{"format": 2, "tags": [], "notes": []}')
-    with pytest.raises(RunError, match=r"notes\.json: format: expected 1, got 2"):
+    with raises(RunError, "format-newer") as refused:
         read_notes(run)
+    assert "notes.json: " in str(refused.value) and "expected 1, got 2" in str(refused.value)

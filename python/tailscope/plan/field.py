@@ -58,7 +58,10 @@ def _workers(value: Mapping[str, str | int], option: str) -> dict[str, int]:
     found = {}
     for kind, number in value.items():
         if not str(number).isdecimal():
-            raise UsageError(f"{option} {kind}: got {number!r}, expected a number of workers")
+            raise UsageError(
+                f"{option} {kind}: got {number!r}, expected a number of workers",
+                code="worker-count",
+            )
         found[kind] = int(number)
     return found
 
@@ -225,15 +228,21 @@ class Field:
             assert self.least is None or isinstance(value, int)
             is_allowed = self.least is None or self._is_within(value)
         if not is_allowed:
-            raise UsageError(f"{self.option}: got {value!r}, expected {self.range_text}")
+            code = "out-of-range" if self.choices is None else "unknown-name"
+            raise UsageError(f"{self.option}: got {value!r}, expected {self.range_text}", code=code)
 
     def _check_names(self, value: Mapping[str, str] | Mapping[str, int]) -> None:
         for name, one in value.items():
             if self.choices is not None and name not in self.choices:
                 expected = f"one of {', '.join(self.choices)}"
-                raise UsageError(f"{self.option}: got {name!r}, expected {expected}")
+                raise UsageError(
+                    f"{self.option}: got {name!r}, expected {expected}", code="unknown-name"
+                )
             if self.least is not None and not self._is_within(one):
-                raise UsageError(f"{self.option} {name}: got {one!r}, expected {self.range_text}")
+                raise UsageError(
+                    f"{self.option} {name}: got {one!r}, expected {self.range_text}",
+                    code="out-of-range",
+                )
 
     def _is_within(self, value: Value) -> bool:
         assert isinstance(value, int) and self.least is not None

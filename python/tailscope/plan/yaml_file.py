@@ -42,20 +42,31 @@ def yaml_of(text: str, source: str) -> YamlFile:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = "" if mark is None else f":{mark.line + 1}"
-        raise UsageError(f"{source}{line}: {error.problem}") from None
+        code = error.code if isinstance(error, _RefusedError) else "yaml"
+        raise UsageError(f"{source}{line}: {error.problem}", code=code) from None
     except yaml.YAMLError as error:
-        raise UsageError(f"{source}: {' '.join(str(error).split())}") from None
+        raise UsageError(f"{source}: {' '.join(str(error).split())}", code="yaml") from None
 
 
 def _text_of(path: Path) -> str:
     with path.open("rb") as file:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
-        raise UsageError(f"{path}: expected at most {_MOST_BYTES} bytes, got more")
+        raise UsageError(
+            f"{path}: expected at most {_MOST_BYTES} bytes, got more", code="file-too-large"
+        )
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: {error}") from None
+        raise UsageError(f"{path}: {error}", code="not-text") from None
+
+
+class _RefusedError(yaml.MarkedYAMLError):
+    """A bound that YAML of others exceeds, or content that no plan needs."""
+
+    def __init__(self, problem: str, code: str, mark: Any) -> None:
+        super().__init__(problem=problem, problem_mark=mark)
+        self.code = code
 
 
 class _Loader(yaml.SafeLoader):
@@ -73,13 +84,19 @@ class _Loader(yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
             known: Any = super().compose_node(parent, index)
             if known not in self._values_of:
-                self._refuse(f"*{event.anchor} lies within what it refers to", event.start_mark)
+                self._refuse(
+                    f"*{event.anchor} lies within what it refers to",
+                    "yaml-circle",
+                    event.start_mark,
+                )
             self._count(self._values_of[known], event.start_mark)
             return known
         self._count(1, event.start_mark)
         self._depth += 1
         if self._depth > _MOST_DEPTH:
-            self._refuse(f"expected at most {_MOST_DEPTH} levels, got more", event.start_mark)
+            self._refuse(
+                f"expected at most {_MOST_DEPTH} levels, got more", "yaml-depth", event.start_mark
+            )
         node: Any = super().compose_node(parent, index)
         self._depth -= 1
         self._values_of[node] = self._values - before
@@ -92,7 +109,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    self._refuse(f"{key.value}: it appears twice", key.start_mark)
+                    self._refuse(f"{key.value}: it appears twice", "yaml-key-twice", key.start_mark)
                 seen.add(key.value)
         return node
 
@@ -107,12 +124,14 @@ class _Loader(yaml.SafeLoader):
             kind = str(node.tag).rpartition(":")[2]
             is_scalar = isinstance(node, yaml.ScalarNode)
             got = shortened(node.value, _MOST_CHARACTERS) if is_scalar else "several values"
-            self._refuse(f"expected a value of the type {kind}, got {got!r}", node.start_mark)
+            self._refuse(
+                f"expected a value of the type {kind}, got {got!r}", "yaml-value", node.start_mark
+            )
 
     def _count(self, values: int, mark: Any) -> None:
         self._values += values
         if self._values > _MOST_VALUES:
-            self._refuse(f"expected at most {_MOST_VALUES} values, got more", mark)
+            self._refuse(f"expected at most {_MOST_VALUES} values, got more", "yaml-size", mark)
 
-    def _refuse(self, problem: str, mark: Any) -> NoReturn:
-        raise yaml.composer.ComposerError(None, None, problem, mark)
+    def _refuse(self, problem: str, code: str, mark: Any) -> NoReturn:
+        raise _RefusedError(problem, code, mark)

@@ -39,13 +39,17 @@ class NamePattern:
         if not names:
             raise UsageError(
                 f"--name-pattern: got {self.text!r}, expected at least one label",
+                code="name-pattern",
                 hint="such as '{dut}-{rate}-repeat{repeat}'",
             )
         for name in names:
             if name != SIDE:
                 _check_name(name, f"--name-pattern: {{{name}}}")
         if len(set(names)) < len(names):
-            raise UsageError(f"--name-pattern: got {self.text!r}, expected each label once")
+            raise UsageError(
+                f"--name-pattern: got {self.text!r}, expected each label once",
+                code="name-pattern-twice",
+            )
 
     def values(self, path: Path, stem: str) -> dict[str, str]:
         """What the name of a file says."""
@@ -56,6 +60,7 @@ class NamePattern:
         if found is None:
             raise UsageError(
                 f"{path}: --name-pattern: got {name!r}, expected a name such as {self.text!r}",
+                code="name-pattern-mismatch",
                 hint="{label} stands for a value, * for anything; the pattern covers the whole"
                 " name without its extensions",
             )
@@ -116,7 +121,8 @@ def read_about_file(file: Path) -> dict[str, Any]:
     content = read_yaml(file).content
     if not isinstance(content, dict):
         raise UsageError(
-            f"{file}: expected labels such as `dut: l2fwd`, got {type(content).__name__}"
+            f"{file}: expected labels such as `dut: l2fwd`, got {type(content).__name__}",
+            code="labels",
         )
     flat: dict[str, object] = {}
     for name, value in content.items():
@@ -136,7 +142,10 @@ def _typed(written: Mapping[str, object], where: str) -> dict[str, Any]:
         declared = _NAMES[name]
         if declared.has_names:
             if not isinstance(value, str | int | float):
-                raise UsageError(f"{where}{label}: got {value!r}, expected a text or a number")
+                raise UsageError(
+                    f"{where}{label}: got {value!r}, expected a text or a number",
+                    code="label-value",
+                )
             others = found.setdefault(declared.attribute, {})
             others.update(declared.kind.read({inner: value}, declared.option))
         else:
@@ -152,12 +161,15 @@ def _check_name(label: str, where: str) -> None:
         return
     if declared is not None:
         said = f"{name}.NAME" if declared.has_names else name
-        raise UsageError(f"{where}: expected {said}", hint=f"{name}: {declared.about}")
+        raise UsageError(
+            f"{where}: expected {said}", code="label-name", hint=f"{name}: {declared.about}"
+        )
     close = get_close_matches(name, _NAMES, 1)
     meant = f"did you mean {close[0]}? " if close else ""
     listed = ", ".join(f"{each}.NAME" if each in _WITH_NAMES else each for each in _NAMES)
     raise UsageError(
         f"{where}: unknown label",
+        code="unknown-label",
         hint=f"{meant}labels are {listed}; labels.NAME takes anything else",
     )
 
@@ -166,7 +178,9 @@ def _value(declared: Field, value: object) -> Any:
     if declared.kind is COUNT and isinstance(value, str) and value.isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, declared.kind.written):  # type: ignore[arg-type]
-        raise UsageError(f"{declared.option}: got {value!r}, expected {declared.expected()}")
+        raise UsageError(
+            f"{declared.option}: got {value!r}, expected {declared.expected()}", code="label-value"
+        )
     found = declared.read(value)
     declared.check(found)
     return found

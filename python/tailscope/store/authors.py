@@ -165,7 +165,9 @@ def read_columns(
             # A buffer of Arrow's own: its threads cannot let go of one of Python's.
             content = stream.read_buffer(_MOST_BYTES + 1)
         if content.size > _MOST_BYTES:
-            raise CaptureError(f"{path}: expected at most {_MOST_BYTES} bytes, got more")
+            raise CaptureError(
+                f"{path}: expected at most {_MOST_BYTES} bytes, got more", code="file-too-large"
+            )
         table = csv.read_csv(
             pa.BufferReader(content),
             read_options=csv.ReadOptions(use_threads=False),
@@ -173,15 +175,20 @@ def read_columns(
         )
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         raise CaptureError(
-            f"{path}: {error}", hint=f"expected CSV with columns {', '.join(names)} in ns"
+            f"{path}: {error}",
+            code="csv",
+            hint=f"expected CSV with columns {', '.join(names)} in ns",
         ) from None
     except OSError as error:
         if error.errno is not None:
             raise
-        raise CaptureError(f"{path}: {error}") from None
+        raise CaptureError(f"{path}: {error}", code="csv") from None
     for name in names:
         if table[name].null_count:
             row = table[name].is_valid().index(False).as_py()
             kind = "a number" if name in fractions else "whole ns"
-            raise CaptureError(f"{path}: row {row + 1}: expected {name} in {kind}, got no number")
+            raise CaptureError(
+                f"{path}: row {row + 1}: expected {name} in {kind}, got no number",
+                code="not-a-number",
+            )
     return [values(table[name]) for name in names]

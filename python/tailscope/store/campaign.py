@@ -143,5 +143,8 @@ def _runs_of(path: Path, cell: CellRecord) -> Iterator[CampaignRun]:
 def _inside(file: Path, run: str) -> str:
     """The name of a run, which must lie in its campaign."""
     if not is_inside(run):
-        raise RunCorruptError(f"{file}: runs: expected a folder within the campaign, got {run!r}")
+        raise RunCorruptError(
+            f"{file}: runs: expected a folder within the campaign, got {run!r}",
+            code="run-outside-campaign",
+        )
     return run

@@ -378,11 +378,13 @@ def _refuse_held(path: Path, *, resumes: bool) -> None:
     if is_there(path, layout.RECORDED) and not resumes:
         raise RunExistsError(
             f"{path}: holds a measurement that was recorded and not analysed",
+            code="run-recorded",
             hint=f"`tailscope finish {path}` analyses it; or choose another directory",
         )
     if mark is None and is_other:
         raise RunExistsError(
-            f"{path}: exists and is not an empty directory", hint="choose another directory"
+            f"{path}: exists and is not an empty directory",
+            hint="choose another directory",
         )
 
 

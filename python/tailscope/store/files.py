@@ -75,11 +75,13 @@ def read_file(folder: Path, name: str, *, most_bytes: int, size_bytes: int | Non
         found = os.fstat(file.fileno()).st_size
         if size_bytes is not None and found != size_bytes:
             raise RunCorruptError(
-                f"{folder / name}: size_bytes: expected {size_bytes}, got {found}"
+                f"{folder / name}: size_bytes: expected {size_bytes}, got {found}",
+                code="size-differs",
             )
         if found > most_bytes:
             raise RunCorruptError(
-                f"{folder / name}: expected at most {most_bytes} bytes, got {found}"
+                f"{folder / name}: expected at most {most_bytes} bytes, got {found}",
+                code="file-too-large",
             )
         return file.read(found)
 
@@ -106,7 +108,9 @@ def _inner(outer: int, part: str, path: Path) -> int:
     try:
         return os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=outer)
     except NotADirectoryError:
-        raise RunCorruptError(f"{path}: expected {part} to be a folder, and no link") from None
+        raise RunCorruptError(
+            f"{path}: expected {part} to be a folder, and no link", code="not-a-folder"
+        ) from None
 
 
 def _check_kind(status: os.stat_result, path: Path) -> None:
@@ -114,5 +118,6 @@ def _check_kind(status: os.stat_result, path: Path) -> None:
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
         raise RunCorruptError(
             f"{path}: expected a regular file, got {kind}",
+            code="not-regular-file",
             hint="move or link the whole directory of a run, not files of it",
         )

@@ -62,7 +62,8 @@ def parse_filter(text: str) -> Filter:
     if operator not in _OPERATORS[kind]:
         raise UsageError(
             f"{text}: {field} is {kind_of(field)}: got the operator {operator}, expected"
-            f" {' '.join(_OPERATORS[kind])}"
+            f" {' '.join(_OPERATORS[kind])}",
+            code="filter-operator",
         )
     return Filter(field, operator, _value(text, field, kind, value))
 
@@ -76,6 +77,7 @@ def field_named(name: str) -> str:
     meant = f"did you mean {' or '.join(alike)}? " if alike else ""
     raise UsageError(
         f"{name}: runs have no such field",
+        code="unknown-field",
         hint=f"{meant}`tailscope list --fields` lists them; a folder of this name is ./{name}...",
     )
 
@@ -168,4 +170,6 @@ def _value(text: str, field: str, kind: str, value: str) -> str | int | float | 
             return sign * duration_ns(value.removeprefix("-"), text)
         return rate_pps(value, text) if field.endswith("_pps") else float(value)
     except (ValueError, KeyError, UsageError):
-        raise UsageError(f"{text}: got {value!r}, expected {kind_of(field)}") from None
+        raise UsageError(
+            f"{text}: got {value!r}, expected {kind_of(field)}", code="filter-value"
+        ) from None

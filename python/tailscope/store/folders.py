@@ -74,6 +74,7 @@ def find_runs(folders: Sequence[Path]) -> FoundRuns:
         if not folder.is_dir():
             raise RunError(
                 f"{folder}: no such folder",
+                code="no-such-folder",
                 hint="`tailscope run` makes ./runs; `tailscope list DIR` looks elsewhere",
             )
     tops = [folder.resolve() for folder in folders]
@@ -106,10 +107,14 @@ def run_named(text: str, folder: Path = RUNS) -> Path:
     if len(meant) == 1:
         return runs[meant[0]].path
     if meant:
-        raise UsageError(f"{text}: several runs in {folder} have this name: {', '.join(meant)}")
+        raise UsageError(
+            f"{text}: several runs in {folder} have this name: {', '.join(meant)}",
+            code="ambiguous-run",
+        )
     alike = get_close_matches(text, runs, n=3)
     raise UsageError(
         f"{text}: neither a run directory nor the name of a run in {folder}",
+        code="no-such-run",
         hint=f"did you mean {' or '.join(alike)}?" if alike else "`tailscope list` lists runs",
     )
 

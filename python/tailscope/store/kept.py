@@ -108,17 +108,21 @@ def kept(path: Path, info: RunInfo, name: str) -> Conclusion | None:
     origin = convert(written.get(_ORIGIN), Origin, f"{file}: {_ORIGIN}")
     expected, got = origin.content_sha256, _digest(written)
     if got != expected:
-        raise RunCorruptError(f"{file}: content: sha256: expected {expected}, got {got}")
+        raise RunCorruptError(
+            f"{file}: content: sha256: expected {expected}, got {got}", code="checksum"
+        )
     if origin.tailscope_version != _engine.VERSION:
         raise RunCorruptError(
             f"{file}: written by tailscope: expected {_engine.VERSION},"
             f" got {origin.tailscope_version}",
+            code="other-version",
             hint=_AGAIN,
         )
     if origin.summary_sha256 != _figures(info):
         raise RunCorruptError(
             f"{file}: drawn from other figures: {layout.SUMMARY}: sha256:"
             f" expected {_figures(info)}, got {origin.summary_sha256}",
+            code="other-figures",
             hint=_AGAIN,
         )
     return convert(written, _KINDS[name], file)

@@ -61,7 +61,7 @@ def change_tags(run: Path, *, add: Iterable[str] = (), remove: Iterable[str] = (
 def add_note(run: Path, text: str) -> Remarks:
     """Write a note about a run, beneath those that are there."""
     if not text.strip():
-        raise UsageError("a note: expected some text, got none")
+        raise UsageError("a note: expected some text, got none", code="empty-note")
     with _locked(run):
         before = read_notes(run)
         note = Note(written_unix_ns=time.time_ns(), text=text.strip())
@@ -72,7 +72,8 @@ def _checked(tag: str) -> str:
     if not _TAG.fullmatch(tag):
         raise UsageError(
             f"a tag: got {tag!r}, expected up to 64 letters, digits and . : / + - _, a letter, a"
-            " digit or _ first"
+            " digit or _ first",
+            code="tag",
         )
     return tag
 
@@ -86,7 +87,9 @@ def _locked(run: Path) -> Iterator[None]:
     try:
         handle = handle_of(run, layout.RUN, os.O_RDWR)
     except (FileNotFoundError, NotADirectoryError):
-        raise RunError(f"{run}: not a run directory: no {layout.RUN} in it") from None
+        raise RunError(
+            f"{run}: not a run directory: no {layout.RUN} in it", code="not-a-run"
+        ) from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

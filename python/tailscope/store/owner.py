@@ -91,5 +91,6 @@ def _lock(lock: int, path: Path) -> None:
         if error.errno in _HELD:
             raise RunExistsError(
                 f"{path}: another process is working on it",
+                code="run-in-use",
                 hint="wait until it has ended, or choose another directory",
             ) from None

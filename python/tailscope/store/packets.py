@@ -139,16 +139,18 @@ class Packets:
         if cells.null_count == len(cells):
             return None
         if cells.null_count:
-            raise self._corrupt(f"{name}: expected no missing values, got {cells.null_count}")
+            raise self._corrupt(
+                f"{name}: expected no missing values, got {cells.null_count}", "values-missing"
+            )
         return values(cells)
 
     def _in_order(self, seq: NDArray[np.uint64], before: int) -> int:
         if int(seq[0]) <= before or not (seq[1:] > seq[:-1]).all():
-            raise self._corrupt("seq: expected packets in ascending order")
+            raise self._corrupt("seq: expected packets in ascending order", "packet-order")
         return int(seq[-1])
 
-    def _corrupt(self, what: str) -> RunCorruptError:
-        return RunCorruptError(f"{self._name}: {what}")
+    def _corrupt(self, what: str, code: str) -> RunCorruptError:
+        return RunCorruptError(f"{self._name}: {what}", code=code)
 
 
 def _all_of_tainted(found: dict[str, Any]) -> NDArray[np.uint64] | None:

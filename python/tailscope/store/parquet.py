@@ -47,7 +47,7 @@ class TableFile:
             self._parquet = pq.ParquetFile(source, buffer_size=_BUFFER_BYTES)
         except (pa.ArrowException, OSError) as error:
             self.__exit__(None, None, None)
-            raise self._corrupt(f"not Parquet: {error}") from None
+            raise self._corrupt(f"not Parquet: {error}", "parquet") from None
         columns = [column for table in tables for column in table.columns]
         self.names = self._checked(columns)
         self._full = {column.name for column in columns if not column.may_be_null}
@@ -70,7 +70,7 @@ class TableFile:
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read some columns, none of them empty."""
         if missing := [name for name in names if name not in self.names]:
-            raise self._corrupt(f"{missing[0]}: no such column")
+            raise self._corrupt(f"{missing[0]}: no such column", "no-such-column")
 
         for group in range(self._parquet.num_row_groups):
             # Of all groups at once, what one was read through stays until the last is.
@@ -89,10 +89,14 @@ class TableFile:
             except StopIteration:
                 return
             except (pa.ArrowException, OSError) as error:
-                raise self._corrupt(f"not the Parquet that was written: {error}") from None
+                raise self._corrupt(
+                    f"not the Parquet that was written: {error}", "parquet"
+                ) from None
             for name in self._full.intersection(names):
                 if missing := batch[name].null_count:
-                    raise self._corrupt(f"{name}: expected no missing values, got {missing}")
+                    raise self._corrupt(
+                        f"{name}: expected no missing values, got {missing}", "values-missing"
+                    )
             if len(batch):
                 yield batch
 
@@ -138,7 +142,7 @@ class TableFile:
         expected = pa.type_for_alias(column.kind)
         plain = got.value_type if pa.types.is_dictionary(got) else got
         if plain != expected:
-            raise self._corrupt(f"{column.name}: expected {expected}, got {got}")
+            raise self._corrupt(f"{column.name}: expected {expected}, got {got}", "column-type")
 
-    def _corrupt(self, what: str) -> RunCorruptError:
-        return RunCorruptError(f"{self._name}: {what}")
+    def _corrupt(self, what: str, code: str) -> RunCorruptError:
+        return RunCorruptError(f"{self._name}: {what}", code=code)

@@ -119,6 +119,7 @@ def read_info(path: Path) -> RunInfo:
     if found is None:
         raise RunError(
             f"{path}: not a run directory: no {layout.RUN} in it",
+            code="not-a-run",
             hint="`tailscope analyze PRE POST --out RUN` writes one",
         )
     check_format(found.mark.format, layout.RUN_FORMAT, file)
@@ -143,7 +144,7 @@ def _check_plan(content: Mapping[str, object], file: Path) -> None:
     kind = commands.get(str(plan.get("command")), MeasurementPlan)
     for name in kind.__struct_fields__:
         if name not in plan:
-            raise RunCorruptError(f"{file}: plan.{name}: missing")
+            raise RunCorruptError(f"{file}: plan.{name}: missing", code="field-missing")
 
 
 def read_mark(path: Path) -> RunMark | None:
@@ -197,9 +198,11 @@ def check_sizes(path: Path, info: RunInfo) -> None:
         try:
             got = size_of(path, name)
         except FileNotFoundError:
-            raise RunCorruptError(f"{path / name}: missing") from None
+            raise RunCorruptError(f"{path / name}: missing", code="file-missing") from None
         if got != expected:
-            raise RunCorruptError(f"{path / name}: size_bytes: expected {expected}, got {got}")
+            raise RunCorruptError(
+                f"{path / name}: size_bytes: expected {expected}, got {got}", code="size-differs"
+            )
 
 
 def open_packets(path: Path, info: RunInfo) -> Packets:
@@ -259,11 +262,13 @@ def verified_file(path: Path, info: RunInfo, name: str) -> IO[bytes]:
     try:
         file = opened(path, name)
     except FileNotFoundError:
-        raise RunCorruptError(f"{path / name}: missing") from None
+        raise RunCorruptError(f"{path / name}: missing", code="file-missing") from None
     try:
         got = hashlib.file_digest(file, "sha256").hexdigest()
         if got != listed.sha256:
-            raise RunCorruptError(f"{path / name}: sha256: expected {listed.sha256}, got {got}")
+            raise RunCorruptError(
+                f"{path / name}: sha256: expected {listed.sha256}, got {got}", code="checksum"
+            )
         file.seek(0)
     except BaseException:
         file.close()
@@ -279,17 +284,21 @@ def verified(path: Path, info: RunInfo, name: str) -> bytes:
     try:
         content = read_file(path, name, most_bytes=most, size_bytes=listed.size_bytes)
     except FileNotFoundError:
-        raise RunCorruptError(f"{path / name}: missing") from None
+        raise RunCorruptError(f"{path / name}: missing", code="file-missing") from None
     got = hashlib.sha256(content).hexdigest()
     if got != expected:
-        raise RunCorruptError(f"{path / name}: sha256: expected {expected}, got {got}")
+        raise RunCorruptError(
+            f"{path / name}: sha256: expected {expected}, got {got}", code="checksum"
+        )
     return content
 
 
 def _listed(path: Path, info: RunInfo, name: str) -> FileEntry:
     listed = info.files.get(name)
     if listed is None:
-        raise RunCorruptError(f"{path / layout.RUN}: files: expected {name}, it is not there")
+        raise RunCorruptError(
+            f"{path / layout.RUN}: files: expected {name}, it is not there", code="file-not-listed"
+        )
     return listed
 
 
@@ -356,12 +365,14 @@ def check_held(path: Path, info: RunInfo, name: str, what: str) -> None:
     if name in (info.left_out or ()):
         raise RunError(
             f"{path}: {what}: {name} was left out of this run",
+            code="left-out",
             hint="figures, histograms, worst packets and explanation.json are there; report.html"
             " shows them",
         )
     if _lacks(info, name):
         raise RunError(
             f"{path}: {what}: {foreign_text(info)} does not hold that",
+            code="not-imported",
             hint="`tailscope analyze PRE POST` keeps every packet of two captures",
         )
 
@@ -420,6 +431,7 @@ def read_explanation(path: Path, info: RunInfo) -> Explanation | None:
     found = read_record(content, Explanation, file, newest=layout.FORMAT)
     if (got := sum(found.parts_ns.values())) != found.latency_ns:
         raise RunCorruptError(
-            f"{file}: latency_ns is the sum of its parts: expected {found.latency_ns}, got {got}"
+            f"{file}: latency_ns is the sum of its parts: expected {found.latency_ns}, got {got}",
+            code="sum-of-parts",
         )
     return found

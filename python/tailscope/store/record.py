@@ -178,7 +178,8 @@ def _of_plan(name: str, value: PlanValue) -> str | int | None:
         return plain(", ".join(f"{option}={one}" for option, one in value.items()))
     if isinstance(value, int) and not 0 <= value < _MOST:
         raise RunCorruptError(
-            f"{layout.RUN}: plan.{name}: expected a whole number below 2^63, got {value}"
+            f"{layout.RUN}: plan.{name}: expected a whole number below 2^63, got {value}",
+            code="field-value",
         )
     return _text_of(value) if isinstance(value, str) else value
 

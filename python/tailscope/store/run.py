@@ -131,10 +131,13 @@ def check_conservation(
             continue
         for name, number in numbers.items():
             if not isinstance(number, int):
-                raise RunCorruptError(f"{source}: {name}: expected a count, got {number!r}")
+                raise RunCorruptError(
+                    f"{source}: {name}: expected a count, got {number!r}", code="field-value"
+                )
         total = sum(numbers[part] for part in parts)  # type: ignore[misc]
         if total != numbers[whole]:
             equation = " + ".join(parts)
             raise RunCorruptError(
-                f"{source}: {whole} = {equation}: expected {numbers[whole]}, got {total}"
+                f"{source}: {whole} = {equation}: expected {numbers[whole]}, got {total}",
+                code="sum-of-parts",
             )

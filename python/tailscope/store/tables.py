@@ -329,15 +329,17 @@ def rows_of(content: bytes, table: Table, source: str) -> list[tuple[Cell, ...]]
         header = tuple(next(rows, ()))
         if header != table.names:
             raise RunCorruptError(
-                f"{source}: expected columns {', '.join(table.names)}, got {', '.join(header)}"
+                f"{source}: expected columns {', '.join(table.names)}, got {', '.join(header)}",
+                code="csv-columns",
             )
         written = [*rows]
     except (csv.Error, UnicodeDecodeError) as error:
-        raise RunCorruptError(f"{source}: expected CSV: {error}") from None
+        raise RunCorruptError(f"{source}: expected CSV: {error}", code="csv") from None
     for number, row in enumerate(written, 1):
         if len(row) != len(header):
             raise RunCorruptError(
-                f"{source}: row {number}: expected {len(header)} columns, got {len(row)}"
+                f"{source}: row {number}: expected {len(header)} columns, got {len(row)}",
+                code="csv-row",
             )
     columns = zip(table.columns, zip(*written, strict=True), strict=False)
     return [*zip(*(_cells(column, texts, source) for column, texts in columns), strict=True)]
@@ -365,4 +367,6 @@ def _cell(column: TableColumn, text: str, where: str) -> Cell:
             return float(text)
     except ValueError:
         pass
-    raise RunCorruptError(f"{where}: {column.name}: expected {column.kind}, got {text!r}")
+    raise RunCorruptError(
+        f"{where}: {column.name}: expected {column.kind}, got {text!r}", code="csv-value"
+    )

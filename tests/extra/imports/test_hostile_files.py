@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow
 import pytest
+from errors import raises
 
 from tailscope.exceptions import CaptureError
 from tailscope.extra.imports import hdr, moongen
@@ -33,45 +34,48 @@ def header(length: int, digits: int, *, word: int = 8) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "code", "place"),
     [
-        ("1e999999999,1", "line 1: expected a latency of 0 to"),
-        ("5,99999999999999999999", "line 1: expected at most"),
-        (f"5,{MANY_DIGITS}", "line 1: expected at most"),
-        ("1e-99999,1", "line 1: expected a latency of 0, or of"),
-        ("5,4000000000000000000\n6,4000000000000000000", "expected at most"),
+        ("1e999999999,1", "latency-range", "line 1: "),
+        ("5,99999999999999999999", "count-range", "line 1: "),
+        (f"5,{MANY_DIGITS}", "count-range", "line 1: "),
+        ("1e-99999,1", "latency-range", "line 1: "),
+        ("5,4000000000000000000\n6,4000000000000000000", "count-range", " 8000000000000000000"),
     ],
 )
-def test_numbers_of_moongen_are_bounded(tmp_path: Path, line: str, said: str) -> None:
+def test_numbers_of_moongen_are_bounded(tmp_path: Path, line: str, code: str, place: str) -> None:
     path = tmp_path / "x.csv"
     path.write_text(line)
-    with pytest.raises(CaptureError, match=said):
+    with raises(CaptureError, code) as refused:
         moongen.read(path, None)
+    assert place in str(refused.value)
 
 
 @pytest.mark.parametrize("total", [MANY_DIGITS, str(2**63)])
 def test_numbers_of_percentile_output_are_bounded(tmp_path: Path, total: str) -> None:
     path = tmp_path / "x.hgrm"
     path.write_text(f"1.0 1.0 3\n#[Max = 1.0, Total count = {total}]\n")
-    with pytest.raises(CaptureError, match="Total count: expected at most"):
+    with raises(CaptureError, "count-range") as refused:
         hdr.read_percentiles(path, "ns")
+    assert "Total count: " in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "code", "bound"),
     [
-        (interval(bytes(80 << 20)), "at most 67108864 bytes"),
-        (interval(header(8, 9)), "expected 1 to 5 digits, got 9"),
-        (interval(header(8, 2) + struct.pack(">q", -1), version=0x1C849302), "at least 0, got -1"),
-        (interval(header(16, 2) + struct.pack(">qq", 2**62, 2**62)), "at most .* packets"),
-        (interval(header(4 << 20, 5, word=1) + b"\1" * (4 << 20)), "at most 524288 values"),
+        (interval(bytes(80 << 20)), "histogram", "67108864"),
+        (interval(header(8, 9)), "histogram", "got 9"),
+        (interval(header(8, 2) + struct.pack(">q", -1), version=0x1C849302), "histogram", "got -1"),
+        (interval(header(16, 2) + struct.pack(">qq", 2**62, 2**62)), "count-range", "packets"),
+        (interval(header(4 << 20, 5, word=1) + b"\1" * (4 << 20)), "histogram", "524288"),
     ],
 )
-def test_histograms_of_logs_are_bounded(tmp_path: Path, line: str, said: str) -> None:
+def test_histograms_of_logs_are_bounded(tmp_path: Path, line: str, code: str, bound: str) -> None:
     path = tmp_path / "x.hlog"
     path.write_text(line)
-    with pytest.raises(CaptureError, match=said):
+    with raises(CaptureError, code) as refused:
         hdr.read_log(path, "ns")
+    assert bound in str(refused.value)
 
 
 def test_tables_are_bounded_and_whole(tmp_path: Path) -> None:
@@ -80,7 +84,7 @@ def test_tables_are_bounded_and_whole(tmp_path: Path) -> None:
     cut, large = tmp_path / "x.csv.gz", tmp_path / "y.csv.zst"
     cut.write_bytes(gzip.compress(table)[:-9])
     large.write_bytes(pyarrow.compress(table + b"1,1\n" * (17 << 20), codec="zstd", asbytes=True))
-    for path, said in ((cut, "Truncated"), (large, "at most 67108864 bytes, got more")):
-        with pytest.raises(CaptureError, match=said) as raised:
+    for path, code in ((cut, "csv"), (large, "file-too-large")):
+        with raises(CaptureError, code) as raised:
             read_columns(path, ("latency", "prets"))
         assert str(raised.value).startswith(f"{path}: ")

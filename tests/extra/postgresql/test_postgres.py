@@ -22,9 +22,11 @@ from bench.postgres import QUERIES
 from bench.postgres_server import Server, programs, server
 from command import COMMAND
 from documentation import undocumented
+from errors import code_of, raises
 from msgspec import structs
 from shelves import edited
 from synthetic import info_of, latencies, write_run
+from wording import assert_wording
 
 import tailscope as package
 from tailscope.cli import main
@@ -79,7 +81,7 @@ class Database:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
     if programs() is None:
-        assert not os.environ.get("CI"), "no PostgreSQL server: make setup-ci installs it"
+        assert not os.environ.get("CI"), "run make setup-ci"
         pytest.skip("no PostgreSQL server")
     with server() as running:
         rules = running.data / "pg_hba.conf"
@@ -153,6 +155,17 @@ def export(*arguments: object, expected: int = 0, **environment: str) -> tuple[s
     return said
 
 
+def refused(*arguments: object) -> tuple[str | None, str]:
+    """Return the code of the error that an export ends with, and what it says."""
+    _, errors = export(*arguments, expected=1)
+    return code_of(subprocess.CompletedProcess(arguments, 1, "", errors)), errors
+
+
+def count(database: Database, table: str) -> int:
+    """Return the number of rows of one of tailscope's tables."""
+    return int(database.value(f"SELECT count(*) FROM tailscope.{table}"))
+
+
 def pairs(found: Any) -> list[list[int]]:
     return [list(map(int, row)) for row in zip(*found, strict=True)]
 
@@ -169,12 +182,10 @@ def assert_all_views(database: Database, path: Path) -> None:
     run = read_run(path)
     assert_percentiles(database, path)
     of = database.integers
-    assert of("TABLE tailscope.histogram ORDER BY bucket_ns") == [
-        [1, *row] for row in pairs(run.latency)
-    ]
-    assert of("SELECT latency_ns, pre_ns, post_ns FROM tailscope.worst ORDER BY place") == pairs(
-        run.worst[:3]
-    )
+    histogram = "TABLE tailscope.histogram ORDER BY bucket_ns"
+    assert of(histogram) == [[1, *row] for row in pairs(run.latency)]
+    worst = "SELECT latency_ns, pre_ns, post_ns FROM tailscope.worst ORDER BY place"
+    assert of(worst) == pairs(run.worst[:3])
     for side in ("pre", "post"):
         gaps = f"SELECT bucket_ns, packets FROM tailscope.gaps_{side} ORDER BY 1"
         assert of(gaps) == pairs(run.gaps[side])
@@ -228,7 +239,7 @@ def test_sql_of_the_papers_finds_our_figures(
 def test_matching_is_as_ours_where_it_is_hard(run: Path, database: Database) -> None:
     summary = read_run(run).summary
     for figure in ("lost", "duplicated", "post_negative", "pre_trimmed", "post_unknown"):
-        assert summary[figure], f"{figure}: the pair is not hard enough"
+        assert summary[figure], figure
     export(run, "--to", database.uri())
     assert_matches(database, run)
     assert_all_views(database, run)
@@ -242,8 +253,8 @@ def test_packets_without_a_key_match_nothing(tmp_path: Path, database: Database)
     run = analyzed(pre, post, tmp_path / "run", "--match-on", "bytes:12+48")
     assert read_run(run).summary["pre_unkeyed"] == 1
     export(run, "--to", database.uri())
-    assert database.value("SELECT count(*) FROM tailscope.pkt WHERE hdr IS NULL") == "1"
-    assert database.value("SELECT max(length(hdr)) FROM tailscope.pkt") == "48"
+    keys = "SELECT count(*) FILTER (WHERE hdr IS NULL), max(length(hdr)) FROM tailscope.pkt"
+    assert database.integers(keys) == [[1, 48]]
     assert_matches(database, run)
 
 
@@ -253,8 +264,9 @@ def test_tables_hold_the_run(run: Path, database: Database) -> None:
     summary = json.loads((run / "summary.json").read_text())
     warnings = summary.pop("warnings")
     del summary["format"]
-    assert json.loads(database.value("SELECT info FROM tailscope.run")) == info
-    assert json.loads(database.value("SELECT warnings FROM tailscope.run")) == warnings
+    ((stored_info, stored_warnings),) = database.rows("SELECT info, warnings FROM tailscope.run")
+    assert json.loads(stored_info) == info
+    assert json.loads(stored_warnings) == warnings
     found = {name: (value, text) for name, value, text in database.rows(
         "SELECT figure, value, text FROM tailscope.summary"
     )}  # fmt: skip
@@ -276,16 +288,22 @@ def test_tables_hold_the_run(run: Path, database: Database) -> None:
         assert path == str(run.resolve())
 
 
+def outcome_of(run: Path, database: Database) -> tuple[str, int]:
+    """Export a run; return what became of it, and its number in the database."""
+    output, _ = export(run, "--to", database.uri(), "--json", "-")
+    (found,) = json.loads(output)["runs"]
+    return found["state"], found["run_id"]
+
+
 def test_the_same_run_again_changes_nothing(run: Path, database: Database, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in run.iterdir()}
     export(run, "--to", database.uri())
-    exported = database.value("SELECT exported FROM tailscope.run")
-    output, _ = export(run, "--to", database.uri())
-    assert "already there as run 1" in output
+    times = "SELECT exported FROM tailscope.run"
+    exported = database.rows(times)
     shutil.copytree(run, tmp_path / "copy")
-    output, _ = export(tmp_path / "copy", "--to", database.uri())
-    assert "already there as run 1" in output, "a copy is the same run"
-    assert database.rows("SELECT exported FROM tailscope.run") == [[exported]]
+    for same in (run, tmp_path / "copy"):
+        assert outcome_of(same, database) == ("already there", 1)
+    assert database.rows(times) == exported
     assert {path: path.read_bytes() for path in run.iterdir()} == before
 
 
@@ -295,13 +313,10 @@ def test_a_run_that_changed_takes_the_place_of_the_old(tmp_path: Path, database:
     export(run, "--to", database.uri())
     shutil.rmtree(run)
     analyzed(*pair, run, "--trim", "5ms")
-    output, _ = export(run, "--to", database.uri())
-    assert "replaced as run 2" in output
-    count = str(read_run(run).summary["count"])
-    assert database.value("SELECT count(*) FROM tailscope.latency") == count
-    assert database.value("SELECT count(*) FROM tailscope.pkt") == "200"
-    assert database.value("SELECT count(*) FROM tailscope.capture") == "2"
-    assert database.value("SELECT count(*) FROM tailscope.run") == "1"
+    assert outcome_of(run, database) == ("replaced", 2)
+    assert count(database, "latency") == read_run(run).summary["count"]
+    rows = {"pkt": 200, "capture": 2, "run": 1}
+    assert {table: count(database, table) for table in rows} == rows
 
 
 def test_captures_that_are_gone_are_said_to_be(tmp_path: Path, database: Database) -> None:
@@ -309,12 +324,12 @@ def test_captures_that_are_gone_are_said_to_be(tmp_path: Path, database: Databas
     run = analyzed(pre, post, tmp_path / "run")
     post.rename(tmp_path / "elsewhere")
     output, _ = export(run, "--to", database.uri())
-    assert "pkt has no packets of this run: post capture" in output
-    assert database.value("SELECT count(*) FROM tailscope.pkt") == "0"
+    assert "pkt " in output and "post capture" in output
+    assert count(database, "pkt") == 0
     assert_percentiles(database, run)
     (tmp_path / "elsewhere").rename(post)
-    output, _ = export(run, "--to", database.uri())
-    assert "replaced" in output, "now there are captures"
+    state, _ = outcome_of(run, database)
+    assert state == "replaced"
     assert_matches(database, run)
 
 
@@ -342,7 +357,7 @@ def test_what_the_generator_recorded_has_no_packets(tmp_path: Path, database: Da
     summary = read_run(run).summary
     assert summary["tainted"]
     output, _ = export(run, "--to", database.uri())
-    assert "pkt has no packets of this run: its times were recorded by the generator" in output
+    assert_wording("postgresql/recorded-by-the-generator", output.splitlines()[-1].strip())
     assert_percentiles(database, run)
     least = "SELECT latency_ns FROM tailscope.least_percentiles WHERE quantile = 0.99"
     assert int(database.value(least)) == summary["least_latency_ns_p99"]
@@ -362,7 +377,7 @@ def test_a_capture_that_changed_is_not_sent(tmp_path: Path, database: Database) 
         file.write(b"more")
     output, _ = export(run, "--to", database.uri())
     assert "size_bytes: expected" in output
-    assert database.value("SELECT count(*) FROM tailscope.pkt") == "0"
+    assert count(database, "pkt") == 0
 
 
 def test_a_damaged_run_does_not_stop_the_others(tmp_path: Path, database: Database) -> None:
@@ -371,10 +386,11 @@ def test_a_damaged_run_does_not_stop_the_others(tmp_path: Path, database: Databa
     content = bytearray((broken / "latency.parquet").read_bytes())
     content[len(content) // 2] ^= 1
     (broken / "latency.parquet").write_bytes(content)
-    _, errors = export(broken, whole, "--to", database.uri(), expected=1)
-    assert "latency.parquet: sha256: expected" in errors
-    assert database.rows("SELECT label FROM tailscope.run") == [["whole"]]
-    assert database.value("SELECT count(*) FROM tailscope.latency") == "100"
+    code, errors = refused(broken, whole, "--to", database.uri())
+    assert code == "checksum" and "latency.parquet: " in errors
+    labels = "SELECT label FROM tailscope.run"
+    assert database.rows(labels) == [["whole"]]
+    assert count(database, "latency") == 100
 
 
 def copying(database: Database, process: subprocess.Popen[str]) -> None:
@@ -383,7 +399,7 @@ def copying(database: Database, process: subprocess.Popen[str]) -> None:
         "SELECT 1 FROM pg_stat_progress_copy WHERE datname = current_database()"
         " AND tuples_processed > 1000"
     ):
-        assert process.poll() is None, "it ended before it was seen to send"
+        assert process.poll() is None, "ended too soon"
 
 
 @pytest.mark.parametrize(
@@ -401,11 +417,13 @@ def test_what_is_interrupted_leaves_nothing(
     assert "Traceback" not in errors
     while database.rows("SELECT 1 FROM pg_stat_activity WHERE query LIKE 'COPY%'"):
         time.sleep(0.05)
-    assert database.rows("SELECT run_id FROM tailscope.run") == [["1"]]
+    numbers = "SELECT run_id FROM tailscope.run"
+    assert database.integers(numbers) == [[1]]
     for table in ("latency", "summary", "percentile", "capture"):
         others = f"SELECT count(*) FROM tailscope.{table} WHERE run_id <> 1"
         assert database.value(others) == "0"
-    assert database.value("SELECT count(DISTINCT capture_id) FROM tailscope.pkt") == "2"
+    numbers = "SELECT count(DISTINCT capture_id) FROM tailscope.pkt"
+    assert database.integers(numbers) == [[2]]
 
 
 def test_two_at_once_take_turns(tmp_path: Path, database: Database) -> None:
@@ -416,8 +434,7 @@ def test_two_at_once_take_turns(tmp_path: Path, database: Database) -> None:
     assert [process.returncode for process in both] == [0, 0], outputs
     said = "".join(output for output, _ in outputs)
     assert (said.count("exported as"), said.count("already there as")) == (3, 3)
-    assert database.value("SELECT count(*) FROM tailscope.run") == "3"
-    assert database.value("SELECT count(*) FROM tailscope.pkt") == "12000"
+    assert (count(database, "run"), count(database, "pkt")) == (3, 12_000)
 
 
 def test_credentials_come_from_where_libpq_looks(
@@ -425,11 +442,10 @@ def test_credentials_come_from_where_libpq_looks(
 ) -> None:
     database.rows(f"GRANT CREATE ON DATABASE {database.name} TO guarded")
     guarded = database.uri("guarded")
-    _, errors = export(run, "--to", guarded, expected=1)
-    assert "password" in errors
-    assert "PGPASSWORD" in errors
-    _, errors = export(run, "--to", database.uri("guarded", SECRET + "x"), expected=1)
-    assert "password authentication failed" in errors
+    wrong = database.uri("guarded", SECRET + "x")
+    for uri, expected in ((guarded, "password-missing"), (wrong, "authentication")):
+        code, errors = refused(run, "--to", uri)
+        assert code == expected and "PGPASSWORD" in errors
     export(run, "--to", guarded, PGPASSWORD=WORD)
     passfile = tmp_path / "pass"
     passfile.write_text(f"*:*:*:guarded:{WORD}\n")
@@ -458,7 +474,7 @@ def test_credentials_come_from_where_libpq_looks(
     ],
 )  # fmt: skip
 def test_what_is_no_address_is_not_repeated(text: str) -> None:
-    with pytest.raises(UsageError) as raised:
+    with raises(UsageError, "database-address") as raised:
         read_target(text, "--to")
     assert "to" not in str(raised.value).replace("--to", "").replace("postgresql", "")
 
@@ -481,34 +497,34 @@ def test_passwords_are_hidden(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "says"),
+    ("harm", "code", "says"),
     [
-        ("GRANT CONNECT ON DATABASE {name} TO guest", "permission denied for database"),
-        ("ALTER DATABASE {name} SET default_transaction_read_only = on", "read-only transaction"),
-        ("CREATE SCHEMA tailscope; CREATE TABLE tailscope.mine (x int)", "got 1 others"),
+        ("GRANT CONNECT ON DATABASE {name} TO guest", "permission", "permission denied"),
+        ("ALTER DATABASE {name} SET default_transaction_read_only = on", "read-only", "read-only"),
+        ("CREATE SCHEMA tailscope; CREATE TABLE tailscope.mine (x int)", "schema-foreign", "got 1"),
         (
             "CREATE SCHEMA tailscope; CREATE TABLE tailscope.store_version (version int);"
             "INSERT INTO tailscope.store_version VALUES (9)",
+            "schema-version",
             "expected 2, got 9",
         ),
     ],
 )
 def test_a_database_that_refuses_says_what_to_do(
-    run: Path, database: Database, harm: str, says: str
+    run: Path, database: Database, harm: str, code: str, says: str
 ) -> None:
     database.rows(harm.format(name=database.name))
     user = "guest" if "guest" in harm else None
-    _, errors = export(run, "--to", database.uri(user), expected=1)
-    assert errors.startswith("error: ")
+    got, errors = refused(run, "--to", database.uri(user))
+    assert got == code
     assert says in errors
     assert "hint: " in errors
-    assert "internal" not in errors
 
 
 def test_a_server_that_is_not_there(run: Path, tmp_path: Path) -> None:
-    _, errors = export(run, "--to", f"postgresql:///x?host={tmp_path}", expected=1)
-    assert "No such file or directory" in errors
-    assert "hint: is the server running" in errors
+    code, errors = refused(run, "--to", f"postgresql:///x?host={tmp_path}")
+    assert code == "no-server" and str(tmp_path) in errors
+    assert "hint: " in errors
 
 
 def test_a_full_disk_leaves_nothing(
@@ -525,10 +541,10 @@ def test_a_full_disk_leaves_nothing(
         shutil.chown(small, database.server.user)
         database.rows(f"CREATE TABLESPACE small LOCATION '{small}'")
         database.rows(f"ALTER DATABASE {database.name} SET default_tablespace = small")
-        _, errors = export(noms("motivation"), "--to", database.uri(), expected=1)
-        assert "No space left on device" in errors
-        assert "make room" in errors
-        assert not database.rows("SELECT 1 FROM pg_namespace WHERE nspname = 'tailscope'")
+        code, errors = refused(noms("motivation"), "--to", database.uri())
+        assert code == "disk-full" and "hint: " in errors
+        schemas = "SELECT nspname FROM pg_namespace"
+        assert ["tailscope"] not in database.rows(schemas)
         database.rows("DROP TABLESPACE small")
     finally:
         subprocess.run(["umount", "--lazy", small], check=True)
@@ -540,7 +556,7 @@ def test_what_would_be_sent_is_said_without_a_server(run: Path) -> None:
     output, _ = export(run, "--to", to, "--dry-run")
     summary = read_run(run).summary
     assert f"{summary['count']:,} rows" in output
-    assert "destination: postgresql://me:***@nowhere/db, schema tailscope" in output
+    assert output.splitlines()[-1].endswith(" postgresql://me:***@nowhere/db, schema tailscope")
     output, _ = export(run, "--to", to, "--dry-run", "--json", "-")
     (found,) = json.loads(output)["runs"]
     packets = summary["pre_packets"] + summary["post_packets"]
@@ -552,13 +568,14 @@ def test_any_name_will_do_for_a_schema(tmp_path: Path, database: Database, name:
     run = analyzed(*captures.pair(tmp_path, [500] * 10), tmp_path / "run")
     export(run, "--to", database.uri(), "--schema", name)
     quoted = name.replace('"', '""')
-    assert database.value(f'SELECT count(*) FROM "{quoted}".match') == "10"
+    matches = f'SELECT count(*) FROM "{quoted}".match'
+    assert database.value(matches) == "10"
 
 
 @pytest.mark.parametrize("name", ["", "pg_mine", "x" * 64, "a\tb"])
 def test_what_is_no_name_of_a_schema_is_refused(run: Path, name: str) -> None:
-    _, errors = export(run, "--to", "service=x", "--schema", name, expected=1)
-    assert "--schema: got" in errors
+    code, errors = refused(run, "--to", "service=x", "--schema", name)
+    assert code == "schema-name" and "--schema: got" in errors
 
 
 def test_everything_is_documented(run: Path, database: Database) -> None:
@@ -613,4 +630,5 @@ def test_a_database_without_runs_is_named(
     database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["trend", "--from", database.uri()]) == 1
-    assert "schema tailscope: no runs" in capsys.readouterr().err
+    error, _hint = capsys.readouterr().err.splitlines()
+    assert error.endswith("[schema-empty]") and "schema tailscope" in error

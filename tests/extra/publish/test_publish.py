@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import campaigns
 import pytest
 from documentation import undocumented
+from errors import raises
 from runs import write_mark
 
 from tailscope.exceptions import RunCorruptError, RunExistsError
@@ -119,7 +120,7 @@ def test_a_site_is_whole(site: Path) -> None:
     for name, digest in sums.items():
         assert hashlib.sha256(found[name]).hexdigest() == digest
     assert not stat.S_IMODE(out.stat().st_mode) & 0o700 ^ 0o700
-    assert [path.name for path in out.parent.iterdir()] == ["site"], "nothing stays beside it"
+    assert [path.name for path in out.parent.iterdir()] == ["site"]
 
 
 def test_a_site_is_a_campaign(tailscope: Run, campaign: Path, site: Path, tmp_path: Path) -> None:
@@ -252,15 +253,16 @@ def test_it_may_be_repeated(tailscope: Run, campaign: Path, site: Path, tmp_path
 
 def test_what_is_of_others_is_not_replaced(campaign: Path, site: Path, tmp_path: Path) -> None:
     plan = plan_site(campaign)
-    with pytest.raises(RunExistsError, match="got neither"):
+    with raises(RunExistsError, "not-empty"):
         write_site(plan, campaign)
     mine = shutil.copytree(site, tmp_path / "site")
     (mine / "CNAME").write_text("mine")
-    with pytest.raises(RunExistsError, match="CNAME: it would be lost"):
+    with raises(RunExistsError, "foreign-file") as refused:
         write_site(plan, mine)
+    assert str(mine / "CNAME") in str(refused.value)
     (tmp_path / "other").mkdir()
     campaigns.write(tmp_path / "other", {"rate": ["10k"]}, name="other")
-    with pytest.raises(RunExistsError, match=r"campaign: expected .*other"):
+    with raises(RunExistsError, "other-campaign"):
         write_site(plan_site(tmp_path / "other"), mine)
 
 
@@ -273,16 +275,18 @@ def test_what_comes_while_a_site_is_made_is_not_replaced(
         if done == of:
             (mine / "CNAME").write_text("mine")
 
-    with pytest.raises(RunExistsError, match="CNAME: it would be lost"):
+    with raises(RunExistsError, "foreign-file") as refused:
         write_site(plan_site(campaign), mine, meanwhile)
+    assert str(mine / "CNAME") in str(refused.value)
     assert tree(mine) == {**tree(site), "CNAME": b"mine"}
 
 
 def test_a_link_to_a_folder_is_not_replaced(campaign: Path, site: Path, tmp_path: Path) -> None:
     mine = shutil.copytree(site, tmp_path / "site")
     (mine / "more").symlink_to(campaign)
-    with pytest.raises(RunExistsError, match="more: it would be lost"):
+    with raises(RunExistsError, "foreign-file") as refused:
         write_site(plan_site(campaign), mine)
+    assert str(mine / "more") in str(refused.value)
 
 
 def test_a_dry_run_lists_and_writes_nothing(tailscope: Run, campaign: Path, tmp_path: Path) -> None:
@@ -316,7 +320,7 @@ def test_what_was_taken_out_and_what_looks_odd_is_shown(
         assert "jane" not in output.replace(str(tmp_path), "").replace(str(campaign), "")
     assert "1 line marked odd: published as shown" in dry.stderr
     lines = done.stdout.splitlines()
-    assert lines[-1].startswith("written "), "it is said before"
+    assert lines[-1].startswith("written ")
 
 
 def test_nothing_to_take_out_is_said(tailscope: Run, tmp_path: Path) -> None:
@@ -365,8 +369,9 @@ def test_a_failure_leaves_the_earlier_site(campaign: Path, site: Path, tmp_path:
     content = bytearray(damaged.read_bytes())
     content[100] ^= 1
     damaged.write_bytes(content)
-    with pytest.raises(RunCorruptError, match=r"latency\.parquet: sha256"):
+    with raises(RunCorruptError, "checksum") as refused:
         write_site(plan_site(tmp_path / "campaign"), out)
+    assert str(damaged) in str(refused.value)
     assert tree(out) == before
     assert {path.name for path in tmp_path.iterdir()} == {"campaign", "site"}
 
@@ -382,7 +387,7 @@ def test_files_outside_of_a_run_are_not_taken(tmp_path: Path) -> None:
     plan = plan_site(tmp_path)
     assert not [name for name, _ in plan.files() if "key" in name]
     (problem,) = plan.material.problems()
-    assert "expected names within the run" in problem
+    assert "run.json: files: " in problem and "captures/../../key" in problem
 
 
 def test_ctrl_c_leaves_nothing(campaign: Path, tmp_path: Path) -> None:

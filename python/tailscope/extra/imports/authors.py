@@ -52,13 +52,16 @@ class Tables:
         figures = {**self._stats(), **self._transferrate()}
         count, warnings = self._counted(buckets, figures)
         if not count:
-            raise CaptureError(f"{self.folder / self.stem}: expected latencies, got none")
+            raise CaptureError(
+                f"{self.folder / self.stem}: expected latencies, got none", code="no-latencies"
+            )
         worst = self._worst()
         exact = self._percentiles()
         if worst is not None and len(worst.latency_ns) > count:
             raise CaptureError(
                 f"{self.files['worst']}: expected at most {count} packets, as"
-                f" {'hist' if buckets else 'stats'} says, got {len(worst.latency_ns)}"
+                f" {'hist' if buckets else 'stats'} says, got {len(worst.latency_ns)}",
+                code="packet-count",
             )
         figures |= {"lost": None, **self._lost(figures, count, buckets is not None, warnings)}
         return ForeignRun(
@@ -88,6 +91,7 @@ class Tables:
             raise CaptureError(
                 f"{self.folder / self.stem}: expected a table hist or stats, got"
                 f" {', '.join(self.files)}",
+                code="no-statistics-table",
                 hint="without them nobody knows of how many packets the others are",
             )
         trimmed = int(count) - int(figures["post_trimmed"] or 0)
@@ -131,14 +135,17 @@ class Tables:
         path = self.files["hist"]
         low, counts = read_columns(path, ("latency_bucket", "count"))
         if self.bucket_ns is None:
-            raise CaptureError(f"{path}: expected .bucket_sizeN. in the name, the bucket size")
+            raise CaptureError(
+                f"{path}: expected .bucket_sizeN. in the name, the bucket size", code="bucket-size"
+            )
         kept = counts > 0
         low_ns = low[kept]
         wrong = np.flatnonzero(low_ns % self.bucket_ns)
         if len(wrong):
             raise CaptureError(
                 f"{path}: latency_bucket: expected multiples of {self.bucket_ns}, as the name says,"
-                f" got {low_ns[wrong[0]]}"
+                f" got {low_ns[wrong[0]]}",
+                code="bucket-edge",
             )
         edges = low_ns.tolist()
         return buckets_of(
@@ -153,7 +160,8 @@ class Tables:
         if len(wrong := np.flatnonzero(~((quantiles >= 0) & (quantiles <= 1)))):
             raise CaptureError(
                 f"{path}: row {wrong[0] + 1}: percentile: expected 0 to 1, got"
-                f" {quantiles[wrong[0]]:g}"
+                f" {quantiles[wrong[0]]:g}",
+                code="quantile",
             )
         return dict(zip(quantiles.tolist(), values.tolist(), strict=True))
 
@@ -167,7 +175,8 @@ class Tables:
             at = wrong[0]
             raise CaptureError(
                 f"{path}: row {at + 1}: postts: expected prets + latency,"
-                f" {pre[at] + latency[at]}, got {post[at]}"
+                f" {pre[at] + latency[at]}, got {post[at]}",
+                code="sum-of-parts",
             )
         order = np.lexsort((pre, -latency.astype(np.int64)))
         return WorstPackets(latency[order], pre[order], post[order])
@@ -179,10 +188,13 @@ class Tables:
         names = ("pre_received", "post_received", "pre_received_trimmed", "post_received_trimmed")
         columns = read_columns(path, names)
         if len(columns[0]) != 1:
-            raise CaptureError(f"{path}: expected one row, got {len(columns[0])}")
+            raise CaptureError(f"{path}: expected one row, got {len(columns[0])}", code="csv-row")
         pre, post, pre_kept, post_kept = (int(column[0]) for column in columns)
         if pre_kept > pre or post_kept > post:
-            raise CaptureError(f"{path}: expected no more packets with the trim than without it")
+            raise CaptureError(
+                f"{path}: expected no more packets with the trim than without it",
+                code="trimmed-count",
+            )
         return {
             "pre_packets": pre,
             "post_packets": post,
@@ -219,6 +231,7 @@ def grouped(paths: Iterable[Path]) -> list[Tables]:
             other = tables.files[name["kind"]]
             raise CaptureError(
                 f"{path}: a second table {name['kind']} of {name['stem']}, beside {other.name}",
+                code="table-twice",
                 hint="leave one of them",
             )
         tables.files[name["kind"]] = path

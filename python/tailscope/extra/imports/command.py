@@ -63,7 +63,7 @@ def command(
     from tailscope.extra.imports.foreign import UNITS
 
     if unit is not None and unit not in UNITS:
-        raise UsageError(f"--unit: got {unit!r}, expected one of {', '.join(UNITS)}")
+        raise UsageError(f"--unit: got {unit!r}, expected one of {', '.join(UNITS)}", code="unit")
     plan = ImportRequest(path, out, unit, labels(about, define, name_pattern), json_file)
     return _run(plan)
 
@@ -92,7 +92,8 @@ def _run(plan: ImportRequest) -> int:
         if isinstance(result, Exception):
             failed += 1
             everything.append({"run": name, "error": str(result)})
-            print(printable(f"error: {result}"), file=sys.stderr)
+            code = getattr(result, "code", "system")
+            print(printable(f"error: {result} [{code}]"), file=sys.stderr)
             if hint := getattr(result, "hint", None):
                 print(printable(f"hint: {hint}"), file=sys.stderr)
             continue

@@ -79,7 +79,8 @@ class Distribution:
             if not at.low <= longest <= at.high:
                 raise CaptureError(
                     f"{self.source.source}: worst and hist are not of the same run: the longest"
-                    f" latency: expected {at.low} to {at.high} ns, got {longest}"
+                    f" latency: expected {at.low} to {at.high} ns, got {longest}",
+                    code="tables-disagree",
                 )
         for q, value in self.source.exact.items():
             rank = ranks_around(q, n)[0]
@@ -88,7 +89,8 @@ class Distribution:
             if not low_ns <= value <= high_ns:
                 raise CaptureError(
                     f"{self.source.source}: percentiles and hist are not of the same run:"
-                    f" {percentile_name(q)}: expected {low_ns} to {high_ns} ns, got {value}"
+                    f" {percentile_name(q)}: expected {low_ns} to {high_ns} ns, got {value}",
+                    code="tables-disagree",
                 )
 
     def least_ns(self) -> int | None:

@@ -51,6 +51,7 @@ def find(path: Path, unit: str | None) -> Found:
     if tables and unit not in (None, "ns"):
         raise UsageError(
             f"{path}: --unit: got {unit}, expected ns: the authors' tables are in ns",
+            code="unit-differs",
             hint="import files of other units by themselves",
         )
     sources = [Source(each.folder, lambda each=each: [each.read()]) for each in tables]  # type: ignore[misc]
@@ -64,7 +65,7 @@ def find(path: Path, unit: str | None) -> Found:
         else:
             sources.append(source)
     if not sources:
-        raise CaptureError(f"{path}: {_EXPECTED}")
+        raise CaptureError(f"{path}: {_EXPECTED}", code="nothing-to-import")
     return Found(tuple(sources), tuple(unread))
 
 

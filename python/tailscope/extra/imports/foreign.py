@@ -78,10 +78,13 @@ def ns_of(text: str, unit: str, where: str) -> Decimal:
     except ArithmeticError:
         value = Decimal("NaN")
     if not (value.is_finite() and 0 <= value <= MOST):
-        raise CaptureError(f"{where}: expected a latency of 0 to {MOST} ns, got {got!r}")
+        raise CaptureError(
+            f"{where}: expected a latency of 0 to {MOST} ns, got {got!r}", code="latency-range"
+        )
     if 0 < value < _LEAST:
         raise CaptureError(
-            f"{where}: expected a latency of 0, or of {_LEAST} ns at least, got {got!r}"
+            f"{where}: expected a latency of 0, or of {_LEAST} ns at least, got {got!r}",
+            code="latency-range",
         )
     return value
 
@@ -90,7 +93,9 @@ def count_of(text: str, where: str) -> int:
     """Read a number of packets."""
     if len(text) > len(str(MOST)) or int(text) > MOST:
         got = shortened(text, _MOST_CHARACTERS)
-        raise CaptureError(f"{where}: expected at most {MOST} packets, got {got}")
+        raise CaptureError(
+            f"{where}: expected at most {MOST} packets, got {got}", code="count-range"
+        )
     return int(text)
 
 
@@ -99,9 +104,13 @@ def buckets_of(
 ) -> Buckets:
     """Make buckets of what was read."""
     if (total := sum(counts)) > MOST:
-        raise CaptureError(f"{where}: expected at most {MOST} packets, got {total}")
+        raise CaptureError(
+            f"{where}: expected at most {MOST} packets, got {total}", code="count-range"
+        )
     if (longest := max(high_ns, default=0)) > MOST:
-        raise CaptureError(f"{where}: expected latencies of at most {MOST} ns, got {longest}")
+        raise CaptureError(
+            f"{where}: expected latencies of at most {MOST} ns, got {longest}", code="latency-range"
+        )
     return Buckets(*(np.array(each, np.int64) for each in (low_ns, high_ns, counts)))
 
 
@@ -109,5 +118,6 @@ def unit_needed(path: Path, what: str) -> UsageError:
     """The error of a file that does not say in which unit its values are."""
     return UsageError(
         f"{path}: {what} does not say the unit of its values",
+        code="unit-missing",
         hint=f"--unit {'|'.join(UNITS)}: the unit in which they were recorded, or printed",
     )

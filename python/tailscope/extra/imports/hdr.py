@@ -54,7 +54,9 @@ def read_log(path: Path, unit: str | None) -> list[ForeignRun]:
     text = _text(path)
     if OWN_COMMENT in text:
         if unit not in (None, "ns"):
-            raise UsageError(f"{path}: --unit: got {unit}, expected ns, as the log says")
+            raise UsageError(
+                f"{path}: --unit: got {unit}, expected ns, as the log says", code="unit-differs"
+            )
         unit = "ns"
     if unit is None:
         raise unit_needed(path, "an HdrHistogram log")
@@ -66,9 +68,12 @@ def read_log(path: Path, unit: str | None) -> list[ForeignRun]:
         for ends, count in _decoded(histogram, where):
             counted[ends] = counted.get(ends, 0) + count
         if (values := sum(map(len, tags.values()))) > _MOST_VALUES:
-            raise CaptureError(f"{where}: expected at most {_MOST_VALUES} values, got {values}")
+            raise CaptureError(
+                f"{where}: expected at most {_MOST_VALUES} values, got {values}",
+                code="too-many-values",
+            )
     if not any(tags.values()):
-        raise CaptureError(f"{path}: expected latencies, got none")
+        raise CaptureError(f"{path}: expected latencies, got none", code="no-latencies")
     stem = path.name.removesuffix(".hlog")
     return [
         ForeignRun(
@@ -95,7 +100,9 @@ def _text(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise CaptureError(f"{path}: offset {error.start}: expected text") from None
+        raise CaptureError(
+            f"{path}: offset {error.start}: expected text", code="not-text"
+        ) from None
 
 
 def _intervals(path: Path, text: str) -> Iterator[tuple[str, str | None, str]]:
@@ -108,6 +115,7 @@ def _intervals(path: Path, text: str) -> Iterator[tuple[str, str | None, str]]:
             raise CaptureError(
                 f"{path}: line {number}: expected [Tag=NAME,]start,length,max,histogram,"
                 f" got {line[:40]!r}",
+                code="log-line",
                 hint="a log that was cut off can be read up to there: remove the line",
             )
         yield f"{path}: line {number}", found["tag"], found["histogram"]
@@ -124,12 +132,13 @@ def _decoded(encoded: str, where: str) -> Iterator[tuple[tuple[int, int], int]]:
             raise CaptureError(
                 f"{where}: encoding of the histogram: expected V1 or V2, compressed,"
                 f" got cookie {cookie:#x}",
+                code="histogram-encoding",
                 hint="HdrHistogram's HistogramLogProcessor writes V2",
             )
         inner = _decompressed(content[_OUTER.size :][:length])
         columns = _engine.read_hdr(inner, _MOST_VALUES)
     except (binascii.Error, struct.error, zlib.error, ValueError, _engine.EngineError) as error:
-        raise CaptureError(f"{where}: expected {_CANNOT}: {error}") from None
+        raise CaptureError(f"{where}: expected {_CANNOT}: {error}", code="histogram") from None
     for low, high, count in zip(*(column.tolist() for column in columns), strict=True):
         yield (low, high), count
 
@@ -165,6 +174,7 @@ def read_percentiles(path: Path, unit: str | None) -> ForeignRun:
         listed = rows[-1][1] if rows else 0
         raise CaptureError(
             f"{path}: Total count: expected {listed}, as the last row says, got {got}",
+            code="histogram-truncated",
             hint="the output was cut off: HdrHistogram writes `#[Max = ..., Total count = ...]`"
             " behind the rows",
         )
@@ -189,10 +199,16 @@ def _rows(path: Path, text: str, unit: str) -> Iterator[tuple[Decimal, int, Deci
         found = _ROW.fullmatch(line)
         where = f"{path}: line {number}"
         if found is None:
-            raise CaptureError(f"{where}: expected value, percentile and count, got {line[:60]!r}")
+            raise CaptureError(
+                f"{where}: expected value, percentile and count, got {line[:60]!r}",
+                code="histogram-row",
+            )
         value, count = ns_of(found[1], unit, where), count_of(found[3], where)
         if value < last[0] or count < last[1]:
-            raise CaptureError(f"{where}: expected rows in ascending order, got {line.strip()!r}")
+            raise CaptureError(
+                f"{where}: expected rows in ascending order, got {line.strip()!r}",
+                code="histogram-order",
+            )
         last = value, count
         places = len(found[1].partition(".")[2])
         yield value, count, UNITS[unit] / (2 * Decimal(10) ** places)

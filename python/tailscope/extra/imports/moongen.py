@@ -30,16 +30,19 @@ def read(path: Path, unit: str | None) -> ForeignRun:
         where = f"{path}: line {number}"
         if not LINE.fullmatch(line):
             raise CaptureError(
-                f"{where}: expected latency,count, got {line[:40].decode(errors='replace')!r}"
+                f"{where}: expected latency,count, got {line[:40].decode(errors='replace')!r}",
+                code="histogram-row",
             )
         latency, count = line.decode().split(",")
         key = ns_of(latency, unit, where)
         if key in found:
-            raise CaptureError(f"{where}: expected each latency once, got {latency} again")
+            raise CaptureError(
+                f"{where}: expected each latency once, got {latency} again", code="latency-twice"
+            )
         found[key] = count_of(count, where)
     found = {key: count for key, count in found.items() if count}
     if not found:
-        raise CaptureError(f"{path}: expected latencies, got none")
+        raise CaptureError(f"{path}: expected latencies, got none", code="no-latencies")
     keys = sorted(found)
     width = min((b - a for a, b in pairwise(keys)), default=Decimal(1))
     buckets = buckets_of(

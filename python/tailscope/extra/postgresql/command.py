@@ -88,7 +88,7 @@ def _found(paths: list[Path]) -> list[Path]:
             else:
                 found.append(run.path)
     if not found:
-        raise RunError("no run to export: the campaign has no completed run")
+        raise RunError("no run to export: the campaign has no completed run", code="no-runs")
     return list({path.resolve(): path for path in found}.values())
 
 
@@ -136,7 +136,7 @@ def _export(plan: ExportRequest, server: Server, path: Path) -> dict[str, object
     except DatabaseError:
         raise
     except (TailscopeError, OSError) as error:
-        _tell(f"error: {error}")
+        _tell(f"error: {error} [{getattr(error, 'code', 'system')}]")
         if hint := getattr(error, "hint", None):
             _tell(f"hint: {hint}")
         return {"run": str(path), "error": str(error)}

@@ -191,7 +191,9 @@ def _captures(path: Path, info: RunInfo) -> tuple[dict[Side, Path], str | None]:
 def _only(path: Path, names: list[str], side: Side) -> str:
     found = [name for name in names if name.startswith(f"{layout.CAPTURES}/{side}.")]
     if len(found) != 1:
-        raise RunCorruptError(f"{path}: expected one capture {side}.*, got {', '.join(names)}")
+        raise RunCorruptError(
+            f"{path}: expected one capture {side}.*, got {', '.join(names)}", code="capture-count"
+        )
     return found[0]
 
 

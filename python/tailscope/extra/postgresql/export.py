@@ -86,7 +86,8 @@ def check_schema_name(name: str) -> None:
     if not 1 <= size <= _MOST_NAME_BYTES or name != printable(name) or name.startswith("pg_"):
         raise UsageError(
             f"--schema: got {name!r}, expected 1 to {_MOST_NAME_BYTES} bytes that can be printed,"
-            " and not pg_ in front"
+            " and not pg_ in front",
+            code="schema-name",
         )
 
 
@@ -149,12 +150,14 @@ def _open_schema(server: Server, schema: str) -> None:
         if version != VERSION:
             raise DatabaseError(
                 f"schema {schema}: version of its tables: expected {VERSION}, got {version}",
+                code="schema-version",
                 hint="use the tailscope that made it, or another schema: --schema NAME",
             )
         return
     if relations:
         raise DatabaseError(
             f"schema {schema}: expected tailscope's tables or none, got {relations} others",
+            code="schema-foreign",
             hint="use another one: --schema NAME",
         )
     for script in ("schema.sql", "views.sql"):
@@ -219,7 +222,8 @@ class _Sent:
 def _check_count(path: Path, expected: int, got: int) -> None:
     if got != expected:
         raise RunCorruptError(
-            f"{path}: expected {expected} packets, as summary.json says, got {got}"
+            f"{path}: expected {expected} packets, as summary.json says, got {got}",
+            code="packet-count",
         )
 
 

@@ -30,6 +30,7 @@ def records(server: Server, schema: str) -> list[CatalogueRow]:
     if not server.value(_TABLES, schema):
         raise DatabaseError(
             f"schema {schema}: no runs: `tailscope export` has made no tables there",
+            code="schema-empty",
             hint="name the schema: --schema NAME",
         )
     server.rows("SELECT set_config('search_path', quote_ident($1), true)", schema)
@@ -37,6 +38,7 @@ def records(server: Server, schema: str) -> list[CatalogueRow]:
     if version != VERSION:
         raise DatabaseError(
             f"schema {schema}: version of its tables: expected {VERSION}, got {version}",
+            code="schema-version",
             hint="use the tailscope that made it, or another schema: --schema NAME",
         )
     figures: dict[int, dict[str, Figure]] = {}

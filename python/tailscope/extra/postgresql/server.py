@@ -19,28 +19,62 @@ if TYPE_CHECKING:
 _CANCELLED = "57014"
 """What becomes of Ctrl-C while the driver waits: it asks the server to cancel."""
 
-_HINTS = {
-    "08": "the connection broke; nothing of this run was kept: export it again",
-    "25006": "this server is read-only (a standby, or set so): use another one",
-    "28": "a password comes from PGPASSWORD, PGPASSFILE, ~/.pgpass or a service file",
-    "42501": "ask whoever runs the database for CREATE SCHEMA name AUTHORIZATION user, and name it:"
-    " --schema name",
-    "53100": "the server's disk is full; nothing of this run was kept: make room, export it again",
-    "53300": "the server has no connection left: try again later",
-    "57": "the server is going down; nothing of this run was kept: export it again",
+_REFUSALS = {
+    "08": (
+        "connection-lost",
+        "the connection broke; nothing of this run was kept: export it again",
+    ),
+    "25006": (
+        "read-only",
+        "this server is read-only (a standby, or set so): use another one",
+    ),
+    "28": (
+        "authentication",
+        "a password comes from PGPASSWORD, PGPASSFILE, ~/.pgpass or a service file",
+    ),
+    "42501": (
+        "permission",
+        "ask whoever runs the database for CREATE SCHEMA name AUTHORIZATION user, and name it:"
+        " --schema name",
+    ),
+    "53100": (
+        "disk-full",
+        "the server's disk is full; nothing of this run was kept: make room, export it again",
+    ),
+    "53300": ("too-many-connections", "the server has no connection left: try again later"),
+    "57": (
+        "shutting-down",
+        "the server is going down; nothing of this run was kept: export it again",
+    ),
 }
-"""By SQLSTATE, or its class."""
+"""Code and hint of an error, by its SQLSTATE or by the class of that."""
 
+_IS_IT_RUNNING = "is the server running, and is its address right?"
 _NO_CONNECTION = {
-    "password": _HINTS["28"],
-    "authentication": _HINTS["28"],
-    "no pg_hba.conf entry": "the server accepts no connection from here: see its pg_hba.conf",
-    'socket "/tmp/.s.PGSQL': "without a host the driver looks in /tmp; for another folder use, for"
-    " instance, postgresql:///NAME?host=/var/run/postgresql",
-    "definition of service": "services are looked up in PGSERVICEFILE and ~/.pg_service.conf",
-    "does not exist": "createdb makes a database, createuser a user",
+    "no password supplied": ("password-missing", _REFUSALS["28"][1]),
+    "password": _REFUSALS["28"],
+    "authentication": _REFUSALS["28"],
+    "no pg_hba.conf entry": (
+        "host-refused",
+        "the server accepts no connection from here: see its pg_hba.conf",
+    ),
+    'socket "/tmp/.s.PGSQL': (
+        "no-server",
+        "without a host the driver looks in /tmp; for another folder use, for"
+        " instance, postgresql:///NAME?host=/var/run/postgresql",
+    ),
+    "definition of service": (
+        "no-such-service",
+        "services are looked up in PGSERVICEFILE and ~/.pg_service.conf",
+    ),
+    "does not exist": (
+        "no-such-database",
+        "createdb makes a database, createuser a user",
+    ),
+    "No such file or directory": ("no-server", _IS_IT_RUNNING),
+    "Connection refused": ("no-server", _IS_IT_RUNNING),
 }
-"""By a part of what libpq says."""
+"""Code and hint of a connection that is refused, by a part of what libpq says."""
 
 
 class Server:
@@ -108,8 +142,9 @@ class Server:
         except adbc.Error as error:
             if error.sqlstate == _CANCELLED:
                 raise KeyboardInterrupt from None
-            hint = _hint_of(error.sqlstate or "08")
-            raise _described(error, self._target, hint) from None
+            state = error.sqlstate or "08"
+            refusal = _REFUSALS.get(state) or _REFUSALS.get(state[:2]) or ("database", None)
+            raise _described(error, self._target, *refusal) from None
 
 
 @contextmanager
@@ -119,9 +154,9 @@ def connected(target: Target) -> Iterator[Server]:
         connection = driver.connect(target.conninfo)
     except adbc.Error as error:
         # libpq gives no SQLSTATE where there is no connection.
-        found = [hint for part, hint in _NO_CONNECTION.items() if part in str(error)]
-        hint = found[0] if found else "is the server running, and is its address right?"
-        raise _described(error, target, hint) from None
+        refusals = [refusal for part, refusal in _NO_CONNECTION.items() if part in str(error)]
+        refusal = refusals[0] if refusals else ("no-connection", _IS_IT_RUNNING)
+        raise _described(error, target, *refusal) from None
     try:
         yield Server(connection, target)
     finally:
@@ -131,16 +166,12 @@ def connected(target: Target) -> Iterator[Server]:
             connection.close()
 
 
-def _described(error: adbc.Error, target: Target, hint: str | None) -> DatabaseError:
-    said = {name: value.decode(errors="replace") for name, value in error.details or ()}
-    text = said.get("PG_DIAG_MESSAGE_PRIMARY") or _without_prefix(str(error))
-    if detail := said.get("PG_DIAG_MESSAGE_DETAIL"):
+def _described(error: adbc.Error, target: Target, code: str, hint: str | None) -> DatabaseError:
+    fields = {name: value.decode(errors="replace") for name, value in error.details or ()}
+    text = fields.get("PG_DIAG_MESSAGE_PRIMARY") or _without_prefix(str(error))
+    if detail := fields.get("PG_DIAG_MESSAGE_DETAIL"):
         text += f"; {detail}"
-    return DatabaseError(target.hide(f"{target.shown}: {text}"), hint=hint)
-
-
-def _hint_of(state: str) -> str | None:
-    return _HINTS.get(state) or _HINTS.get(state[:2])
+    return DatabaseError(target.hide(f"{target.shown}: {text}"), code=code, hint=hint)
 
 
 def _without_prefix(text: str) -> str:

@@ -53,6 +53,7 @@ def read_target(text: str, option: str) -> Target:
     if found is None:
         raise UsageError(
             f"{option}: expected postgresql://USER@HOST:PORT/DATABASE or service=NAME, got neither",
+            code="database-address",
             hint="in a URI, characters such as / @ # of a password are written as %2F %40 %23;"
             " better, leave it to ~/.pgpass or PGPASSWORD",
         )

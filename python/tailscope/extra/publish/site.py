@@ -104,6 +104,7 @@ def plan_site(campaign: Path, *, packets: bool | None = None) -> Publication:
         found = f"a folder without {layout.CAMPAIGN}" if campaign.is_dir() else "no such folder"
         raise RunError(
             f"{campaign}: expected a campaign, got {found}",
+            code="not-a-campaign",
             hint="`tailscope report RUN` makes a page of a single run",
         )
     material = read_material(campaign)
@@ -190,12 +191,14 @@ def check_place(plan: Publication, out: Path) -> None:
     except (OSError, RunError):
         raise RunExistsError(
             f"{out}: expected an empty directory or an earlier publication, got neither",
+            code="not-empty",
             hint="choose another directory",
         ) from None
     ours = _identity(plan.material.content)
     if mark.campaign != ours:
         raise RunExistsError(
             f"{out / MARK}: campaign: expected {as_content(ours)}, got {as_content(mark.campaign)}",
+            code="other-campaign",
             hint="choose another directory",
         )
     there = {
@@ -207,6 +210,7 @@ def check_place(plan: Publication, out: Path) -> None:
     if foreign:
         raise RunExistsError(
             f"{out / foreign[0]}: it would be lost: an earlier publication did not write it",
+            code="foreign-file",
             hint="move it away, or choose another directory",
         )
 
@@ -351,7 +355,8 @@ def _sizes(run: Run) -> dict[str, int]:
         is_capture = len(path.parts) == 2 and path.parts[0] == layout.CAPTURES
         if path.is_absolute() or ".." in path.parts or not name.isprintable():
             raise RunCorruptError(
-                f"{_folder(run) / layout.RUN}: files: expected names within the run, got {name!r}"
+                f"{_folder(run) / layout.RUN}: files: expected names within the run, got {name!r}",
+                code="file-outside-run",
             )
         if name in _COPIED or is_capture:
             found[name] = written.size_bytes
@@ -481,7 +486,9 @@ def _copy(source: Path, target: Path, expected: str) -> None:
             digest.update(block)
             new.write(block)
     if digest.hexdigest() != expected:
-        raise RunCorruptError(f"{source}: sha256: expected {expected}, got {digest.hexdigest()}")
+        raise RunCorruptError(
+            f"{source}: sha256: expected {expected}, got {digest.hexdigest()}", code="checksum"
+        )
 
 
 def _parent(path: Path) -> Path:

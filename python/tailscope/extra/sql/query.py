@@ -190,7 +190,7 @@ def _in_our_words() -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        raise UsageError(f"SQL: {_one_line(error)}", hint=_HINT) from None
+        raise UsageError(f"SQL: {_one_line(error)}", code="sql", hint=_HINT) from None
 
 
 def _one_line(error: Exception) -> str:

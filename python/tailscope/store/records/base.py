@@ -44,7 +44,7 @@ _NAMES = {
     "array": "a list",
     "object": "an object",
 }
-_PATH = re.compile(r"^(?P<said>.*?)(?: - at `(?P<where>[^`]*)`)?$", re.DOTALL)
+_PATH = re.compile(r"^(?P<problem>.*?)(?: - at `(?P<where>[^`]*)`)?$", re.DOTALL)
 _FIELD = re.compile(r"Object (?P<what>contains unknown|missing required) field `(?P<name>.*)`")
 
 
@@ -75,12 +75,15 @@ def convert(content: object, kind: type[Kind], source: Path | str) -> Kind:
     try:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
-        raise RunCorruptError(f"{source}: {_in_our_words(str(error))}") from None
+        problem, code = _in_our_words(str(error))
+        raise RunCorruptError(f"{source}: {problem}", code=code) from None
     except OverflowError:
-        raise RunCorruptError(f"{source}: a number is larger than any that is written") from None
+        raise RunCorruptError(
+            f"{source}: a number is larger than any that is written", code="number-too-large"
+        ) from None
     except UnicodeEncodeError as error:
         got = shortened(error.object, _MOST_CHARACTERS)
-        raise RunCorruptError(f"{source}: expected text, got {got!r}") from None
+        raise RunCorruptError(f"{source}: expected text, got {got!r}", code="not-text") from None
 
 
 def read_json(content: bytes, source: Path | str) -> dict[str, object]:
@@ -90,15 +93,19 @@ def read_json(content: bytes, source: Path | str) -> dict[str, object]:
     msgspec's refuses.
     """
     if sum(map(content.count, (b",", b"[", b"{"))) > _MOST_VALUES:
-        raise RunCorruptError(f"{source}: expected at most {_MOST_VALUES} values, got more")
+        raise RunCorruptError(
+            f"{source}: expected at most {_MOST_VALUES} values, got more", code="json-size"
+        )
     try:
         found: object = json.loads(content, parse_constant=_no_number, parse_float=_finite)
     except RecursionError:
         raise _too_deep(source) from None
     except ValueError as error:
-        raise RunCorruptError(f"{source}: expected JSON: {error}") from None
+        raise RunCorruptError(f"{source}: expected JSON: {error}", code="json") from None
     if not isinstance(found, dict):
-        raise RunCorruptError(f"{source}: expected an object, got {_kind_of(found)}")
+        raise RunCorruptError(
+            f"{source}: expected an object, got {_kind_of(found)}", code="json-object"
+        )
     if _is_deep(found):
         raise _too_deep(source)
     return found
@@ -125,7 +132,7 @@ def _is_deep(found: dict[str, object]) -> bool:
 
 
 def _too_deep(source: Path | str) -> RunCorruptError:
-    return RunCorruptError(f"{source}: expected JSON: it is nested too deeply")
+    return RunCorruptError(f"{source}: expected JSON: it is nested too deeply", code="json-depth")
 
 
 def _kind_of(value: object) -> str:
@@ -160,12 +167,14 @@ def check_lines(content: bytes, source: Path | str) -> None:
     """See that a file which holds the checksum of its lines is the one that was written."""
     found = _WITH_LINES.fullmatch(content)
     if found is None:
-        raise RunCorruptError(f"{source}: {LINES}: expected it in the last line but one")
+        raise RunCorruptError(
+            f"{source}: {LINES}: expected it in the last line but one", code="checksum-missing"
+        )
     import hashlib
 
     got, expected = hashlib.sha256(found[1]).hexdigest(), found[2].decode()
     if got != expected:
-        raise RunCorruptError(f"{source}: {LINES}: expected {expected}, got {got}")
+        raise RunCorruptError(f"{source}: {LINES}: expected {expected}, got {got}", code="checksum")
 
 
 def as_content(record: Struct) -> dict[str, object]:
@@ -204,7 +213,7 @@ def encode_content(content: dict[str, object], kind: type[Struct]) -> str:
     try:
         msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
-        raise AssertionError(f"{kind.__name__}: {_in_our_words(str(error))}") from error
+        raise AssertionError(f"{kind.__name__}: {_in_our_words(str(error))[0]}") from error
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
@@ -215,18 +224,21 @@ def _plain_number(value: object) -> float:
     raise TypeError(f"no part of a record: {value!r}")
 
 
-def _in_our_words(text: str) -> str:
-    """An error of msgspec, as the errors of tailscope are: the field, what was expected, got."""
+def _in_our_words(text: str) -> tuple[str, str]:
+    """Translate an error of msgspec into the field with what was expected and got, and a code."""
     match = _PATH.match(text)
     assert match is not None, "it matches anything"
     where = (match["where"] or "").removeprefix("$").removeprefix(".").replace("[...]", ".*")
-    said = match["said"]
-    if field := _FIELD.fullmatch(said):
+    problem, code = match["problem"], "field-value"
+    if field := _FIELD.fullmatch(problem):
         where = f"{where}.{field['name']}" if where else field["name"]
-        said = "unknown field" if field["what"].endswith("unknown") else "missing"
+        is_unknown = field["what"].endswith("unknown")
+        problem, code = (
+            ("unknown field", "field-unknown") if is_unknown else ("missing", "field-missing")
+        )
     else:
-        said = re.sub(r"`([^`]*)`", _plain, said[:1].lower() + said[1:])
-    return f"{where.removeprefix('.')}: {said}" if where else said
+        problem = re.sub(r"`([^`]*)`", _plain, problem[:1].lower() + problem[1:])
+    return (f"{where.removeprefix('.')}: {problem}" if where else problem), code
 
 
 def _plain(match: re.Match[str]) -> str:
