@@ -171,7 +171,8 @@ class Asked:
             )
         if not 0 < self.capacity_loss < 1:
             raise UsageError(
-                f"--capacity-loss: got {self.capacity_loss:g}, expected more than 0 and less than 1",
+                f"--capacity-loss: got {self.capacity_loss:g}, expected more than 0 and less"
+                " than 1",
                 code="capacity-loss",
             )
 
