@@ -200,7 +200,11 @@ def test_a_dry_run_says_clauses_and_time(tailscope: Tailscope) -> None:
             "--tests: got 'pdv', expected of throughput",
             "unknown-test",
         ),
-        (["2544", "--dut", "l2fwd", "--frame-sizes", "64,9000"], "--size: got 9000", "frame-size"),
+        (
+            ["2544", "--dut", "l2fwd", "--frame-sizes", "64,9000"],
+            "--size: got 9000",
+            "out-of-range",
+        ),
         (
             ["2544", "--dut", "l2fwd", "--frame-sizes", "64,,128"],
             "--frame-sizes: got '64,,128'",

@@ -310,7 +310,7 @@ def test_ctrl_c_leaves_what_is_known(place: Place) -> None:
         (["--dut", "l2fwd", "--pdr-loss", "nan"], "--pdr-loss: got nan", "pdr-loss"),
         (["--dut", "l2fwd", "--width", "1"], "--width: got 1", "width"),
         (["--dut", "l2fwd", "--trial-duration", "0s"], "--trial-duration: ", "duration"),
-        (["--dut", "l2fwd", "--forwarder", "nobody"], "got 'nobody'", "unknown-dut"),
+        (["--dut", "l2fwd", "--forwarder", "nobody"], "got 'nobody'", "unknown-name"),
         (["--dut", "loop"], "--dut: got 'loop'", "dut-loop"),
         ([], "--dut: got none", "no-dut"),
     ],
