@@ -58,7 +58,7 @@ class Traffic(Struct, frozen=True, kw_only=True):
         return ("forth", "back") if self.direction == "both" else ("forth",)
 
     def sent_in(self, duration_ns: int) -> Sent:
-        """What leaves one port in a time; a capture is read for that."""
+        """Return what leaves one port within a duration; a capture is read for that."""
         if self.replay is not None:
             file = Path(self.replay)
             packets = replayed(file).packets
@@ -100,14 +100,14 @@ class Sent(NamedTuple):
 
 
 class Volume(NamedTuple):
-    """How much a run records."""
+    """The number and size of packets that a run records."""
 
     packets: int
-    """In all directions of all instances."""
+    """Packets in all directions of all instances."""
     captured: int
-    """Those of which there are captures."""
+    """Packets of which there are captures."""
     staged: int
-    """Those that are looked at in the device."""
+    """Packets that are looked at in the device."""
     frame_bytes: float
     """The mean size of their frames."""
 
@@ -145,7 +145,7 @@ def mean_size_bytes(traffic: Traffic) -> float:
 
 
 def check_packets(traffic: Traffic, wire: str, warm_up_ns: int) -> None:
-    """See that packets can be as a plan wants them."""
+    """Check that packets can be as a plan wants them."""
     if traffic.replay is not None:
         _check_replayed_fields(traffic, warm_up_ns)
         return
@@ -241,7 +241,7 @@ def _check_sizes(traffic: Traffic) -> None:
 
 
 def _counted(listed: str, option: str, read: Callable[[str], tuple[int, int]]) -> int:
-    """How many values a list has, of values and ranges."""
+    """Count the values of a list of values and ranges."""
     found = 0
     for part in listed.split(","):
         first, dots, last = part.partition("..")
@@ -282,7 +282,7 @@ def replayed(path: Path) -> Replayed:
 
 
 def check_replay(traffic: Traffic, duration_ns: int) -> None:
-    """See that a capture can be sent again within the time that a run has."""
+    """Check that a capture can be sent again within the duration of a run."""
     assert traffic.replay is not None, "there is a capture"
     found = replayed(Path(traffic.replay))
     lasts_ns = found.lasts_ns

@@ -117,7 +117,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
             check()
 
     def missing(self) -> list[str]:
-        """What this machine lacks for the run, with what to do about it; nothing is none."""
+        """Return what this machine lacks for the run, with what to do about it."""
         return failures(self._checks())
 
     def _checks(self) -> list[Callable[[], object]]:
@@ -155,7 +155,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
 
     @property
     def records_stages(self) -> bool:
-        """Whether stages are recorded of this run, as far as the plan says."""
+        """True if stages are recorded of this run, as far as the plan says."""
         return self.stages != "off" and self.device.no_stages is None
 
     @property
@@ -179,7 +179,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
 
     @property
     def runs(self) -> int:
-        """How many run directories come of it."""
+        """Number of run directories that come of it."""
         return self.device.loaded * len(self.traffic.ways)
 
     def volume(self) -> Volume:

@@ -45,7 +45,7 @@ def typed(content: object, kind: type[Kind]) -> Kind:
 
 
 def _faults(value: object, kind: Any, where: Sequence[str | int]) -> Iterator[WrongError]:
-    """What is wrong with a value: first what lies within it, then the value itself."""
+    """Yield the faults of a value: first those within it, then that of the value itself."""
     for form in _forms(kind):
         if isinstance(value, dict) and _is_struct(form):
             yield from _faults_of_fields(value, form, where)
@@ -109,7 +109,7 @@ def _is_struct(kind: Any) -> bool:
 
 
 def _expected(kind: Any) -> str:
-    """What a type wants, in words."""
+    """Describe in words the values that a type takes."""
     plain, about = _described(kind)
     for each in about:
         if each.extra is not None and "expected" in each.extra:

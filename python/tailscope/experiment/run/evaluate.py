@@ -70,7 +70,7 @@ _CABLES = (
 
 
 class Analysed(NamedTuple):
-    """What came of a recording."""
+    """The result of a recording."""
 
     analysis: Analysis
     info: RunInfo

@@ -72,7 +72,7 @@ def _lacks_explanation(run: Run) -> bool:
 
 
 def _can_be_explained(info: RunInfo) -> bool:
-    """Whether there is what explains packets, by a clock that is known."""
+    """Return True if there is what explains packets, by a clock that is known."""
     clock = info.device_clock
     is_known = clock is None or clock.method is not None
     return info.noise is not None and layout.NOISE in info.files and is_known

@@ -259,7 +259,7 @@ class StandardRequest:
     line: LiveLine
 
     def check(self) -> None:
-        """See that nothing would be overwritten."""
+        """Check that nothing would be overwritten."""
         if self.out is not None and (self.out / FILE).exists():
             raise RunExistsError(
                 f"{self.out}: already contains a {FILE}", hint="choose another --out"

@@ -20,7 +20,7 @@ _GOAL = ("loss", "exceed", "final", "sum", "width", "initial")
 
 
 class Outcome(Enum):
-    """What a trial says of a load."""
+    """The outcome of a trial at a load."""
 
     HOLDS = "holds"
     LOST = "lost"
@@ -32,7 +32,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of a load."""
+    """The result of offering a load."""
 
     outcome: Outcome
     frames_sent: int = 0

@@ -26,7 +26,7 @@ _SHOWN = 40
 
 @dataclass(frozen=True)
 class Account:
-    """What all runs of a watch come to."""
+    """A summary of all runs of a watch."""
 
     runs: int
     failed: int
