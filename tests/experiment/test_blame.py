@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from wording import assert_wording
 
 from tailscope.experiment.run.blame import (
     GIVE_UP_NS,
@@ -201,12 +202,7 @@ def test_the_generator_comes_first(
 
 
 def test_each_reason_has_its_words() -> None:
-    late = "packets could not be sent within 10 ms of their time"
-    assert unsent_texts(9, HeldBack(3, 3)) == [
-        f"3 {late}: the generator stalled, which says nothing of the device",
-        f"3 {late}: the generator is too slow for this rate; the wire has refused none meanwhile",
-        f"3 {late}: the wire, or the device behind it, took fewer than were due",
-    ]
+    assert_wording("blame/unsent", "\n".join(unsent_texts(9, HeldBack(3, 3))))
     assert unsent_texts(0, HeldBack(0, 0)) == []
 
 
@@ -216,13 +212,12 @@ def none_came(counts: Any, in_instrument: int = 0, foreign: int = 0, **more: Any
 
 
 def test_a_device_that_hands_on_nothing_is_told_by_what_it_counts() -> None:
-    assert none_came(NoCounts()) == "the device handed on none of 1,000 packets"
-    assert none_came(forwarder(on_purpose=900)) == (
-        "the device handed on none of 1,000 packets; it says that it dropped 900 of them on purpose"
-    )
-    assert none_came(forwarder(sent=1000)) == (
-        "none of 1,000 packets came back, although the device counts 1,000 sent"
-    )
-    assert none_came(forwarder(full=1000), 1000) == "none of 1,000 packets came back"
-    assert none_came(None, has_device=False) == "none of 1,000 packets came back"
-    assert none_came(NoCounts(), foreign=7).endswith("; 7 packets came that are none of them")
+    texts = [
+        none_came(NoCounts()),
+        none_came(forwarder(on_purpose=900)),
+        none_came(forwarder(sent=1000)),
+        none_came(forwarder(full=1000), 1000),
+        none_came(None, has_device=False),
+        none_came(NoCounts(), foreign=7),
+    ]
+    assert_wording("blame/none-came", "\n".join(texts))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from errors import code_of, raises
 from measurements import started, wait_until
 from runs import sound, write_mark
 
@@ -63,8 +64,11 @@ def test_a_page_that_does_not_fit_costs_no_analysis(
         text=True,
     )
     assert done.returncode == 1
-    assert f"error: {out}: kept, but no page: {out}/report.html: File too large" in done.stderr
-    assert f"hint: `tailscope finish {out}` completes it" in done.stderr
+    assert code_of(done) == "run-unfinished"
+    assert (
+        f"error: {out}: " in done.stderr and f": {out}/report.html: File too large" in done.stderr
+    )
+    assert f"hint: `tailscope finish {out}` " in done.stderr
     assert tailscope("show", out, "--verify").returncode == 0
     assert sorted(path.name for path in out.iterdir() if path.name.startswith(".")) == []
     assert not (out / "report.html").exists()
@@ -114,7 +118,7 @@ def test_neither_interrupts_nor_defects_cost_a_measurement(
     out = tmp_path / "run"
     pre, post = map(str, pair)
     plan = PairPlan(pre, post, "auto", 0, 5_000_000_000, 100, 100, None, out)
-    with pytest.raises(RunUnfinishedError, match="kept, but no page: "):
+    with raises(RunUnfinishedError, "run-unfinished"):
         analyze_pair(plan, page_of)
     assert tailscope("show", out, "--verify").returncode == 0
 
@@ -205,16 +209,18 @@ def test_what_does_not_fit_is_not_measured(tailscope: Run, place: Place) -> None
     endless = ("--rate", "10M", "--duration", "1000h", "--out", out)
     done = tailscope("run", "--dut", "l2fwd", *endless, env=place.environment)
     assert done.returncode == 1
-    assert "expected room for recordings, about 1152 TB, got " in done.stderr
-    assert "hint: set XDG_RUNTIME_DIR or TMPDIR to a folder that has it" in done.stderr
+    assert code_of(done) == "no-room"
+    assert " 1152 TB, got " in done.stderr
+    [hint] = [line for line in done.stderr.splitlines() if line.startswith("hint: ")]
+    assert "XDG_RUNTIME_DIR" in hint and "TMPDIR" in hint
     assert not out.exists()
     assert not place.left()
 
 
 ERRORS = (
-    (KeyboardInterrupt(), "what was recorded is kept; `tailscope finish"),
-    (OSError(errno.ENOSPC, "No space left on device", "x"), "recorded and kept, but not analys"),
-    (MemoryError("much"), "recorded and kept, but not analysed: MemoryError: much"),
+    (KeyboardInterrupt(), "`tailscope finish "),
+    (OSError(errno.ENOSPC, "No space left on device", "x"), ": x: No space left on device"),
+    (MemoryError("much"), ": MemoryError: much"),
 )
 
 
@@ -241,19 +247,25 @@ def test_what_was_recorded_is_analysed_later(
     )
     with monkeypatch.context() as patch:
         patch.setattr(step, raising(error))
-        with pytest.raises((KeyboardInterrupt, RunUnfinishedError), match=expected) as raised:
+        with pytest.raises((KeyboardInterrupt, RunUnfinishedError)) as raised:
             execute(plan, plan.cores(), out=out)
-    assert isinstance(raised.value, KeyboardInterrupt) == isinstance(error, KeyboardInterrupt)
+    assert str(raised.value).startswith(f"{out}: ") and expected in str(raised.value)
+    if isinstance(error, KeyboardInterrupt):
+        assert isinstance(raised.value, KeyboardInterrupt)
+    else:
+        assert isinstance(raised.value, RunUnfinishedError)
+        assert raised.value.code == "not-analysed"
     kept = {path.name for path in out.iterdir()}
     recorded = {"noise.parquet", "neighbours.parquet", "interrupts.parquet"}
     assert kept == {"run.json", *recorded, "recording"}
     for arguments in (("show", out), ("report", out)):
         refused = tailscope(*arguments)
         assert refused.returncode == 1
-        assert f"hint: `tailscope finish {out}` analyses what was recorded" in refused.stderr
+        assert code_of(refused) == "run-incomplete"
+        assert f"hint: `tailscope finish {out}` " in refused.stderr
     again = tailscope("run", "--dut", "l2fwd", "--duration", "10ms", "--out", out)
     assert again.returncode == 1
-    assert "holds a measurement that was recorded and not analysed" in again.stderr
+    assert code_of(again) == "run-recorded"
     done = tailscope("finish", out)
     assert done.returncode == 0, done.stderr
     assert "summary.json" in done.stdout
@@ -305,6 +317,7 @@ def test_recordings_that_no_disk_takes_leave_nothing(
     plan = RunPlan(dut="l2fwd", duration_ns=100_000_000, warm_up_ns=0, noise="stalls")
     full = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(os, "rename", raising(full))
-    with pytest.raises(OSError, match="No space left on device"):
+    with pytest.raises(OSError) as raised:
         execute(plan, plan.cores(), out=out)
+    assert raised.value.errno == errno.ENOSPC
     assert not out.exists()

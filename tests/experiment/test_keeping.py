@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from command import COMMAND
+from errors import code_of, raises
 from measurements import children, quick
 from msgspec.structs import replace
 from runs import sound
@@ -74,13 +75,14 @@ def test_a_disk_that_fills_up_costs_no_measurement(
         timeout=120,
     )
     assert done.returncode == 1
-    kept = re.search(r"error: (\S+): recorded and kept, but not analysed: .*No space", done.stderr)
+    assert code_of(done) == "not-analysed", done.stderr
+    kept = re.search(r"error: (\S+): .*No space", done.stderr)
     assert kept, done.stderr
-    assert f"hint: `tailscope finish {kept[1]}` analyses it" in done.stderr
+    assert f"hint: `tailscope finish {kept[1]}` " in done.stderr
     assert Path(kept[1]).parent == home
     cleaned = tailscope("clean", env=place.environment)
     assert cleaned.returncode == 0
-    assert f"left {kept[1]}: a measurement that is not analysed" in cleaned.stdout
+    assert f"left {kept[1]}: " in cleaned.stdout
     finished(tailscope, Path(kept[1]))
     shutil.rmtree(kept[1])
 
@@ -100,7 +102,8 @@ def test_a_killed_analysis_costs_no_measurement(
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
     refused = tailscope("run", "--dut", "l2fwd", *quick("--out", out))
-    assert f"hint: `tailscope finish {out}` analyses it" in refused.stderr
+    assert code_of(refused) == "run-recorded"
+    assert f"hint: `tailscope finish {out}` " in refused.stderr
     finished(tailscope, out)
 
 
@@ -120,8 +123,9 @@ def test_ctrl_c_waits_for_what_is_being_written(
             threading.Timer(later_s, os.kill, [own, signal.SIGINT]).start()
         threading.Timer(1.6, os.kill, [stopped[0], signal.SIGCONT]).start()
 
-    with pytest.raises(KeyboardInterrupt, match="what was recorded is kept"):
+    with pytest.raises(KeyboardInterrupt) as interrupted:
         execute(plan, plan.cores(), out=out, progress=progress)
+    assert f"`tailscope finish {out}`" in str(interrupted.value)
     assert stopped
     finished(tailscope, out)
 
@@ -146,9 +150,10 @@ def test_a_recording_on_another_disk_stays_there_until_it_is_analysed(
     assert not (whole / "recording").exists()
     with monkeypatch.context() as patch:
         patch.setattr(ANALYSIS, fail)
-        with pytest.raises(RunUnfinishedError, match=f"^{unfinished}: recorded and kept"):
+        with raises(RunUnfinishedError, "not-analysed") as raised:
             execute(PLAN, PLAN.cores(), out=unfinished)
-        with pytest.raises(RunUnfinishedError, match="recorded and kept") as raised:
+        assert str(raised.value).startswith(f"{unfinished}: ")
+        with raises(RunUnfinishedError, "not-analysed") as raised:
             patch.setattr(shutil, "copyfile", fail_for_want_of_room)
             execute(PLAN, PLAN.cores(), out=tmp_path / "full")
     finished(tailscope, unfinished)

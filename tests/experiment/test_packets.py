@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,8 +65,9 @@ def test_every_combination_of_the_turns_is_one_flow(counts: tuple[int, ...]) -> 
 
 def test_there_are_not_more_flows_than_a_generator_keeps() -> None:
     assert flow_count("10.0.0.1..10.0.0.255", "10.0.1.1", "1..257", "53") == 65_535
-    with pytest.raises(UsageError, match="make 65792"):
+    with raises(UsageError, "too-many-flows") as refused:
         flow_count("10.0.0.0..10.0.0.255", "10.0.1.1", "1..257", "53")
+    assert "65792" in str(refused.value)
 
 
 def test_a_mix_stands_in_the_same_field_as_a_size() -> None:
@@ -78,52 +80,74 @@ def test_a_mix_stands_in_the_same_field_as_a_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "named", "code"),
     [
-        ({"size": "64,128"}, "--size: got '64,128', expected bytes, imix, or a mix such as 64:7"),
-        ({"size": "64:0"}, "--size: got '64:0'"),
-        ({"size": "64:1,2000:1"}, "--size: got 2000 of 64:1,2000:1, expected 64 to 1518 bytes"),
-        ({"vlan": 7}, "--size: got 64, expected 68 to 1518 bytes"),
-        ({"protocol": "tcp"}, "--size: got 64, expected 76 to 1518 bytes"),
-        ({"protocol": "tcp", "size": "imix"}, "--size: got 64 of 64:7"),
-        ({"src_ip": "fd00::1", "dst_ip": "fd00::2"}, "--size: got 64, expected 84 to 1518 bytes"),
-        ({"src_ip": "fd00::1"}, "--dst-ip: got 10.0.1.1, expected addresses of the family"),
-        ({"src_ip": "10.0.0.5..10.0.0.1"}, "--src-ip: got '10.0.0.5..10.0.0.1', expected a value"),
-        ({"src_ip": "10.0.0.1..fd00::1"}, "--src-ip: got"),
-        ({"dst_port": "1..70000"}, "--dst-port: got '1..70000'"),
+        ({"size": "64,128"}, "--size: got '64,128'", "frame-size"),
+        ({"size": "64:0"}, "--size: got '64:0'", "frame-size"),
+        (
+            {"size": "64:1,2000:1"},
+            "--size: got 2000 of 64:1,2000:1, expected 64 to 1518",
+            "frame-size",
+        ),
+        ({"vlan": 7}, "--size: got 64, expected 68 to 1518", "frame-size"),
+        ({"protocol": "tcp"}, "--size: got 64, expected 76 to 1518", "frame-size"),
+        ({"protocol": "tcp", "size": "imix"}, "--size: got 64 of 64:7", "frame-size"),
+        (
+            {"src_ip": "fd00::1", "dst_ip": "fd00::2"},
+            "--size: got 64, expected 84 to 1518",
+            "frame-size",
+        ),
+        ({"src_ip": "fd00::1"}, "--dst-ip: got 10.0.1.1", "address-family"),
+        ({"src_ip": "10.0.0.5..10.0.0.1"}, "--src-ip: got '10.0.0.5..10.0.0.1'", "value-range"),
+        ({"src_ip": "10.0.0.1..fd00::1"}, "--src-ip: got '10.0.0.1..fd00::1'", "value-range"),
+        ({"dst_port": "1..70000"}, "--dst-port: got '1..70000'", "value-range"),
         (
             {"src_ip": "10.0.0.1,fd00::1"},
-            "--dst-ip: got 10.0.1.1, expected addresses of the family",
+            "--dst-ip: got 10.0.1.1",
+            "address-family",
         ),
-        ({"src_mac": "here"}, "--src-mac: got 'here'"),
-        ({"vlan": 4095}, "--vlan: got 4095, expected 1 to 4094"),
-        ({"flows": 3, "src_port": "1..4"}, "--flows: got 3, expected 4"),
-        ({"burst_gap": "1us"}, "--burst-gap: got 1us, expected bursts"),
-        ({"burst": 11, "burst_gap": "1ms", "rate": 1000}, None),
-        ({"burst": 11, "burst_gap": "1ms", "rate": 1100}, "--burst-gap: a burst of 11 lasts"),
-        ({"pattern": "captured"}, "--pattern: got captured"),
-        ({"replay": "a.pcap", "vlan": 3}, "--vlan: got 3, but --replay sends frames as they are"),
-        ({"replay": "a.pcap", "size": "imix"}, "--size"),
-        ({"replay": "a.pcap", "warm_up": "1s"}, "--warm-up: got 1s, expected 0s with --replay"),
-        ({"replay": "a.pcap", "pattern": "poisson"}, "--pattern: got poisson"),
-        ({"dut": "router", "wire": "veth", "vlan": 3, "size": 68}, "--vlan: got 3, expected none"),
-        ({"dut": "router", "wire": "veth", "dst_ip": "10.0.1.9"}, "--dst-ip: got 10.0.1.9"),
-        ({"dut": "wireguard", "dst_ip": "10.0.1.9"}, "--dst-ip: got 10.0.1.9"),
+        ({"src_mac": "here"}, "--src-mac: got 'here'", "mac-address"),
+        ({"vlan": 4095}, "--vlan: got 4095, expected 1 to 4094", "out-of-range"),
+        ({"flows": 3, "src_port": "1..4"}, "--flows: got 3, expected 4", "flow-count"),
+        ({"burst_gap": "1us"}, "--burst-gap: got 1us", "requires-burst"),
+        ({"burst": 11, "burst_gap": "1ms", "rate": 1000}, None, None),
+        (
+            {"burst": 11, "burst_gap": "1ms", "rate": 1100},
+            "--burst-gap: a burst of 11",
+            "burst-gap",
+        ),
+        ({"pattern": "captured"}, "--pattern: got captured", "requires-replay"),
+        ({"replay": "a.pcap", "vlan": 3}, "--vlan: got 3", "option-beside-replay"),
+        ({"replay": "a.pcap", "size": "imix"}, "--size", "option-beside-replay"),
+        ({"replay": "a.pcap", "warm_up": "1s"}, "--warm-up: got 1s, expected 0s", "replay-warm-up"),
+        ({"replay": "a.pcap", "pattern": "poisson"}, "--pattern: got poisson", "replay-pattern"),
+        (
+            {"dut": "router", "wire": "veth", "vlan": 3, "size": 68},
+            "--vlan: got 3, expected none",
+            "dut-vlan",
+        ),
+        (
+            {"dut": "router", "wire": "veth", "dst_ip": "10.0.1.9"},
+            "--dst-ip: got 10.0.1.9",
+            "dut-address",
+        ),
+        ({"dut": "wireguard", "dst_ip": "10.0.1.9"}, "--dst-ip: got 10.0.1.9", "dut-address"),
         (
             {"dut": "xdp", "wire": "veth", "direction": "both"},
             "--direction: got both, expected one",
+            "dut-direction",
         ),
     ],
 )
 def test_what_cannot_be_sent_is_said_before_anything_starts(
-    fields: dict[str, object], said: str | None
+    fields: dict[str, object], named: str | None, code: str | None
 ) -> None:
-    if said is None:
+    if named is None or code is None:
         plan(**fields)
         return
-    with pytest.raises(UsageError) as error:
+    with raises(UsageError, code) as refused:
         plan(**fields)
-    assert str(error.value).startswith(said)
+    assert str(refused.value).startswith(named)
 
 
 def test_a_replay_has_its_own_times_unless_there_is_a_rate() -> None:
@@ -168,27 +192,33 @@ def test_a_block_of_traffic_says_what_fields_outside_of_it_do(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "named", "code"),
     [
-        ("fixed:\n  traffic:\n    duration: 1s\n", ":4: fixed.traffic.duration: unknown"),
-        ("fixed:\n  traffic:\n    sise: 64\n", "did you mean size?"),
-        ("fixed:\n  rate: 1k\n  traffic: {rate: 2k}\n", "it also stands outside of traffic"),
-        ("fixed:\n  traffic: 5\n", "got 5, expected fields and their values"),
-        ("fixed:\n  dut: l2fwd\n  traffic:\n    burst: 600\n", ":5: fixed.traffic.burst: got 600"),
+        ("fixed:\n  traffic:\n    duration: 1s\n", ":4: fixed.traffic.duration: ", "unknown-field"),
+        ("fixed:\n  traffic:\n    sise: 64\n", " size?", "unknown-field"),
+        ("fixed:\n  rate: 1k\n  traffic: {rate: 2k}\n", ":4: fixed.traffic.rate: ", "field-twice"),
+        ("fixed:\n  traffic: 5\n", ":3: fixed.traffic: got 5", "field-value"),
+        (
+            "fixed:\n  dut: l2fwd\n  traffic:\n    burst: 600\n",
+            ":5: fixed.traffic.burst: got 600",
+            "field-value",
+        ),
         (
             "fixed:\n  traffic:\n    size: 64,128\n",
-            ":4: fixed.traffic.size: got '64,128', expected bytes",
+            ":4: fixed.traffic.size: got '64,128'",
+            "frame-size",
         ),
         (
             "fixed:\n  traffic:\n    size: 12\n",
             ":4: fixed.traffic.size: got 12, expected 64 to 1518",
+            "out-of-range",
         ),
     ],
 )
-def test_a_block_of_traffic_is_checked(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(UsageError) as error:
+def test_a_block_of_traffic_is_checked(tmp_path: Path, text: str, named: str, code: str) -> None:
+    with raises(UsageError, code) as refused:
         load_experiment(write_experiment(tmp_path, text))
-    assert said in str(error.value)
+    assert named in str(refused.value)
 
 
 @given(

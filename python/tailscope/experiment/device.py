@@ -75,12 +75,14 @@ class Device(Struct, frozen=True, kw_only=True):
         if dut.platforms is not None and self.platform not in dut.platforms:
             raise UsageError(
                 f"--platform: got {self.platform!r}, expected {' or '.join(dut.platforms)} with"
-                f" --dut {self.dut}"
+                f" --dut {self.dut}",
+                code="dut-platform",
             )
         if self.wire not in platform.wires:
             expected = " or ".join(platform.wires)
             raise UsageError(
-                f"--wire: got {self.wire!r}, expected {expected} with --platform {self.platform}"
+                f"--wire: got {self.wire!r}, expected {expected} with --platform {self.platform}",
+                code="platform-wire",
             )
 
     def numbered(self, number: int | None) -> Device:
@@ -116,7 +118,7 @@ class Device(Struct, frozen=True, kw_only=True):
     def check_stages(self) -> None:
         """See whether stages can be recorded."""
         if (why_not := self.no_stages) is not None:
-            raise TestbedError(why_not)
+            raise TestbedError(why_not, code="no-stages")
         if not self.make_dut().notes_stages:
             check_stages()
 

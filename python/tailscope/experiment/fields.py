@@ -32,7 +32,9 @@ _FLOWS = ("src_ip", "dst_ip", "src_port", "dst_port")
 
 def no_device(hint: str | None = None) -> UsageError:
     """The error where no device is named."""
-    return UsageError(f"--dut: got none, expected one of {', '.join(DUTS)}", hint=hint)
+    return UsageError(
+        f"--dut: got none, expected one of {', '.join(DUTS)}", code="no-dut", hint=hint
+    )
 
 
 def plan_of(fields: Mapping[str, object]) -> RunPlan:

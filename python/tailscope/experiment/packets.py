@@ -58,7 +58,7 @@ class Traffic(Struct, frozen=True, kw_only=True):
         return ("forth", "back") if self.direction == "both" else ("forth",)
 
     def sent_in(self, duration_ns: int) -> Sent:
-        """What leaves one port in a time; a capture is read for that."""
+        """Return what leaves one port within a duration; a capture is read for that."""
         if self.replay is not None:
             file = Path(self.replay)
             packets = replayed(file).packets
@@ -100,14 +100,14 @@ class Sent(NamedTuple):
 
 
 class Volume(NamedTuple):
-    """How much a run records."""
+    """The number and size of packets that a run records."""
 
     packets: int
-    """In all directions of all instances."""
+    """Packets in all directions of all instances."""
     captured: int
-    """Those of which there are captures."""
+    """Packets of which there are captures."""
     staged: int
-    """Those that are looked at in the device."""
+    """Packets that are looked at in the device."""
     frame_bytes: float
     """The mean size of their frames."""
 
@@ -130,7 +130,8 @@ def flow_count(src_ip: str, dst_ip: str, src_port: str, dst_port: str) -> int:
     found = math.lcm(*counts)
     if found > _MOST_FLOWS:
         raise UsageError(
-            f"--flows: expected at most {_MOST_FLOWS}, but addresses and ports make {found}"
+            f"--flows: expected at most {_MOST_FLOWS}, but addresses and ports make {found}",
+            code="too-many-flows",
         )
     return found
 
@@ -144,37 +145,45 @@ def mean_size_bytes(traffic: Traffic) -> float:
 
 
 def check_packets(traffic: Traffic, wire: str, warm_up_ns: int) -> None:
-    """See that packets can be as a plan wants them."""
+    """Check that packets can be as a plan wants them."""
     if traffic.replay is not None:
         _check_replayed_fields(traffic, warm_up_ns)
         return
     if traffic.pattern == CAPTURED:
-        raise UsageError(f"--pattern: got {CAPTURED}, expected cbr or poisson without --replay")
+        raise UsageError(
+            f"--pattern: got {CAPTURED}, expected cbr or poisson without --replay",
+            code="requires-replay",
+        )
     if traffic.burst == 1 and traffic.burst_gap_ns:
         raise UsageError(
-            f"--burst-gap: got {typed_duration(traffic.burst_gap_ns)}, expected bursts: --burst"
+            f"--burst-gap: got {typed_duration(traffic.burst_gap_ns)}, expected bursts: --burst",
+            code="requires-burst",
         )
     lasts_ns = (traffic.burst - 1) * traffic.burst_gap_ns
     period_ns = traffic.burst * 1_000_000_000 // traffic.rate_pps
     if lasts_ns and lasts_ns >= period_ns:
         raise UsageError(
             f"--burst-gap: a burst of {traffic.burst} lasts {duration_text(lasts_ns)}, expected"
-            f" less than the {duration_text(period_ns)} between two"
+            f" less than the {duration_text(period_ns)} between two",
+            code="burst-gap",
         )
     _check_macs(traffic)
     made = flow_count(traffic.src_ip, traffic.dst_ip, traffic.src_port, traffic.dst_port)
     if made > 1 and traffic.flows != made:
         raise UsageError(
-            f"--flows: got {traffic.flows}, expected {made}, which addresses and ports make"
+            f"--flows: got {traffic.flows}, expected {made}, which addresses and ports make",
+            code="flow-count",
         )
     if traffic.queues > traffic.flows:
         raise UsageError(
-            f"--queues: got {traffic.queues}, expected at most one a flow: {traffic.flows}"
+            f"--queues: got {traffic.queues}, expected at most one a flow: {traffic.flows}",
+            code="queue-count",
         )
     if traffic.queues > 1 and wire != "memif":
         raise UsageError(
             f"--queues: got {traffic.queues}, expected 1 with --wire {wire}: only those of a"
-            " memif are joined one to one"
+            " memif are joined one to one",
+            code="queues-wire",
         )
     _check_sizes(traffic)
 
@@ -183,18 +192,28 @@ def _check_replayed_fields(traffic: Traffic, warm_up_ns: int) -> None:
     for name, declared in fields_of(PlanFields).items():
         if name in _OF_PROBES and (value := getattr(traffic, name)) != declared.default:
             given = f"{declared.option}: got {declared.kind.write(value)}"
-            raise UsageError(f"{given}, but --replay sends frames as they are")
+            raise UsageError(
+                f"{given}, but --replay sends frames as they are", code="option-beside-replay"
+            )
     if traffic.pattern == "poisson":
-        raise UsageError(f"--pattern: got poisson, expected cbr or {CAPTURED} with --replay")
+        raise UsageError(
+            f"--pattern: got poisson, expected cbr or {CAPTURED} with --replay",
+            code="replay-pattern",
+        )
     if warm_up_ns:
         given = typed_duration(warm_up_ns)
-        raise UsageError(f"--warm-up: got {given}, expected 0s with --replay: frames are sent once")
+        raise UsageError(
+            f"--warm-up: got {given}, expected 0s with --replay: frames are sent once",
+            code="replay-warm-up",
+        )
 
 
 def _check_macs(traffic: Traffic) -> None:
     for option, mac in (("--src-mac", traffic.src_mac), ("--dst-mac", traffic.dst_mac)):
         if mac is not None and not _MAC.fullmatch(mac):
-            raise UsageError(f"{option}: got {mac!r}, expected one such as 02:00:00:00:00:01")
+            raise UsageError(
+                f"{option}: got {mac!r}, expected one such as 02:00:00:00:00:01", code="mac-address"
+            )
 
 
 def _check_sizes(traffic: Traffic) -> None:
@@ -202,7 +221,8 @@ def _check_sizes(traffic: Traffic) -> None:
     versions = {ip_address(address).version for address in addresses}
     if len(versions) > 1:
         raise UsageError(
-            f"--dst-ip: got {traffic.dst_ip}, expected addresses of the family of {traffic.src_ip}"
+            f"--dst-ip: got {traffic.dst_ip}, expected addresses of the family of {traffic.src_ip}",
+            code="address-family",
         )
     tag_bytes = 0 if traffic.vlan is None else _TAG_BYTES
     headers_bytes = _ETHERNET_BYTES + tag_bytes + _NETWORK_BYTES[versions.pop()]
@@ -215,12 +235,13 @@ def _check_sizes(traffic: Traffic) -> None:
             of = "" if mix is None else f" of {mix}"
             raise UsageError(
                 f"--size: got {size}{of}, expected {least} to {_MOST_BYTES} bytes: headers and"
-                " the probe must fit"
+                " the probe must fit",
+                code="frame-size",
             )
 
 
 def _counted(listed: str, option: str, read: Callable[[str], tuple[int, int]]) -> int:
-    """How many values a list has, of values and ranges."""
+    """Count the values of a list of values and ranges."""
     found = 0
     for part in listed.split(","):
         first, dots, last = part.partition("..")
@@ -229,7 +250,10 @@ def _counted(listed: str, option: str, read: Callable[[str], tuple[int, int]]) -
         except ValueError:
             kind, last_kind, low, high = 0, 1, 0, 0
         if kind != last_kind or high < low:
-            raise UsageError(f"{option}: got {part!r}, expected a value, or a range FIRST..LAST")
+            raise UsageError(
+                f"{option}: got {part!r}, expected a value, or a range FIRST..LAST",
+                code="value-range",
+            )
         found += high - low + 1
     return found
 
@@ -258,7 +282,7 @@ def replayed(path: Path) -> Replayed:
 
 
 def check_replay(traffic: Traffic, duration_ns: int) -> None:
-    """See that a capture can be sent again within the time that a run has."""
+    """Check that a capture can be sent again within the duration of a run."""
     assert traffic.replay is not None, "there is a capture"
     found = replayed(Path(traffic.replay))
     lasts_ns = found.lasts_ns
@@ -269,5 +293,6 @@ def check_replay(traffic: Traffic, duration_ns: int) -> None:
         raise UsageError(
             f"--replay: {traffic.replay} takes {duration_text(lasts_ns)}, longer than --duration"
             f" {typed_duration(duration_ns)}",
+            code="replay-too-long",
             hint=f"--duration {needed_s}s",
         )

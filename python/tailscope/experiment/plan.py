@@ -78,15 +78,17 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         device.make_platform()
         if by_role.get("dut") == [] and dut.pins_itself:
             raise UsageError(
-                f"--cpus: got dut=any, expected CPUs for --dut {self.dut}, which pins its threads"
+                f"--cpus: got dut=any, expected CPUs for --dut {self.dut}, which pins its threads",
+                code="dut-pins-itself",
             )
         device.check_together()
         dut.check_traffic(self.traffic)
         if self.stages == "on" and (why_not := device.no_stages) is not None:
-            raise UsageError(f"--stages: got on, expected off or auto: {why_not}")
+            raise UsageError(f"--stages: got on, expected off or auto: {why_not}", code="no-stages")
         if dut.cpus == 0 and (self.instances > 1 or self.platform != "bare"):
             raise UsageError(
-                f"--dut: got {self.dut!r}, expected a device with --instances or --platform"
+                f"--dut: got {self.dut!r}, expected a device with --instances or --platform",
+                code="dut-without-cpus",
             )
 
     @property
@@ -115,7 +117,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
             check()
 
     def missing(self) -> list[str]:
-        """What this machine lacks for the run, with what to do about it; nothing is none."""
+        """Return what this machine lacks for the run, with what to do about it."""
         return failures(self._checks())
 
     def _checks(self) -> list[Callable[[], object]]:
@@ -153,7 +155,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
 
     @property
     def records_stages(self) -> bool:
-        """Whether stages are recorded of this run, as far as the plan says."""
+        """True if stages are recorded of this run, as far as the plan says."""
         return self.stages != "off" and self.device.no_stages is None
 
     @property
@@ -177,7 +179,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
 
     @property
     def runs(self) -> int:
-        """How many run directories come of it."""
+        """Number of run directories that come of it."""
         return self.device.loaded * len(self.traffic.ways)
 
     def volume(self) -> Volume:

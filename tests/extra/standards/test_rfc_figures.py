@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from errors import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from MLRsearch import MeasurementResult
@@ -254,21 +255,21 @@ def test_a_load_that_cannot_be_offered_is_bad_for_a_lenient_goal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "named", "code"),
     [
-        ("loss", "--goal: got 'loss' in 'loss', expected each once of loss=..., exceed=..."),
-        ("loss=0,loss=1", "got 'loss=1' in"),
-        ("speed=1", "got 'speed=1' in"),
-        ("loss=much", "--goal loss: got 'much', expected a ratio"),
-        ("exceed=1", "Exceed ratio must be lower than 1"),
-        ("final=2s,sum=1s", "cannot be smaller than final"),
-        ("final=never", "--goal final"),
+        ("loss", "--goal: got 'loss' in 'loss'", "goal-term"),
+        ("loss=0,loss=1", "got 'loss=1' in", "goal-term"),
+        ("speed=1", "got 'speed=1' in", "goal-term"),
+        ("loss=much", "--goal loss: got 'much'", "goal-ratio"),
+        ("exceed=1", "got 'exceed=1': Exceed ratio", "goal"),
+        ("final=2s,sum=1s", "got 'final=2s,sum=1s': Min duration sum", "goal"),
+        ("final=never", "--goal final", "duration"),
     ],
 )
-def test_a_goal_that_makes_no_sense_is_refused(text: str, expected: str) -> None:
-    with pytest.raises(UsageError) as refused:
+def test_a_goal_that_makes_no_sense_is_refused(text: str, named: str, code: str) -> None:
+    with raises(UsageError, code) as refused:
         parse_goal(text, 60.0, 0.01)
-    assert expected in str(refused.value)
+    assert named in str(refused.value)
 
 
 def test_a_goal_is_read() -> None:
@@ -409,7 +410,7 @@ def test_the_instruments_limit_is_never_the_devices(plan: RunPlan) -> None:
     [clause] = [each for each in stands(wanted, ["64"], "memif", [found]) if each.section == "26.1"]
     assert not clause.conforms and "the throughput is not known" in clause.says
     [clause] = [each for each in stands(wanted, ["64"], "pci", [found]) if each.section == "26.4"]
-    assert not clause.conforms and "only 1 of 50 could be made" in clause.says
+    assert not clause.conforms and " 1 of 50 " in clause.says
 
 
 @pytest.mark.parametrize(("carried_pps", "limit"), [(80_000, True), (120_000, False)])
@@ -437,7 +438,7 @@ def test_what_was_found_survives_an_interruption(plan: RunPlan) -> None:
     found = tests.result()
     assert found is not None and found.throughput is not None and found.delays is not None
     assert found.delays.repetitions == 3 and found.loss == ()
-    assert any("17 of 20 streams" in each for each in found.remarks)
+    assert any("17 of 20" in remark for remark in found.remarks)
 
 
 def test_a_load_is_offered_again_until_it_could_be(
@@ -512,7 +513,7 @@ def test_a_shorter_trial_does_not_conform(standard: str) -> None:
         for each in stands(asked(standard, trial_s=2.0, goals=goals), ["64"], "pci", ())
     }
     assert whole["24"].conforms and not short["24"].conforms
-    assert short["24"].says == "trials of 2 s, 60 s required"
+    assert "2 s, 60 s" in short["24"].says
     frames = "5.1.1" if standard == "8219" else "9.1"
     assert not short[frames].conforms
     lost = {name for name, each in whole.items() if each.conforms and not short[name].conforms}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, Unpack
 
 import pytest
 from command import COMMAND
+from errors import code_of
 from measurements import wait_until
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
@@ -136,7 +137,7 @@ def test_a_watch_of_other_options_is_refused(
         env=place.environment,
     )
     assert other.returncode == 1
-    assert "belongs to another watch: rate_pps differ" in other.stderr
+    assert code_of(other) == "other-watch" and ": rate_pps differ " in other.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
@@ -155,7 +156,8 @@ def test_on_a_full_disk_it_measures_and_says_so(
     finally:
         subprocess.run(["umount", watch], check=True)
     assert (run.run, run.state) == (None, "done")
-    assert run.reason is not None and "expected room for the run" in run.reason
+    assert run.reason is not None
+    assert run.reason.startswith(f"{watch}: ") and ", got " in run.reason
     assert run.figures is not None and run.figures.sent > 0
 
 
@@ -163,7 +165,7 @@ def test_on_a_full_disk_it_measures_and_says_so(
 def test_what_is_no_address_is_refused(tailscope: Tailscope, listen: str) -> None:
     done = tailscope("watch", "--dut", "l2fwd", "--listen", listen)
     assert done.returncode == 1
-    assert f"--listen: got '{listen}', expected ADDRESS:PORT or none" in done.stderr
+    assert code_of(done) == "listen" and repr(listen) in done.stderr
 
 
 def test_the_first_run_that_fails_ends_it(tailscope: Tailscope, place: Place, watch: Path) -> None:
@@ -181,7 +183,8 @@ def test_the_first_run_that_fails_ends_it(tailscope: Tailscope, place: Place, wa
         env=place.environment,
     )
     assert done.returncode == 1
-    assert "error: false: ended with status 1" in done.stderr
+    assert code_of(done) == "program-ended"
+    assert "error: false: " in done.stderr and "status 1" in done.stderr
     assert Books.read(watch) == []
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MeasuredCell(NamedTuple):
-    """What came of a cell."""
+    """The outcome of a cell."""
 
     runs: Sequence[Measured]
     warnings: Sequence[str] = ()
@@ -36,7 +36,7 @@ class Bench:
     """Measures on this machine; other benches say what is different on theirs."""
 
     starts_s = 0.0
-    """How much longer a cell takes to begin."""
+    """Additional time that a cell takes to begin, in seconds."""
     boots = False
     """Whether machines are booted between cells, which takes longer than can be told."""
 

@@ -58,7 +58,10 @@ class Campaign:
                 hint="--resume continues a campaign; or choose another --out",
             )
         if resume and not (self.path / CAMPAIGN).exists():
-            raise RunError(f"{self.path}: no {CAMPAIGN} in it: there is nothing to resume")
+            raise RunError(
+                f"{self.path}: no {CAMPAIGN} in it: there is nothing to resume",
+                code="nothing-to-resume",
+            )
 
     @contextmanager
     def opened(self, *, resume: bool) -> Iterator[None]:
@@ -184,6 +187,7 @@ class Campaign:
             differs = [name for name in {**plan, **ours} if plan.get(name) != ours.get(name)]
             raise RunError(
                 f"{self.path}: belongs to another experiment: {', '.join(sorted(differs))} differ",
+                code="other-experiment",
                 hint="resume it with the file and the profile it was started with,"
                 " or choose another --out",
             )

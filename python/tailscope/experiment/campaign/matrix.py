@@ -38,10 +38,13 @@ def cells_of(experiment: Experiment, document: Document) -> list[Cell]:
             ["vary"],
             f"got {combinations} combinations, {experiment.repeats} times each,"
             f" expected at most {_MOST_CELLS} runs",
+            code="too-many-runs",
         )
     found = list(_combined(experiment, variables, document))
     if not found:
-        raise document.error(["exclude"], "it excludes every combination")
+        raise document.error(
+            ["exclude"], "it excludes every combination", code="excludes-everything"
+        )
     _refuse_twins(found, document)
     rounds = [
         [
@@ -65,18 +68,20 @@ def only_cells(cells: list[Cell], only: Mapping[str, str]) -> list[Cell]:
         known = list(cells[0].values)
         if name not in known:
             raise UsageError(
-                f"--only: got {name!r}, expected one of {', '.join(known) or 'no variable at all'}"
+                f"--only: got {name!r}, expected one of {', '.join(known) or 'no variable at all'}",
+                code="no-such-variable",
             )
         wanted = text.split(",")
         values = list(dict.fromkeys(cell.values[name] for cell in cells))
         for value in wanted:
             if value not in values:
                 raise UsageError(
-                    f"--only {name}: got {value!r}, expected one of {', '.join(values)}"
+                    f"--only {name}: got {value!r}, expected one of {', '.join(values)}",
+                    code="no-such-value",
                 )
         chosen = [cell for cell in chosen if cell.values[name] in wanted]
     if not chosen:
-        raise UsageError("--only: no cell has all of these values")
+        raise UsageError("--only: no cell has all of these values", code="no-such-cell")
     return chosen
 
 
@@ -86,11 +91,11 @@ def _choices(
     """For each value of a variable: the fields that it sets, and where it stands."""
     values = experiment.vary[name]
     if not values:
-        raise document.error(["vary", name], "expected at least one value")
+        raise document.error(["vary", name], "expected at least one value", code="no-value")
     if isinstance(values, dict):
         if name.partition(".")[0] in FIELDS:
             text = "a field has a list of values; labels with fields need a name of their own"
-            raise document.error(["vary", name], text)
+            raise document.error(["vary", name], text, code="labels-of-field")
         return {label: (fields.given(), ["vary", name, label]) for label, fields in values.items()}
     field, _, option = name.partition(".")
     if field not in FIELDS or bool(option) != (field in _OPTIONS):
@@ -102,20 +107,21 @@ def _choices(
         raise document.error(
             ["vary", name],
             f"only a field takes a list of values, expected one of {', '.join(known)}",
+            code="not-a-field",
         )
     fixed = experiment.fixed.given()
     if option in fixed.get(field, {}) if option else field in fixed:
-        raise document.error(["vary", name], "it is also in `fixed`")
+        raise document.error(["vary", name], "it is also in `fixed`", code="field-twice")
     choices: dict[str, tuple[Given, list[str | int]]] = {}
     for at, value in enumerate(values):
         where: list[str | int] = ["vary", name, at]
         if value_label(value) in choices:
-            raise document.error(where, f"got {value!r} twice")
+            raise document.error(where, f"got {value!r} twice", code="value-twice")
         fields = {field: {option: value}} if option else {field: value}
         try:
             typed(fields, Fields)
         except WrongError as wrong:
-            raise document.error(where, wrong.message) from None
+            raise document.error(where, wrong.message, code=wrong.code) from None
         choices[value_label(value)] = (fields, where)
     return choices
 
@@ -159,9 +165,9 @@ def _located(
     message = str(error)[said.end() :].lstrip(": ") if said else str(error)
     cell = ", ".join(f"{name}={value}" for name, value in values.items())
     where = origin.get(field, ["vary" if values else "fixed"])
-    located = document.error(where, f"{field + ': ' if field else ''}{message}")
     hint = f"in the combination {cell}; `exclude` leaves combinations out" if cell else None
-    return UsageError(str(located), hint=hint)
+    text = f"{field + ': ' if field else ''}{message}"
+    return document.error(where, text, code=error.code, hint=hint)
 
 
 def _check_exclusions(
@@ -169,16 +175,21 @@ def _check_exclusions(
 ) -> None:
     for at, rule in enumerate(experiment.exclude):
         if not rule:
-            raise document.error(["exclude", at], "it excludes everything")
+            raise document.error(
+                ["exclude", at], "it excludes everything", code="excludes-everything"
+            )
         for name, wanted in rule.items():
             where: list[str | int] = ["exclude", at, name]
             if name not in variables:
                 known = ", ".join(variables) or "none"
-                raise document.error(where, f"it does not vary, expected one of {known}")
+                raise document.error(
+                    where, f"it does not vary, expected one of {known}", code="not-varied"
+                )
             for value in wanted if isinstance(wanted, list) else [wanted]:
                 if value_label(value) not in variables[name]:
                     known = ", ".join(variables[name])
-                    raise document.error(where, f"got {value!r}, expected one of {known}")
+                    text = f"got {value!r}, expected one of {known}"
+                    raise document.error(where, text, code="no-such-value")
 
 
 def _matches(rule: Mapping[str, object], values: Mapping[str, str]) -> bool:
@@ -197,6 +208,7 @@ def _refuse_twins(cells: list[Cell], document: Document) -> None:
             raise document.error(
                 ["vary"],
                 f"{_name(seen[same].values, 1, 1)} and {_name(cell.values, 1, 1)} are the same run",
+                code="same-run",
             )
         seen[same] = cell
 

@@ -114,7 +114,9 @@ def _check(declared: Field, value: object) -> None:
             declared.check(found)
     except UsageError as error:
         expected = str(error).partition("expected ")[2]
-        raise WrongError([declared.name], f"got {value!r}, expected {expected}") from None
+        raise WrongError(
+            [declared.name], f"got {value!r}, expected {expected}", code=error.code
+        ) from None
 
 
 if TYPE_CHECKING:
@@ -143,7 +145,9 @@ class _Fields(_Block, frozen=True, kw_only=True):
         super().__post_init__()
         for name in self.traffic.given():
             if getattr(self, name) is not None:
-                raise WrongError([_TRAFFIC, name], "it also stands outside of traffic")
+                raise WrongError(
+                    [_TRAFFIC, name], "it also stands outside of traffic", code="field-twice"
+                )
 
 
 if TYPE_CHECKING:
@@ -220,6 +224,7 @@ class Experiment(_Matrix, frozen=True, kw_only=True):
                     ["service_levels", at],
                     f"got {level!r}, expected a bound such as p99.999<1ms, loss<1e-5, max<2ms or"
                     f" reordered=0, or one of {', '.join(_LEVEL_NAMES)}",
+                    code="service-level",
                 )
 
     @property
@@ -250,14 +255,24 @@ class Document:
         except FileNotFoundError:
             raise UsageError(
                 f"{path}: there is no such file",
+                code="no-such-file",
                 hint="expected an experiment; `tailscope run --dut NAME` makes a single run",
             ) from None
         self._node, self.content = found.node, found.content
 
-    def error(self, where: Sequence[str | int], message: str) -> UsageError:
-        """Say what is wrong with the thing at `where`, and on which line that is."""
-        named = ".".join(str(part) for part in where)
-        return UsageError(f"{self.path}:{self._line(where)}: {named}: {message}")
+    def error(
+        self,
+        where: Sequence[str | int],
+        message: str,
+        *,
+        code: str = "field-value",
+        hint: str | None = None,
+    ) -> UsageError:
+        """Return the error about the field at `where`, with its line."""
+        field = ".".join(str(part) for part in where)
+        return UsageError(
+            f"{self.path}:{self._line(where)}: {field}: {message}", code=code, hint=hint
+        )
 
     def _line(self, where: Sequence[str | int]) -> int:
         node, line = self._node, 1
@@ -290,19 +305,25 @@ def load_experiment(path: Path, profile: str | None = None) -> tuple[Experiment,
     if not isinstance(document.content, dict):
         names = {type(None): "an empty file", list: "a list"}
         found = names.get(type(document.content), "a single value")
-        raise UsageError(f"{path}: got {found}, expected an experiment: fields and their values")
+        raise UsageError(
+            f"{path}: got {found}, expected an experiment: fields and their values",
+            code="not-an-experiment",
+        )
     for section, folder in _ELSEWHERE.items():
         if section in document.content and section not in registry.sections():
-            raise document.error([section], f"this installation has no {folder}")
+            raise document.error(
+                [section], f"this installation has no {folder}", code="not-installed"
+            )
     try:
         experiment = typed(document.content, _with_sections())
     except WrongError as wrong:
-        raise document.error(wrong.where, wrong.message) from None
+        raise document.error(wrong.where, wrong.message, code=wrong.code) from None
     if profile is not None:
         if profile not in experiment.profiles:
             known = ", ".join(experiment.profiles) or "none"
             raise UsageError(
-                f"--profile: got {profile!r}, expected one of those of {path}: {known}"
+                f"--profile: got {profile!r}, expected one of those of {path}: {known}",
+                code="no-such-profile",
             )
         experiment = _with_profile(experiment, experiment.profiles[profile])
     return experiment, document

@@ -38,9 +38,11 @@ class WrongError(Exception):
     A struct may raise it, once its fields are as they should be, of what lies within it.
     """
 
-    def __init__(self, where: Sequence[str | int], message: str) -> None:
+    def __init__(
+        self, where: Sequence[str | int], message: str, *, code: str = "field-value"
+    ) -> None:
         super().__init__(message)
-        self.where, self.message = where, message
+        self.where, self.message, self.code = where, message, code
 
 
 def typed(content: object, kind: type[Kind]) -> Kind:
@@ -52,7 +54,7 @@ def typed(content: object, kind: type[Kind]) -> Kind:
 
 
 def _faults(value: object, kind: object, where: Sequence[str | int]) -> Iterator[WrongError]:
-    """What is wrong with a value: first what lies within it, then the value itself."""
+    """Yield the faults of a value: first those within it, then that of the value itself."""
     for form in _forms(kind):
         if isinstance(value, dict) and _is_struct(form):
             yield from _faults_of_fields(value, form, where)
@@ -67,7 +69,7 @@ def _faults(value: object, kind: object, where: Sequence[str | int]) -> Iterator
     try:
         convert(value, kind)
     except WrongError as error:
-        yield WrongError([*where, *error.where], error.message)
+        yield WrongError([*where, *error.where], error.message, code=error.code)
     except ValidationError:
         yield WrongError(where, f"got {value!r}, expected {_expected(kind)}")
 
@@ -78,12 +80,12 @@ def _faults_of_fields(
     known = {each.name: each for each in fields(kind)}
     for name in value:
         if name not in known:
-            yield WrongError([*where, name], _unknown(name, [*known]))
+            yield WrongError([*where, name], _unknown(name, [*known]), code="unknown-field")
     for name, each in known.items():
         if name in value:
             yield from _faults(value[name], each.type, [*where, name])
         elif each.required:
-            yield WrongError([*where, name], "it is missing")
+            yield WrongError([*where, name], "it is missing", code="missing-field")
 
 
 def _unknown(name: object, known: Sequence[str]) -> str:
@@ -116,7 +118,7 @@ def _is_struct(kind: object) -> TypeGuard[type[Struct]]:
 
 
 def _expected(kind: object) -> str:
-    """What a type wants, in words."""
+    """Describe in words the values that a type takes."""
     plain, about = _described(kind)
     for each in about:
         if each.extra is not None and "expected" in each.extra:

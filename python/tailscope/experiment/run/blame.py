@@ -41,20 +41,20 @@ class HeldBack(NamedTuple):
     """Packets that the generator itself could not send in time."""
 
     stalled: int
-    """Because it stalled."""
+    """Packets held back because the generator stalled."""
     slow: int
-    """Although it did not, and the wire refused none."""
+    """Packets held back although it did not stall and the wire refused none."""
 
 
 class Losses(NamedTuple):
-    """Where packets were lost that never came back."""
+    """The places where packets were lost that never came back."""
 
     in_dut: int
-    """By the device's own counters."""
+    """Packets lost in the device, by its own counters."""
     in_instrument: int
-    """By the instrument's own counters."""
+    """Packets lost in the instrument, by its own counters."""
     where_unknown: int
-    """No counter shows them."""
+    """Lost packets that no counter shows."""
     dropped_by_dut: int | None
     """Those of `in_dut` that the device says it dropped on purpose; None if it does not say."""
 

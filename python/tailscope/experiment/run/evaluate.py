@@ -70,7 +70,7 @@ _CABLES = (
 
 
 class Analysed(NamedTuple):
-    """What came of a recording."""
+    """The result of a recording."""
 
     analysis: Analysis
     info: RunInfo
@@ -101,7 +101,9 @@ def evaluate(
         raise KeyboardInterrupt
     if not ended.sent:
         unsent = f"{ended.result.gen.unsent:,} could not leave within 10 ms of their time"
-        raise DataplaneError("; ".join([f"no packet was sent: {unsent}", *ended.partial]))
+        raise DataplaneError(
+            "; ".join([f"no packet was sent: {unsent}", *ended.partial]), code="nothing-sent"
+        )
     _check_recorded(ended)
     folder = ended.folders["generator"]
     with uninterrupted():
@@ -191,9 +193,9 @@ def of_captures(pre: Path, post: Path) -> Find:
         except CaptureError:
             raise
         except SwappedError as error:
-            raise SwappedError(str(error), hint=_SWAPPED) from None
+            raise SwappedError(str(error), code=error.code, hint=_SWAPPED) from None
         except AnalysisError as error:
-            raise AnalysisError(str(error), hint=_CABLES) from None
+            raise AnalysisError(str(error), code=error.code, hint=_CABLES) from None
 
     return find
 
@@ -242,6 +244,7 @@ def _check_recorded(ended: EndedInstance) -> None:
     if missing:
         raise DataplaneError(
             f"generator: could not write its recording: {'; '.join(ended.partial)}",
+            code="recording-incomplete",
             hint="make room there, or set XDG_RUNTIME_DIR or TMPDIR to a folder that has some",
         )
 

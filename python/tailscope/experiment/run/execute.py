@@ -133,7 +133,9 @@ def execute_whole(plan: RunPlan, cores: Cores, **how: Unpack[ExecuteOptions]) ->
     if measured.interrupted:
         raise KeyboardInterrupt
     if measured.info.partial:
-        raise TestbedError(f"a partial result: {'; '.join(measured.info.partial)}")
+        raise TestbedError(
+            f"a partial result: {'; '.join(measured.info.partial)}", code="partial-result"
+        )
     return measured
 
 
@@ -145,8 +147,8 @@ def _failure(errors: Sequence[BaseException]) -> BaseException:
         return first
     if isinstance(first, KeyboardInterrupt):
         return KeyboardInterrupt("; ".join([*map(str, first.args), *places]))
-    hint = first.hint if isinstance(first, TailscopeError) else None
-    return TestbedError("; ".join([str(first), *places]), hint=hint)
+    code, hint = (first.code, first.hint) if isinstance(first, TailscopeError) else (None, None)
+    return TestbedError("; ".join([str(first), *places]), code=code, hint=hint)
 
 
 def _say_nothing() -> None:

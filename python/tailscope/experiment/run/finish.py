@@ -72,7 +72,7 @@ def _lacks_explanation(run: Run) -> bool:
 
 
 def _can_be_explained(info: RunInfo) -> bool:
-    """Whether there is what explains packets, by a clock that is known."""
+    """Return True if there is what explains packets, by a clock that is known."""
     clock = info.device_clock
     is_known = clock is None or clock.method is not None
     return info.noise is not None and layout.NOISE in info.files and is_known
@@ -109,7 +109,9 @@ def _kept(path: Path, run: RecordedRun) -> Find:
         size_of(path, f"{layout.RECORDING}/{name}.npy")
     if clock.tsc_hz is None or clock.tsc is None or clock.unix_ns is None:
         file = path / layout.RECORDED
-        raise RunCorruptError(f"{file}: info.clock: expected tsc_hz, tsc and unix_ns")
+        raise RunCorruptError(
+            f"{file}: info.clock: expected tsc_hz, tsc and unix_ns", code="recording-clock"
+        )
     recording = Recording.load(
         path / layout.RECORDING, Clock(clock.tsc_hz, clock.tsc, clock.unix_ns)
     )

@@ -73,9 +73,9 @@ class EndedInstance:
     """The generator's ports."""
     result: GeneratorResult
     raised_priority: bool
-    """Whether the generator went before other processes."""
+    """True if the generator went before other processes."""
     interrupted: bool
-    """Whether somebody ended it before its time."""
+    """True if somebody ended it before its time."""
     partial: list[str]
     """Why it is not all that was planned."""
     dut: Dut
@@ -130,7 +130,7 @@ class EndedInstance:
 
     @property
     def sent(self) -> int:
-        """How many packets its generator has sent, the warm-up left out."""
+        """Return the number of packets that its generator has sent, without the warm-up."""
         return self.result.gen.sent
 
     @property
@@ -142,7 +142,7 @@ class EndedInstance:
 
 
 def never_came(generated: DirectionCounts) -> int:
-    """How many packets left and never came back, those of the warm-up included."""
+    """Count the packets that left and never came back, those of the warm-up included."""
     warm_up = generated.warm_up_sent - generated.warm_up_received
     return generated.sent - generated.matched + warm_up
 

@@ -1,4 +1,4 @@
-"""What a run found."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REPRESENTATIVE = "representative"
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run found."""
+    """The result of a run."""
 
     analysis: Analysis
     info: RunInfo
@@ -34,7 +34,7 @@ class Measured:
     dut_folder: Path | None
     """Where the device wrote down its stalls."""
     interrupted: bool
-    """Whether somebody ended it before its time."""
+    """True if somebody ended it before its time."""
     out: Path | None
     """The run directory that was written."""
     lacks: tuple[str, ...] = ()

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from tailscope.experiment.packets import Volume
 
 _RECORDED_BYTES = 32
-"""Of a packet, in the generator's recording."""
+"""Size of a packet in the generator's recording."""
 
 _KEPT_BYTES = 8
-"""Of a packet in a run directory, compressed: 7 to 8 were measured."""
+"""Size of a packet in a run directory, compressed: 7 to 8 were measured."""
 
 _CAPTURED_BYTES = 16
-"""Of a packet's header in a capture, on either side."""
+"""Size of a packet's header in a capture, on either side."""
 
 _STAGED_BYTES, _STAGED_KEPT_BYTES = 128, 24
-"""Of a packet that is looked at in the device: four events, and its row of ``stages.parquet``."""
+"""Size of a packet that is looked at in the device: four events, and a row of stages."""
 
 _OTHERS_BYTES = 8 << 20
-"""Of everything that does not grow with the number of packets."""
+"""Size of everything that does not grow with the number of packets."""
 
 
 def check_room(volume: Volume, folder: Path, out: Path | None) -> None:
@@ -55,5 +55,6 @@ def _check(path: Path, needed: int, what: str, hint: str) -> None:
         needed_text, free_text = (quantity_text(size, "B") for size in (needed, free))
         raise TestbedError(
             f"{path}: expected room for {what}, about {needed_text}, got {free_text}",
+            code="no-room",
             hint=f"{hint}, or send fewer packets",
         )

@@ -102,6 +102,7 @@ def known_delay(through: Measured, held: Measured) -> KnownDelay:
         raise EvidenceError(
             f"calibration: got {duration_text(found_ns)} for a known delay of"
             f" {duration_text(DELAY_NS)}{f'; {busy}' if busy else ''}",
+            code="known-delay",
             hint="nothing was written, and a floor that was kept before stays: calibrate again when"
             " the machine is quiet",
         )

@@ -217,6 +217,7 @@ def _known_noise(
         if taken is None:
             raise ModelError(
                 f"--noise: {given}: the device's CPU was not recorded in this run",
+                code="dut-not-recorded",
                 hint="measure as root, or a device with loops of ours, or use `tailscope noise"
                 " --out`",
             )
@@ -299,12 +300,14 @@ def _refuse_without_queues(function: Run, bursts: Run | None) -> None:
     if bursts is not None:
         raise EvidenceError(
             f"{bursts.label}: {said}: {nothing}",
+            code="bursts-not-queued",
             hint="longer bursts at the same rate make packets queue; a device that holds packets of"
             " a burst side by side has no R_max: measure the rate with `tailscope search`",
         )
     if isinstance(function.info.plan, MeasurementPlan):
         raise EvidenceError(
             f"{function.label}: {said}: {nothing}",
+            code="packets-not-queued",
             hint="measure the function once more, with more packets back to back than it accepts at"
             f" once, such as --burst {_BURST}, and name that run last: tailscope model overload"
             " FORWARDER FUNCTION BURSTS",
@@ -341,10 +344,14 @@ def _median(role: str, run: Run) -> Estimate:
     if not isinstance(value, int | float) or not isinstance(low, int | float):
         raise EvidenceError(
             f"{role}: {run.label}: {names[0]}: got {count} packets, too few for an interval",
+            code="packets-few",
             hint="measure for longer",
         )
     if not isinstance(high, int | float):
-        raise ModelError(f"{role}: {run.label}: {names[2]}: got {high!r}, expected a number")
+        raise ModelError(
+            f"{role}: {run.label}: {names[2]}: got {high!r}, expected a number",
+            code="median-interval",
+        )
     return Estimate(
         estimate=value, ci_low=low, ci_high=high, n=int(count or 0), method="order statistics"
     )

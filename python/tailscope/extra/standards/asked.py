@@ -115,7 +115,10 @@ STANDARDS: Final = {
 def standard_named(name: str) -> Standard:
     """The standard of a name."""
     if name not in STANDARDS:
-        raise UsageError(f"STANDARD: got {name!r}, expected one of {', '.join(STANDARDS)}")
+        raise UsageError(
+            f"STANDARD: got {name!r}, expected one of {', '.join(STANDARDS)}",
+            code="unknown-standard",
+        )
     return STANDARDS[name]
 
 
@@ -159,12 +162,18 @@ class Asked:
         for test in self.tests:
             if test not in self.standard.tests:
                 expected = ", ".join(self.standard.tests)
-                raise UsageError(f"--tests: got {test!r}, expected of {expected}")
+                raise UsageError(
+                    f"--tests: got {test!r}, expected of {expected}", code="unknown-test"
+                )
         if not 0 < self.width < 1:
-            raise UsageError(f"--width: got {self.width:g}, expected more than 0 and less than 1")
+            raise UsageError(
+                f"--width: got {self.width:g}, expected more than 0 and less than 1", code="width"
+            )
         if not 0 < self.capacity_loss < 1:
             raise UsageError(
-                f"--capacity-loss: got {self.capacity_loss:g}, expected more than 0 and less than 1"
+                f"--capacity-loss: got {self.capacity_loss:g}, expected more than 0 and less"
+                " than 1",
+                code="capacity-loss",
             )
 
     @property

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
 
 DRAIN_S = 2.0
-"""How long a trial waits for its last frames: RFC 2544, section 23."""
+"""Time that a trial waits for its last frames: RFC 2544, section 23."""
 TRIES = 3
 """How often a load that could not be offered is offered before it is given up."""
 _NS_PER_S = 1_000_000_000
@@ -81,7 +81,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of a load."""
+    """The result of offering a load."""
 
     record: StandardTrial
     delays: Delays | None = None

@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -39,144 +39,160 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
 
 
+StandardName: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="STANDARD",
+        help="2544, 8219, tst009 or mlrsearch.",
+    ),
+]
+FrameSizes: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--frame-sizes",
+        metavar="LIST",
+        help="Sizes of frames, check sequence included, and mixes: 64,512,imix."
+        "  [default: the standard's, up to 1518]",
+        rich_help_panel=TRAFFIC,
+    ),
+]
+Tests: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--tests",
+        metavar="LIST",
+        help="Tests to make: throughput, latency, pdv, loss, back-to-back, recovery, capacity,"
+        " soak.  [default: the standard's]",
+        rich_help_panel=MEASUREMENT,
+    ),
+]
+TrialDuration: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--trial-duration",
+        metavar="TIME",
+        help="Duration of a trial; streams for latency take twice as long.",
+        rich_help_panel=MEASUREMENT,
+    ),
+]
+Trials: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--trials",
+        min=1,
+        metavar="N",
+        help="Repetitions of each test.  [default: the standard's: 20, bursts 50]",
+        rich_help_panel=MEASUREMENT,
+    ),
+]
+WarmUp: TypeAlias = Annotated[
+    str,
+    option_of(
+        "warm_up",
+        "Warm-up before each trial, at its rate.",
+        own_default=True,
+        panel=MEASUREMENT,
+    ),
+]
+MaxRate: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--max-rate",
+        metavar="PPS",
+        help="The highest rate to offer.  [default: what the wire carries without the device]",
+        rich_help_panel=MEASUREMENT,
+    ),
+]
+Width: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        "--width",
+        metavar="RATIO",
+        help="Width of a search's result, relative to the rate.",
+        rich_help_panel=MEASUREMENT,
+    ),
+]
+MaxTries: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--max-r",
+        min=1,
+        metavar="N",
+        help="Trials at a rate at which frames are lost: max(r) of TST 009."
+        "  [default: 2 for tst009, 1 otherwise]",
+        rich_help_panel=MEASUREMENT,
+    ),
+]
+MostLost: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--z",
+        min=0,
+        metavar="FRAMES",
+        help="With more frames lost than that, a rate is not tried again: z of TST 009."
+        "  [default: infinity]",
+        rich_help_panel=MEASUREMENT,
+    ),
+]
+CapacityLoss: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        "--capacity-loss",
+        metavar="RATIO",
+        help="The loss that the capacity of TST 009 permits.",
+        rich_help_panel=MEASUREMENT,
+    ),
+]
+Soak: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--soak",
+        metavar="TIME",
+        help="Duration of the soak test.",
+        rich_help_panel=MEASUREMENT,
+    ),
+]
+Goals: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--goal",
+        metavar="GOAL",
+        help="A Search Goal of MLRsearch:"
+        " loss=0.005,exceed=0.5,final=60s,sum=120s,width=0.01,initial=1s; repeatable."
+        "  [default: those of RFC 9971 for RFC 2544 and TST 009]",
+        rich_help_panel=MEASUREMENT,
+    ),
+]
+OutFolder: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="DIR",
+        help="Folder for the results: standard.json and report.html.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+
+
 @with_fields("rfc")
 def command(
-    standard: Annotated[
-        str,
-        typer.Argument(
-            metavar="STANDARD",
-            help="2544, 8219, tst009 or mlrsearch.",
-        ),
-    ],
+    standard: StandardName,
     *,
     fields: dict[str, object],
-    frame_sizes: Annotated[
-        str | None,
-        typer.Option(
-            "--frame-sizes",
-            metavar="LIST",
-            help="Sizes of frames, check sequence included, and mixes: 64,512,imix."
-            "  [default: the standard's, up to 1518]",
-            rich_help_panel=TRAFFIC,
-        ),
-    ] = None,
-    tests: Annotated[
-        str | None,
-        typer.Option(
-            "--tests",
-            metavar="LIST",
-            help="Tests to make: throughput, latency, pdv, loss, back-to-back, recovery, capacity,"
-            " soak.  [default: the standard's]",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = None,
-    trial_duration: Annotated[
-        str,
-        typer.Option(
-            "--trial-duration",
-            metavar="TIME",
-            help="Duration of a trial; streams for latency take twice as long.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = "60s",
-    trials: Annotated[
-        int | None,
-        typer.Option(
-            "--trials",
-            min=1,
-            metavar="N",
-            help="Repetitions of each test.  [default: the standard's: 20, bursts 50]",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = None,
-    warm_up: Annotated[
-        str,
-        option_of(
-            "warm_up",
-            "Warm-up before each trial, at its rate.",
-            own_default=True,
-            panel=MEASUREMENT,
-        ),
-    ] = "1s",
-    max_rate: Annotated[
-        str | None,
-        typer.Option(
-            "--max-rate",
-            metavar="PPS",
-            help="The highest rate to offer.  [default: what the wire carries without the device]",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = None,
-    width: Annotated[
-        float,
-        typer.Option(
-            "--width",
-            metavar="RATIO",
-            help="Width of a search's result, relative to the rate.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = 0.01,
-    max_r: Annotated[
-        int | None,
-        typer.Option(
-            "--max-r",
-            min=1,
-            metavar="N",
-            help="Trials at a rate at which frames are lost: max(r) of TST 009."
-            "  [default: 2 for tst009, 1 otherwise]",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = None,
-    z: Annotated[
-        int | None,
-        typer.Option(
-            "--z",
-            min=0,
-            metavar="FRAMES",
-            help="With more frames lost than that, a rate is not tried again: z of TST 009."
-            "  [default: infinity]",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = None,
-    capacity_loss: Annotated[
-        float,
-        typer.Option(
-            "--capacity-loss",
-            metavar="RATIO",
-            help="The loss that the capacity of TST 009 permits.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = 0.001,
-    soak: Annotated[
-        str,
-        typer.Option(
-            "--soak",
-            metavar="TIME",
-            help="Duration of the soak test.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = "10min",
-    goal: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--goal",
-            metavar="GOAL",
-            help="A Search Goal of MLRsearch:"
-            " loss=0.005,exceed=0.5,final=60s,sum=120s,width=0.01,initial=1s; repeatable."
-            "  [default: those of RFC 9971 for RFC 2544 and TST 009]",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="Folder for the results: standard.json and report.html.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
+    frame_sizes: FrameSizes = None,
+    tests: Tests = None,
+    trial_duration: TrialDuration = "60s",
+    trials: Trials = None,
+    warm_up: WarmUp = "1s",
+    max_rate: MaxRate = None,
+    width: Width = 0.01,
+    max_r: MaxTries = None,
+    z: MostLost = None,
+    capacity_loss: CapacityLoss = 0.001,
+    soak: Soak = "10min",
+    goal: Goals = None,
+    out: OutFolder = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,
     quiet: Quiet = False,
@@ -194,9 +210,11 @@ def command(
     plans = {size: plan_of({**common, "size": size}) for size in sizes}
     [plan, *_] = plans.values()
     if plan.dut == LOOP:
-        raise UsageError(f"--dut: got {plan.dut!r}, expected a device")
+        raise UsageError(f"--dut: got {plan.dut!r}, expected a device", code="dut-loop")
     if goal and wanted.name != "mlrsearch":
-        raise UsageError(f"--goal: expected with mlrsearch, got it with {wanted.name}")
+        raise UsageError(
+            f"--goal: expected with mlrsearch, got it with {wanted.name}", code="goal-standard"
+        )
     asked = Asked(
         standard=wanted,
         tests=wanted.usual if tests is None else _listed(tests, "--tests"),
@@ -225,7 +243,7 @@ def _listed(text: str, option: str) -> tuple[str, ...]:
         else:
             found.append(part.strip())
     if not all(found):
-        raise UsageError(f"{option}: got {text!r}, expected a list such as a,b")
+        raise UsageError(f"{option}: got {text!r}, expected a list such as a,b", code="option-list")
     return tuple(dict.fromkeys(found))
 
 
@@ -241,7 +259,7 @@ class StandardRequest:
     line: LiveLine
 
     def check(self) -> None:
-        """See that nothing would be overwritten."""
+        """Check that nothing would be overwritten."""
         if self.out is not None and (self.out / FILE).exists():
             raise RunExistsError(
                 f"{self.out}: already contains a {FILE}", hint="choose another --out"

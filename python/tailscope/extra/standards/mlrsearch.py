@@ -156,5 +156,6 @@ def _errors_as_ours() -> Iterator[None]:
     except (RuntimeError, ValueError, AssertionError) as error:
         raise TestbedError(
             f"the search cannot continue: {error}",
+            code="trials-contradict",
             hint="trials that contradict each other cause this: make them longer",
         ) from error

@@ -75,6 +75,7 @@ class SizeTests:
                 raise UsageError(
                     f"--max-rate: expected one with --wire {self._bench.plan.wire}, whose limit"
                     " cannot be measured without the device",
+                    code="requires-max-rate",
                     hint="the maximum frame rate of its medium, such as 14880952 for 64 bytes at"
                     " 10 Gbit/s",
                 )

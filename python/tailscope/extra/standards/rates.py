@@ -116,7 +116,9 @@ class RateGoal:
 def loss_goals(pdr_loss: float) -> list[RateGoal]:
     """No loss (NDR), and as much as `pdr_loss` (PDR)."""
     if not 0 < pdr_loss < 1:
-        raise UsageError(f"--pdr-loss: got {pdr_loss:g}, expected more than 0 and less than 1")
+        raise UsageError(
+            f"--pdr-loss: got {pdr_loss:g}, expected more than 0 and less than 1", code="pdr-loss"
+        )
     return [RateGoal("NDR", loss_ratio), RateGoal("PDR", loss_ratio, pdr_loss)]
 
 
@@ -139,12 +141,15 @@ class SearchPlan:
 
     def __post_init__(self) -> None:
         if not 0 < self.width < 1:
-            raise UsageError(f"--width: got {self.width:g}, expected more than 0 and less than 1")
+            raise UsageError(
+                f"--width: got {self.width:g}, expected more than 0 and less than 1", code="width"
+            )
         least = math.ceil(self.min_rate_pps / (1 - self.width))
         if self.max_rate_pps <= least:
             raise UsageError(
                 f"--max-rate: got {self.max_rate_pps:,}, expected more than {least:,}: --min-rate"
-                " and --width leave nothing to search"
+                " and --width leave nothing to search",
+                code="max-rate",
             )
 
 

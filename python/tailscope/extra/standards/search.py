@@ -20,7 +20,7 @@ _GOAL = ("loss", "exceed", "final", "sum", "width", "initial")
 
 
 class Outcome(Enum):
-    """What a trial says of a load."""
+    """The outcome of a trial at a load."""
 
     HOLDS = "holds"
     LOST = "lost"
@@ -32,7 +32,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of a load."""
+    """The result of offering a load."""
 
     outcome: Outcome
     frames_sent: int = 0
@@ -106,7 +106,10 @@ def parse_goal(text: str, trial_s: float, width: float) -> Goal:
         name, equals, value = part.partition("=")
         if name not in _GOAL or not equals or name in given:
             expected = ", ".join(f"{each}=..." for each in _GOAL)
-            raise UsageError(f"--goal: got {part!r} in {text!r}, expected each once of {expected}")
+            raise UsageError(
+                f"--goal: got {part!r} in {text!r}, expected each once of {expected}",
+                code="goal-term",
+            )
         given[name] = value
 
     def seconds(name: str, otherwise: float) -> float:
@@ -118,7 +121,9 @@ def parse_goal(text: str, trial_s: float, width: float) -> Goal:
         try:
             return float(given.get(name, otherwise))
         except ValueError:
-            raise UsageError(f"--goal {name}: got {given[name]!r}, expected a ratio") from None
+            raise UsageError(
+                f"--goal {name}: got {given[name]!r}, expected a ratio", code="goal-ratio"
+            ) from None
 
     final_s = seconds("final", trial_s)
     goal = Goal(
@@ -133,7 +138,7 @@ def parse_goal(text: str, trial_s: float, width: float) -> Goal:
     try:
         _ = goal.as_searched
     except ValueError as error:
-        raise UsageError(f"--goal: got {text!r}: {error}") from None
+        raise UsageError(f"--goal: got {text!r}: {error}", code="goal") from None
     return goal
 
 

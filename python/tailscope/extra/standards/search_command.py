@@ -6,7 +6,7 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -46,80 +46,91 @@ _LIMITS = {
 }
 
 
+MinRate: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--min-rate", metavar="PPS", help="The lowest rate to try.", rich_help_panel=MEASUREMENT
+    ),
+]
+MaxRate: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--max-rate",
+        metavar="PPS",
+        help="The highest rate to try.",
+        rich_help_panel=MEASUREMENT,
+    ),
+]
+TrialDuration: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--trial-duration",
+        metavar="TIME",
+        help="Duration of a trial.",
+        rich_help_panel=MEASUREMENT,
+    ),
+]
+WarmUp: TypeAlias = Annotated[
+    str, option_of("warm_up", "Warm-up before each trial.", own_default=True, panel=MEASUREMENT)
+]
+Width: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        "--width",
+        metavar="RATIO",
+        help="Width of the result, relative to the rate.",
+        rich_help_panel=MEASUREMENT,
+    ),
+]
+PdrLoss: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        "--pdr-loss",
+        metavar="RATIO",
+        help="The loss that PDR permits.",
+        rich_help_panel=MEASUREMENT,
+    ),
+]
+ServiceLevels: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slo",
+        metavar="LEVEL",
+        help="Also find the rate that meets this level: urllc-itu, or 'p99.9<1ms, loss<1e-3';"
+        " repeatable: all must be met.",
+        rich_help_panel=MEASUREMENT,
+    ),
+]
+Forwarder: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--forwarder",
+        metavar="NAME",
+        help="Also predict the rate from this simplest forwarder, such as l2fwd.",
+        rich_help_panel=MEASUREMENT,
+    ),
+]
+OutFolder: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", "-o", metavar="DIR", help="Folder for the results.", rich_help_panel=OUTPUT
+    ),
+]
+
+
 @with_fields("search")
 def command(
     *,
     fields: dict[str, object],
-    min_rate: Annotated[
-        str,
-        typer.Option(
-            "--min-rate", metavar="PPS", help="The lowest rate to try.", rich_help_panel=MEASUREMENT
-        ),
-    ] = "1k",
-    max_rate: Annotated[
-        str,
-        typer.Option(
-            "--max-rate",
-            metavar="PPS",
-            help="The highest rate to try.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = "10M",
-    trial_duration: Annotated[
-        str,
-        typer.Option(
-            "--trial-duration",
-            metavar="TIME",
-            help="Duration of a trial.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = "1s",
-    warm_up: Annotated[
-        str, option_of("warm_up", "Warm-up before each trial.", own_default=True, panel=MEASUREMENT)
-    ] = "500ms",
-    width: Annotated[
-        float,
-        typer.Option(
-            "--width",
-            metavar="RATIO",
-            help="Width of the result, relative to the rate.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = 0.05,
-    pdr_loss: Annotated[
-        float,
-        typer.Option(
-            "--pdr-loss",
-            metavar="RATIO",
-            help="The loss that PDR permits.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = 0.005,
-    slo: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--slo",
-            metavar="LEVEL",
-            help="Also find the rate that meets this level: urllc-itu, or 'p99.9<1ms, loss<1e-3';"
-            " repeatable: all must be met.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = None,
-    forwarder: Annotated[
-        str | None,
-        typer.Option(
-            "--forwarder",
-            metavar="NAME",
-            help="Also predict the rate from this simplest forwarder, such as l2fwd.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", metavar="DIR", help="Folder for the results.", rich_help_panel=OUTPUT
-        ),
-    ] = None,
+    min_rate: MinRate = "1k",
+    max_rate: MaxRate = "10M",
+    trial_duration: TrialDuration = "1s",
+    warm_up: WarmUp = "500ms",
+    width: Width = 0.05,
+    pdr_loss: PdrLoss = 0.005,
+    slo: ServiceLevels = None,
+    forwarder: Forwarder = None,
+    out: OutFolder = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,
     quiet: Quiet = False,
@@ -147,7 +158,7 @@ def command(
         width,
     )
     if plan.dut == LOOP:
-        raise UsageError(f"--dut: got {plan.dut!r}, expected a device")
+        raise UsageError(f"--dut: got {plan.dut!r}, expected a device", code="dut-loop")
     goals = loss_goals(pdr_loss)
     slo_text = ", ".join(slo) if slo else None
     level = None if slo_text is None else parse_level(slo_text)

@@ -26,7 +26,7 @@ _SHOWN = 40
 
 @dataclass(frozen=True)
 class Account:
-    """What all runs of a watch come to."""
+    """A summary of all runs of a watch."""
 
     runs: int
     failed: int
@@ -90,7 +90,7 @@ class Books:
     def read(path: Path) -> list[WatchedRun]:
         """Read the books of a watch that may be going on."""
         if not (path / LOG).is_file():
-            raise RunError(f"{path}: no watch: no {LOG} in it")
+            raise RunError(f"{path}: no watch: no {LOG} in it", code="not-a-watch")
         return _read(path / LOG)[0]
 
     def write(self, run: WatchedRun) -> bool:
@@ -116,6 +116,7 @@ def _refuse_other(path: Path) -> None:
     if path.exists() and not is_vacant(path) and not (path / LOG).exists():
         raise RunExistsError(
             f"{path}: exists, and is no watch: no {LOG} in it",
+            code="not-a-watch",
             hint="choose another --out",
         )
 
@@ -133,6 +134,7 @@ def _read(name: Path) -> tuple[list[WatchedRun], int]:
         if run.run is not None and not layout.is_inside(run.run):
             raise RunCorruptError(
                 f"{name}: line {number}: run: expected a folder within the watch, got"
-                f" {shortened(run.run, _SHOWN)!r}"
+                f" {shortened(run.run, _SHOWN)!r}",
+                code="run-outside-watch",
             )
     return runs, size_bytes

@@ -115,7 +115,9 @@ def _where(listen: str) -> tuple[str, int] | None:
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not (host and colon and port.isascii() and port.isdecimal()):
-        raise UsageError(f"--listen: got {listen!r}, expected ADDRESS:PORT or {_NOWHERE}")
+        raise UsageError(
+            f"--listen: got {listen!r}, expected ADDRESS:PORT or {_NOWHERE}", code="listen"
+        )
     return host, int(port)
 
 
@@ -164,7 +166,7 @@ def _watch(
 
 
 def _follow(watch: Watch, figures: WatchFigures, line: LiveLine) -> bool:
-    """Tell of a watch until it ends; whether somebody has ended it."""
+    """Report a watch until it ends; return True if somebody has ended it."""
     from tailscope.cli.live import Pace
     from tailscope.store.records.messages import GeneratorProgress
 
@@ -185,7 +187,7 @@ def _follow(watch: Watch, figures: WatchFigures, line: LiveLine) -> bool:
 
 
 def _explanation(measured: Measured | None) -> Explanation | None:
-    """What the tail of a run was made of, if it was kept and explained."""
+    """Return the explanation of a run's tail, if it was kept and explained."""
     from tailscope.store.reader import read_run
 
     if measured is None or measured.out is None:

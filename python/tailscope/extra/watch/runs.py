@@ -52,12 +52,12 @@ class Watch:
     cores: Cores
     books: Books
     keep: int
-    """How many of the newest runs keep their single packets."""
+    """Number of the newest runs that keep their single packets."""
     lasts_s: float | None = None
-    """No run begins after so many seconds; None for as long as nobody ends it."""
+    """Time limit for starting runs, in seconds; None until somebody ends it."""
 
     def check(self) -> None:
-        """See that the runs which are there are of this plan."""
+        """Check that the existing runs are of this plan."""
         kept = self._kept
         if not kept:
             return
@@ -68,6 +68,7 @@ class Watch:
         if differs:
             raise RunError(
                 f"{self.books.path}: belongs to another watch: {', '.join(sorted(differs))} differ",
+                code="other-watch",
                 hint="go on with the options that it was begun with, or choose another --out",
             )
 

@@ -57,7 +57,9 @@ def serving(metrics: Collector, host: str, port: int) -> Iterator[int]:
         server = make_server(host, port, application(metrics), _server(host), _QuietHandler)
     except (OSError, OverflowError) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"--listen: {host}:{port}: {said}", hint="choose another port") from None
+        raise UsageError(
+            f"--listen: {host}:{port}: {said}", code="listen-failed", hint="choose another port"
+        ) from None
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     try:
