@@ -11,7 +11,7 @@ from tailscope.store.records.plan import MeasurementPlan
 STANDARD_FORMAT: Final = 1
 
 Limit: TypeAlias = Literal["loss", "back-pressure", "not-offered", "max-rate"]
-"""What ends a search."""
+"""Reasons that end a search."""
 
 
 class Spread(Section, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class RateLimits(Section, frozen=True, kw_only=True):
     carries as much without it; `not-offered`, where the generator could not send so much;
     `max-rate`, where nothing faster was tried."""
     is_lower_bound: bool
-    """Whether the device may carry more: `rate_pps` is the instrument's limit, not the device's."""
+    """True if the device may carry more: `rate_pps` is the instrument's limit, not the device's."""
     loss_ratio: float
     """The loss that the goal permits."""
 
@@ -111,7 +111,7 @@ class BurstTried(Section, frozen=True, kw_only=True):
     frames: Count
     """The longest burst that came back whole; 0 if none did."""
     is_lower_bound: bool
-    """Whether no longer one was tried, or could be offered."""
+    """True if no longer burst was tried, or could be offered."""
 
 
 class BackToBackFound(Section, frozen=True, kw_only=True):
@@ -126,7 +126,7 @@ class BackToBackFound(Section, frozen=True, kw_only=True):
     frames_mean: float
     """Mean of the longest bursts: the reported value."""
     is_lower_bound: bool
-    """Whether a search ended at the longest burst, or at one that could not be offered."""
+    """True if a search ended at the longest burst, or at one that could not be offered."""
     implied_buffer_s: float
     """`frames_mean` at `rate_pps` (RFC 9004, section 6.4)."""
     corrected_buffer_s: float | None
@@ -137,7 +137,7 @@ class BackToBackFound(Section, frozen=True, kw_only=True):
 
 
 class RecoveryFound(Section, frozen=True, kw_only=True):
-    """How long losses last behind an overload: RFC 2544, section 26.5."""
+    """Duration of losses behind an overload: RFC 2544, section 26.5."""
 
     overload_pps: Count
     """Rate of the overload: 110 % of the throughput, or the highest rate if that is less."""
@@ -148,7 +148,7 @@ class RecoveryFound(Section, frozen=True, kw_only=True):
     repetitions: Count
     """Number of trials."""
     has_lost: bool
-    """Whether the overload made the device lose frames in every trial."""
+    """True if the overload made the device lose frames in every trial."""
     recovery_s_mean: float
     """From the lower rate to the last lost frame, mean of the trials: the reported value."""
     recovery_s_max: float
@@ -167,7 +167,7 @@ class SoakFound(Section, frozen=True, kw_only=True):
     frames_received: Count
     """Frames that came back unchanged, each counted once."""
     offered: bool
-    """Whether all frames left, and the instrument lost none."""
+    """True if all frames left, and the instrument lost none."""
     latency_ns_p50: Count | None
     """Median latency; null if no frame came back."""
     latency_ns_p999: Count | None
@@ -234,20 +234,20 @@ class FrameSizeResult(Section, frozen=True, kw_only=True):
     goals: tuple[GoalFound, ...] = ()
     """Of MLRsearch."""
     remarks: tuple[str, ...] = ()
-    """What was not measured, and why: sentences."""
+    """Measurements that were left out, and why: sentences."""
 
 
 class ClauseRecord(Section, frozen=True, kw_only=True):
-    """How the tests stand to a clause."""
+    """The relation of the tests to a clause."""
 
     document: str
     """The document: `RFC 2544`."""
     section: str
     """The section in it."""
     title: str
-    """What the section is about."""
+    """Subject of the section."""
     conforms: bool
-    """Whether the tests did as it says."""
+    """True if the tests conform to the clause."""
     says: str
     """What was done, and what the clause asks for where that differs."""
 
@@ -256,7 +256,7 @@ class StandardTrial(Section, frozen=True, kw_only=True):
     """One trial."""
 
     test: str
-    """What it was made for."""
+    """Test that the trial was made for."""
     frame: str
     """Bytes of a frame, or the mix."""
     rate_pps: Count
@@ -281,7 +281,7 @@ class StandardTrial(Section, frozen=True, kw_only=True):
 
 
 class StandardRecord(Record, frozen=True, kw_only=True):
-    """What `tailscope rfc` found."""
+    """The results of `tailscope rfc`."""
 
     format: Literal[1] = STANDARD_FORMAT
     """Version of the format."""
@@ -300,7 +300,7 @@ class StandardRecord(Record, frozen=True, kw_only=True):
     warm_up_s: float
     """Traffic before each trial, at its rate."""
     drain_s: float
-    """How long a trial waits for its last frames."""
+    """Time that a trial waits for its last frames."""
     width: float
     """Largest distance of the rate that holds and the one that does not, relative to the second."""
     started_unix_ns: Count
@@ -308,14 +308,14 @@ class StandardRecord(Record, frozen=True, kw_only=True):
     ended_unix_ns: Count
     """When the last one had ended."""
     sizes: tuple[FrameSizeResult, ...]
-    """What was found, by size."""
+    """Results by frame size."""
     clauses: tuple[ClauseRecord, ...]
-    """How the tests stand to the clauses."""
+    """Relation of the tests to the clauses."""
     cannot_claim: tuple[str, ...]
-    """What these figures are not: sentences."""
+    """Claims that these figures do not support: sentences."""
     trials: tuple[StandardTrial, ...]
     """Every trial, in order."""
     warnings: tuple[str, ...]
-    """What a reader must know: sentences."""
+    """Warnings to the reader: sentences."""
     partial: tuple[str, ...]
     """Why the result is partial: sentences."""

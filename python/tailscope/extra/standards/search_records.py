@@ -13,7 +13,7 @@ SEARCH_FORMAT: Final = 2
 
 
 class SearchedGoal(Section, frozen=True, kw_only=True):
-    """What is known of a goal."""
+    """The result of a goal."""
 
     goal: str
     """`NDR`, `PDR` or `level`."""
@@ -22,7 +22,7 @@ class SearchedGoal(Section, frozen=True, kw_only=True):
     fails_at_pps: Count | None
     """The lowest rate above it that does not hold; null if there is none."""
     limited_by: str | None
-    """What limits the rate: [search.md](search.md)."""
+    """Limit of the rate: [search.md](search.md)."""
 
 
 class SearchedTrial(Section, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class SearchedTrial(Section, frozen=True, kw_only=True):
 
 
 class SearchRecord(Record, frozen=True, kw_only=True):
-    """What `tailscope search` found."""
+    """The results of `tailscope search`."""
 
     format: Literal[2] = SEARCH_FORMAT
     """Version of the format."""
@@ -77,7 +77,7 @@ class SearchRecord(Record, frozen=True, kw_only=True):
     forwarder: str | None
     """The forwarder that a prediction was made with; null without."""
     goals: tuple[SearchedGoal, ...]
-    """What was found."""
+    """Results by goal."""
     instrument_limit_pps: Count | None
     """The lowest rate at which no trial says anything of the device; null if there is none."""
     prediction: OverloadFigures | None
@@ -88,6 +88,6 @@ class SearchRecord(Record, frozen=True, kw_only=True):
     without_device: tuple[SearchedTrial, ...]
     """Trials without the device, in order."""
     warnings: tuple[str, ...]
-    """What a reader must know: sentences."""
+    """Warnings to the reader: sentences."""
     partial: tuple[str, ...]
     """Why the search is partial: sentences."""

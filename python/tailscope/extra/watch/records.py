@@ -11,7 +11,7 @@ WATCH_FORMAT: Final = 1
 
 
 class WatchedRun(Record, frozen=True, kw_only=True):
-    """What became of one run of a watch."""
+    """The outcome of one run of a watch."""
 
     format: Literal[1] = WATCH_FORMAT
     """Version of the format."""
