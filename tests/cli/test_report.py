@@ -85,21 +85,6 @@ def test_runs_share_their_figures(tailscope: Run, tmp_path: Path) -> None:
     assert (done.returncode, code_of(done)) == (1, "label-taken")
 
 
-def test_a_timeline_is_written_beside_its_page(tailscope: Run, tmp_path: Path) -> None:
-    run, page = analysed(tailscope, tmp_path, "run"), tmp_path / "a page.html"
-    done = tailscope("report", run, "--out", page, "--trace")
-    assert done.returncode == 0, done.stderr
-    timeline = tmp_path / "a page.pftrace"
-    assert done.stdout.splitlines() == [str(timeline), str(page)]
-    text = page.read_text()
-    assert '<a href="./a%20page.pftrace" download>' in text
-    names = re.findall(r'<a class="moment"[^>]*>(packet \d+)</a>', text)
-    assert len(names) == 3
-    assert all(name.encode() in timeline.read_bytes() for name in names)
-    refused = tailscope("report", run, "--figures", tmp_path / "figures", "--trace")
-    assert (refused.returncode, code_of(refused)) == (1, "requires-single-run")
-
-
 def test_figures_come_in_every_format(tailscope: Run, tmp_path: Path) -> None:
     run = analysed(tailscope, tmp_path, "run")
     done = tailscope("report", run, "--figures", tmp_path / "figures")

@@ -308,67 +308,6 @@ def test_a_killed_campaign_with_guests_is_resumed_to_its_end(tailscope: Any, pla
     assert not left_behind()
 
 
-HOSTS = {role: {"cards": ["a", "b"], "ssh": role} for role in ("loadgen", "dut", "timestamper")}
-
-
-def planned(
-    tailscope: Any, place: Place, path: Path, *options: str
-) -> subprocess.CompletedProcess[str]:
-    done = tailscope("run", path, "--dry-run", *options, env=place.environment, cwd=place.path)
-    assert done.returncode == 0, done.stderr
-    return done
-
-
-@pytest.mark.parametrize("how", ["tune: true", "noise: events", "power: rapl"])
-def test_what_a_laboratory_has_to_record_is_asked_of_the_devices_machine(
-    tailscope: Any, place: Place, write: Callable[[str], Path], how: str
-) -> None:
-    """What can be known without a connection is said; what cannot, too."""
-    text = SMALL.replace("noise: stalls", how) + f"hosts: {json.dumps(HOSTS)}\n"
-    done = planned(tailscope, place, write(text))
-    assert f"not known yet   whether dut can do {how}\n" in done.stdout
-
-
-def test_what_only_a_connection_can_tell_of_machines_is_listed(
-    tailscope: Any, place: Place, write: Callable[[str], Path]
-) -> None:
-    here = {**HOSTS, "loadgen": {"cards": ["no_such7", "b"]}}
-    here["dut"] = {**HOSTS["dut"], "cpus": 4095}
-    fixed = "{kernel: rt, boot: nosmt, duration"
-    text = SMALL.replace("{duration", fixed) + f"hosts: {json.dumps(here)}\n"
-    path = write(text)
-    done = planned(tailscope, place, path)
-    unknown = [line for line in done.stdout.splitlines() if line.startswith("not known yet")]
-    listed = [line.removeprefix("not known yet").strip() for line in unknown]
-    assert sorted(listed) == [
-        "whether dut can do dut: l2fwd",
-        "whether dut can do dut: l3fwd",
-        "whether dut has CPU 4095",
-        "whether dut has the cards a and b",
-        "whether dut runs the kernel rt",
-        "whether dut was booted with nosmt",
-        "whether timestamper has the cards a and b",
-    ]
-    # This machine can be asked now.
-    assert "missing for 4 of 4 cells: loadgen: no link no_such7" in done.stdout
-    by_role = planned(tailscope, place, path, "--cpus", "dut=2-3").stdout
-    assert "whether dut has CPU 2-3" in by_role and "4095" not in by_role
-    refused = tailscope("run", path, "--cpus", "2,3", "--dry-run", env=place.environment)
-    assert refused.returncode == 1 and code_of(refused) == "cpus-without-roles"
-
-
-def test_a_laboratory_takes_longer_than_this_machine(
-    tailscope: Any, place: Place, write: Callable[[str], Path]
-) -> None:
-    """Its machines have to be reached for each cell."""
-    took = []
-    for hosts in ({}, {"hosts": {**HOSTS, "loadgen": {"cards": ["a", "b"]}}}):
-        text = SMALL + (f"hosts: {json.dumps(hosts['hosts'])}\n" if hosts else "")
-        said = json.loads(planned(tailscope, place, write(text), "--json", "-").stdout)
-        took.append(said["lasts_s"] / len(said["cells"]))
-    assert took[1] > took[0] + 1
-
-
 NO_CPU = "--cpus: got CPU 4095, expected one of"
 
 
