@@ -157,7 +157,7 @@ def test_on_a_full_disk_it_measures_and_says_so(
         subprocess.run(["umount", watch], check=True)
     assert (run.run, run.state) == (None, "done")
     assert run.reason is not None
-    assert run.reason.startswith(f"{watch}: ") and ", got " in run.reason
+    assert f"not kept: {watch}/" in run.reason and ", got " in run.reason
     assert run.figures is not None and run.figures.sent > 0
 
 
