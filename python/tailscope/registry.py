@@ -1,4 +1,4 @@
-"""What the folders of `tailscope.extra` add: the one place where the core meets them.
+"""The additions in the folders of `tailscope.extra`: the one place where the core meets them.
 
 A folder declares an `Addition` as ``ADDITION`` in its ``__init__.py``. Nothing here or elsewhere in
 the core names one, so that each can be deleted.
@@ -24,7 +24,7 @@ class Extra(NamedTuple):
 
     name: str
     packages: Mapping[str, str]
-    """By the modules that are imported of them."""
+    """Packages, by the modules that are imported of them."""
 
 
 class AddedCommand(NamedTuple):
@@ -33,7 +33,7 @@ class AddedCommand(NamedTuple):
     name: str
     summary: str
     measures: bool = False
-    """Whether it is reminded of a host that is still tuned."""
+    """True if it is reminded of a host that is still tuned."""
     module: str = "command"
 
 
@@ -57,14 +57,14 @@ class AddedSection(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Addition:
-    """What a folder adds; modules are those of the folder, imported when they are used."""
+    """The additions of a folder; modules are those of the folder, imported when they are used."""
 
     commands: tuple[AddedCommand, ...] = ()
     files: tuple[AddedFile, ...] = ()
     services: Mapping[str, str] = field(default_factory=dict)
-    """What the core asks for by name, as ``module:name``."""
+    """Services that the core asks for by name, as ``module:name``."""
     extra: Extra | None = None
-    """What it imports beyond the packages of the core, wherever in it."""
+    """The packages that it imports beyond those of the core, wherever in it."""
     sections: Mapping[str, AddedSection] = field(default_factory=dict)
     """Sections of an experiment, by their names."""
 

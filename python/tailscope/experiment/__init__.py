@@ -1,1 +1,1 @@
-"""What is measured: plans, and how they are carried out."""
+"""Experiments: plans of measurements, and how they are carried out."""

@@ -1,4 +1,4 @@
-"""What is put up for a run: devices on a platform, and the wire to them."""
+"""The set-up of a run: devices on a platform, and the wire to them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tailscope.testbed.wires import Wire
 
 _KERNEL_WIRES, _KERNEL_PLATFORMS = ("veth", "pci"), ("bare", "lxc", "podman")
-"""Where this machine's kernel is the one that packets travel through."""
+"""Wires and platforms with which packets travel through this machine's kernel."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class InstanceCpus:
     """The CPUs of one instance."""
 
     generator: int | None
-    """None for an instance that gets no traffic."""
+    """The CPU of its generator; None for an instance that gets no traffic."""
     dut: tuple[int, ...]
     dut_anywhere: tuple[int, ...] = ()
     """CPUs that the device may run on, where it is not pinned to its own; empty where it is."""
 
     def named(self, number: int | None = None) -> dict[str, str]:
-        """Which CPU has which role; `number` tells instances apart."""
+        """Return the CPUs of each role; `number` tells instances apart."""
         which = "" if number is None else f" {number}"
         generator = {} if self.generator is None else {f"generator{which}": str(self.generator)}
         runs_on = ",".join(map(str, self.dut_anywhere or self.dut))
@@ -86,7 +86,7 @@ class Device(Struct, frozen=True, kw_only=True):
             )
 
     def numbered(self, number: int | None) -> Device:
-        """The same for one of several instances, whose platform has a name of its own."""
+        """Return the device for one of several instances, whose platform has a name of its own."""
         if number is None or "name" not in self.platform_options:
             return self
         name = f"{self.platform_options['name']}-{number}"
@@ -94,7 +94,7 @@ class Device(Struct, frozen=True, kw_only=True):
 
     @property
     def no_stages(self) -> str | None:
-        """Why nobody can say where packets are in the device; None if one can."""
+        """The reason why nobody can say where packets are in the device; None if one can."""
         dut = self.make_dut()
         if dut.notes_stages:
             if self.platform in _KERNEL_PLATFORMS:
@@ -124,12 +124,12 @@ class Device(Struct, frozen=True, kw_only=True):
 
     @property
     def loaded(self) -> int:
-        """How many instances get traffic."""
+        """The number of instances that get traffic."""
         return self.instances if self.load == "all" else 1
 
     @property
     def poller_roles(self) -> list[str]:
-        """What each CPU that it wants is for: of each instance, its generator and its device."""
+        """The role of each CPU that it wants: for each instance, its generator and its device."""
         own = ["dut"] * self.make_dut().cpus
         return [
             role
@@ -138,7 +138,7 @@ class Device(Struct, frozen=True, kw_only=True):
         ]
 
     def instance_cpus(self, cores: Cores) -> list[InstanceCpus]:
-        """For each instance, its CPUs: in the order of `cores`, generator before device."""
+        """Return the CPUs of each instance: in the order of `cores`, generator before device."""
         left = list(cores.pollers)
 
         def take(count: int) -> tuple[int, ...]:
@@ -155,7 +155,7 @@ class Device(Struct, frozen=True, kw_only=True):
 
     @property
     def instrument(self) -> str:
-        """What has a floor of its own: the wire, and what drives it."""
+        """The name of the instrument, which has its own floor: the wire, and what drives it."""
         return self.make_wire().instrument
 
     @property

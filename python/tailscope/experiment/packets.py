@@ -1,4 +1,4 @@
-"""What packets a run sends, known before anything starts: flows, sizes, and what a device takes."""
+"""The packets of a run, known before anything starts: flows, sizes, and what a device takes."""
 
 from __future__ import annotations
 

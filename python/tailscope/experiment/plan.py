@@ -45,7 +45,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
 
     @property
     def asks_for_power(self) -> bool:
-        """Whether it names a source of power, rather than take what there is."""
+        """True if it names a source of power, rather than take what there is."""
         return self.power not in ("auto", "none")
 
 
@@ -93,22 +93,22 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
 
     @property
     def device(self) -> Device:
-        """What is put up."""
+        """The part of the plan that says what is put up."""
         return convert(self, Device, from_attributes=True)
 
     @property
     def traffic(self) -> Traffic:
-        """What is sent."""
+        """The part of the plan that says what is sent."""
         return convert(self, Traffic, from_attributes=True)
 
     @property
     def measurement(self) -> Measurement:
-        """How long it takes, and what is recorded."""
+        """The part of the plan that says for how long, and what is recorded meanwhile."""
         return convert(self, Measurement, from_attributes=True)
 
     @property
     def host(self) -> HostPlan:
-        """How the machine is used."""
+        """The part of the plan that says how the machine is used."""
         return convert(self, HostPlan, from_attributes=True)
 
     def check(self) -> None:
@@ -138,9 +138,9 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         ]
 
     def recording_checks(self) -> dict[str, Callable[[], object]]:
-        """What the device's machine has to record or to set, and how to see whether it can.
+        """Return checks of whether the device's machine can record or set what it has to.
 
-        Under the words of an experiment. What a run does without, if need be, is not among them.
+        They are under the words of an experiment. What a run does without, if need be, has none.
         """
         checks: dict[str, Callable[[], object]] = {}
         if self.stages == "on":
@@ -160,7 +160,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
 
     @property
     def stages_every(self) -> int:
-        """Of so many packets, one is looked at on its way through the device."""
+        """The number of packets of which one is looked at on its way through the device."""
         by_rate = -(-self.rate_pps // _STAGED_PPS)
         by_number = -(-self.rate_pps * self.duration_ns // (_STAGED * 1_000_000_000))
         return max(by_rate, by_number)
@@ -183,7 +183,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         return self.device.loaded * len(self.traffic.ways)
 
     def volume(self) -> Volume:
-        """How much it records."""
+        """Return the number and size of the packets that it records."""
         sent, frame_bytes = self.traffic.sent_in(self.duration_ns)
         packets = sent * self.runs
         return Volume(
@@ -237,7 +237,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
 
 
 def failures(checks: Iterable[Callable[[], object]]) -> list[str]:
-    """What checks say that fail, with what to do about it; nothing is none."""
+    """Run checks; return the errors of those that fail, with what to do; empty if none does."""
     lacks = []
     for check in checks:
         try:

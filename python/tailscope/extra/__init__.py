@@ -1,1 +1,1 @@
-"""What is built on the core and can be removed, a folder each."""
+"""Additions to the core that can be removed, a folder each."""

@@ -163,7 +163,7 @@ class Field:
 
     @property
     def metavar(self) -> str:
-        """What stands for the value in help."""
+        """The placeholder for the value in help."""
         return self.placeholder or self.kind.metavar
 
     @property

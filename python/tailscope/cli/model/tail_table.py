@@ -68,7 +68,7 @@ class TabulatedRun(NamedTuple):
     foretold: Foretold | None
     """The prediction; None if no law could be fitted."""
     equation_1: Equation1 | None
-    """The same of the authors' method."""
+    """The prediction of the authors' method."""
 
     def content(self) -> dict[str, object]:
         """Return the content of ``--json`` for this run."""

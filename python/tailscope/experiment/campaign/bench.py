@@ -1,4 +1,4 @@
-"""Where the cells of an experiment are measured: on this machine, unless its file says where."""
+"""The place where an experiment's cells are measured: here, unless its file says where."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class MeasuredCell(NamedTuple):
 
     runs: Sequence[Measured]
     warnings: Sequence[str] = ()
-    """What the machines lack; in every cell the same."""
+    """Things that the machines lack; the same in every cell."""
     doubts: Sequence[str] = ()
-    """What is not usable of this cell."""
+    """Results of this cell that are not usable."""
 
 
 class Bench:
@@ -38,7 +38,7 @@ class Bench:
     starts_s = 0.0
     """Additional time that a cell takes to begin, in seconds."""
     boots = False
-    """Whether machines are booted between cells, which takes longer than can be told."""
+    """True if machines are booted between cells, which takes longer than can be told."""
 
     def added_fields(self, _fields: Mapping[str, object], _document: Document) -> dict[str, object]:
         """Return the fields of a cell that follow from the bench."""

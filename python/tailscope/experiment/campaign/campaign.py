@@ -125,7 +125,7 @@ class Campaign:
         self._write()
 
     def content(self) -> CampaignRecord:
-        """What ``campaign.json`` says."""
+        """Return the content of ``campaign.json``."""
         return CampaignRecord(
             name=self._experiment.name,
             about=self._experiment.about,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _AROUND_S = 2.5
 _ANALYSIS_S = 3e-7
-"""Of a cell: what it takes to start and end, and for each packet."""
+"""Seconds that a cell takes to start and end, and for each packet."""
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,16 @@ class Cell:
     name: str
     """Its folder's name."""
     values: Mapping[str, str]
-    """For each variable its value, or the label of it."""
+    """The value of each variable, or its label."""
     repeat: int
-    """Which of the repeats, from 1."""
+    """Number of the repeat, from 1."""
     plan: RunPlan
     reached_s: float = 0.0
-    """How long it takes to reach its machines."""
+    """Time that it takes to reach its machines."""
 
     @property
     def lasts_s(self) -> float:
-        """How long it takes, roughly."""
+        """The approximate duration of the cell."""
         platform = self.plan.device.make_platform()
         starts_s = (
             platform.starts_in_s * self.plan.instances + self.plan.device.make_dut().starts_in_s

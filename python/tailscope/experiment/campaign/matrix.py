@@ -88,7 +88,7 @@ def only_cells(cells: list[Cell], only: Mapping[str, str]) -> list[Cell]:
 def _choices(
     name: str, experiment: Experiment, document: Document
 ) -> dict[str, tuple[Given, list[str | int]]]:
-    """For each value of a variable: the fields that it sets, and where it stands."""
+    """Return, for each value of a variable, the fields that it sets and where it stands."""
     values = experiment.vary[name]
     if not values:
         raise document.error(["vary", name], "expected at least one value", code="no-value")

@@ -1,4 +1,4 @@
-"""What a file says as a type has it, or what is wrong with it, and where."""
+"""Conversion of a file's content to a type, or what is wrong with it, and where."""
 
 from __future__ import annotations
 

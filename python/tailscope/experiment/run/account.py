@@ -1,4 +1,4 @@
-"""What ``run.json`` keeps of a measurement: where packets were lost, and what all sides say."""
+"""The record of a measurement in ``run.json``: where packets were lost, and what all sides say."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _stage_warnings(ended: EndedInstance) -> Sequence[str]:
 
 
 def _noise_of(ended: EndedInstance) -> RecordedNoise:
-    """What was recorded, and by how much the clock was set, even if it was set back again."""
+    """Return the noise, and by how much the clock was set, even if it was set back again."""
     if ended.noise.clock_set_by_ns:
         return ended.noise
     folder = ended.folders["generator"]
@@ -207,7 +207,7 @@ def _unseen(instrument: Instrument, analysis: Analysis) -> tuple[str, ...]:
 
 
 def own_work(ended: EndedInstance) -> OwnWork:
-    """How causes begin that are a side's work: with links, softirqs that packets travel in."""
+    """Return the prefixes of causes that are a side's work: with links, softirqs of packets."""
 
     def of_links(links: Sequence[str]) -> tuple[str, ...]:
         return ("softirq NET_",) if links else ()
@@ -218,7 +218,7 @@ def own_work(ended: EndedInstance) -> OwnWork:
 
 
 def platform_record(name: str, about: Mapping[str, object]) -> PlatformRecord:
-    """What ``run.json`` keeps of a platform."""
+    """Return the record of a platform that ``run.json`` keeps."""
     return convert({"name": name, **about}, PlatformRecord)
 
 
@@ -270,7 +270,7 @@ def _held_back(ended: EndedInstance, generator: SideNoise) -> HeldBack:
 
 
 def _none_came(recorded: RecordedRun, sent: int, losses: Losses) -> tuple[str, ...]:
-    """Why there is no latency, if no packet came back."""
+    """Return the reason why there is no latency, if no packet came back."""
     if not sent or recorded.came:
         return ()
     dut = recorded.info.dut
@@ -292,7 +292,7 @@ def _none_came(recorded: RecordedRun, sent: int, losses: Losses) -> tuple[str, .
 
 
 def _knobs(cores: Cores) -> dict[str, str | None]:
-    """How the host is set for the CPUs that poll, by knob."""
+    """Return the settings of the host for the CPUs that poll, by knob."""
     from tailscope.host.audit import audit
     from tailscope.host.machine import Machine
 

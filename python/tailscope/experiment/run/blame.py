@@ -34,7 +34,7 @@ GIVE_UP_NS = 10_000_000
 _SHARED_MEMORY = ("memif", "vhost")
 """Wires whose rings the generator empties: one that is full was full because of it."""
 _CAPTURE_DROPS = ("kernel_drops", "imissed", "no_mbufs")
-"""What Suricata calls packets that its capture method had no room for."""
+"""Suricata's names for packets that its capture method had no room for."""
 
 
 class HeldBack(NamedTuple):
@@ -56,7 +56,7 @@ class Losses(NamedTuple):
     where_unknown: int
     """Lost packets that no counter shows."""
     dropped_by_dut: int | None
-    """Those of `in_dut` that the device says it dropped on purpose; None if it does not say."""
+    """Packets of `in_dut` that the device says it dropped on purpose; None if it does not say."""
 
 
 def losses_of(

@@ -27,7 +27,7 @@ def clock_of(known: CounterClock) -> Clock:
 def counter_pairs(
     folder: Path | None, known: CounterClock | None
 ) -> tuple[Integers, Integers, Integers]:
-    """What to add to times by a program's counter to get Unix time: when, at least, at most."""
+    """Return what turns times by a program's counter into Unix time: when, at least, at most."""
     nothing = np.zeros(0, np.int64)
     if folder is None or known is None or not (folder / "pair_tsc.npy").exists():
         return nothing, nothing, nothing

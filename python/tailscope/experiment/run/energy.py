@@ -1,4 +1,4 @@
-"""What a run says of power: what was read, and the figures that follow from it."""
+"""The power of a run: its readings, and the figures that follow from them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RunEnergy:
             self._energy = account(self._power, self._phases, packets)
 
     def record(self) -> PowerRecord:
-        """What ``run.json`` keeps of it."""
+        """Return the record of it that ``run.json`` keeps."""
         source = self._recorded.source
         if source is None or self._energy is None:
             return PowerRecord(source=None, missing_because=self._recorded.why_not)
@@ -56,7 +56,7 @@ class RunEnergy:
         return 0 if estimate is None else estimate.n
 
     def warnings(self) -> list[str]:
-        """What a reader of results must know."""
+        """Return the warnings that a reader of results must know."""
         if self._energy is None:
             return []
         failures, readings = self._recorded.failures, self._recorded.readings
@@ -85,7 +85,7 @@ class RunEnergy:
 
 
 def sending_ns(recording: Recording) -> tuple[int, int] | None:
-    """From a generator's first departure to its last; None where nothing left."""
+    """Return the times of a generator's first and last departure; None where nothing left."""
     if not len(recording.departure_tsc):
         return None
     first, last = (int(recording.departure_tsc[at]) for at in (0, -1))

@@ -1,4 +1,4 @@
-"""What an ended instance shows: analysed, explained by its noise, and written down."""
+"""The results of an ended instance: analysed, explained by its noise, and written down."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _CABLES = (
     "see that `cards` of each of the hosts are the two ends that packets pass, in their order, and"
     " that the device forwards between them"
 )
-"""What to look at in a laboratory where its captures say nothing, in place of options."""
+"""Advice for a laboratory whose captures say nothing, in place of options."""
 
 
 class Analysed(NamedTuple):
@@ -76,7 +76,7 @@ class Analysed(NamedTuple):
     info: RunInfo
     """The content of ``run.json``."""
     lacks: list[str]
-    """What could not be made of it, and why."""
+    """Results that could not be made of it, and why."""
 
 
 def evaluate(
@@ -267,7 +267,7 @@ def with_own_work(recording: Recording, start_ns: Integers, end_ns: Integers) ->
 
 
 def _without_events(ended: EndedInstance, error: Exception) -> EndedInstance:
-    """The same without kernel events, which cannot be read: a measurement does without."""
+    """Return the instance without kernel events that cannot be read: a measurement does without."""
     noise = replace(ended.noise, events=None, why_not=said(error))
     return replace(ended, noise=noise, partial=[*ended.partial, f"no causes: {said(error)}"])
 
@@ -299,7 +299,7 @@ def _sides(ended: EndedInstance, clock: Clock) -> list[SideNoise]:
 
 
 def _neighbours(ended: EndedInstance, dut: SideNoise) -> Held | None:
-    """When other programs held the device's CPUs; None without a device."""
+    """Return the times when other programs held the device's CPUs; None without a device."""
     from tailscope.noise.neighbours import held_by_neighbours, unknown_neighbours
 
     noise, cpus = ended.noise, ended.cpus.dut_anywhere or ended.cpus.dut

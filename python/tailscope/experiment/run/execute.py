@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ExecuteOptions(TypedDict, total=False):
-    """What `execute` may be given beside a plan and CPUs."""
+    """Options of `execute` beside a plan and CPUs."""
 
     out: Path | None
     draw: Draw | None
@@ -140,7 +140,7 @@ def execute_whole(plan: RunPlan, cores: Cores, **how: Unpack[ExecuteOptions]) ->
 
 
 def _failure(errors: Sequence[BaseException]) -> BaseException:
-    """What ended a measurement first, with where everything that was recorded is kept."""
+    """Return the error that ended a measurement first, with where all recordings are kept."""
     first, *others = errors
     places = [str(each) for each in others if each.args]
     if not places:

@@ -1,4 +1,4 @@
-"""What can be made of a run again: what explains its tail, its page, or all of its figures."""
+"""Parts of a run that can be made again: its tail's explanation, its page, or all its figures."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _analysed(path: Path, draw: Draw) -> list[str]:
 
 
 def _kept(path: Path, run: RecordedRun) -> Find:
-    """What analyses the recording of a run, or its captures."""
+    """Return the function that analyses the recording of a run, or its captures."""
     from tailscope.engine.analysis import Clock, Recording
     from tailscope.experiment.run.evaluate import of_captures, of_recording
 

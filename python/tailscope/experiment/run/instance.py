@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     Progress = Callable[[GeneratorProgress], None]
 
 _BACK = "back/"
-"""Where a generator keeps what it records of packets that travel back."""
+"""Folder in which a generator keeps its recordings of packets that travel back."""
 _OF_DIRECTIONS = ("generator", "captures")
 """Folders in which it does."""
 
@@ -50,25 +50,25 @@ PLATFORM_PART = "platform"
 
 
 class StagesOutcome(NamedTuple):
-    """What was recorded of the way of packets through a device."""
+    """The recording of the way of packets through a device."""
 
     recorded: RecordedStages | None = None
     why_not: str | None = None
-    """Why nothing was, though it was wanted where possible."""
+    """The reason why nothing was recorded, though it was wanted where possible."""
 
 
 @dataclass(frozen=True)
 class EndedInstance:
-    """What is known of an instance with traffic once all of it has ended."""
+    """Everything known of an instance with traffic once all of it has ended."""
 
     number: int | None
-    """Of several instances."""
+    """Its number, where there are several instances."""
     device: Device
-    """What was asked for."""
+    """The device that was asked for."""
     cpus: InstanceCpus
     folders: Mapping[str, Path]
-    """Where each wrote down what it saw: ``generator``, ``captures``, and ``dut`` where its stalls
-    are on the clock of the packets."""
+    """Folders in which each wrote down what it saw: ``generator``, ``captures``, and ``dut`` where
+    its stalls are on the clock of the packets."""
     side: Side
     """The generator's ports."""
     result: GeneratorResult
@@ -77,20 +77,20 @@ class EndedInstance:
     interrupted: bool
     """True if somebody ended it before its time."""
     partial: list[str]
-    """Why it is not all that was planned."""
+    """Reasons why it is not all that was planned."""
     dut: Dut
     dut_mark: str
-    """What processes of the device are known by."""
+    """The mark that processes of the device are known by."""
     running: Running | None
     """The device; None where there is none, or no platform for it."""
     counts: DutCounts | None
-    """What the device counted, if it says."""
+    """The device's own counts, if it says."""
     platform: OpenPlatform | None
     noise: RecordedNoise
     power: RecordedPower
     stages: StagesOutcome
     direction: Literal["forth", "back"] | None = None
-    """Of traffic in both directions, the one that this is."""
+    """Its direction, where traffic goes in both."""
     others_lost: int = 0
     """Packets of the other one that never came back."""
 
@@ -135,7 +135,7 @@ class EndedInstance:
 
     @property
     def dut_lcores(self) -> Sequence[LcoreCounts]:
-        """What the device's polling loops say of themselves, where it is one of ours."""
+        """The counts of the device's polling loops, where it is one of ours."""
         from tailscope.store.records.messages import ProgramCounts
 
         return self.counts.lcores if isinstance(self.counts, ProgramCounts) else ()
@@ -151,7 +151,7 @@ class Instance:
     """One device with its wire and its generator."""
 
     ends: WireEnds
-    """Of its wire, once that is put up; a loop has none."""
+    """The ends of its wire, once that is put up; a loop has none."""
 
     def __init__(
         self,
@@ -253,11 +253,11 @@ class Instance:
 
     @property
     def sends(self) -> bool:
-        """Whether the generator has its ports: packets may be on their way."""
+        """True if the generator has its ports: packets may be on their way."""
         return self._generator is not None and self._generator.ready is not None
 
     def stage_recorder(self) -> StageRecorder:
-        """What records the way of packets through the kernel; the device is there."""
+        """Return the recorder of the way of packets through the kernel; the device is there."""
         from tailscope.testbed.stage_recorder import STAGES_PART, StageRecorder
 
         assert self._platform is not None, "it has a device"
@@ -355,7 +355,7 @@ class Instance:
         )
 
     def _noted(self) -> StagesOutcome | None:
-        """What the device has noted of the way of packets; None where nobody asked it to."""
+        """Return the device's notes on the way of packets; None where nobody asked for them."""
         from tailscope.testbed.stage_recorder import LoopStages
 
         if self._running is None or not self._notes_every:
@@ -368,7 +368,7 @@ class Instance:
 
     @property
     def _notes_every(self) -> int | None:
-        """Of how many packets the device notes the way of one; None where it does not."""
+        """The number of packets of which the device notes the way of one; None if it does not."""
         return self._stages_every if self._dut.notes_stages else None
 
     def _stop_dut(self, partial: list[str]) -> DutCounts | None:

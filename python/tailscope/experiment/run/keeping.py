@@ -1,4 +1,4 @@
-"""What was recorded of a measurement is kept until it is analysed, whatever happens meanwhile."""
+"""Recordings of a measurement, kept until they are analysed, whatever happens meanwhile."""
 
 from __future__ import annotations
 

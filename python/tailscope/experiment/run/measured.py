@@ -29,16 +29,16 @@ class Measured:
     info: RunInfo
     """The content of ``run.json``."""
     recording: Recording | None
-    """Of the generator; valid within `inspect` only: its files go with the run's folder. None where
-    a timestamper watched."""
+    """The generator's recording; valid within `inspect` only: its files go with the run's folder.
+    None where a timestamper watched."""
     dut_folder: Path | None
-    """Where the device wrote down its stalls."""
+    """Folder in which the device wrote down its stalls."""
     interrupted: bool
     """True if somebody ended it before its time."""
     out: Path | None
     """The run directory that was written."""
     lacks: tuple[str, ...] = ()
-    """What could not be made of it, and why."""
+    """Results that could not be made of it, and why."""
 
     @property
     def figures(self) -> dict[str, Figure]:
@@ -47,7 +47,7 @@ class Measured:
 
     @property
     def most_important(self) -> CellFigures:
-        """Those that a line about the run says."""
+        """The figures that a line about the run says."""
         return most_important(self.figures, self.info)
 
 
@@ -59,7 +59,7 @@ def most_important(figures: Mapping[str, Figure], info: RunInfo) -> CellFigures:
 
 
 def own_figures(info: RunInfo) -> dict[str, Figure]:
-    """What a measurement counts, and draws, that an analysis of captures cannot know."""
+    """Return figures that a measurement counts, or draws, unlike an analysis of captures."""
     instrument, power = info.instrument, info.power
     assert instrument is not None, "it was measured"
     return {

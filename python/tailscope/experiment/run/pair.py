@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 class Figures(NamedTuple):
-    """What is shown of one pair."""
+    """The figures and warnings shown of one pair."""
 
     summary: Mapping[str, Figure]
     """Every figure by its flat name."""
     warnings: tuple[str, ...]
-    """What a reader of the figures must know."""
+    """Warnings that a reader of the figures must know."""
 
     def record(self) -> dict[str, Figure | list[str]]:
         """The figures as ``--json`` writes them."""
@@ -40,7 +40,7 @@ class Figures(NamedTuple):
 
 @dataclass(frozen=True)
 class PairPlan:
-    """What will be done with one pair."""
+    """The plan of an analysis of one pair."""
 
     pre: str
     post: str
@@ -53,12 +53,12 @@ class PairPlan:
     worst: int
     """Number of worst packets to keep."""
     csv_folder: Path | None
-    """Where the authors' CSV files go."""
+    """Folder for the authors' CSV files."""
     out: Path | None
     """The run directory."""
     clocks: str = "detect"
     about: AboutRecord | None = None
-    """What the user says of the pair."""
+    """The user's own words about the pair."""
 
     def record(self) -> AnalysisPlan:
         """The resolved options as ``run.json`` keeps them."""

@@ -1,4 +1,4 @@
-"""What a generator was asked to send, and what it sent: gaps, bursts, sizes."""
+"""Traffic as a generator was asked to send it, and as it sent it: gaps, bursts, sizes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Bursts:
     last: int = 0
     """The numbers of those bursts."""
     last_tick: int | None = None
-    """When the first packet left that began a burst, and the last one that did."""
+    """Departures of the first packet that began a burst, and of the last one that did."""
     _before: tuple[int, int] | None = field(default=None, repr=False)
 
     def add(self, slot: Integers, departed: Integers, size: int) -> None:

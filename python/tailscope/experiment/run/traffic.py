@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from tailscope.testbed.stage_recorder import StageRecorder
 
 _START_S = 0.1
-"""How often to look whether a device is there, until there are packets."""
+"""Interval for looking whether a device is there, in seconds, until there are packets."""
 
 
 class EndedTraffic(NamedTuple):
-    """What traffic has left."""
+    """The outcome of traffic that has ended."""
 
     ways: list[EndedInstance | None]
     """Each direction of each instance that got traffic; None where nothing was recorded."""
     problem: BaseException | None
-    """Why there is no time, or no point, in analysing what was recorded at once."""
+    """The reason why there is no time, or no point, in analysing what was recorded at once."""
 
 
 class LiveTraffic:
-    """What goes through the devices, until it has ended."""
+    """The traffic through the devices, until it has ended."""
 
     def __init__(
         self,

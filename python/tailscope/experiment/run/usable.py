@@ -1,4 +1,4 @@
-"""Which figures of a run may be those of other programs on the device's CPUs."""
+"""Figures of a run that may be those of other programs on the device's CPUs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _times(analysis: Analysis, least: Distribution) -> Iterator[str]:
 
 
 def _loss(analysis: Analysis, most_lost: int) -> Iterator[str]:
-    """Whether more than a tenth of the lost packets may be theirs."""
+    """Yield the loss if more than a tenth of the lost packets may be those of other programs."""
     lost = int(analysis.summary["lost"] or 0)
     if lost and most_lost > _TENTH * lost:
         yield _LOSS

@@ -1,4 +1,4 @@
-"""What an instrument can be believed: its floor, a known delay, and stalls at known times."""
+"""Calibration of an instrument: its floor, a known delay, and stalls at known times."""
 
 from __future__ import annotations
 

@@ -44,13 +44,13 @@ _LOW_LOAD_PPS, _LOW_LOAD_NS = 10_000, 5_000_000_000
 _BURST = 128
 """Packets back to back, where they are to queue: more than devices accept at once."""
 _LOW_LOAD = 0.2
-"""Of R_max: with more, packets begin to queue."""
+"""Share of R_max: with more, packets begin to queue."""
 
 _NOTABLE = 0.01
 """A share of samples, or a difference of rates, from which on it is said."""
 
 _LOOKED_AT, _LATE = 0.1, 0.03
-"""Of the time of a queue: how far before its ends stalls of the instrument matter, and how much."""
+"""Shares of a queue's time: how far before its ends stalls of the instrument matter; how much."""
 _JUST_NOW_NS = 10_000
 """After a stall, what came meanwhile is received within this time."""
 
@@ -71,16 +71,16 @@ _NOISE_INCLUDED = (
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the model says of two runs."""
+    """The model's forecast from two runs."""
 
     forwarder: str
     function: str
-    """What the runs are called."""
+    """The names of the two runs."""
     queues: str
-    """What the run is called whose packets queued."""
+    """The name of the run whose packets queued."""
     prediction: Prediction
     noise: KnownNoise | None
-    """What was taken from the CPU; None where nobody knows."""
+    """The noise on the CPU; None where nobody knows."""
     warnings: tuple[str, ...]
 
     def figures(self) -> OverloadFigures:
@@ -88,7 +88,7 @@ class Forecast:
         return OverloadFigures(**self._fields())
 
     def record(self) -> OverloadRecord:
-        """It as it is kept in a run."""
+        """Return the forecast as it is kept in a run."""
         return OverloadRecord(**self._fields())
 
     def _fields(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Forecast:
 
     @property
     def is_upper_bound(self) -> bool:
-        """Whether noise of unknown size is still to be taken off."""
+        """True if noise of unknown size is still to be taken off."""
         return self.noise is None and self.prediction.queued_cpu_ns is None
 
 
@@ -127,15 +127,15 @@ def _record(value: Estimate | None, name: str) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class KnownNoise:
-    """What is taken from the function's CPU, and how that is known."""
+    """Noise that takes time from the function's CPU, and how that is known."""
 
     ns_per_s: Estimate
     interruptions: tuple[InterruptionRecord, ...]
-    """What takes it."""
+    """The interruptions that take it."""
     source: Literal["recorded", "aliasing", "given"]
     """``recorded``, ``aliasing`` or ``given``."""
     cpus: tuple[str, ...] = ()
-    """Where it was recorded."""
+    """CPUs on which it was recorded."""
 
 
 def _recorded(*runs: TimeTaken) -> KnownNoise:
@@ -190,7 +190,7 @@ class _Clock(Struct, frozen=True, kw_only=True):
 
 
 class _Clocks(Struct, frozen=True, kw_only=True):
-    """What ``tailscope model aliasing --json`` writes."""
+    """The output of ``tailscope model aliasing --json``."""
 
     sources: tuple[_Clock, ...]
 
@@ -315,7 +315,7 @@ def _refuse_without_queues(function: Run, bursts: Run | None) -> None:
 
 
 def at_low_load(plan: RunPlan) -> RunPlan:
-    """The same at a rate at which packets do not queue, for as long as medians need."""
+    """Return the plan at a rate at which packets do not queue, for as long as medians need."""
     return structs.replace(plan, rate_pps=_LOW_LOAD_PPS, duration_ns=_LOW_LOAD_NS)
 
 
@@ -358,7 +358,7 @@ def _median(role: str, run: Run) -> Estimate:
 
 
 def _warnings(runs: Mapping[str, Run], prediction: Prediction) -> Iterator[str]:
-    """What makes the two medians less than the model takes them for."""
+    """Yield reasons why the two medians are less than the model takes them for."""
     rates = {
         role: float(runs[role].summary["pre_rate_pps"] or 0) for role in ("forwarder", "function")
     }
@@ -389,7 +389,7 @@ def _differences(where: str, records: list[Struct], names: tuple[str, ...]) -> l
 
 
 def _doubts(role: str, run: Run) -> Iterator[str]:
-    """What makes a run's median doubtful."""
+    """Yield reasons to doubt a run's median."""
     summary, info = run.summary, run.info
     if is_emulated(info):
         yield f"{role}: emulated: its times mean nothing"

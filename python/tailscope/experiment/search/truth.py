@@ -1,4 +1,4 @@
-"""What an instrument found, against stalls that were injected at known times."""
+"""The findings of an instrument, against stalls that were injected at known times."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class StallRecovery(NamedTuple):
     injected: int
     """Stalls that were injected."""
     found: int
-    """Of those, how many the log has as one stall."""
+    """Injected stalls that the log has as one stall."""
     interrupted: int
-    """Of those found, how many began or ended later because something else came as well; they have
-    no part in the errors."""
+    """Found stalls that began or ended later because something else came as well; they have no part
+    in the errors."""
     duration_error_ns: Ticks
     """Logged duration less the true one."""
 
@@ -28,7 +28,7 @@ class Queue(NamedTuple):
     expected: int
     """Stalls during which packets left."""
     seen: int
-    """Of those, stalls for which every such packet arrived after the end, or never."""
+    """Stalls among those for which every such packet arrived after the end, or never."""
 
 
 def find_injected(

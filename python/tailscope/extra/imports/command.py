@@ -59,7 +59,7 @@ def command(
     name_pattern: NamedBy = None,
     json_file: JsonFile = None,
 ) -> int:
-    """What cannot be concluded from such a file is refused by name, and never guessed."""
+    """Anything that cannot be concluded from such a file is refused by name, and never guessed."""
     from tailscope.extra.imports.foreign import UNITS
 
     if unit is not None and unit not in UNITS:

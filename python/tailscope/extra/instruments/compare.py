@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 LOW_NS, HIGH_NS, _SHARE = 20_000, 200_000, 0.01
 """The law: 20 µs, and of one packet in a hundred 200 µs."""
 TRUTH = ((LOW_NS / 4, 1), (LOW_NS, 1), (LOW_NS, _SHARE), (HIGH_NS, _SHARE), (HIGH_NS, 1e-6))
-"""The same as corners of its complementary distribution: (latency_ns, share)."""
+"""The law as corners of its complementary distribution: (latency_ns, share)."""
 
 _LAW = {"law": f"bimodal:{LOW_NS}ns,{HIGH_NS}ns,{_SHARE}"}
 _PORT = 11_111
@@ -49,11 +49,11 @@ _CLIENT, _SERVER = "10.99.0.1", "10.99.0.2"
 
 
 class Seen(NamedTuple):
-    """What an instrument saw."""
+    """The result of an instrument."""
 
     name: str
     analysis: Analysis | None
-    """None when it could not be used here, or saw nothing."""
+    """The analysis; None when it could not be used here, or saw nothing."""
     why_not: str = ""
     """The reason then."""
 

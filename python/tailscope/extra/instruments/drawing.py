@@ -1,4 +1,4 @@
-"""What several instruments saw of one device, in one figure."""
+"""A figure of what several instruments saw of one device."""
 
 from __future__ import annotations
 

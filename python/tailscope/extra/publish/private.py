@@ -66,7 +66,7 @@ _VALUE = (
     rf"({re.escape(REMOVED)}|\\?\"[^\"]*\"|\\?'[^']*'"
     r"|[^\s,;&]+)"
 )
-"""Of a setting that is on or off, it is no secret."""
+"""A value; that of a setting that is on or off is no secret."""
 
 SECRET_NAME = re.compile(rf"(?i){_WORDS}")
 SECRET_OPTION = re.compile(rf"(?i)-{{1,2}}{_NAME_AROUND}(?:{_WORDS}){_NAME_AROUND}")
@@ -82,8 +82,7 @@ _NAMED_NEXT = re.compile(
     r"(?i)((?<![\w-])(?:password|passwd|passphrase|passcode|pwd|psk|secret|token)\s+)"
     r"(?=\S*[a-z])(?=\S*\d)(?!\d[\d.,]*[a-z/%]*(?!\S))\S{6,}"
 )
-"""Of what names a secret, and is followed by a word that is neither one of a language nor a
-quantity."""
+"""The name of a secret, followed by a word that is neither one of a language nor a quantity."""
 _HEADER = re.compile(
     r"(?i)((?:authorization|(?<![a-z])cookie2?)(?:\\?[\"'])?\s*[=:]\s*"
     r"|(?<!\S)-{1,2}[\w-]{0,64}authorization\s+)[^\n]+"
@@ -143,7 +142,7 @@ _SHELL_WORD = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|\\\n|[^\s|;&]+|[|;&\n]")
 _USER_OPTION = re.compile(r"-[Uu]|--(?:proxy-)?user(?:name)?")
 _ANYTHING = re.compile(r"(?s).+")
 _WITH_PASSWORD = re.compile(r"(?s)(?!\d+:\d+\Z|[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:)[^:]+:(?!/).+")
-"""What is neither two numbers, nor the address of a card or of a page."""
+"""A name with a password: neither two numbers, nor the address of a card or of a page."""
 
 _RANDOM_FROM_BITS = 4.0
 """Shannon entropy of a character, from which a word looks random."""
@@ -156,7 +155,7 @@ _HEX_WORD = HexHighEntropyString()
 
 
 _PASSES = 5
-"""What one rule leaves, another one before it may know."""
+"""Passes through the rules: what one leaves, another one before it may know."""
 
 
 class _Rule(NamedTuple):
@@ -205,7 +204,7 @@ def _rules() -> tuple[_Rule, ...]:
 
 
 def _kept_rules() -> Iterator[_Rule]:
-    """Those of detect-secrets that know a secret by its form; none of them asks the network.
+    """Yield the rules of detect-secrets that know a secret by its form; none asks the network.
 
     An address is no secret, and that of npm is quadratic: what it finds is named like a secret.
     """
@@ -224,7 +223,7 @@ def _without_secret(match: re.Match[str]) -> str:
 
 
 def _without_basic(match: re.Match[str]) -> str:
-    """What decodes to a user and a password; ``basic forwarding`` does not."""
+    """Remove what decodes to a user and a password; ``basic forwarding`` does not."""
     try:
         is_account = b":" in base64.b64decode(match[2] + "=" * (-len(match[2]) % 4), validate=True)
     except binascii.Error:

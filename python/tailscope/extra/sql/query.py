@@ -45,7 +45,7 @@ _HINT = (
 
 @dataclass(frozen=True)
 class QueryResult:
-    """What a query gives."""
+    """The result of a query."""
 
     columns: list[str]
     """Their names."""

@@ -54,7 +54,7 @@ def command(
     ] = "github",
     dry_run: DryRun = False,
 ) -> int:
-    """It has an experiment, a script that measures and judges, a job for CI, and a README."""
+    """The gate has an experiment, a script that measures and judges, a job for CI, and a README."""
     from tailscope.duts.catalogue import dut_named
     from tailscope.extra.starter.files import FOLDER, Starter, write
     from tailscope.verdict.slo import parse_level

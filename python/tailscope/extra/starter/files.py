@@ -1,4 +1,4 @@
-"""What ``tailscope init`` writes: an experiment, a gate, its job, and what to do with them."""
+"""The files of ``tailscope init``: an experiment, a gate, its job, and what to do with them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER = "tail-latency"
-"""Of the files, in the project."""
+"""Folder of the files, in the project."""
 _HEADER = "# Fields, and what they may be: `tailscope schema`, docs/experiments.md.\n"
 
 
 class Starter(NamedTuple):
-    """What is measured, and where its gate runs."""
+    """A measurement, and the CI that its gate runs in."""
 
     fields: Mapping[str, object]
-    """Of the experiment, by their names there."""
+    """Fields of the experiment, by their names there."""
     service_levels: Sequence[str]
     """A term each."""
     ci: Literal["github", "gitlab"]

@@ -1,4 +1,4 @@
-"""Which knob of the host matters: an ablation."""
+"""An ablation: which knob of the host matters."""
 
 from __future__ import annotations
 

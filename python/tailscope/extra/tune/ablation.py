@@ -1,4 +1,4 @@
-"""Which knob of the host matters here: the tail with all, with none, and with all but one.
+"""The ablation of the host's knobs: the tail with all, with none, and with all but one.
 
 Every round measures every arm once, in an order of its own, so that what drifts meets all arms
 alike. Arms are compared within a round: the effect of a knob is the ratio of the latency without it
@@ -48,7 +48,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Effect:
-    """What a knob does to the tail, or all of them together."""
+    """The effect on the tail of a knob, or of all of them together."""
 
     knob: str
     """`NONE` for all together."""
@@ -56,22 +56,22 @@ class Effect:
     """Latency without it over latency with it: above 1 it helps."""
     ci_low: float
     ci_high: float
-    """Of the ratio; 95 % for all comparisons together."""
+    """The interval of the ratio; 95 % for all comparisons together."""
     n: int
     """Rounds."""
     level: float = LEVEL
-    """Of the interval."""
+    """Level of the interval."""
     method: str = "paired log ratios, Student's t, Bonferroni"
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The verdict in words."""
         if self.ci_low > 1:
             return "helps"
         return "hurts" if self.ci_high < 1 else "no measurable effect here"
 
     def record(self) -> dict[str, object]:
-        """It as JSON has it."""
+        """Return the effect as JSON has it."""
         return {**asdict(self), "verdict": self.verdict}
 
 

@@ -1,4 +1,4 @@
-"""The same run again and again for days: its log, and metrics for Prometheus."""
+"""A watch, which repeats a run for days: its log, and metrics for Prometheus."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ class Account:
     failed: int
     lasted_s: float
     watched_s: float
-    """From the begin of the first run to the end of the last one; and how much of it packets were
-    being sent."""
+    """Time from the begin of the first run to the end of the last one; and how much of it packets
+    were being sent."""
     sent: int
     lost: int
     unsent: int

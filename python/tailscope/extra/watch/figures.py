@@ -1,4 +1,4 @@
-"""What is known of a watch while it goes on, as metrics: names and units as Prometheus has them.
+"""Metrics of a watch while it goes on: names and units as Prometheus has them.
 
 Counts and rough latencies follow the generator once a second; exact figures come when a run ends.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.messages import GeneratorProgress
 
 _SCHEMA = 3
-"""Of native histograms: eight buckets for each doubling, each 9 % wide."""
+"""Schema of native histograms: eight buckets for each doubling, each 9 % wide."""
 
 _MIDDLE = 1 + 3 / 256
 """The middle of a bucket of the generator, whose width is 1/64 to 1/32 of its least latency."""
@@ -49,7 +49,7 @@ _QUANTILES = {
 
 
 class WatchFigures(Collector):
-    """What is known of a watch; one thread tells it, others read."""
+    """The figures of a watch; one thread updates them, others read."""
 
     def __init__(self, about: Mapping[str, str]) -> None:
         self._about = dict(about)

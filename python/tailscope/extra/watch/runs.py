@@ -48,7 +48,7 @@ class Watch:
     """The runs of a watch, and its books."""
 
     plan: RunPlan
-    """Of each run."""
+    """The plan of each run."""
     cores: Cores
     books: Books
     keep: int
@@ -170,7 +170,7 @@ class Watch:
         return run, measured
 
     def _room(self, folder: Path) -> tuple[Path | None, str | None]:
-        """Where a run is kept; on a disk that is full nowhere, and why: it is measured anyway."""
+        """Return the folder for a run; if the disk is full None, and why: it is measured anyway."""
         try:
             check_room_to_keep(self.plan.volume(), folder)
         except TestbedError as error:
@@ -204,7 +204,7 @@ class Watch:
         return next(path for each in names if not (path := self._path(each)).exists())
 
     def _began_ns(self, path: Path) -> int:
-        """When a run began: its directory says the second, which others may have ended in."""
+        """Return when a run began: its directory says the second; others may have ended in it."""
         said_ns = timegm(time.strptime(path.name[:_NAME_LENGTH], _NAME)) * 1_000_000_000
         before_ns = max((run.ended_unix_ns for run in self.books.runs), default=0)
         return min(max(said_ns, before_ns), time.time_ns())
