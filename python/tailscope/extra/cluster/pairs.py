@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tailscope.engine.analysis import Analysis, Sink
 
 SLICE_BYTES = 64 << 20
-"""Of captures, at least, in a slice: less is analysed sooner than it is divided."""
+"""Least size of a slice of captures: less is analysed sooner than it is divided."""
 
 
 class _Work(NamedTuple):
@@ -47,17 +47,17 @@ class _Work(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Of both captures in bytes."""
+        """The size of both captures in bytes."""
         return sum(self.sizes)
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether every match is written, and not only counted."""
+        """True if every match is written, and not only counted."""
         return self.plan.out is not None or self.plan.csv_folder is not None
 
     @property
     def rows(self) -> Path:
-        """Where the matches of its slices wait to be merged, in what the workers share."""
+        """The shared folder in which the matches of its slices wait to be merged."""
         folder = self.plan.out.parent if self.plan.out else self.plan.csv_folder or Path()
         return folder / f".{self.shared.token}.rows{self.number}{TEMPORARY_SUFFIX}"
 
@@ -92,7 +92,7 @@ def analyze_pairs(
 
 
 def _known(error: Exception) -> Exception:
-    """What a worker may well meet; all else is a bug, which costs one pair here."""
+    """Return an expected error; make any other a `ClusterError`, a bug that costs one pair."""
     if isinstance(error, TailscopeError | OSError):
         return error
     return ClusterError(

@@ -68,7 +68,7 @@ def _read(
 
 
 def _checksum(run: Path) -> str | None:
-    """Of what says that a run is complete; None where it cannot be read."""
+    """Hash the file that says that a run is complete (SHA-256); return None if it is unreadable."""
     try:
         content = read_file(run, RUN, most_bytes=MOST_RECORD_BYTES)
     except (OSError, RunError):

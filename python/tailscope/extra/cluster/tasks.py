@@ -49,7 +49,7 @@ class Task(NamedTuple, Generic[T_co]):
 
 
 class TaskOutcome(NamedTuple, Generic[T_co]):
-    """What became of a task.
+    """The outcome of a task.
 
     Attributes
     ----------
@@ -209,11 +209,11 @@ class _Submitted(Generic[T]):
         self.future: Future[T] = future
 
     def done_size(self) -> int:
-        """What it counts for already."""
+        """Return how much of its size is done, its needs included."""
         return sum(task.size for task in self._all if self._futures[id(task)].done())
 
     def outcome(self) -> TaskOutcome[T]:
-        """What became of it."""
+        """Return its outcome; refuse one that the scheduler has lost."""
         from distributed import KilledWorker
 
         if self.future.status not in ("finished", "error"):

@@ -1,4 +1,4 @@
-"""What the tests of a standard are asked for, and how long they take."""
+"""The tests of a standard that a user asks for, and how long they take."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Standard:
     name: str
     about: str
     tests: Mapping[str, Clause]
-    """By what they are called."""
+    """The clauses that define the tests, by the names of these."""
     usual: tuple[str, ...]
-    """Those that are made unless others are asked for."""
+    """The tests that are made unless others are asked for."""
     sizes: tuple[str, ...]
     """Sizes of frames, up to the largest one of the generator."""
     repetitions: Mapping[str, int]
-    """How often a test is to be made."""
+    """Number of repetitions of each test."""
     tries: int = 1
     """Trials at a load at which frames are lost."""
 
@@ -109,7 +109,7 @@ STANDARDS: Final = {
         ),
     )
 }
-"""By what commands call them."""
+"""The standards, by the names that commands use."""
 
 
 def standard_named(name: str) -> Standard:
@@ -144,19 +144,19 @@ class Asked:
     warm_up_s: float
     soak_s: float
     repetitions: int | None
-    """Of each test; None for as many as the standard wants."""
+    """Number of repetitions of each test; None for as many as the standard wants."""
     width: float
-    """Of a search: largest distance of its bounds, relative to the upper one."""
+    """Largest distance of the bounds of a search, relative to the upper one."""
     max_rate_pps: int | None
-    """None for what the wire carries without the device."""
+    """The highest rate; None for what the wire carries without the device."""
     tries: int
     """Trials at a load at which frames are lost: max(r) of TST 009."""
     most_lost: int | None
-    """With more frames lost than that a load is not tried again: z of TST 009."""
+    """A load that loses more frames than this is not tried again: z of TST 009."""
     capacity_loss: float
     """The loss ratio that the capacity permits."""
     goals: tuple[Goal, ...]
-    """Of MLRsearch."""
+    """The goals of MLRsearch."""
 
     def __post_init__(self) -> None:
         for test in self.tests:
@@ -185,7 +185,7 @@ class Asked:
         return tuple(test for test in self.standard.tests if test in wanted)
 
     def times(self, test: str) -> int:
-        """How often a test is made."""
+        """Return the number of repetitions of a test."""
         return self.repetitions or self.standard.repetitions[test]
 
     @property
@@ -199,7 +199,7 @@ class Asked:
         return min(BURST_S, self.trial_s)
 
     def steps(self) -> list[Step]:
-        """What is to be done with frames of one size, and about how long it takes."""
+        """List the steps for frames of one size, and about how long each takes."""
         return [
             Step(test, self.standard.tests[test], *self._extent(test)) for test in self.every_test
         ]

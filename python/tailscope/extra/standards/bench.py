@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 DRAIN_S = 2.0
 """Time that a trial waits for its last frames: RFC 2544, section 23."""
 TRIES = 3
-"""How often a load that could not be offered is offered before it is given up."""
+"""Number of attempts to offer a load before it is given up."""
 _NS_PER_S = 1_000_000_000
 _CEILING_PPS = 20_000_000
-"""What is offered to a wire without a device to see how much it carries."""
+"""Rate offered to a wire without a device to see how much it carries."""
 _CEILING_S = 0.2
 CEILING = "highest rate, without the device"
-"""What trials are for that offer more than any wire carries."""
+"""The purpose of trials that offer more than any wire carries."""
 
 
 class TrialPlan(RunPlan, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class TrialPlan(RunPlan, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, plan: RunPlan) -> TrialPlan:
-        """The same run as a trial."""
+        """Return a run as a trial."""
         return cls(**{name: getattr(plan, name) for name in RunPlan.__struct_fields__})
 
     def record(self) -> MeasurementPlan:
@@ -69,14 +69,14 @@ class Offer:
     """A load, as a trial offers it."""
 
     test: str
-    """What the trial is for."""
+    """The purpose of the trial."""
     rate_pps: int
     duration_s: float
     step_pps: int | None = None
     """The rate behind `step_after_s`."""
     step_after_s: float = 0.0
     has_delays: bool = False
-    """Whether delays are wanted, which takes time."""
+    """True if delays are wanted, which takes time."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,10 @@ class Trial:
 
     record: StandardTrial
     delays: Delays | None = None
-    """Where they were wanted."""
+    """The delays of the stream; None unless they were wanted."""
     last_lost_s: float | None = None
-    """From the step of the rate, or the first departure, to that of the last frame that was lost;
-    None if none was, or it was not asked for."""
+    """Time from the step of the rate, or the first departure, to the departure of the last frame
+    that was lost; None if none was, or it was not asked for."""
 
     @property
     def frames_lost(self) -> int:
@@ -97,7 +97,7 @@ class Trial:
 
     @property
     def tried(self) -> Tried:
-        """What a search makes of it."""
+        """The trial as a search sees it."""
         record = self.record
         carried_pps = record.frames_received / record.duration_s
         if record.not_offered is not None:
@@ -113,7 +113,7 @@ class Bench:
     """A device with what measures it; it makes trials with frames of one size or mix."""
 
     plan: RunPlan
-    """Of each trial, but for its rate and duration."""
+    """The plan of each trial, but for its rate and duration."""
     cores: Cores
     tell: Callable[[Trial], None] = lambda _trial: None
     """Receives each trial."""
@@ -151,7 +151,7 @@ class Bench:
         return offer.rate_pps >= beyond.rate_pps and offer.duration_s >= beyond.duration_s
 
     def carries(self, rate_pps: int, lasts_s: float) -> bool:
-        """Whether the wire carries a load without the device, in most of `TRIES` trials."""
+        """Try whether the wire carries a load without the device, in most of `TRIES` trials."""
         alone = without_device(self.plan)
         if alone is None:
             return False
@@ -160,7 +160,7 @@ class Bench:
         return 2 * found.count(Outcome.HOLDS) > TRIES
 
     def ceiling_pps(self, most_s: float) -> int | None:
-        """What the wire carries without the device; None over one that cannot be without.
+        """Measure what the wire carries without the device; None for a wire that cannot be without.
 
         The best of `TRIES` short trials at more than it can carry.
         """
@@ -228,7 +228,7 @@ def _record(offer: Offer, frame: str, figures: Figures) -> StandardTrial:
 
 
 def _not_offered(figures: Figures) -> str | None:
-    """Why the load did not reach the device, or what came of it the instrument."""
+    """Say why the load did not reach the device; None if it did, and came back."""
     unsent, own = figures["unsent"], figures["unsent_generator"]
     if own:
         late = counted(own, "frame")

@@ -14,11 +14,11 @@ class Clause:
     section: str
     """Its number, or its title where the number is not what it is known by."""
     title: str
-    """What it is about."""
+    """The subject of the clause."""
 
     @property
     def cited(self) -> str:
-        """It as a report cites it."""
+        """The clause as a report cites it."""
         if self.section[0].isdecimal():
             return f"{self.document} §{self.section}"
         return f"{self.document}, {self.section}"

@@ -267,7 +267,7 @@ class StandardRequest:
 
     @property
     def plan(self) -> RunPlan:
-        """Of a trial with frames of the first size."""
+        """The plan of a trial with frames of the first size."""
         return next(iter(self.plans.values()))
 
     def describe(self) -> int:
@@ -405,7 +405,7 @@ class StandardRequest:
 
 @dataclass
 class _Books:
-    """What was done, size by size."""
+    """The tests made so far, size by size."""
 
     started_unix_ns: int
     sizes: list[tuple[Bench, SizeTests]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""How the tests that were made stand to the clauses, and what their figures are not."""
+"""The conformance of tests to their clauses, and the limits of their figures."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def _of_goals(asked: Asked, results: Sequence[FrameSizeResult]) -> Iterator[Clau
 
 
 def cannot_claim(wire: str) -> list[str]:
-    """What the figures are not, in sentences."""
+    """List in sentences what the figures cannot claim."""
     found = [
         "The tester is software on a machine that it shares with the device: what it could not"
         " offer says nothing of the device, and is reported as the instrument's limit.",

@@ -38,7 +38,7 @@ class Counted:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of values."""
         self._merge()
         return int(self._counts.sum())
 
@@ -84,7 +84,7 @@ class Tagged:
 
     latency_ns: int
     tainted: bool
-    """Whether the instrument stalled while it was on its way."""
+    """True if the instrument stalled while the frame was on its way."""
 
 
 class Delays:

@@ -25,11 +25,11 @@ _PARTS = 1_000_000_000
 """A ratio is handed over as counts."""
 _NEVER_S = 1e9
 _COARSER = 2
-"""How often the search is made before, each time twice as coarse as the next."""
+"""Number of coarser searches before, each twice as coarse as the next."""
 
 
 class Load(NamedTuple):
-    """What is offered."""
+    """A load to offer in a trial."""
 
     rate_pps: int
     duration_s: float
@@ -39,7 +39,7 @@ class Beyond(NamedTuple):
     """A load that could not be offered: bad for every goal."""
 
     carried_pps: float
-    """What came back of it, which says where to look next."""
+    """The rate that came back of it, which says where to look next."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Goal:
 
     @property
     def as_searched(self) -> SearchGoal:
-        """It as the library has it."""
+        """The goal as the library has it."""
         return SearchGoal(
             loss_ratio=self.loss_ratio,
             exceed_ratio=self.exceed_ratio,
@@ -77,7 +77,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class GoalBounds:
-    """What is known of a goal."""
+    """The bounds that are known of a goal."""
 
     goal: Goal
     lower_pps: int | None = None
@@ -119,7 +119,7 @@ class GoalSearch(AbstractMeasurer):  # type: ignore[misc]
         return self.bounds()
 
     def bounds(self) -> list[GoalBounds]:
-        """What is known by now, by goal."""
+        """Return the bounds that are known by now, by goal."""
         return [self._bounds(goal) for goal in self._goals]
 
     def measure(self, intended_duration: float, intended_load: float) -> MeasurementResult:

@@ -83,7 +83,7 @@ class SizeTests:
             tests[test]()
 
     def result(self) -> FrameSizeResult | None:
-        """What is known by now; None before the highest rate is."""
+        """Return what is known by now; None before the highest rate is known."""
         if self._max_rate_pps is None:
             return None
         plan = self._bench.plan
@@ -135,7 +135,7 @@ class SizeTests:
         )
 
     def _limit(self, bounds: Bounds, rate_pps: int, lasts_s: float) -> Limit:
-        """What ended a search; what the device refused, the wire has to carry without it."""
+        """Return what ended a search; what the device refused, the wire has to carry without it."""
         if bounds.why is None:
             return "max-rate"
         if bounds.why is Outcome.LOST:
@@ -241,7 +241,7 @@ class SizeTests:
         )
 
     def _loss(self) -> None:
-        """From the highest rate down by tenths, until two trials in a row lose nothing."""
+        """Go down from the highest rate by tenths, until two trials in a row lose nothing."""
         points: list[LossFound] = []
         whole_in_a_row = 0
         try:

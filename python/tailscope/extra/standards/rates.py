@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
     Figures = Mapping[str, Any]
     Level = Callable[[Figures], float]
-    """How far a trial's figures are from a level: 0 where they meet it, at most 1."""
+    """The distance of a trial's figures from a level: 0 where they meet it, at most 1."""
     Measure = Callable[[int], "Trial"]
 
 LOSS, LEVEL = "loss", "level"
 BACK_PRESSURE, INSTRUMENT, MAX_RATE = "back-pressure", "instrument", "max-rate"
 
 _TRIES = 3
-"""How often a trial that says nothing of the device is made before its rate is given up."""
+"""Number of trials that say nothing of the device before their rate is given up."""
 
 _TRIALS = 3
 """A rate holds, or does not, by the majority of so many trials: one stall decides nothing."""
@@ -53,11 +53,11 @@ class Trial:
 
     rate_pps: int
     figures: Figures
-    """Of the run, as ``summary.json`` has them."""
+    """The figures of the run, as ``summary.json`` has them."""
 
     @property
     def invalid(self) -> str | None:
-        """Why it says nothing of the device; None if it does."""
+        """The reason why the trial says nothing of the device; None if it does."""
         figures = self.figures
         if figures["unsent"]:
             return f"{figures['unsent']:,} packets unsent"
@@ -70,12 +70,12 @@ class Trial:
 
     @property
     def carried(self) -> float:
-        """Of the packets that were to be sent, the share that came back."""
+        """The share of the packets to be sent that came back."""
         wanted = self.figures["sent"] + self.figures["unsent"]
         return float(self.figures["count"] / wanted) if wanted else 0.0
 
     def record(self) -> SearchedTrial:
-        """It as JSON has it."""
+        """Return the trial as JSON has it."""
         figures = self.figures
         return SearchedTrial(
             rate_pps=self.rate_pps,
@@ -92,7 +92,7 @@ class Trial:
 
 
 def loss_ratio(figures: Figures) -> float:
-    """Of the packets sent, those that were lost, changed, or held for too long.
+    """Return the share of the packets sent that were lost, changed, or held for too long.
 
     What was lost in the instrument is no loss, nor what the device says it dropped on purpose.
     """
@@ -104,7 +104,7 @@ def loss_ratio(figures: Figures) -> float:
 
 @dataclass(frozen=True)
 class RateGoal:
-    """What is to hold at a rate."""
+    """A condition that is to hold at a rate."""
 
     name: str
     level: Level
@@ -129,7 +129,7 @@ def service_level_goal() -> RateGoal:
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """Where to search, and how closely."""
+    """The range and the precision of a search."""
 
     min_rate_pps: int
     max_rate_pps: int
@@ -155,7 +155,7 @@ class SearchPlan:
 
 @dataclass(frozen=True)
 class RateFound:
-    """What is known of a goal."""
+    """The rates that are known of a goal."""
 
     goal: str
     rate_pps: int | None
@@ -163,11 +163,11 @@ class RateFound:
     fails_at_pps: int | None
     """The lowest rate above it that does not; None if there is none."""
     limited_by: str | None
-    """What ends it there: `LOSS`, `LEVEL`, `BACK_PRESSURE`, `INSTRUMENT` or `MAX_RATE`; None where
-    the search did not come so far."""
+    """The limit there: `LOSS`, `LEVEL`, `BACK_PRESSURE`, `INSTRUMENT` or `MAX_RATE`; None where the
+    search did not come so far."""
 
     def record(self) -> SearchedGoal:
-        """It as JSON has it."""
+        """Return the result as JSON has it."""
         return SearchedGoal(
             goal=self.goal,
             rate_pps=self.rate_pps,
@@ -189,9 +189,9 @@ class Search:
     tell: Callable[[Trial, bool], None] = lambda _trial, _is_control: None
     """Receives each trial, and whether it was without the device."""
     trials: list[Trial] = field(default_factory=list)
-    """Those that were made."""
+    """The trials that were made."""
     controls: list[Trial] = field(default_factory=list)
-    """Those without the device."""
+    """The trials without the device."""
     _shared: list[_SharedTrials] = field(default_factory=list)
     _beyond: Trial | None = None
     _has_looked: bool = False
@@ -207,7 +207,7 @@ class Search:
         return self.found()
 
     def found(self) -> list[RateFound]:
-        """What is known by now, by goal."""
+        """Return the rates that are known by now, by goal."""
         known = {each.goal: each for shared in self._shared for each in shared.found()}
         nothing = (None, None, None)
         return [known.get(goal.name, RateFound(goal.name, *nothing)) for goal in self.goals]
@@ -219,7 +219,7 @@ class Search:
 
     @property
     def limit(self) -> str | None:
-        """What `instrument_limit_pps` is the limit of; None if that was not looked for yet."""
+        """The cause of `instrument_limit_pps`; None if it was not looked for yet."""
         if not self._has_looked:
             return None
         carried = sum(trial.invalid is None for trial in self.controls)
@@ -240,7 +240,7 @@ class Search:
         return None
 
     def carried_beyond_pps(self) -> float:
-        """What came back of the rate that is beyond the instrument."""
+        """Return how much came back of the rate that is beyond the instrument."""
         assert self._beyond is not None
         return self._beyond.rate_pps * self._beyond.carried
 
@@ -285,7 +285,7 @@ class _SharedTrials:
         self._searching.run()
 
     def found(self) -> list[RateFound]:
-        """What is known by now."""
+        """Return the rates that are known by now."""
         return list(map(self._found, self._goals, self._searching.bounds()))
 
     def _ratio_of(self, load: Load) -> float | Beyond:
@@ -332,14 +332,14 @@ def trials_of(plan: RunPlan, cores: Cores, service_level: ServiceLevel | None = 
 
 
 def without_device(plan: RunPlan) -> RunPlan | None:
-    """The same with the generator joined with itself; None over a wire that cannot be."""
+    """Return the plan with the generator joined with itself; None over a wire that cannot be."""
     if plan.wire not in Loop.wires:
         return None
     return in_place_of_device(plan, LOOP)
 
 
 def in_place_of_device(plan: RunPlan, dut: str) -> RunPlan:
-    """The same with another device, as it comes; a loop runs on nothing."""
+    """Return the plan with another device, as it comes; a loop runs on nothing."""
     if dut != LOOP:
         return replace(plan, dut=dut, dut_options={})
     return replace(

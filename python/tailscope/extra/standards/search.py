@@ -38,19 +38,19 @@ class Tried:
     frames_sent: int = 0
     frames_lost: int = 0
     carried_pps: float = 0.0
-    """What came back, of a load that could not be offered: the instrument's limit."""
+    """The rate that came back of a load that could not be offered: the instrument's limit."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where a load stops to hold."""
+    """The highest load that holds, and the lowest that does not."""
 
     holds: int | None
     """The highest that was seen to hold."""
     fails: int | None
     """The lowest that was not."""
     why: Outcome | None
-    """What became of that one."""
+    """The outcome of the lowest that was not."""
 
 
 def binary_search(
@@ -74,7 +74,7 @@ def binary_search(
 
 
 def most_steps(width: float) -> int:
-    """How many loads a binary search offers, where the load that holds is not far below the most.
+    """Count the loads that a binary search offers, if the one that holds is not far below the most.
 
     It takes more to find one that is much smaller.
     """
@@ -154,7 +154,7 @@ class SearchedGoal:
 
     @property
     def is_regular(self) -> bool:
-        """Whether both bounds exist, are close enough, and the upper one is the device's."""
+        """True if both bounds exist, are close enough, and the upper one is the device's."""
         holds, fails, why = self.bounds.holds, self.bounds.fails, self.bounds.why
         if holds is None or fails is None or why is not Outcome.LOST:
             return False

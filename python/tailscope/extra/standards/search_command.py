@@ -265,7 +265,7 @@ class SearchRequest:
                 return None
 
     def record(self) -> dict[str, object]:
-        """What was asked for, as JSON has it."""
+        """Return the request as JSON has it."""
         return {
             "plan": self.plan.record(),
             "min_rate_pps": self.where.min_rate_pps,

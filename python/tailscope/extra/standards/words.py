@@ -32,7 +32,7 @@ class ResultTable(NamedTuple):
     """A test's results by size."""
 
     title: str
-    """What it is, and the clauses that say how it is measured."""
+    """The name of the test, and the clauses that say how it is measured."""
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
 
@@ -44,7 +44,7 @@ def result_tables(record: StandardRecord) -> list[ResultTable]:
 
 
 def clause_texts(clauses: Iterable[ClauseRecord]) -> dict[str, str]:
-    """How the tests stand to each clause, by the clause."""
+    """Say of each clause how the tests conform to it or deviate from it."""
     return {
         f"{Clause(each.document, each.section, each.title).cited} {each.title}": (
             f"{'conforms' if each.conforms else 'deviates'}: {each.says}"
@@ -267,7 +267,7 @@ def _spread_text(found: Spread | None) -> str:
 
 
 def remarks_of(record: StandardRecord) -> Iterator[str]:
-    """What was not measured, by size."""
+    """Yield the remarks on each size, such as what was not measured."""
     for size in record.sizes:
         for remark in size.remarks:
             yield f"{frame_text(size)}: {remark}"

@@ -55,7 +55,7 @@ trace of that size has about 30 MB and takes seconds."""
 _AROUND_NS = 5_000_000
 _WITH_ARROWS = 100
 _STAGES = (QUEUE, DUT, INSTRUMENT, UNEXPLAINED, SERVICE)
-"""In the order in which they are drawn."""
+"""The parts of a latency, in the order in which they are drawn."""
 _SIDES = {
     "dut": "device",
     "instrument": "generator",
@@ -69,19 +69,19 @@ _KINDS = {"cause": "kept from work", "stall": "stalls", "injected": "injected st
 
 @dataclass(frozen=True)
 class Traced:
-    """How much of a run a trace has."""
+    """The extent to which a trace covers a run."""
 
     intervals: int
     all_intervals: int
-    """Of what kept CPUs from their work."""
+    """All intervals in which something kept CPUs from their work."""
     packets: int
     all_packets: int
     worst: int
-    """Of the worst packets."""
+    """The number of worst packets."""
     around: int
-    """So many of them, the slowest, are drawn with what was around them."""
+    """The number of these, the slowest, that are drawn with what was around them."""
     is_explained: bool
-    """Whether these are drawn with the parts of their latency."""
+    """True if these are drawn with the parts of their latency."""
 
 
 def write_trace(path: Path, file: IO[bytes]) -> Traced:
@@ -131,7 +131,7 @@ class _Stretches(NamedTuple):
     end_ns: Integers
 
     def meet(self, start_ns: Integers, end_ns: Integers) -> NDArray[np.bool_]:
-        """Which intervals reach into one of them."""
+        """Tell which intervals reach into one of the stretches."""
         began = np.searchsorted(self.start_ns, end_ns, "left")
         ended = np.searchsorted(self.end_ns, start_ns, "right")
         found: NDArray[np.bool_] = began > ended
@@ -139,7 +139,7 @@ class _Stretches(NamedTuple):
 
 
 def _around(worst: Worst, most_ns: int) -> tuple[int, _Stretches]:
-    """How many of the worst packets are shown with what is around them, and when that is.
+    """Return how many of the worst packets are shown with what is around them, and when that is.
 
     As many as take no more than `most_ns`, but at least one.
     """
@@ -158,7 +158,7 @@ def _around(worst: Worst, most_ns: int) -> tuple[int, _Stretches]:
 
 
 class _Slices(NamedTuple):
-    """What is on a track: intervals with their names, and what else is known of each."""
+    """The content of a track: intervals with their names and details."""
 
     start_ns: Integers
     end_ns: Integers
@@ -331,7 +331,7 @@ def _add_slices(
 
 
 def _arrows(slices: _Slices, worst: Worst) -> dict[int, list[int]]:
-    """Which of the worst packets were there at each of some intervals, by rank."""
+    """Return the ranks of the worst packets that were there at each of some intervals."""
     found: dict[int, list[int]] = defaultdict(list)
     came = worst.pre_ns[:_WITH_ARROWS].astype(np.int64)
     left = worst.post_ns[:_WITH_ARROWS].astype(np.int64)
@@ -344,7 +344,7 @@ def _arrows(slices: _Slices, worst: Worst) -> dict[int, list[int]]:
 
 
 def _lanes(starts: Sequence[int], ends: Sequence[int]) -> list[int]:
-    """For each interval a lane in which no other overlaps it; they are in order of their start."""
+    """Assign each interval, in order of their start, a lane in which no other overlaps it."""
     free: list[tuple[int, int]] = []
     found = []
     for start, end in zip(starts, ends, strict=True):
@@ -362,7 +362,7 @@ def _noise_of(path: Path, run: Run) -> AbstractContextManager[TableFile | None]:
 
 
 def _packets_in(packets: Packets, shown: _Stretches | None) -> tuple[Integers, Integers]:
-    """When packets came, and how long they took; those alone that were there in some stretches."""
+    """Return when packets came, and how long they took: only of those there in some stretches."""
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for pre_ns, latency_ns in packets.batches("pre_ns", "latency_ns"):
         came, took = pre_ns.astype(np.int64), latency_ns.astype(np.int64)
@@ -375,7 +375,7 @@ def _packets_in(packets: Packets, shown: _Stretches | None) -> tuple[Integers, I
 def _noise_in(
     noise: TableFile, shown: Callable[[Integers, Integers], NDArray[np.bool_]] | None
 ) -> dict[tuple[str, int, str], _Slices]:
-    """What kept CPUs from their work, by side, CPU and kind; `shown` says which, by their times."""
+    """Return what kept CPUs from work, by side, CPU and kind; `shown` has which, by times."""
     pieces: dict[tuple[str, int, str], list[_Slices]] = defaultdict(list)
     for rows in noise.batches(["source", "cpu", "kind", "cause", "detail", *_TIMES]):
         start, lasted = (values(rows[name]) for name in _TIMES)

@@ -1,4 +1,4 @@
-"""How figures change from run to run, and from which run on they are others.
+"""Trends: the change of figures from run to run, and the run from which on they differ.
 
 `series` sorts runs into series of steps, `points` finds change points, `changes` judges the last
 one, `words` says it.

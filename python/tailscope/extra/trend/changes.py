@@ -1,4 +1,4 @@
-"""Where the figures of experiments change, by how much, and whether that is too much."""
+"""Changes in the figures of experiments: where, by how much, and whether that is too much."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class Change:
     """After less before, with the 95 % interval that runs of their own, and the differences from
     step to step, allow; it includes what the instrument's stalls leave open."""
     others: tuple[tuple[str, str, str], ...]
-    """What else is not the same before and after: name and both values."""
+    """Other differences between before and after: name and both values."""
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval does not contain 0."""
+        """True if the interval does not contain 0."""
         return self.difference.low > 0 or self.difference.high < 0
 
     def record(self, series: Series) -> dict[str, object]:
-        """It as JSON has it."""
+        """Return the change as JSON has it."""
         return {
             "step": series.steps[self.at].name,
             "first_run": series.steps[self.at].runs[0],
@@ -67,16 +67,16 @@ class Change:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a series says of a limit."""
+    """A judgement of a series against a limit."""
 
     limit: Limit
     outcome: Outcome
     excess: Bounds | None
-    """How far the last part of the series lies beyond what is allowed; None where there is none."""
+    """Distance of the last part of the series beyond the limit; None where there is none."""
     reason: str
 
     def record(self) -> dict[str, object]:
-        """It as JSON has it."""
+        """Return the finding as JSON has it."""
         return {
             "limit": self.limit.text,
             "verdict": str(self.outcome),
@@ -87,19 +87,19 @@ class Finding:
 
 @dataclass(frozen=True)
 class Trend:
-    """What was found of a series."""
+    """The changes and judgements of a series."""
 
     experiment: Experiment
     series: Series
     changes: tuple[Change, ...]
     fewest: int
-    """How many steps it takes to see any change."""
+    """The number of steps it takes to see any change."""
     findings: tuple[Finding, ...]
     """One for each limit on this figure."""
 
     @property
     def is_short(self) -> bool:
-        """Whether there are too few steps to see anything."""
+        """True if there are too few steps to see any change."""
         return len(self.series.steps) < self.fewest
 
     @property
@@ -109,7 +109,7 @@ class Trend:
         return list(pairwise(ends))
 
     def record(self) -> dict[str, object]:
-        """It as JSON has it."""
+        """Return the trend as JSON has it."""
         series = self.series
         return {
             "experiment": self.experiment.title,

@@ -105,7 +105,7 @@ def command(
 
 @dataclass(frozen=True)
 class TrendRequest:
-    """Which runs, in which order, by which figures, and what must not be exceeded."""
+    """A request for a trend: runs, their order, figures, and limits that must not be exceeded."""
 
     folders: tuple[Path, ...]
     filters: tuple[Filter, ...]

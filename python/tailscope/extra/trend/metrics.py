@@ -32,9 +32,9 @@ class Reading(NamedTuple):
     """A figure of a run, or of the runs of a step."""
 
     as_is: Bounds
-    """With its 95 % interval."""
+    """The figure with its 95 % interval."""
     least: Bounds
-    """The same without what the instrument stalled meanwhile."""
+    """The figure without what the instrument stalled meanwhile."""
 
 
 def metric_named(name: str, option: str) -> Figure:

@@ -42,7 +42,7 @@ _SIGNED = re.compile(r"_(ns|pps|bytes)$")
 
 
 class Order(NamedTuple):
-    """What runs are ordered by."""
+    """The order of runs."""
 
     prefix: str | None = None
     """Runs with the same tag that begins so are one step; None where each run is a step."""
@@ -53,7 +53,7 @@ class Step:
     """A place in a series."""
 
     name: str
-    """When its run was written, or the rest of the tag that its runs share."""
+    """The time its run was written, or the rest of the tag that its runs share."""
     rows: Sequence[QueriedRow]
     """Its runs, as the catalogue has them."""
 
@@ -64,12 +64,12 @@ class Step:
 
     @property
     def written(self) -> datetime:
-        """When its first run was written."""
+        """The time its first run was written."""
         found: datetime = self.rows[0]["written_utc"]
         return found
 
     def surroundings(self) -> dict[str, str]:
-        """What may change beside the figures."""
+        """Return what may change beside the figures."""
         return {
             name: " / ".join(dict.fromkeys(_text(name, row[name]) for row in self.rows))
             for name in _SURROUNDINGS
@@ -82,7 +82,7 @@ class Series:
 
     figure: Figure
     steps: Sequence[Step]
-    """Those of which it is an estimate; the newest ones, if there are very many."""
+    """The steps of which it is an estimate; the newest ones, if there are very many."""
     readings: Sequence[Reading]
     """The figure of each."""
     left_out: Sequence[str]
@@ -94,13 +94,13 @@ class Experiment:
     """Runs that differ in nothing that was asked for."""
 
     title: str
-    """What tells it from others."""
+    """The name that tells it from others."""
     steps: Sequence[Step] = field(repr=False)
-    """In their order."""
+    """The steps in their order."""
 
     @property
     def is_told(self) -> bool:
-        """Whether its runs say anything of their device or machine."""
+        """True if its runs say anything of their device or machine."""
         return any(self.steps[0].rows[0][column] is not None for column in _TELLING)
 
     def series(self, figure: Figure) -> Series:
@@ -183,7 +183,7 @@ def experiments_of(rows: Iterable[QueriedRow], order: Order) -> tuple[list[Exper
 
 
 def _steps_of(row: QueriedRow, order: Order) -> list[str]:
-    """What tells the step of a run from others: of time, the run itself."""
+    """Return the names of the steps of a run: its tags, or in order of time the run itself."""
     if order.prefix is None:
         return [f"{row['written_utc']:{_DATE}} {row['run']}"]
     tags = [tag for tag in row["tags"] if tag.startswith(order.prefix)]
@@ -195,7 +195,7 @@ def _shown(name: str, order: Order) -> str:
 
 
 def _titles(keys: Sequence[tuple[object, ...]]) -> list[str]:
-    """What experiments are called: some columns always, and those in which they differ."""
+    """Name experiments by some columns always, and by those in which they differ."""
     differing = {name for at, name in enumerate(_KEY) if len({key[at] for key in keys}) > 1}
     return [
         ", ".join(_parts(dict(zip(_KEY, key, strict=True)), differing)) or "captures"

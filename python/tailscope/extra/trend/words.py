@@ -1,4 +1,4 @@
-"""What was found of trends, in words."""
+"""The findings on trends, in words."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def change_rows(trend: Trend) -> Iterator[tuple[str, ...]]:
 
 
 def notes(trends: Sequence[Trend]) -> Iterator[str]:
-    """What a reader must know of the change points of an experiment."""
+    """Yield what a reader must know of the change points of an experiment."""
     found = [
         (trend.series.steps[change.at], change) for trend in trends for change in trend.changes
     ]
@@ -118,7 +118,7 @@ def _signed(value: float, figure: Figure) -> str:
 
 
 def _change_text(change: Change) -> str:
-    """How much larger a figure is: in percent, or of one that was 0 in its unit."""
+    """Say how much larger a figure is in percent, with the 95 % interval."""
     if not change.before:
         return "from nothing"
     value, low, high = (
