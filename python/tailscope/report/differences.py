@@ -95,7 +95,7 @@ def _odds(finding: FigureChange) -> float:
 
 
 def _difference_axis(findings: Sequence[FigureChange]) -> Axis:
-    """Logarithmic where distances from zero differ much; linear below what would not be noticed."""
+    """Make an axis: logarithmic if distances from zero differ much, linear where not noticeable."""
     noticeable = [each.noticeable for each in findings if each.noticeable]
     least_ns = min((each for each in noticeable if math.isfinite(each)), default=_RESOLUTION_NS)
     ends = [abs(end) for each in findings for end in each.difference or () if math.isfinite(end)]

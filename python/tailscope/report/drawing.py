@@ -230,7 +230,7 @@ def _within(direction: Axis, layer: Layer) -> Layer:
 
 
 def _ways(linear_up_to: float) -> tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]:
-    """From values to places on a logarithmic axis of differences, and back."""
+    """Return mappings from values to places on a logarithmic axis of differences, and back."""
     return partial(spread, linear_up_to=linear_up_to), partial(gathered, linear_up_to=linear_up_to)
 
 

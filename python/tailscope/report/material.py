@@ -73,7 +73,7 @@ class Material:
 
     @cached_property
     def lasts_ns(self) -> int:
-        """From there to the end of its last second."""
+        """The time from the beginning of the run to the end of its last second."""
         ends = [int(rate.start_ns[-1]) for rate in self.run.rate.values() if len(rate.start_ns)]
         return max(ends, default=self.begin_ns) + _NS_PER_S - self.begin_ns
 

@@ -157,7 +157,7 @@ def environment(folder: str = "tailscope.report") -> Environment:
 
 
 def scripts(drawn: Sequence[Picture]) -> dict[str, object]:
-    """What a page needs to draw figures, and the only scripts that its browser may run."""
+    """Return the data and scripts that draw figures, and a policy that lets only those run."""
     if not drawn:
         return {"data": "", "code": [], "policy": "script-src 'none'"}
     content = {"colours": COLOURS, "cells": CELLS, "figures": [_figure(each) for each in drawn]}
@@ -267,7 +267,7 @@ def _day(unix_ns: int) -> str:
 
 
 def _main_tables(runs: Sequence[Run]) -> dict[str, dict[str, list[Row | None]]]:
-    """What became of packets, and how long they took."""
+    """Return the tables of packets and of their latency, with all runs side by side."""
     return {
         "Packets": _side_by_side([count_rows(run.summary) for run in runs]),
         "Latency": _side_by_side([latency_rows(run.summary) for run in runs]),
@@ -279,7 +279,7 @@ def _bound_note(runs: Sequence[Run]) -> str:
 
 
 def _tail(explanation: Explanation) -> dict[str, object]:
-    """What is known to have delayed the tail, and what is associated with that."""
+    """Return what is known to have delayed the tail, and what is associated with that."""
     return {
         "causes": cause_rows(explanation),
         "stages": _stages(explanation.stages),
@@ -303,7 +303,7 @@ def _stages(found: ExplainedStages | None) -> dict[str, object] | None:
 
 
 def _associated(explanation: Explanation) -> dict[str, object] | None:
-    """What polled counters say; None where there are none."""
+    """Return the association with polled counters, or None if there are none."""
     found = explanation.associated
     if found is None:
         return None
@@ -316,7 +316,7 @@ def _associated(explanation: Explanation) -> dict[str, object] | None:
 
 
 def _on_clocks(explanation: Explanation) -> list[str]:
-    """What is to be known of the clocks of what explains."""
+    """Describe the traces behind the causes, and how far the clocks of several machines agree."""
     clocks = clocks_text(explanation)
     return [*trace_lines(explanation), *([clocks] if clocks else [])]
 

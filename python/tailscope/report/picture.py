@@ -1,4 +1,4 @@
-"""What a figure shows, as data: files, pages and CSV are made of the same arrays."""
+"""Figures as data: files, pages and CSV are made of the same arrays."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ PIXELS = 1_000
 def extremes(
     x: NDArray[np.float64], y: NDArray[np.float64], *, columns: int = PIXELS, log: bool = False
 ) -> NDArray[np.int64]:
-    """Which points to keep so that each column of pixels reaches as far up and down as it did."""
+    """Return which points to keep: lowest and highest of each column of pixels, and both ends."""
     if len(x) <= 2 * columns:
         return np.arange(len(x))
     pixel = _columns(x, columns, log=log)
@@ -34,7 +34,7 @@ def longest(
     *,
     columns: int = PIXELS,
 ) -> NDArray[np.int64]:
-    """Which intervals to keep so that each column of pixels has the longest that begins in it."""
+    """Return which intervals to keep: the longest to begin in each column of pixels of a lane."""
     if not len(start):
         return np.zeros(0, np.int64)
     place = _columns(start, columns, log=False) + columns * lane

@@ -67,7 +67,7 @@ class Conclusions:
         return cls(*(given.get(kind) for kind in _KINDS.values()))  # type: ignore[arg-type]
 
     def by_file(self) -> Iterator[tuple[str, Conclusion]]:
-        """Those that are there, by the names of their files."""
+        """Yield the conclusions that are there, each with the name of its file."""
         for name, each in zip(_KINDS, fields(self), strict=True):
             found = getattr(self, each.name)
             if found is not None:

@@ -1,4 +1,4 @@
-"""What a campaign answers: which combination is best, and whether it is good enough."""
+"""The answer of a campaign: which combination is best, and whether it is good enough."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def _us(values: object) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 
 def _number_of(name: str) -> Callable[[Combination], float | None] | None:
-    """What reads a variable as a number; None where it is none."""
+    """Return a function that reads a variable as a number, or None if it cannot be one."""
     if name in _COUNTED:
         field = _COUNTED[name][0]
         return lambda each: float(getattr(each.runs[0].info.plan, field))
@@ -292,7 +292,7 @@ def _said(values: Sequence[tuple[str, str]]) -> str:
 
 
 def _compared(material: CampaignMaterial, name: str) -> str:
-    """What is compared, and what the variable is called where that is another thing."""
+    """Name what is compared, after the name of the variable if that is a different one."""
     written = material.content.experiment.vary.get(name)
     fields: Mapping[str, object] = {name.partition(".")[0]: None}
     if isinstance(written, dict):

@@ -48,7 +48,7 @@ def write_families(
 
 
 def laid_out(family: Family, style: str = STYLES[0]) -> tuple[int, Style]:
-    """How many figures of a family stand side by side, and the style for that many."""
+    """Return how many figures of a family stand side by side, and the style for that many."""
     look = LOOKS[style]
     columns = min(_COLUMNS, len(family.pictures))
     if columns > 1:
@@ -65,7 +65,7 @@ def title_of(family: Family) -> str:
 
 
 def _table(family: Family) -> str:
-    """What all figures show, with the name of each."""
+    """Return the data of all figures of a family as CSV, with the title of each figure."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for number, picture in enumerate(family.pictures):

@@ -1,4 +1,4 @@
-"""What the page of a campaign is made of: each run's figures, by what was varied."""
+"""Material for the page of a campaign: each run's figures, by the variables of the campaign."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class CampaignReading(NamedTuple):
-    """What was read of a run of a campaign."""
+    """The outcome of reading a run of a campaign."""
 
     name: str
-    """Its folder's, within the campaign's."""
+    """The name of the run's folder, within that of the campaign."""
     run: Run | None
     """Its figures; None where they cannot be read."""
     problem: str | None
-    """Why not."""
+    """The reason why they cannot be read, or None."""
     has_page: bool
     """True if its ``report.html`` is there."""
 
@@ -78,7 +78,7 @@ class CampaignMaterial:
     """In the order of their values."""
 
     def counts(self) -> dict[str, int]:
-        """How many cells are in each state; one whose runs cannot be read is ``unreadable``."""
+        """Count cells by state; one with a run that cannot be read counts as ``unreadable``."""
         found: dict[str, int] = {}
         for combination in self.combinations:
             bad = {reading.name for reading in combination.readings if reading.problem}
@@ -107,7 +107,7 @@ def _in_turn(path: Path, names: Sequence[str]) -> Iterator[CampaignReading]:
 
 
 def unfinished(cell: CampaignCell) -> str:
-    """What became of a cell that is not done."""
+    """Describe the state of a cell that is not done, with the reason if there is one."""
     return ": ".join(filter(None, (cell.state, cell.reason)))
 
 

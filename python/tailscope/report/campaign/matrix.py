@@ -67,7 +67,7 @@ def arranged(material: CampaignMaterial) -> Matrix:
 
 
 def _column(varied: Mapping[str, Sequence[str]]) -> str:
-    """Of several variables the one with the most values, the last of those."""
+    """Return the variable for the columns: of those that fit, the last one with the most values."""
     fitting = [name for name in varied if len(varied[name]) <= _MOST_COLUMNS]
     if len(varied) < 2 or not fitting:
         return ""
@@ -99,7 +99,7 @@ def outcome_of(combination: Combination) -> Outcome | None:
 def shown(
     combination: Combination, address: Callable[[str], str] | None, q: float | None
 ) -> dict[str, object]:
-    """What a cell says."""
+    """Return the content of a cell of the matrix."""
     runs = combination.runs
     return {
         "compared": _figure(runs, _MEDIAN if q is None else q) if runs else None,
@@ -141,7 +141,7 @@ def _middle(values: Sequence[int]) -> str:
 
 
 def _spread(values: Sequence[int]) -> str:
-    """From the lowest to the highest of the runs."""
+    """Format the range of the runs, from the lowest value to the highest."""
     if len(values) < 2:
         return ""
     return f"{duration_text(min(values))} to {duration_text(max(values))}"

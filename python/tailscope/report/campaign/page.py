@@ -114,7 +114,7 @@ def _progress(material: CampaignMaterial) -> str:
 
 
 def _same(material: CampaignMaterial) -> dict[str, str]:
-    """What all runs have in common, as the experiment says it."""
+    """Return the properties that all runs share, in the words of the experiment."""
     content = material.content
     fixed = content.experiment.fixed
     single = {name: values[0] for name, values in content.variables.items() if len(values) == 1}
@@ -168,7 +168,7 @@ def _matrix(
 
 
 def _evidence(material: CampaignMaterial) -> Evidence:
-    """Those runs that recommendations may rest on."""
+    """Return the evidence of those runs that recommendations may rest on."""
     good: dict[str, Run] = {}
     for combination in material.combinations:
         for reading in combination.readings:

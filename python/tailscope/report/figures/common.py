@@ -1,4 +1,4 @@
-"""What figures of all kinds share."""
+"""Axes, units and helpers that figures of all kinds share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLOURS = 6
 
 
 def dash_of(index: int) -> Dash:
-    """How the line of a run is drawn: dashes tell apart what shares a colour."""
+    """Return the dashes for the line of a run; they tell apart lines that share a colour."""
     return _DASHES[index // _COLOURS % len(_DASHES)]
 
 

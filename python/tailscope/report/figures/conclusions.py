@@ -1,4 +1,4 @@
-"""What was concluded of a run and kept in it: the tail beyond the measurement, the highest rate."""
+"""Figures of conclusions kept in a run: the tail beyond the measurement, the highest rate."""
 
 from __future__ import annotations
 

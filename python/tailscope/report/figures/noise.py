@@ -1,4 +1,4 @@
-"""What kept the device and the instrument from their work."""
+"""Figures of noise, which kept the device and the instrument from their work."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TIME_COLUMNS = 600
 
 
 def made_of(runs: Sequence[Material]) -> Picture | None:
-    """What the tail is made of: shares of the excess over the usual service, by cause."""
+    """Show what the tail is made of: shares of the excess over the usual service, by cause."""
     explanation = runs[0].run.explanation
     if len(runs) > 1 or explanation is None or not explanation.excess_ns:
         return None
@@ -68,7 +68,7 @@ def made_of(runs: Sequence[Material]) -> Picture | None:
 
 
 def stages(runs: Sequence[Material]) -> Picture | None:
-    """How long packets are in each stage of the device: all of them, and those of the tail."""
+    """Show the share of each stage of the device in the latency of all packets and of the tail."""
     explanation = runs[0].run.explanation
     if len(runs) > 1 or explanation is None or explanation.stages is None:
         return None
@@ -92,7 +92,7 @@ def stages(runs: Sequence[Material]) -> Picture | None:
 
 
 def stalls(runs: Sequence[Material]) -> Picture | None:
-    """How long polling loops did not run, and when."""
+    """Show when polling loops did not run, and for how long."""
     found = _noise(runs)
     if found is None:
         return None
@@ -116,7 +116,7 @@ def stalls(runs: Sequence[Material]) -> Picture | None:
 
 
 def events(runs: Sequence[Material]) -> Picture | None:
-    """What cores did instead of polling, a lane for each cause of each core."""
+    """Show what cores did instead of polling, in a lane for each cause of each core."""
     found = _noise(runs)
     if found is None:
         return None

@@ -34,7 +34,7 @@ class PaperThreshold(NamedTuple):
 
 
 class TailShapes(NamedTuple):
-    """What was fitted to some runs, a value for each run that has it."""
+    """Results of fitting the tails of some runs: a value for each run that has it."""
 
     adf_p_values: Sequence[float]
     kpss_p_values: Sequence[float]
@@ -100,7 +100,7 @@ def _cumulated(
     axis: Axis,
     series: Mapping[str, Sequence[float]],
 ) -> Picture:
-    """For each series, the share of runs up to a value."""
+    """Draw the share of runs up to each value, for each series."""
     layers = []
     for name, values in series.items():
         x = np.sort(np.asarray(values, float))

@@ -1,4 +1,4 @@
-"""What was sent, and what arrived."""
+"""Figures of the traffic that was sent, and of what arrived."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def loss(runs: Sequence[Material]) -> Picture | None:
 
 
 def departure_error(runs: Sequence[Material]) -> Picture | None:
-    """How much later than intended packets left: the instrument's own fault."""
+    """Show how much later than intended packets left: the instrument's own fault."""
     layers = []
     for at, each in enumerate(runs):
         found = each.departures

@@ -77,7 +77,7 @@ def heat_map(runs: Sequence[Material]) -> Picture | None:
 
 
 def _by_cause(run: Run, order: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
-    """Which of the worst packets waited longest for each of the most frequent causes."""
+    """Return which of the worst packets waited longest for each of the most frequent causes."""
     if "cause" not in run.worst_explained:
         return {"": np.ones(len(order), bool)}
     causes = np.array([cause or UNEXPLAINED for cause in run.worst_explained["cause"]])[order]
