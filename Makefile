@@ -17,10 +17,17 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.venv/rust:$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/.venv
 unexport CONDA_PREFIX PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 
-PROFILE ?= release
-# Without make's flags: cargo would look for a job server that make keeps from it.
-CARGO := env -u MAKEFLAGS cargo --locked --quiet
+# While cargo builds one thing, Python packages and those of the system come in.
+ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
+MAKEFLAGS += --jobs=2
+endif
 
+PROFILE ?= release
+# Cargo would look for a job server that make keeps from it.
+WITHOUT_MAKE := env -u MAKEFLAGS -u MFLAGS
+CARGO := $(WITHOUT_MAKE) cargo --locked --quiet
+
+RUST := .venv/rust.stamp
 TOOLS := .venv/tools.stamp
 ENGINE := python/tailscope/_engine.abi3.so
 # What draws the figures of a page: a script of Bokeh, whose Python is not used.
@@ -72,9 +79,13 @@ packages-testbed packages-ci: packages-%: $(TOOLS)
 system:
 	@scripts/setup system
 
-$(TOOLS): export PATH := $(HOST_PATH)
-$(TOOLS): scripts/setup constraints.txt
+$(RUST): export PATH := $(HOST_PATH)
+$(RUST): scripts/setup
 	@scripts/setup
+	@touch $@
+
+$(TOOLS): $(RUST) constraints.txt
+	@scripts/setup python
 	@touch $@
 
 $(PROFILED): | $(TOOLS)
@@ -86,13 +97,14 @@ $(BOKEH): $(TOOLS)
 		install -D -m 0644 -t $(@D) "$$library"/LICENSE.txt "$$library"/server/static/js/bokeh{,-api}.min.js
 
 $(ENGINE): $(TOOLS) $(PROFILED) $(ENGINE_SOURCES) | $(BOKEH)
-	@echo 'setup: building the engine, about a minute from nothing' >&2
-	@env -u MAKEFLAGS UV_OFFLINE=1 maturin develop --quiet --locked --profile $(PROFILE) --uv
+	@scripts/step 'building the engine ($(PROFILE))' \
+		$(WITHOUT_MAKE) UV_OFFLINE=1 maturin develop --quiet --locked --profile $(PROFILE) --uv
 	@touch $@
 
 # Always asked: cargo knows best what has changed, DPDK's headers included.
-dataplane: $(TOOLS)
-	@[[ -n '$(WITHOUT_DPDK)' ]] || { $(CARGO) build --profile $(PROFILE) -p tailscope-dataplane $(WITH_STAGES) && \
+dataplane: $(RUST)
+	@[[ -n '$(WITHOUT_DPDK)' ]] || { scripts/step 'building the data plane ($(PROFILE))' \
+		$(CARGO) build --profile $(PROFILE) -p tailscope-dataplane $(WITH_STAGES) && \
 		install -D -C target/$(PROFILE)/tailscope-dp python/tailscope/bin/tailscope-dp; }
 
 # --- jobs --------------------------------------------------------------------
@@ -180,7 +192,7 @@ wheel: parts-of-wheel $(ENGINE) dataplane
 		TAILSCOPE_DPDK=static $(CARGO) build --profile $(PROFILE) --target-dir target/wheel -p tailscope-dataplane && \
 		install -s target/wheel/$(PROFILE)/tailscope-dp python/tailscope/bin/tailscope-dp; }
 	@rm -rf target/wheel/built
-	@status=0; env -u MAKEFLAGS maturin build --quiet --locked --profile $(PROFILE) --out target/wheel/built || status=$$?; \
+	@status=0; $(WITHOUT_MAKE) maturin build --quiet --locked --profile $(PROFILE) --out target/wheel/built || status=$$?; \
 		$(MAKE) dataplane && exit $$status
 	@scripts/pack target/wheel/built/*.whl target/manual dist
 
@@ -194,7 +206,7 @@ release: $(ENGINE)
 	@rm -rf dist
 	@if command -v podman >/dev/null; then $(MAKE) image; else \
 		$(MAKE) wheel && echo 'make release: no image: podman is not installed' >&2; fi
-	@env -u MAKEFLAGS maturin sdist --out dist
+	@$(WITHOUT_MAKE) maturin sdist --out dist
 	@scripts/sbom >dist/tailscope.cdx.json
 	@scripts/release notes >dist/RELEASE-NOTES.md
 	@scripts/release sums dist

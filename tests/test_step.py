@@ -1,0 +1,54 @@
+"""`scripts/step`, which set-up and builds run their long steps with."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+from pathlib import Path
+from typing import IO
+
+STEP = Path(__file__).resolve().parents[1] / "scripts" / "step"
+
+
+def step(
+    home: Path, what: str, command: str, stderr: IO[str] | int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(home), "TERM": "xterm"}
+    return subprocess.run(
+        [STEP, what, "bash", "-c", command],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env=environment,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_a_long_step_says_how_long_it_took_last_time(tmp_path: Path) -> None:
+    first = step(tmp_path, "building it", "echo noise; sleep 2.1").stderr.splitlines()
+    kept = (tmp_path / "tailscope" / "steps" / "building-it").read_text().strip()
+    assert first == ["setup: building it", f"setup: building it took {kept} s"]
+    assert int(kept) >= 2
+    again = step(tmp_path, "building it", "sleep 1.5").stderr.splitlines()
+    assert again[0] == f"setup: building it (took {kept} s last time)"
+
+
+def test_a_quick_step_says_nothing_and_a_failed_one_everything(tmp_path: Path) -> None:
+    quick = step(tmp_path, "looking", "echo noise")
+    assert (quick.returncode, quick.stdout, quick.stderr) == (0, "", "")
+    failed = step(tmp_path, "looking", "echo out; echo err >&2; exit 7")
+    assert failed.returncode == 1
+    assert {"out", "err"} <= set(failed.stderr.splitlines())
+
+
+def test_a_clock_moves_on_a_terminal(tmp_path: Path) -> None:
+    ours, its = pty.openpty()
+    try:
+        step(tmp_path, "waiting", "sleep 2.2", its)
+        shown = os.read(ours, 1 << 16).decode()
+    finally:
+        os.close(ours)
+        os.close(its)
+    assert "waiting 0 s" in shown and "waiting 1 s" in shown
+    assert not list((tmp_path / "tailscope" / "steps").glob("* *"))
