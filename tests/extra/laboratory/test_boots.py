@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from errors import code_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -115,22 +116,26 @@ def test_a_guest_runs_on_the_default_boot_of_its_host(tailscope: Any, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("content", "named"),
+    ("content", "code", "named"),
     [
-        (experiment(dut={"cpus": None}), ["hosts.dut.cpus: ", "{cpus}"]),
-        (experiment(dut={"ssh": None}), ["hosts.dut.boot: ", "ssh"]),
-        (experiment({"kernels": {"rt": "6"}}), ["hosts.dut.boot.kernels: no "]),
-        (experiment({"how": "command"}), ["hosts.dut.boot: ", "no command"]),
-        (experiment({"command": ["x"]}), ["hosts.dut.boot: ", "how: grub"]),
-        (experiment({"how": "lilo"}), ["hosts.dut.boot.how: got 'lilo'", "'grub'"]),
-        (experiment({"wait": "soon"}), ["hosts.dut.boot.wait: got 'soon'"]),
-        (experiment({"wiat": "1s"}), ["wiat", "mean wait?"]),
-        (experiment({"kernels": {"rt": "../x"}}), ["hosts.dut.boot.kernels.rt: ", "'../x'"]),
+        (experiment(dut={"cpus": None}), "boot-lacks-field", ["hosts.dut.cpus: ", "{cpus}"]),
+        (experiment(dut={"ssh": None}), "boot-without-ssh", ["hosts.dut.boot: ", "ssh"]),
+        (experiment({"kernels": {"rt": "6"}}), "boot-lacks-field", ["hosts.dut.boot.kernels: no "]),
+        (experiment({"how": "command"}), "field-value", ["hosts.dut.boot: ", "no command"]),
+        (experiment({"command": ["x"]}), "field-value", ["hosts.dut.boot: ", "how: grub"]),
+        (experiment({"how": "lilo"}), "field-value", ["hosts.dut.boot.how: got 'lilo'", "'grub'"]),
+        (experiment({"wait": "soon"}), "field-value", ["hosts.dut.boot.wait: got 'soon'"]),
+        (experiment({"wiat": "1s"}), "unknown-field", ["wiat", "mean wait?"]),
+        (
+            experiment({"kernels": {"rt": "../x"}}),
+            "field-value",
+            ["hosts.dut.boot.kernels.rt: ", "'../x'"],
+        ),
     ],
 )
 def test_a_block_that_says_too_little_is_refused(
-    tailscope: Any, tmp_path: Path, content: dict[str, Any], named: list[str]
+    tailscope: Any, tmp_path: Path, content: dict[str, Any], code: str, named: list[str]
 ) -> None:
     done = planned(tailscope, tmp_path, content)
-    assert done.returncode == 1 and all(text in done.stderr for text in named), done.stderr
-    assert "lab.yaml:" in done.stderr
+    assert done.returncode == 1 and code_of(done) == code
+    assert all(text in done.stderr for text in ["lab.yaml:", *named]), done.stderr
