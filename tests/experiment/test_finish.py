@@ -65,9 +65,8 @@ def test_a_page_that_does_not_fit_costs_no_analysis(
     )
     assert done.returncode == 1
     assert code_of(done) == "run-without-page"
-    assert (
-        f"error: {out}: " in done.stderr and f": {out}/report.html: File too large" in done.stderr
-    )
+    named = (f"error: {out}: ", f": {out}/report.html: ", "File too large")
+    assert all(text in done.stderr for text in named)
     assert f"hint: `tailscope finish {out}` " in done.stderr
     assert tailscope("show", out, "--verify").returncode == 0
     assert sorted(path.name for path in out.iterdir() if path.name.startswith(".")) == []

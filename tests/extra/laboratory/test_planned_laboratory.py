@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from errors import code_of
 from measurements import SMALL
+from wording import assert_wording
 
 if TYPE_CHECKING:
     import subprocess
@@ -47,19 +48,12 @@ def test_what_only_a_connection_can_tell_of_machines_is_listed(
     done = planned(tailscope, place, path)
     unknown = [line for line in done.stdout.splitlines() if line.startswith("not known yet")]
     listed = [line.removeprefix("not known yet").strip() for line in unknown]
-    assert sorted(listed) == [
-        "whether dut can do dut: l2fwd",
-        "whether dut can do dut: l3fwd",
-        "whether dut has CPU 4095",
-        "whether dut has the cards a and b",
-        "whether dut runs the kernel rt",
-        "whether dut was booted with nosmt",
-        "whether timestamper has the cards a and b",
-    ]
+    assert_wording("laboratory/not-known-yet", "\n".join(sorted(listed)))
     # This machine can be asked now.
-    assert "missing for 4 of 4 cells: loadgen: no link no_such7" in done.stdout
+    [missing] = [line for line in done.stdout.splitlines() if line.startswith("missing ")]
+    assert_wording("laboratory/missing-link", missing)
     by_role = planned(tailscope, place, path, "--cpus", "dut=2-3").stdout
-    assert "whether dut has CPU 2-3" in by_role and "4095" not in by_role
+    assert "has CPU 2-3" in by_role and "4095" not in by_role
     refused = tailscope("run", path, "--cpus", "2,3", "--dry-run", env=place.environment)
     assert refused.returncode == 1 and code_of(refused) == "cpus-without-roles"
 
