@@ -27,6 +27,14 @@ def raises(kind: type[Raised], code: str) -> Iterator[pytest.ExceptionInfo[Raise
     assert raised.value.code == code, raised.value
 
 
+@contextmanager
+def refuses_argument(name: str) -> Iterator[pytest.ExceptionInfo[ValueError]]:
+    """Expect a `ValueError` that begins with the name of an argument."""
+    with pytest.raises(ValueError) as raised:
+        yield raised
+    assert str(raised.value).partition(": ")[0] == name, raised.value
+
+
 def code_of(done: subprocess.CompletedProcess[str]) -> str | None:
     """The code of the error that a command ended with; None where it printed none."""
     found = _ERROR.findall(done.stderr)

@@ -24,6 +24,15 @@ _QUICK = {"--duration": "100ms", "--warm-up": "20ms", "--rate": "20k", "--noise"
 The kernel's tracer takes longer than the packets: who looks at its events asks for them.
 """
 
+SMALL = """\
+name: small
+fixed: {duration: 200ms, warm_up: 50ms, rate: 5k, noise: stalls}
+vary:
+  dut: [l2fwd, l3fwd]
+repeats: 2
+"""
+"""An experiment of four quick cells."""
+
 POLLING_TICKS, ALL_TICKS = 20, 100
 """Of user time, or of all: a process of the data plane has used as much once its loop polls.
 
@@ -61,6 +70,12 @@ class Place:
         (path / "run").mkdir(mode=0o700)
         own = {"XDG_RUNTIME_DIR": str(path / "run"), "XDG_STATE_HOME": str(path / "state")}
         return cls(path, {**os.environ, **own})
+
+    def experiment(self, text: str) -> Path:
+        """Write an experiment."""
+        path = self.path / "experiment.yaml"
+        path.write_text(text)
+        return path
 
     def left(self) -> list[str]:
         """What measurements left behind."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailscope.store.reader import read_run
+from tailscope.engine.analysis import Series
+from tailscope.store.reader import open_packets, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -107,3 +108,9 @@ def records(path: Path) -> list[dict[str, Any]]:
     """The cells of a campaign."""
     cells: list[dict[str, Any]] = json.loads((path / "campaign.json").read_text())["cells"]
     return cells
+
+
+def read_packets(path: Path) -> Series:
+    """Read the single packets of a run as a whole."""
+    with open_packets(path, read_run(path).info) as packets:
+        return Series(*packets.columns(*Series._fields))

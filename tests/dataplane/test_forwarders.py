@@ -107,7 +107,7 @@ def test_work_takes_its_time() -> None:
     ("options", "value"), [(["--law=slow"], "slow"), (["--batch=0"], "0"), (["--batch=513"], "513")]
 )
 def test_work_that_cannot_be_done_is_refused(options: list[str], value: str) -> None:
-    with raises(DataplaneError, "dataplane-refused") as error:
+    with raises(DataplaneError, "usage") as error:
         forwarded([], options, "work")
     assert str(error.value).startswith("dut: ") and value in str(error.value)
 
@@ -193,16 +193,16 @@ def test_time_to_live_is_counted_down(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "value"),
+    ("options", "code", "value"),
     [
-        (["--routes=/no/such/file"], "/no/such/file"),
-        (["--config=(0,0,99)"], "lcore 99"),
-        (["--config=(7,0,0)"], "port 7"),
-        (["--lookup=guess"], "guess"),
+        (["--routes=/no/such/file"], "file", "/no/such/file"),
+        (["--config=(0,0,99)"], "option-value", "lcore 99"),
+        (["--config=(7,0,0)"], "option-value", "port 7"),
+        (["--lookup=guess"], "usage", "guess"),
     ],
 )
-def test_what_cannot_be_routed_is_refused(options: list[str], value: str) -> None:
-    with raises(DataplaneError, "dataplane-refused") as error:
+def test_what_cannot_be_routed_is_refused(options: list[str], code: str, value: str) -> None:
+    with raises(DataplaneError, code) as error:
         forwarded([], options)
     assert str(error.value).startswith("dut: ") and value in str(error.value)
 

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,8 +73,9 @@ def test_a_forwarder_says_what_only_it_counts() -> None:
     line = json.dumps(result("l2fwd", {"pairs": [[0, 1], [1, 0]]}))
     found = FORWARDERS["l2fwd"].read("dut", line)
     assert isinstance(found, L2fwdResult) and found.l2fwd.pairs == [(0, 1), (1, 0)]
-    with pytest.raises(DataplaneError, match="dut: tailscope-dp l3fwd said: program: "):
+    with raises(DataplaneError, "dataplane-message") as error:
         FORWARDERS["l3fwd"].read("dut", line)
+    assert all(text in str(error.value) for text in ("dut: ", "l3fwd", " program: "))
 
 
 def _set(*path: str | int, value: object) -> Callable[[dict[str, Any]], None]:
@@ -103,9 +105,9 @@ def _set(*path: str | int, value: object) -> Callable[[dict[str, Any]], None]:
 def test_what_is_not_understood_is_named(change: Any, where: str) -> None:
     said: dict[str, Any] = json.loads(json.dumps(result("gen", TRAFFIC)))
     change(said)
-    with pytest.raises(DataplaneError) as error:
+    with raises(DataplaneError, "dataplane-message") as error:
         read(said)
-    assert str(error.value).startswith(f"generator: tailscope-dp gen said: {where}")
+    assert str(error.value).startswith("generator: ") and f" said: {where}" in str(error.value)
 
 
 @pytest.mark.usefixtures("dataplane")

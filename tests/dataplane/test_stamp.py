@@ -61,7 +61,7 @@ def test_both_taps_are_written_with_their_times(tmp_path: Path) -> None:
 
 
 def test_ports_that_do_not_stamp_are_refused(tmp_path: Path) -> None:
-    with raises(DataplaneError, "dataplane-refused") as error:
+    with raises(DataplaneError, "no-timestamps") as error:
         recorded(tmp_path)
     assert "--software" in str(error.value.hint)
     assert not list(tmp_path.iterdir())
@@ -72,7 +72,7 @@ def test_ports_that_do_not_stamp_are_refused(tmp_path: Path) -> None:
     [(["--pre=1"], ["--post", "got 1", "--pre"]), (["--post=9"], ["--post", "got 9"])],
 )
 def test_taps_are_two_ports(tmp_path: Path, options: list[str], named: list[str]) -> None:
-    with raises(DataplaneError, "dataplane-refused") as error:
+    with raises(DataplaneError, "option-value") as error:
         recorded(tmp_path, "--software", *options)
     assert all(text in str(error.value) for text in named)
 
@@ -80,6 +80,6 @@ def test_taps_are_two_ports(tmp_path: Path, options: list[str], named: list[str]
 def test_a_folder_that_is_not_there_is_named() -> None:
     from pathlib import Path
 
-    with raises(DataplaneError, "dataplane-refused") as error:
+    with raises(DataplaneError, "capture") as error:
         recorded(Path("/no/such/folder"), "--software")
     assert "/no/such/folder" in str(error.value)

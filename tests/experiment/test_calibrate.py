@@ -40,7 +40,7 @@ def quantile(
         ci_high_ns=None,
         beyond=100,
         supported=supported,
-        least_ns=least_ns,
+        least_ns=value_ns if least_ns is None else least_ns,
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from command import COMMAND
 from errors import code_of
-from measurements import polling, wait_until
+from measurements import SMALL, polling, wait_until
 from runs import left_behind, needed, records, sound
 from wording import assert_wording
 
@@ -26,31 +26,9 @@ from tailscope.host.kernel import running_kernel
 from tailscope.plan.fields import KERNELS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from measurements import Place
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-
-SMALL = """\
-name: small
-fixed: {duration: 200ms, warm_up: 50ms, rate: 5k, noise: stalls}
-vary:
-  dut: [l2fwd, l3fwd]
-repeats: 2
-"""
-
-
-@pytest.fixture
-def write(place: Place) -> Callable[[str], Path]:
-    """Writes an experiment."""
-
-    def write(text: str) -> Path:
-        path = place.path / "experiment.yaml"
-        path.write_text(text)
-        return path
-
-    return write
 
 
 def complete(out: Path, *, of_them: int | None = None) -> None:
@@ -69,40 +47,39 @@ def complete(out: Path, *, of_them: int | None = None) -> None:
 
 
 @pytest.mark.usefixtures("dataplane")
-def test_an_experiment_is_carried_out(
-    tailscope: Any, place: Place, write: Callable[[str], Path]
-) -> None:
+def test_an_experiment_is_carried_out(tailscope: Any, place: Place) -> None:
     out = place.path / "out"
-    done = tailscope("run", write(SMALL), "--out", out, env=place.environment)
+    done = tailscope("run", place.experiment(SMALL), "--out", out, env=place.environment)
     assert done.returncode == 0, done.stderr
     complete(out)
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines[:4]] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
     assert "4 cells: 4 done" in lines
-    again = tailscope("run", write(SMALL), "--out", out, env=place.environment)
+    again = tailscope("run", place.experiment(SMALL), "--out", out, env=place.environment)
     assert again.returncode == 1 and code_of(again) == "run-exists"
-    resumed = tailscope("run", write(SMALL), "--out", out, "--resume", env=place.environment)
+    resumed = tailscope(
+        "run", place.experiment(SMALL), "--out", out, "--resume", env=place.environment
+    )
     assert resumed.returncode == 0 and "[" not in resumed.stdout.splitlines()[0]
     other = tailscope(
-        *("run", write(SMALL.replace("5k", "6k")), "--out", out, "--resume"), env=place.environment
+        *("run", place.experiment(SMALL.replace("5k", "6k")), "--out", out, "--resume"),
+        env=place.environment,
     )
     assert other.returncode == 1 and code_of(other) == "other-experiment"
     assert ": fixed differ " in other.stderr
 
 
-def test_a_dry_run_says_what_is_missing(
-    tailscope: Any, place: Place, write: Callable[[str], Path]
-) -> None:
+def test_a_dry_run_says_what_is_missing(tailscope: Any, place: Place) -> None:
     text = SMALL.replace("[l2fwd, l3fwd]", "[l2fwd, snort]")
     environment = {**place.environment, "PATH": "/usr/bin:/bin"}
-    done = tailscope("run", write(text), "--dry-run", env=environment, cwd=place.path)
+    done = tailscope("run", place.experiment(text), "--dry-run", env=environment, cwd=place.path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     [takes] = [line for line in lines if line.startswith("takes ")]
     assert re.search(r"about \d", takes)
     stable = ("cells ", "missing for ")
     assert_wording("campaign/dry-run", "\n".join(line for line in lines if line.startswith(stable)))
-    told = tailscope("run", write(text), "--dry-run", "--json", "-", env=environment)
+    told = tailscope("run", place.experiment(text), "--dry-run", "--json", "-", env=environment)
     cells = json.loads(told.stdout)["cells"]
     assert [bool(cell["missing"]) for cell in cells] == [
         cell["values"]["dut"] == "snort" for cell in cells
@@ -111,11 +88,9 @@ def test_a_dry_run_says_what_is_missing(
 
 
 @pytest.mark.usefixtures("dataplane")
-def test_a_failing_cell_is_marked_and_the_rest_goes_on(
-    tailscope: Any, place: Place, write: Callable[[str], Path]
-) -> None:
+def test_a_failing_cell_is_marked_and_the_rest_goes_on(tailscope: Any, place: Place) -> None:
     out = place.path / "out"
-    path = write(SMALL.replace("[l2fwd, l3fwd]", "[l2fwd, snort]"))
+    path = place.experiment(SMALL.replace("[l2fwd, l3fwd]", "[l2fwd, snort]"))
     done = tailscope("run", path, "--out", out, env={**place.environment, "PATH": "/usr/bin:/bin"})
     assert done.returncode == 1
     states = {cell["values"]["dut"]: cell for cell in records(out)}
@@ -125,10 +100,10 @@ def test_a_failing_cell_is_marked_and_the_rest_goes_on(
 
 
 @pytest.mark.usefixtures("dataplane")
-def test_only_some_cells(tailscope: Any, place: Place, write: Callable[[str], Path]) -> None:
+def test_only_some_cells(tailscope: Any, place: Place) -> None:
     out = place.path / "out"
     only = ("--only", "dut=l3fwd")
-    path = write(SMALL.replace("repeats: 2", "repeats: 1"))
+    path = place.experiment(SMALL.replace("repeats: 2", "repeats: 1"))
     done = tailscope("run", path, *only, "--out", out, env=place.environment)
     assert done.returncode == 0, done.stderr
     assert {cell["state"] for cell in records(out) if cell["values"]["dut"] == "l3fwd"} == {"done"}
@@ -140,21 +115,19 @@ def test_only_some_cells(tailscope: Any, place: Place, write: Callable[[str], Pa
     complete(out)
 
 
-def test_cells_of_another_kernel_wait_for_it(
-    tailscope: Any, place: Place, write: Callable[[str], Path], dataplane: Path
-) -> None:
+def test_cells_of_another_kernel_wait_for_it(tailscope: Any, place: Place, dataplane: Path) -> None:
     running = running_kernel().flavour
     other = next(name for name in KERNELS if name != running)
     text = f"name: k\nfixed: {{dut: l2fwd, duration: 200ms, warm_up: 100ms, kernel: {other}}}\n"
     out = place.path / "out"
-    stopped = tailscope("run", write(text), "--out", out, env=place.environment)
+    stopped = tailscope("run", place.experiment(text), "--out", out, env=place.environment)
     assert stopped.returncode == 1
     assert code_of(stopped) == "kernel-flavour"
     assert f"expected {other}, got {running}" in stopped.stderr
     assert "hint: boot" in stopped.stderr
     shutil.rmtree(out)
     both = text.replace(f", kernel: {other}", "") + f"vary: {{kernel: [{running}, {other}]}}\n"
-    done = tailscope("run", write(both), "--out", out, env=place.environment)
+    done = tailscope("run", place.experiment(both), "--out", out, env=place.environment)
     assert done.returncode == 1
     states = {cell["values"]["kernel"]: cell["state"] for cell in records(out)}
     assert states == {running: "done", other: "waiting"}
@@ -184,11 +157,9 @@ def wait_for_cell(process: subprocess.Popen[str], out: Path, number: int) -> Non
 
 
 @pytest.mark.usefixtures("dataplane")
-def test_ctrl_c_ends_an_experiment_that_can_be_resumed(
-    tailscope: Any, place: Place, write: Callable[[str], Path]
-) -> None:
+def test_ctrl_c_ends_an_experiment_that_can_be_resumed(tailscope: Any, place: Place) -> None:
     out = place.path / "out"
-    path = write(SMALL.replace("200ms", "1s").replace("repeats: 2", "repeats: 1"))
+    path = place.experiment(SMALL.replace("200ms", "1s").replace("repeats: 2", "repeats: 1"))
     process = started(place, "run", path, "--out", out)
     wait_for_cell(process, out, 1)
     wait_until(lambda: polling(process) == 2, process)
@@ -202,11 +173,9 @@ def test_ctrl_c_ends_an_experiment_that_can_be_resumed(
 
 
 @pytest.mark.usefixtures("dataplane")
-def test_two_processes_do_not_share_a_campaign(
-    tailscope: Any, place: Place, write: Callable[[str], Path]
-) -> None:
+def test_two_processes_do_not_share_a_campaign(tailscope: Any, place: Place) -> None:
     out = place.path / "out"
-    path = write(SMALL.replace("200ms", "2s"))
+    path = place.experiment(SMALL.replace("200ms", "2s"))
     process = started(place, "run", path, "--out", out)
     wait_for_cell(process, out, 0)
     second = tailscope("run", path, "--out", out, "--resume", env=place.environment)
@@ -215,14 +184,14 @@ def test_two_processes_do_not_share_a_campaign(
     process.communicate(timeout=60)
 
 
-def test_a_lock_of_a_campaign_that_leads_elsewhere_is_refused(
-    tailscope: Any, place: Place, write: Callable[[str], Path]
-) -> None:
+def test_a_lock_of_a_campaign_that_leads_elsewhere_is_refused(tailscope: Any, place: Place) -> None:
     out = place.path / "out"
     out.mkdir()
     (out / "campaign.json").touch()
     (out / ".lock").symlink_to(place.path / "elsewhere")
-    done = tailscope("run", write(SMALL), "--out", out, "--resume", env=place.environment)
+    done = tailscope(
+        "run", place.experiment(SMALL), "--out", out, "--resume", env=place.environment
+    )
     assert done.returncode == 1
     assert str(out / ".lock") in done.stderr
     assert not (place.path / "elsewhere").exists()
@@ -230,23 +199,21 @@ def test_a_lock_of_a_campaign_that_leads_elsewhere_is_refused(
 
 @pytest.mark.long
 @pytest.mark.usefixtures("dataplane")
-def test_a_part_of_the_quickstart_finishes(
-    tailscope: Any, place: Place, write: Callable[[str], Path]
-) -> None:
+def test_a_part_of_the_quickstart_finishes(tailscope: Any, place: Place) -> None:
     """As it is written, but for a shorter time."""
     out = place.path / "out"
     text = (EXPERIMENTS / "quickstart.yaml").read_text()
     short = text.replace("duration: 3s", "duration: 200ms").replace("500ms", "100ms")
     assert short != text
     only = ("--only", "rate=100k", "--only", "dut=l3fwd")
-    arguments = ("run", write(short), *only, "--out", out)
+    arguments = ("run", place.experiment(short), *only, "--out", out)
     done = tailscope(*arguments, env=place.environment)
     assert done.returncode == 0, done.stderr
     assert [cell["state"] for cell in records(out)].count("done") == 3
 
 
 def test_a_cell_lasts_as_long_as_it_does_though_the_clock_is_set(
-    write: Callable[[str], Path], place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = time.time_ns
 
@@ -254,7 +221,7 @@ def test_a_cell_lasts_as_long_as_it_does_though_the_clock_is_set(
         monkeypatch.setattr(time, "time_ns", lambda: real() - 3600 * 10**9)
         raise TailscopeError("for the test")
 
-    experiment, profile = load_experiment(write(SMALL), None)
+    experiment, profile = load_experiment(place.experiment(SMALL), None)
     campaign = Campaign(place.path / "out", experiment, cells_of(experiment, profile))
     with campaign.opened(resume=False):
         record = campaign.run_cell(campaign.cells[0], fail)
@@ -282,10 +249,8 @@ def killed_and_resumed(
 
 
 @pytest.mark.usefixtures("dataplane", "alone")
-def test_a_killed_campaign_is_resumed_to_its_end(
-    tailscope: Any, place: Place, write: Callable[[str], Path]
-) -> None:
-    path = write(SMALL.replace("200ms", "1s").replace("repeats: 2", "repeats: 1"))
+def test_a_killed_campaign_is_resumed_to_its_end(tailscope: Any, place: Place) -> None:
+    path = place.experiment(SMALL.replace("200ms", "1s").replace("repeats: 2", "repeats: 1"))
     killed_and_resumed(tailscope, place, ["run", path], (0, 1))
     complete(place.path / "out")
     assert not left_behind()
@@ -313,11 +278,11 @@ NO_CPU = "--cpus: got CPU 4095, expected one of"
 
 @pytest.mark.parametrize("by_option", [True, False])
 def test_cpus_that_are_not_there_are_named_alike_by_every_way_to_run(
-    tailscope: Any, place: Place, write: Callable[[str], Path], by_option: bool
+    tailscope: Any, place: Place, by_option: bool
 ) -> None:
     option = ("--cpus", "4095") if by_option else ()
     text = SMALL if by_option else SMALL.replace("{duration", "{cpus: 4095, duration")
-    path, out = write(text), place.path / "out"
+    path, out = place.experiment(text), place.path / "out"
     how = {"env": place.environment, "cwd": place.path}
     planned = tailscope("run", path, *option, "--dry-run", **how)
     assert planned.returncode == 0 and f"missing for 4 of 4 cells: {NO_CPU}" in planned.stdout
@@ -330,13 +295,11 @@ def test_cpus_that_are_not_there_are_named_alike_by_every_way_to_run(
         assert single.returncode == 1 and f"error: {NO_CPU}" in single.stderr
 
 
-def test_a_dry_run_refuses_to_overwrite_as_the_run_does(
-    tailscope: Any, place: Place, write: Callable[[str], Path]
-) -> None:
+def test_a_dry_run_refuses_to_overwrite_as_the_run_does(tailscope: Any, place: Place) -> None:
     out = place.path / "out"
     out.mkdir()
     (out / "mine").write_text("")
-    for words in (["--dut", "l2fwd"], [write(SMALL)]):
+    for words in (["--dut", "l2fwd"], [place.experiment(SMALL)]):
         said = {
             (done.returncode, done.stderr)
             for more in ([], ["--dry-run"])
@@ -346,7 +309,7 @@ def test_a_dry_run_refuses_to_overwrite_as_the_run_does(
         status, error = said.pop()
         assert status == 1 and error.partition("\n")[0].endswith(" [run-exists]")
     none = ("--resume", "--out", place.path / "none", "--dry-run")
-    done = tailscope("run", write(SMALL), *none, env=place.environment)
+    done = tailscope("run", place.experiment(SMALL), *none, env=place.environment)
     assert done.returncode == 1 and code_of(done) == "nothing-to-resume"
 
 

@@ -64,10 +64,9 @@ def test_a_page_that_does_not_fit_costs_no_analysis(
         text=True,
     )
     assert done.returncode == 1
-    assert code_of(done) == "run-unfinished"
-    assert (
-        f"error: {out}: " in done.stderr and f": {out}/report.html: File too large" in done.stderr
-    )
+    assert code_of(done) == "run-without-page"
+    named = (f"error: {out}: ", f": {out}/report.html: ", "File too large")
+    assert all(text in done.stderr for text in named)
     assert f"hint: `tailscope finish {out}` " in done.stderr
     assert tailscope("show", out, "--verify").returncode == 0
     assert sorted(path.name for path in out.iterdir() if path.name.startswith(".")) == []
@@ -118,9 +117,19 @@ def test_neither_interrupts_nor_defects_cost_a_measurement(
     out = tmp_path / "run"
     pre, post = map(str, pair)
     plan = PairPlan(pre, post, "auto", 0, 5_000_000_000, 100, 100, None, out)
-    with raises(RunUnfinishedError, "run-unfinished"):
+    with raises(RunUnfinishedError, "run-without-page"):
         analyze_pair(plan, page_of)
     assert tailscope("show", out, "--verify").returncode == 0
+
+
+@pytest.mark.usefixtures("dataplane")
+def test_a_tail_that_cannot_be_explained_costs_no_measurement(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan = RunPlan(dut="l2fwd", rate_pps=20_000, duration_ns=300_000_000, warm_up_ns=0)
+    monkeypatch.setattr("tailscope.experiment.run.evaluate._explain", raising(KeyError("defect")))
+    [measured] = execute(plan, plan.cores(), out=tmp_path / "run")
+    assert [lack.code for lack in measured.lacks] == ["run-not-explained"]
 
 
 def test_what_was_not_whole_is_taken_away(pair: list[Path], tmp_path: Path) -> None:

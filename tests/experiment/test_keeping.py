@@ -183,7 +183,7 @@ def test_what_may_not_outlast_a_power_cut_is_whole_all_the_same(
     with monkeypatch.context() as patch:
         patch.setattr(atomic, "sync_folder", sync_folder)
         [measured] = execute(PLAN, PLAN.cores(), out=out)
-    assert measured.lacks[0].startswith("not known to outlast a power cut: ")
+    assert measured.lacks[0].code == "run-not-lasting"
     assert tailscope("show", out, "--verify").returncode == 0
     done = tailscope("finish", out)
     assert done.returncode == 0, done.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
+from errors import refuses_argument
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -124,16 +124,19 @@ def test_no_packets_have_no_latency() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^arrival_ns: "):
+    with refuses_argument("arrival_ns"):
         simulate(array([2, 1]), [], base_ns=0)
-    with pytest.raises(ValueError, match=r"^sources: "):
+    with refuses_argument("sources"):
         simulate(array([1]), [Periodic(100, 60), Periodic(100, 40)], base_ns=0)
-    with pytest.raises(ValueError, match=r"^teeth: .*0 to 2.*\[3\]"):
+    with refuses_argument("teeth") as refused:
         Periodic(100, 1, every=3, teeth=(3,))
+    assert all(text in str(refused.value) for text in ("0 to 2", "[3]"))
     for wrong in ({"period_ns": 0}, {"duration_ns": -1}, {"every": 0}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
+        with refuses_argument(next(iter(wrong))):
             Periodic(**({"period_ns": 10, "duration_ns": 1} | wrong))
-    with pytest.raises(ValueError, match="shape"):
+    with refuses_argument("duration_ns") as refused:
         RecordedInterruptions(array([1, 2]), array([1]))
-    with pytest.raises(ValueError, match=r"^duration_ns: .*-1"):
+    assert "shape" in str(refused.value)
+    with refuses_argument("duration_ns") as refused:
         RecordedInterruptions(array([1]), array([-1]))
+    assert "-1" in str(refused.value)

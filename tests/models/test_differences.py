@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from tailscope.models.counting import in_stretches
 from tailscope.models.differences import (
     Bounds,
     difference,
     mean,
-    packets_worth,
+    packets_worth_of,
     quantile_ends,
     ratio_ends,
 )
@@ -33,6 +34,10 @@ WRONG = 0.05
 CHANCE = 3 * math.sqrt(WRONG * (1 - WRONG) / PAIRS)
 ONE = WRONG / 2
 ALL = ONE / len(QUANTILES)
+
+
+def packets_worth(marks: NDArray[np.bool_]) -> float:
+    return packets_worth_of(in_stretches(marks), len(marks))
 
 
 def independent(rng: np.random.Generator) -> Values:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from errors import raises
+from errors import raises, refuses_argument
 from wording import assert_wording
 
 from tailscope.models.energy import (
@@ -116,7 +116,7 @@ def test_a_counter_bridges_a_gap_as_long_as_it_cannot_have_wrapped_twice() -> No
     power = Power.from_counters(times[kept], counts[kept] % small_uj, [small_uj])
     with raises(TooLittleError, "power-gap") as error:
         mean_power(power, Span(0, 60 * S))
-    assert "39 of 60 s" in str(error.value) and "90%" in str(error.value)
+    assert all(text in str(error.value) for text in ("39 of 60", "90%"))
 
 
 def test_a_meter_says_nothing_of_a_gap() -> None:
@@ -124,7 +124,7 @@ def test_a_meter_says_nothing_of_a_gap() -> None:
     power = Power.from_readings(times, np.full(len(times), 50.0))
     with raises(TooLittleError, "power-gap") as error:
         mean_power(power, Span(0, 60 * S))
-    assert "43 of 60 s" in str(error.value)
+    assert "43 of 60" in str(error.value)
     assert mean_power(power, Span(0, 19 * S)).estimate == pytest.approx(50)
 
 
@@ -192,16 +192,18 @@ def test_a_phase_that_was_not_there_is_none() -> None:
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -1.0])
 def test_watts_that_are_none_are_refused(wrong: float) -> None:
-    with pytest.raises(ValueError, match=r"^watts\[1\]: "):
+    with refuses_argument("watts[1]"):
         Power.from_readings([0, S], [45.0, wrong])
 
 
 def test_counters_that_are_none_are_refused() -> None:
     for wrong in (-1, RANGE_UJ + 1):
-        with pytest.raises(ValueError, match=rf"^energy_uj\[1\]: got \[{wrong}\]"):
+        with refuses_argument("energy_uj[1]") as refused:
             Power.from_counters([0, S], [5, wrong], [RANGE_UJ])
-    with pytest.raises(ValueError, match=r"^time_ns\[2\]: got 5, .* 5$"):
+        assert f"got [{wrong}]" in str(refused.value)
+    with refuses_argument("time_ns[2]") as refused:
         Power.from_counters([0, 5, 5], [1, 2, 3], [RANGE_UJ])
+    assert "got 5" in str(refused.value) and str(refused.value).endswith(" 5")
 
 
 def test_nothing_at_all_is_too_little() -> None:

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from documentation import undocumented
 from errors import code_of
+from runs import read_packets
 from wording import assert_wording
 
 from tailscope.models.aliasing.simulation import Periodic, simulate
-from tailscope.store.reader import read_packets, read_run
+from tailscope.store.reader import read_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -212,7 +213,7 @@ def test_packets_that_changed_since_are_refused(tailscope: Run, runs: Path, tmp_
 
 def test_packets_are_read_as_they_were_written(runs: Path) -> None:
     run = read_run(runs / "ticking")
-    series = read_packets(runs / "ticking", run.info)
+    series = read_packets(runs / "ticking")
     assert np.array_equal(np.diff(series.pre_ns.astype(np.int64)), [GAP_NS] * (PACKETS - 1))
     assert series.latency_ns.max() == run.summary["latency_ns_max"]
     assert series.intended_ns is None

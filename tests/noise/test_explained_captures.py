@@ -101,7 +101,7 @@ def test_counters_of_another_clock_need_an_offset(
     refused = tailscope("explain", analysed, "--interrupts", file)
     assert refused.returncode == 1
     assert code_of(refused) == "times-apart"
-    assert all(text in refused.stderr for text in ("irq.csv: ", "7.000000 to 57.000000 s"))
+    assert all(text in refused.stderr for text in ("irq.csv: ", " 7.000000 to 57.000000"))
     assert "--offset TIME" in refused.stderr
     offset = f"irq.csv={BEGIN_S - 12}s"
     done = tailscope(
@@ -192,7 +192,7 @@ def test_the_error_of_a_clock_is_taken_off_every_cause(
     refused = tailscope("explain", analysed, *options)
     assert refused.returncode == 1
     assert code_of(refused) == "times-apart"
-    assert all(text in refused.stderr for text in ("dut: ", "76.000000 to 118.000000 s"))
+    assert all(text in refused.stderr for text in ("dut: ", "76.000000 to 118.000000"))
     known = ("--offset", f"{BEGIN_S - 77}s", "--offset-error", "15us")
     tail = printed_json(tailscope("explain", analysed, *options, *known, "--json", "-"))["tail"]
     causes = {each["cause"]: each["total_ns"] for each in tail["causes"]}
@@ -244,7 +244,8 @@ def test_options_that_do_not_fit_are_refused(
     broken = write_authors_csv(tmp_path / "back.csv", back)
     done = tailscope("explain", analysed, "--interrupts", broken)
     assert code_of(done) == "counters-fall"
-    assert "reading 10, TLB TLB shootdowns, CPU 1: got 0, " in done.stderr
+    named = ("reading 10, ", ", CPU 1: ", "got 0, ", "TLB TLB shootdowns")
+    assert all(text in done.stderr for text in named)
 
 
 def test_tlb_shootdowns_of_a_guest_are_associated_at_a_known_offset(

@@ -122,6 +122,29 @@ pub enum Error {
 }
 
 impl Error {
+    /// Name of what is wrong.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Usage(_) => "usage",
+            Self::Option { .. } => "option-value",
+            Self::Dpdk(_) => "dpdk",
+            Self::Too { .. } => "too-few-ports",
+            Self::Link { .. } => "link-down",
+            Self::NoTimestamps { .. } => "no-timestamps",
+            Self::Socket { .. } => "packet-socket",
+            #[cfg(not(feature = "stages"))]
+            Self::NoBpf => "no-bpf",
+            #[cfg(feature = "stages")]
+            Self::Bpf(_) => "bpf",
+            Self::File { .. } => "file",
+            Self::Line { .. } => "file-line",
+            Self::Frame { .. } => "frame-size",
+            Self::Empty { .. } => "no-packets",
+            Self::Capture(_) => "capture",
+            Self::Memory { .. } => "no-memory",
+        }
+    }
+
     /// What can be done about it.
     pub fn hint(&self) -> Option<&str> {
         match self {

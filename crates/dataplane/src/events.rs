@@ -37,7 +37,7 @@ pub fn recording(program: &'static str) {
 /// Says why it could not run.
 pub fn error(error: &Error) {
     let hint = error.hint().map(str::to_owned);
-    print(&Message::Error(ErrorEvent { message: error.to_string(), hint }));
+    print(&Message::Error(ErrorEvent { code: error.code(), message: error.to_string(), hint }));
 }
 
 /// A clock as messages have it.

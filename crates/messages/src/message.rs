@@ -27,6 +27,8 @@ pub enum Message {
 /// Why a program cannot run.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ErrorEvent {
+    /// Name of what is wrong, in kebab case; stable, unlike the message.
+    pub code: &'static str,
     /// What is wrong.
     pub message: String,
     /// What to do about it, if that is known.
@@ -44,8 +46,8 @@ mod tests {
 
     #[test]
     fn a_hint_that_is_not_known_is_null() {
-        let error = ErrorEvent { message: "no ports".into(), hint: None };
-        let line = r#"{"event":"error","message":"no ports","hint":null}"#;
+        let error = ErrorEvent { code: "ports", message: "no ports".into(), hint: None };
+        let line = r#"{"event":"error","code":"ports","message":"no ports","hint":null}"#;
         assert_eq!(text(&Message::Error(error)), line);
     }
 

@@ -188,7 +188,7 @@ def _measure(
             print_table(measured.analysis, measured.info, written=[measured.out])
     for measured in result:
         for lack in measured.lacks:
-            print(f"{'lacking':<10}{printable(lack)}", file=sys.stderr)
+            print(f"{'lacking':<10}{printable(lack.what)}", file=sys.stderr)
         if measured.lacks:
             hint = f"`tailscope finish {measured.out}` completes it"
             print("hint:", printable(hint), file=sys.stderr)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tailscope.duts.dut import DutContext, Running, one_of
 from tailscope.duts.kernel import Router, RunningKernel, do
-from tailscope.duts.ruleset import checksum
-from tailscope.exceptions import TestbedError, UsageError
+from tailscope.duts.ruleset import checksum, rules_to_generate
+from tailscope.exceptions import TestbedError
 
 if TYPE_CHECKING:
     from tailscope.store.records.dataplane import LinkCounts, NftablesCounts
@@ -25,15 +25,9 @@ _NATS = {"masquerade": ["masquerade"], "snat": ["snat", "ip", "to", "10.0.1.254"
 
 def _rules(name: str, value: str) -> int | Path | None:
     """Read the option ``rules``: None, the number of rules to generate, or a file."""
-    kind, colon, count = value.partition(":")
-    if kind == "generated":
-        if colon and not (count.isdecimal() and 1 <= int(count) <= _MOST_RULES):
-            raise UsageError(
-                f"--dut-option {name}: got {value!r}, expected generated:COUNT, with 1 to"
-                f" {_MOST_RULES:,} rules",
-                code="rule-count",
-            )
-        return int(count) if colon else GENERATED_RULES
+    count = rules_to_generate(name, value, usual=GENERATED_RULES, most=_MOST_RULES)
+    if count is not None:
+        return count
     return None if value == "none" else Path(value).resolve()
 
 

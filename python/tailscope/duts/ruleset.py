@@ -6,6 +6,8 @@ import random
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from tailscope.exceptions import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
@@ -95,3 +97,17 @@ _KINDS: dict[Callable[[random.Random], str], int] = {
     _addresses: 3,
 }
 """Share of each kind of rule, in percent."""
+
+
+def rules_to_generate(option: str, value: str, *, usual: int, most: int) -> int | None:
+    """Read ``generated`` or ``generated:COUNT``; None for anything else."""
+    kind, colon, count = value.partition(":")
+    if kind != "generated":
+        return None
+    if colon and not (count.isdecimal() and 1 <= int(count) <= most):
+        raise UsageError(
+            f"--dut-option {option}: got {value!r}, expected generated:COUNT, with 1 to"
+            f" {most:,} rules",
+            code="rule-count",
+        )
+    return int(count) if colon else usual

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.duts.dut import Dut, DutContext, Running, one_of
 from tailscope.duts.program import RunningProgram, wait_for
-from tailscope.duts.ruleset import GENERATED_RULES, checksum, generated_rules
+from tailscope.duts.ruleset import GENERATED_RULES, checksum, generated_rules, rules_to_generate
 from tailscope.exceptions import TestbedError, UsageError
 
 if TYPE_CHECKING:
@@ -35,15 +35,9 @@ _TUNNELS = ("VXLAN", "TEREDO")
 
 def _rules(name: str, value: str) -> str | int | Path:
     """Read the option ``rules``: a word, the number of rules to generate, or a file."""
-    kind, colon, count = value.partition(":")
-    if kind == "generated":
-        if colon and not (count.isdecimal() and 1 <= int(count) <= _MOST_RULES):
-            raise UsageError(
-                f"--dut-option {name}: got {value!r}, expected generated:COUNT, with 1 to"
-                f" {_MOST_RULES:,} rules",
-                code="rule-count",
-            )
-        return int(count) if colon else GENERATED_RULES
+    count = rules_to_generate(name, value, usual=GENERATED_RULES, most=_MOST_RULES)
+    if count is not None:
+        return count
     if value in ("none", "events"):
         return value
     return DEFAULT_RULES if value == "default" else Path(value).resolve()

@@ -732,27 +732,20 @@ def analyze(
     Parameters
     ----------
     pre, post : path
-        Captures before and after the device under test: pcap or pcapng, compressed or not;
-        ``"FILE:INTERFACE"`` is one interface of a pcapng, ``"-"`` is standard input.
-    match_on : str
-        Key that makes a packet recognisable: ``auto``, ``probe``, ``frame``, ``l3``, ``payload``,
-        ``inner`` or ``bytes:OFF+LEN,...``.
-    trim : int or str
-        Drop matches up to this long after the first post packet; ns, or a text such as ``"1s"``.
-    window : int or str
-        A post packet matches a pre packet that is younger than this.
+        Pcap or pcapng, compressed or not; ``"FILE:INTERFACE"`` is one interface, ``"-"`` a pipe.
+    match_on, joined_by : str
+        Key that makes a packet recognisable (``auto``, ``probe``, ``frame``, ``l3``, ``payload``,
+        ``inner`` or ``bytes:OFF+LEN,...``), and the most specific one that ``auto`` may take.
+    trim, window : int or str
+        Drop matches up to `trim` after the first post packet; match a post packet with a pre packet
+        that is younger than `window`. In ns, or a text such as ``"1s"``.
     worst : int
         Number of worst packets to keep.
-    joined_by : str, optional
-        Most specific key that may be taken of those that ``auto`` tries: the one that a
-        `KeyChangesError` names.
     clocks : str or ClockDifference
-        ``detect`` refuses captures of clocks that are apart (two interfaces of one file have one
-        clock), ``same`` trusts them, ``estimate`` reads them twice and takes the difference out,
-        ``offset=TIME`` takes out this one.
+        ``detect`` refuses clocks that are apart (interfaces of one file share one), ``same`` trusts
+        them, ``estimate`` reads twice and takes the difference out, ``offset=TIME`` this one.
     whole : bool
-        True if both captures began before the traffic and ended behind it: a packet that is not
-        behind the device is lost then, and never ``outside``; if none is, all are.
+        True if both captures span the traffic: what is not behind the device is lost, not outside.
     series : bool
         Keep every match (24 bytes each) for `Analysis.series`.
     sink : callable, optional
@@ -761,39 +754,20 @@ def analyze(
     progress : callable, optional
         Receives (bytes done, bytes in total or None).
 
-    Returns
-    -------
-    Analysis
-
     Raises
     ------
-    UsageError
-        If an argument cannot be understood.
-    CaptureError
-        If a capture cannot be read.
-    ClocksApartError
-        If the clocks are apart and `clocks` is ``detect``.
-    SwappedError
-        If packets were seen behind the device first.
-    KeyChangesError
-        If packets change their form within the captures and `sink` has received matches: without a
-        sink they are matched again by the key that joins them.
-    AnalysisError
-        If a clock stepped, the figures would not be true, nothing can follow from the two captures,
-        or too many packets are in flight.
+    UsageError, CaptureError, AnalysisError
+        If an argument cannot be understood, a capture cannot be read, or the figures would not be
+        true: `ClocksApartError`, `SwappedError`, and with a sink `KeyChangesError` among them.
     """
     trim_ns, window_ns = checked_extent(trim, window, worst)
     if clocks == "estimate":
-        difference: ClockDifference | None = estimate_clocks(
-            pre, post, match_on=match_on, window=window_ns, progress=progress
-        )
-    else:
-        difference = clocks_of(pre, post, clocks)
-
-    def find(joined_by: str | None) -> Analysis:
-        with engine_errors():
-            return Analysis(
-                _engine.analyze(
+        clocks = estimate_clocks(pre, post, match_on=match_on, window=window_ns, progress=progress)
+    difference = clocks_of(pre, post, clocks)
+    while True:
+        try:
+            with engine_errors():
+                matched = _engine.analyze(
                     source_of(pre),
                     source_of(post),
                     match_on=match_on,
@@ -807,28 +781,12 @@ def analyze(
                     sink=sink,
                     progress=progress,
                 )
-            )
-
-    try:
-        return find(joined_by)
-    except KeyChangesError as changes:
-        if sink is not None:
-            raise
-        joined_by = changes.key
-    # By a less specific key each time, of which there are few.
-    return analyze(
-        pre,
-        post,
-        match_on=match_on,
-        trim=trim,
-        window=window,
-        worst=worst,
-        joined_by=joined_by,
-        clocks=clocks if difference is None else difference,
-        whole=whole,
-        series=series,
-        progress=progress,
-    )
+                return Analysis(matched)
+        except KeyChangesError as changes:
+            # There are few keys, and each one is less specific.
+            if sink is not None:
+                raise
+            joined_by = changes.key
 
 
 def analyze_recording(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 from scipy.special import betainc, stdtrit
 
-from tailscope.models.counting import counts_in_time, in_stretches
+from tailscope.models.counting import counts_in_time
 from tailscope.models.estimate import LEVEL
 from tailscope.models.samples import rank_of
 
@@ -38,11 +38,6 @@ class Bounds(NamedTuple):
     low: float
     high: float
     """Ends of the interval; infinite if there is none."""
-
-
-def packets_worth(marks: Marks) -> float:
-    """Return how many packets count as one independent packet, as `packets_worth_of`."""
-    return packets_worth_of(in_stretches(marks), len(marks))
 
 
 def packets_worth_of(counts: NDArray[np.int64], packets: int) -> float:

@@ -274,3 +274,13 @@ def fields_of(struct: type[Struct]) -> Mapping[str, Field]:
                 default=None if info.required else default,
             )
     return found
+
+
+def check_declared(record: Struct, declaring: type[Struct]) -> None:
+    """Check the values of a record that are declared with a least; a `ValueError` is msgspec's."""
+    for name, declared in fields_of(declaring).items():
+        if declared.least is not None:
+            try:
+                declared.check(getattr(record, name))
+            except UsageError as error:
+                raise ValueError(f"{name}: {error}") from None

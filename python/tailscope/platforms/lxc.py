@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _CONTAINERS = Path("/var/lib/lxc")
 _START_S = 20.0
 _POLL_S = 0.05
-_MOST_MIB = 1 << 24
 _PARTITIONS = ("member", "root", "isolated")
 """Kinds of cpuset partitions, by the kernel's names."""
 _PARTITION_FILE = "cpuset.cpus.partition"
@@ -70,12 +69,7 @@ class Lxc(Platform):
                 f" expected {', '.join(_PARTITIONS[:-1])} or {_PARTITIONS[-1]}",
                 code="platform-option",
             )
-        memory = self.given.get("memory", "1")
-        if not memory.isdecimal() or not 1 <= int(memory) <= _MOST_MIB:
-            raise UsageError(
-                f"--platform-option memory: got {memory!r}, expected 1 to {_MOST_MIB:,} MiB",
-                code="platform-option",
-            )
+        check_memory(self.given)
 
     @property
     def _partition(self) -> str:
@@ -208,6 +202,17 @@ def _stop(here: Here, container: list[str], process: Process) -> None:
     with suppress(OSError):
         remove_cgroups(container[-1])
     remove_locks(here.folder)
+
+
+def check_memory(given: Mapping[str, str]) -> None:
+    """Check how much memory a container may use."""
+    most_mib = 1 << 24
+    memory = given.get("memory", "1")
+    if not memory.isdecimal() or not 1 <= int(memory) <= most_mib:
+        raise UsageError(
+            f"--platform-option memory: got {memory!r}, expected 1 to {most_mib:,} MiB",
+            code="platform-option",
+        )
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.host.cpus import cpu_list
 from tailscope.host.kernel import check_kernel
-from tailscope.platforms.lxc import lent
+from tailscope.platforms.lxc import check_memory, lent
 from tailscope.platforms.platform import OpenPlatform, Platform
 from tailscope.testbed.containers import cgroup_version, hidden_paths, remove_cgroups
 from tailscope.testbed.places import Here
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _START_S = 30.0
 _POLL_S = 0.05
-_MOST_MIB = 1 << 24
 _GROUPS = Path("/sys/fs/cgroup")
 _NOT_SHARED = ("proc", "sys", "dev", "run")
 """Top-level folders that a container does not share with this machine."""
@@ -72,12 +71,7 @@ class Podman(Platform):
                 f"--platform-option runtime: got {runtime!r}, expected crun or runc",
                 code="platform-option",
             )
-        memory = self.given.get("memory", "1")
-        if not memory.isdecimal() or not 1 <= int(memory) <= _MOST_MIB:
-            raise UsageError(
-                f"--platform-option memory: got {memory!r}, expected 1 to {_MOST_MIB:,} MiB",
-                code="platform-option",
-            )
+        check_memory(self.given)
 
     @property
     def starts_in_s(self) -> float:

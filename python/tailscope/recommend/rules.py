@@ -55,7 +55,6 @@ stalls.
 
 _SOFTWARE_CLOCKS = ("tsc", "kernel-software")
 _UNKNOWN_CLOCKS = ("capture-file", "imported")
-_FORWARDER = "l2fwd"
 _TLB = "TLB shootdown"
 _CACHE_KINDS = ("cache", "memory")
 _COARSE_BUCKETS = 2

@@ -15,7 +15,7 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from msgspec import structs
 
@@ -67,6 +67,18 @@ def write_noise(path: Path, record: WatchedRecord, noise: NewColumns, samples: N
     except BaseException:
         shutil.rmtree(path)
         raise
+
+
+class Lack(NamedTuple):
+    """A result that could not be made of a run, which was kept nevertheless."""
+
+    code: str
+    """The code of the error where the run is all that was asked for."""
+    what: str
+
+    def __str__(self) -> str:
+        """Return what is lacking, and why."""
+        return self.what
 
 
 class RunWriter:
@@ -213,7 +225,7 @@ class RunWriter:
         info: RunInfo,
         bucket_ns: int,
         figures: Mapping[str, Figure] | None = None,
-    ) -> list[str]:
+    ) -> list[Lack]:
         """Write everything else, and say that the run is complete.
 
         What was measured comes first: neither an explanation nor a page that fails, or is
@@ -233,8 +245,8 @@ class RunWriter:
         self._write_csv(tables.GAPS, _sided(run.gaps))
         self._write_csv(tables.RATE, _sided(run.rate))
         self._write(layout.HLOG, analysis.hlog())
-        lacks: list[str] = []
-        with _kept_going("not explained", lacks):
+        lacks: list[Lack] = []
+        with _kept_going("run-not-explained", "not explained", lacks):
             if self._explain is not None:
                 explanation, columns = self._explain(self.path / layout.LATENCY, run.worst)
                 run = replace(run, explanation=explanation, worst_explained=columns)
@@ -243,7 +255,7 @@ class RunWriter:
             self._write(layout.EXPLANATION, encode(run.explanation))
         return [*lacks, *self._complete(run)]
 
-    def finish_import(self, run: Run) -> list[str]:
+    def finish_import(self, run: Run) -> list[Lack]:
         """Write what was imported, and say that the run is complete."""
         check_conservation(run.summary, "summary", is_imported=True)
         self._write_figures(run, {})
@@ -265,24 +277,25 @@ class RunWriter:
         )
         self._write_csv(tables.PERCENTILES, run.percentiles)
 
-    def _complete(self, run: Run) -> list[str]:
+    def _complete(self, run: Run) -> list[Lack]:
         lasting = [name for name in self._written if name != layout.RUN]
         files = {name: _checksum(self.path / name) for name in lasting}
         finished = structs.replace(run.info, written_unix_ns=time.time_ns(), files=files)
-        lacks: list[str] = []
+        lacks: list[Lack] = []
         with uninterrupted():
             try:
                 self._write(layout.RUN, encode(finished))
             except OSError as error:
                 if not is_complete(self.path):
                     raise
-                lacks.append(f"not known to outlast a power cut: {said(error)}")
+                what = "not known to outlast a power cut"
+                lacks.append(Lack("run-not-lasting", f"{what}: {said(error)}"))
             self.is_whole = True
         if not lacks:
             shutil.rmtree(self.path / layout.RECORDING, ignore_errors=True)
         # A page is no source of anything: it may be drawn again when there is more to say.
         if self._draw is not None:
-            with _kept_going("no page", lacks):
+            with _kept_going("run-without-page", "no page", lacks):
                 write_text(self.path / layout.REPORT, self._draw(replace(run, info=finished)))
         return lacks
 
@@ -331,14 +344,14 @@ def is_complete(path: Path) -> bool:
 
 
 @contextmanager
-def _kept_going(lack: str, lacks: list[str]) -> Iterator[None]:
+def _kept_going(code: str, lack: str, lacks: list[Lack]) -> Iterator[None]:
     """Do what a run can be without: what fails, or is interrupted, is said."""
     try:
         yield
     except KeyboardInterrupt:
-        lacks.append(f"{lack}: interrupted")
+        lacks.append(Lack(code, f"{lack}: interrupted"))
     except Exception as error:  # noqa: BLE001 - a defect must not cost a measurement
-        lacks.append(f"{lack}: {said(error)}")
+        lacks.append(Lack(code, f"{lack}: {said(error)}"))
 
 
 def move_all(
@@ -352,11 +365,13 @@ def move_all(
         undo.pop_all()
 
 
-def check_whole(path: Path, lacks: Sequence[str]) -> None:
+def check_whole(path: Path, lacks: Sequence[Lack]) -> None:
     """Say what a run lacks that was kept nevertheless."""
     if lacks:
         raise RunUnfinishedError(
-            f"{path}: kept, but {'; '.join(lacks)}", hint=f"`tailscope finish {path}` completes it"
+            f"{path}: kept, but {'; '.join(map(str, lacks))}",
+            code=lacks[0].code,
+            hint=f"`tailscope finish {path}` completes it",
         )
 
 

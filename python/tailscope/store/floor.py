@@ -33,7 +33,7 @@ def believed_up_to(quantiles: Sequence[FloorQuantile]) -> float | None:
     """
     believed = None
     for quantile in quantiles:
-        within = quantile.alone_ns <= _TIMES_THE_MEDIAN * quantiles[0].alone_ns
+        within = quantile.least_ns <= _TIMES_THE_MEDIAN * quantiles[0].least_ns
         if not (quantile.supported and within):
             break
         believed = quantile.q

@@ -35,35 +35,36 @@ def analysis_info(
     plan: AnalysisPlan, summary: Mapping[str, Figure], about: AboutRecord | None = None
 ) -> RunInfo:
     """Collect what ``run.json`` keeps of an analysis; checksums follow."""
-    return RunInfo(
-        written_unix_ns=0,
-        **_versions(),
-        plan=plan,
-        host=this_host(),
-        about=_unless_empty(about),
-        inputs={"pre": _input(source_of(plan.pre)[0]), "post": _input(source_of(plan.post)[0])},
-        clock=ClockRecord(
-            source="capture-file",
-            pre_resolution=_text(summary["pre_resolution"]),
-            post_resolution=_text(summary["post_resolution"]),
-        ),
-        floor=None,
-        partial=(),
-        warnings=(),
-        files={},
+    sides = {"pre": plan.pre, "post": plan.post}
+    clock = ClockRecord(
+        source="capture-file",
+        pre_resolution=_text(summary["pre_resolution"]),
+        post_resolution=_text(summary["post_resolution"]),
     )
+    files = {side: source_of(capture)[0] for side, capture in sides.items()}
+    return _info_of_files(plan, about, files, clock)
 
 
 def import_info(plan: ImportPlan, files: Mapping[str, Path], about: AboutRecord | None) -> RunInfo:
     """Collect what ``run.json`` keeps of an import; checksums follow."""
+    named = {name: str(path) for name, path in files.items()}
+    return _info_of_files(plan, about, named, ClockRecord(source="imported"))
+
+
+def _info_of_files(
+    plan: AnalysisPlan | ImportPlan,
+    about: AboutRecord | None,
+    files: Mapping[str, str],
+    clock: ClockRecord,
+) -> RunInfo:
     return RunInfo(
         written_unix_ns=0,
         **_versions(),
         plan=plan,
         host=this_host(),
         about=_unless_empty(about),
-        inputs={name: _input(str(path)) for name, path in files.items()},
-        clock=ClockRecord(source="imported"),
+        inputs={name: _input(path) for name, path in files.items()},
+        clock=clock,
         floor=None,
         partial=(),
         warnings=(),

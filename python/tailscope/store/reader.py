@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, TypedDict
 
 import msgspec
 
-from tailscope.engine.analysis import Histogram, Quantile, Rate, Series, Worst
+from tailscope.engine.analysis import Histogram, Quantile, Rate, Worst
 from tailscope.exceptions import RunCorruptError, RunError, RunIncompleteError
 from tailscope.store import layout, tables
 from tailscope.store.files import MOST_RECORD_BYTES, is_there, opened, read_file, size_of
@@ -209,12 +209,6 @@ def open_packets(path: Path, info: RunInfo) -> Packets:
     """Open the single packets of a run: a context that closes them."""
     check_held(Path(path), info, layout.LATENCY, EVERY_PACKET)
     return Packets(verified_file(Path(path), info, layout.LATENCY), str(path / layout.LATENCY))
-
-
-def read_packets(path: Path, info: RunInfo) -> Series:
-    """Read the single packets of a run as a whole, as `open_packets`: 41 bytes each."""
-    with open_packets(path, info) as packets:
-        return Series(*packets.columns(*Series._fields))
 
 
 def packets_of(run: Run) -> Packets | None:

@@ -145,7 +145,7 @@ class Dataplane(Generic[P, R]):
                 self.process.wait_end(_LAST_WORDS_S)
                 raise DataplaneError(
                     f"{self.role}: {event.message}{self._last_words()}",
-                    code="dataplane-refused",
+                    code=event.code,
                     hint=event.hint,
                 )
             if isinstance(event, ReadyEvent):

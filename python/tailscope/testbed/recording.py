@@ -90,7 +90,7 @@ class RecordingProgram(Generic[Result]):
             event = self._read(line)
             if isinstance(event, ErrorEvent):
                 raise DataplaneError(
-                    f"{self._role}: {event.message}", code="dataplane-refused", hint=event.hint
+                    f"{self._role}: {event.message}", code=event.code, hint=event.hint
                 )
             if isinstance(event, expected):
                 return event

@@ -361,7 +361,7 @@ def _resolution_ns(summary: Mapping[str, Figure]) -> int:
 
 def _floor(info: RunInfo) -> tuple[tuple[float, float], ...]:
     quantiles = () if info.floor is None else info.floor.quantiles
-    return tuple((quantile.q, quantile.alone_ns) for quantile in quantiles)
+    return tuple((quantile.q, quantile.least_ns) for quantile in quantiles)
 
 
 def _neighbours(info: RunInfo, *, is_judged: bool) -> str:

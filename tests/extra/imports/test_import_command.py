@@ -215,7 +215,7 @@ def test_verdicts_say_what_the_data_carry(tailscope: Run, tables: Path) -> None:
         "lost=0": "fail",
         "reordered=0": "inconclusive",
     }
-    assert "number of reordered packets" in found["reordered=0"]["reasons"][0]
+    assert_wording("import/reordered-unknown", found["reordered=0"]["reasons"][0])
     assert found["p90<=1ms"]["share_beyond_ci_high"] < 0.1
     assert found["p50<=1us"]["share_beyond_ci_high"] is None
 
@@ -262,9 +262,7 @@ def test_losses_that_the_rate_denies_are_not_reported(
     assert done.returncode == 0, done.stderr
     run = read_run(tmp_path / "x-pre-1.pcap")
     assert run.summary["lost"] is run.summary["sent"] is None
-    assert run.warnings[0].startswith(
-        "losses are unknown: 3,000 packets before the device are 10.0"
-    )
+    assert "3,000 packets" in run.warnings[0] and " 10.0" in run.warnings[0]
 
 
 HIST, WORST = "a.bucket_size100.trim_ms0.hist.csv", "a.trim_ms0.num_worst5.worst.csv"
@@ -358,7 +356,8 @@ def test_a_unit_that_the_source_denies_is_refused(
 ) -> None:
     done = tailscope("import", analysed / name, "--unit", "us", "--out", tmp_path / "run")
     assert done.returncode == 1
-    assert code_of(done) == "unit-differs" and "got us, expected ns" in done.stderr
+    assert code_of(done) == "unit-differs"
+    assert "got us" in done.stderr and "expected ns" in done.stderr
 
 
 def test_a_cut_percentile_output_is_refused(tailscope: Run, tmp_path: Path) -> None:

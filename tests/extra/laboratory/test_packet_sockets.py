@@ -245,13 +245,16 @@ def test_a_signal_ends_it_with_a_result(
 
 
 @pytest.mark.parametrize(
-    ("links", "named"),
-    [(["pre", "nothing7"], "nothing7: "), (["pre", "pre"], "--post: got pre")],
+    ("links", "code", "named"),
+    [
+        (["pre", "nothing7"], "packet-socket", "nothing7: "),
+        (["pre", "pre"], "option-value", "--post: got pre"),
+    ],
 )
 def test_what_cannot_be_recorded_is_said(
-    links: list[str], named: str, cables: Cables, tmp_path: Path
+    links: list[str], code: str, named: str, cables: Cables, tmp_path: Path
 ) -> None:
-    with raises(DataplaneError, "dataplane-refused") as error:
+    with raises(DataplaneError, code) as error:
         SocketRecorder(links, tmp_path, place=cables.place, by_cards=False).__enter__()
     assert str(error.value).startswith(f"timestamper: {named}")
     assert not list(tmp_path.iterdir())
@@ -265,6 +268,6 @@ def test_a_link_that_goes_is_said(cables: Cables, tmp_path: Path) -> None:
         while recorder.process.is_running:
             assert time.monotonic() < deadline_s
             time.sleep(0.02)
-        with raises(DataplaneError, "dataplane-refused") as error:
+        with raises(DataplaneError, "packet-socket") as error:
             recorder.finish()
         assert "pre: " in str(error.value)

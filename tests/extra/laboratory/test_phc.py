@@ -239,8 +239,9 @@ def test_knots_are_in_order(knots: list[tuple[int, int]], tmp_path: Path) -> Non
     with pytest.raises(UsageError) as error:
         retime(source, tmp_path / "b.pcapng.zst", knots)
     assert "knots: " in str(error.value)
-    with pytest.raises(CaptureError, match=r"nothing\.pcap"):
+    with pytest.raises(CaptureError) as missing:
         retime(tmp_path / "nothing.pcap", tmp_path / "b.pcapng.zst", [(0, 0)])
+    assert "nothing.pcap" in str(missing.value)
 
 
 TIMES = struct.Struct("@qII")

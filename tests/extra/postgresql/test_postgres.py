@@ -24,6 +24,7 @@ from command import COMMAND
 from documentation import undocumented
 from errors import code_of, raises
 from msgspec import structs
+from runs import read_packets
 from shelves import edited
 from synthetic import info_of, latencies, write_run
 from wording import assert_wording
@@ -34,7 +35,7 @@ from tailscope.engine.analysis import Clock, Recording, analyze_recording
 from tailscope.exceptions import UsageError
 from tailscope.extra.postgresql.target import read_target
 from tailscope.store.directory import RunWriter
-from tailscope.store.reader import read_packets, read_run
+from tailscope.store.reader import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -199,7 +200,7 @@ def assert_all_views(database: Database, path: Path) -> None:
 
 
 def assert_matches(database: Database, path: Path) -> None:
-    packets = read_packets(path, read_run(path).info)
+    packets = read_packets(path)
     found = database.integers("SELECT pre_ns, latency_ns FROM tailscope.match ORDER BY 1, 2")
     assert found == sorted(pairs((packets.pre_ns, packets.latency_ns)))
 
@@ -277,7 +278,7 @@ def test_tables_hold_the_run(run: Path, database: Database) -> None:
             assert text == (json.dumps(figure) if isinstance(figure, bool) else figure)
         else:
             assert (float(value) if value else None) == figure
-    packets = read_packets(run, read_run(run).info)
+    packets = read_packets(run)
     sent = "SELECT seq, pre_ns, latency_ns FROM tailscope.latency ORDER BY seq"
     assert database.integers(sent) == pairs((packets.seq, packets.pre_ns, packets.latency_ns))
     named = database.rows("SELECT name, type FROM tailscope.capture ORDER BY capture_id")
@@ -365,7 +366,7 @@ def test_what_the_generator_recorded_has_no_packets(tmp_path: Path, database: Da
     worst = "SELECT latency_ns, pre_ns, post_ns FROM tailscope.worst ORDER BY place"
     assert database.integers(worst) == pairs(read_run(run).worst[:3])
     assert database.rows("TABLE tailscope.transfer_rate") == []
-    packets = read_packets(run, read_run(run).info)
+    packets = read_packets(run)
     sent = "SELECT count(*) FROM tailscope.latency WHERE tainted AND intended_ns = pre_ns"
     assert int(database.value(sent)) == packets.tainted.sum()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from errors import code_of
+from wording import assert_wording
 
 from tailscope.extra.starter.files import FOLDER
 
@@ -106,9 +107,7 @@ def test_a_gate_that_has_nothing_to_judge_by_says_so(project: Path, place: Place
     judged_by(project, [])
     done = bash(f"bash {FOLDER}/gate.sh", project, **place.environment)
     assert (done.returncode, done.stdout) == (1, "")
-    [error, hint] = done.stderr.splitlines()
-    assert error.startswith(f"error: {FOLDER}/experiment.yaml: got no service_levels")
-    assert hint.startswith("hint: add a line such as service_levels: ")
+    assert_wording("gate/nothing-to-judge-by", done.stderr.replace(FOLDER, "GATE"))
     assert not (project / f"{FOLDER}-results").exists()
 
 

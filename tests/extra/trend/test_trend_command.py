@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -15,6 +16,7 @@ from browser import browser, opened
 from documentation import undocumented
 from shelves import edited
 from synthetic import captured_runs, write_run
+from wording import assert_wording
 
 from tailscope.cli import application, main
 from tailscope.compare.limits import parse_limit
@@ -93,7 +95,8 @@ def test_experiments_are_not_mixed(runs: Path) -> None:
     assert [len(each["steps"]) for each in said["series"]] == [RUNS, 2]
     titles = [each["experiment"] for each in said["series"]]
     assert "rate=10,000" in titles[0] and "rate=100,000" in titles[1]
-    assert "once: no other step of its experiment" in said["left_out"]
+    [once] = [reason for reason in said["left_out"] if reason.startswith("once: ")]
+    assert_wording("trend/a-single-step", once)
 
 
 def test_the_table_fits_a_terminal(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,8 +105,11 @@ def test_the_table_fits_a_terminal(runs: Path, capsys: pytest.CaptureFixture[str
     head, rule, row = text.splitlines()[1:4]
     assert head.split()[:4] == ["metric", "since", "before", "after"]
     assert max(map(len, (head, rule, row))) <= 80
-    assert "night06 is the first run; kernel release changed, too: 6.1 → 6.12" in text
-    assert "left out  half: partial: interrupted" in text
+    below = [line for line in text.splitlines() if "night06 is" in line or "half: " in line]
+    # Times are local.
+    assert_wording(
+        "trend/below-the-table", re.sub(r"since \S+ \S+:", "since TIME:", "\n".join(below))
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,12 +141,11 @@ def test_steps_may_be_commits(runs: Path) -> None:
     [experiment], left_out = experiments_of(rows, parse_order("commit"))
     assert [step.name for step in experiment.steps] == [f"c{number}" for number in range(6)]
     assert [len(step.runs) for step in experiment.steps] == [2] * 6
-    assert "fast1: no tag that begins with commit:" in left_out
+    assert_wording("trend/no-such-tag", next(text for text in left_out if "fast1: " in text))
     rows[0]["tags"].append("commit:other")
-    assert (
-        f"{rows[0]['run']}: 2 tags that begin with commit:"
-        in experiments_of(rows, Order("commit:"))[1]
-    )
+    _experiments, left_out = experiments_of(rows, Order("commit:"))
+    [several] = [text for text in left_out if text.startswith(f"{rows[0]['run']}: ")]
+    assert_wording("trend/two-tags", several)
     rows[0]["tags"].pop()
     one = experiment.series(METRICS["p50"]).readings[0].as_is
     every = experiments_of(rows, Order())[0][0].series(METRICS["p50"]).readings
@@ -161,7 +166,8 @@ def test_captures_that_tell_nothing_of_their_machine_may_be_of_several(
 ) -> None:
     captured_runs(tmp_path, 2)
     assert main(["trend", str(tmp_path)]) == 3
-    assert "nothing tells by which device and on which machine" in capsys.readouterr().out
+    doubts = [text for text in capsys.readouterr().out.splitlines() if "nothing tells" in text]
+    assert_wording("trend/nothing-tells", "\n".join(doubts))
 
 
 def test_noise_from_step_to_step_is_no_proof(runs: Path) -> None:

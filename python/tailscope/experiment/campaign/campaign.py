@@ -155,7 +155,7 @@ class Campaign:
 
     def _kept(self, record: CellRecord, found: Sequence[Measured]) -> CellRecord:
         partial = [reason for measured in found for reason in measured.info.partial]
-        lacks = [lack for measured in found for lack in measured.lacks]
+        lacks = [lack.what for measured in found for lack in measured.lacks]
         folders = [measured.out for measured in found if measured.out is not None]
         assert len(folders) == len(found), "cells are written"
         return replace(

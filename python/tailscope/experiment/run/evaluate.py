@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tailscope.noise.neighbours import Held
     from tailscope.noise.stages import Stages
     from tailscope.noise.table import SideNoise
-    from tailscope.store.directory import RunWriter
+    from tailscope.store.directory import Lack, RunWriter
     from tailscope.store.provenance import MeasurementRecord
     from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.recorded import RecordedRun
@@ -75,7 +75,7 @@ class Analysed(NamedTuple):
     analysis: Analysis
     info: RunInfo
     """The content of ``run.json``."""
-    lacks: list[str]
+    lacks: list[Lack]
     """Results that could not be made of it, and why."""
 
 
@@ -208,7 +208,7 @@ def analysed(
     assert isinstance(plan, MeasurementPlan), "it was measured"
     analysis = find(plan, None if writer is None else writer.sink)
     info = with_losses(run, analysis)
-    lacks: list[str] = []
+    lacks: list[Lack] = []
     if writer is not None:
         from tailscope.experiment.run.usable import with_unusable
         from tailscope.noise.stages import read_recorded_stages

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.engine.analysis import Analysis, Figure, Recording
+    from tailscope.store.directory import Lack
     from tailscope.store.records.run import RunInfo
 
 _REPRESENTATIVE = "representative"
@@ -37,7 +38,7 @@ class Measured:
     """True if somebody ended it before its time."""
     out: Path | None
     """The run directory that was written."""
-    lacks: tuple[str, ...] = ()
+    lacks: tuple[Lack, ...] = ()
     """Results that could not be made of it, and why."""
 
     @property

@@ -36,7 +36,9 @@ def cables(hosts: Hosts, fields: Mapping[str, Any], document: Document) -> dict[
     """Return the fields for the wire of a laboratory: cables between cards."""
     for name in ("wire", "wire_options"):
         if name in fields:
-            raise document.error(["hosts"], f"hosts have cards: remove {name}")
+            raise document.error(
+                ["hosts"], f"hosts have cards: remove {name}", code="wire-of-hosts"
+            )
     alone = {
         "several instances": fields.get("instances", 1) > 1,
         "dut: loop": fields.get("dut") == LOOP,
@@ -46,7 +48,8 @@ def cables(hosts: Hosts, fields: Mapping[str, Any], document: Document) -> dict[
     }
     for what, is_wanted in alone.items():
         if is_wanted:
-            raise document.error(["hosts"], f"{what} requires a single machine: remove hosts")
+            text = f"{what} requires a single machine: remove hosts"
+            raise document.error(["hosts"], text, code="single-machine")
     named = {"generator": hosts.loadgen.cards, "dut": hosts.dut.cards}
     return {"wire": "pci", "wire_options": {role: "+".join(own) for role, own in named.items()}}
 
@@ -59,11 +62,12 @@ def check_hosts(hosts: Hosts, plan: RunPlan, document: Document) -> None:
             try:
                 given = set(parse_cpus(str(host.cpus)))
             except UsageError as error:
-                raise document.error(where, str(error)) from None
+                raise document.error(where, str(error), code=error.code) from None
             needed = plan.device.make_dut().cpus if role == "dut" else 1
             if len(given) < needed and _planned_cpus(role, plan) is None:
                 polling = f"{counted(needed, 'CPU')}: {plan.dut} polls on as many"
-                raise document.error(where, f"got {host.cpus!r}, expected {polling}")
+                text = f"got {host.cpus!r}, expected {polling}"
+                raise document.error(where, text, code="too-few-cpus")
     dut = hosts.dut
     has_links = dut.vfs == "kernel" or (dut.vfs is None and are_links(dut.cards))
     if plan.platform == "vm" and has_links:
@@ -72,6 +76,7 @@ def check_hosts(hosts: Hosts, plan: RunPlan, document: Document) -> None:
             ["hosts", "dut", "cards"],
             f"got links ({got}), expected PCI addresses, or vfs: vfio-pci beside it: a guest"
             " (platform: vm) is given cards",
+            code="links-for-a-guest",
         )
 
 

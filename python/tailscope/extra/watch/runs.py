@@ -165,7 +165,7 @@ class Watch:
             time.time_ns(),
             measured.figures,
             measured.info,
-            [*measured.lacks, *([why] if why else [])],
+            [*(lack.what for lack in measured.lacks), *([why] if why else [])],
         )
         return run, measured
 

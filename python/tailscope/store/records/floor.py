@@ -25,14 +25,8 @@ class FloorQuantile(Section, frozen=True, kw_only=True):
     """Samples of higher rank."""
     supported: bool
     """True if at least 10 samples lie beyond."""
-    least_ns: Count | None = None
-    """The least that it can have been, without the instrument's own stalls; null if an older
-    version has measured it."""
-
-    @property
-    def alone_ns(self) -> int:
-        """Return the latency of the instrument itself; each run records its own stalls."""
-        return self.value_ns if self.least_ns is None else self.least_ns
+    least_ns: Count
+    """The latency of the instrument itself, without its own stalls, which each run records."""
 
 
 class KnownDelay(Section, frozen=True, kw_only=True):

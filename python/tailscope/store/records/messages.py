@@ -161,6 +161,8 @@ class RecordingReady(Section, frozen=True, kw_only=True, tag_field="event", tag=
 class ErrorEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="error"):
     """Why a program cannot run."""
 
+    code: str
+    """Name of what is wrong, in kebab case; stable, unlike the message."""
     message: str
     """What is wrong."""
     hint: str | None

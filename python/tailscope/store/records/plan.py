@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from tailscope.exceptions import UsageError
-from tailscope.plan.field import fields_of
+from tailscope.plan.field import check_declared
 from tailscope.plan.fields import PairFields, PlanFields
 from tailscope.store.records.base import Count, Section
 
@@ -24,12 +23,7 @@ class MeasurementPlan(PlanFields, frozen=True, kw_only=True, tag_field="command"
     """A turn of a polling loop that takes longer is a stall."""
 
     def __post_init__(self) -> None:
-        for name, declared in fields_of(PlanFields).items():
-            if declared.least is not None:
-                try:
-                    declared.check(getattr(self, name))
-                except UsageError as error:
-                    raise ValueError(f"{name}: {error}") from None
+        check_declared(self, PlanFields)
 
 
 class ImportPlan(Section, frozen=True, kw_only=True, tag_field="command", tag="import"):

@@ -26,14 +26,17 @@ def boot_lines(cells: Sequence[Cell], dut: Dut, document: Document) -> dict[str,
     where = ["hosts", "dut"]
     if dut.ssh is None:
         raise document.error(
-            [*where, "boot"], "expected ssh beside it: tailscope cannot reboot its own machine"
+            [*where, "boot"],
+            "expected ssh beside it: tailscope cannot reboot its own machine",
+            code="boot-without-ssh",
         )
     lines = {}
     for cell in cells:
         try:
             lines[cell.name] = _line_of(cell.plan, dut)
         except _LacksError as lacks:
-            raise document.error([*where, *lacks.field], f"{lacks} (cell {cell.name})") from None
+            text = f"{lacks} (cell {cell.name})"
+            raise document.error([*where, *lacks.field], text, code="boot-lacks-field") from None
         except UsageError as error:
             text = f"{document.path}: cell {cell.name}: {error}"
             raise UsageError(text, code=error.code) from None
