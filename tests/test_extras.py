@@ -51,6 +51,7 @@ NEEDED = [
     ("lab", "run lab.yaml --out lab"),
     ("postgresql", "export run --to postgresql://localhost/x"),
     ("publish", "publish campaign site"),
+    ("sql", "sql 'FROM run' ."),
     ("standards", "search --dut l2fwd --dry-run"),
     ("standards", "rfc 2544 --dut l2fwd --dry-run"),
     ("watch", "watch --dut l2fwd"),
@@ -116,7 +117,8 @@ def test_captures_are_analysed_without_extras(folder: Path, tmp_path: Path) -> N
     done = bare(
         *(f"analyze '{pre}' '{post}' --out {name}" for name in ("run", "other")),
         "report run --figures . --format svg",
-        "list .",
+        "tag run --add paper",
+        "list . tag=paper",
         "show run",
         "compare run other",
         "verify run --slo 'p50<1s'",
