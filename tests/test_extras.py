@@ -20,20 +20,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-BARE = f"""
+OF_THE_PROJECT = {"all", "bench", "dev"}
+"""Extras that no command needs."""
+BARE = """
 import shlex
 import sys
 
+lacking, *lines = sys.argv[1:]
+
 class Without:
     def find_spec(name, path=None, target=None):
-        if name in {sorted(module for each in extras().values() for module in each.packages)}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+        if name in lacking.split(","):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Without)
 from tailscope.cli import main
-sys.exit(max(main(shlex.split(words)) for words in sys.argv[1:]))
+sys.exit(max(main(shlex.split(words)) for words in lines))
 """
-"""Runs commands, one behind the other, where no extra is installed."""
+"""Runs commands, one behind the other, where modules are not installed."""
 
 LABORATORY = """
 name: lab
@@ -45,12 +49,21 @@ vary:
   dut: [bridge]
 """
 NEEDED = [
-    ("trace", "trace run"),
+    ("plot", "report run --figures drawn"),
+    ("plot", "model tail run --figure tail.svg"),
+    ("plot", "model aliasing run --figure worst.svg"),
+    ("plot", "compare-instruments --out instruments"),
+    ("plot", "publish campaign site"),
+    ("trace", "trace run --out trace.pftrace"),
     ("trace", "report run --trace --out page.html"),
+    ("trend", "trend ."),
     ("cluster", "analyze pairs --scheduler local --out runs"),
+    ("cluster", "report campaign --scheduler local"),
     ("lab", "run lab.yaml --out lab"),
     ("postgresql", "export run --to postgresql://localhost/x"),
+    ("postgresql", "trend --from postgresql://localhost/x"),
     ("publish", "publish campaign site"),
+    ("sql", "sql 'FROM run' ."),
     ("standards", "search --dut l2fwd --dry-run"),
     ("standards", "rfc 2544 --dut l2fwd --dry-run"),
     ("watch", "watch --dut l2fwd"),
@@ -58,20 +71,27 @@ NEEDED = [
 """Commands that need an extra, in the folder of the fixture."""
 
 
-def bare(*lines: str, folder: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", BARE, *lines]
+def bare(
+    *lines: str, without: str | None = None, folder: Path | None = None, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run commands without an extra, or without any."""
+    lacking = [name for name in extras() if without in (None, name)]
+    modules = [module for name in lacking for module in extras()[name].packages]
+    command = [sys.executable, "-c", BARE, ",".join(modules), *lines]
     environment = {**os.environ, **more}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
 def folder(tailscope: Callable[..., object], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pair of captures, its run, and an experiment with hosts."""
+    """A pair of captures, its run, and an experiment with hosts; a campaign is not looked into."""
     made = tmp_path_factory.mktemp("extras")
     (made / "pairs").mkdir()
     pre, post = captures.pair(made / "pairs", [3_000] * 100, gap=100_000)
     tailscope("analyze", pre, post, "--out", made / "run")
     (made / "lab.yaml").write_text(LABORATORY)
+    (made / "campaign").mkdir()
+    (made / "campaign" / "campaign.json").touch()
     return made
 
 
@@ -84,16 +104,24 @@ def test_an_extra_installs_what_is_imported(name: str) -> None:
     assert name in everything.removeprefix("tailscope[").removesuffix("]").split(",")
 
 
+def test_every_extra_has_a_command_that_needs_it() -> None:
+    declared = set(PROJECT["optional-dependencies"]) - OF_THE_PROJECT
+    assert declared == {name for name, _ in NEEDED}
+
+
 @pytest.mark.parametrize(
     ("name", "words"), [(name, words) for name, words in NEEDED if name in extras()]
 )
-def test_a_missing_package_is_named_with_what_installs_it(
+def test_a_missing_package_is_named_before_anything_is_done(
     folder: Path, name: str, words: str
 ) -> None:
-    done = bare(words, folder=folder)
-    assert done.returncode == 1
+    before = sorted(folder.rglob("*"))
+    done = bare(words, without=name, folder=folder)
+    assert (done.returncode, done.stdout) == (1, "")
     assert code_of(done) == "not-installed"
-    assert done.stderr.endswith(f"hint: pip install 'tailscope[{name}]'\n")
+    [_, hint] = done.stderr.splitlines()
+    assert hint == f"hint: pip install 'tailscope[{name}]'"
+    assert sorted(folder.rglob("*")) == before
 
 
 def test_all_help_works_without_extras() -> None:
@@ -115,8 +143,9 @@ def test_captures_are_analysed_without_extras(folder: Path, tmp_path: Path) -> N
     pre, post = sorted((folder / "pairs").iterdir(), reverse=True)
     done = bare(
         *(f"analyze '{pre}' '{post}' --out {name}" for name in ("run", "other")),
-        "report run --figures . --format svg",
-        "list .",
+        "report run --out page.html",
+        "tag run --add paper",
+        "list . tag=paper",
         "show run",
         "compare run other",
         "verify run --slo 'p50<1s'",

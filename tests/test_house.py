@@ -10,7 +10,7 @@ import pytest
 
 import tailscope
 from tailscope import extra
-from tailscope.registry import additions
+from tailscope.registry import additions, extras
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 PACKAGE = Path(tailscope.__file__).parent
 MODELS_KNOW = ("tailscope.exceptions", "tailscope.models")
 READERS = {"csv", "json", "os", "pathlib", "pyarrow", "pandas", "yaml"}
-EXTRAS = [(f"extra/{name}/", added.extra) for name, added in additions().items() if added.extra]
+EXTRAS = [
+    ("report/drawing.py", extras()["plot"]),
+    *((f"extra/{name}/", added.extra) for name, added in additions().items() if added.extra),
+]
 
 
 def imported(source: str) -> Iterator[str]:

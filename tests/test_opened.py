@@ -357,6 +357,18 @@ def test_notebooks_show_runs_and_campaigns(
     assert "data:image/svg+xml" in campaign.plot.percentiles()._repr_html_()
 
 
+def test_without_matplotlib_a_run_shows_the_rest(
+    captured: tailscope.OpenedRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    page = captured._repr_html_()
+    assert "<img" not in page
+    assert "80 of 4,000" in page and "pip install &#x27;tailscope[plot]&#x27;" in page
+    with raises(UsageError, "not-installed"):
+        captured.plot.percentiles().save(tmp_path / "p.svg")
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_run_without_a_match_shows_itself(tmp_path: Path) -> None:
     run = opened_run(write_run(tmp_path / "none", latencies(1)[:5], lost=5))
     assert "No packet" in run._repr_html_()

@@ -5,13 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from typing import NoReturn
 
-import duckdb
 import pytest
 
-from tailscope import cli
-from tailscope.cli.status import INTERRUPTED
 from tailscope.signals import uninterrupted
 
 
@@ -42,25 +38,3 @@ def test_without_ctrl_c_nothing_happens_and_other_threads_are_let_be() -> None:
     thread.start()
     thread.join()
     assert not failures
-
-
-def test_ctrl_c_while_duckdb_works_is_no_bug(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Command:
-        def main(self, *_: object, **__: object) -> NoReturn:
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
-            # It takes seconds, not more: DuckDB may only say at the end that it was interrupted.
-            duckdb.sql("SELECT count(*) FROM range(300_000) a, range(100_000) b").fetchall()
-            raise AssertionError("it was not interrupted")
-
-    def interrupt(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli, "application", Command)
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        assert cli.main(["sql"]) == INTERRUPTED
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert capsys.readouterr().err == "error: interrupted\n"

@@ -91,6 +91,7 @@ def test_a_run_without_support_has_bounds(tailscope: Run, runs: Path) -> None:
         (["latency_ns_p999<20us"], []),
         (["p99.9<1ms", "rate_pps<100k", "state=complete", "emulated=no"], ["plain"]),
         (["duration=1s", "dut~meer"], []),
+        (["duration<10000000000s", "rate<10000000000G", "name=fast"], ["fast"]),
         (["loss_ratio<1e-5", "latency_ns_p999_supported=true", "name=fast"], ["fast"]),
         (["written<2020-01-01"], []),
         (["sent>=20000", "wire=memif", "state!=partial", "rate<1M"], ["fast", "guest", "plain"]),
@@ -170,9 +171,9 @@ def test_runs_are_found_by_tags_and_notes(tailscope: Run, runs: Path) -> None:
     assert named(tailscope, "tag=paper") == ["plain"]
     assert sorted(named(tailscope, "tag=b")) == ["fast", "plain"]
     assert "plain" not in named(tailscope, "tag!=paper")
-    assert tailscope("note", "rate=1M", "port 2\nNEW cable").returncode == 0
+    assert tailscope("note", "rate=1M", "port 2\nNEW cable, ÖL").returncode == 0
     assert "NEW cable" in tailscope("note", "rate=1M").stdout
-    assert named(tailscope, "note~new cable") == ["matrix/rate=1M"]
+    assert named(tailscope, "note~new cable, öl") == ["matrix/rate=1M"]
     listed = tailscope("list", "--json", "-", "tag=paper").stdout
     (run,) = json.loads(listed)["runs"]
     assert (run["tags"], run["notes"]) == (["b", "paper"], [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import shutil
@@ -10,10 +11,10 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pytest
 from command import COMMAND
 from documentation import undocumented
@@ -21,11 +22,11 @@ from errors import raises
 from shelves import edited, linked, shelf
 
 from tailscope.exceptions import RunError
-from tailscope.store.catalogue import catalogue_of
+from tailscope.store.catalogue import catalogue_of, catalogue_of_records
 from tailscope.store.columns import PACKETS, RUN, SUMMARY, TABLES
 from tailscope.store.folders import find_runs
 from tailscope.store.notes import add_note, change_tags
-from tailscope.store.record import STATES
+from tailscope.store.record import STATES, CatalogueRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +40,7 @@ mark = Path(sys.argv[2]) / "run.json"
 while True:
     mark.touch()
     with catalogue_of([Path(sys.argv[1])]) as catalogue:
-        print(len(catalogue.rows("FROM run")), flush=True)
+        print(len(catalogue.rows("SELECT * FROM run")), flush=True)
 """
 
 
@@ -61,30 +62,35 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def states(*folders: Path) -> dict[str, str]:
     with catalogue_of(folders) as catalogue:
-        return {row["run"]: row["state"] for row in catalogue.rows("FROM run")}
+        return {row["run"]: row["state"] for row in catalogue.rows("SELECT * FROM run")}
 
 
 def problem(folder: Path, run: str) -> str | None:
     with catalogue_of([folder]) as catalogue:
-        (row,) = catalogue.rows("FROM run WHERE run = ?", run)
+        (row,) = catalogue.rows("SELECT * FROM run WHERE run = ?", run)
         found: str | None = row["problem"]
         return found
 
 
 def all_rows(folder: Path) -> dict[str, list[Any]]:
     with catalogue_of([folder]) as catalogue:
-        return {table: catalogue.rows(f"FROM {table} ORDER BY ALL") for table in TABLES}
+        return {
+            table: catalogue.rows(f"SELECT * FROM {table} ORDER BY {', '.join(TABLES[table])}")
+            for table in TABLES
+        }
 
 
 def kept(cache: Path) -> Path:
-    (file,) = cache.glob("*.duckdb")
+    (file,) = cache.glob("*.catalogue")
     return file
 
 
 def test_it_says_what_the_runs_say(runs: Path) -> None:
     with catalogue_of([runs]) as catalogue:
-        rows = {row["run"]: row for row in catalogue.rows("FROM run JOIN summary USING (run)")}
-        files = catalogue.rows("FROM file WHERE run = 'plain'")
+        rows = {
+            row["run"]: row for row in catalogue.rows("SELECT * FROM run JOIN summary USING (run)")
+        }
+        files = catalogue.rows("SELECT * FROM file WHERE run = 'plain'")
     assert set(rows) == {"plain", "fast", "half", "guest", "matrix/rate=1M"}
     for name, row in rows.items():
         summary = json.loads((runs / name / "summary.json").read_text())
@@ -104,6 +110,33 @@ def test_it_says_what_the_runs_say(runs: Path) -> None:
     assert {file["file"]: file["sha256"] for file in files} == {
         name: file["sha256"] for name, file in mark["files"].items()
     }
+
+
+def test_values_have_the_types_of_their_columns(runs: Path) -> None:
+    add_note(runs / "plain", "words")
+    named = {
+        **{"VARCHAR": str, "BIGINT": int, "DOUBLE": float},
+        **{"BOOLEAN": bool, "TIMESTAMP": datetime},
+    }
+    values = dict.fromkeys(named, 0)
+    for _ in range(2):
+        for table, rows in all_rows(runs).items():
+            for row in rows:
+                for name, kind in TABLES[table].items():
+                    assert row[name] is None or type(row[name]) is named[kind], (table, name)
+                    values[kind] += row[name] is not None
+    assert all(values.values())
+
+
+def test_numbers_of_others_may_be_of_any_size() -> None:
+    """What no column holds is no number."""
+    record = CatalogueRow(dict.fromkeys(RUN), dict.fromkeys(SUMMARY))
+    record.run |= {"run": "far", "seed": 2**63 - 1, "cpu_count": 2**63, "rate_pps": 10**400}
+    record.summary |= {"run": "far", "loss_ratio": math.inf, "reordered_ratio": math.nan}
+    with catalogue_of_records([record]) as catalogue:
+        [row] = catalogue.rows("SELECT * FROM run JOIN summary USING (run)")
+    assert (row["seed"], row["cpu_count"], row["rate_pps"]) == (2**63 - 1, None, None)
+    assert (row["loss_ratio"], row["reordered_ratio"]) == (math.inf, None)
 
 
 def test_no_number_of_a_summary_is_left_out(runs: Path) -> None:
@@ -241,10 +274,11 @@ def _flip(file: Path) -> None:
     file.write_bytes(content)
 
 
-def _other_tables(file: Path) -> None:
-    file.unlink()
-    with duckdb.connect(str(file)) as connection:
-        connection.execute("CREATE TABLE seen (other INTEGER)")
+def _other_run(file: Path) -> None:
+    """Still a sound database, which tells of a run that is not there."""
+    content = file.read_bytes()
+    assert content.count(b"plain") > 1
+    file.write_bytes(content.replace(b"plain", b"plane"))
 
 
 @pytest.mark.parametrize(
@@ -254,9 +288,9 @@ def _other_tables(file: Path) -> None:
         lambda file: file.write_bytes(b"no database" * 1000),
         lambda file: os.truncate(file, file.stat().st_size // 2),
         _flip,
-        _other_tables,
+        _other_run,
     ],
-    ids=["empty", "text", "short", "flipped", "other tables"],
+    ids=["empty", "text", "short", "flipped", "other run"],
 )
 def test_a_damaged_copy_is_made_anew(runs: Path, cache: Path, harm: Callable[[Path], None]) -> None:
     before = all_rows(runs)
@@ -320,7 +354,7 @@ def test_a_process_killed_in_the_middle_does_no_harm(runs: Path, cache: Path) ->
     (cache / kept(cache).with_suffix(".part").name).write_bytes(b"left by one that was killed")
     (runs / "plain" / "run.json").touch()
     assert all_rows(runs) == before
-    assert sorted(path.suffix for path in cache.iterdir()) == [".duckdb", ".lock"]
+    assert sorted(path.suffix for path in cache.iterdir()) == [".catalogue", ".lock"]
 
 
 def test_what_cannot_be_looked_into_is_said(runs: Path) -> None:

@@ -77,7 +77,7 @@ def runs(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 def listed(folder: Path) -> dict[str, tuple[str, str | None]]:
     """The state of each run, and what is wrong with it."""
     with catalogue_of([folder]) as catalogue:
-        rows = catalogue.rows("FROM run")
+        rows = catalogue.rows("SELECT * FROM run")
     return {row["run"]: (row["state"], row["problem"]) for row in rows}
 
 

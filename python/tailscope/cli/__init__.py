@@ -61,8 +61,6 @@ COMMANDS = {
 
 _MEASURING = ("calibrate", "noise", "run")
 
-_INTERRUPTED_BY_DUCKDB = "Query interrupted"
-"""Text of the `RuntimeError` that DuckDB raises when Ctrl-C interrupts it."""
 _ALLOCATIONS_PER_COLLECTION = 10_000
 
 _app = typer.Typer(
@@ -187,8 +185,8 @@ def _run(arguments: list[str] | None) -> int:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and (lacking := not_installed(error)):
             return _failed(str(lacking), lacking.code, lacking.hint)
-        # In some places Python makes another error of what interrupts it, and so does DuckDB.
-        if isinstance(error.__cause__, KeyboardInterrupt) or str(error) == _INTERRUPTED_BY_DUCKDB:
+        # In some places Python makes another error of what interrupts it.
+        if isinstance(error.__cause__, KeyboardInterrupt):
             return _failed("interrupted", None, None, INTERRUPTED)
         if sys.flags.dev_mode:
             raise

@@ -75,6 +75,7 @@ def run_experiment(
     if dry_run:
         campaign.check(resume=resume)
         return _describe(experiment, bench, chosen, json_file)
+    bench.check_packages()
     with campaign.opened(resume=resume):
         if resume:
             for what, reason in bench.clean():

@@ -12,6 +12,7 @@ import typer
 
 from tailscope.cli.panels import EXPERIMENT, OUTPUT
 from tailscope.exceptions import UsageError
+from tailscope.registry import require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -154,7 +155,7 @@ def labelled(runs: list[Path], given: list[str] | None = None) -> dict[str, Path
 
 
 def checked_figure(path: Path | None) -> Path | None:
-    """Check the name of ``--figure``, whose end gives the format."""
+    """Check the name of ``--figure``, whose end gives the format, and that it can be drawn."""
     from tailscope.report.formats import FORMATS
 
     if path is not None and path.suffix.lower().removeprefix(".") not in FORMATS:
@@ -162,6 +163,8 @@ def checked_figure(path: Path | None) -> Path | None:
             f"--figure: expected a name that ends in .{', .'.join(FORMATS)}, got {path}",
             code="figure-format",
         )
+    if path is not None:
+        require("plot")
     return path
 
 

@@ -7,14 +7,14 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tailscope.cli.options import RunLabels, labelled
 from tailscope.cli.terminal import say
 from tailscope.exceptions import UsageError
-from tailscope.registry import service
+from tailscope.registry import require, service
 from tailscope.report.formats import FORMATS, STYLES
 from tailscope.store.layout import REPORT
 from tailscope.units import printable
@@ -121,6 +121,8 @@ def _plan(
             )
     if style not in STYLES:
         raise UsageError(f"--style: expected {' or '.join(STYLES)}, got {style!r}", code="style")
+    if figures is not None:
+        require("plot")
     from tailscope.store.campaign import is_campaign
     from tailscope.store.folders import runs_at
 
@@ -152,7 +154,8 @@ def _run_campaign(plan: ReportRequest) -> list[Path]:
     from tailscope.report.campaign.material import read_material
 
     assert plan.campaign is not None
-    material = read_material(plan.campaign.absolute(), partial(_readings, plan))
+    read_runs = None if plan.scheduler is None else service("read_runs", "--scheduler")
+    material = read_material(plan.campaign.absolute(), partial(_readings, plan, read_runs))
     for problem in material.problems():
         print("warning:", printable(problem), file=sys.stderr)
     written: list[Path] = []
@@ -172,37 +175,39 @@ def _run_campaign(plan: ReportRequest) -> list[Path]:
     return written
 
 
-def _readings(plan: ReportRequest, path: Path, names: Sequence[str]) -> Iterable[CampaignReading]:
+def _readings(
+    plan: ReportRequest, read_runs: Any, path: Path, names: Sequence[str]
+) -> Iterable[CampaignReading]:
     """Read the runs of a campaign, here or on workers."""
     from tailscope.report.campaign.material import draw_one, read_one
 
     take = partial(draw_one if plan.pages else read_one, path)
-    if plan.scheduler is None:
+    if read_runs is None:
         return map(take, names)
-    return _on_workers(plan, path, names, take)
+    return _with_progress(
+        partial(read_runs, plan.scheduler, path, names, take, is_written=plan.pages)
+    )
 
 
-def _on_workers(
-    plan: ReportRequest, path: Path, names: Sequence[str], take: Callable[[str], CampaignReading]
+def _with_progress(
+    read_runs: Callable[..., Iterable[CampaignReading]],
 ) -> Iterator[CampaignReading]:
     from tailscope.cli.progress import TasksBar
 
-    read_runs = service("read_runs", "--scheduler")
-    assert plan.scheduler is not None
     with TasksBar("runs", "runs") as bar:
-        yield from read_runs(
-            plan.scheduler, path, names, take, is_written=plan.pages, progress=bar.show
-        )
+        yield from read_runs(progress=bar.show)
 
 
 def _run(plan: ReportRequest) -> list[Path]:
     from tailscope.store.reader import read_run
 
+    write_trace = None if plan.trace is None else service("write_trace", "--trace")
     runs = [read_run(path, label=label) for label, path in plan.runs.items()]
     written: list[Path] = []
     if plan.figures is not None:
-        from tailscope.report.drawing import LOOKS, write_pictures
+        from tailscope.report.drawing import write_pictures
         from tailscope.report.figures import pictures
+        from tailscope.report.formats import LOOKS
         from tailscope.report.material import Material
 
         drawn = pictures([Material(run) for run in runs])
@@ -212,9 +217,7 @@ def _run(plan: ReportRequest) -> list[Path]:
         from tailscope.store.atomic import replacing, write_text
 
         address = ""
-        if plan.trace is not None:
-            write_trace = service("write_trace", "--trace")
-
+        if plan.trace is not None and write_trace is not None:
             with replacing(plan.trace) as file:
                 write_trace(next(iter(plan.runs.values())), file)
             written.append(plan.trace)

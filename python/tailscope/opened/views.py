@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from tailscope.engine.analysis import Figure
     from tailscope.report.campaign.material import CampaignMaterial
-    from tailscope.report.drawing import Style
+    from tailscope.report.formats import Style
     from tailscope.report.material import Material
     from tailscope.report.picture import Picture
     from tailscope.store.records.explanation import Explanation
@@ -507,7 +508,7 @@ class CampaignPlots:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Figures as one drawing, which a notebook shows.
+    """Figures as one drawing, which a notebook shows; Matplotlib draws it.
 
     Attributes
     ----------
@@ -538,10 +539,10 @@ class Drawing:
         Raises
         ------
         UsageError
-            If it has another end.
+            If it has another end, or Matplotlib is not installed.
         """
-        from tailscope.report.drawing import SCREEN, write_grid
-        from tailscope.report.formats import FORMATS
+        from tailscope.registry import require
+        from tailscope.report.formats import FORMATS, SCREEN
 
         file = Path(path)
         if file.suffix.lower().removeprefix(".") not in FORMATS:
@@ -549,6 +550,9 @@ class Drawing:
             raise UsageError(
                 f"{file}: expected a name that ends with {expected}", code="figure-format"
             )
+        require("plot")
+        from tailscope.report.drawing import write_grid
+
         write_grid(
             [file],
             self.pictures,
@@ -566,8 +570,15 @@ class Drawing:
         return f"<tailscope.Drawing {printable(self.title)}>"
 
     def _repr_html_(self) -> str:
-        from tailscope.report.drawing import SCREEN, grid_svg
+        from tailscope.registry import require
+        from tailscope.report.formats import SCREEN
         from tailscope.report.page import drawing_piece
+
+        try:
+            require("plot")
+        except UsageError as lacking:
+            return f"<p>{escape(f'{lacking}: {lacking.hint}')}</p>"
+        from tailscope.report.drawing import grid_svg
 
         style = self.style or SCREEN
         svg = grid_svg(self.pictures, columns=self.columns, title=self._heading, style=style)

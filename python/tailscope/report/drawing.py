@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from tailscope.report.formats import COLOURS, FORMATS, STYLES
+from tailscope.report.formats import FORMATS, SCREEN
 from tailscope.report.picture import difference_ticks, gathered, spread, table_of
 from tailscope.store.atomic import replacing, write_text
 from tailscope.units import percentile_name, printable
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis as DrawnAxis
     from numpy.typing import NDArray
 
+    from tailscope.report.formats import Style
     from tailscope.report.picture import Axis, Layer, Picture
 
     Floats = NDArray[np.float64]
@@ -45,72 +46,6 @@ _FEW_DECADES = 300
 _LANE = 0.7
 _LANE_IN, _LINE_IN = 0.2, 0.17
 _NUMBER = FuncFormatter(lambda value, _: f"{value:,.10g}")
-_SETTINGS: dict[str, object] = {
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": "medium",
-    "grid.linewidth": 0.6,
-    "pdf.fonttype": 42,
-    "svg.hashsalt": "tailscope",
-    "text.parse_math": False,
-}
-
-
-@dataclass(frozen=True)
-class Style:
-    """A style of figures."""
-
-    width_in: float
-    height_in: float
-    """Size of one figure, without its legend."""
-    colours: tuple[str, ...]
-    settings: dict[str, object] = field(hash=False)
-    """Settings of matplotlib."""
-    titled: bool
-    """True if figures have titles; in a paper the caption does that."""
-    distinct: bool
-    """True if dashes and markers differ where colours do, for print in grey."""
-
-
-SCREEN = Style(
-    width_in=7.2,
-    height_in=3.7,
-    colours=COLOURS,
-    settings={
-        **_SETTINGS,
-        "axes.edgecolor": "#1b1f24",
-        "font.size": 9,
-        "grid.color": "#d0d7de",
-        "lines.linewidth": 1.3,
-        "lines.markersize": 3,
-        "svg.fonttype": "none",
-    },
-    titled=True,
-    distinct=False,
-)
-
-PAPER = Style(
-    # A column of a page of two.
-    width_in=3.45,
-    height_in=2.3,
-    # Ordered by lightness, so that neighbours differ in grey as well.
-    colours=("#000000", "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#E69F00", "#999999"),
-    settings={
-        **_SETTINGS,
-        "axes.linewidth": 0.6,
-        "font.size": 7.5,
-        "grid.color": "#cccccc",
-        "grid.linewidth": 0.4,
-        "lines.linewidth": 1.0,
-        "lines.markersize": 2.2,
-        # As outlines: a paper must not depend on the fonts of its readers.
-        "svg.fonttype": "path",
-    },
-    titled=False,
-    distinct=True,
-)
-
-LOOKS = dict(zip(STYLES, (SCREEN, PAPER), strict=True))
 
 
 def write_pictures(

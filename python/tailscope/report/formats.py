@@ -1,6 +1,8 @@
-"""Formats of figures, and their colours: what can be said without drawing."""
+"""Formats of figures, their styles and colours: what can be said without drawing."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 FORMATS = ("png", "svg", "pdf")
 
@@ -47,3 +49,70 @@ CELLS = (
     "#fde725",
 )
 """Colours from few to many, in a dark theme: viridis, of Smith and van der Walt, in steps."""
+
+_SETTINGS: dict[str, object] = {
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": "medium",
+    "grid.linewidth": 0.6,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "tailscope",
+    "text.parse_math": False,
+}
+
+
+@dataclass(frozen=True)
+class Style:
+    """A style of figures."""
+
+    width_in: float
+    height_in: float
+    """Size of one figure, without its legend."""
+    colours: tuple[str, ...]
+    settings: dict[str, object] = field(hash=False)
+    """Settings of matplotlib."""
+    titled: bool
+    """True if figures have titles; in a paper the caption does that."""
+    distinct: bool
+    """True if dashes and markers differ where colours do, for print in grey."""
+
+
+SCREEN = Style(
+    width_in=7.2,
+    height_in=3.7,
+    colours=COLOURS,
+    settings={
+        **_SETTINGS,
+        "axes.edgecolor": "#1b1f24",
+        "font.size": 9,
+        "grid.color": "#d0d7de",
+        "lines.linewidth": 1.3,
+        "lines.markersize": 3,
+        "svg.fonttype": "none",
+    },
+    titled=True,
+    distinct=False,
+)
+
+PAPER = Style(
+    # A column of a page of two.
+    width_in=3.45,
+    height_in=2.3,
+    # Ordered by lightness, so that neighbours differ in grey as well.
+    colours=("#000000", "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#E69F00", "#999999"),
+    settings={
+        **_SETTINGS,
+        "axes.linewidth": 0.6,
+        "font.size": 7.5,
+        "grid.color": "#cccccc",
+        "grid.linewidth": 0.4,
+        "lines.linewidth": 1.0,
+        "lines.markersize": 2.2,
+        # As outlines: a paper must not depend on the fonts of its readers.
+        "svg.fonttype": "path",
+    },
+    titled=False,
+    distinct=True,
+)
+
+LOOKS = dict(zip(STYLES, (SCREEN, PAPER), strict=True))

@@ -1,42 +1,49 @@
 """The catalogue of runs: tables to be queried, in memory, and a copy kept between commands.
 
-Run directories are the truth. What was read of them is kept in a DuckDB file in the user's cache,
-one for each choice of folders, so that the next command reads only what has changed. Every command
-copies that file into memory and closes it. It is never changed in place: a new one is written under
-another name and renamed. So readers need no lock; of several writers one writes while the others
-make do with what they have in memory, as everybody does where nothing can be written.
+Run directories are the truth. What was read of them is kept in a file in the user's cache, one for
+each choice of folders, so that the next command reads only what has changed: a database of SQLite
+behind its checksum. Every command reads that file whole. It is never changed in place: a new one is
+written under another name and renamed. So readers need no lock; of several writers one writes while
+the others make do with what they have in memory, as everybody does where nothing can be written.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
-from contextlib import contextmanager, suppress
+import sqlite3
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import tailscope
-from tailscope.store.columns import TABLES, TEXT
+from tailscope.store.columns import TABLES, TEXT, TIME, TRUTH
 from tailscope.store.folders import FoundRuns, find_runs
 from tailscope.store.record import read_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from duckdb import DuckDBPyConnection
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tailscope.store.folders import RunPlace
-    from tailscope.store.record import CatalogueRow, Row
+    from tailscope.store.record import CatalogueRow, Row, Value
 
     QueriedRow = dict[str, Any]
-    """A row that a query returns: its types are those of the query."""
+    """A row that a query returns."""
 
 _SEEN = {"run": TEXT, "signature": TEXT}
-_ALL: dict[str, Mapping[str, str]] = {"seen": _SEEN, **TABLES}
+_TABLES: dict[str, Mapping[str, str]] = {"seen": _SEEN, **TABLES}
+_READ: dict[str, Callable[[Any], object]] = {TRUTH: bool, TIME: datetime.fromisoformat}
+"""What makes a value of the type of its column of what SQLite has: numbers and texts."""
+_READ_AS = {
+    name: _READ[kind]
+    for columns in TABLES.values()
+    for name, kind in columns.items()
+    if kind in _READ
+}
+_MOST = 2**63
 
 
 class RowSource(Protocol):
@@ -50,53 +57,47 @@ class RowSource(Protocol):
 class Catalogue:
     """All runs below folders, as tables."""
 
-    connection: DuckDBPyConnection
+    _connection: sqlite3.Connection
     """Connection to a database in memory with the tables of `tailscope.store.columns.TABLES`."""
     found: FoundRuns
     """Runs of the folders, and the places of these."""
 
-    def rows(self, query: str, *values: object) -> list[QueriedRow]:
-        """Rows that a query gives, by the names of their columns."""
-        done = self.connection.execute(query, list(values))
+    def rows(self, query: str, *values: Value) -> list[QueriedRow]:
+        """Rows that a query gives, by the names of their columns; these tell types."""
+        done = self._connection.execute(query, [_stored(value) for value in values])
         names = [column[0] for column in done.description]
-        return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
+        rows = [dict(zip(names, row, strict=True)) for row in done]
+        for name in _READ_AS.keys() & set(names):
+            for row in rows:
+                if row[name] is not None:
+                    row[name] = _READ_AS[name](row[name])
+        return rows
 
 
 @contextmanager
 def catalogue_of(folders: Sequence[Path]) -> Iterator[Catalogue]:
     """Have the runs below folders in tables, as they are now."""
     found = find_runs(folders)
-    file = _cache_folder() / f"{_key(folders)}.duckdb"
-    connection = _kept(file) or _empty()
-    try:
+    file = _cache_folder() / f"{_key(folders)}.catalogue"
+    with closing(_kept(file) or _empty()) as connection:
         if _refresh(connection, found.runs):
             _keep(connection, file)
         yield Catalogue(connection, found)
-    finally:
-        connection.close()
 
 
 @contextmanager
 def catalogue_of_records(records: Iterable[CatalogueRow]) -> Iterator[Catalogue]:
     """Have runs in tables that were read elsewhere than in folders."""
-    connection = _empty()
-    try:
+    with closing(_empty()) as connection:
         for record in records:
             for table, rows in record.rows().items():
                 _insert(connection, table, rows)
         yield Catalogue(connection, FoundRuns())
-    finally:
-        connection.close()
 
 
 def quoted(name: str) -> str:
     """A name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def text_literal(text: str) -> str:
-    """A text as SQL writes it."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _cache_folder() -> Path:
@@ -107,91 +108,105 @@ def _cache_folder() -> Path:
 def _key(folders: Sequence[Path]) -> str:
     """Return a key that files of other folders and other versions do not share."""
     paths = sorted(str(folder.resolve()) for folder in folders)
-    content = repr((tailscope.__version__, _ALL, paths))
+    content = repr((tailscope.__version__, _TABLES, paths))
     return hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
-def _empty() -> DuckDBPyConnection:
-    import duckdb
+def _database() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.create_function("contains", 2, _contains, deterministic=True)
+    return connection
 
-    connection = duckdb.connect(":memory:")
-    for table, columns in _ALL.items():
+
+def _contains(text: str | None, part: str) -> bool:
+    """Whether a text has a part, in any case of its letters: SQLite's own knows those of ASCII."""
+    return text is not None and part.lower() in text.lower()
+
+
+def _empty() -> sqlite3.Connection:
+    connection = _database()
+    for table, columns in _TABLES.items():
         listed = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
         connection.execute(f"CREATE TABLE {table} ({listed})")
     return connection
 
 
-def _kept(file: Path) -> DuckDBPyConnection | None:
+def _kept(file: Path) -> sqlite3.Connection | None:
     """Return the result of an earlier refresh; None if there is none, or it is damaged."""
-    import duckdb
-
-    if not file.is_file():
-        return None
-    connection = duckdb.connect(":memory:")
     try:
-        connection.execute(f"ATTACH {text_literal(str(file))} AS kept (READ_ONLY)")
-        connection.execute("COPY FROM DATABASE kept TO memory")
-        connection.execute("DETACH kept")
-        for table, columns in _ALL.items():
-            connection.execute(f"SELECT {', '.join(map(quoted, columns))} FROM {table} LIMIT 0")  # noqa: S608
-    except duckdb.Error:
-        connection.close()
+        content = file.read_bytes()
+    except OSError:
         return None
+    checksum = _checksum(b"")
+    kept = memoryview(content)[len(checksum) :]
+    if _checksum(kept) != content[: len(checksum)]:
+        return None
+    connection = _database()
+    connection.deserialize(kept)
     return connection
 
 
-def _refresh(connection: DuckDBPyConnection, runs: Mapping[str, RunPlace]) -> bool:
+def _checksum(content: bytes | memoryview) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def _refresh(connection: sqlite3.Connection, runs: Mapping[str, RunPlace]) -> bool:
     """Read what has changed; whether anything had."""
     now = {name: place.signature() for name, place in runs.items()}
-    before = dict(connection.execute("SELECT run, signature FROM seen").fetchall())
-    gone = [name for name in before if before[name] != now.get(name)]
-    new = [name for name in now if before.get(name) != now[name]]
-    if not gone and not new:
+    before = dict(connection.execute("SELECT run, signature FROM seen"))
+    if now == before:
         return False
-    for table in _ALL:
-        connection.execute(f"DELETE FROM {table} WHERE run IN (SELECT unnest(?))", [gone])  # noqa: S608
-    rows: dict[str, list[Row]] = {table: [] for table in _ALL}
+    same = {name: signature for name, signature in now.items() if before.get(name) == signature}
+    connection.execute("DELETE FROM seen")
+    _insert_seen(connection, same)
+    for table in TABLES:
+        connection.execute(f"DELETE FROM {table} WHERE run NOT IN (SELECT run FROM seen)")  # noqa: S608
+    new = {name: signature for name, signature in now.items() if name not in same}
     for name in new:
         record = read_record(runs[name].path, name=name, campaign=runs[name].campaign)
-        rows["seen"].append({"run": name, "signature": now[name]})
-        for table, of_run in record.rows().items():
-            rows[table] += of_run
-    for table, added in rows.items():
-        _insert(connection, table, added)
+        for table, rows in record.rows().items():
+            _insert(connection, table, rows)
+    _insert_seen(connection, new)
     return True
 
 
-def _insert(connection: DuckDBPyConnection, table: str, rows: list[Row]) -> None:
-    """Add rows, as JSON: for hundreds of columns the quickest that needs no further library."""
-    shape = text_literal(json.dumps([dict(_ALL[table])]))
-    connection.execute(
-        f"INSERT INTO {table} BY NAME SELECT unnest(from_json(?, {shape}), max_depth := 2)",
-        [json.dumps(rows, default=datetime.isoformat)],
+def _insert_seen(connection: sqlite3.Connection, signatures: Mapping[str, str]) -> None:
+    rows: list[Row] = [{"run": run, "signature": each} for run, each in signatures.items()]
+    _insert(connection, "seen", rows)
+
+
+def _insert(connection: sqlite3.Connection, table: str, rows: Iterable[Row]) -> None:
+    columns = _TABLES[table]
+    places = ", ".join("?" * len(columns))
+    connection.executemany(
+        f"INSERT INTO {table} VALUES ({places})",  # noqa: S608
+        ([_stored(row[name]) for name in columns] for row in rows),
     )
 
 
-def _keep(connection: DuckDBPyConnection, file: Path) -> None:
-    """Keep the tables for the next refresh, unless another process is about to, or none can be."""
-    import duckdb
+def _stored(value: Value) -> str | int | float | None:
+    """Return a value as SQLite has it; a whole number that no column holds is none."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, int) and not -_MOST <= value < _MOST:
+        return None
+    return value
 
-    with suppress(OSError, duckdb.Error):
+
+def _keep(connection: sqlite3.Connection, file: Path) -> None:
+    """Keep the tables for the next refresh, unless another process is about to, or none can be."""
+    with suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(file.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _write(connection, file)
+            _write(connection.serialize(), file)
         finally:
             os.close(lock)
 
 
-def _write(connection: DuckDBPyConnection, file: Path) -> None:
+def _write(content: bytes, file: Path) -> None:
     part = file.with_suffix(".part")
-    for left in (part, part.with_name(f"{part.name}.wal")):
-        left.unlink(missing_ok=True)
-    connection.execute(f"ATTACH {text_literal(str(part))} AS fresh")
-    try:
-        connection.execute("COPY FROM DATABASE memory TO fresh")
-    finally:
-        connection.execute("DETACH fresh")
+    part.write_bytes(_checksum(content) + content)
     part.chmod(0o600)
     part.replace(file)

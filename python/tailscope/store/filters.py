@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import UsageError
 from tailscope.store.catalogue import quoted
-from tailscope.store.columns import COUNT, REAL, RUN, SUMMARY, TEXT, TIME, TRUTH
+from tailscope.store.columns import COUNT, REAL, RUN, SUMMARY, TABLES, TEXT, TIME, TRUTH
 from tailscope.store.record import plain
 from tailscope.units import QUANTILES, rate_pps
 
@@ -44,7 +44,7 @@ class Filter(NamedTuple):
     field: str
     """Name of the field: one of `FIELDS`, or ``tag`` or ``note``."""
     operator: str
-    value: str | int | float | bool | datetime
+    value: str | float | bool | datetime
 
 
 def is_filter(text: str) -> bool:
@@ -90,7 +90,7 @@ def choose(
     order = f"{_column(sort.removeprefix('-'))} {'DESC' if sort.startswith('-') else 'ASC'}"
     terms = " AND ".join(["true", *map(_term, wanted)])
     rows = catalogue.rows(
-        "SELECT run.*, summary.* EXCLUDE (run) FROM run LEFT JOIN summary USING (run)"  # noqa: S608
+        "SELECT * FROM run JOIN summary USING (run)"  # noqa: S608
         f" WHERE {terms} ORDER BY {order} NULLS LAST, run.run",
         *(each.value for each in wanted),
     )
@@ -131,14 +131,14 @@ def _names() -> dict[str, str]:
 def _term(wanted: Filter) -> str:
     if wanted.field in _LISTS:
         column = f"{wanted.field}.{_LISTS[wanted.field]}"
-        test = f"contains(lower({column}), lower(?))" if wanted.operator == "~" else f"{column} = ?"
+        test = f"contains({column}, ?)" if wanted.operator == "~" else f"{column} = ?"
         negation = "NOT " if wanted.operator == "!=" else ""
         table = wanted.field
-        return f"{negation}EXISTS (FROM {table} WHERE {table}.run = run.run AND {test})"
+        return f"{negation}run.run IN (SELECT run FROM {table} WHERE {test})"  # noqa: S608
     column = _column(wanted.field)
     if wanted.operator == "~":
-        return f"contains(lower({column}), lower(?))"
-    operator = "IS DISTINCT FROM" if wanted.operator == "!=" else wanted.operator
+        return f"contains({column}, ?)"
+    operator = "IS NOT" if wanted.operator == "!=" else wanted.operator
     return f"{column} {operator} ?"
 
 
@@ -149,12 +149,13 @@ def _column(field: str) -> str:
 def _of_runs(catalogue: Catalogue, table: str) -> dict[str, list[QueriedRow]]:
     """Rows of a table by the run that they are of."""
     found: dict[str, list[QueriedRow]] = {}
-    for row in catalogue.rows(f"FROM {table} ORDER BY ALL"):
+    order = ", ".join(map(quoted, TABLES[table]))
+    for row in catalogue.rows(f"SELECT * FROM {table} ORDER BY {order}"):  # noqa: S608
         found.setdefault(row.pop("run"), []).append(row)
     return found
 
 
-def _value(text: str, field: str, kind: str, value: str) -> str | int | float | bool | datetime:
+def _value(text: str, field: str, kind: str, value: str) -> str | float | bool | datetime:
     from tailscope.units import duration_ns
 
     if kind == TEXT:
@@ -167,8 +168,8 @@ def _value(text: str, field: str, kind: str, value: str) -> str | int | float | 
             return date.astimezone(UTC).replace(tzinfo=None) if date.tzinfo else date
         if kind_of(field).startswith("a time"):
             sign = -1 if value.startswith("-") else 1
-            return sign * duration_ns(value.removeprefix("-"), text)
-        return rate_pps(value, text) if field.endswith("_pps") else float(value)
+            return float(sign * duration_ns(value.removeprefix("-"), text))
+        return float(rate_pps(value, text) if field.endswith("_pps") else value)
     except (ValueError, KeyError, UsageError):
         raise UsageError(
             f"{text}: got {value!r}, expected {kind_of(field)}", code="filter-value"

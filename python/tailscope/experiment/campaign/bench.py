@@ -50,6 +50,9 @@ class Bench:
     def check(self, plan: RunPlan, document: Document) -> None:
         """Refuse machines that are not described as a plan needs them."""
 
+    def check_packages(self) -> None:
+        """Refuse to measure without a Python package that the bench needs."""
+
     def prepare(self, cells: Sequence[Cell], document: Document) -> None:
         """Take notice of all cells, before any is chosen."""
 

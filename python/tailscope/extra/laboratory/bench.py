@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tailscope.experiment.campaign.bench import Bench, MeasuredCell
 from tailscope.extra.laboratory import machines
 from tailscope.extra.laboratory.boot.boots import Boots, boot_lines, grouped, runs_of
+from tailscope.registry import require
 from tailscope.units import long_text, positive_duration_ns
 
 if TYPE_CHECKING:
@@ -49,6 +50,11 @@ class Laboratory(Bench):
     def check(self, plan: RunPlan, document: Document) -> None:
         """Check that the machines are described as a plan needs them."""
         machines.check_hosts(self._hosts, plan, document)
+
+    def check_packages(self) -> None:
+        """Check that ssh can be spoken, if a machine is to be reached by it."""
+        if any(host.ssh for host in machines.by_role(self._hosts).values()):
+            require("lab")
 
     def prepare(self, cells: Sequence[Cell], document: Document) -> None:
         """Determine the boots that the cells need."""

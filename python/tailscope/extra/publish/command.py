@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailscope.cli.progress import ProgressBar
+from tailscope.registry import require
 from tailscope.units import count_text, counted, printable
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def command(
 ) -> int:
     from tailscope.extra.publish.site import check_place, plan_site, review_site, write_site
 
+    if not dry_run:
+        require("plot")
     plan = plan_site(campaign, packets=packets)
     for problem in plan.material.problems():
         print("warning:", printable(problem), file=sys.stderr)

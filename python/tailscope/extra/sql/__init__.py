@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailscope.registry import AddedCommand, Addition
+from tailscope.registry import AddedCommand, Addition, Extra
 
 ADDITION = Addition(
     commands=(
@@ -11,4 +11,5 @@ ADDITION = Addition(
             "Query runs in SQL: tables run, summary, tag, note, file, and the packets of all runs.",
         ),
     ),
+    extra=Extra("sql", {"duckdb": "duckdb"}),
 )

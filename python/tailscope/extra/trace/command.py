@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tailscope.registry import require
+
 
 def command(
     run: Annotated[
@@ -26,6 +28,7 @@ def command(
     from tailscope.store.atomic import replacing
     from tailscope.units import count_text, printable
 
+    require("trace")
     with replacing(out) as file:
         traced = write_trace(run, file)
     shown = (

@@ -14,7 +14,7 @@ from tailscope.cli.options import STANDARD, JsonFile, JunitFile, write_json
 from tailscope.cli.status import OF_VERDICTS
 from tailscope.cli.terminal import say
 from tailscope.exceptions import EvidenceError, UsageError
-from tailscope.registry import service
+from tailscope.registry import require, service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -169,6 +169,7 @@ def _run(plan: TrendRequest) -> int:
     from tailscope.units import printable
     from tailscope.verdict.verdict import worst
 
+    require("trend")
     with _catalogue(plan) as catalogue:
         rows = choose(catalogue, plan.filters)
     for unread in catalogue.found.unread:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.report.campaign.figures import families
 from tailscope.report.campaign.matrix import table_of_runs
-from tailscope.report.drawing import LOOKS, write_grid
-from tailscope.report.formats import STYLES
+from tailscope.report.formats import LOOKS, STYLES
 from tailscope.report.picture import table_of
 from tailscope.store.atomic import write_text
 from tailscope.units import printable
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from tailscope.report.campaign.figures import Family
     from tailscope.report.campaign.material import CampaignMaterial
-    from tailscope.report.drawing import Style
+    from tailscope.report.formats import Style
 
 RUNS = "runs.csv"
 """All runs of the campaign, a row each."""
@@ -34,6 +33,8 @@ def write_families(
     material: CampaignMaterial, folder: Path, formats: Sequence[str], style: str
 ) -> list[Path]:
     """Write each family as one drawing, a CSV of what it shows, and all runs as CSV."""
+    from tailscope.report.drawing import write_grid
+
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for family in families(material):
