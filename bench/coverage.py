@@ -6,9 +6,9 @@ import numpy as np
 
 from bench.clock import say
 from bench.table import Row
-from tailscope.models.tail.excesses import Excesses
-from tailscope.models.tail.fit import FEWEST_BURSTS, METHODS, fit
-from tailscope.models.tail.pareto import Pareto
+from tailscope.extra.tail.models.excesses import Excesses
+from tailscope.extra.tail.models.fit import FEWEST_BURSTS, METHODS, fit
+from tailscope.extra.tail.models.pareto import Pareto
 
 SHAPES = (-0.3, 0.0, 0.3)
 BURSTS = (50, 350)

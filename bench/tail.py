@@ -10,9 +10,9 @@ import numpy as np
 
 from bench.clock import say
 from bench.table import Row
-from tailscope.models.tail.excesses import select
-from tailscope.models.tail.forecast import LOWEST
-from tailscope.models.tail.model import Settings, model
+from tailscope.extra.tail.models.excesses import select
+from tailscope.extra.tail.models.forecast import LOWEST
+from tailscope.extra.tail.models.model import Settings, model
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import captures
+import numpy as np
 import pytest
 from docs.reference.cli import commands
 from errors import code_of
@@ -64,6 +65,7 @@ NEEDED = [
     ("postgresql", "trend --from postgresql://localhost/x"),
     ("publish", "publish campaign site"),
     ("sql", "sql 'FROM run' ."),
+    ("tail", "model tail varied"),
     ("standards", "search --dut l2fwd --dry-run"),
     ("standards", "rfc 2544 --dut l2fwd --dry-run"),
     ("watch", "watch --dut l2fwd"),
@@ -89,6 +91,11 @@ def folder(tailscope: Callable[..., object], tmp_path_factory: pytest.TempPathFa
     (made / "pairs").mkdir()
     pre, post = captures.pair(made / "pairs", [3_000] * 100, gap=100_000)
     tailscope("analyze", pre, post, "--out", made / "run")
+    for name, least_ns in (("varied", 3_000), ("slower", 30_000)):
+        random = np.random.default_rng(4)
+        latencies = np.rint(least_ns + random.exponential(20_000, 20_000)).astype(int).tolist()
+        varied = captures.pair(made / f"{name} pair", latencies, gap=100_000)
+        tailscope("analyze", *varied, "--out", made / name)
     (made / "lab.yaml").write_text(LABORATORY)
     (made / "campaign").mkdir()
     (made / "campaign" / "campaign.json").touch()
@@ -153,3 +160,15 @@ def test_captures_are_analysed_without_extras(folder: Path, tmp_path: Path) -> N
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run/report.html").exists()
+
+
+def test_runs_are_judged_and_modelled_without_extras(folder: Path) -> None:
+    done = bare(
+        "verify varied --slo 'p99<1ms'",
+        "compare varied slower",
+        "plan --quantile p99 --rate 10k --from varied",
+        "model overload varied slower",
+        "model aliasing varied",
+        folder=folder,
+    )
+    assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from docs.calibration import aliasing, overload, recommendations, tail, verdicts
+from docs.calibration import aliasing, overload, recommendations, verdicts
 
 import tailscope.words.promises
 
@@ -24,10 +24,18 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[1] / "calibration.md"
 SENTENCES = Path(tailscope.words.promises.__file__).with_suffix(".json")
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+
+
+def _tail(runs: int, data: Path) -> Section:
+    from docs.calibration import tail
+
+    return tail.section(runs, data)
+
+
 PARTS: dict[str, tuple[Callable[[int, Path], Section], int]] = {
     "verdicts": (verdicts.section, 1000),
     "recommendations": (recommendations.section, 1000),
-    "tail": (tail.section, 100),
+    "tail": (_tail, 100),
     "aliasing": (aliasing.section, 20),
     "overload": (overload.section, 100),
 }

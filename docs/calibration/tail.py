@@ -14,9 +14,9 @@ from docs.calibration.section import Section, share
 from docs.reference.markdown import table
 
 from tailscope.exceptions import CaptureError, EvidenceError, ModelError
-from tailscope.models.tail.excesses import Excesses, of_worst
-from tailscope.models.tail.model import Settings, model
-from tailscope.models.tail.pareto import Pareto
+from tailscope.extra.tail.models.excesses import Excesses, of_worst
+from tailscope.extra.tail.models.model import Settings, model
+from tailscope.extra.tail.models.pareto import Pareto
 from tailscope.store.authors import read_columns, read_worst
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ PACKETS, DURATION_NS = 10_000_000, 160_000_000_000
 FLOOR_NS = 80_000
 BURSTS = 900
 TEXT = """\
-Promised by [`tailscope model tail`](tail.md): the largest latency of the rest of the run lies in
+Promised by `model tail`: the largest latency of the rest of the run lies in
 its interval in 95 % of runs (*inside*), and one burst of the rest exceeds the return level
 (*bursts beyond*, in the mean, and how much they vary). The first fifth of each run goes in, the
 rest is what came. The first rows are the tables of containers2024 (scenario 1, 12 rates, 3

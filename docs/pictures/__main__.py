@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from tailscope.report.picture import Picture
 
 FOLDER = Path(__file__).parent
-FIGURES = ("percentiles", "worst", "tail-levels")
+FIGURES = ("percentiles", "worst")
+TAIL = FOLDER.parent / "extra" / "tail"
 SIMULATED = ("--packets", "200000")
 COMPARED = {"before": (), "after": ("--stall-duration", "20us")}
 """Devices that are compared: the usual one, and one with longer stalls."""
@@ -63,14 +64,18 @@ def main() -> int:
             _measured(folder, name, "--seed", "2", "--pattern", "poisson", *options)
             for name, options in COMPARED.items()
         ]
-        _tailscope("model", "tail", run, "--keep")
+        if TAIL.is_dir():
+            _tailscope("model", "tail", run, "--keep")
         _tailscope("report", run, "--figures", drawn, "--format", "svg")
         pictures = (_difference(*pair), taint(), overload())
         write_pictures(pictures, drawn, ["svg"])
-        for figure in (*FIGURES, *(picture.name for picture in pictures)):
+        places = dict.fromkeys((*FIGURES, *(picture.name for picture in pictures)), FOLDER)
+        if TAIL.is_dir():
+            places["tail-levels"] = TAIL
+        for figure, place in places.items():
             text = METADATA.sub("", (drawn / f"{figure}.svg").read_text())
-            (FOLDER / f"{figure}.svg").write_text(text)
-            print(f"docs/pictures/{figure}.svg")
+            (place / f"{figure}.svg").write_text(text)
+            print(place.relative_to(FOLDER.parents[1]) / f"{figure}.svg")
     return 0
 
 

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from docs.reference.markdown import NOTE, code, joined, table
 
-from tailscope.cli import COMMANDS, application
+from tailscope.cli import application
 from tailscope.cli.status import EXIT_STATUS
+from tailscope.registry import additions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from tailscope.registry import AddedCommand
 
 _DEFAULT = re.compile(r"\s*\[default: (.*)\]$")
 
@@ -28,7 +31,13 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 def core_commands() -> Iterator[tuple[str, Any]]:
     """Those that no folder of `tailscope.extra` adds."""
-    return ((name, command) for name, command in commands() if name.split()[1] in COMMANDS)
+    added = [command for addition in additions().values() for command in addition.commands]
+    return ((name, command) for name, command in commands() if not is_of(name, added))
+
+
+def is_of(name: str, added: Iterable[AddedCommand]) -> bool:
+    """Whether a command is one of those that were added, or in a group that is."""
+    return any(f"{name} ".startswith(f"tailscope {command.words()} ") for command in added)
 
 
 def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:

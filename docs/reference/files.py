@@ -104,7 +104,12 @@ RUN = (
         layout.REPORT,
         "The report: one file, works offline. It may be drawn again, and has no checksum.",
     ),
-    _kept(layout.TAIL, TailRecord, "model tail", "tail.md"),
+    RecordFile(
+        layout.TAIL,
+        "What a model of the tail keeps beside the checksums: its `--json`, and where that comes"
+        " from.",
+        TailRecord,
+    ),
     _kept(layout.OVERLOAD, OverloadRecord, "model overload", "overload.md"),
     _kept(layout.VERDICT, VerdictRecord, "verify", "verdict.md"),
     RecordFile(

@@ -42,6 +42,12 @@ class AddedCommand(NamedTuple):
     measures: bool = False
     """True if it is reminded of a host that is still tuned."""
     module: str = "command"
+    group: str = ""
+    """The group of commands that it belongs to; by default the command line itself."""
+
+    def words(self) -> str:
+        """Return what calls it, behind ``tailscope``."""
+        return f"{self.group} {self.name}".lstrip()
 
 
 class AddedFile(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from command import COMMAND
 
-from tailscope.cli import application, model
+from tailscope.cli import application
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 LINES = [
     ("tailscope ", list(application().commands)),
     ("tailscope comp", [name for name in application().commands if name.startswith("comp")]),
-    ("tailscope model ", list(model.COMMANDS)),
+    ("tailscope model o", ["overload"]),
     ("tailscope host au", ["audit"]),
     ("tailscope run --power", ["--power", "--power-phase"]),
     ("tailscope run --power none --power", ["--power-phase"]),
-    ("tailscope model tail --th", ["--threshold"]),
+    ("tailscope model aliasing --sim", ["--simulate"]),
     ("tailscope --ver", ["--version"]),
     ("tailscope --version pl", ["plan"]),
     ("tailscope run experiments/q", []),

@@ -70,8 +70,8 @@ def test_pages_fit_a_terminal(command: Any, monkeypatch: pytest.MonkeyPatch) -> 
         ("run --rat 3", "tailscope run"),
         ("run --burst x", "tailscope run"),
         ("run FILE more", "tailscope run"),
-        ("model tail --foo", "tailscope model tail"),
-        ("model tial", "tailscope model"),
+        ("model energy --foo", "tailscope model energy"),
+        ("model enrgy", "tailscope model"),
         ("host", "tailscope host"),
         ("host apply", "tailscope host apply"),
         ("rnu", "tailscope"),
@@ -87,7 +87,7 @@ def test_errors_lead_to_the_help_of_the_command(
     assert done.stderr.splitlines()[1:] == [f"hint: See `{path} --help`."]
 
 
-@pytest.mark.parametrize(("words", "near"), [("rnu", "run"), ("model tial", "tail")])
+@pytest.mark.parametrize(("words", "near"), [("rnu", "run"), ("model enrgy", "energy")])
 def test_commands_of_similar_names_are_suggested(
     words: str, near: str, tailscope: Callable[..., Any]
 ) -> None:

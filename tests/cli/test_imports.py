@@ -27,7 +27,7 @@ TABLES = {
     "model.": model.COMMANDS,
 }
 ADDED = {
-    command.name: f"tailscope.extra.{folder}.{command.module}"
+    command.words(): f"tailscope.extra.{folder}.{command.module}"
     for folder, addition in additions().items()
     for command in addition.commands
 }
@@ -88,8 +88,8 @@ def typers() -> set[str]:
 
 def of_command(words: list[str]) -> set[str]:
     """The modules of a command, and of the group that it is in."""
-    if words and words[0] in ADDED:
-        return {ADDED[words[0]]}
+    if (added := " ".join(words)) in ADDED:
+        return {ADDED[added]} | of_command(words[:-1])
     names = [word.replace("-", "_") + "_" * iskeyword(word) for word in words]
     return {".".join(["tailscope.cli", *names[:count]]) for count in range(1, len(names) + 1)}
 
@@ -110,7 +110,7 @@ def test_help_of_a_command_imports_that_command(words: list[str], typers: set[st
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-@pytest.mark.parametrize("words", [[], ["model"], ["model", "tail"], ["run"]], ids=" ".join)
+@pytest.mark.parametrize("words", [[], ["model"], ["model", "energy"], ["run"]], ids=" ".join)
 def test_completion_imports_what_is_completed(
     words: list[str], shell: str, typers: set[str]
 ) -> None:
@@ -153,10 +153,3 @@ def test_a_run_directory_is_written_and_read_without_pandas(tmp_path: Path) -> N
     assert "pandas" not in imported(REPORT, "verify", out, "--slo", "p50<1ms")
     drawn = imported(REPORT, "report", out, "--out", str(tmp_path / "page.html"))
     assert not {"pandas", "scipy"} & drawn
-
-
-def test_a_table_of_the_authors_is_read_without_pandas(tmp_path: Path) -> None:
-    table = tmp_path / "worst.csv"
-    table.write_text("latency,prets\n2000,1\n1000,2\n")
-    words = ("model", "tail", "--worst", str(table), "--count", "100")
-    assert "pandas" not in imported(REPORT, *words)

@@ -34,7 +34,6 @@ LONG = {
     "docs/catalogue.md",
     "docs/compare.md",
     "docs/concepts/aliasing.md",
-    "docs/concepts/extreme-values.md",
     "docs/experiments.md",
     "docs/explain-captures.md",
     "docs/host.md",
@@ -49,7 +48,6 @@ LONG = {
     "docs/reports.md",
     "docs/security.md",
     "docs/stages.md",
-    "docs/tail.md",
 }
 """Pages that measure, or look at many runs: otherwise only their commands are parsed."""
 LONG |= {str(path.relative_to(ROOT)) for path in PAGES if (ROOT / "docs" / "extra") in path.parents}

@@ -13,7 +13,7 @@ import captures
 import numpy as np
 import pytest
 from documentation import undocumented
-from errors import code_of, raises
+from errors import raises
 
 import tailscope as package
 from tailscope.exceptions import RunCorruptError, RunError
@@ -30,7 +30,6 @@ Run = Callable[..., Any]
 
 PACKETS, GAP_NS = 20_000, 100_000
 LATENCIES = 3_000 + np.random.default_rng(4).exponential(20_000, PACKETS)
-MOST_POINTS = 500
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +53,6 @@ def runs(original: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "run", "name"),
     [
-        ("model tail run --split 0.5 --horizon 1h", "run", "tail.json"),
         ("model overload run slower", "slower", "overload.json"),
         ("verify run --slo p99<1us", "run", "verdict.json"),
     ],
@@ -80,22 +78,6 @@ def test_a_conclusion_is_kept_as_json_has_it(
     kept_as = {file: as_content(each) for file, each in found.kept.by_file()}
     assert kept_as == {name: {"format": 2, **content, "kept": origin}}
     assert not [text for text in found.warnings if "left out" in text]
-
-
-def test_the_tail_can_be_drawn_without_computing(tailscope: Run, runs: Path) -> None:
-    done = tailscope("model", "tail", runs / "run", "--split", "1", "--keep")
-    assert done.returncode == 0, done.stderr
-    found = read_run(runs / "run").kept.tail
-    assert found is not None
-    pairs, ahead = found.quantile_pairs, found.levels_ahead
-    for rows in (pairs, ahead, found.stability):
-        assert 1 < len(rows) <= MOST_POINTS
-        assert not undocumented(rows[0].__struct_fields__, "tail.md")
-    assert found.latency_ns_max == pairs[-1].measured_ns == int(np.rint(LATENCIES.max()))
-    assert list(pairs) == sorted(pairs, key=lambda pair: pair.law_ns)
-    assert ahead[-1].packets == pytest.approx(100 * found.fit_packets)
-    for row in ahead:
-        assert row.return_level_ns_ci_low <= row.return_level_ns <= row.return_level_ns_ci_high
 
 
 def test_a_campaigns_runs_each_keep_their_own_verdict(tailscope: Run, runs: Path) -> None:
@@ -146,9 +128,3 @@ def test_without_one_there_is_nothing_to_say(runs: Path) -> None:
     assert kept(run, read_info(run), layout.TAIL) is None
     assert read_run(run).kept == Conclusions()
     assert not [text for text in read_run(run).warnings if "left out" in text]
-
-
-def test_worst_packets_are_no_run_to_keep_figures_in(tailscope: Run, tmp_path: Path) -> None:
-    done = tailscope("model", "tail", "--worst", tmp_path / "x", "--count", "9", "--keep")
-    assert done.returncode == 1
-    assert code_of(done) is not None and "--keep" in done.stderr

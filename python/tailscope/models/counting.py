@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import betaincinv
 
 from tailscope.models.estimate import LEVEL, Estimate
+from tailscope.models.special import betaincinv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,8 +109,8 @@ def share_beyond(
     k, n = beyond / design, packets / design
     return Estimate(
         estimate=beyond / packets,
-        ci_low=float(betaincinv(k, n - k + 1, error)) if beyond else 0.0,
-        ci_high=float(betaincinv(k + 1, n - k, 1 - error)) if beyond < packets else 1.0,
+        ci_low=betaincinv(k, n - k + 1, error) if beyond else 0.0,
+        ci_high=betaincinv(k + 1, n - k, 1 - error) if beyond < packets else 1.0,
         level=1 - 2 * error,
         n=int(packets),
         method="Clopper-Pearson, of packets over their design effect",

@@ -12,11 +12,11 @@ import math
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-from scipy.special import betainc, stdtrit
 
 from tailscope.models.counting import counts_in_time
 from tailscope.models.estimate import LEVEL
 from tailscope.models.samples import rank_of
+from tailscope.models.special import betainc, stdtrit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -112,11 +112,11 @@ def ranks_around(
     rank = rank_of(q, n)
 
     def is_below(low: int) -> bool:
-        return float(betainc((n - low) / design + 1, low / design, 1 - q)) <= error
+        return betainc((n - low) / design + 1, low / design, 1 - q) <= error
 
     def is_above(from_end: int) -> bool:
         high = n + 1 - from_end
-        return float(betainc(high / design, (n - high) / design + 1, q)) <= error
+        return betainc(high / design, (n - high) / design + 1, q) <= error
 
     low, from_end = _last(is_below, rank), _last(is_above, n + 1 - rank)
     return rank, low, n + 1 - from_end if from_end else 0
@@ -199,7 +199,7 @@ def _variance(runs: Sequence[Bounds]) -> float:
 
 
 def _student(freedom: float, error: float) -> float:
-    return -float(stdtrit(freedom, error))
+    return -stdtrit(freedom, error)
 
 
 def _last(holds: Callable[[int], bool], most: int) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 
 from tailscope.exceptions import EvidenceError
 from tailscope.models.estimate import LEVEL, Estimate
+from tailscope.models.special import stdtrit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -226,9 +227,7 @@ def _mapped(of: Estimate, by: Callable[[float], float]) -> Estimate:
 
 
 def _student_t(level: float, freedom: int) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, (1 + level) / 2))
+    return stdtrit(freedom, (1 + level) / 2)
 
 
 def _times(time_ns: ArrayLike) -> NDArray[np.int64]:

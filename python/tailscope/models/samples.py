@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import bdtr, ndtri
 
 from tailscope.models.counting import first_enough
 from tailscope.models.estimate import LEVEL
+from tailscope.models.special import bdtr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,7 @@ def packets_for_bound(q: float, beyond: int = 0) -> int:
     95 %.
     """
     rare = float(_beyond(q))
-    return _fewest(lambda n: n > beyond and float(bdtr(beyond, int(n), rare)) <= 1 - LEVEL)
+    return _fewest(lambda n: n > beyond and bdtr(beyond, int(n), rare) <= 1 - LEVEL)
 
 
 def packets_for_share(q: float, relative_error: float) -> int:
@@ -96,7 +97,7 @@ def packets_for_latency(
 
 
 def _z() -> float:
-    return float(ndtri((1 + LEVEL) / 2))
+    return NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 
 def _beyond(q: float) -> Fraction:

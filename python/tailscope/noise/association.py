@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tailscope.models.special import betaincinv
 from tailscope.noise.arrangements import arranged, arrangement_count, runs, sampled, starts_of
 from tailscope.noise.clocks import align
 from tailscope.store.records.explanation import (
@@ -427,12 +428,10 @@ def _ratio_interval(
 
     Increments come in bunches, so counts are divided by their dispersion.
     """
-    from scipy.special import betaincinv
-
     half = LEVEL / 2
     some, others = slow / bunch, rest / bunch
-    low = float(betaincinv(some, others + 1, half)) if slow else 0.0
-    high = float(betaincinv(some + 1, others, 1 - half)) if rest else 1.0
+    low = betaincinv(some, others + 1, half) if slow else 0.0
+    high = betaincinv(some + 1, others, 1 - half) if rest else 1.0
     scale = rest_s / slow_s
     return low / (1 - low) * scale, None if high >= 1 else high / (1 - high) * scale
 
@@ -440,13 +439,25 @@ def _ratio_interval(
 def _corrected(rows: list[AssociatedCounter]) -> list[AssociatedCounter]:
     """Correct for the number of counters; smallest p value first."""
     from msgspec.structs import replace
-    from scipy.stats import false_discovery_control
 
     if not rows:
         return []
-    adjusted = false_discovery_control([row.p_value for row in rows], method="bh").tolist()
+    adjusted = _adjusted(np.array([row.p_value for row in rows]))
     corrected = [
         replace(row, p_adjusted=p, is_associated=p <= LEVEL)
         for row, p in zip(rows, adjusted, strict=True)
     ]
     return sorted(corrected, key=lambda row: (row.p_value, row.source, row.counter, row.cpu))
+
+
+def _adjusted(p_values: NDArray[np.float64]) -> list[float]:
+    """Adjust p values for their number.
+
+    Source: Y. Benjamini, Y. Hochberg, *Journal of the Royal Statistical Society* B 57, 1995.
+    """
+    largest_first = np.argsort(p_values)[::-1]
+    count = len(p_values)
+    scaled = p_values[largest_first] * (count / np.arange(count, 0, -1))
+    adjusted = np.empty(count)
+    adjusted[largest_first] = np.minimum(np.minimum.accumulate(scaled), 1)
+    return adjusted.tolist()

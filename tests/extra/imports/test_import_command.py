@@ -17,6 +17,7 @@ from errors import code_of
 from hdrh.histogram import HdrHistogram
 from wording import assert_wording
 
+from tailscope.registry import additions
 from tailscope.store.reader import read_run
 from tailscope.store.records.summary import QUANTILES
 
@@ -91,6 +92,12 @@ def test_the_worst_are_the_same(tailscope: Run, analysed: Path, tables: Path) ->
     of_packets, of_tables = read_run(analysed / "run").worst, read_run(tables).worst
     for name in ("latency_ns", "pre_ns", "post_ns"):
         assert getattr(of_packets, name).tolist() == getattr(of_tables, name).tolist()
+
+
+@pytest.mark.skipif("tail" not in additions(), reason="there is no such model")
+def test_the_tail_of_an_import_is_that_of_its_table(
+    tailscope: Run, analysed: Path, tables: Path
+) -> None:
     (worst,) = (analysed / "csv").glob("*.worst.csv")
     count = read_run(tables).summary["count"]
     by_run = tailscope("model", "tail", tables, "--threshold", "p95")
@@ -186,7 +193,11 @@ def test_a_histogram_of_moongen(tailscope: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "what"),
     [
-        (("model", "tail"), "the worst packets and their times"),
+        pytest.param(
+            ("model", "tail"),
+            "the worst packets and their times",
+            marks=pytest.mark.skipif("tail" not in additions(), reason="there is no such model"),
+        ),
         (("model", "aliasing"), "latency and order of every packet"),
         (("plan", "--quantile", "p99", "--rate", "10k", "--from"), "latency and order of every"),
     ],

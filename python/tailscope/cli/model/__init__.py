@@ -6,6 +6,5 @@ COMMANDS = {
     "overload": (
         "Predict the rate at which a function overloads from medians and noise at low load."
     ),
-    "tail": "Extrapolate the tail beyond the measurement.",
 }
 """The commands, by name, with a summary of each."""

@@ -20,6 +20,7 @@ from tailscope.exceptions import UsageError
 from tailscope.experiment.run.execute import execute_whole
 from tailscope.host.apply import tuned
 from tailscope.models.samples import packets_for_support
+from tailscope.models.special import stdtrit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -156,10 +157,8 @@ def paired_ratio(
     values: Sequence[float], others: Sequence[float], level: float
 ) -> tuple[float, float]:
     """Return the geometric mean of the ratios of pairs, and the factor of its interval."""
-    from scipy import stats
-
     logs = [math.log(max(a, 1) / max(b, 1)) for a, b in zip(values, others, strict=True)]
     n = len(logs)
     deviation = statistics.stdev(logs)
-    reach = float(stats.t.isf((1 - level) / 2, n - 1)) * deviation / math.sqrt(n)
+    reach = stdtrit(n - 1, (1 + level) / 2) * deviation / math.sqrt(n)
     return math.exp(statistics.fmean(logs)), math.exp(reach)

@@ -10,6 +10,7 @@ import numpy as np
 
 from tailscope.exceptions import ModelError
 from tailscope.models.estimate import LEVEL, Estimate
+from tailscope.models.special import stdtrit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,8 +63,6 @@ def noise_over_time(ns_per_s: ArrayLike) -> Estimate:
     Interrupts follow clocks, or come in swarms, and never independently of each other. So the
     interval is Student's, of slices that hold many of them.
     """
-    from scipy import stats
-
     taken = np.asarray(ns_per_s, float)
     if taken.ndim != 1 or len(taken) < FEWEST_SLICES:
         raise ModelError(
@@ -75,7 +74,7 @@ def noise_over_time(ns_per_s: ArrayLike) -> Estimate:
             "noise: expected ns per second of at least 0 in every slice of time", code="noise-range"
         )
     mean, n = float(taken.mean()), len(taken)
-    reach = float(stats.t.isf((1 - LEVEL) / 2, n - 1)) * float(taken.std(ddof=1)) / math.sqrt(n)
+    reach = stdtrit(n - 1, (1 + LEVEL) / 2) * float(taken.std(ddof=1)) / math.sqrt(n)
     return Estimate(
         estimate=mean,
         ci_low=max(0.0, mean - reach),

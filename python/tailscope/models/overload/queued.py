@@ -10,6 +10,7 @@ import numpy as np
 
 from tailscope.exceptions import ModelError
 from tailscope.models.estimate import LEVEL, Estimate
+from tailscope.models.special import stdtrit
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -76,8 +77,6 @@ def queued_time(queues: Queues, noise_ns: ArrayLike | None = None) -> Estimate |
     Queues are independent of each other, packets in one are not: the interval is Student's, of the
     ratio of two sums.
     """
-    from scipy import stats
-
     n = len(queues.packets)
     if n < FEWEST_QUEUES:
         return None
@@ -93,7 +92,7 @@ def queued_time(queues: Queues, noise_ns: ArrayLike | None = None) -> Estimate |
         )
     rest = worked - ratio * packets
     error = math.sqrt(float((rest**2).sum()) * n / (n - 1)) / float(packets.sum())
-    reach = float(stats.t.isf((1 - LEVEL) / 2, n - 1)) * error
+    reach = stdtrit(n - 1, (1 + LEVEL) / 2) * error
     return Estimate(
         estimate=ratio,
         ci_low=max(0.0, ratio - reach),

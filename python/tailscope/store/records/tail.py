@@ -187,7 +187,7 @@ class QuantilePair(Section, frozen=True, kw_only=True):
 
 
 class TailRecord(Record, frozen=True, kw_only=True):
-    """The result of `tailscope model tail`."""
+    """What a model of the tail found."""
 
     format: Literal[2] = FORMAT
     """Version of the layout, as in `run.json`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.models.tail.pareto import HIGHEST_XI, LOWEST_XI, Pareto, refit
+from tailscope.extra.tail.models.pareto import HIGHEST_XI, LOWEST_XI, Pareto, refit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

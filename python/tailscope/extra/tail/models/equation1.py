@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tailscope.exceptions import EvidenceError
-from tailscope.models.tail.bursts import bursts
-from tailscope.models.tail.fit import divergence_bits
-from tailscope.models.tail.pareto import Pareto
+from tailscope.extra.tail.models.bursts import bursts
+from tailscope.extra.tail.models.fit import divergence_bits
+from tailscope.extra.tail.models.pareto import Pareto
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailscope.models.tail.excesses import Excesses
+    from tailscope.extra.tail.models.excesses import Excesses
 
 THRESHOLDS = (0.995, 0.999, 0.9995, 0.9999, 0.99999)
 """The set 𝕋 of the paper."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.models.tail.pareto import LOWEST_XI
+from tailscope.extra.tail.models.pareto import LOWEST_XI
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +15,8 @@ import pytest
 from documentation import undocumented
 from errors import code_of
 
-from tailscope.models.tail.excesses import select
-from tailscope.models.tail.model import Settings, model
+from tailscope.extra.tail.models.excesses import select
+from tailscope.extra.tail.models.model import Settings, model
 from tailscope.units import duration_text
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 Run = Callable[..., Any]
 
+PAGE = "extra/tail/tail.md"
 SETTINGS = {
     "bare-metal/rt-optimized": 173_801_115,
     "container/rt/optimized": 174_175_900,
@@ -87,11 +91,15 @@ def test_a_run_says_what_to_expect(run: Path, tailscope: Run, tmp_path: Path) ->
     record = json.loads(file.read_text())
     [promise] = [line for line in done.stdout.splitlines() if "in 1 h" in line]
     assert duration_text(record["horizon"]["return_level_ns"]) in promise
-    assert not undocumented(record, "tail.md")
-    assert not undocumented(record["horizon"], "tail.md")
-    assert not undocumented([name for each in record["candidates"] for name in each], "tail.md")
-    assert not undocumented([name for each in record["stability"] for name in each], "tail.md")
-    assert not undocumented(record["block_maxima"], "tail.md")
+    assert not undocumented(record, PAGE)
+    assert not undocumented(record["horizon"], PAGE)
+    assert not undocumented(
+        [name for each in record["candidates"] for name in each], "extra/tail/tail.md"
+    )
+    assert not undocumented(
+        [name for each in record["stability"] for name in each], "extra/tail/tail.md"
+    )
+    assert not undocumented(record["block_maxima"], PAGE)
     assert [each["fit_p_value"] >= 0.1 for each in record["candidates"][:-1]].count(False) == 0
     assert record["fit_p_value"] >= 0.1
     assert record["rest_max_ns_ci_low"] <= record["rest_max_ns"] <= record["rest_max_ns_ci_high"]
@@ -188,3 +196,14 @@ def test_too_little_is_refused(
     done = tailscope("model", "tail", tmp_path / "run")
     assert done.returncode == DOES_NOT_SUFFICE
     assert code_of(done) == code and " 30 " in done.stderr
+
+
+def test_a_table_of_the_authors_is_read_without_pandas(tmp_path: Path) -> None:
+    table = tmp_path / "worst.csv"
+    table.write_text("latency,prets\n2000,1\n1000,2\n")
+    command = [sys.executable, "-X", "importtime", "-m", "tailscope", "model", "tail"]
+    words = ["--worst", str(table), "--count", "100"]
+    done = subprocess.run([*command, *words], capture_output=True, text=True)
+    assert done.returncode == DOES_NOT_SUFFICE
+    assert re.search(r"\| +numpy$", done.stderr, re.M)
+    assert not re.search(r"\| +pandas$", done.stderr, re.M)

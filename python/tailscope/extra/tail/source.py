@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tailscope.models.tail.excesses import Excesses
+    from tailscope.extra.tail.models.excesses import Excesses
 
 _WORST = ".worst.csv"
 
@@ -40,8 +40,8 @@ def excesses_of(source: LatencySource, split: float) -> tuple[Excesses, int]:
     """Return the excesses, and the number of packets that stalls could change."""
     import numpy as np
 
-    from tailscope.models.tail.excesses import of_worst, select
-    from tailscope.models.tail.forecast import LOWEST
+    from tailscope.extra.tail.models.excesses import of_worst, select
+    from tailscope.extra.tail.models.forecast import LOWEST
     from tailscope.store.authors import read_worst
     from tailscope.store.info import foreign_text
     from tailscope.store.layout import WORST

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from scipy.stats import genpareto
 
 from tailscope.exceptions import EvidenceError
-from tailscope.models.tail.excesses import Excesses
-from tailscope.models.tail.fit import FEWEST_BURSTS, fit
-from tailscope.models.tail.laws import plausible, resampled
-from tailscope.models.tail.pareto import LOWEST_XI, Likelihood, Pareto, refit
+from tailscope.extra.tail.models.excesses import Excesses
+from tailscope.extra.tail.models.fit import FEWEST_BURSTS, fit
+from tailscope.extra.tail.models.laws import plausible, resampled
+from tailscope.extra.tail.models.pareto import LOWEST_XI, Likelihood, Pareto, refit
 
 SHAPES = (-0.3, 0.0, 0.3)
 SIGMA_NS = 10_000.0

@@ -7,12 +7,12 @@ import warnings
 import numpy as np
 import pytest
 
-from tailscope.models.tail.bursts import Bursts
-from tailscope.models.tail.causes import Rare, on_schedule, rare_sizes, schedule, start_up
-from tailscope.models.tail.goodness import goodness
-from tailscope.models.tail.outlook import exchangeable_ns
-from tailscope.models.tail.pareto import Likelihood, Pareto
-from tailscope.models.tail.stationarity import stationarity
+from tailscope.extra.tail.models.bursts import Bursts
+from tailscope.extra.tail.models.causes import Rare, on_schedule, rare_sizes, schedule, start_up
+from tailscope.extra.tail.models.goodness import goodness
+from tailscope.extra.tail.models.outlook import exchangeable_ns
+from tailscope.extra.tail.models.pareto import Likelihood, Pareto
+from tailscope.extra.tail.models.stationarity import stationarity
 
 SECOND = 10**9
 

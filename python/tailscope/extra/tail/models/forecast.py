@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailscope.exceptions import EvidenceError
-from tailscope.models.tail.blocks import fit_maxima
-from tailscope.models.tail.bursts import Bursts, bursts, joined
-from tailscope.models.tail.causes import Rare, on_schedule, rare_sizes, schedule, start_up
-from tailscope.models.tail.fit import FEWEST_BURSTS, fit_bursts
-from tailscope.models.tail.goodness import goodness
-from tailscope.models.tail.outlook import block_maxima, exchangeable_ns, look_ahead
-from tailscope.models.tail.stationarity import stationarity
+from tailscope.extra.tail.models.blocks import fit_maxima
+from tailscope.extra.tail.models.bursts import Bursts, bursts, joined
+from tailscope.extra.tail.models.causes import Rare, on_schedule, rare_sizes, schedule, start_up
+from tailscope.extra.tail.models.fit import FEWEST_BURSTS, fit_bursts
+from tailscope.extra.tail.models.goodness import goodness
+from tailscope.extra.tail.models.outlook import block_maxima, exchangeable_ns, look_ahead
+from tailscope.extra.tail.models.stationarity import stationarity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from tailscope.models.tail.blocks import BlockMaxima
-    from tailscope.models.tail.causes import Schedule, StartUp
-    from tailscope.models.tail.excesses import Excesses
-    from tailscope.models.tail.fit import Fit
-    from tailscope.models.tail.outlook import Outlook
-    from tailscope.models.tail.stationarity import Stationarity
+    from tailscope.extra.tail.models.blocks import BlockMaxima
+    from tailscope.extra.tail.models.causes import Schedule, StartUp
+    from tailscope.extra.tail.models.excesses import Excesses
+    from tailscope.extra.tail.models.fit import Fit
+    from tailscope.extra.tail.models.outlook import Outlook
+    from tailscope.extra.tail.models.stationarity import Stationarity
 
 LOWEST = 0.99
 """Quantile above which a series must be known: a part of it may have a lower one than the whole."""

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.models.tail.pareto import Pareto
+from tailscope.extra.tail.models.pareto import Pareto
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from tailscope.models.tail.causes import Rare
-    from tailscope.models.tail.fit import Fit
+    from tailscope.extra.tail.models.causes import Rare
+    from tailscope.extra.tail.models.fit import Fit
 
     Floats = NDArray[np.float64]
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailscope.exceptions import ModelError
-from tailscope.models.tail.bursts import bursts, intervals_index, usual_run_length_ns
-from tailscope.models.tail.excesses import Excesses, of_worst, select
+from tailscope.extra.tail.models.bursts import bursts, intervals_index, usual_run_length_ns
+from tailscope.extra.tail.models.excesses import Excesses, of_worst, select
 
 LATENCIES = st.lists(st.integers(0, 40), min_size=1, max_size=200)
 

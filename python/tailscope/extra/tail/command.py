@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.model.tail_record import lowered_from, record_of
-from tailscope.cli.model.tail_source import LatencySource, excesses_of
 from tailscope.cli.options import (
     STANDARD,
     JsonFile,
@@ -20,15 +18,17 @@ from tailscope.cli.options import (
 )
 from tailscope.cli.status import UNDECIDED
 from tailscope.exceptions import UsageError
+from tailscope.extra.tail.recorded import lowered_from, record_of
+from tailscope.extra.tail.source import LatencySource, excesses_of
 from tailscope.models.estimate import LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tailscope.extra.tail.models.causes import Rare, Schedule
+    from tailscope.extra.tail.models.forecast import Forecast
+    from tailscope.extra.tail.models.model import Settings, TailModel
     from tailscope.models.estimate import Estimate
-    from tailscope.models.tail.causes import Rare, Schedule
-    from tailscope.models.tail.forecast import Forecast
-    from tailscope.models.tail.model import Settings, TailModel
     from tailscope.store.records.tail import TailRecord
 
 _NS_PER_S, _NS_PER_MS = 1e9, 1e6
@@ -202,8 +202,8 @@ def _settings(
     interval: str,
     resamples: int,
 ) -> Settings:
-    from tailscope.models.tail.fit import METHODS
-    from tailscope.models.tail.model import Settings
+    from tailscope.extra.tail.models.fit import METHODS
+    from tailscope.extra.tail.models.model import Settings
     from tailscope.units import positive_duration_ns
 
     if not 0 < split <= 1:
@@ -231,7 +231,7 @@ def _settings(
 
 
 def _quantile(text: str) -> float:
-    from tailscope.models.tail.forecast import LOWEST
+    from tailscope.extra.tail.models.forecast import LOWEST
     from tailscope.units import quantile_of
 
     quantile = quantile_of(text, "--threshold")
@@ -246,7 +246,7 @@ def _quantile(text: str) -> float:
 def _run(plan: TailRequest) -> int:
     import numpy as np
 
-    from tailscope.models.tail.model import model
+    from tailscope.extra.tail.models.model import model
 
     read = [excesses_of(source, plan.settings.split) for source in plan.sources]
     tainted = sum(each for _, each in read)
@@ -259,7 +259,7 @@ def _run(plan: TailRequest) -> int:
 
 
 def _tabulated(plan: TailRequest) -> int:
-    from tailscope.cli.model.tail_table import print_table, table_of
+    from tailscope.extra.tail.table import table_lines, table_of
 
     table = table_of(plan.sources, plan.settings, plan.seed)
     if plan.json_file is not None:
@@ -270,7 +270,7 @@ def _tabulated(plan: TailRequest) -> int:
         label = ", ".join(dict.fromkeys(source.path.name for source in plan.sources))
         write_grid([plan.figure], table.pictures(label), columns=2, title=label)
     if plan.json_file != STANDARD:
-        print_table(table)
+        print(*table_lines(table), sep="\n")
     return 0
 
 

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import EvidenceError
+from tailscope.extra.tail.models.bursts import bursts, intervals_index, usual_run_length_ns
+from tailscope.extra.tail.models.excesses import Excesses
+from tailscope.extra.tail.models.fit import METHODS
+from tailscope.extra.tail.models.forecast import forecast
 from tailscope.models.estimate import LEVEL, Estimate
-from tailscope.models.tail.bursts import bursts, intervals_index, usual_run_length_ns
-from tailscope.models.tail.excesses import Excesses
-from tailscope.models.tail.fit import METHODS
-from tailscope.models.tail.forecast import forecast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
 
-    from tailscope.models.tail.fit import Fit, Intervals
-    from tailscope.models.tail.forecast import Forecast
+    from tailscope.extra.tail.models.fit import Fit, Intervals
+    from tailscope.extra.tail.models.forecast import Forecast
 
 REFUTED = 0.01
 """Probability of the rest of the run below which a law is rejected."""
@@ -37,7 +37,7 @@ class Settings:
     level: float = LEVEL
     """Confidence of the intervals."""
     method: str = METHODS[0]
-    """One of `tailscope.models.tail.fit.METHODS`."""
+    """One of `tailscope.extra.tail.models.fit.METHODS`."""
     resamples: int = 1000
     """Number of resamples of the bootstrap."""
     horizon_ns: int | None = None

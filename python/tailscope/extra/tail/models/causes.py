@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tailscope.models.tail.bursts import Bursts
+    from tailscope.extra.tail.models.bursts import Bursts
 
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tailscope.exceptions import EvidenceError
-from tailscope.models.tail.fit import FEWEST_BURSTS, fit_bursts
+from tailscope.extra.tail.models.fit import FEWEST_BURSTS, fit_bursts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tailscope.models.tail.bursts import Bursts
-    from tailscope.models.tail.fit import Fit
+    from tailscope.extra.tail.models.bursts import Bursts
+    from tailscope.extra.tail.models.fit import Fit
 
     Floats = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.models.tail.pareto import Pareto, refit
+from tailscope.extra.tail.models.pareto import Pareto, refit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,10 +15,10 @@ from docs.calibration.tail import simulated
 from documentation import undocumented
 from errors import code_of
 
-from tailscope.models.tail.equation1 import THRESHOLDS, equation_1
-from tailscope.models.tail.excesses import of_worst
-from tailscope.models.tail.model import Settings, model
-from tailscope.report.figures.tails import PaperThreshold, TailShapes, shape_pictures
+from tailscope.extra.tail.models.equation1 import THRESHOLDS, equation_1
+from tailscope.extra.tail.models.excesses import of_worst
+from tailscope.extra.tail.models.model import Settings, model
+from tailscope.extra.tail.shapes import PaperThreshold, TailShapes, shape_pictures
 from tailscope.store.kept import kept
 from tailscope.store.reader import read_info
 from tailscope.store.records.tail import TailRecord
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Run = Callable[..., Any]
 
+PAGE = "extra/tail/tail.md"
 COUNT, WORST, DURATION_NS = 2_000_000, 1_500, 160_000_000_000
 SCALE_NS, FLOOR_NS = 5_000, 80_000
 SINCE = ("fit_p_value", "known_max_ns_ci_high", "promise", "runs", "start_up", "block_maxima")
@@ -80,10 +81,10 @@ def test_a_folder_of_tables_has_a_line_for_each_setting(
     [skipped] = [line for line in lines if line.startswith("container/rt/rate20: ")]
     assert "1 to 7 packets" in skipped and skipped.endswith(" got 0")
     found = json.loads(file.read_text())
-    assert not undocumented(found["settings"][0], "tail.md")
-    assert not undocumented(found["runs"][0], "tail.md")
-    assert not undocumented(found["runs"][0]["equation_1"], "tail.md")
-    assert not undocumented(found["runs"][0]["tailscope"], "tail.md")
+    assert not undocumented(found["settings"][0], PAGE)
+    assert not undocumented(found["runs"][0], PAGE)
+    assert not undocumented(found["runs"][0]["equation_1"], PAGE)
+    assert not undocumented(found["runs"][0]["tailscope"], PAGE)
     assert [run["name"] for run in found["runs"]] == ["rate10", "rate20"] * 2
     own = [run["tailscope"] for run in found["runs"][:2]]
     bare = found["settings"][0]
@@ -203,7 +204,7 @@ def test_one_burst_of_its_own_leaves_no_upper_bound(tailscope: Run, tmp_path: Pa
     assert done.returncode in (0, DOES_NOT_SUFFICE), done.stderr
     found = json.loads((tmp_path / "tail.json").read_text())
     assert found["promise"] == "rare" and "rare: 1 burst" in done.stdout
-    assert not undocumented(found["rare"], "tail.md")
+    assert not undocumented(found["rare"], PAGE)
     assert found["rare"]["latency_ns_max"] == 50 * FLOOR_NS
     assert found["rest_max_ns_ci_high"] is None
     assert not found["bounded"]

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tailscope.cli.model.tail_record import DRAWN, record_of
-from tailscope.cli.model.tail_source import LatencySource, excesses_of, tables
 from tailscope.cli.options import without_format
 from tailscope.exceptions import EvidenceError, RunError
+from tailscope.extra.tail.recorded import DRAWN, record_of
+from tailscope.extra.tail.source import LatencySource, excesses_of, tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from tailscope.models.tail.equation1 import Equation1
-    from tailscope.models.tail.excesses import Excesses
-    from tailscope.models.tail.model import Settings, TailModel
+    from tailscope.extra.tail.models.equation1 import Equation1
+    from tailscope.extra.tail.models.excesses import Excesses
+    from tailscope.extra.tail.models.model import Settings, TailModel
     from tailscope.report.picture import Picture
 
 _STATS = ".stats.csv"
@@ -107,7 +107,7 @@ class TailTable:
 
     def pictures(self, label: str) -> list[Picture]:
         """Return Figures 15 to 18."""
-        from tailscope.report.figures.tails import PaperThreshold, TailShapes, shape_pictures
+        from tailscope.extra.tail.shapes import PaperThreshold, TailShapes, shape_pictures
 
         own = [run.foretold for run in self.runs if run.foretold is not None]
         theirs = [run.equation_1 for run in self.runs if run.equation_1 is not None]
@@ -218,7 +218,7 @@ def _modelled(
     import numpy as np
 
     from tailscope.exceptions import TailscopeError
-    from tailscope.models.tail.model import model
+    from tailscope.extra.tail.models.model import model
 
     try:
         excesses, tainted = excesses_of(source, settings.split)
@@ -233,8 +233,8 @@ def _modelled(
 
 
 def _by_equation_1(excesses: Excesses, settings: Settings) -> Equation1 | None:
-    from tailscope.models.tail.bursts import usual_run_length_ns
-    from tailscope.models.tail.equation1 import equation_1
+    from tailscope.extra.tail.models.bursts import usual_run_length_ns
+    from tailscope.extra.tail.models.equation1 import equation_1
 
     if settings.split >= 1:
         return None
@@ -245,8 +245,8 @@ def _by_equation_1(excesses: Excesses, settings: Settings) -> Equation1 | None:
         return None
 
 
-def print_table(table: TailTable) -> None:
-    """Print a line for each setting; one exceedance is expected."""
+def table_lines(table: TailTable) -> Iterator[str]:
+    """Write a line for each setting; one exceedance is expected."""
     from tailscope.cli.table import aligned
 
     header = ("setting", "runs", "refused", "bursts", "bounded", "inside", "by Eq. 1", "bounded")
@@ -263,13 +263,12 @@ def print_table(table: TailTable) -> None:
         )
         for line in (_setting(name, own) for name, own in table.by_setting())
     ]
-    for text in aligned(header, [rows]):
-        print(text)
-    print("bursts of the rest beyond the return level: 1 is expected; inside: the largest latency")
+    yield from aligned(header, [rows])
+    yield "bursts of the rest beyond the return level: 1 is expected; inside: the largest latency"
     for reason in dict.fromkeys(run.refused for run in table.runs if run.foretold is None):
         names = [f"{run.setting}/{run.name}" for run in table.runs if run.refused == reason]
         more = "" if len(names) == 1 else f" and {len(names) - 1} more"
-        print(f"{names[0]}{more}: {reason}")
+        yield f"{names[0]}{more}: {reason}"
 
 
 def _number(value: float | None) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from tailscope.models.estimate import LEVEL
 
 if TYPE_CHECKING:
+    from tailscope.extra.tail.models.forecast import Candidate, Forecast
+    from tailscope.extra.tail.models.model import Horizon, TailModel
     from tailscope.models.estimate import Estimate
-    from tailscope.models.tail.forecast import Candidate, Forecast
-    from tailscope.models.tail.model import Horizon, TailModel
     from tailscope.store.records.tail import TailHorizon, TailRecord, TriedThreshold
 
 DRAWN = ("stability", "levels_ahead", "quantile_pairs")
@@ -74,7 +74,7 @@ def record_of(fitted: TailModel, tainted: int, *, is_drawn: bool = True) -> Tail
 
 def _drawn(fitted: TailModel) -> dict[str, Any]:
     """Return the data that drawings need."""
-    from tailscope.models.tail.diagnostics import levels_ahead, quantile_pairs, stability
+    from tailscope.extra.tail.models.diagnostics import levels_ahead, quantile_pairs, stability
     from tailscope.store.records.tail import LevelAhead, QuantilePair, StabilityAt
 
     ahead, level = fitted.ahead, fitted.settings.level

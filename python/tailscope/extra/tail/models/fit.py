@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tailscope.exceptions import EvidenceError
-from tailscope.models.tail.bursts import bursts
-from tailscope.models.tail.laws import plausible, resampled
-from tailscope.models.tail.pareto import Likelihood
+from tailscope.extra.tail.models.bursts import bursts
+from tailscope.extra.tail.models.laws import plausible, resampled
+from tailscope.extra.tail.models.pareto import Likelihood
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tailscope.models.tail.bursts import Bursts
-    from tailscope.models.tail.excesses import Excesses
-    from tailscope.models.tail.laws import Laws
-    from tailscope.models.tail.pareto import Pareto
+    from tailscope.extra.tail.models.bursts import Bursts
+    from tailscope.extra.tail.models.excesses import Excesses
+    from tailscope.extra.tail.models.laws import Laws
+    from tailscope.extra.tail.models.pareto import Pareto
 
     Floats = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ FEWEST_BURSTS = 30
 """Smallest number of bursts to fit a law to."""
 
 METHODS = ("integrated", "profile", "bootstrap")
-"""Methods for intervals; docs/tail.md says how well each of them keeps its promise."""
+"""Methods for intervals; docs/extra/tail/tail.md says how well each of them keeps its promise."""
 
 _BINS = 20
 

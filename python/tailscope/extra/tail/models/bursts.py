@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tailscope.models.tail.excesses import Excesses
+    from tailscope.extra.tail.models.excesses import Excesses
 
     Integers = NDArray[np.int64]
 
