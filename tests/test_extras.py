@@ -93,7 +93,7 @@ def test_a_missing_package_is_named_with_what_installs_it(
     done = bare(words, folder=folder)
     assert done.returncode == 1
     assert code_of(done) == "not-installed"
-    assert done.stderr.endswith(f"hint: pip install 'tailscope[{name}]'\n")
+    assert f"\nhint: pip install 'tailscope[{name}]'; `tailscope doctor` " in done.stderr
 
 
 def test_all_help_works_without_extras() -> None:

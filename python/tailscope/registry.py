@@ -92,6 +92,8 @@ def extras() -> Mapping[str, Extra]:
 
 def not_installed(error: ModuleNotFoundError) -> UsageError | None:
     """Say which extra has the module that an import did not find, if one has it."""
+    from tailscope.host.remedies import pip_extra
+
     missing = f"{error.name}."
     for extra_name, packages in extras().values():
         for module, package in packages.items():
@@ -99,7 +101,7 @@ def not_installed(error: ModuleNotFoundError) -> UsageError | None:
                 return UsageError(
                     f"{extra_name} needs {package}, which is not installed",
                     code="not-installed",
-                    hint=f"pip install 'tailscope[{extra_name}]'",
+                    remedy=pip_extra(extra_name),
                 )
     return None
 

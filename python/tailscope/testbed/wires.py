@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host import remedies
 from tailscope.testbed.namespaces import (
     check_namespaces,
     command_in,
@@ -33,6 +34,9 @@ _MEMORY_MB = 256
 _STALL_NS, _LINK_STALL_NS = 1000, 20_000
 _MEMIF_ROLES = ("client", "server")
 _LINK_DRIVERS = ("af_packet", "af_xdp")
+_CARDS = 4
+"""Two cards for the generator, and two for the device."""
+_NETWORK_CLASS = "0x02"
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _PCI_DRIVERS = ("vfio-pci", "uio_pci_generic", "igb_uio", "mlx5_core", "mlx4_core")
 
@@ -70,6 +74,8 @@ class Wire(ABC):
     """A kind of wire: two links, from the generator to the device and back."""
 
     name: ClassVar[str]
+    about: ClassVar[str]
+    """What connects generator and device, as a noun."""
     options: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -96,6 +102,12 @@ class Wire(ABC):
     def check(self) -> None:  # noqa: B027
         """Check that this machine has everything that the wire needs."""
 
+    def try_out(self, folder: Folder) -> bool:
+        """Check the wire, and put it up for a moment; return False where that takes more."""
+        self.check()
+        with self.open_loop(folder):
+            return True
+
     @abstractmethod
     def open(self, folder: Folder, ports: int = 2) -> AbstractContextManager[WireEnds]:
         """Set the wire up within a block."""
@@ -109,6 +121,7 @@ class Memif(Wire):
     """Shared memory between two processes: no root, no hugepages, no NIC."""
 
     name = "memif"
+    about = "shared memory"
 
     @contextmanager
     def open(self, folder: Folder, ports: int = 2) -> Iterator[WireEnds]:
@@ -136,6 +149,7 @@ class Veth(Wire):
     """Kernel links between two private network namespaces."""
 
     name = "veth"
+    about = "links between namespaces"
     options: ClassVar[Mapping[str, str]] = {
         "driver": "af_packet (default) or af_xdp",
     }
@@ -222,6 +236,7 @@ class Pci(Wire):
     """Real network cards: by PCI address for DPDK, by the kernel's name for the kernel."""
 
     name = "pci"
+    about = "network cards"
     options: ClassVar[Mapping[str, str]] = {
         "generator": "two PCI addresses or links, joined by +",
         "dut": "two PCI addresses or links, joined by +",
@@ -247,6 +262,17 @@ class Pci(Wire):
                     hint="`dpdk-devbind.py --status` lists the devices",
                 )
             check_cards("wire pci", self._cards(role))
+
+    def try_out(self, folder: Folder) -> bool:  # noqa: ARG002
+        """Count the cards; which of them may be used, only their user knows."""
+        found = [*cards_of_kernel(), *_cards_of_dpdk()]
+        if len(found) < _CARDS:
+            raise TestbedError(
+                f"wire pci: expected {_CARDS} network cards, got {len(found)}",
+                code="card-count",
+                remedy=remedies.CARDS,
+            )
+        return False
 
     def _cards(self, role: str) -> list[str]:
         names = self._given.get(role, "").split("+")
@@ -277,6 +303,7 @@ class Vhost(Wire):
     """Shared memory between the generator and a guest, by vhost-user."""
 
     name = "vhost"
+    about = "shared memory with a guest"
 
     @contextmanager
     def open(self, folder: Folder, ports: int = 2) -> Iterator[WireEnds]:
@@ -289,6 +316,10 @@ class Vhost(Wire):
         ]
         generator = Side((*_memory(), "--no-pci", *vdevs), devices)
         yield WireEnds(generator, Side(sockets=sockets))
+
+    def try_out(self, folder: Folder) -> bool:  # noqa: ARG002
+        """Return False: the wire needs only what its guest needs."""
+        return False
 
     def open_loop(self, folder: Folder) -> AbstractContextManager[Side]:  # noqa: ARG002
         """Raise an error: the wire always needs a guest."""
@@ -371,6 +402,21 @@ def check_cards(what: str, names: Sequence[str]) -> None:
                 code="card-driver",
                 hint=f"bind it: dpdk-devbind.py --bind=vfio-pci {address}",
             )
+
+
+def cards_of_kernel() -> list[str]:
+    """Return the names of the links that are network cards."""
+    return sorted(path.parent.name for path in Path("/sys/class/net").glob("*/device"))
+
+
+def _cards_of_dpdk() -> list[str]:
+    """Return the addresses of the network cards that are bound to drivers for programs."""
+    return [
+        path.parent.name
+        for path in _PCI_DEVICES.glob("*/class")
+        if path.read_text().startswith(_NETWORK_CLASS)
+        and (path.parent / "driver").resolve().name in _PCI_DRIVERS[:3]
+    ]
 
 
 def _af_xdp_needs() -> list[Capability]:
