@@ -9,6 +9,7 @@ import pytest
 from measurements import Place, told_nobody
 from runs import AS_ROOT, needed
 
+from tailscope.cli import main
 from tailscope.doctor import trial
 from tailscope.doctor.answer import busy_text, lacks
 from tailscope.doctor.examination import examine_machine
@@ -127,6 +128,23 @@ def test_a_program_that_knows_no_version_starts(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     trial.start_programs("dut x", {"silent": "a-package"})
+
+
+def test_a_run_says_before_it_starts_who_uses_its_cpus_and_what_its_rate_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def executed(*_: object, checked: Callable[[], None], **__: object) -> Any:
+        checked()
+        raise TestbedError("no more", code="started")
+
+    monkeypatch.setattr("tailscope.noise.load.load_text", lambda cpus: f"chromium on {len(cpus)}")
+    monkeypatch.setattr("tailscope.experiment.run.execute.execute", executed)
+    words = ["run", "--dut", "l2fwd", "--rate", "1Gbps", "--out", str(tmp_path / "run")]
+    assert main(words) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("--rate: 1Gbps is 1,488,095 packets/s: frames of 64 bytes")
+    assert said[1] == "chromium on 2"
+    assert said[2].endswith("[started]")
 
 
 def test_who_is_busy_is_named(without_dataplane: DoctorRecord) -> None:

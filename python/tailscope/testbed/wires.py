@@ -22,6 +22,7 @@ from tailscope.testbed.namespaces import (
     namespace,
 )
 from tailscope.testbed.rights import Capability, require
+from tailscope.units import rate_pps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,11 +33,14 @@ if TYPE_CHECKING:
 _SOCKET_PATH_BYTES = 107
 _MEMORY_MB = 256
 _STALL_NS, _LINK_STALL_NS = 1000, 20_000
+_MOST_BY_MEMORY_PPS, _MOST_BY_LINKS_PPS = 20_000_000, 2_000_000
+"""Twice of what docs/performance.md has of shared memory, and of a system call for each packet."""
 _MEMIF_ROLES = ("client", "server")
 _LINK_DRIVERS = ("af_packet", "af_xdp")
 _CARDS = 4
 """Two cards for the generator, and two for the device."""
 _NETWORK_CLASS = "0x02"
+_LINKS = Path("/sys/class/net")
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _PCI_DRIVERS = ("vfio-pci", "uio_pci_generic", "igb_uio", "mlx5_core", "mlx4_core")
 
@@ -99,6 +103,10 @@ class Wire(ABC):
         """Return the longest turn of a polling loop that is not a stall, in nanoseconds."""
         return _STALL_NS
 
+    def most_pps(self, frame_bytes: float) -> int | None:  # noqa: ARG002
+        """Return a packet rate above which the wire carries nothing more; None if unknown."""
+        return None
+
     def check(self) -> None:  # noqa: B027
         """Check that this machine has everything that the wire needs."""
 
@@ -122,6 +130,10 @@ class Memif(Wire):
 
     name = "memif"
     about = "shared memory"
+
+    def most_pps(self, frame_bytes: float) -> int:  # noqa: ARG002
+        """Return more than was ever measured of a core that sends."""
+        return _MOST_BY_MEMORY_PPS
 
     @contextmanager
     def open(self, folder: Folder, ports: int = 2) -> Iterator[WireEnds]:
@@ -174,9 +186,13 @@ class Veth(Wire):
         """Return the threshold of links, as every turn makes system calls."""
         return _LINK_STALL_NS
 
+    def most_pps(self, frame_bytes: float) -> int:  # noqa: ARG002
+        """Return more than system calls for each packet allow."""
+        return _MOST_BY_LINKS_PPS
+
     def check(self) -> None:
         """Check the capabilities for namespaces, and those for AF_XDP."""
-        otherwise = "measure a device such as l2fwd over --wire memif, which needs no privileges"
+        otherwise = "measure a device that needs none: --dut l2fwd --wire memif"
         check_namespaces("wire veth", otherwise)
         if self._driver == "af_xdp":
             require(
@@ -251,6 +267,17 @@ class Pci(Wire):
     def stall_ns(self) -> int:
         """Return the threshold of links or of DPDK, depending on the cards."""
         return _LINK_STALL_NS if are_links(self._cards("generator")) else _STALL_NS
+
+    def most_pps(self, frame_bytes: float) -> int | None:
+        """Return the line rate of the generator's slower link; None where no link tells it."""
+        speeds = []
+        for name in self._given.get("generator", "").split("+"):
+            with suppress(OSError, ValueError):
+                speeds.append(int((_LINKS / name / "speed").read_text()))
+        known = [speed for speed in speeds if speed > 0]
+        if not known:
+            return None
+        return rate_pps(f"{min(known)}Mbps", "speed", frame_bytes=frame_bytes)
 
     def check(self) -> None:
         """Check that the cards exist and can be used."""
@@ -377,7 +404,7 @@ def check_cards(what: str, names: Sequence[str]) -> None:
     """Check that cards exist and can be used."""
     if are_links(names):
         for name in names:
-            if "/" in name or not Path("/sys/class/net", name).exists():
+            if "/" in name or not (_LINKS / name).exists():
                 raise TestbedError(
                     f"{what}: no link {name}",
                     code="no-link",
@@ -406,7 +433,7 @@ def check_cards(what: str, names: Sequence[str]) -> None:
 
 def cards_of_kernel() -> list[str]:
     """Return the names of the links that are network cards."""
-    return sorted(path.parent.name for path in Path("/sys/class/net").glob("*/device"))
+    return sorted(path.parent.name for path in _LINKS.glob("*/device"))
 
 
 def _cards_of_dpdk() -> list[str]:
