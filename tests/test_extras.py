@@ -127,7 +127,7 @@ def test_a_missing_package_is_named_before_anything_is_done(
     assert (done.returncode, done.stdout) == (1, "")
     assert code_of(done) == "not-installed"
     [_, hint] = done.stderr.splitlines()
-    assert hint == f"hint: pip install 'tailscope[{name}]'"
+    assert hint.startswith(f"hint: pip install 'tailscope[{name}]'; `tailscope doctor` ")
     assert sorted(folder.rglob("*")) == before
 
 

@@ -18,6 +18,7 @@ from tailscope.store import layout, tables
 from tailscope.store.records.baseline import BaselineRecord
 from tailscope.store.records.campaign import CampaignRecord
 from tailscope.store.records.dataplane import DutCounts, GeneratorCounts
+from tailscope.store.records.doctor import DoctorRecord
 from tailscope.store.records.explanation import Explanation
 from tailscope.store.records.floor import FloorRecord
 from tailscope.store.records.kvm import KvmRecord
@@ -166,7 +167,17 @@ STATE = (
 )
 """What is kept of a machine."""
 
-EVERY_FILE = (*RUN, *CAMPAIGN, *BASELINE, *NOISE_FOLDER, *STATE)
+PRINTED = (
+    RecordFile(
+        "doctor.json",
+        "What `tailscope doctor --json` writes, under any name: what can be measured on a machine,"
+        " how far, and the line that adds what is missing ([doctor.md](../doctor.md)).",
+        DoctorRecord,
+    ),
+)
+"""What a command says of a machine."""
+
+EVERY_FILE = (*RUN, *CAMPAIGN, *BASELINE, *NOISE_FOLDER, *STATE, *PRINTED)
 RECORDS = tuple(file for file in EVERY_FILE if isinstance(file, RecordFile))
 
 ELSEWHERE: tuple[type[Struct], ...] = (
@@ -241,6 +252,8 @@ def _blocks() -> Iterator[str]:
     yield from _files(NOISE_FOLDER, known=RUN)
     yield "## What is kept of a machine"
     yield from _files(STATE)
+    yield "## What is said of a machine"
+    yield from _files(PRINTED)
 
 
 def _files(

@@ -28,8 +28,8 @@
         └── RunCorruptError        it is not what was once written
 
 The text of an error says what happened, with file, offset, got and expected where there are such;
-``hint`` says what can be done about it. Everything that tailscope raises on purpose is a
-`TailscopeError`, apart from the `OSError` of a disk that refuses.
+``hint`` says what can be done about it, ``remedy`` how to add what is missing. Everything that
+tailscope raises on purpose is a `TailscopeError`, apart from the `OSError` of a disk that refuses.
 """
 
 from __future__ import annotations
@@ -74,15 +74,29 @@ class TailscopeError(Exception):
         The kind of error, such as ``run-exists``. It stays as it is when the message improves, so
         programs and tests compare codes. The default is the code of the class.
     hint : str, optional
-        What can be done about it.
+        What can be done about it; beside a remedy, what can be done instead.
+    remedy : str, optional
+        The line that adds what is missing: one of `tailscope.host.remedies`. The hint begins with
+        it, and leads to ``tailscope doctor``, which prints the same line.
     """
 
     code = "error"
 
-    def __init__(self, message: str, *, code: str | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        hint: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
         super().__init__(message)
         if code is not None:
             self.code = code
+        self.remedy = remedy
+        if remedy is not None:
+            ways = ", or ".join(filter(None, (remedy, hint)))
+            hint = f"{ways}; `tailscope doctor` shows all that is missing"
         self.hint = hint
         if hint is not None:
             # Where Python itself prints the error, as in a notebook.

@@ -125,10 +125,12 @@ def not_installed(error: ModuleNotFoundError) -> UsageError | None:
 
 
 def _lacking(extra_name: str, package: str) -> UsageError:
+    from tailscope.host.remedies import pip_extra
+
     return UsageError(
         f"{extra_name} needs {package}, which is not installed",
         code="not-installed",
-        hint=f"pip install 'tailscope[{extra_name}]'",
+        remedy=pip_extra(extra_name),
     )
 
 

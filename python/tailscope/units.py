@@ -20,7 +20,11 @@ QUANTILES = {
 _IMIX = "64:7,594:4,1518:1"
 _MIX = re.compile(r"\d+:[1-9]\d*(,\d+:[1-9]\d*)*", re.ASCII)
 _SHARE = re.compile(r"\d*\.?\d+", re.ASCII)
-_PERCENTILE = re.compile(r"p(\d*\.?\d+)|(\d*\.?\d+)%", re.ASCII)
+_PERCENTILE = re.compile(r"p(\d*\.?\d+)|(\d*\.?\d+) ?%", re.ASCII)
+_BIT_RATE = re.compile(r"(\d+(?:\.\d+)?) ?([kMGT]?)(?:bps|bit/s|b/s)", re.ASCII)
+_BITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BETWEEN_FRAMES_BYTES = 20
+"""Preamble of a frame (8 bytes) and gap before the next one (12), as RFC 2544 counts them."""
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 _SHOWN_DIGITS = 4
 """Digits that are told of what the instrument may have changed."""
@@ -204,33 +208,83 @@ def positive_duration_ns(text: str, option: str) -> int:
 
 
 def quantile_of(text: str, option: str) -> float:
-    """Read a quantile: ``0.999``, ``p99.9`` and ``99.9%`` are the same.
+    """Read a quantile: ``0.999``, ``p99.9``, ``99.9%`` and ``99.9`` are the same.
 
     Examples
     --------
-    >>> quantile_of("p99.9", "--quantile")
-    0.999
+    >>> quantile_of("p99.9", "--quantile"), quantile_of("99.9", "--quantile")
+    (0.999, 0.999)
     """
     from decimal import Decimal
 
     if percentile := _PERCENTILE.fullmatch(text):
         return float(Decimal(percentile[1] or percentile[2]) / 100)
-    if not _SHARE.fullmatch(text):
+    if not _SHARE.fullmatch(text) or Decimal(text) > 100:
         raise UsageError(
-            f"{option}: got {text!r}, expected a quantile such as 0.999, p99.9 or 99.9%",
+            f"{option}: got {text!r}, expected a quantile such as 0.999, p99.9, 99.9% or 99.9",
             code="quantile",
         )
-    return float(text)
+    return float(text if Decimal(text) <= 1 else Decimal(text) / 100)
 
 
-def rate_pps(text: str, option: str) -> int:
-    """Read a packet rate, such as ``10k``."""
+def rate_pps(text: str | int, option: str, *, frame_bytes: float | None = None) -> int:
+    """Read a packet rate, such as ``10k`` or ``1Mpps``, or bits per second of frames of a size.
+
+    Examples
+    --------
+    >>> rate_pps("1Gbps", "--rate", frame_bytes=64)
+    1488095
+    """
+    from fractions import Fraction
+
     import tailscope._engine as _engine
 
+    if bit_rate := _BIT_RATE.fullmatch(str(text)):
+        if frame_bytes is None:
+            raise UsageError(
+                f"{option}: got {text!r}, expected packets per second such as 10k or 1Mpps: frames"
+                " have no size here by which bits are counted",
+                code="rate",
+            )
+        bits = Fraction(bit_rate[1]) * _BITS[bit_rate[2]]
+        return int(bits / 8 / Fraction(frame_bytes + _BETWEEN_FRAMES_BYTES))
     try:
         return int(_engine.parse_rate_pps(str(text)))
     except ValueError as error:
         raise UsageError(f"{option}: {error}", code="rate") from None
+
+
+def is_bit_rate(text: object) -> bool:
+    """Return True for a rate in bits per second, such as ``1Gbps``."""
+    return _BIT_RATE.fullmatch(str(text)) is not None
+
+
+def bit_rate_text(text: str, rate_pps: int, frame_bytes: float) -> str:
+    """Say which packet rate a rate in bits per second is.
+
+    Examples
+    --------
+    >>> bit_rate_text("1Gbps", 1_488_095, 64)
+    '1Gbps is 1,488,095 packets/s: frames of 64 bytes, with 20 of preamble and gap each (RFC 2544)'
+    """
+    return (
+        f"{text} is {count_text(rate_pps)} packets/s: frames of {frame_bytes:g} bytes, with"
+        f" {_BETWEEN_FRAMES_BYTES} of preamble and gap each (RFC 2544)"
+    )
+
+
+def mean_frame_bytes(size: int | str) -> float:
+    """Return the mean size of frames, as `frame_size` returns them.
+
+    Examples
+    --------
+    >>> mean_frame_bytes("64:1,1518:1")
+    791.0
+    """
+    if isinstance(size, int):
+        return float(size)
+    parts = mix_parts(size)
+    return sum(size * weight for size, weight in parts) / sum(weight for _, weight in parts)
 
 
 def value_label(value: object) -> str:
@@ -258,6 +312,17 @@ def frame_size(text: str | int, option: str) -> int | str:
         )
     parts = mix_parts(mix)
     return parts[0][0] if len(parts) == 1 else mix
+
+
+def typed_size(size: int | str) -> str:
+    """Write a size or a mix of sizes as it would be typed.
+
+    Examples
+    --------
+    >>> typed_size("64:7,594:4,1518:1")
+    'imix'
+    """
+    return "imix" if size == _IMIX else str(size)
 
 
 def mix_parts(mix: str) -> list[tuple[int, int]]:

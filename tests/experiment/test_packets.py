@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.spec import load_experiment, schema
 from tailscope.experiment.fields import plan_of
+from tailscope.experiment.notice import rate_notice
 from tailscope.experiment.packets import flow_count, mean_size_bytes
 from tailscope.experiment.run.sent import sent_traffic
 from tailscope.store.records.messages import GeneratedTraffic
+from tailscope.testbed import wires
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,7 +120,8 @@ def test_a_mix_stands_in_the_same_field_as_a_size() -> None:
         ),
         ({"pattern": "captured"}, "--pattern: got captured", "requires-replay"),
         ({"replay": "a.pcap", "vlan": 3}, "--vlan: got 3", "option-beside-replay"),
-        ({"replay": "a.pcap", "size": "imix"}, "--size", "option-beside-replay"),
+        ({"replay": "a.pcap", "size": "imix"}, "--size: got imix, ", "option-beside-replay"),
+        ({"replay": "a.pcap", "rate": "1Gbps"}, "--rate: got '1Gbps', ", "rate"),
         ({"replay": "a.pcap", "warm_up": "1s"}, "--warm-up: got 1s, expected 0s", "replay-warm-up"),
         ({"replay": "a.pcap", "pattern": "poisson"}, "--pattern: got poisson", "replay-pattern"),
         (
@@ -270,3 +273,47 @@ def test_what_left_is_compared_with_what_was_asked(
         lasted = int(departed[starts[-1]] - departed[starts[0]])
         bursts = (starts[-1] - starts[0]) // size
         assert found.burst_period_ns_mean == pytest.approx(lasted / bursts)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected_pps"),
+    [
+        ({}, 1_488_095),
+        ({"size": 1518}, 81_274),
+        # A mean of 361.83 bytes.
+        ({"size": "imix"}, 327_367),
+    ],
+)
+def test_a_rate_in_bits_is_that_of_the_frames_that_are_sent(
+    fields: dict[str, object], expected_pps: int
+) -> None:
+    assert plan(rate="1Gbps", **fields).rate_pps == expected_pps
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"rate": "100M"}, True),
+        ({"rate": "1M"}, False),
+        ({"rate": "5M", "wire": "veth"}, True),
+        ({"replay": "a.pcap"}, False),
+        ({"rate": "100M", "wire": "pci"}, False),
+    ],
+)
+def test_a_rate_that_the_wire_does_not_carry_is_said_before(
+    fields: dict[str, object], says: bool
+) -> None:
+    notice = rate_notice(plan(**fields))
+    assert (notice is not None) == says
+    assert notice is None or notice.startswith("--rate: ")
+
+
+def test_a_link_carries_its_line_rate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "speed").write_text("1000\n")
+    monkeypatch.setattr(wires, "_LINKS", tmp_path)
+    cards = {"generator": "a+b", "dut": "c+d"}
+    sent = {"wire": "pci", "wire_options": cards, "size": 1518}
+    assert rate_notice(plan(rate="81274", **sent)) is None
+    assert rate_notice(plan(rate="81275", **sent)) is not None

@@ -10,12 +10,26 @@ pub struct Nanos(pub u64);
 
 const DURATION_UNITS: &[(&str, u64)] = &[
     ("ns", 1),
+    ("nsec", 1),
     ("us", 1_000),
-    ("µs", 1_000),
+    ("usec", 1_000),
+    ("\u{b5}s", 1_000),
+    ("\u{3bc}s", 1_000),
     ("ms", 1_000_000),
+    ("msec", 1_000_000),
     ("s", 1_000_000_000),
+    ("sec", 1_000_000_000),
+    ("second", 1_000_000_000),
+    ("seconds", 1_000_000_000),
     ("min", 60_000_000_000),
+    ("minute", 60_000_000_000),
+    ("minutes", 60_000_000_000),
     ("h", 3_600_000_000_000),
+    ("hour", 3_600_000_000_000),
+    ("hours", 3_600_000_000_000),
+    ("d", 86_400_000_000_000),
+    ("day", 86_400_000_000_000),
+    ("days", 86_400_000_000_000),
 ];
 
 impl Nanos {
@@ -75,7 +89,7 @@ impl FromStr for Nanos {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let expected = ("duration", "ns, us, ms, s, min, h", "5ms", "nanoseconds");
+        let expected = ("duration", "ns, us, ms, s, min, h, d", "5ms", "nanoseconds");
         parse(text, DURATION_UNITS, expected).map(Self)
     }
 }
@@ -94,6 +108,12 @@ mod tests {
             ("2 min", 120_000_000_000),
             ("0.000000001s", 1),
             ("12.50µs", 12_500),
+            ("3 \u{3bc}s", 3_000),
+            ("500usec", 500_000),
+            ("0.5 ms", 500_000),
+            ("10 sec", 10_000_000_000),
+            ("1,500 ms", 1_500_000_000),
+            ("2.0 days", 172_800_000_000_000),
         ] {
             assert_eq!(text.parse(), Ok(Nanos(ns)), "{text}");
         }
@@ -101,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_is_not_a_duration_is_named() {
-        for text in ["", "5", "s", "-1s", "1 fortnight", "1.s", "1..5s", ".5s", "0x5s", "1e3ns"] {
+        for text in ["", "5", "s", "-1s", "1 fortnight", "1.s", "1..5s", ".5s", "0x5s", "1e3ns", "1,5s"] {
             assert!(matches!(text.parse::<Nanos>(), Err(Error::Unit { .. })), "{text}");
         }
         assert!(matches!("0.5ns".parse::<Nanos>(), Err(Error::Fraction { .. })));

@@ -7,7 +7,17 @@ use std::str::FromStr;
 #[repr(transparent)]
 pub struct Pps(pub u64);
 
-const RATE_UNITS: &[(&str, u64)] = &[("", 1), ("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
+const RATE_UNITS: &[(&str, u64)] = &[
+    ("", 1),
+    ("pps", 1),
+    ("packets/s", 1),
+    ("k", 1_000),
+    ("kpps", 1_000),
+    ("M", 1_000_000),
+    ("Mpps", 1_000_000),
+    ("G", 1_000_000_000),
+    ("Gpps", 1_000_000_000),
+];
 
 impl fmt::Display for Pps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -19,7 +29,7 @@ impl FromStr for Pps {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let expected = ("packet rate", "k, M, G or nothing", "10k", "packets per second");
+        let expected = ("packet rate", "pps, k, M, G or nothing", "10k or 1Mpps", "packets per second");
         parse(text, RATE_UNITS, expected).map(Self)
     }
 }
@@ -30,9 +40,27 @@ mod tests {
 
     #[test]
     fn rates_are_read_as_people_write_them() {
-        for (text, pps) in [("10k", 10_000), ("1.5M", 1_500_000), ("250", 250)] {
+        for (text, pps) in [
+            ("10k", 10_000),
+            ("10kpps", 10_000),
+            ("10 kpps", 10_000),
+            ("1.5M", 1_500_000),
+            ("1Mpps", 1_000_000),
+            ("250", 250),
+            ("250 pps", 250),
+            ("1,488,095 packets/s", 1_488_095),
+        ] {
             assert_eq!(text.parse(), Ok(Pps(pps)), "{text}");
         }
-        assert!("10 kpps".parse::<Pps>().is_err());
+        for text in ["10 K", "1,0", "1,0000", ",100", "10,000.5,0", "1,,000", "10kbps"] {
+            assert!(text.parse::<Pps>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_printed_as_it_can_be_read() {
+        for pps in [0, 1, 10_000, u64::MAX] {
+            assert_eq!(Pps(pps).to_string().parse(), Ok(Pps(pps)));
+        }
     }
 }

@@ -43,18 +43,29 @@ pub(crate) type Expected = (&'static str, &'static str, &'static str, &'static s
 pub(crate) fn parse(text: &str, units: &[(&str, u64)], expected: Expected) -> Result<u64, Error> {
     let (what, names, example, smallest) = expected;
     let unit_error = || Error::Unit { got: text.into(), what, units: names, example };
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = (&text[..end], text[end..].trim_start());
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ',');
+    let (number, unit) = text.split_at(end.unwrap_or(text.len()));
+    let unit = unit.trim_start();
     let &(_, scale) = units.iter().find(|(name, _)| *name == unit).ok_or_else(unit_error)?;
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() || decimals.contains('.') || (number.contains('.') && decimals.is_empty()) {
+    if whole.is_empty() || decimals.contains(['.', ',']) || (number.contains('.') && decimals.is_empty()) {
         return Err(unit_error());
     }
+    let whole = without_separators(whole).ok_or_else(unit_error)?;
     let range = || Error::Range { got: text.into(), max: u64::MAX, unit: smallest };
     let whole = whole.parse::<u64>().map_err(|_| range())?.checked_mul(scale).ok_or_else(range)?;
     let part = fraction(decimals, scale)
         .ok_or_else(|| Error::Fraction { got: text.into(), unit: smallest })?;
     whole.checked_add(part).ok_or_else(range)
+}
+
+/// Returns the digits of a number such as `10,000`, if commas stand between thousands alone.
+fn without_separators(whole: &str) -> Option<String> {
+    let mut groups = whole.split(',');
+    let first = groups.next().unwrap_or_default();
+    let are_thousands =
+        !whole.contains(',') || ((1..=3).contains(&first.len()) && groups.all(|g| g.len() == 3));
+    are_thousands.then(|| whole.replace(',', ""))
 }
 
 /// Returns `0.decimals · scale`, if that is a whole number.

@@ -38,6 +38,7 @@ COMMANDS = {
     "calibrate": "Measure the floor of this machine and wire; later reports show it.",
     "clean": "Remove sockets, folders and namespaces of measurements that were killed.",
     "compare": "Compare runs: what differs, and which differences are real.",
+    "doctor": "Show what this machine can measure, how far, and how to add what is missing.",
     "explain": "Show what packets waited for: causes of the tail, and the story of one packet.",
     "finish": "Complete an interrupted run: explanation and report.",
     "host": "Audit and tune this machine.",

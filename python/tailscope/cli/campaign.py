@@ -83,7 +83,7 @@ def run_experiment(
                 print(printable(cleaned), file=sys.stderr)
         names = {cell.name for cell in chosen}
         left = [cell for cell in campaign.left if cell.name in names]
-        if text := bench.look(left):
+        for text in bench.look(left):
             print(printable(text), file=sys.stderr)
         try:
             with LiveLine(quiet=quiet) as line:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +26,7 @@ from tailscope.cli.status import INTERRUPTED
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tailscope.cli.live import LiveLine
     from tailscope.experiment.plan import RunPlan
@@ -122,6 +123,7 @@ def _run_single(
 ) -> int:
     from tailscope.cli.live import LiveLine
     from tailscope.experiment.fields import no_device, plan_of
+    from tailscope.units import printable
 
     if fields.get("dut") is None:
         raise no_device(hint="or give an experiment FILE")
@@ -131,11 +133,15 @@ def _run_single(
     folders = _folders(plan, out, repeat)
     if out is not None:
         _check_out(plan, folders)
+    for text in _about_rate(fields, plan):
+        print(printable(text), file=sys.stderr)
     if dry_run:
         return _describe(plan, cores, folders, json_file)
     measurements: list[Measured] = []
     for folder in folders:
-        measurements += _measure(plan, cores, folder, json_file, LiveLine(quiet=quiet))
+        line = LiveLine(quiet=quiet)
+        look = None if measurements else partial(_say_load, plan, line)
+        measurements += _measure(plan, cores, folder, json_file, line, look)
         if measurements[-1].interrupted:
             break
     if json_file is not None:
@@ -144,6 +150,20 @@ def _run_single(
     if measurements[-1].interrupted:
         return INTERRUPTED
     return 1 if any(measured.info.partial or measured.lacks for measured in measurements) else 0
+
+
+def _about_rate(fields: Mapping[str, object], plan: RunPlan) -> list[str]:
+    """Say which packet rate was asked for in bits, and whether the wire carries it."""
+    from tailscope.experiment.notice import rate_notice
+    from tailscope.experiment.packets import mean_size_bytes
+    from tailscope.units import bit_rate_text, is_bit_rate
+
+    rate, too_high = str(fields.get("rate")), rate_notice(plan)
+    said = [] if too_high is None else [too_high]
+    if is_bit_rate(rate):
+        in_packets = bit_rate_text(rate, plan.rate_pps, mean_size_bytes(plan.traffic))
+        said.insert(0, f"--rate: {in_packets}")
+    return said
 
 
 def _check_out(plan: RunPlan, folders: list[Path]) -> None:
@@ -164,8 +184,21 @@ def _figures(measured: Measured) -> dict[str, object]:
     }
 
 
+def _say_load(plan: RunPlan, line: LiveLine) -> None:
+    """Say who uses the CPUs that will be measured."""
+    from tailscope.experiment.notice import load_notice
+
+    if (text := load_notice(plan)) is not None:
+        line.say(text)
+
+
 def _measure(
-    plan: RunPlan, cores: Cores, folder: Path, json_file: str | None, line: LiveLine
+    plan: RunPlan,
+    cores: Cores,
+    folder: Path,
+    json_file: str | None,
+    line: LiveLine,
+    checked: Callable[[], None] | None,
 ) -> list[Measured]:
     from tailscope.cli.live import Pace
     from tailscope.cli.table import print_table
@@ -182,6 +215,7 @@ def _measure(
             draw=page_of,
             progress=lambda event: line.show(pace.parts(event)),
             ending=line.say_finishing,
+            checked=checked,
         )
     if json_file != STANDARD:
         for measured in result:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.duts.tunnel import Gateway, RunningTunnel, Tunnel, reason
 from tailscope.exceptions import TestbedError
+from tailscope.host import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -66,7 +67,7 @@ class Ipsec(Tunnel):
                     raise TestbedError(
                         f"dut ipsec: this kernel refuses ESP with {_CIPHER}: {reason(error)}",
                         code="no-esp",
-                        hint="--platform vm has a kernel of Debian's, which has both",
+                        remedy=remedies.KERNEL_OF_DEBIAN,
                     ) from None
             commands += end.run(context, *_policies(end, other))
         yield _Running(context, ends, commands, {}, {})

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tailscope.duts.dut import Dut, DutContext, Running, one_of
 from tailscope.duts.program import RunningProgram, wait_for
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host import remedies
 from tailscope.testbed.programs import find_program, which
 
 if TYPE_CHECKING:
@@ -109,16 +110,14 @@ class Ovs(Dut):
         """Check the programs, DPDK if it is used, and the flow file."""
         super().check()
         if not _TUN.exists():
-            raise TestbedError(
-                f"dut ovs: no {_TUN}", code="no-tun", hint="load the kernel's module: modprobe tun"
-            )
+            raise TestbedError(f"dut ovs: no {_TUN}", code="no-tun", remedy=remedies.TUN)
         switch = self._program()
         if self.uses_dpdk and "DPDK" not in _version(switch):
             raise TestbedError(
                 f"dut ovs: {switch}: built without DPDK",
                 code="no-dpdk",
-                hint="install one with DPDK (Debian, Ubuntu: apt install openvswitch-switch-dpdk),"
-                " or use --wire veth",
+                remedy=remedies.OVS_WITH_DPDK,
+                hint="use --wire veth",
             )
         flows = self._flows
         if isinstance(flows, Path) and not flows.is_file():

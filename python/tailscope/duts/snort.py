@@ -11,6 +11,7 @@ from tailscope.duts.dut import Dut, DutContext, Running, as_it_is, one_of
 from tailscope.duts.program import RunningProgram, wait_for
 from tailscope.duts.ruleset import checksum
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host import remedies
 from tailscope.testbed.programs import which
 
 if TYPE_CHECKING:
@@ -19,10 +20,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.dataplane import SnortCounts
 
 _READY_S = 120.0
-_HINT = (
-    "Debian has no Snort 3: build snort3 and libdaq from their sources and put snort on PATH,"
-    " or measure --dut suricata"
-)
+_OTHERWISE = "measure --dut suricata"
 
 
 def _rules(_name: str, value: str) -> str | Path:
@@ -64,7 +62,12 @@ class Snort(Dut):
     def check(self) -> None:
         """Check that Snort and the rule file exist."""
         if which("snort") is None:
-            raise TestbedError("dut snort: no program snort", code="no-program", hint=_HINT)
+            raise TestbedError(
+                "dut snort: no program snort",
+                code="no-program",
+                remedy=remedies.SNORT,
+                hint=_OTHERWISE,
+            )
         rules = self._rules
         if isinstance(rules, Path) and not rules.is_file():
             raise TestbedError(f"dut snort: no rule file {rules}", code="no-rules")
@@ -78,7 +81,8 @@ class Snort(Dut):
             raise TestbedError(
                 f"dut snort: expected version 3, got {version[1] if version else output!r}",
                 code="snort-version",
-                hint=_HINT,
+                remedy=remedies.SNORT,
+                hint=_OTHERWISE,
             )
         self._check_module(context)
         configuration = self.configuration(context.side.eal, context.working)

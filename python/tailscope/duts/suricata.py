@@ -11,6 +11,7 @@ from tailscope.duts.dut import Dut, DutContext, Running, one_of
 from tailscope.duts.program import RunningProgram, wait_for
 from tailscope.duts.ruleset import GENERATED_RULES, checksum, generated_rules, rules_to_generate
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -110,8 +111,8 @@ class Suricata(Dut):
             raise TestbedError(
                 f"dut suricata: rules=default: no {rules}",
                 code="no-rules",
-                hint="`suricata-update` downloads rules; or name a file, rules=FILE, or let some be"
-                " made, rules=generated",
+                remedy=remedies.SURICATA_RULES,
+                hint="name a file, rules=FILE, or let some be made, rules=generated",
             )
         if isinstance(rules, Path) and not rules.is_file():
             raise TestbedError(f"dut suricata: no rule file {rules}", code="no-rules")
@@ -287,7 +288,7 @@ def _version(place: Place, *, needs_dpdk: bool) -> str:
         raise TestbedError(
             f"dut suricata: {version}: built without DPDK",
             code="no-dpdk",
-            hint="`make setup-suricata` installs one with DPDK, or use --wire veth"
-            " --dut-option mode=af-packet",
+            remedy=remedies.SURICATA_WITH_DPDK,
+            hint="use --wire veth --dut-option mode=af-packet",
         )
     return version.removeprefix("This is ")

@@ -13,6 +13,7 @@ from tailscope.duts.kernel import setting
 from tailscope.duts.program import wait_for
 from tailscope.duts.tunnel import MTU, Gateway, RunningTunnel, Tunnel, reason
 from tailscope.exceptions import TestbedError
+from tailscope.host import remedies
 from tailscope.testbed.programs import find_program, which
 
 if TYPE_CHECKING:
@@ -173,8 +174,9 @@ def _added(context: DutContext, end: Gateway) -> list[list[str]]:
         raise TestbedError(
             f"dut wireguard: this kernel has no WireGuard: {reason(error)}",
             code="no-wireguard",
-            hint=f"--dut-option implementation={_PROGRAM} has the tunnel in a program (Debian,"
-            f" Ubuntu: apt install {_PROGRAM}); --platform vm has a kernel of Debian's",
+            remedy=remedies.KERNEL_OF_DEBIAN,
+            hint=f"let a program have the tunnel: --dut-option implementation={_PROGRAM} (Debian,"
+            f" Ubuntu: apt install {_PROGRAM})",
         ) from None
 
 

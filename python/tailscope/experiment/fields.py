@@ -12,6 +12,7 @@ from tailscope.experiment.packets import flow_count
 from tailscope.experiment.plan import RunPlan
 from tailscope.plan.fields import CAPTURED, fields_on
 from tailscope.platforms.catalogue import PLATFORMS
+from tailscope.units import is_bit_rate, mean_frame_bytes, rate_pps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +52,8 @@ def plan_of(fields: Mapping[str, object]) -> RunPlan:
         given.setdefault("warm_up", "0s")
         if "rate" not in given:
             given.setdefault("pattern", CAPTURED)
+    if is_bit_rate(given.get("rate")):
+        given["rate"] = _packet_rate(given)
     read: dict[str, object] = {}
     for name, value in given.items():
         field, found = FIELDS[name], FIELDS[name].read(value)
@@ -65,6 +68,19 @@ def plan_of(fields: Mapping[str, object]) -> RunPlan:
     if "flows" not in given:
         read["flows"] = flow_count(**{name: _text_of(read, name) for name in _FLOWS})
     return convert(read, RunPlan)
+
+
+def _packet_rate(given: Mapping[str, object]) -> int:
+    """Return the packet rate that is given in bits per second."""
+    if "replay" in given:
+        raise UsageError(
+            f"--rate: got {given['rate']!r}, expected packets per second such as 10k with --replay:"
+            " its frames are of many sizes",
+            code="rate",
+        )
+    size = FIELDS["size"].read(given.get("size", FIELDS["size"].default))
+    assert isinstance(size, int | str), "as it was read"
+    return rate_pps(str(given["rate"]), "--rate", frame_bytes=mean_frame_bytes(size))
 
 
 def _text_of(read: Mapping[str, object], name: str) -> str:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from tailscope.exceptions import UsageError
 from tailscope.plan.field import fields_of
 from tailscope.plan.fields import CAPTURED, FRAMES, PlanFields
-from tailscope.units import duration_text, mix_parts, typed_duration
+from tailscope.units import duration_text, mean_frame_bytes, mix_parts, typed_duration, typed_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,10 +138,7 @@ def flow_count(src_ip: str, dst_ip: str, src_port: str, dst_port: str) -> int:
 
 def mean_size_bytes(traffic: Traffic) -> float:
     """The mean size of frames, check sequence included."""
-    if traffic.size_mix is None:
-        return float(traffic.size_bytes or 0)
-    parts = mix_parts(traffic.size_mix)
-    return sum(size * weight for size, weight in parts) / sum(weight for _, weight in parts)
+    return mean_frame_bytes(traffic.size_mix or traffic.size_bytes or 0)
 
 
 def check_packets(traffic: Traffic, wire: str, warm_up_ns: int) -> None:
@@ -191,6 +188,8 @@ def check_packets(traffic: Traffic, wire: str, warm_up_ns: int) -> None:
 def _check_replayed_fields(traffic: Traffic, warm_up_ns: int) -> None:
     for name, declared in fields_of(PlanFields).items():
         if name in _OF_PROBES and (value := getattr(traffic, name)) != declared.default:
+            if value is None and declared.otherwise is not None:
+                value = typed_size(getattr(traffic, declared.otherwise))
             given = f"{declared.option}: got {declared.kind.write(value)}"
             raise UsageError(
                 f"{given}, but --replay sends frames as they are", code="option-beside-replay"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import TestbedError, TuningError, UsageError
+from tailscope.host import remedies
 from tailscope.host.entries import Entry
 from tailscope.host.journal import Journal, journal_file, tuning_lock
 from tailscope.host.knobs.catalogue import KNOBS, knobs_named
@@ -147,7 +148,8 @@ def needs_root(machine: Machine) -> None:
         raise TestbedError(
             f"changing settings of the host requires root: got user {os.geteuid()}, expected 0",
             code="root-required",
-            hint="run it with sudo; `tailscope host audit` needs no root",
+            remedy=remedies.SUDO,
+            hint="look at them without root: `tailscope host audit`",
         )
 
 

@@ -11,6 +11,11 @@ from typing import NamedTuple
 
 _SIOCETHTOOL = 0x8946
 _NAME_BYTES = 16
+_GET_TS_INFO, _TS_INFO_WORDS = 0x41, 11
+_STAMPS = 1 << 2 | 1 << 6
+"""Flags SOF_TIMESTAMPING_RX_HARDWARE and SOF_TIMESTAMPING_RAW_HARDWARE."""
+ALL_FRAMES = 1
+"""Receive filter HWTSTAMP_FILTER_ALL, with which a card timestamps all frames."""
 
 
 class _Group(NamedTuple):
@@ -31,6 +36,32 @@ _GROUPS = {
 }
 
 
+class Offer(NamedTuple):
+    """The timestamps that a card offers."""
+
+    stamps: bool
+    """True if the card timestamps frames at all."""
+    stamps_all: bool
+    """True if the card can timestamp all received frames."""
+    clock: int | None
+    """Number of the card's clock."""
+
+
+def offered_stamps(card: str) -> Offer:
+    """Ask a card for what ``ethtool -T`` shows; one that does not answer offers nothing."""
+    try:
+        words = _ask(card, array.array("I", [_GET_TS_INFO, *[0] * (_TS_INFO_WORDS - 1)]))
+    except OSError:
+        return Offer(stamps=False, stamps_all=False, clock=None)
+    stamps = words[1] & _STAMPS == _STAMPS
+    (clock,) = struct.unpack("@i", struct.pack("@I", words[2]))
+    return Offer(
+        stamps=stamps,
+        stamps_all=stamps and bool(words[7] >> ALL_FRAMES & 1),
+        clock=clock if clock >= 0 else None,
+    )
+
+
 def read_setting(setting: str) -> str:
     """Read a setting."""
     card, group, at = _parse(setting)
@@ -47,12 +78,12 @@ def write_setting(setting: str, text: str) -> None:
 
 def _parse(setting: str) -> tuple[str, _Group, int]:
     card, group, field = setting.split("/")
-    if len(card) >= _NAME_BYTES:
-        raise OSError(errno.ENODEV, f"{card!r} is not the name of a card")
     return card, _GROUPS[group], _GROUPS[group].fields[field]
 
 
 def _ask(card: str, words: array.array[int]) -> array.array[int]:
+    if len(card.encode()) >= _NAME_BYTES:
+        raise OSError(errno.ENODEV, f"{card!r} is not the name of a card")
     address, _ = words.buffer_info()
     request = struct.pack(f"{_NAME_BYTES}sP16x", card.encode(), address)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Self
 
 from tailscope.exceptions import TestbedError
+from tailscope.host import remedies
 from tailscope.host.cpus import cpu_mask
 from tailscope.signals import uninterrupted
 from tailscope.testbed.steady import SteadyClock, ahead_of_kernel_ns, clock_pair
@@ -159,7 +160,8 @@ class Tracer:
             raise TestbedError(
                 f"kernel events: this kernel has none of {', '.join(lacking)}",
                 code="trace-events",
-                hint="boot a distribution's kernel, or run without events: --noise stalls",
+                remedy=remedies.TRACING,
+                hint="run without events: --noise stalls",
             )
         self._recorded = RecordedTrace(
             events.files,

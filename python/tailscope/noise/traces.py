@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Literal, NamedTuple
 
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -228,7 +229,7 @@ def _output(
         raise TestbedError(
             f"{path}: {reader} reads it, and is not installed",
             code="trace-reader-missing",
-            hint=f"install it (Debian, Ubuntu: apt install {_PACKAGES[reader]})",
+            remedy=remedies.package(_PACKAGES[reader]),
         )
     messages: list[str] = []
     with tempfile.TemporaryFile("w+", errors="replace") as complaints:

@@ -89,7 +89,7 @@ TEXT = Kind("TEXT", "a text", str, _as_it_is)
 COUNT = Kind("N", "a whole number", int, _as_it_is)
 SWITCH = Kind("", "true or false", bool, _as_it_is)
 CPUS = Kind("LIST", "a list of CPUs such as 1,3-5", str | int, _listed)
-RATE = Kind("PPS", "a rate such as 10k or a whole number", str | int, rate_pps)
+RATE = Kind("PPS", "a rate such as 10k, 1Mpps or 1Gbps", str | int, rate_pps)
 DURATION = Kind("TIME", "a time such as 5s", str, duration_ns, typed_duration)
 LENGTH = Kind("TIME", "a time such as 5s", str, positive_duration_ns, typed_duration)
 """A duration of at least 1 ns."""

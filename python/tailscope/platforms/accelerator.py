@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import RunError, TestbedError
+from tailscope.host import remedies
 from tailscope.host.state import state_folder
 from tailscope.platforms.initramfs import build_initramfs
 from tailscope.store.atomic import write_text
@@ -34,8 +35,9 @@ def find_accelerator(wanted: str, kernel: GuestKernel, here: Here) -> str:
         raise TestbedError(
             f"platform vm: KVM does not boot {kernel.release} within {_PROBE_S:g} s here",
             code="kvm-boot",
-            hint="load kvm_intel or kvm_amd, and join the group kvm; under a nested hypervisor use"
-            " --platform-option accelerator=tcg, whose times mean nothing",
+            remedy=remedies.KVM,
+            hint="under a nested hypervisor use --platform-option accelerator=tcg, whose times mean"
+            " nothing",
         )
     return "kvm" if has_kvm else "tcg"
 

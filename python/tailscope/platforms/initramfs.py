@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import TestbedError
+from tailscope.host import remedies
 from tailscope.testbed.programs import which
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def guest_kernel(kind: str) -> GuestKernel:
         raise TestbedError(
             f"platform vm: no {kind} kernel for guests in {folder}",
             code="no-guest-kernel",
-            hint="`make setup-vm` downloads Debian's",
+            remedy=remedies.GUESTS,
         )
     release = images[-1].name.removeprefix("vmlinuz-")
     return GuestKernel(images[-1], folder / "lib" / "modules" / release, release)
@@ -215,7 +216,7 @@ def _program(program: str) -> Path:
     path = which(program)
     if path is None:
         text = f"platform vm: no program {program}"
-        raise TestbedError(text, code="no-program", hint="run `make setup-vm`")
+        raise TestbedError(text, code="no-program", remedy=remedies.GUESTS)
     return path
 
 

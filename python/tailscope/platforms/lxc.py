@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host import remedies
 from tailscope.host.cpus import cpu_list
 from tailscope.host.kernel import check_kernel
 from tailscope.platforms.platform import OpenPlatform, Platform
@@ -89,7 +90,8 @@ class Lxc(Platform):
             raise TestbedError(
                 "platform lxc: expected root, got an ordinary user",
                 code="not-root",
-                hint="run it with sudo, or use --platform bare",
+                remedy=remedies.SUDO,
+                hint="use --platform bare",
             )
         check_kernel(self.kernel, self.boot)
         if self._partition != "member" and cgroup_version() == 1:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host import remedies
 from tailscope.host.cpus import cpu_list
 from tailscope.host.kernel import check_kernel
 from tailscope.platforms.lxc import check_memory, lent
@@ -97,7 +98,7 @@ class Podman(Platform):
             raise TestbedError(
                 "platform podman: no program crun or runc",
                 code="no-program",
-                hint="install one (Debian, Ubuntu: apt install crun runc)",
+                remedy=remedies.RUNTIME,
             )
         return runtime
 

@@ -36,9 +36,14 @@ class CoRunners:
         return f"co-runners: {self._process.how_it_ended()}; {self._process.last_words()}"
 
 
+PROGRAMS = {"stress-ng": "stress-ng"}
+"""Programs of co-runners, and the packages that contain them."""
+
+
 def check_co_runners() -> None:
     """Check that the program for co-runners exists."""
-    find_program("co-runners", "stress-ng", "stress-ng")
+    for program, package in PROGRAMS.items():
+        find_program("co-runners", program, package)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from tailscope.exceptions import TestbedError
+from tailscope.host import remedies
 from tailscope.testbed.programs import find_program
 from tailscope.testbed.rights import Capability, may_write, owns_network, require
 
@@ -38,13 +39,15 @@ def check_namespaces(what: str, otherwise: str) -> None:
         raise TestbedError(
             f"{what}: cannot write to {names}",
             code="read-only",
-            hint=f"in a user namespace, mount a tmpfs on /run (docs/security.md), or {otherwise}",
+            remedy=remedies.NAMES,
+            hint=otherwise,
         )
     if not owns_network():
         raise TestbedError(
             f"{what}: this user namespace has no network namespace of its own",
             code="no-network-namespace",
-            hint=f"start it with `unshare --net`, too (docs/security.md), or {otherwise}",
+            remedy=remedies.NETWORK,
+            hint=otherwise,
         )
     find_program(what, "ip", "iproute2")
 

@@ -15,6 +15,7 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host import remedies
 from tailscope.host.machine import Machine
 from tailscope.testbed.places import Here
 from tailscope.testbed.programs import find_program, which
@@ -107,7 +108,7 @@ class Rapl(PowerSource):
             raise TestbedError(
                 f"power: no RAPL: no package among {_ZONES}",
                 code="no-rapl",
-                hint="virtual machines have none; elsewhere `modprobe intel_rapl_msr` may help",
+                remedy=remedies.RAPL,
             )
         self._read()
 
@@ -125,7 +126,7 @@ class Rapl(PowerSource):
             raise TestbedError(
                 f"power: {path}: permission denied",
                 code="rapl-denied",
-                hint="run as root: since 2020 the kernel lets nobody else read these counters",
+                remedy=remedies.RAPL_RIGHTS,
             )
         count = text.strip()
         if not (count.isdecimal() and int(count) <= most):

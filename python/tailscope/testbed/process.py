@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from tailscope.exceptions import DataplaneError
+from tailscope.host import remedies
 from tailscope.testbed.waiting import LOOK_S, Countdown, Watchdog
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from tailscope.testbed.places import Place, Process
 
 _BINARY = Path(__file__).parents[1] / "bin" / "tailscope-dp"
-_INSTALL = "install DPDK (Debian, Ubuntu: apt install libdpdk-dev), then run `make setup`"
 _EAL = ("--no-telemetry", "--log-level=warning")
 _READY_S = 30.0
 _LAST_WORDS_S = 1.0
@@ -38,7 +38,7 @@ def find_binary() -> tuple[Path, str]:
         raise DataplaneError(
             "the data plane, tailscope-dp, was not built: no DPDK",
             code="dataplane-missing",
-            hint=_INSTALL,
+            remedy=remedies.DATAPLANE,
         )
     try:
         version = subprocess.run(  # noqa: S603
@@ -46,13 +46,15 @@ def find_binary() -> tuple[Path, str]:
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError) as error:
         raise DataplaneError(
-            f"tailscope-dp does not start: {error}", code="dataplane-broken", hint=_INSTALL
+            f"tailscope-dp does not start: {error}",
+            code="dataplane-broken",
+            remedy=remedies.DATAPLANE,
         ) from None
     if version.split()[1:2] != [_engine.VERSION]:
         raise DataplaneError(
             f"tailscope-dp: expected version {_engine.VERSION}, got {version!r}",
             code="dataplane-version",
-            hint="run `make setup`",
+            remedy=remedies.BUILD,
         )
     return _BINARY, version
 

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from tailscope.exceptions import TestbedError
+from tailscope.host import remedies
 
 _SYSTEM = ("/usr/sbin", "/sbin")
 
@@ -29,6 +30,6 @@ def find_program(what: str, program: str, package: str) -> Path:
         raise TestbedError(
             f"{what}: no program {program}",
             code="no-program",
-            hint=f"install it (Debian, Ubuntu: apt install {package})",
+            remedy=remedies.package(package),
         )
     return path

@@ -8,12 +8,12 @@ from fcntl import ioctl
 from pathlib import Path
 
 from tailscope.exceptions import TestbedError
+from tailscope.host import remedies
 
 _FIRST_USERS = 0xEFFFFFFD
 """Inode of the user namespace in which the machine starts."""
 _GET_USERS = 0xB701
 """Request NS_GET_USERNS, which opens the user namespace that owns a namespace."""
-_PAGE = "docs/security.md"
 
 
 class Capability(IntEnum):
@@ -41,7 +41,8 @@ def require(what: str, *needed: Capability, otherwise: str, of_machine: bool = F
         raise TestbedError(
             f"{what}: missing {', '.join(missing)}{where}",
             code="missing-capability",
-            hint=f"run as root, or with these capabilities ({_PAGE}), or {otherwise}",
+            remedy=remedies.capabilities(),
+            hint=otherwise,
         )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tailscope.exceptions import TestbedError
+from tailscope.host import remedies
 from tailscope.store.records.messages import StagesResult
 from tailscope.store.records.stages import StagesRecord
 from tailscope.testbed.recording import RecordingProgram
@@ -110,5 +111,6 @@ def check_stages() -> None:
         raise TestbedError(
             f"{what}: no {_TYPES}: this kernel does not describe its structures",
             code="no-kernel-types",
-            hint=f"boot a kernel with CONFIG_DEBUG_INFO_BTF, or {without}",
+            remedy=remedies.KERNEL_TYPES,
+            hint=without,
         )

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host import remedies
 from tailscope.host.cpus import parse_cpus
 from tailscope.testbed.rights import Capability, may_write, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_WHAT = "kernel events"
+_WHAT, _WITHOUT = "kernel events", "run without them: --noise stalls"
 _STANDARD = Path("/sys/kernel/tracing")
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _CMD_CREATE = 6
@@ -42,7 +43,7 @@ def tracefs() -> Iterator[Path]:
 
 
 def _require(*capabilities: Capability) -> None:
-    require(_WHAT, *capabilities, otherwise="without events: --noise stalls", of_machine=True)
+    require(_WHAT, *capabilities, otherwise=_WITHOUT, of_machine=True)
 
 
 def instances(root: Path) -> list[str]:
@@ -131,7 +132,8 @@ def _detached() -> int:
             raise TestbedError(
                 f"{_WHAT}: tracefs cannot be mounted: {reason}",
                 code="tracefs-mount",
-                hint="boot a kernel with CONFIG_FTRACE, or run without events: --noise stalls",
+                remedy=remedies.TRACING,
+                hint=_WITHOUT,
             )
         return result
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host import remedies
 from tailscope.testbed.namespaces import (
     check_namespaces,
     command_in,
@@ -21,6 +22,7 @@ from tailscope.testbed.namespaces import (
     namespace,
 )
 from tailscope.testbed.rights import Capability, require
+from tailscope.units import rate_pps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,8 +33,14 @@ if TYPE_CHECKING:
 _SOCKET_PATH_BYTES = 107
 _MEMORY_MB = 256
 _STALL_NS, _LINK_STALL_NS = 1000, 20_000
+_MOST_BY_MEMORY_PPS, _MOST_BY_LINKS_PPS = 20_000_000, 2_000_000
+"""Twice of what docs/performance.md has of shared memory, and of a system call for each packet."""
 _MEMIF_ROLES = ("client", "server")
 _LINK_DRIVERS = ("af_packet", "af_xdp")
+_CARDS = 4
+"""Two cards for the generator, and two for the device."""
+_NETWORK_CLASS = "0x02"
+_LINKS = Path("/sys/class/net")
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _PCI_DRIVERS = ("vfio-pci", "uio_pci_generic", "igb_uio", "mlx5_core", "mlx4_core")
 
@@ -70,6 +78,8 @@ class Wire(ABC):
     """A kind of wire: two links, from the generator to the device and back."""
 
     name: ClassVar[str]
+    about: ClassVar[str]
+    """What connects generator and device, as a noun."""
     options: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -93,8 +103,18 @@ class Wire(ABC):
         """Return the longest turn of a polling loop that is not a stall, in nanoseconds."""
         return _STALL_NS
 
+    def most_pps(self, frame_bytes: float) -> int | None:  # noqa: ARG002
+        """Return a packet rate above which the wire carries nothing more; None if unknown."""
+        return None
+
     def check(self) -> None:  # noqa: B027
         """Check that this machine has everything that the wire needs."""
+
+    def try_out(self, folder: Folder) -> bool:
+        """Check the wire, and put it up for a moment; return False where that takes more."""
+        self.check()
+        with self.open_loop(folder):
+            return True
 
     @abstractmethod
     def open(self, folder: Folder, ports: int = 2) -> AbstractContextManager[WireEnds]:
@@ -109,6 +129,11 @@ class Memif(Wire):
     """Shared memory between two processes: no root, no hugepages, no NIC."""
 
     name = "memif"
+    about = "shared memory"
+
+    def most_pps(self, frame_bytes: float) -> int:  # noqa: ARG002
+        """Return more than was ever measured of a core that sends."""
+        return _MOST_BY_MEMORY_PPS
 
     @contextmanager
     def open(self, folder: Folder, ports: int = 2) -> Iterator[WireEnds]:
@@ -136,6 +161,7 @@ class Veth(Wire):
     """Kernel links between two private network namespaces."""
 
     name = "veth"
+    about = "links between namespaces"
     options: ClassVar[Mapping[str, str]] = {
         "driver": "af_packet (default) or af_xdp",
     }
@@ -160,9 +186,13 @@ class Veth(Wire):
         """Return the threshold of links, as every turn makes system calls."""
         return _LINK_STALL_NS
 
+    def most_pps(self, frame_bytes: float) -> int:  # noqa: ARG002
+        """Return more than system calls for each packet allow."""
+        return _MOST_BY_LINKS_PPS
+
     def check(self) -> None:
         """Check the capabilities for namespaces, and those for AF_XDP."""
-        otherwise = "measure a device such as l2fwd over --wire memif, which needs no privileges"
+        otherwise = "measure a device that needs none: --dut l2fwd --wire memif"
         check_namespaces("wire veth", otherwise)
         if self._driver == "af_xdp":
             require(
@@ -222,6 +252,7 @@ class Pci(Wire):
     """Real network cards: by PCI address for DPDK, by the kernel's name for the kernel."""
 
     name = "pci"
+    about = "network cards"
     options: ClassVar[Mapping[str, str]] = {
         "generator": "two PCI addresses or links, joined by +",
         "dut": "two PCI addresses or links, joined by +",
@@ -237,6 +268,17 @@ class Pci(Wire):
         """Return the threshold of links or of DPDK, depending on the cards."""
         return _LINK_STALL_NS if are_links(self._cards("generator")) else _STALL_NS
 
+    def most_pps(self, frame_bytes: float) -> int | None:
+        """Return the line rate of the generator's slower link; None where no link tells it."""
+        speeds = []
+        for name in self._given.get("generator", "").split("+"):
+            with suppress(OSError, ValueError):
+                speeds.append(int((_LINKS / name / "speed").read_text()))
+        known = [speed for speed in speeds if speed > 0]
+        if not known:
+            return None
+        return rate_pps(f"{min(known)}Mbps", "speed", frame_bytes=frame_bytes)
+
     def check(self) -> None:
         """Check that the cards exist and can be used."""
         for role in self.options:
@@ -247,6 +289,17 @@ class Pci(Wire):
                     hint="`dpdk-devbind.py --status` lists the devices",
                 )
             check_cards("wire pci", self._cards(role))
+
+    def try_out(self, folder: Folder) -> bool:  # noqa: ARG002
+        """Count the cards; which of them may be used, only their user knows."""
+        found = [*cards_of_kernel(), *_cards_of_dpdk()]
+        if len(found) < _CARDS:
+            raise TestbedError(
+                f"wire pci: expected {_CARDS} network cards, got {len(found)}",
+                code="card-count",
+                remedy=remedies.CARDS,
+            )
+        return False
 
     def _cards(self, role: str) -> list[str]:
         names = self._given.get(role, "").split("+")
@@ -277,6 +330,7 @@ class Vhost(Wire):
     """Shared memory between the generator and a guest, by vhost-user."""
 
     name = "vhost"
+    about = "shared memory with a guest"
 
     @contextmanager
     def open(self, folder: Folder, ports: int = 2) -> Iterator[WireEnds]:
@@ -289,6 +343,10 @@ class Vhost(Wire):
         ]
         generator = Side((*_memory(), "--no-pci", *vdevs), devices)
         yield WireEnds(generator, Side(sockets=sockets))
+
+    def try_out(self, folder: Folder) -> bool:  # noqa: ARG002
+        """Return False: the wire needs only what its guest needs."""
+        return False
 
     def open_loop(self, folder: Folder) -> AbstractContextManager[Side]:  # noqa: ARG002
         """Raise an error: the wire always needs a guest."""
@@ -346,7 +404,7 @@ def check_cards(what: str, names: Sequence[str]) -> None:
     """Check that cards exist and can be used."""
     if are_links(names):
         for name in names:
-            if "/" in name or not Path("/sys/class/net", name).exists():
+            if "/" in name or not (_LINKS / name).exists():
                 raise TestbedError(
                     f"{what}: no link {name}",
                     code="no-link",
@@ -371,6 +429,21 @@ def check_cards(what: str, names: Sequence[str]) -> None:
                 code="card-driver",
                 hint=f"bind it: dpdk-devbind.py --bind=vfio-pci {address}",
             )
+
+
+def cards_of_kernel() -> list[str]:
+    """Return the names of the links that are network cards."""
+    return sorted(path.parent.name for path in _LINKS.glob("*/device"))
+
+
+def _cards_of_dpdk() -> list[str]:
+    """Return the addresses of the network cards that are bound to drivers for programs."""
+    return [
+        path.parent.name
+        for path in _PCI_DEVICES.glob("*/class")
+        if path.read_text().startswith(_NETWORK_CLASS)
+        and (path.parent / "driver").resolve().name in _PCI_DRIVERS[:3]
+    ]
 
 
 def _af_xdp_needs() -> list[Capability]:

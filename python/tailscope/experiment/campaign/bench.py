@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import OtherKernelError, TailscopeError
+from tailscope.experiment.notice import load_notice, rate_notice
 from tailscope.registry import bench_for
 
 if TYPE_CHECKING:
@@ -78,19 +78,17 @@ class Bench:
 
         yield from clean()
 
-    def look(self, left: Sequence[Cell]) -> str | None:
+    def look(self, left: Sequence[Cell]) -> list[str]:
         """Look at the bench before anything is started; return what to say of it.
 
         It is refused if nothing that is left can run on the kernel that runs.
         """
-        from tailscope.noise.load import load_text
-
         if not left:
-            return None
+            return []
         _refuse_other_kernel(left)
-        with suppress(TailscopeError):
-            return load_text(left[0].plan.cores().pollers)
-        return None
+        rates = dict.fromkeys(filter(None, (rate_notice(cell.plan) for cell in left)))
+        load = load_notice(left[0].plan)
+        return [*rates, *([load] if load else [])]
 
     def begin(
         self,

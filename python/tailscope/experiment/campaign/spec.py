@@ -40,8 +40,6 @@ _LEVEL = re.compile(
 _LEVEL_NAMES = ("urllc-itu", "urllc-22.104", "nf-350us")
 _TRAFFIC = "traffic"
 """The block that fields of traffic may stand in."""
-_ELSEWHERE = {"hosts": "laboratory"}
-"""Sections that folders of `tailscope.extra` add, for the error where a folder is not there."""
 
 Given: TypeAlias = dict[str, Any]
 """Fields and their values, as a file has them."""
@@ -309,11 +307,6 @@ def load_experiment(path: Path, profile: str | None = None) -> tuple[Experiment,
             f"{path}: got {found}, expected an experiment: fields and their values",
             code="not-an-experiment",
         )
-    for section, folder in _ELSEWHERE.items():
-        if section in document.content and section not in registry.sections():
-            raise document.error(
-                [section], f"this installation has no {folder}", code="not-installed"
-            )
     try:
         experiment = typed(document.content, _with_sections())
     except WrongError as wrong:

@@ -43,6 +43,7 @@ class ExecuteOptions(TypedDict, total=False):
     inspect: Callable[[Measured], None] | None
     around: Callable[[RunFolder, WireEnds], AbstractContextManager[None]] | None
     ending: Callable[[], None] | None
+    checked: Callable[[], None] | None
 
 
 def execute(
@@ -55,9 +56,15 @@ def execute(
     inspect: Callable[[Measured], None] | None = None,
     around: Callable[[RunFolder, WireEnds], AbstractContextManager[None]] | None = None,
     ending: Callable[[], None] | None = None,
+    checked: Callable[[], None] | None = None,
 ) -> list[Measured]:
-    """Carry out a plan; `draw` draws the page of each run directory that `out` asks for."""
+    """Carry out a plan; `draw` draws the page of each run directory that `out` asks for.
+
+    `checked` is called when the machine has all that the plan needs, before anything is put up.
+    """
     plan.check()
+    if checked is not None:
+        checked()
     device, traffic, measurement = plan.device, plan.traffic, plan.measurement
     with ExitStack() as stack:
         writers = []

@@ -46,14 +46,7 @@ def calibrate(
     Four runs: the generator joined with itself; the device `delay` that holds nothing; the same
     holding every packet for 20 µs; and with stalls of 5 µs to 5 ms, 20 ms apart.
     """
-    base = RunPlan(
-        dut="loop",
-        wire=wire,
-        wire_options=dict(wire_options),
-        rate_pps=rate_pps,
-        duration_ns=duration_ns,
-        warm_up_ns=min(duration_ns, 1_000_000_000),
-    )
+    base = _loop(wire, wire_options, rate_pps=rate_pps, duration_ns=duration_ns)
     half = replace(base, dut="delay", duration_ns=max(1, duration_ns // 2))
 
     def run(
@@ -68,10 +61,7 @@ def calibrate(
     delay = known_delay(through, held)
     truth: list[InjectedStalls] = []
     run("stalls", replace(half, dut_options=STALLS), lambda found: truth.append(_truth(found)))
-    quantiles = tuple(
-        FloorQuantile(**quantile._asdict(), least_ns=loop.summary[f"least_latency_ns_{name}"])  # type: ignore[arg-type]
-        for quantile, name in zip(loop.quantiles(FLOOR_GRID), QUANTILES, strict=True)
-    )
+    quantiles = _quantiles(loop)
     figures = {
         f"{kept}_{name}": loop.summary[f"{figure}_{name}"]
         for kept, figure in (
@@ -91,6 +81,34 @@ def calibrate(
         believed_up_to=believed_up_to(quantiles),
         delay=delay,
         stalls=truth[0],
+    )
+
+
+def short_floor(wire: str, *, rate_pps: int, duration_ns: int) -> tuple[FloorQuantile, ...]:
+    """Measure the floor alone, to look at rather than to keep."""
+    plan = _loop(wire, {}, rate_pps=rate_pps, duration_ns=duration_ns)
+    plan = replace(plan, warm_up_ns=duration_ns // 4)
+    return _quantiles(execute_whole(plan, plan.cores()).analysis)
+
+
+def _loop(
+    wire: str, wire_options: Mapping[str, str], *, rate_pps: int, duration_ns: int
+) -> RunPlan:
+    """Plan a run of the generator joined with itself."""
+    return RunPlan(
+        dut="loop",
+        wire=wire,
+        wire_options=dict(wire_options),
+        rate_pps=rate_pps,
+        duration_ns=duration_ns,
+        warm_up_ns=min(duration_ns, 1_000_000_000),
+    )
+
+
+def _quantiles(loop: Analysis) -> tuple[FloorQuantile, ...]:
+    return tuple(
+        FloorQuantile(**quantile._asdict(), least_ns=loop.summary[f"least_latency_ns_{name}"])  # type: ignore[arg-type]
+        for quantile, name in zip(loop.quantiles(FLOOR_GRID), QUANTILES, strict=True)
     )
 
 

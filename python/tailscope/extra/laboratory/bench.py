@@ -100,9 +100,9 @@ class Laboratory(Bench):
         yield from super().clean()
         yield from clean_hosts(self._hosts)
 
-    def look(self, _left: Sequence[Cell]) -> str | None:
-        """Return None: agents check their machines themselves."""
-        return None
+    def look(self, _left: Sequence[Cell]) -> list[str]:
+        """Return nothing: agents check their machines themselves."""
+        return []
 
     def begin(
         self,

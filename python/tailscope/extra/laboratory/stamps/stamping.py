@@ -9,39 +9,23 @@ import socket
 import struct
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tailscope.extra.laboratory.stamps.phc import KernelClock, compare
+from tailscope.host.cards import ALL_FRAMES, Offer, offered_stamps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tailscope.extra.laboratory.stamps.phc import CardClock
 
-ALL_FRAMES = 1
-"""Receive filter HWTSTAMP_FILTER_ALL, with which a card timestamps all frames."""
-
 _NAME_BYTES = 16
-_SIOCETHTOOL, _SIOCSHWTSTAMP, _SIOCGHWTSTAMP = 0x8946, 0x89B0, 0x89B1
-_GET_TS_INFO, _TS_INFO_WORDS = 0x41, 11
-_STAMPS = 1 << 2 | 1 << 6
-"""Flags SOF_TIMESTAMPING_RX_HARDWARE and SOF_TIMESTAMPING_RAW_HARDWARE."""
+_SIOCSHWTSTAMP, _SIOCGHWTSTAMP = 0x89B0, 0x89B1
 _LOOKS = 3
 _ADVICE = (
     "software timestamps have a tail of their own; `ethtool -T LINK` lists what a card offers,"
     " and `all` among its receive filters is needed on both links"
 )
-
-
-class Offer(NamedTuple):
-    """The timestamps that a link's card offers."""
-
-    stamps: bool
-    """True if the card timestamps frames at all."""
-    stamps_all: bool
-    """True if the card can timestamp all received frames."""
-    clock: int | None
-    """Number of the card's clock."""
 
 
 class Links(Protocol):
@@ -65,19 +49,7 @@ class KernelLinks:
 
     def offer(self, link: str) -> Offer:
         """Return the offer that ``ethtool -T`` shows; a link without an answer offers nothing."""
-        words = array.array("I", [_GET_TS_INFO, *[0] * (_TS_INFO_WORDS - 1)])
-        try:
-            _ask(link, _SIOCETHTOOL, words.buffer_info()[0])
-        except OSError:
-            return Offer(stamps=False, stamps_all=False, clock=None)
-        stamps = words[1] & _STAMPS == _STAMPS
-        clock = struct.unpack("@i", struct.pack("@I", words[2]))[0]
-        filters = words[7]
-        return Offer(
-            stamps=stamps,
-            stamps_all=stamps and bool(filters >> ALL_FRAMES & 1),
-            clock=clock if clock >= 0 else None,
-        )
+        return offered_stamps(link)
 
     def configuration(self, link: str) -> tuple[int, int, int]:
         """Return the settings of a link."""
