@@ -105,6 +105,22 @@
       .filter((tick) => tick >= start && tick <= end);
   }
 
+  // A duration in the unit that suits it, or the largest of all; ticks need four digits.
+  const UNITS = [[1e6, "s"], [1e3, "ms"], [1, "µs"], [0, "ns"]];
+  function duration(us, largest = us) {
+    const [size, unit] = UNITS.find(([size]) => Math.abs(largest) >= size);
+    return us === 0 ? "0" : `${Number((us / (size || 1e-3)).toPrecision(4)).toLocaleString("en")} ${unit}`;
+  }
+
+  function durations(scale) {
+    const made = model("BasicTickFormatter", {});
+    made.doFormat = (ticks) => {
+      const largest = Math.max(...ticks.map(Math.abs));
+      return ticks.map((tick) => duration(tick, scale === "log" ? tick : largest));
+    };
+    return made;
+  }
+
   function logarithmic(shown) {
     const ticker = model("FixedTicker", { ticks: ticksOf(shown) });
     shown.change.connect(() => { ticker.ticks = ticksOf(shown); });
@@ -114,7 +130,7 @@
   function dress(drawn, grid, axis, scale, shown, names) {
     const ink = css("--ink");
     Object.assign(drawn, {
-      axis_label: axis.label, axis_label_text_color: ink, axis_label_text_font_style: "normal",
+      axis_label: axis.quantity, axis_label_text_color: ink, axis_label_text_font_style: "normal",
       major_label_text_color: ink, axis_line_color: ink, major_tick_line_color: ink,
       minor_tick_line_color: null,
     });
@@ -126,7 +142,8 @@
       const own = axis.linear_up_to === null ? axis.ticks : [];
       if (own.length) drawn.ticker = grid.ticker = model("FixedTicker", { ticks: own });
       else if (scale === "log") drawn.ticker = grid.ticker = logarithmic(shown);
-      drawn.formatter = model("NumeralTickFormatter", { format: NUMBER });
+      drawn.formatter = axis.is_duration
+        ? durations(scale) : model("NumeralTickFormatter", { format: NUMBER });
     }
   }
 
@@ -153,7 +170,7 @@
     plot.toolbar.active_drag = coarse ? null : "auto";
     const named = x.is_odds ? new Map(figure.percentiles) : null;
     dress(plot.xaxis, plot.xgrid, x, scales.x, plot.x_range, named);
-    const heights = zero?.names?.map((tick) => [zero.at(tick), tick.toLocaleString("en")]);
+    const heights = zero?.names?.map((tick) => [zero.at(tick), duration(tick)]);
     dress(plot.yaxis, plot.ygrid, y, scales.y, plot.y_range, lanes ? new Map(y.names.entries()) : heights ? new Map(heights) : null);
     if (zero) {
       plot.add_layout(model("Span", { location: 0, dimension: "width", line_color: css("--ink") }));

@@ -211,6 +211,8 @@ def _axis(picture: Picture, axis: Axis, *roles: str) -> dict[str, object]:
     is_difference = axis.linear_up_to is not None
     return {
         "label": axis.label,
+        "quantity": axis.quantity,
+        "is_duration": axis.is_duration,
         "scale": axis.scale,
         "limits": axis.limits,
         "names": [_shown(name) for name in axis.names],
