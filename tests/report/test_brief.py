@@ -40,7 +40,7 @@ def test_durations_have_four_digits(exact: str, short: str) -> None:
 
 def test_what_stalls_have_changed_has_one_mark() -> None:
     text = "median 2.61 to 2.62 ms (instrument), p99 3 ms (instrument)"
-    assert shown(text) == "median 2.61 to 2.62 ms ~, p99 3 ms ~"
+    assert shown(text) == "median 2.61 to 2.62 ms&nbsp;~, p99 3 ms&nbsp;~"
 
 
 def test_names_stay_text() -> None:

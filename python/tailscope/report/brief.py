@@ -12,7 +12,7 @@ _UNITS = {"µs": 1e3, "ms": 1e6, "s": 1e9}
 _DIGITS = 4
 _DURATION = r"[-+±]?\d[\d,]*\.\d+ (?:s|ms|µs)\b"
 _SHORTENED = re.compile(rf"(?<![\w.,])(?:({_DURATION}) to ({_DURATION})|({_DURATION}))")
-_INSTRUMENT = " (instrument)"
+_TAINTED = re.compile(r" \((?:instrument|tainted)\)")
 TAINT = Markup('<span class="taint" title="changed by stalls of the instrument">~</span>')
 """The mark of a figure that stalls of the instrument may have changed."""
 
@@ -25,8 +25,8 @@ def brief(text: str) -> Markup:
     >>> print(brief("p99.9 <2.271889 ms to 3.022777 ms>"))
     p99.9 &lt;<span title="2.271889 ms to 3.022777 ms">2.272 to 3.023 ms</span>&gt;
     """
-    first, *others = (_rounded(part) for part in printable(text).split(_INSTRUMENT))
-    return first + Markup().join(Markup(" ") + TAINT + part for part in others)
+    first, *others = (_rounded(part) for part in _TAINTED.split(printable(text)))
+    return first + Markup().join(Markup("&nbsp;") + TAINT + part for part in others)
 
 
 def _rounded(text: str) -> Markup:

@@ -1,6 +1,11 @@
 "use strict";
 // Draws the figures of this page from the data that it holds.
 (async () => {
+  // What speaks against the figures: all of it, but a line on a phone, where they come first.
+  const narrow = matchMedia("(max-width: 40rem)");
+  const fold = () => document.querySelectorAll(".doubts").forEach((each) => { each.open = !narrow.matches; });
+  narrow.addEventListener("change", fold);
+  fold();
   const HEIGHT_PX = 320, PANEL_PX = 220, LANE_PX = 22, MARGIN_PX = 80, LANE = 0.35, AROUND_S = 0.005;
   const DASHES = { solid: [], dashed: [6, 4], dotted: [2, 3], dashdot: [8, 4, 2, 4] };
   const FEW = 40;

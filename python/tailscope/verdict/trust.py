@@ -62,9 +62,10 @@ def trust_of(summary: Mapping[str, Figure], info: RunInfo) -> Trust:
     neighbours = neighbours_of(info)
     if neighbours is not None and neighbours.unusable:
         return Trust(Grade.RED, "machine busy", held_text(info))
-    unstalled = _up_to_stalls(summary)
-    if unstalled is None:
+    stalled = stalls_from(summary)
+    if stalled == FLOOR_GRID[0]:
         return Trust(Grade.RED, "machine busy", "its own stalls show in the median")
+    unstalled = FLOOR_GRID[-1] if stalled is None else FLOOR_GRID[FLOOR_GRID.index(stalled) - 1]
     if info.floor is None:
         believed, label = None, "not calibrated"
     elif info.floor.believed_up_to is None:
@@ -77,17 +78,18 @@ def trust_of(summary: Mapping[str, Figure], info: RunInfo) -> Trust:
     return Trust(Grade.GREEN if is_good else Grade.AMBER, label, "; ".join(reasons))
 
 
-def _up_to_stalls(summary: Mapping[str, Figure]) -> float | None:
-    """Return the last quantile that stalls of the instrument do not change noticeably."""
-    unstalled = None
-    for q, name in zip(FLOOR_GRID, QUANTILES, strict=True):
-        latency_ns, least_ns = (
-            summary.get(f"{kind}_ns_{name}") for kind in ("latency", "least_latency")
-        )
-        if latency_ns is None or least_ns is None or float(latency_ns) > _SHOWS * float(least_ns):
-            break
-        unstalled = q
-    return unstalled
+def stalls_from(summary: Mapping[str, Figure]) -> float | None:
+    """Return the first quantile that stalls of the instrument change noticeably, or None."""
+    names = zip(FLOOR_GRID, QUANTILES, strict=True)
+    return next((q for q, name in names if stalls_show(summary, f"latency_ns_{name}")), None)
+
+
+def stalls_show(summary: Mapping[str, Figure], figure: str) -> bool:
+    """Return whether stalls of the instrument change a latency noticeably."""
+    latency_ns, least_ns = summary.get(figure), summary.get(f"least_{figure}")
+    if latency_ns is None or least_ns is None:
+        return False
+    return float(latency_ns) > _SHOWS * float(least_ns)
 
 
 def _doubts(info: RunInfo, instrument: Instrument, unstalled: float) -> Iterator[str]:
