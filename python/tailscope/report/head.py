@@ -65,8 +65,12 @@ def date_of(run: Run) -> str:
     elif isinstance(info.plan, AnalysisPlan):
         is_clocked = len(seconds) > 0 and int(seconds[0]) >= _CLOCKED_NS
         word, unix_ns = ("captured", int(seconds[0])) if is_clocked else ("analysed", None)
-    moment = datetime.fromtimestamp((unix_ns or info.written_unix_ns) // 10**9, UTC)
-    return f"{word} {moment:%Y-%m-%d %H:%M} UTC"
+    return f"{word} {date_text(unix_ns or info.written_unix_ns)}"
+
+
+def date_text(unix_ns: int) -> str:
+    """Write a moment to the minute."""
+    return f"{datetime.fromtimestamp(unix_ns // 10**9, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def setting_of(run: Run) -> str:
