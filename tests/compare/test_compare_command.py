@@ -492,10 +492,11 @@ def test_a_page_shows_it_above_shared_figures(runs: Path, tmp_path: Path) -> Non
     found = compared(runs / "a", runs / "slow", *labels, *limit, "--out", page, expected=2)
     assert found["comparisons"][0]["candidate"] == "after"
     text = page.read_text()
-    (heading,) = re.findall(r"<h1>(.*)</h1>", text)
-    assert_wording("compare/heading", heading)
+    assert "<h1>before → after</h1>" in text
+    (answer,) = re.findall(r'<p class="answer">(.*)</p>', text)
+    assert_wording("compare/heading", answer)
     assert '<p class="fail"><b>fail</b>: p99&gt;+10%: ' in text
-    said, drawn = text.index(": slower</li>"), text.index('id="figure-difference-1"')
+    said, drawn = text.index("<td>slower</td>"), text.index('id="figure-difference-1"')
     assert drawn < said < text.index('id="figure-percentiles"')
     assert str(runs) not in text
     assert len(text.encode()) < 2 * 1024 * 1024
