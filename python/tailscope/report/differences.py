@@ -12,7 +12,7 @@ from tailscope.compare.compare import Verdict
 from tailscope.report.figures.common import NS_PER_US
 from tailscope.report.figures.latency import ODDS
 from tailscope.report.picture import Axis, Layer, Mark, Picture, sharing_axes
-from tailscope.units import duration_text, quantity_text
+from tailscope.units import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +35,8 @@ _VERDICTS = {
 }
 _TIMES = {Verdict.HIGHER: "slower", Verdict.LOWER: "faster"}
 _SHARES = {Verdict.HIGHER: "more", Verdict.LOWER: "fewer"}
+_LARGE_PPS = 1000
+"""Rates that need no digits behind the point."""
 _WIDE = 30
 _ROOM = 3.0
 _RESOLUTION_NS = 1.0
@@ -98,7 +100,9 @@ def _text(value: float, figure: Figure) -> str:
         return "unbounded"
     if figure.is_time:
         return duration_text(value)
-    return f"{100 * value:.4g} %" if figure.unit == "share" else quantity_text(value, "packets/s")
+    if figure.unit == "share":
+        return f"{100 * value:.4g} %"
+    return f"{value:,.0f} packets/s" if abs(value) >= _LARGE_PPS else f"{value:.4g} packets/s"
 
 
 def _signed(value: float, figure: Figure) -> str:

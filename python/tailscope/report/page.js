@@ -8,7 +8,7 @@
   fold();
   const HEIGHT_PX = 320, PANEL_PX = 220, LANE_PX = 22, MARGIN_PX = 80, LANE = 0.35, AROUND_S = 0.005;
   const DASHES = { solid: [], dashed: [6, 4], dotted: [2, 3], dashdot: [8, 4, 2, 4] };
-  const FEW = 40;
+  const FEW = 40, PHONE_PX = 480, NAME = 24;
   const LINES = { line: null, steps: "after", quantiles: "before" };
   const NUMBER = "0,0.[000000]";
   const data = await unpacked(document.getElementById("data").textContent);
@@ -176,7 +176,10 @@
     const named = x.is_odds ? new Map(figure.percentiles) : null;
     dress(plot.xaxis, plot.xgrid, x, scales.x, plot.x_range, named);
     const heights = zero?.names?.map((tick) => [zero.at(tick), duration(tick)]);
-    dress(plot.yaxis, plot.ygrid, y, scales.y, plot.y_range, lanes ? new Map(y.names.entries()) : heights ? new Map(heights) : null);
+    // On a phone long names would leave no room to draw in.
+    const names = box.clientWidth < PHONE_PX
+      ? y.names.map((name) => name.length > NAME ? `${name.slice(0, NAME - 1)}…` : name) : y.names;
+    dress(plot.yaxis, plot.ygrid, y, scales.y, plot.y_range, lanes ? new Map(names.entries()) : heights ? new Map(heights) : null);
     if (zero) {
       plot.add_layout(model("Span", { location: 0, dimension: "width", line_color: css("--ink") }));
     }
