@@ -259,4 +259,7 @@ def test_a_measured_run(chromium: Browser, measure: Callable[..., dict[str, Any]
         check(seen, page)
     with browser.opened(chromium, page, width=360, theme="dark", shot="measured") as seen:
         assert seen.page.locator("html").evaluate("html => html.scrollWidth") <= 360
+        lanes = f"Bokeh.documents[{seen.figures().index('tail-made-of')}].roots()[0].left[0]"
+        named = seen.page.evaluate(f"[...{lanes}.major_label_overrides.values()]")
+        assert named and max(map(len, named)) <= 24
         check(seen, page)

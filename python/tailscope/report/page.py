@@ -98,7 +98,9 @@ def page(
     trace: str = "",
 ) -> str:
     """Draw runs as one HTML page."""
-    drawn = pictures([Material(run) for run in runs])
+    sections = _sections(pictures([Material(run) for run in runs]))
+    # What stands first is drawn first.
+    drawn = [picture for figures in sections.values() for picture in figures]
     compared = [each.picture for each in differences if each.picture is not None]
     return (
         environment()
@@ -114,7 +116,7 @@ def page(
                 "Predicted": _side_by_side([conclusion_rows(run.kept) for run in runs]),
             },
             bound_note=_bound_note(runs),
-            sections=_sections(drawn),
+            sections=sections,
             links=links or {},
             differences=differences,
             left_out=left_out,
