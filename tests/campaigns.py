@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import itertools
 import json
 import re
@@ -104,6 +105,11 @@ class Seen(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._where and self._where[-1] not in ("script", "style"):
             self.text += data
+
+    def first_screen(self) -> str:
+        """What stands above the first title: the head of the page, in one line."""
+        (head,) = re.findall(r"<header>(.*?)</header>", self.source, re.DOTALL)
+        return " ".join(html.unescape(re.sub(r"<[^>]*>", "", head)).split())
 
     def figures(self) -> dict[str, Any]:
         """The data of the figures by name, columns decoded."""

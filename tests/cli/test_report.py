@@ -62,8 +62,18 @@ def test_a_run_has_its_report(tailscope: Run, tmp_path: Path) -> None:
     assert "2,000" in page
     assert "p99.9999" in page
     assert "≥" in page
-    (heading,) = re.findall(r"<h1>(.*)</h1>", page)
-    assert_wording("report/heading", heading)
+    (answer,) = re.findall(r'<p class="answer">(.*)</p>', page)
+    assert_wording("report/heading", answer)
+    head = page[page.index("<header>") : page.index("</header>")]
+    assert re.findall(r"<title>(.*)</title>|<h1>(.*)</h1>", page) == [
+        ("one: captures · tailscope", ""),
+        ("", "one: captures"),
+    ]
+    assert re.search(r" · (captured|analysed) \d{4}-\d\d-\d\d \d\d:\d\d UTC", head)
+    assert "instrument trust: <b>unknown</b>" in head
+    linked = re.findall(r'href="#([^"]*)"', head)
+    assert linked == ["The-tail", "Over-time", "Distribution", "Tables"]
+    assert all(f'id="{name}"' in page for name in linked)
 
 
 def test_runs_share_their_figures(tailscope: Run, tmp_path: Path) -> None:
@@ -80,7 +90,7 @@ def test_runs_share_their_figures(tailscope: Run, tmp_path: Path) -> None:
     labels = ("--label", f"before={runs[0]}", "--label", f"after={runs[1]}")
     done = tailscope("report", *runs, *labels, "--out", tmp_path / "both.html")
     assert done.returncode == 0, done.stderr
-    assert "<title>tailscope: before, after</title>" in (tmp_path / "both.html").read_text()
+    assert "<title>before, after · tailscope</title>" in (tmp_path / "both.html").read_text()
     done = tailscope("report", *runs, "--label", f"second={runs[0]}", "--figures", tmp_path / "x")
     assert (done.returncode, code_of(done)) == (1, "label-taken")
 

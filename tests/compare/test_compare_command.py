@@ -26,9 +26,11 @@ from tailscope.compare.figures import figures_with
 from tailscope.compare.limits import parse_limit
 from tailscope.compare.sources import pairs_of, read_source
 from tailscope.exceptions import UsageError
+from tailscope.report.brief import brief
 from tailscope.report.differences import difference_pictures
 from tailscope.report.drawing import write_grid
 from tailscope.report.picture import difference_ticks, gathered, spread
+from tailscope.units import duration_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -490,11 +492,15 @@ def test_a_page_shows_it_above_shared_figures(runs: Path, tmp_path: Path) -> Non
     found = compared(runs / "a", runs / "slow", *labels, *limit, "--out", page, expected=2)
     assert found["comparisons"][0]["candidate"] == "after"
     text = page.read_text()
-    (heading,) = re.findall(r"<h1>(.*)</h1>", text)
-    assert_wording("compare/heading", heading)
+    assert "<h1>before → after</h1>" in text
+    (answer,) = re.findall(r'<p class="answer">(.*)</p>', text)
+    assert_wording("compare/heading", answer)
     assert '<p class="fail"><b>fail</b>: p99&gt;+10%: ' in text
-    said, drawn = text.index(": slower</li>"), text.index('id="figure-difference-1"')
+    said, drawn = text.index("<td>slower</td>"), text.index('id="figure-difference-1"')
     assert drawn < said < text.index('id="figure-percentiles"')
+    (p99,) = (each for each in found["comparisons"][0]["figures"] if each["figure"] == "p99")
+    cells = "</td><td>".join(brief(duration_text(p99[side])) for side in ("baseline", "candidate"))
+    assert f'<tr><th scope="row">p99</th><td>{cells}</td>' in text
     assert str(runs) not in text
     assert len(text.encode()) < 2 * 1024 * 1024
 

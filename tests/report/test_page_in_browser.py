@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import browser
 import pytest
+from msgspec import structs
 
+from tailscope.report.page import page as draw
 from tailscope.store import kept, layout
 from tailscope.store.reader import read_run
 from tailscope.store.records.verdict import VerdictRecord
@@ -89,6 +92,15 @@ def test_axes_and_legends_answer(
     page = tmp_path / "report.html"
     assert tailscope("report", analysed, "--out", page).returncode == 0
     with browser.opened(chromium, page) as seen:
+        names = seen.figures()
+        percentiles, ccdf = (
+            f"Bokeh.documents[{names.index(name)}].roots()[0].below[0]"
+            for name in ("percentiles", "ccdf")
+        )
+        assert seen.page.evaluate(f"{percentiles}.axis_label") == "percentile"
+        assert seen.page.evaluate(f"{ccdf}.axis_label") == "latency"
+        shown = seen.page.evaluate(f"{ccdf}.formatter.doFormat([0, 0.5, 10000, 2e6])")
+        assert shown == ["0", "500 ns", "10 ms", "2 s"]
         for figure, key in (("histogram", "log y"), ("gaps", "after it")):
             place = seen.page.locator(f"#figure-{figure}")
             canvas = "plot => plot.querySelector('.plot > *').shadowRoot !== null"
@@ -116,6 +128,36 @@ def test_axes_and_legends_answer(
         check(seen, page)
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_speaks_against_a_run_is_a_line_on_a_phone(
+    chromium: Browser, analysed: Path, tmp_path: Path, theme: str
+) -> None:
+    run = read_run(analysed)
+    many = tuple(f"warning {number}, which says at length what it means" for number in range(3))
+    info = structs.replace(run.info, warnings=many, partial=("it was interrupted",))
+    text = draw(
+        [replace(run, label="a", info=info, warnings=("matched 99.1 % of a sample by l3",))]
+    )
+    (tmp_path / "page.html").write_text(text)
+    with browser.opened(chromium, tmp_path / "page.html", width=390, theme=theme) as seen:
+        doubts = seen.page.locator(".doubts")
+        box = doubts.bounding_box()
+        assert box is not None and box["height"] < 30
+        summary = doubts.locator("summary")
+        assert summary.inner_text().startswith("1 error, 3 warnings, 1 note: Partial result: it")
+        summary.click()
+        assert doubts.locator("p.error, p.warning, p.note").count() == 5
+        assert doubts.locator("p.note").is_visible()
+        seen.page.set_viewport_size({"width": 1000, "height": 900})
+        assert doubts.locator("p.error").is_visible() and not summary.is_visible()
+        colours = [
+            doubts.locator(f"p.{level}").first.evaluate("each => getComputedStyle(each).color")
+            for level in ("error", "warning", "note")
+        ]
+        soft = seen.page.locator("h1 + .note").evaluate("each => getComputedStyle(each).color")
+        assert len({*colours}) == 3 and colours[2] == soft
+
+
 def test_names_of_others_stay_text(
     chromium: Browser, tailscope: Run, analysed: Path, tmp_path: Path
 ) -> None:
@@ -129,7 +171,8 @@ def test_names_of_others_stay_text(
     assert tailscope("report", analysed, "--out", page).returncode == 0
     (analysed / "verdict.json").unlink()
     with browser.opened(chromium, page, shot="hostile") as seen:
-        assert HOSTILE in seen.page.locator("h1").inner_text()
+        assert HOSTILE in seen.page.locator(".answer").inner_text()
+        assert "<img src=x onerror=alert(1)>" in seen.page.locator("h1").inner_text()
         assert f"looked at by {HOSTILE}" in seen.page.locator("body").inner_text()
         assert seen.page.locator("img").count() == 0
         seen.hover("heat")
@@ -199,9 +242,15 @@ def test_a_measured_run(chromium: Browser, measure: Callable[..., dict[str, Any]
         names = seen.figures()
         assert {"stalls", "departure-error", "percentiles", "heat"} <= {*names}
         assert "p99.9" in seen.page.locator("body").inner_text()
+        head = seen.page.locator("header").inner_text()
+        assert re.search(r"l2fwd on bare\n+.*measured \d{4}-\d\d-\d\d \d\d:\d\d UTC\n", head)
+        assert re.search("instrument trust: (believed|not calibrated|machine busy)", head)
+        for place in ("nav", ".badge"):
+            box = seen.page.locator(place).bounding_box()
+            assert box is not None and box["y"] + box["height"] < 600
         curve = seen.page.locator("#figure-percentiles").bounding_box()
         assert curve is not None and curve["y"] < 900
-        tables = seen.page.locator("details")
+        tables = seen.page.locator("details:not(.doubts)")
         assert tables.count() > 3 and not tables.first.evaluate("table => table.open")
         seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
         closed = "tables => tables.filter((table) => !table.open).length"
@@ -210,4 +259,7 @@ def test_a_measured_run(chromium: Browser, measure: Callable[..., dict[str, Any]
         check(seen, page)
     with browser.opened(chromium, page, width=360, theme="dark", shot="measured") as seen:
         assert seen.page.locator("html").evaluate("html => html.scrollWidth") <= 360
+        lanes = f"Bokeh.documents[{seen.figures().index('tail-made-of')}].roots()[0].left[0]"
+        named = seen.page.evaluate(f"[...{lanes}.major_label_overrides.values()]")
+        assert named and max(map(len, named)) <= 24
         check(seen, page)

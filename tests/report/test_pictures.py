@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -23,6 +24,7 @@ from tailscope.report.picture import Picture, table_of
 from tailscope.report.reduce import PIXELS, extremes, longest
 from tailscope.store import layout
 from tailscope.store.kept import Conclusions
+from tailscope.store.reader import read_run
 from tailscope.store.records.plan import AnalysisPlan
 
 if TYPE_CHECKING:
@@ -132,6 +134,23 @@ def test_a_page_says_what_was_concluded(run: Run) -> None:
     assert "R_max: the runs differ in &lt;i&gt;size&lt;/i&gt;" in text
     assert "exceeded by one burst in 600 packets" in text
     assert "500.0 packets/s to 800.0 packets/s" in text
+
+
+def test_a_page_marks_what_is_tainted_once_and_says_it_below(tmp_path: Path) -> None:
+    """Half of what each packet took may be stalls of the instrument."""
+    every = np.ones(200, bool)
+    path = synthetic.write_run(
+        tmp_path / "run", np.full(200, 2_345_678), rate_pps=100, stalled=every, stall_ns=1_172_839
+    )
+    text = page([read_run(path)])
+    assert page([read_run(path)]) == text, "the same run is the same page"
+    assert "(instrument)" not in text
+    assert text.count('1.173 to 2.346 ms&nbsp;<span class="taint"') >= 2
+    assert "200 samples (100 %) overlap stalls of the instrument: they show from p50 on" in text
+    assert "own stalls show: p50 lies" not in text
+    # The floor is part of what the badge says: no row without a value.
+    head = text[text.index("<header>") : text.index('<div class="first">')]
+    assert "<dd>-" not in head
 
 
 def test_a_bound_is_no_estimate(run: Run) -> None:

@@ -130,7 +130,7 @@ def test_a_run_says_first_what_it_is_not_usable_for(tailscope: Run, tmp_path: Pa
     assert_wording("show/not-usable", shown.stdout.splitlines()[0])
     done = tailscope("report", run, "--out", tmp_path / "page.html")
     assert done.returncode == 0, done.stderr
-    assert "<h1>Not usable for " in (tmp_path / "page.html").read_text()
+    assert '<p class="answer">Not usable for ' in (tmp_path / "page.html").read_text()
 
 
 def test_a_quiet_run_is_usable(tailscope: Run, tmp_path: Path) -> None:

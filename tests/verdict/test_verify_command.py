@@ -356,7 +356,7 @@ def test_a_device_that_dies_does_not_pass(tailscope: Run, tmp_path: Path) -> Non
     assert judged(tailscope, run, "p99<1us", 2)["verdict"] == "fail"
     page = tmp_path / "page.html"
     assert tailscope("report", run, "--out", page).returncode == 0
-    (heading,) = re.findall(r"<h1>(.*)</h1>", page.read_text())
+    (heading,) = re.findall(r'<p class="answer">(.*)</p>', page.read_text())
     assert_wording("report/not-judged", heading)
 
 

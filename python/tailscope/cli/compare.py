@@ -124,8 +124,14 @@ def _run(plan: CompareRequest) -> int:
 
 
 def _write_page(out: Path, comparisons: Sequence[tuple[Comparison, Sequence[Judgement]]]) -> None:
-    from tailscope.compare.words import headline, judgement_text, lines, short_lines, title
-    from tailscope.report.differences import MOST_DIFFERENCES, Difference, difference_pictures
+    from tailscope.compare.words import headline, judgement_text, lines, title
+    from tailscope.report.differences import (
+        MOST_DIFFERENCES,
+        Difference,
+        difference_notes,
+        difference_pictures,
+        difference_rows,
+    )
     from tailscope.report.page import page
     from tailscope.store.atomic import write_text
     from tailscope.store.reader import read_run
@@ -135,7 +141,8 @@ def _write_page(out: Path, comparisons: Sequence[tuple[Comparison, Sequence[Judg
         Difference(
             title=title(comparison),
             headline=headline(comparison),
-            lines=list(short_lines(comparison)),
+            rows=difference_rows(comparison),
+            notes=difference_notes(comparison),
             all_lines=[line.strip() for line in list(lines(comparison, judged))[1:]],
             judgements=[
                 (str(judgement.outcome), f"{judgement.limit.text}: {judgement_text(judgement)}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tailscope.compare.compare import Verdict
 from tailscope.compare.figures import LOST
 from tailscope.units import duration_text, typed_duration
 
@@ -61,21 +60,6 @@ def headline(comparison: Comparison) -> str:
         f"No difference between {pair.baseline} and {pair.candidate} can be seen up to"
         f" {quantiles[-1].figure.name}."
     )
-
-
-def short_lines(comparison: Comparison) -> Iterator[str]:
-    """Return a sentence for each real or unclear difference, and for each other verdict."""
-    window_ns = _window_ns(comparison)
-    for finding in comparison.findings:
-        if finding.verdict in (Verdict.HIGHER, Verdict.LOWER, Verdict.UNCLEAR):
-            yield f"{finding.figure.name}: {_said(finding, window_ns)}"
-    for verdict, verdict_text in (
-        (Verdict.NONE, "No difference can be seen"),
-        (Verdict.NO_ESTIMATE, "There is no estimate"),
-    ):
-        names = [each.figure.name for each in comparison.findings if each.verdict == verdict]
-        if names:
-            yield f"{verdict_text} of {_listed(names)}."
 
 
 def lines(comparison: Comparison, judgements: Sequence[Judgement]) -> Iterator[str]:

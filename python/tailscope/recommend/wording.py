@@ -25,15 +25,16 @@ RANK_HEADER = (
 
 def tail_title(table: TailTables) -> str:
     """Return the title of Table 6."""
-    return f"Table 6: the tail {_traffic(table)} (after containers2024 Table 6)"
+    return f"Table 6: the tail {traffic_text(table)} (after containers2024 Table 6)"
 
 
 def rank_title(table: TailTables) -> str:
     """Return the title of Table 7."""
-    return f"Table 7: ranks {_traffic(table)} (security, resources: {STATIC_SOURCE})"
+    return f"Table 7: ranks {traffic_text(table)} (security, resources: {STATIC_SOURCE})"
 
 
-def _traffic(table: TailTables) -> str:
+def traffic_text(table: TailTables) -> str:
+    """Say at which traffic the runs of both tables were measured."""
     facts = table.facts
     is_burst = facts.burst is not None and facts.burst > 1
     burst = f" in bursts of {facts.burst}" if is_burst else ""

@@ -1,9 +1,14 @@
 "use strict";
 // Draws the figures of this page from the data that it holds.
 (async () => {
+  // What speaks against the figures: all of it, but a line on a phone, where they come first.
+  const narrow = matchMedia("(max-width: 40rem)");
+  const fold = () => document.querySelectorAll(".doubts").forEach((each) => { each.open = !narrow.matches; });
+  narrow.addEventListener("change", fold);
+  fold();
   const HEIGHT_PX = 320, PANEL_PX = 220, LANE_PX = 22, MARGIN_PX = 80, LANE = 0.35, AROUND_S = 0.005;
   const DASHES = { solid: [], dashed: [6, 4], dotted: [2, 3], dashdot: [8, 4, 2, 4] };
-  const FEW = 40;
+  const FEW = 40, PHONE_PX = 480, NAME = 24;
   const LINES = { line: null, steps: "after", quantiles: "before" };
   const NUMBER = "0,0.[000000]";
   const data = await unpacked(document.getElementById("data").textContent);
@@ -105,6 +110,22 @@
       .filter((tick) => tick >= start && tick <= end);
   }
 
+  // A duration in the unit that suits it, or the largest of all; ticks need four digits.
+  const UNITS = [[1e6, "s"], [1e3, "ms"], [1, "µs"], [0, "ns"]];
+  function duration(us, largest = us) {
+    const [size, unit] = UNITS.find(([size]) => Math.abs(largest) >= size);
+    return us === 0 ? "0" : `${Number((us / (size || 1e-3)).toPrecision(4)).toLocaleString("en")} ${unit}`;
+  }
+
+  function durations(scale) {
+    const made = model("BasicTickFormatter", {});
+    made.doFormat = (ticks) => {
+      const largest = Math.max(...ticks.map(Math.abs));
+      return ticks.map((tick) => duration(tick, scale === "log" ? tick : largest));
+    };
+    return made;
+  }
+
   function logarithmic(shown) {
     const ticker = model("FixedTicker", { ticks: ticksOf(shown) });
     shown.change.connect(() => { ticker.ticks = ticksOf(shown); });
@@ -114,7 +135,7 @@
   function dress(drawn, grid, axis, scale, shown, names) {
     const ink = css("--ink");
     Object.assign(drawn, {
-      axis_label: axis.label, axis_label_text_color: ink, axis_label_text_font_style: "normal",
+      axis_label: axis.quantity, axis_label_text_color: ink, axis_label_text_font_style: "normal",
       major_label_text_color: ink, axis_line_color: ink, major_tick_line_color: ink,
       minor_tick_line_color: null,
     });
@@ -126,7 +147,8 @@
       const own = axis.linear_up_to === null ? axis.ticks : [];
       if (own.length) drawn.ticker = grid.ticker = model("FixedTicker", { ticks: own });
       else if (scale === "log") drawn.ticker = grid.ticker = logarithmic(shown);
-      drawn.formatter = model("NumeralTickFormatter", { format: NUMBER });
+      drawn.formatter = axis.is_duration
+        ? durations(scale) : model("NumeralTickFormatter", { format: NUMBER });
     }
   }
 
@@ -153,8 +175,11 @@
     plot.toolbar.active_drag = coarse ? null : "auto";
     const named = x.is_odds ? new Map(figure.percentiles) : null;
     dress(plot.xaxis, plot.xgrid, x, scales.x, plot.x_range, named);
-    const heights = zero?.names?.map((tick) => [zero.at(tick), tick.toLocaleString("en")]);
-    dress(plot.yaxis, plot.ygrid, y, scales.y, plot.y_range, lanes ? new Map(y.names.entries()) : heights ? new Map(heights) : null);
+    const heights = zero?.names?.map((tick) => [zero.at(tick), duration(tick)]);
+    // On a phone long names would leave no room to draw in.
+    const names = box.clientWidth < PHONE_PX
+      ? y.names.map((name) => name.length > NAME ? `${name.slice(0, NAME - 1)}…` : name) : y.names;
+    dress(plot.yaxis, plot.ygrid, y, scales.y, plot.y_range, lanes ? new Map(names.entries()) : heights ? new Map(heights) : null);
     if (zero) {
       plot.add_layout(model("Span", { location: 0, dimension: "width", line_color: css("--ink") }));
     }

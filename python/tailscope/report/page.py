@@ -11,7 +11,6 @@ import zlib
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -26,27 +25,37 @@ from tailscope.noise.words import (
     regular_lines,
     trace_lines,
 )
+from tailscope.report.brief import TAINT, brief
 from tailscope.report.figures import pictures
 from tailscope.report.formats import CELLS, COLOURS
+from tailscope.report.head import (
+    answer_of,
+    counts_of,
+    date_of,
+    remarks_of,
+    setting_of,
+    taint_of,
+    title_of,
+)
 from tailscope.report.material import Material
 from tailscope.report.picture import difference_ticks
 from tailscope.store import layout
 from tailscope.store.info import host_of
 from tailscope.units import percentile_name, printable
+from tailscope.verdict.trust import trust_of
 from tailscope.words.figures import (
     BOUND_NOTE,
     DROP_HEADER,
+    NOTHING,
     STAGE_HEADER,
     cause_rows,
     clocks_text,
-    conclusion_doubts,
     conclusion_rows,
     count_rows,
     drop_rows,
     energy_rows,
     explained_text,
     has_bounds,
-    heading,
     instrument_rows,
     latency_rows,
     provenance,
@@ -71,11 +80,10 @@ if TYPE_CHECKING:
     from tailscope.store.run import Run
     from tailscope.words.figures import Row
 
-_FIRST = ("percentiles", "tail-made-of")
+_FIRST = ("percentiles", "tail-made-of", "stages")
 """Figures of the first screen."""
-_HEADLINE = ("p50", "p99.9", "max", "lost", "floor", "floor p50", "believed up to", "tainted")
-_SETTING = 4
-"""Rows of the provenance that say what was measured in a line."""
+_PREDICTED = ("tail-levels", "tail-quantiles", "tail-shape", "tail-mean-excess", "overload")
+_HEADLINE = ("p50", "p99.9", "max", "lost", "floor p50")
 _WORST = 3
 _NS_PER_S = 1e9
 _MATHS = re.compile(r"(?<=\$)(?=\$)|(?<=\\)(?=[\[(])")
@@ -90,7 +98,9 @@ def page(
     trace: str = "",
 ) -> str:
     """Draw runs as one HTML page."""
-    drawn = pictures([Material(run) for run in runs])
+    sections = _sections(pictures([Material(run) for run in runs]))
+    # What stands first is drawn first.
+    drawn = [picture for figures in sections.values() for picture in figures]
     compared = [each.picture for each in differences if each.picture is not None]
     return (
         environment()
@@ -106,8 +116,7 @@ def page(
                 "Predicted": _side_by_side([conclusion_rows(run.kept) for run in runs]),
             },
             bound_note=_bound_note(runs),
-            figures=drawn,
-            first=_FIRST,
+            sections=sections,
             links=links or {},
             differences=differences,
             left_out=left_out,
@@ -115,6 +124,22 @@ def page(
             scripts=scripts([*compared, *drawn]),
         )
     )
+
+
+def _sections(drawn: Sequence[Picture]) -> dict[str, list[Picture]]:
+    """Arrange figures by what they answer, in the order of a page; a section may be empty."""
+    found: dict[str, list[Picture]] = {
+        name: [] for name in ("The tail", "Over time", "Predicted", "Distribution")
+    }
+    for picture in drawn:
+        if picture.name in _FIRST:
+            name = "The tail"
+        elif picture.x.is_time:
+            name = "Over time"
+        else:
+            name = "Predicted" if picture.name in _PREDICTED else "Distribution"
+        found[name].append(picture)
+    return found
 
 
 def address_of(path: str) -> str:
@@ -152,6 +177,8 @@ def environment(folder: str = "tailscope.report") -> Environment:
         lstrip_blocks=True,
     )
     made.filters["printable"] = printable
+    made.filters["brief"] = brief
+    made.globals["taint_mark"] = TAINT
     made.globals["style"] = Markup(_own("page.css"))  # noqa: S704
     return made
 
@@ -211,6 +238,8 @@ def _axis(picture: Picture, axis: Axis, *roles: str) -> dict[str, object]:
     is_difference = axis.linear_up_to is not None
     return {
         "label": axis.label,
+        "quantity": axis.quantity,
+        "is_duration": axis.is_duration,
         "scale": axis.scale,
         "limits": axis.limits,
         "names": [_shown(name) for name in axis.names],
@@ -353,26 +382,23 @@ def _about(run: Run) -> dict[str, object]:
     # In a laboratory the machine where the command was typed measures nothing.
     hosts = run.info.hosts or {"": host_of(run.info)}
     doubt = unusable_text(run.info)
-    first = f"{printable(doubt)}. " if doubt else ""
+    remarks = remarks_of(run)
     return {
         "label": run.label,
         "headline": _headline(run),
-        "setting": " · ".join(
-            f"{name} {value}"
-            for name, value in islice(provenance(run.summary, run.info).items(), _SETTING)
-        ),
+        "title": title_of(run),
+        "date": date_of(run),
+        "setting": setting_of(run),
+        "answer": answer_of(run),
+        "trust": trust_of(run.summary, run.info),
+        "taint": taint_of(run),
+        "remarks": remarks,
+        "remark_counts": counts_of(remarks),
         "worst": _worst(run),
         "has_noise": layout.NOISE in run.info.files,
         "verdict": verdict_text(run.kept.verdict),
         "tail": None if run.explanation is None else _tail(run.explanation),
-        "heading": first + heading(run.summary),
-        "sentence": first + sentence(run.summary),
-        "warnings": [
-            *run.info.warnings,
-            *run.warnings,
-            *conclusion_doubts(run.kept),
-        ],
-        "partial": run.info.partial,
+        "sentence": (f"{doubt}. " if doubt else "") + sentence(run.summary),
         "tags": run.remarks.tags,
         "notes": [(_day(note.written_unix_ns), note.text) for note in run.remarks.notes],
         "provenance": {
@@ -386,5 +412,10 @@ def _about(run: Run) -> dict[str, object]:
 def _side_by_side(rows: Sequence[list[Row]]) -> dict[str, list[Row | None]]:
     """Arrange rows by label: one cell for each run, None where a run has no such row."""
     columns = [{row.label.rstrip(" *"): row for row in run} for run in rows]
-    labels = dict.fromkeys(label for column in columns for label in column)
+    labels = dict.fromkeys(
+        label
+        for column in columns
+        for label, row in column.items()
+        if row.value != NOTHING or row.interval not in ("", NOTHING)
+    )
     return {label: [column.get(label) for column in columns] for label in labels}

@@ -27,6 +27,7 @@ MOST_KEYS = 7
 """Entries of a legend: more than these nobody tells apart."""
 OTHERS = "other"
 
+_MICROSECONDS = " [µs]"
 _WIDE = 30.0
 _MOST_TICKS = 5
 _ROLES = ("x", "x_end", "y", "y_end", "low", "high", "value")
@@ -57,6 +58,16 @@ class Axis:
     linear_up_to: float | None = None
     """Of an axis of differences, which shows zero and both sides of it: up to where its logarithmic
     scale is linear."""
+
+    @property
+    def quantity(self) -> str:
+        """What it shows, without its unit if that is one of time that suits some values only."""
+        return self.label.removesuffix(_MICROSECONDS)
+
+    @property
+    def is_duration(self) -> bool:
+        """True if its values are durations, in microseconds."""
+        return self.label.endswith(_MICROSECONDS)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The answer of a campaign: which combination is best, and whether it is good enough."""
+"""The answer of a campaign: whether it is good enough, how sure that is, and what is best."""
 
 from __future__ import annotations
 
@@ -7,20 +7,94 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tailscope.report.campaign.matrix import FIGURE_OF, outcome_of, quantile_of_all
-from tailscope.units import count_text, duration_text, percentile_name
-from tailscope.verdict.verdict import Outcome
+from tailscope.report.campaign.matrix import FIGURE_OF, MEDIAN, outcome_of, quantile_of_all
+from tailscope.units import count_text, duration_text, percentile_name, share_text
+from tailscope.verdict.trust import Grade, Trust, stalls_from, trust_of
+from tailscope.verdict.verdict import Outcome, worst
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tailscope.report.campaign.material import CampaignMaterial, Combination
+    from tailscope.store.run import Run
+
+
+_GRAVITY = (Grade.GREEN, Grade.UNKNOWN, Grade.AMBER, Grade.RED)
+_MUCH = 2.0
+_LARGE = 10.0
+"""Ratios from which on repeats differ by a factor rather than by a share, and by a whole one."""
 
 
 def answers(material: CampaignMaterial) -> list[str]:
-    """Say which combinations have the lowest and the highest tail, and how many meet the level."""
+    """Say how many combinations meet the level, how far repeats differ, and what is best."""
     there = [each for each in material.combinations if each.runs]
-    return [*_best(there, quantile_of_all(material)), *_judged(material, there)]
+    q = quantile_of_all(material)
+    return [*_judged(material, there), *_spread(there, q), *_best(there, q)]
+
+
+def outcome_of_all(material: CampaignMaterial) -> Outcome | None:
+    """Return the worst verdict of all combinations; None where none was judged."""
+    outcomes = [outcome for each in material.combinations if (outcome := outcome_of(each))]
+    return worst(outcomes) if outcomes else None
+
+
+def trust_of_all(material: CampaignMaterial) -> Trust | None:
+    """Return the least trust that any run deserves, and how many deserve it; None without runs."""
+    trusts = [trust_of(run.summary, run.info) for run in _runs(material)]
+    if not trusts:
+        return None
+    least = max(trusts, key=lambda trust: _GRAVITY.index(trust.grade))
+    alike = sum(trust.grade == least.grade for trust in trusts)
+    if alike == len(trusts) == 1 or least.grade is Grade.GREEN:
+        return least
+    total = count_text(len(trusts))
+    runs = f"all {total}" if alike == len(trusts) else f"{count_text(alike)} of {total}"
+    reason = f"for example, {least.reason}" if alike > 1 else least.reason
+    return Trust(least.grade, f"{least.label} in {runs} runs", reason)
+
+
+def taint_of_all(material: CampaignMaterial) -> str:
+    """Say in how many runs stalls of the instrument show; empty where they have spoilt nothing."""
+    runs = _runs(material)
+    tainted, matched = (
+        sum(int(run.summary.get(name) or 0) for run in runs) for name in ("tainted", "count")
+    )
+    if not tainted:
+        return ""
+    shown = sum(stalls_from(run.summary) is not None for run in runs)
+    return (
+        f"{share_text(tainted / matched)} of all samples overlap stalls of the instrument, which"
+        f" show in {count_text(shown)} of {count_text(len(runs))} runs."
+    )
+
+
+def _runs(material: CampaignMaterial) -> list[Run]:
+    return [run for each in material.combinations for run in each.runs]
+
+
+def _spread(there: Sequence[Combination], q: float | None) -> list[str]:
+    """Say how far runs of the same combination differ, where they differ most."""
+    figure = FIGURE_OF[MEDIAN if q is None else q]
+    known = [
+        (each, [int(value) for run in each.runs if (value := run.summary[figure]) is not None])
+        for each in there
+    ]
+    several = [(each, values) for each, values in known if len(values) > 1]
+    if not several:
+        return ["How far repeats would differ is not known: each has one run."] if there else []
+    where, values = max(several, key=lambda pair: _ratio(pair[1]))
+    ratio = _ratio(values)
+    most = share_text(ratio - 1)
+    if ratio >= _MUCH:
+        most = f"a factor of {ratio:,.{0 if ratio >= _LARGE else 1}f}"
+    named = "median" if q is None else percentile_name(q)
+    ends = f"{duration_text(min(values))} to {duration_text(max(values))}"
+    place = f"{_name_of(where)}: " if where.values else ""
+    return [f"Between repeats {named} differs by {most} at most ({place}{ends})."]
+
+
+def _ratio(values: Sequence[int]) -> float:
+    return max(values) / max(1, min(values))
 
 
 @dataclass(frozen=True)
@@ -56,11 +130,15 @@ def _ranked(combination: Combination, q: float) -> _Ranked:
 
     values = ends("")
     return _Ranked(
-        ", ".join(f"{name} {value}" for name, value in combination.values.items()),
+        _name_of(combination),
         statistics.median(values),
         min(ends("_ci_low") or values),
         max(ends("_ci_high") or values),
     )
+
+
+def _name_of(combination: Combination) -> str:
+    return ", ".join(f"{name} {value}" for name, value in combination.values.items())
 
 
 def _judged(material: CampaignMaterial, there: Sequence[Combination]) -> list[str]:
@@ -70,7 +148,7 @@ def _judged(material: CampaignMaterial, there: Sequence[Combination]) -> list[st
         if not levels:
             return []
         return [f"Not judged: `tailscope verify CAMPAIGN --keep` does that, by {levels}."]
-    levels = "; ".join(
+    levels = ", ".join(
         dict.fromkeys(
             run.kept.verdict.slo for each in there for run in each.runs if run.kept.verdict
         )
@@ -85,4 +163,4 @@ def _judged(material: CampaignMaterial, there: Sequence[Combination]) -> list[st
         )
         if outcomes[outcome]
     ]
-    return [f"{levels}: of {count_text(len(there))} combinations {', '.join(said)}."]
+    return [f"Of {count_text(len(there))} combinations {', '.join(said)} ({levels})."]

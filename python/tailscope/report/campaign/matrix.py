@@ -13,6 +13,7 @@ from tailscope.store.campaign import DONE
 from tailscope.store.grid import HEADLINE
 from tailscope.store.info import EMULATED, is_emulated
 from tailscope.units import count_text, duration_text, percentile_name, printable
+from tailscope.verdict.trust import stalls_show
 from tailscope.verdict.verdict import Outcome, worst
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ FIGURE_OF = {q: f"latency_ns_{percentile_name(q).replace('.', '')}" for q in HEA
 
 _MOST_COLUMNS = 8
 _COUNTS = ("sent", "count", "lost", "late", "duplicated", "reordered")
-_MEDIAN = HEADLINE[0]
+MEDIAN = HEADLINE[0]
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def shown(
     """Return the content of a cell of the matrix."""
     runs = combination.runs
     return {
-        "compared": _figure(runs, _MEDIAN if q is None else q) if runs else None,
+        "compared": _figure(runs, MEDIAN if q is None else q) if runs else None,
         "outcome": outcome_of(combination),
         "figures": _figures(runs) if runs else [],
         "lost": _lost(runs) if runs else "",
@@ -117,22 +118,23 @@ def shown(
     }
 
 
-def _figures(runs: Sequence[Run]) -> list[dict[str, str]]:
+def _figures(runs: Sequence[Run]) -> list[dict[str, object]]:
     q = highest_supported(runs)
-    wanted = [_MEDIAN] if q is None else dict.fromkeys((_MEDIAN, q))
+    wanted = [MEDIAN] if q is None else dict.fromkeys((MEDIAN, q))
     return [_figure(runs, each) for each in wanted]
 
 
-def _figure(runs: Sequence[Run], q: float) -> dict[str, str]:
+def _figure(runs: Sequence[Run], q: float) -> dict[str, object]:
     """A quantile of the runs: their median and range."""
     name = FIGURE_OF[q]
     known = [int(value) for run in runs if (value := run.summary[name]) is not None]
     is_bound = bool(known) and not all(run.summary[f"{name}_supported"] for run in runs)
-    label = "median" if q == _MEDIAN else percentile_name(q)
+    label = "median" if q == MEDIAN else percentile_name(q)
     return {
         "name": f"{label} *" if is_bound else label,
         "value": _middle(known),
         "spread": _spread(known),
+        "is_tainted": any(stalls_show(run.summary, name) for run in runs),
     }
 
 

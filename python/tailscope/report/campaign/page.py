@@ -13,13 +13,18 @@ from tailscope.recommend.wording import (
     RANK_HEADER,
     TAIL_HEADER,
     rank_row,
-    rank_title,
     tail_row,
-    tail_title,
+    traffic_text,
 )
-from tailscope.report.campaign.answer import answers
+from tailscope.report.campaign.answer import (
+    answers,
+    outcome_of_all,
+    taint_of_all,
+    trust_of_all,
+)
 from tailscope.report.campaign.figures import MOST_PANELS, families
 from tailscope.report.campaign.matrix import arranged, highest_supported, quantile_of_all, shown
+from tailscope.report.head import date_text
 from tailscope.report.page import environment, scripts
 from tailscope.units import count_text, long_text, percentile_name
 
@@ -35,6 +40,7 @@ LARGEST_BYTES = 2 * 1024 * 1024
 
 _MOST_CELLS = 600
 _FEWEST_PANELS = 4
+_MOST_DEVICES = 4
 
 
 def campaign_page(
@@ -51,11 +57,16 @@ def campaign_page(
     """
     content = material.content
     evidence, host = _evidence(material), content.record.host
+    started_ns = content.record.started_unix_ns
     given = {
-        "name": content.name,
+        "title": _title(material),
+        "started": "" if started_ns is None else f" Started {date_text(started_ns)}.",
         "about": " ".join(str(content.record.about or "").split()),
         "progress": _progress(material),
         "answers": answers(material),
+        "outcome": outcome_of_all(material),
+        "trust": trust_of_all(material),
+        "taint": taint_of_all(material),
         "varied": {name: ", ".join(values) for name, values in material.varied.items()},
         "same": _same(material),
         "host": {
@@ -100,6 +111,18 @@ def campaign_piece(material: CampaignMaterial) -> str:
             has_bounds=_has_bounds(material),
         )
     )
+
+
+def _title(material: CampaignMaterial) -> str:
+    """Return the name of a campaign, what it measures, and by what that varies."""
+    content = material.content
+    fixed = content.experiment.fixed.get("dut")
+    devices = content.variables.get("dut") or ([] if fixed is None else [str(fixed)])
+    shown = [*devices[:_MOST_DEVICES], *(["…"] if len(devices) > _MOST_DEVICES else [])]
+    varied = list(material.varied)
+    by = f"by {', '.join(varied)}" if varied else ""
+    about = " ".join(filter(None, (", ".join(shown), by)))
+    return f"{content.name}: {about}" if about else content.name
 
 
 def _has_bounds(material: CampaignMaterial) -> bool:
@@ -183,14 +206,14 @@ def _evidence(material: CampaignMaterial) -> Evidence:
 
 
 def _tables(evidence: Evidence) -> list[Mapping[str, object]]:
-    """Tables 6 and 7 of containers2024, for each traffic."""
+    """Return the tails and ranks of all combinations, for each traffic."""
     found: list[Mapping[str, object]] = []
     for table in tables(evidence):
         cells = [cell for cell in table.cells if cell.runs]
         ranks = [row for row in table.ranks if row.runs]
         for title, header, rows in (
-            (tail_title(table), TAIL_HEADER, [tail_row(cell) for cell in cells]),
-            (rank_title(table), RANK_HEADER, [rank_row(row) for row in ranks]),
+            (f"The tail {traffic_text(table)}", TAIL_HEADER, [tail_row(cell) for cell in cells]),
+            (f"Ranks {traffic_text(table)}", RANK_HEADER, [rank_row(row) for row in ranks]),
         ):
             found.append({"title": title, "header": header, "rows": rows})
     return found

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tailscope.report.picture import Dash
     from tailscope.store.run import Run
 
-ODDS = Axis("1 / (1 − q), with the percentile", "one_over_one_minus_q", "log", is_odds=True)
+ODDS = Axis("percentile", "one_over_one_minus_q", "log", is_odds=True)
 DOTTED = (
     "Dotted: fewer than 10 samples lie beyond, so the samples show what happened, not what to"
     " expect."
