@@ -43,6 +43,7 @@ class ExecuteOptions(TypedDict, total=False):
     inspect: Callable[[Measured], None] | None
     around: Callable[[RunFolder, WireEnds], AbstractContextManager[None]] | None
     ending: Callable[[], None] | None
+    analysing: Callable[[], None] | None
 
 
 def execute(
@@ -55,8 +56,12 @@ def execute(
     inspect: Callable[[Measured], None] | None = None,
     around: Callable[[RunFolder, WireEnds], AbstractContextManager[None]] | None = None,
     ending: Callable[[], None] | None = None,
+    analysing: Callable[[], None] | None = None,
 ) -> list[Measured]:
-    """Carry out a plan; `draw` draws the page of each run directory that `out` asks for."""
+    """Carry out a plan; `draw` draws the page of each run directory that `out` asks for.
+
+    `analysing` is called when the traffic has ended and its packets are looked at.
+    """
     plan.check()
     device, traffic, measurement = plan.device, plan.traffic, plan.measurement
     with ExitStack() as stack:
@@ -95,6 +100,7 @@ def execute(
                 ended = LiveTraffic(
                     measurement, plan.host, instances, folder, cores, ways=len(traffic.ways)
                 ).run(progress, finish)
+            (analysing or _say_nothing)()
             describe = partial(measurement_info, plan.record())
             found = []
             packets = sum(each.sent for each in ended.ways if each is not None)
