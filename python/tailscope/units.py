@@ -29,6 +29,13 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, 
 _SHOWN_DIGITS = 4
 """Digits that are told of what the instrument may have changed."""
 _UNITS = ((1_000_000_000, 9, "s"), (1_000_000, 6, "ms"), (1_000, 3, "µs"))
+_NANOSECONDS = {"s": 1e9, "ms": 1e6, "µs": 1e3}
+_DURATION = re.compile(r"(?<![\w.,])([-+±]?)(\d[\d,]*\.\d+) (s|ms|µs)\b")
+"""A duration with its sign, behind the point more digits than people need."""
+_SAME_UNIT = re.compile(r"(?<![\w.])([-+]?[\d,.]+) (s|ms|µs|ns) to ([-+]?[\d,.]+) \2\b")
+"""Both ends of an interval, in one unit."""
+_OTHER = re.compile(r"(?<![\w.])(\d[\d,]*\.\d+)(?= (?:and|to) [\d.]+ (?:s|ms|µs)\b| ?%| packets/s)")
+"""A share, a rate, or the first of two times with one unit."""
 
 
 def duration_text(ns: float) -> str:
@@ -65,6 +72,57 @@ def between_text(low_ns: float, high_ns: float) -> str | None:
     digits = _SHOWN_DIGITS - len(str(round(high_ns) // size)) if size > 1 else 0
     ends = [f"{end / size:.{max(0, digits)}f}" for end in (low_ns, high_ns)]
     return None if ends[0] == ends[1] else f"{ends[0]} to {ends[1]} {unit}"
+
+
+def short_duration_text(ns: float) -> str:
+    """Write a duration in its natural unit with four digits.
+
+    Examples
+    --------
+    >>> short_duration_text(39_170_815), short_duration_text(999_960), short_duration_text(821)
+    ('39.17 ms', '1.000 ms', '821 ns')
+    """
+    size = abs(ns)
+    if round(size) < _NANOSECONDS["µs"]:
+        return f"{round(ns)} ns"
+    # What rounds to a thousand of a unit is one of the next.
+    unit = next(unit for unit, one in _NANOSECONDS.items() if float(f"{size:.4g}") >= one)
+    return f"{_four_digits(ns / _NANOSECONDS[unit])} {unit}"
+
+
+def rounded(text: str) -> str:
+    """Round the durations and shares of a text to four digits, for people.
+
+    Examples
+    --------
+    >>> rounded("p99.9 2.622766 ms (2.271889 ms to 3.022777 ms), 99.12345 % in run-1.23456")
+    'p99.9 2.623 ms (2.272 to 3.023 ms), 99.12 % in run-1.23456'
+    """
+
+    def number(found: re.Match[str]) -> str:
+        return found[0] if _is_short(found[1]) else _four_digits(_number(found[1]))
+
+    def duration(found: re.Match[str]) -> str:
+        sign, digits, unit = found.groups()
+        if _is_short(digits):
+            return found[0]
+        return f"{sign}{short_duration_text(_number(digits) * _NANOSECONDS[unit])}"
+
+    return _SAME_UNIT.sub(r"\1 to \3 \2", _DURATION.sub(duration, _OTHER.sub(number, text)))
+
+
+def _number(digits: str) -> float:
+    return float(digits.replace(",", ""))
+
+
+def _is_short(digits: str) -> bool:
+    return len(re.sub("[.,]", "", digits).lstrip("0")) <= _SHOWN_DIGITS
+
+
+def _four_digits(value: float) -> str:
+    value = float(f"{value:.{_SHOWN_DIGITS}g}")
+    exponent = int(f"{value:e}".partition("e")[2])
+    return f"{value:,.{max(0, _SHOWN_DIGITS - 1 - exponent)}f}"
 
 
 def long_text(seconds: float) -> str:

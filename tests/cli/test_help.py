@@ -42,7 +42,8 @@ def test_long_pages_have_sections(page: str) -> None:
     assert [name for name in found if name != "Arguments"] == [*expected, "Options"]
     assert found["Options"] == ["--help"]
     assert found[HOST] == ["--cpus", "--co-runner", "--co-runner-cpus", "--tune"]
-    assert found[OUTPUT] == ["--out", "--json", "--dry-run", "--quiet"]
+    shown = ["--exact", "--verbose"] if "FILE]" in page else []
+    assert found[OUTPUT] == ["--out", "--json", "--dry-run", "--quiet", *shown]
 
 
 def test_other_pages_have_one_list(tailscope: Callable[..., Any]) -> None:

@@ -83,7 +83,7 @@ def test_limits_of_other_quantiles_are_judged(
     junit = tmp_path / "found.xml"
     words = ["baseline", "compare", str(baseline), str(runs / "slow"), "--fail-on", "p95>+10%"]
     assert main([*words, "--junit", str(junit)]) == 2
-    assert "p95>+10%: fail" in capsys.readouterr().out
+    assert "\nfail      p95>+10%: " in capsys.readouterr().out
     assert "<failure" in junit.read_text()
     assert main([*words, "--fail-on", "p97>+1%"]) == 1
     error = capsys.readouterr().err

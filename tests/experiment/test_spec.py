@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from errors import raises
 
-from tailscope import registry
 from tailscope.exceptions import UsageError
+from tailscope.experiment.campaign import spec
 from tailscope.experiment.campaign.matrix import cells_of, only_cells
 from tailscope.experiment.campaign.spec import load_experiment, schema
 
@@ -254,7 +254,7 @@ def test_the_schema_is_the_one_that_is_kept() -> None:
 def test_a_section_of_a_folder_that_is_not_there_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "sections", dict)
+    monkeypatch.setattr(spec, "_with_sections", lambda: spec.Experiment)
     with raises(UsageError, "unknown-field") as refused:
         cells(tmp_path, "name: t\nfixed: {dut: l2fwd}\nhosts:\n  dut: {cards: [a, b]}\n")
     assert "x.yaml:3: hosts: " in str(refused.value)

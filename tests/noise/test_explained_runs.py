@@ -228,7 +228,7 @@ def test_what_tailscope_does_on_the_device_s_cpu_is_the_instrument_s(
     assert "instrument" in parts and "dut" not in parts
     assert (
         "instrument: tailscope's "
-        in tailscope("explain", measured["out"], "--quantile", "0").stdout
+        in tailscope("explain", measured["out"], "--quantile", "0", "-v").stdout
     )
     sound(measured["out"])
 

@@ -66,10 +66,12 @@ def test_a_busy_machine_is_inconclusive_and_says_who(
     run = write_run(tmp_path / "run", took(held), rate_pps=10_000, neighbours=known(held, how))
     done = tailscope("verify", run, "--slo", SLO)
     assert done.returncode == 3, done.stdout
-    first = done.stdout.splitlines()[0]
-    assert first.startswith("Not usable for ") and NAMED in first
-    assert "p99" in first
-    assert "pass without them" in done.stdout
+    assert done.stdout.startswith(f"{run}: inconclusive")
+    second = next(line for line in done.stdout.splitlines() if line.startswith("warning "))
+    assert second.startswith("warning   Not usable for ") and "p99" in second
+    assert NAMED in " ".join(done.stdout.split())
+    why = tailscope("verify", run, "--slo", SLO, "-v").stdout
+    assert "pass without them" in " ".join(why.split())
     as_it_is = tailscope("verify", run, "--slo", SLO, "--as-it-is", "--json", "-")
     assert as_it_is.returncode == 2
     found = json.loads(as_it_is.stdout)
@@ -127,7 +129,7 @@ def test_a_run_says_first_what_it_is_not_usable_for(tailscope: Run, tmp_path: Pa
     assert {"p50", "p99"} <= {*record["unusable"]}
     assert record["known_from"] == "stalls"
     shown = tailscope("show", run)
-    assert_wording("show/not-usable", shown.stdout.splitlines()[0])
+    assert_wording("show/not-usable", "\n".join(shown.stdout.splitlines()[:2]))
     done = tailscope("report", run, "--out", tmp_path / "page.html")
     assert done.returncode == 0, done.stderr
     assert '<p class="answer">Not usable for ' in (tmp_path / "page.html").read_text()

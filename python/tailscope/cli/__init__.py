@@ -22,6 +22,7 @@ from typer import _completion_classes
 from tailscope.cli.lazy import LazyCommand, added_commands, commands_of
 from tailscope.cli.parsing import CommandGroup
 from tailscope.cli.status import INTERRUPTED, UNDECIDED
+from tailscope.cli.terminal import painted
 from tailscope.exceptions import EvidenceError, TailscopeError
 from tailscope.registry import not_installed
 from tailscope.units import printable
@@ -207,7 +208,7 @@ def _code_of(error: typer.TyperException) -> str:
 def _failed(message: str, code: str | None, hint: str | None, status: int = 1) -> int:
     """Report an error and its code on one line, its hint on the next."""
     behind = "" if code is None else f" [{code}]"
-    print(f"error: {printable(message)}{behind}", file=sys.stderr)
+    print(f"{painted('error', 'error', sys.stderr)}: {printable(message)}{behind}", file=sys.stderr)
     if hint:
         print("hint:", printable(hint), file=sys.stderr)
     return status

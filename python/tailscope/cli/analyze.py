@@ -15,9 +15,11 @@ from tailscope.cli.fields import option_of
 from tailscope.cli.options import (
     STANDARD,
     AboutFile,
+    Exact,
     JsonFile,
     Labelled,
     NamedBy,
+    Verbose,
     labels,
     write_json,
 )
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
     from tailscope.cli.pairs import Pair
+    from tailscope.cli.view import View
     from tailscope.experiment.run.pair import Figures, PairPlan
     from tailscope.store.about import Labels
 
@@ -96,8 +99,11 @@ def command(
             "tls://..., or local[:N] for N processes on this machine.",
         ),
     ] = None,
+    exact: Exact = False,
+    verbose: Verbose = False,
 ) -> int:
     """Write times as 1s, 5ms or 100ns."""
+    from tailscope.cli.view import View
     from tailscope.engine.analysis import clock_difference
     from tailscope.units import duration_ns
 
@@ -114,6 +120,7 @@ def command(
         out=out,
         scheduler=scheduler,
         labels=labels(about, define, name_pattern),
+        view=View(exact, verbose),
     )
     named = captures or []
     if pre or post:
@@ -128,7 +135,7 @@ def command(
         return _run_pairs(_plans(folder, find_pairs(folder), options), options)
     if len(named) == 1:
         return _run_both(named[0], options)
-    return _run_pair(_plan_pair(named, options), json_file)
+    return _run_pair(_plan_pair(named, options), options)
 
 
 def _named_pairs(pre: list[str], post: list[str], captures: list[str]) -> list[list[str]]:
@@ -166,9 +173,9 @@ def _run_both(path: str, options: Options) -> int:
         )
     before, behind = (f"{path}:{interface.number}" for interface in used)
     try:
-        return _run_pair(_plan_pair([before, behind], options), options.json_file)
+        return _run_pair(_plan_pair([before, behind], options), options)
     except SwappedError:
-        return _run_pair(_plan_pair([behind, before], options), options.json_file)
+        return _run_pair(_plan_pair([behind, before], options), options)
 
 
 @dataclass(frozen=True)
@@ -186,6 +193,7 @@ class Options:
     out: Path | None
     scheduler: str | None
     labels: Labels | None
+    view: View
 
     def __post_init__(self) -> None:
         if self.out is None and self.labels is not None:
@@ -286,23 +294,23 @@ def _plan_found(folder: Path, pair: Pair, options: Options) -> PairPlan | UsageE
         return error
 
 
-def _run_pair(plan: PairPlan, json_file: str | None) -> int:
+def _run_pair(plan: PairPlan, options: Options) -> int:
+    from tailscope.cli.figures import print_table
     from tailscope.cli.progress import ProgressBar
-    from tailscope.cli.table import print_table
     from tailscope.experiment.run.pair import analyze_pair
     from tailscope.report.of_run import page_of
 
     with ProgressBar("analysing") as bar:
         figures = analyze_pair(plan, page_of, bar.callback)
-    if json_file is not None:
-        write_json(json_file, figures.record())
-    if json_file != STANDARD:
-        print_table(figures, plan.record(), written=[plan.csv_folder, plan.out])
+    if options.json_file is not None:
+        write_json(options.json_file, figures.record())
+    if options.json_file != STANDARD:
+        print_table(figures, plan.record(), [plan.csv_folder, plan.out], options.view)
     return 0
 
 
 def _run_pairs(plans: Plans, options: Options) -> int:
-    from tailscope.cli.table import one_line
+    from tailscope.cli.figures import one_line
     from tailscope.units import printable
 
     everything: list[dict[str, Any]] = []
@@ -318,7 +326,8 @@ def _run_pairs(plans: Plans, options: Options) -> int:
                 continue
             everything.append({"pair": name, **figures.record()})
             if options.json_file != STANDARD:
-                print(one_line(name, figures), flush=True)
+                options.view.say(one_line(name, figures))
+                sys.stdout.flush()
     if options.json_file is not None:
         write_json(options.json_file, everything)
     return 1 if failed else 0

@@ -14,7 +14,6 @@ from msgspec.structs import replace as changed
 
 from tailscope.cli.live import LiveLine, Pace
 from tailscope.cli.options import STANDARD, write_json
-from tailscope.cli.terminal import columns_of, wrapped
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.bench import Bench, MeasuredCell, bench_of
 from tailscope.experiment.campaign.campaign import Campaign
@@ -36,6 +35,7 @@ from tailscope.units import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tailscope.cli.view import View
     from tailscope.experiment.campaign.spec import Experiment
     from tailscope.experiment.run.instance import Progress
     from tailscope.store.records.campaign import CellRecord
@@ -56,6 +56,7 @@ def run_experiment(
     json_file: str | None,
     dry_run: bool,
     quiet: bool,
+    view: View,
 ) -> int:
     """Run an experiment, or describe it."""
     experiment, document = load_experiment(file, profile)
@@ -87,7 +88,7 @@ def run_experiment(
             print(printable(text), file=sys.stderr)
         try:
             with LiveLine(quiet=quiet) as line:
-                _run(campaign, bench, left, line)
+                _run(campaign, bench, left, line, view)
         except KeyboardInterrupt:
             hint = f"--resume --out {out} continues with the other cells"
             print(f"hint: {printable(hint)}", file=sys.stderr)
@@ -99,7 +100,7 @@ def run_experiment(
     return 0 if all(campaign.records[name].state == "done" for name in names) else 1
 
 
-def _run(campaign: Campaign, bench: Bench, left: list[Cell], line: LiveLine) -> None:
+def _run(campaign: Campaign, bench: Bench, left: list[Cell], line: LiveLine, view: View) -> None:
     """Run cells, and print a line for each."""
     left = bench.begin(campaign, left, line.say, line.show_text)
     total, done = len(campaign.cells), len(campaign.cells) - len(campaign.left)
@@ -128,16 +129,13 @@ def _run(campaign: Campaign, bench: Bench, left: list[Cell], line: LiveLine) -> 
             state.finished(cell, record.lasted_s or 0.0)
             line.clear()
             head = f"[{done:>{len(str(total))}}/{total}]"
-            _print("  ".join([f"{head} {cell.name:<{width}}", _outcome(record), *found.doubts]))
+            view.say("  ".join([f"{head} {cell.name:<{width}}", _outcome(record), *found.doubts]))
             # What machines lack, they lack in every cell: once is enough.
             for warning in found.warnings:
                 if warning not in warned:
-                    _print(f"warning   {warning}")
+                    view.say_named("warning", warning, "warning")
+            sys.stdout.flush()
         warned.update(dict.fromkeys(found.warnings))
-
-
-def _print(text: str) -> None:
-    print(wrapped(printable(text), columns_of(sys.stdout)), flush=True)
 
 
 class _State:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailscope.cli.compared import Compared
-from tailscope.cli.options import FailOn, JsonFile, JunitFile, RunLabels, given_labels
+from tailscope.cli.options import (
+    Exact,
+    FailOn,
+    JsonFile,
+    JunitFile,
+    RunLabels,
+    Verbose,
+    given_labels,
+)
+from tailscope.cli.view import View
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -45,9 +54,12 @@ def command(
             help="Write a page with the differences and shared figures.",
         ),
     ] = None,
+    exact: Exact = False,
+    verbose: Verbose = False,
 ) -> int:
     """Exit status 2: a limit of --fail-on is exceeded; 3: there is not enough evidence."""
-    return _run(_plan(runs, label, fail_on or [], json_file, junit_file, out))
+    plan = _plan(runs, label, fail_on or [], json_file, junit_file, out)
+    return _run(plan, View(exact, verbose))
 
 
 @dataclass(frozen=True)
@@ -107,7 +119,7 @@ def _plan(
     )
 
 
-def _run(plan: CompareRequest) -> int:
+def _run(plan: CompareRequest, view: View) -> int:
     from tailscope.compare.compare import compare, error_of
     from tailscope.compare.limits import judge, limit_error
 
@@ -120,17 +132,16 @@ def _run(plan: CompareRequest) -> int:
     if plan.out is not None:
         _write_page(plan.out, comparisons)
     compared = Compared(comparisons, plan.left_out, plan.limits, plan.statements)
-    return compared.tell("compare", plan.json_file, plan.junit_file)
+    return compared.tell("compare", plan.json_file, plan.junit_file, view)
 
 
 def _write_page(out: Path, comparisons: Sequence[tuple[Comparison, Sequence[Judgement]]]) -> None:
+    from tailscope.compare.table import never_came_note, rows
     from tailscope.compare.words import headline, judgement_text, lines, title
     from tailscope.report.differences import (
         MOST_DIFFERENCES,
         Difference,
-        difference_notes,
         difference_pictures,
-        difference_rows,
     )
     from tailscope.report.page import page
     from tailscope.store.atomic import write_text
@@ -141,8 +152,8 @@ def _write_page(out: Path, comparisons: Sequence[tuple[Comparison, Sequence[Judg
         Difference(
             title=title(comparison),
             headline=headline(comparison),
-            rows=difference_rows(comparison),
-            notes=difference_notes(comparison),
+            rows=rows(comparison),
+            notes=[note] if (note := never_came_note(comparison)) else [],
             all_lines=[line.strip() for line in list(lines(comparison, judged))[1:]],
             judgements=[
                 (str(judgement.outcome), f"{judgement.limit.text}: {judgement_text(judgement)}")

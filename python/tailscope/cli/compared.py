@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tailscope.cli.options import STANDARD, write_json
-from tailscope.cli.status import OF_VERDICTS
-from tailscope.cli.terminal import say
+from tailscope.cli.status import LEVELS, OF_VERDICTS
+from tailscope.cli.view import View
 from tailscope.exceptions import EvidenceError
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tailscope.compare.compare import Comparison
     from tailscope.compare.limits import Judgement, Limit
     from tailscope.verdict.verdict import Outcome
+
+
+_USUAL = View()
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,13 @@ class Compared:
         judgements = [judgement for _, judged in self.found for judgement in judged]
         return all_together(judgements, not self.left_out) if self.limits else None
 
-    def tell(self, command: str, json_file: str | None, junit_file: Path | None) -> int:
+    def tell(
+        self,
+        command: str,
+        json_file: str | None,
+        junit_file: Path | None,
+        view: View = _USUAL,
+    ) -> int:
         """Write files, print what was found, and return the exit status."""
         outcome = self.outcome
         if json_file is not None:
@@ -49,7 +58,7 @@ class Compared:
         if not self.limits:
             self._check()
         if json_file != STANDARD:
-            self._print()
+            self._print(view)
         return 0 if outcome is None else OF_VERDICTS[outcome]
 
     def record(self) -> dict[str, object]:
@@ -112,17 +121,44 @@ class Compared:
         limits = " ".join(limit.text for limit in self.limits)
         write_text(file, junit(f"tailscope {command} {limits}", suites))
 
-    def _print(self) -> None:
-        from tailscope.compare.words import lines
-        from tailscope.units import printable
-
+    def _print(self, view: View) -> None:
         for comparison, judged in self.found:
-            for line in lines(comparison, judged):
-                say(printable(line))
-            print()
+            _print_comparison(comparison, judged, view)
         for text in self.left_out:
-            say(printable(f"left out  {text}"))
-        say(
-            f"the intervals of all {self.statements} differences hold together with 95 %"
-            " (Bonferroni); bursts are taken into account"
-        )
+            view.say_named("left out", text, "warning")
+        if view.verbose:
+            view.say(
+                f"the intervals of all {self.statements} differences hold together with 95 %"
+                " (Bonferroni); bursts are taken into account"
+            )
+
+
+def _print_comparison(comparison: Comparison, judged: Sequence[Judgement], view: View) -> None:
+    """Print what differs in a sentence, the table, and what is to be known of it."""
+    from tailscope.compare.compare import Verdict
+    from tailscope.compare.table import HEADER, lacking, never_came_note, rows
+    from tailscope.compare.words import headline, judgement_text, title
+
+    view.say(headline(comparison))
+    for judgement in judged:
+        text = f"{judgement.limit.text}: {judgement_text(judgement)}"
+        view.say_named(judgement.outcome, text, LEVELS[judgement.outcome])
+    print()
+    view.say(f"A → B: {title(comparison)}")
+    print()
+    notes = [note] if (note := never_came_note(comparison)) else []
+    view.print_table(HEADER, [rows(comparison)], ("95 % interval",), notes)
+    unclear = [each.lacks for each in comparison.findings if each.verdict == Verdict.UNCLEAR]
+    if unclear and not view.verbose:
+        view.say_named("unclear", unclear[0] or "", "warning")
+    if view.verbose:
+        for text in lacking(comparison):
+            view.say(text)
+        for other in comparison.others:
+            view.say(f"differs: {other.name}: {other.baseline} → {other.candidate}")
+    elif comparison.others:
+        differ = "setting differs" if len(comparison.others) == 1 else "settings differ"
+        view.say_named("note", f"{len(comparison.others)} {differ}, too (-v lists)")
+    for warning in comparison.warnings:
+        view.say_named("warning", warning, "warning")
+    print()

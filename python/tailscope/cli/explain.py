@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, Keep, named_files, without_format, write_json
-from tailscope.cli.terminal import say
+from tailscope.cli.options import (
+    STANDARD,
+    Exact,
+    JsonFile,
+    Keep,
+    Verbose,
+    named_files,
+    without_format,
+    write_json,
+)
+from tailscope.cli.view import View
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +33,9 @@ if TYPE_CHECKING:
 
 _MOST_DETAILS = 3
 """Number of details shown for a cause; `--json` has all."""
+_SMALL = 0.005
+"""Share of a delay below which a cause is added up with the others."""
+_FEWEST_ADDED_UP = 2
 
 
 _Interrupts = Annotated[
@@ -100,6 +112,8 @@ def command(
     ] = "0s",
     keep: Keep = False,
     json_file: JsonFile = None,
+    exact: Exact = False,
+    verbose: Verbose = False,
 ) -> int:
     from tailscope.units import quantile_of
 
@@ -117,7 +131,8 @@ def command(
             code="requires-recording",
         )
     command = (context.obj or ()) if keep else None
-    _run(ExplainRequest(run, packet, beginning, recordings, command, json_file))
+    view = View(exact, verbose)
+    _run(ExplainRequest(run, packet, beginning, recordings, command, json_file, view))
     return 0
 
 
@@ -131,6 +146,7 @@ class ExplainRequest:
     recordings: Recordings | None
     kept_by: Sequence[str] | None
     json_file: str | None
+    view: View
 
 
 def _recordings(
@@ -244,58 +260,60 @@ def _of_captures(
 
 
 def _print(request: ExplainRequest, tail: Explanation, story: Story | None, info: RunInfo) -> None:
-    from tailscope.cli.table import aligned
-    from tailscope.units import printable
     from tailscope.words.figures import clock_rows, clocks_text
 
+    view = request.view
     if request.packet is None:
-        print_tail(tail)
+        print_tail(tail, view)
     if story is not None:
-        _print_story(story)
+        _print_story(story, view)
     if clocks := clocks_text(tail):
-        say(clocks)
+        view.say(clocks)
         print()
         header = ("clock of", "by", "bounds", "offset", "drift", "error", "")
-        for line in aligned(header, [clock_rows(info)]):
-            print(line)
+        view.print_table(header, [clock_rows(info)], ("bounds", "drift"))
     no_stages = None if info.noise is None else info.noise.stages_missing_because
     if no_stages is not None:
-        print(f"\nstages were not recorded: {printable(no_stages)}")
+        view.say_named("note", f"stages were not recorded: {no_stages}")
     why_not = None if info.noise is None else info.noise.events_missing_because
     if why_not is not None:
-        print()
-        say(f"causes cannot be named: {printable(why_not)}")
-        say("stalls of the DuT may be tailscope's own work, if both share a CPU")
+        view.say_named("warning", f"causes cannot be named: {why_not}", "warning")
+        view.say("stalls of the DuT may be tailscope's own work, if both share a CPU")
 
 
-def print_tail(tail: Explanation) -> None:
+def print_tail(tail: Explanation, view: View) -> None:
     """Print what is known to have delayed the tail, and what is associated with that."""
-    from tailscope.cli.table import aligned
     from tailscope.noise.words import trace_lines
-    from tailscope.words.figures import cause_rows, explained_text
+    from tailscope.units import duration_text
+    from tailscope.words.figures import cause_rows, explained_answer, explained_text
 
     if tail.evidence is not None:
-        say(explained_text(tail))
+        if answer := explained_answer(tail):
+            view.say(answer)
+        view.say(explained_text(tail))
         if rows := cause_rows(tail):
             print()
+            shown, others = _largest([cause.share for cause in tail.causes], view)
+            rows = [rows[at] for at in shown]
+            if others:
+                rest = [tail.causes[at] for at in others]
+                total = duration_text(sum(cause.total_ns for cause in rest))
+                share = f"{sum(cause.share for cause in rest):.1%}"
+                rows.append((_others_text(others), share, "", total, ""))
             header = ("waited for", "share", "packets", "total", "largest")
-            for line in aligned(header, [rows]):
-                print(line)
-        if tail.traces:
-            print()
+            view.print_table(header, [rows], ("largest", "packets"))
         for line in trace_lines(tail):
-            say(line)
+            view.say(line)
     if tail.stages is not None:
-        _print_stages(tail.stages)
+        _print_stages(tail.stages, view)
     if tail.associated is not None:
         if tail.evidence is not None:
             print()
-        print_association(tail)
+        print_association(tail, view)
 
 
-def _print_stages(stages: ExplainedStages) -> None:
+def _print_stages(stages: ExplainedStages, view: View) -> None:
     """Print how long packets were in each stage, and why the kernel dropped some."""
-    from tailscope.cli.table import aligned
     from tailscope.words.figures import (
         DROP_HEADER,
         STAGE_HEADER,
@@ -304,17 +322,15 @@ def _print_stages(stages: ExplainedStages) -> None:
         stages_text,
     )
 
-    print(f"{stages_text(stages)}\n")
-    for line in aligned(STAGE_HEADER, [stage_rows(stages)]):
-        print(line)
+    view.say(stages_text(stages))
+    print()
+    view.print_table(STAGE_HEADER, [stage_rows(stages)], STAGE_HEADER[:2:-1])
     if rows := drop_rows(stages):
-        for line in aligned(DROP_HEADER, [rows]):
-            print(line)
+        view.print_table(DROP_HEADER, [rows])
 
 
-def print_association(tail: Explanation) -> None:
+def print_association(tail: Explanation, view: View) -> None:
     """Print which counters move when packets are slow."""
-    from tailscope.cli.table import aligned
     from tailscope.noise.words import (
         COUNTER_HEADER,
         association_lines,
@@ -325,51 +341,66 @@ def print_association(tail: Explanation) -> None:
     associated = tail.associated
     assert associated is not None, "it has counters"
     for line in association_lines(associated):
-        say(line)
+        view.say(line)
     rows = counter_rows(associated)
     if rows:
         print()
-        for line in aligned(COUNTER_HEADER, [rows]):
-            print(line)
+        view.print_table(COUNTER_HEADER, [rows], ("p", "ratio", "95 % interval"))
         if len(rows) < len(associated.counters):
-            say(f"and {len(associated.counters) - len(rows)} more, none of them associated")
+            view.say(f"and {len(associated.counters) - len(rows)} more, none of them associated")
     if associated.regular:
         print()
     for line in regular_lines(associated):
-        say(line)
+        view.say(line)
 
 
-def _print_story(story: Story) -> None:
-    from tailscope.cli.table import aligned
-    from tailscope.units import count_text, duration_text, printable
+def _print_story(story: Story, view: View) -> None:
+    from tailscope.units import count_text, duration_text
     from tailscope.words.figures import part_text
 
-    say(
+    view.say(
         f"packet {story.seq}, sent {duration_text(story.sent_after_ns)} after the first: rank"
         f" {count_text(story.rank)} of {count_text(story.packets)} by latency. It took"
         f" {duration_text(story.latency_ns)}:"
     )
     print()
+    shown, others = _largest([line.share for line in story.lines], view)
     rows = [
         (
-            printable(part_text(line.part, line.cause)),
+            part_text(line.part, line.cause),
             duration_text(line.waited_ns),
             f"{line.share:.1%}",
-            printable(_listed(line.details)),
+            _listed(line.details),
         )
-        for line in story.lines
+        for line in (story.lines[at] for at in shown)
     ]
+    if others:
+        rest = [story.lines[at] for at in others]
+        waited, share = sum(line.waited_ns for line in rest), sum(line.share for line in rest)
+        rows.append((_others_text(others), duration_text(waited), f"{share:.1%}", ""))
     rows.append(("total", duration_text(story.latency_ns), "100.0%", ""))
-    for line in aligned(("waited for", "time", "share", ""), [rows]):
-        print(line)
+    view.print_table(("waited for", "time", "share", "details"), [rows], ("details",))
     if story.stages_ns is None:
         return
     passed = [
         (stage, duration_text(ns), f"{ns / story.latency_ns:.1%}" if story.latency_ns else "")
         for stage, ns in story.stages_ns.items()
     ]
-    for line in aligned(("stage", "time", "share"), [passed]):
-        print(line)
+    view.print_table(("stage", "time", "share"), [passed])
+
+
+def _largest(shares: Sequence[float], view: View) -> tuple[list[int], list[int]]:
+    """Return the places of what is shown, and of what is added up: small shares, if several."""
+    if view.verbose:
+        return list(range(len(shares))), []
+    others = [at for at, share in enumerate(shares) if share < _SMALL]
+    if len(others) < _FEWEST_ADDED_UP:
+        return list(range(len(shares))), []
+    return [at for at in range(len(shares)) if at not in others], others
+
+
+def _others_text(others: Sequence[int]) -> str:
+    return f"{len(others)} others (-v lists them)"
 
 
 def _listed(details: Sequence[str]) -> str:

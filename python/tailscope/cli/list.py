@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, Exact, JsonFile, write_json
+from tailscope.cli.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -48,12 +49,13 @@ def command(
         bool, typer.Option("--fields", help="List the fields instead of runs.")
     ] = False,
     json_file: JsonFile = None,
+    exact: Exact = False,
 ) -> int:
     """For example, `tailscope list dut=suricata 'rate>=100k' 'p99.9<1ms' tag=paper`."""
     if fields:
         _print_fields()
         return 0
-    _run(_plan(arguments or [], sort, json_file))
+    _run(_plan(arguments or [], sort, json_file), View(exact))
     return 0
 
 
@@ -78,7 +80,7 @@ def _plan(arguments: list[str], sort: str, json_file: str | None) -> ListRequest
     return ListRequest(folders or (RUNS,), filters, by, json_file)
 
 
-def _run(plan: ListRequest) -> None:
+def _run(plan: ListRequest, view: View) -> None:
     from tailscope.store.catalogue import catalogue_of
     from tailscope.store.filters import choose
     from tailscope.units import printable
@@ -92,41 +94,37 @@ def _run(plan: ListRequest) -> None:
     if plan.json_file == STANDARD:
         return
     if runs:
-        _print_runs(runs)
+        _print_runs(runs, view)
     else:
         print(f"no match among {len(catalogue.found.runs)} runs")
 
 
-def _print_runs(runs: Sequence[QueriedRow]) -> None:
-    from tailscope.cli.table import aligned
-    from tailscope.cli.terminal import GAP, columns_of, cut, fitting, width_of, wrapped
-    from tailscope.units import printable
+def _print_runs(runs: Sequence[QueriedRow], view: View) -> None:
+    from tailscope.cli.terminal import GAP, cut, fitting, output_columns, width_of
+    from tailscope.units import counted
 
-    rows = [_row(run) for run in runs]
+    view.say(f"{counted(len(runs), 'run')}.")
+    print()
+    rows = [{name: view.text(cell) for name, cell in _row(run).items()} for run in runs]
     shown = [
         column
         for at, column in enumerate(rows[0])
         if at < _NEVER_EMPTY or any(row[column] != _NOTHING for row in rows)
     ]
-    columns = columns_of(sys.stdout)
-    left_out: list[str] = []
-    if columns is not None:
-        widths = {name: max(map(width_of, [name, *(row[name] for row in rows)])) for name in shown}
-        widths["run"] = min(widths["run"], _SHORTEST_NAME)
-        chosen = fitting(widths, _IMPORTANCE, columns)
-        left_out = [name for name in shown if name not in chosen]
-        shown = [name for name in shown if name in chosen]
-        others = sum(len(GAP) + widths[name] for name in shown if name != "run")
-        for row in rows:
-            row["run"] = cut(row["run"], columns - others)
-    for line in aligned(shown, [[[row[column] for column in shown] for row in rows]]):
-        print(line)
-    if left_out:
-        hint = f"no room for {', '.join(left_out)}: a wider terminal, a file or a pipe has them"
-        print(wrapped(hint, columns))
+    columns = output_columns()
+    widths = {name: max(map(width_of, [name, *(row[name] for row in rows)])) for name in shown}
+    widths["run"] = min(widths["run"], _SHORTEST_NAME)
+    chosen = fitting(widths, _IMPORTANCE, columns)
+    left_out = [name for name in shown if name not in chosen]
+    shown = [name for name in shown if name in chosen]
+    others = sum(len(GAP) + widths[name] for name in shown if name != "run")
+    for row in rows:
+        row["run"] = cut(row["run"], columns - others)
+    notes = [f"no room for {', '.join(left_out)}: --json has all"] * bool(left_out)
+    view.print_table(shown, [[[row[column] for column in shown] for row in rows]], notes=notes)
     for run in runs:
         if run["problem"] is not None:
-            print(wrapped(printable(f"{run['run']}: {run['problem']}"), columns))
+            view.say_named("warning", f"{run['run']}: {run['problem']}", "warning")
 
 
 def _row(run: QueriedRow) -> dict[str, str]:

@@ -62,6 +62,11 @@ class LiveLine:
         """Show what else is being waited for."""
         self.show({"what": printable(text)})
 
+    def show_work(self, text: str) -> None:
+        """Show on a terminal what this program itself does, once no packets are on their way."""
+        if self._in_place:
+            self.show_text(text)
+
     def show_step(self, text: str) -> None:
         """Show which step begins, or what came of one: a line that stays."""
         if not self._quiet:

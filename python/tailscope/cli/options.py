@@ -91,6 +91,19 @@ NamedBy: TypeAlias = Annotated[
         " stands for anything.",
     ),
 ]
+Exact: TypeAlias = Annotated[
+    bool,
+    typer.Option("--exact", help="Show all digits; without it, four.", rich_help_panel=OUTPUT),
+]
+Verbose: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        help="Show all rows and columns, and how results came about.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 CpusToFree: TypeAlias = Annotated[
     str, typer.Option("--cpus", "-c", metavar="LIST", help="CPUs to keep free: those that poll.")
 ]

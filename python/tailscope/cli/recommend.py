@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, labelled, write_json
+from tailscope.cli.options import STANDARD, Exact, JsonFile, Verbose, labelled, write_json
 from tailscope.cli.status import UNDECIDED
+from tailscope.cli.view import View
 
 if TYPE_CHECKING:
     from tailscope.recommend.evidence import Evidence, LeftOut
     from tailscope.recommend.rule import Rule, RuleAnswer
     from tailscope.recommend.tables import TailTables
+
+_TAIL_GIVE_WAY = ("packets", "lost", "max", "optimised", "kernel", "95 % interval", "technology")
+_RANK_GIVE_WAY = ("resources", "security", "cache", "optimised", "kernel", "technology")
+"""Columns that there may be no room for; the first ones go first."""
 
 
 def command(
@@ -25,9 +30,11 @@ def command(
         ),
     ],
     json_file: JsonFile = None,
+    exact: Exact = False,
+    verbose: Verbose = False,
 ) -> int:
     """Exit status 3: there is no evidence for any recommendation."""
-    return _run(_plan(runs), json_file)
+    return _run(_plan(runs), json_file, View(exact, verbose))
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ def _plan(given: list[Path]) -> RecommendRequest:
     return RecommendRequest(labelled(paths), left_out)
 
 
-def _run(plan: RecommendRequest, json_file: str | None) -> int:
+def _run(plan: RecommendRequest, json_file: str | None, view: View) -> int:
     from tailscope.recommend.evidence import read_evidence
     from tailscope.recommend.rules import RULES
     from tailscope.recommend.tables import tables
@@ -61,10 +68,10 @@ def _run(plan: RecommendRequest, json_file: str | None) -> int:
     if json_file is not None:
         write_json(json_file, _record(evidence, tail_tables, answers))
     if json_file != STANDARD:
+        _print_answers(answers, view)
         for table in tail_tables:
-            _print_table(table)
-        _print_answers(answers)
-        _print_runs(evidence)
+            _print_table(table, view)
+        _print_runs(evidence, view)
     spoken = any(answer.recommendation is not None for _, answer in answers)
     return 0 if spoken else UNDECIDED
 
@@ -87,8 +94,7 @@ def _record(
     }
 
 
-def _print_table(table: TailTables) -> None:
-    from tailscope.cli.table import aligned
+def _print_table(table: TailTables, view: View) -> None:
     from tailscope.recommend.wording import (
         RANK_HEADER,
         TAIL_HEADER,
@@ -97,42 +103,48 @@ def _print_table(table: TailTables) -> None:
         tail_row,
         tail_title,
     )
-    from tailscope.units import printable
 
-    print(printable(tail_title(table)))
-    print()
-    for line in aligned(TAIL_HEADER, [map(tail_row, table.cells)]):
-        print(printable(line))
-    print(printable(rank_title(table)))
-    print()
-    for line in aligned(RANK_HEADER, [map(rank_row, table.ranks)]):
-        print(printable(line))
+    cells = [cell for cell in table.cells if view.verbose or cell.runs]
+    ranks = [rank for rank in table.ranks if view.verbose or rank.runs]
+    for title, header, rows, all_rows, give_way in (
+        (tail_title(table), TAIL_HEADER, list(map(tail_row, cells)), table.cells, _TAIL_GIVE_WAY),
+        (rank_title(table), RANK_HEADER, list(map(rank_row, ranks)), table.ranks, _RANK_GIVE_WAY),
+    ):
+        view.say(title)
+        left_out = len(all_rows) - len(rows)
+        notes = [f"{left_out} rows of the paper have no run here (-v lists them)"] * bool(left_out)
+        if rows:
+            print()
+            view.print_table(header, [rows], give_way, notes)
+        else:
+            view.say(f"  {notes[0]}")
+            print()
 
 
-def _print_answers(answers: list[tuple[Rule, RuleAnswer]]) -> None:
-    from tailscope.units import printable
+def _print_answers(answers: list[tuple[Rule, RuleAnswer]], view: View) -> None:
     from tailscope.words.promises import kept
 
-    for rule, answer in answers:
-        if answer.recommendation is not None:
-            print(f"{rule.id}. {rule.title} ({rule.source}): {rule.advice}")
-            for finding in answer.recommendation.findings:
-                print(printable(f"  - {finding.text}"))
-    for rule, answer in answers:
-        if answer.unsaid:
-            more = len(answer.unsaid) - 1
-            rest = f" (and {more} more: --json lists them)" if more else ""
-            print(printable(f"no evidence: {rule.id}. {rule.title}: {answer.unsaid[0]}{rest}"))
-    if any(answer.recommendation is not None for _, answer in answers):
-        print(kept("recommendation"))
-
-
-def _print_runs(evidence: Evidence) -> None:
-    from tailscope.units import printable
-
+    spoken = [(rule, answer.recommendation) for rule, answer in answers if answer.recommendation]
+    rest = "rests" if len(spoken) == 1 else "rest"
+    view.say(f"{len(spoken)} of {len(answers)} recommendations {rest} on evidence of these runs.")
     print()
+    for rule, recommendation in spoken:
+        view.say(f"{rule.id}. {rule.title} ({rule.source}): {rule.advice}")
+        for finding in recommendation.findings:
+            view.say(f"  - {finding.text}")
+    for rule, answer in answers:
+        for reason in answer.unsaid if view.verbose else answer.unsaid[:1]:
+            more = len(answer.unsaid) - 1
+            rest = f" (and {more} more: -v lists them)" if more and not view.verbose else ""
+            view.say(f"no evidence: {rule.id}. {rule.title}: {reason}{rest}")
+    if spoken and view.verbose:
+        view.say(kept("recommendation"))
+    print()
+
+
+def _print_runs(evidence: Evidence, view: View) -> None:
     for case in evidence.cases:
         unsaid = f" (taken to be alike, not said: {', '.join(case.unsaid)})" if case.unsaid else ""
-        print(printable(f"[{case.number}] {case.name}{unsaid}"))
+        view.say(f"[{case.number}] {case.name}{unsaid}")
     for left in evidence.left_out:
-        print(printable(f"left out: {left.name}: {left.reason}"))
+        view.say(f"left out: {left.name}: {left.reason}")

@@ -14,9 +14,11 @@ from tailscope.cli.fields import with_fields
 from tailscope.cli.options import (
     STANDARD,
     DryRun,
+    Exact,
     JsonFile,
     Profile,
     Quiet,
+    Verbose,
     named_values,
     refuse_idle_options,
     write_json,
@@ -29,8 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tailscope.cli.live import LiveLine
+    from tailscope.cli.view import View
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run.measured import Measured
+    from tailscope.store.run import Run
     from tailscope.testbed.cores import Cores
 
 
@@ -83,12 +87,24 @@ def command(
     json_file: JsonFile = None,
     dry_run: DryRun = False,
     quiet: Quiet = False,
+    exact: Exact = False,
+    verbose: Verbose = False,
 ) -> int:
+    from tailscope.cli.view import View
+
     if experiment is None:
         for option, value in (("--profile", profile), ("--only", only), ("--resume", resume)):
             if value:
                 raise UsageError(f"{option} requires an experiment FILE", code="requires-file")
-        return _run_single(fields, repeat or 1, out, json_file, dry_run=dry_run, quiet=quiet)
+        return _run_single(
+            fields,
+            repeat or 1,
+            out,
+            json_file,
+            dry_run=dry_run,
+            quiet=quiet,
+            view=View(exact, verbose),
+        )
     given = [name for name, value in fields.items() if value not in (None, {}) and name != "cpus"]
     if given or repeat is not None:
         option = f"--{given[0].replace('_', '-')}" if given else "--repeat"
@@ -109,6 +125,7 @@ def command(
         json_file=json_file,
         dry_run=dry_run,
         quiet=quiet,
+        view=View(exact, verbose),
     )
 
 
@@ -120,6 +137,7 @@ def _run_single(
     *,
     dry_run: bool,
     quiet: bool,
+    view: View,
 ) -> int:
     from tailscope.cli.live import LiveLine
     from tailscope.experiment.fields import no_device, plan_of
@@ -141,7 +159,7 @@ def _run_single(
     for folder in folders:
         line = LiveLine(quiet=quiet)
         look = None if measurements else partial(_say_load, plan, line)
-        measurements += _measure(plan, cores, folder, json_file, line, look)
+        measurements += _measure(plan, cores, folder, json_file, line, view, look)
         if measurements[-1].interrupted:
             break
     if json_file is not None:
@@ -198,13 +216,18 @@ def _measure(
     folder: Path,
     json_file: str | None,
     line: LiveLine,
+    view: View,
     checked: Callable[[], None] | None,
 ) -> list[Measured]:
+    from tailscope.cli.figures import print_table
     from tailscope.cli.live import Pace
-    from tailscope.cli.table import print_table
     from tailscope.experiment.run.execute import execute
     from tailscope.report.of_run import page_of
     from tailscope.units import printable
+
+    def draw(run: Run) -> str:
+        line.show_work("drawing the report")
+        return page_of(run)
 
     pace = Pace(plan.warm_up_ns / 1e9, plan.duration_ns / 1e9)
     with line:
@@ -212,14 +235,15 @@ def _measure(
             plan,
             cores,
             out=folder,
-            draw=page_of,
+            draw=draw,
             progress=lambda event: line.show(pace.parts(event)),
             ending=line.say_finishing,
             checked=checked,
+            analysing=lambda: line.show_work("analysing the packets"),
         )
     if json_file != STANDARD:
         for measured in result:
-            print_table(measured.analysis, measured.info, written=[measured.out])
+            print_table(measured.analysis, measured.info, [measured.out], view)
     for measured in result:
         for lack in measured.lacks:
             print(f"{'lacking':<10}{printable(lack.what)}", file=sys.stderr)

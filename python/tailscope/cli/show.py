@@ -9,12 +9,15 @@ import typer
 
 from tailscope.cli.options import (
     STANDARD,
+    Exact,
     JsonFile,
     RunName,
     RunsFolder,
+    Verbose,
     without_format,
     write_json,
 )
+from tailscope.cli.view import View
 from tailscope.exceptions import RunCorruptError
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ def command(
     ] = False,
     folder: RunsFolder = Path("runs"),
     json_file: JsonFile = None,
+    exact: Exact = False,
+    verbose: Verbose = False,
 ) -> int:
     from tailscope.store.folders import run_named
     from tailscope.store.notes import read_notes
@@ -41,7 +46,7 @@ def command(
     if json_file is not None:
         write_json(json_file, _record(path, shown, states, remarks))
     if json_file != STANDARD:
-        _print(path, shown, states, remarks)
+        _print(path, shown, states, remarks, View(exact, verbose))
     bad = [f"{name} ({state})" for name, state in states.items() if state in _BAD]
     if bad:
         raise RunCorruptError(
@@ -75,29 +80,34 @@ def _record(path: Path, run: Run, states: dict[str, str], remarks: Remarks) -> d
     }
 
 
-def _print(path: Path, run: Run, states: dict[str, str], remarks: Remarks) -> None:
-    from tailscope.cli.table import aligned, note_lines, print_table
+def _print(path: Path, run: Run, states: dict[str, str], remarks: Remarks, view: View) -> None:
+    from tailscope.cli.figures import print_table
+    from tailscope.cli.table import note_lines
+    from tailscope.cli.terminal import say_command
     from tailscope.store.repeat import command_of
     from tailscope.units import count_text, printable
 
-    print_table(run, run.info, written=[path])
-    repeat = command_of(run.info) or "`tailscope run FILE`: the experiment names the machines"
-    print(printable(f"{'repeat':<10}{repeat}"))
+    print_table(run, run.info, [path], view)
     if remarks.tags:
         print(printable(f"{'tags':<10}{' '.join(remarks.tags)}"))
     if run.explanation is not None:
         from tailscope.cli.explain import print_tail
 
         print()
-        print_tail(run.explanation)
+        print_tail(run.explanation, view)
     if remarks.notes:
         print("\nnotes")
         for line in note_lines(remarks.notes):
             print(line)
-    print()
-    files = [
-        (printable(name), count_text(file.size_bytes), states[name])
-        for name, file in run.info.files.items()
-    ]
-    for line in aligned(("file", "bytes", ""), [files]):
-        print(line)
+        print()
+    files = run.info.files
+    if view.verbose or set(states.values()) != {"there"}:
+        rows = [(name, count_text(file.size_bytes), states[name]) for name, file in files.items()]
+        view.print_table(("file", "bytes", "state"), [rows])
+    else:
+        size = sum(file.size_bytes for file in files.values())
+        view.say_named("files", f"{len(files)}, {count_text(size)} bytes in all: -v lists them")
+    if (repeat := command_of(run.info)) is None:
+        view.say_named("repeat", "`tailscope run FILE`: the experiment names the machines")
+    else:
+        say_command("repeat", repeat)

@@ -1,5 +1,14 @@
 """Exit statuses of the commands."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tailscope.cli.terminal import Level
+
 INTERRUPTED = 130
 """The exit status of what somebody has ended before its time."""
 
@@ -8,6 +17,9 @@ UNDECIDED = 3
 
 OF_VERDICTS = {"pass": 0, "fail": 2, "inconclusive": UNDECIDED}
 """The exit status of a command that judges."""
+
+LEVELS: Mapping[str, Level] = {"pass": "pass", "fail": "error", "inconclusive": "warning"}
+"""How serious a verdict is."""
 
 EXIT_STATUS = {
     0: "completed, and within limits",

@@ -1,83 +1,43 @@
-"""The figures of one pair for a person: a table, or one line."""
+"""Tables that fit the width of the output."""
 
 from __future__ import annotations
 
 import re
-import sys
 import textwrap
 from datetime import UTC, datetime
 from itertools import repeat, zip_longest
 from typing import TYPE_CHECKING
 
-from tailscope.cli.terminal import GAP, columns_of, say, width_of
-from tailscope.store.records.plan import AnalysisPlan
+from tailscope.cli.terminal import GAP, output_columns, width_of
 from tailscope.units import printable
-from tailscope.words.figures import (
-    BOUND_NOTE,
-    count_rows,
-    energy_rows,
-    has_bounds,
-    instrument_rows,
-    latency_rows,
-    provenance,
-    sentence,
-)
-from tailscope.words.neighbours import unusable_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
-    from tailscope.engine.analysis import Analysis
-    from tailscope.experiment.run.pair import Figures
     from tailscope.store.records.notes import Note
-    from tailscope.store.records.run import RunInfo
-    from tailscope.store.run import Run
 
     Row = Sequence[str]
-
-
-def print_table(
-    analysis: Analysis | Figures | Run,
-    about: RunInfo | AnalysisPlan,
-    written: Iterable[Path | None] = (),
-) -> None:
-    """Print all figures of one pair on standard output."""
-    sections = [
-        count_rows(analysis.summary),
-        latency_rows(analysis.summary),
-    ]
-    info = None if isinstance(about, AnalysisPlan) else about
-    if info is not None:
-        if doubt := unusable_text(info):
-            say(f"{printable(doubt)}.")
-        sections += [instrument_rows(analysis.summary, info), energy_rows(info)]
-    for line in aligned(_HEADER, sections):
-        print(line)
-    if has_bounds(analysis.summary):
-        say(BOUND_NOTE)
-    for name, value in provenance(analysis.summary, about).items():
-        say(f"{name:<10}{printable(value)}")
-    for folder in filter(None, written):
-        say(f"{'written':<10}{printable(str(folder))}")
-    for warning in [*(() if info is None else info.warnings), *analysis.warnings]:
-        say(f"warning   {printable(warning)}")
-    for reason in () if info is None else info.partial:
-        say(f"partial   {printable(reason)}")
-
 
 _UNBROKEN = "\u00a0"
 _WITH_UNIT = re.compile(r"(?<=\d) (?=[nµm]?s\b)")
 """Between a time and its unit, which stay together."""
 _OF_NAMES = 3
 """Cost of a broken name, relative to a broken figure."""
-_HEADER = ("packets, latency", "value", "95 % interval", "samples beyond")
 
 
 def aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
     """Align a table: names left, figures right, and a blank line behind each section.
 
-    Where standard output is a terminal, cells are broken between words so that lines fit it.
+    Cells are broken between words so that lines fit.
+    """
+    lines, _ = fitted_table(header, sections, ())
+    yield from lines
+
+
+def fitted_table(
+    header: Row, sections: Sequence[Iterable[Row]], give_way: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Align a table that fits, and name its columns of `give_way` that there is no room for.
 
     By hand, because laying out a table with rich takes longer than the whole analysis.
     """
@@ -85,8 +45,18 @@ def aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
         [tuple(_WITH_UNIT.sub(_UNBROKEN, cell) for cell in row) for row in section]
         for section in sections
     ]
-    rows = [tuple(header), *(row for section in parts for row in section)]
-    widths = _narrowed(list(zip_longest(*rows, fillvalue="")), columns_of(sys.stdout))
+    columns = list(zip_longest(header, *(row for part in parts for row in part), fillvalue=""))
+    most = output_columns()
+    left_out: list[str] = []
+    for name in give_way:
+        if _table_width([max(map(width_of, column)) for column in columns]) <= most:
+            break
+        columns = [column for column in columns if column[0] != name]
+        left_out.append(name)
+    # What is empty for every row says nothing.
+    columns = [column for column in columns if column[0] or any(column)]
+    widths = _narrowed(columns, most)
+    rows = iter(list(zip(*columns, strict=True)))
 
     def lines(row: Row) -> Iterator[str]:
         broken = (
@@ -99,28 +69,30 @@ def aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
             figures = map("".join, zip(repeat(GAP), blanks[1:], cells[1:], strict=False))
             yield f"{cells[0]}{blanks[0]}{''.join(figures)}".rstrip().replace(_UNBROKEN, " ")
 
-    yield from lines(header)
-    yield "─" * (sum(widths) + len(GAP) * (len(widths) - 1))
-    for section in filter(None, parts):
-        for row in section:
-            yield from lines(row)
-        yield ""
+    laid_out = [*lines(next(rows)), "─" * _table_width(widths)]
+    for part in filter(None, parts):
+        for _ in part:
+            laid_out += lines(next(rows))
+        laid_out.append("")
+    return laid_out, left_out
 
 
-def _narrowed(columns: Sequence[Row], most: int | None) -> list[int]:
-    """Return the widths of columns, with the widest narrowed until they fit the terminal.
+def _table_width(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
 
-    No word is broken for that: where words alone are too wide, columns are as wide as without it.
+
+def _narrowed(columns: Sequence[Row], most: int) -> list[int]:
+    """Return the widths of columns, with the widest narrowed until they fit.
+
+    Words are broken only where they alone are too wide.
     """
     widths = [max(map(width_of, column)) for column in columns]
-    if most is None:
-        return widths
     least = [
         max(width_of(word) for cell in column for word in cell.split(" ")) for column in columns
     ]
     most -= len(GAP) * (len(widths) - 1)
-    if sum(least) > most:
-        return widths
+    while sum(least) > most and max(least) > 1:
+        least[least.index(max(least))] -= 1
     cells = [[width_of(cell) for cell in column] for column in columns]
 
     def harm(at: int) -> tuple[int, int]:
@@ -131,7 +103,7 @@ def _narrowed(columns: Sequence[Row], most: int | None) -> list[int]:
         # Names are what is looked for.
         return (then - now) * (_OF_NAMES if at == 0 else 1), -widths[at]
 
-    while sum(widths) > most:
+    while sum(widths) > most and widths != least:
         widths[min((at for at in range(len(widths)) if widths[at] > least[at]), key=harm)] -= 1
     return widths
 
@@ -149,9 +121,3 @@ def note_lines(notes: Iterable[Note]) -> Iterator[str]:
         yield f"{when}  {printable(first)}"
         for other in others:
             yield f"{'':<{len(when)}}  {printable(other)}"
-
-
-def one_line(name: str, analysis: Analysis | Figures | Run) -> str:
-    """Say the most important figures of one pair on one line."""
-    warnings = "".join(f" Warning: {warning}." for warning in analysis.warnings)
-    return printable(f"{name}: {sentence(analysis.summary)}{warnings}")

@@ -1,4 +1,4 @@
-"""Text that fits the width of a terminal."""
+"""Text for people: as wide as the terminal, with as many digits as they need."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import re
 import sys
 import textwrap
 from contextlib import suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO, TypeAlias
+
+from tailscope.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -15,7 +17,12 @@ if TYPE_CHECKING:
 GAP = "  "
 """Between the parts of a line, and the columns of a table."""
 
+Level: TypeAlias = Literal["pass", "note", "warning", "error"]
+_COLOURS = {"pass": "32", "warning": "33", "error": "31"}
+
 _USUAL_COLUMNS = 80
+_PIPE_COLUMNS = 120
+"""Width of what is written to a pipe or a file."""
 _NARROW = re.compile("[\x00-\x7f\u00a0-\u00ac\u00ae-\u02ff≥]*")
 """Texts of characters that take one column each: tables mostly hold nothing else."""
 
@@ -102,5 +109,33 @@ def wrapped(text: str, columns: int | None) -> str:
 
 
 def say(text: str) -> None:
-    """Print a line on standard output, broken between words where a terminal is narrower."""
-    print(wrapped(text, columns_of(sys.stdout)))
+    """Print a line on standard output, broken between words where it is wider than that."""
+    print(wrapped(text, output_columns()))
+
+
+def say_command(name: str, command: str) -> None:
+    """Print a command below its name, so that it can be copied from several lines."""
+    columns = output_columns() - len(" \\")
+    whole = re.sub("'[^']*'", lambda quoted: quoted[0].replace(" ", "\0"), printable(command))
+    lines = textwrap.wrap(
+        whole,
+        columns,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    print(name)
+    print(" \\\n".join(lines).replace("\0", " "))
+
+
+def output_columns() -> int:
+    """Return the width of standard output, in columns."""
+    return columns_of(sys.stdout) or _PIPE_COLUMNS
+
+
+def painted(text: str, level: Level, stream: TextIO) -> str:
+    """Colour a text by how serious it is, on terminals that show colours."""
+    plain = not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    colour = _COLOURS.get(level)
+    return text if plain or colour is None else f"\x1b[{colour}m{text}\x1b[0m"

@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, JunitFile, Keep, without_format, write_json
-from tailscope.cli.status import OF_VERDICTS
-from tailscope.cli.terminal import say
+from tailscope.cli.options import (
+    STANDARD,
+    Exact,
+    JsonFile,
+    JunitFile,
+    Keep,
+    Verbose,
+    without_format,
+    write_json,
+)
+from tailscope.cli.status import LEVELS, OF_VERDICTS
+from tailscope.cli.view import MARK_NOTE, View
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +32,12 @@ if TYPE_CHECKING:
 _FORMATS = ("text", "github")
 _COMMANDS = {"pass": "notice", "fail": "error", "inconclusive": "warning"}
 _HEADER = ("term", "found", "beyond", "of", "share beyond", "allowed", "a burst", "verdict")
+_SHORT_HEADER = ("run", "term", "found", "limit", "verdict")
+_OBSERVED_NOTE = "* describes only the packets of this run"
+_MARK_NOTE = (
+    "~ from without to with the instrument's stalls, and what other programs held the device's CPU"
+)
+_USUAL = View()
 _NOTHING = "-"
 _NEIGHBOURS_HINT = (
     "Measure again without the other programs, or judge the device with them by --as-it-is."
@@ -59,9 +74,15 @@ def command(
             " discounted.",
         ),
     ] = False,
+    exact: Exact = False,
+    verbose: Verbose = False,
 ) -> int:
     """Exit status 0: they meet it; 2: they do not; 3: there is not enough evidence."""
-    plan = replace(_plan(runs, slo, json_file, junit_file, text_format), as_it_is=as_it_is)
+    plan = replace(
+        _plan(runs, slo, json_file, junit_file, text_format),
+        as_it_is=as_it_is,
+        view=View(exact, verbose),
+    )
     return _run(plan, (context.obj or ()) if keep else None)
 
 
@@ -75,6 +96,7 @@ class VerifyRequest:
     junit_file: Path | None
     text_format: str
     as_it_is: bool = False
+    view: View = _USUAL
 
 
 def _plan(
@@ -221,43 +243,96 @@ def _print(plan: VerifyRequest, verdicts: list[RunVerdict], outcome: Outcome) ->
             for about, sentence in _sentences(verdict):
                 print(_annotation(verdict.name, *about, sentence))
         return
+    view = plan.view
+    outcomes = [str(verdict.outcome) for verdict in verdicts]
+    if len(verdicts) == 1:
+        view.say(_answer(verdicts[0], plan.level), LEVELS[outcome])
+        if verdicts[0].neighbours and not view.verbose:
+            view.say_named("warning", f"{verdicts[0].neighbours}.", "warning")
+    else:
+        counts = ", ".join(f"{outcomes.count(each)} {each}" for each in dict.fromkeys(outcomes))
+        view.say(f"{len(verdicts)} runs: {outcome} ({counts}).", LEVELS[outcome])
+    print()
+    for verdict in verdicts:
+        if verdict.reason is not None:
+            view.say_named(verdict.outcome, f"{verdict.name}: {verdict.reason}", "warning")
+    if view.verbose:
+        for verdict in verdicts:
+            if verdict.reason is None:
+                _print_details(verdict, view)
+        _print_promises(plan, verdicts)
+    elif sections := [_short_rows(verdict) for verdict in verdicts if verdict.reason is None]:
+        observed = any(term.is_observed for term in plan.level.terms)
+        notes = [_OBSERVED_NOTE] if observed else []
+        start = 1 if len(verdicts) == 1 else 0
+        rows = [row[start:] for section in sections for row in section]
+        view.print_table(_SHORT_HEADER[start:], [rows], notes=notes, mark_note=_mark_note(verdicts))
+
+
+def _mark_note(verdicts: Sequence[RunVerdict]) -> str:
+    """Say what a range leaves open: the instrument's stalls, and what else there was."""
+    return _MARK_NOTE if any(verdict.neighbours for verdict in verdicts) else MARK_NOTE
+
+
+def _answer(verdict: RunVerdict, level: Level) -> str:
+    """Say in a sentence whether a run meets its service level, and where it does not."""
+    name, outcome = verdict.name, str(verdict.outcome)
+    decisive = [
+        f"{term.term.name} is {_found(term)}" for term in verdict.terms if term.outcome == outcome
+    ]
+    if outcome == "pass":
+        return f"{name}: pass, it meets {level.text}."
+    if outcome == "fail":
+        return f"{name}: fail, {' and '.join(decisive)}."
+    names = ", ".join(term.term.name for term in verdict.terms if term.outcome == outcome)
+    about = f" about {names}" if names else ""
+    return f"{name}: inconclusive, not enough evidence{about} (-v says why)."
+
+
+def _short_rows(verdict: RunVerdict) -> list[tuple[str, ...]]:
+    return [
+        (
+            verdict.name if number == 0 else "",
+            term.term.name + (" *" if term.term.is_observed else ""),
+            _found(term),
+            term.term.text.removeprefix(term.term.name),
+            str(term.outcome),
+        )
+        for number, term in enumerate(verdict.terms)
+    ]
+
+
+def _print_promises(plan: VerifyRequest, verdicts: list[RunVerdict]) -> None:
+    """Say how often verdicts are right, where levels are from, and what to do about neighbours."""
     from tailscope.verdict.slo import PROFILES
     from tailscope.words.promises import kept
 
-    for verdict in verdicts:
-        _print_run(verdict)
     if any(not term.is_observed for term in plan.level.terms):
-        say(kept("verdict"))
+        plan.view.say(kept("verdict"))
     for name in plan.level.profiles:
-        say(f"{name} is {PROFILES[name].text}: {PROFILES[name].source}")
+        plan.view.say(f"{name} is {PROFILES[name].text}: {PROFILES[name].source}")
     if any(
         run_verdict.neighbours and str(run_verdict.outcome) == "inconclusive"
         for run_verdict in verdicts
     ):
-        say(_NEIGHBOURS_HINT)
-    if len(verdicts) > 1:
-        say(f"{len(verdicts)} runs: {outcome}")
+        plan.view.say(_NEIGHBOURS_HINT)
 
 
-def _print_run(verdict: RunVerdict) -> None:
-    from tailscope.cli.table import aligned
-    from tailscope.units import printable
-
+def _print_details(verdict: RunVerdict, view: View) -> None:
+    """Print how the verdict on a run came about."""
+    view.say(f"{verdict.name}: {verdict.outcome}")
     if verdict.neighbours:
-        say(printable(f"{verdict.neighbours}."))
-    say(printable(f"{verdict.name}: {verdict.outcome}"))
-    if verdict.reason is not None:
-        say(f"  {printable(verdict.reason)}")
-        print()
-        return
-    for line in aligned(_HEADER, [map(_row, verdict.terms)]):
-        print(line)
-    for term in verdict.terms:
-        for reason in term.reasons:
-            say(f"  {term.term.text}: {printable(reason)}")
+        view.say_named("warning", f"{verdict.neighbours}.", "warning")
+    notes = [
+        f"{term.term.text}: {view.text(reason)}"
+        for term in verdict.terms
+        for reason in term.reasons
+    ]
     if any(each.term.is_observed for each in verdict.terms):
-        say("  * describes only the packets of this run")
-    print()
+        notes.append(_OBSERVED_NOTE)
+    view.print_table(
+        _HEADER, [map(_row, verdict.terms)], notes=notes, mark_note=_mark_note([verdict])
+    )
 
 
 def _row(verdict: TermVerdict) -> tuple[str, ...]:
@@ -270,7 +345,7 @@ def _row(verdict: TermVerdict) -> tuple[str, ...]:
         _beyond(verdict),
         count_text(finding.packets),
         _share(verdict),
-        _NOTHING if term.allowed is None else f"{term.allowed:.6g}",
+        _NOTHING if term.allowed is None else f"{term.allowed:.4g}",
         _NOTHING if finding.design_effect is None else f"{finding.design_effect:.1f}",
         str(verdict.outcome),
     )

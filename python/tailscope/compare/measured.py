@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +36,16 @@ class MeasuredFigure:
         return next(iter(self.ends.values())).value
 
 
+class OwnFigure(NamedTuple):
+    """A latency as the table of its run has it, in nanoseconds."""
+
+    least_ns: float
+    """The least that it can have been, without the instrument's stalls."""
+    latency_ns: float
+    bound_ns: float | None = None
+    """What it is at least, where too few packets lie beyond for an estimate."""
+
+
 @dataclass(frozen=True)
 class RunFigures:
     """The figures that a run is compared by."""
@@ -62,3 +72,10 @@ class RunFigures:
     doubts: tuple[Doubt, ...]
     time_doubts: tuple[Doubt, ...]
     """Doubts about all figures, and about latencies."""
+    own: Mapping[str, OwnFigure] = field(default_factory=dict)
+    """Latencies as the run's own table has them, by name; empty where there is no such table."""
+    fastest_ns: float = 0.0
+    """Latency of the fastest packet; 0 where that is not known."""
+    never_came: int = 0
+    unsent: int = 0
+    """Number of packets that never came back in time, and that the generator could not send."""

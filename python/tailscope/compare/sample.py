@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailscope.compare.figures import LOST, MAX, RATE, TRANSFER
-from tailscope.compare.measured import MeasuredFigure, RunFigures
+from tailscope.compare.measured import MeasuredFigure, OwnFigure, RunFigures
 from tailscope.compare.surroundings import facts_of, tainted_share
 from tailscope.exceptions import RunCorruptError
 from tailscope.models.counting import share_beyond
@@ -17,13 +17,14 @@ from tailscope.models.differences import Bounds, packets_worth_of, quantile_ends
 from tailscope.models.samples import SUPPORT, packets_for_support, rank_of
 from tailscope.store.info import foreign_text
 from tailscope.store.layout import SUMMARY
-from tailscope.units import count_text
+from tailscope.units import QUANTILES, count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tailscope.compare.figures import Figure
+    from tailscope.engine.analysis import Figure as Fact
     from tailscope.engine.analysis import Rate
     from tailscope.store.run import Run
     from tailscope.verdict.evidence import PacketSample
@@ -82,7 +83,28 @@ def _sample(
         evidence.resolution_ns,
         evidence.doubts,
         evidence.time_doubts,
+        own=_own_figures(run.summary),
+        fastest_ns=float(run.summary["latency_ns_min"] or 0),
+        never_came=sum(int(run.summary[fate] or 0) for fate in ("lost", "late", "corrupt")),
+        unsent=0 if run.info.instrument is None else run.info.instrument.unsent or 0,
     )
+
+
+def _own_figures(summary: Mapping[str, Fact]) -> dict[str, OwnFigure]:
+    """Return the latencies that the table of a run has, by the names that people call them."""
+    own = {}
+    for flat, name in {**QUANTILES, MAX.name: MAX.name}.items():
+        latency = summary[f"latency_ns_{flat}"]
+        if latency is None:
+            continue
+        least = summary.get(f"least_latency_ns_{flat}")
+        bound = None
+        if summary.get(f"latency_ns_{flat}_supported") is False:
+            low = summary.get(f"least_latency_ns_{flat}_ci_low")
+            low = summary[f"latency_ns_{flat}_ci_low"] if low is None else low
+            bound = None if low is None else float(low)
+        own[name] = OwnFigure(float(latency if least is None else least), float(latency), bound)
+    return own
 
 
 def _reduced(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from tailscope.compare.compare import Verdict
 from tailscope.compare.figures import LOST
 from tailscope.units import duration_text, typed_duration
 
@@ -40,11 +41,11 @@ def headline(comparison: Comparison) -> str:
     pair, findings = comparison.pair, comparison.findings
     differs = []
     for word in ("slower", "faster"):
-        names = [each.figure.name for each in findings if _word(each) == word]
+        names = [each.figure.name for each in findings if word_of(each) == word]
         if names:
             differs.append(f"{word} than {pair.baseline} at {_listed(names)}")
     lost = next(each for each in findings if each.figure == LOST)
-    if (word := _word(lost)) in ("more", "fewer"):
+    if (word := word_of(lost)) in ("more", "fewer"):
         differs.append(f"loses {word} packets")
     if differs:
         is_word = "" if differs[0].startswith("loses") else "is "
@@ -56,6 +57,12 @@ def headline(comparison: Comparison) -> str:
     ]
     if not quantiles:
         return f"{pair.baseline} and {pair.candidate}: no quantile can be compared."
+    unclear = [each.figure.name for each in quantiles if each.verdict == Verdict.UNCLEAR]
+    if unclear:
+        return (
+            f"Whether {pair.candidate} differs from {pair.baseline} at {_listed(unclear)} is"
+            " unclear: it depends on what disturbed the measurement."
+        )
     return (
         f"No difference between {pair.baseline} and {pair.candidate} can be seen up to"
         f" {quantiles[-1].figure.name}."
@@ -85,7 +92,8 @@ def _window_ns(comparison: Comparison) -> float:
     return comparison.sides.samples[0].window_ns
 
 
-def _word(finding: FigureChange) -> str:
+def word_of(finding: FigureChange) -> str:
+    """Return the verdict on a difference as people say it."""
     return _WORDS.get((finding.figure.unit, finding.verdict), str(finding.verdict))
 
 
@@ -123,7 +131,9 @@ def _said(finding: FigureChange, window_ns: float) -> str:
         if noticeable and math.isfinite(noticeable):
             sentence += f"; one below {_text(noticeable, unit)} would not be noticed"
         return sentence
-    return f"{sentence}: {_word(finding)}" + ("" if finding.lacks is None else f": {finding.lacks}")
+    return f"{sentence}: {word_of(finding)}" + (
+        "" if finding.lacks is None else f": {finding.lacks}"
+    )
 
 
 def _lost_ones(finding: FigureChange, window_ns: float) -> str:

@@ -6,7 +6,7 @@ import re
 
 from markupsafe import Markup
 
-from tailscope.units import printable
+from tailscope.units import printable, short_duration_text
 
 _UNITS = {"µs": 1e3, "ms": 1e6, "s": 1e9}
 _DIGITS = 4
@@ -49,12 +49,7 @@ def _between(low: str, high: str) -> str:
 def _short(text: str) -> str:
     """Round a duration, in the unit that suits what is left of it."""
     number, unit = text.replace(",", "").split(" ")
-    sign = number[0] if number[0] in "+-±" else ""
-    digits = number.removeprefix(sign)
+    digits = number.lstrip("+-±")
     if len(digits.replace(".", "").lstrip("0")) <= _DIGITS:
         return text
-    ns = float(f"{float(digits) * _UNITS[unit]:.{_DIGITS}g}")
-    unit = next((each for each, one in reversed(_UNITS.items()) if ns >= one), unit)
-    value = ns / _UNITS[unit]
-    decimals = max(0, _DIGITS - len(str(int(value))))
-    return f"{sign}{value:,.{decimals}f} {unit}"
+    return number.removesuffix(digits) + short_duration_text(float(digits) * _UNITS[unit])

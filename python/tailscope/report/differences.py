@@ -12,13 +12,11 @@ from tailscope.compare.compare import Verdict
 from tailscope.report.figures.common import NS_PER_US
 from tailscope.report.figures.latency import ODDS
 from tailscope.report.picture import Axis, Layer, Mark, Picture, sharing_axes
-from tailscope.units import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tailscope.compare.compare import Comparison, FigureChange
-    from tailscope.compare.figures import Figure
 
 MOST_DIFFERENCES = 12
 """Pairs that are drawn; browsers take a while for more."""
@@ -29,14 +27,6 @@ _LOOKS: dict[Verdict, tuple[str, int, Mark]] = {
     Verdict.NONE: ("no difference can be seen", 0, "crosses"),
     Verdict.UNCLEAR: ("it depends on the instrument", 4, "crosses"),
 }
-_VERDICTS = {
-    Verdict.NONE: "not seen",
-    Verdict.UNCLEAR: "unclear: the instrument",
-}
-_TIMES = {Verdict.HIGHER: "slower", Verdict.LOWER: "faster"}
-_SHARES = {Verdict.HIGHER: "more", Verdict.LOWER: "fewer"}
-_LARGE_PPS = 1000
-"""Rates that need no digits behind the point."""
 _WIDE = 30
 _ROOM = 3.0
 _RESOLUTION_NS = 1.0
@@ -51,9 +41,9 @@ class Difference:
     headline: str
     """Difference, in a sentence."""
     rows: Sequence[tuple[str, ...]]
-    """For each figure both values, the difference, its interval, and the verdict."""
+    """A row for each figure, as `tailscope.compare.table` makes it."""
     notes: Sequence[str]
-    """Figures that are in no row."""
+    """What a mark in a row means."""
     all_lines: Sequence[str]
     """A sentence for every figure."""
     judgements: Sequence[tuple[str, str]]
@@ -66,47 +56,6 @@ class Difference:
     warnings: Sequence[str]
     picture: Picture | None
     """None where no quantile can be compared, or many pairs are drawn already."""
-
-
-def difference_rows(comparison: Comparison) -> list[tuple[str, ...]]:
-    """Say of each figure that can be compared how it differs: both values, and the difference."""
-    return [
-        (
-            finding.figure.name,
-            _text(finding.baseline.value, finding.figure),
-            _text(finding.candidate.value, finding.figure),
-            _signed(finding.difference.value, finding.figure),
-            " to ".join(_signed(end, finding.figure) for end in finding.difference[1:]),
-            _verdict(finding),
-        )
-        for finding in comparison.findings
-        if finding.difference is not None
-    ]
-
-
-def difference_notes(comparison: Comparison) -> list[str]:
-    """Name the figures that cannot be compared."""
-    names = [each.figure.name for each in comparison.findings if each.difference is None]
-    return [f"There is no estimate of {', '.join(names)}."] if names else []
-
-
-def _verdict(finding: FigureChange) -> str:
-    words = _TIMES if finding.figure.is_time else _SHARES
-    return {**_VERDICTS, **words}.get(finding.verdict, str(finding.verdict))
-
-
-def _text(value: float, figure: Figure) -> str:
-    if not math.isfinite(value):
-        return "unbounded"
-    if figure.is_time:
-        return duration_text(value)
-    if figure.unit == "share":
-        return f"{100 * value:.4g} %"
-    return f"{value:,.0f} packets/s" if abs(value) >= _LARGE_PPS else f"{value:.4g} packets/s"
-
-
-def _signed(value: float, figure: Figure) -> str:
-    return f"{'+' * (0 < value < math.inf)}{_text(value, figure)}"
 
 
 def difference_pictures(titles: Mapping[str, Comparison]) -> dict[str, Picture]:

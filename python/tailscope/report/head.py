@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from datetime import UTC, datetime
 from itertools import islice
@@ -20,6 +19,7 @@ from tailscope.words.figures import (
     platform_text,
     provenance,
 )
+from tailscope.words.levels import note_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +34,6 @@ _MOST_ROWS = 4
 """Rows of the provenance that say what was measured in a line."""
 _CLOCKED_NS = 946_684_800 * 10**9
 """The year 2000: earlier stamps do not say when captures were made."""
-_FOUND = re.compile(r"matched [\d.]+ % of a sample by ")
-"""How packets were matched: no reason to doubt anything."""
 _STALLS_SHOW = "the instrument's own stalls show"
 """What the line below a tainted figure says as well."""
 
@@ -113,7 +111,7 @@ def remarks_of(run: Run) -> list[Remark]:
     doubts = (*run.info.warnings, *run.warnings, *conclusion_doubts(run.kept))
     remarks = [Remark("error", f"Partial result: {why}") for why in run.info.partial]
     remarks += [
-        Remark("note" if _FOUND.match(text) else "warning", text)
+        Remark("warning", text) if (note := note_of(text)) is None else Remark("note", note)
         for text in doubts
         if _STALLS_SHOW not in text
     ]

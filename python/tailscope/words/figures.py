@@ -199,6 +199,20 @@ def explained_text(explanation: Explanation) -> str:
     )
 
 
+def explained_answer(explanation: Explanation) -> str:
+    """Say in a sentence what delayed the tail most; empty where there is none."""
+    causes = [cause for cause in explanation.causes if cause.total_ns]
+    if not explanation.packets or not causes:
+        return ""
+    first = max(causes, key=lambda cause: cause.total_ns)
+    share = f"{100 * first.share:.3g} % of the delay of the tail"
+    return {
+        "dut": f"{first.cause} on the device's CPUs made {share}.",
+        "instrument": f"{first.cause} held the instrument itself, which made {share}.",
+        "queue": f"Waiting in a queue because of {first.cause} made {share}.",
+    }.get(first.part, f"{share[:1].upper()}{share[1:]} is unexplained.")
+
+
 def _usual_text(explanation: Explanation) -> str:
     """Say which packets take `service_ns`: files of before have the median of all."""
     if explanation.each_ns is None:

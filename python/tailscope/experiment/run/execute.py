@@ -44,6 +44,7 @@ class ExecuteOptions(TypedDict, total=False):
     around: Callable[[RunFolder, WireEnds], AbstractContextManager[None]] | None
     ending: Callable[[], None] | None
     checked: Callable[[], None] | None
+    analysing: Callable[[], None] | None
 
 
 def execute(
@@ -57,10 +58,12 @@ def execute(
     around: Callable[[RunFolder, WireEnds], AbstractContextManager[None]] | None = None,
     ending: Callable[[], None] | None = None,
     checked: Callable[[], None] | None = None,
+    analysing: Callable[[], None] | None = None,
 ) -> list[Measured]:
     """Carry out a plan; `draw` draws the page of each run directory that `out` asks for.
 
-    `checked` is called when the machine has all that the plan needs, before anything is put up.
+    `checked` is called when the machine has all that the plan needs, before anything is put up;
+    `analysing` when the traffic has ended and its packets are looked at.
     """
     plan.check()
     if checked is not None:
@@ -102,6 +105,7 @@ def execute(
                 ended = LiveTraffic(
                     measurement, plan.host, instances, folder, cores, ways=len(traffic.ways)
                 ).run(progress, finish)
+            (analysing or _say_nothing)()
             describe = partial(measurement_info, plan.record())
             found = []
             packets = sum(each.sent for each in ended.ways if each is not None)

@@ -131,7 +131,7 @@ def _imported(
 
 
 def _print(name: str, folder: Path, run: Run, *, in_full: bool) -> None:
-    from tailscope.cli.table import one_line, print_table
+    from tailscope.cli.figures import one_line, print_table
 
     if in_full:
         print_table(run, run.info, written=[folder])

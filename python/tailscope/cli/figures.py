@@ -1,0 +1,104 @@
+"""The figures of one pair for a person: a table, or one line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailscope.cli.view import View
+from tailscope.store.records.plan import AnalysisPlan
+from tailscope.units import counted
+from tailscope.words.figures import (
+    BOUND_NOTE,
+    NOTHING,
+    count_rows,
+    energy_rows,
+    heading,
+    instrument_rows,
+    latency_rows,
+    provenance,
+)
+from tailscope.words.levels import note_of, stop_text
+from tailscope.words.neighbours import unusable_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from tailscope.engine.analysis import Analysis
+    from tailscope.experiment.run.pair import Figures
+    from tailscope.store.records.run import RunInfo
+    from tailscope.store.run import Run
+    from tailscope.words.figures import Row
+
+_USUAL = View()
+_HEADER = ("latency, packets", "value", "95 % interval", "beyond")
+_ALWAYS = ("sent", "matched", "lost")
+"""Counts that are shown even where they are zero."""
+_DETAILS = (
+    *("packets before", "packets behind", "transfer rate", "mean ", "gap in", "burst to"),
+    *("floor", "departure error", "stalls of"),
+)
+"""Beginnings of rows that are shown with `-v` only."""
+_ORIGIN_DETAILS = ("cores", "matching", "clock", "floor", "span", "buckets", "power")
+
+
+def print_table(
+    analysis: Analysis | Figures | Run,
+    about: RunInfo | AnalysisPlan,
+    written: Iterable[Path | None] = (),
+    view: View = _USUAL,
+) -> None:
+    """Print the figures of one pair on standard output: the answer, then a table."""
+    summary = analysis.summary
+    info = None if isinstance(about, AnalysisPlan) else about
+    if info is not None and (doubt := unusable_text(info)):
+        view.say(f"{doubt}.", "warning")
+    view.say(heading(summary))
+    print()
+    latencies = latency_rows(summary) if summary["count"] else []
+    counts = count_rows(summary)
+    instrument = [] if info is None else [*instrument_rows(summary, info), *energy_rows(info)]
+    if not view.verbose:
+        latencies, counts = _without_bounds(latencies), _important(counts)
+        instrument = _important(instrument)
+    has_bounds = any(row.label.endswith("*") for row in latencies)
+    notes = [BOUND_NOTE] if has_bounds else []
+    view.print_table(_HEADER, [latencies, counts, instrument], ("beyond",), notes)
+    for name, value in provenance(summary, about).items():
+        if view.verbose or name not in _ORIGIN_DETAILS:
+            view.say_named(name, value)
+    for folder in filter(None, written):
+        view.say_named("written", str(folder))
+    for warning in [*(() if info is None else info.warnings), *analysis.warnings]:
+        note = note_of(warning)
+        if note is None:
+            view.say_named("warning", warning, "warning")
+        else:
+            view.say_named("note", warning if view.verbose else note)
+    if info is not None and (stop := stop_text(info)):
+        view.say_named("warning", stop, "warning")
+    for reason in () if info is None else info.partial:
+        view.say_named("partial", reason, "warning")
+
+
+def _without_bounds(rows: Sequence[Row]) -> list[Row]:
+    """Leave out all bounds but the first: packets beyond them are the same few."""
+    bounds = [row for row in rows if row.label.endswith("*")]
+    return [row for row in rows if row not in bounds[1:]]
+
+
+def _important(rows: Iterable[Row]) -> list[Row]:
+    """Leave out details, and what there is none of."""
+    return [
+        row
+        for row in rows
+        if row.label in _ALWAYS
+        or (row.value not in ("0", NOTHING) and not row.label.startswith(_DETAILS))
+    ]
+
+
+def one_line(name: str, analysis: Analysis | Figures | Run) -> str:
+    """Say the most important figures of one pair on one line, and whether there are warnings."""
+    warnings = [warning for warning in analysis.warnings if note_of(warning) is None]
+    said = f" {counted(len(warnings), 'warning')} (in --json)." if warnings else ""
+    return f"{name}: {heading(analysis.summary)}{said}"
