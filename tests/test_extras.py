@@ -15,6 +15,7 @@ from docs.reference.cli import commands
 from errors import code_of
 
 from tailscope.registry import extras
+from tailscope.store.parquet import write_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,9 +114,13 @@ def test_completion_works_without_extras() -> None:
 
 def test_captures_are_analysed_without_extras(folder: Path, tmp_path: Path) -> None:
     pre, post = sorted((folder / "pairs").iterdir(), reverse=True)
+    times = [1_599_999_999 * 10**9, 1_600_000_001 * 10**9]
+    counters = {"unix_ns": times, "interrupt": ["LOC"] * 2, "cpu": [0, 0], "count": [0, 9]}
+    write_parquet(tmp_path / "counters.parquet", counters)
     done = bare(
         *(f"analyze '{pre}' '{post}' --out {name}" for name in ("run", "other")),
         "report run --figures . --format svg",
+        "explain run --interrupts counters.parquet",
         "list .",
         "show run",
         "compare run other",
@@ -124,3 +129,18 @@ def test_captures_are_analysed_without_extras(folder: Path, tmp_path: Path) -> N
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run/report.html").exists()
+
+
+def test_tables_for_python_say_what_they_need(folder: Path) -> None:
+    program = f"""{BARE.rpartition("from tailscope.cli")[0]}
+from tailscope import open
+from tailscope.exceptions import UsageError
+try:
+    open("run").latencies()
+except UsageError as error:
+    print(error.code, error.hint)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True
+    )
+    assert done.stdout == "not-installed pip install 'tailscope[arrow]'\n", done.stderr

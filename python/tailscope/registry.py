@@ -1,14 +1,17 @@
-"""The additions in the folders of `tailscope.extra`: the one place where the core meets them.
+"""The additions in the folders of `tailscope.extra`, and the extras of the Python package.
 
-A folder declares an `Addition` as ``ADDITION`` in its ``__init__.py``. Nothing here or elsewhere in
-the core names one, so that each can be deleted.
+This is the one place where the core meets the wing. A folder declares an `Addition` as
+``ADDITION`` in its ``__init__.py``. Nothing here or elsewhere in the core names one, so that each
+can be deleted.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +28,10 @@ class Extra(NamedTuple):
     name: str
     packages: Mapping[str, str]
     """Packages, by the modules that are imported of them."""
+
+
+_OF_THE_CORE = (Extra("arrow", {"pyarrow": "pyarrow"}),)
+"""Extras that parts of the core need: tables for Python and notebooks."""
 
 
 class AddedCommand(NamedTuple):
@@ -86,8 +93,17 @@ def service(name: str, wanted_by: str) -> Any:
 
 def extras() -> Mapping[str, Extra]:
     """Find all extras, by their names."""
-    declared = (addition.extra for addition in additions().values())
+    declared = (*_OF_THE_CORE, *(addition.extra for addition in additions().values()))
     return {needed.name: needed for needed in declared if needed is not None}
+
+
+def require(name: str) -> None:
+    """Refuse to begin what imports the packages of an extra later, if one is not installed."""
+    for module, package in extras()[name].packages.items():
+        with suppress(ModuleNotFoundError):
+            if find_spec(module) is not None:
+                continue
+        raise _lacking(name, package)
 
 
 def not_installed(error: ModuleNotFoundError) -> UsageError | None:
@@ -96,12 +112,16 @@ def not_installed(error: ModuleNotFoundError) -> UsageError | None:
     for extra_name, packages in extras().values():
         for module, package in packages.items():
             if missing.startswith(f"{module}.") or f"{module}.".startswith(missing):
-                return UsageError(
-                    f"{extra_name} needs {package}, which is not installed",
-                    code="not-installed",
-                    hint=f"pip install 'tailscope[{extra_name}]'",
-                )
+                return _lacking(extra_name, package)
     return None
+
+
+def _lacking(extra_name: str, package: str) -> UsageError:
+    return UsageError(
+        f"{extra_name} needs {package}, which is not installed",
+        code="not-installed",
+        hint=f"pip install 'tailscope[{extra_name}]'",
+    )
 
 
 def sections() -> Mapping[str, object]:
