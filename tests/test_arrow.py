@@ -1,4 +1,4 @@
-"""Arrow columns from NumPy arrays and back."""
+"""Arrow's columns and tables of those of the engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tailscope.engine.arrow import column, strings, table, values
+from tailscope.engine.arrow import column, table
+from tailscope.engine.columns import Texts, joined, values
 
 CELLS: dict[str, Any] = {
     "numbers": np.arange(7, dtype=np.uint64)[2:],
@@ -29,24 +30,25 @@ def test_columns_are_those_of_arrow(name: str) -> None:
     made.validate(full=True)
     expected = pa.array(cells, None if len(cells) or isinstance(cells, np.ndarray) else pa.int64())
     assert made.equals(expected)
-    for first in (0, 1):
-        back = values(made[first:])
-        assert back.tolist() == list(cells)[first:]
-        assert back.dtype == expected.to_numpy(zero_copy_only=False).dtype
 
 
-def test_pieces_are_one_array() -> None:
-    for kind in (pa.bool_(), pa.uint64(), pa.string()):
-        assert values(pa.chunked_array([], kind)).tolist() == []
-    pieces = pa.chunked_array([column([1, 2]), column([3])])
-    assert values(pieces).tolist() == [1, 2, 3]
+def test_what_is_missing_is_null_and_none() -> None:
+    numbers = np.ma.MaskedArray(np.arange(3), [False, True, False])
+    texts = Texts(np.array([1, 0]), ["a", None])
+    assert column(numbers).to_pylist() == values(numbers).tolist() == [0, None, 2]
+    assert column(texts).to_pylist() == values(texts).tolist() == [None, "a"]
 
 
-def test_what_is_missing_is_none() -> None:
-    assert values(pa.array([1, None])).tolist() == [1, None]
+def test_pieces_are_one_column() -> None:
+    texts = joined([Texts.of(["a", "b", "a"]), Texts.of([]), Texts.of(["b", "c"])])
+    assert isinstance(texts, Texts)
+    assert texts.names == ["a", "b", "c"]
+    assert values(texts).tolist() == ["a", "b", "a", "b", "c"]
+    masked = joined([np.arange(2), np.ma.MaskedArray(np.arange(1), [True])])
+    assert values(masked).tolist() == [0, 1, None]
 
 
 def test_a_table_takes_columns_and_arrays() -> None:
-    found = table({"a": strings(["x", "x"]).dictionary_encode(), "b": [1, 2]})
-    assert found.schema.types == [pa.dictionary(pa.int32(), pa.string()), pa.int64()]
-    assert found["b"].to_pylist() == [1, 2]
+    found = table({"a": Texts.of(["x", "x"]), "b": [1, 2]})
+    assert found.schema.types == [pa.string(), pa.int64()]
+    assert found.to_pylist() == [{"a": "x", "b": 1}, {"a": "x", "b": 2}]

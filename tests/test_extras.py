@@ -16,6 +16,7 @@ from docs.reference.cli import commands
 from errors import code_of
 
 from tailscope.registry import extras
+from tailscope.store.parquet import write_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +114,7 @@ def test_an_extra_installs_what_is_imported(name: str) -> None:
 
 def test_every_extra_has_a_command_that_needs_it() -> None:
     declared = set(PROJECT["optional-dependencies"]) - OF_THE_PROJECT
-    assert declared == {name for name, _ in NEEDED}
+    assert declared == {name for name, _ in NEEDED} | {"arrow"}, "arrow is for Python alone"
 
 
 @pytest.mark.parametrize(
@@ -148,11 +149,15 @@ def test_completion_works_without_extras() -> None:
 
 def test_captures_are_analysed_without_extras(folder: Path, tmp_path: Path) -> None:
     pre, post = sorted((folder / "pairs").iterdir(), reverse=True)
+    times = [1_599_999_999 * 10**9, 1_600_000_001 * 10**9]
+    counters = {"unix_ns": times, "interrupt": ["LOC"] * 2, "cpu": [0, 0], "count": [0, 9]}
+    write_parquet(tmp_path / "counters.parquet", counters)
     done = bare(
         *(f"analyze '{pre}' '{post}' --out {name}" for name in ("run", "other")),
         "report run --out page.html",
         "tag run --add paper",
         "list . tag=paper",
+        "explain run --interrupts counters.parquet",
         "show run",
         "compare run other",
         "verify run --slo 'p50<1s'",
@@ -172,3 +177,18 @@ def test_runs_are_judged_and_modelled_without_extras(folder: Path) -> None:
         folder=folder,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_tables_for_python_say_what_they_need(folder: Path) -> None:
+    program = f"""{BARE.rpartition("from tailscope.cli")[0]}
+from tailscope import open
+from tailscope.exceptions import UsageError
+try:
+    open("run").latencies()
+except UsageError as error:
+    print(error.code, error.hint)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, "pyarrow"], cwd=folder, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("not-installed pip install 'tailscope[arrow]'; "), done.stderr

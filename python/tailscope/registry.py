@@ -30,8 +30,11 @@ class Extra(NamedTuple):
     """Packages, by the modules that are imported of them."""
 
 
-_OF_THE_CORE = (Extra("plot", {"matplotlib": "matplotlib"}),)
-"""Extras that parts of the core need: figures as files."""
+_OF_THE_CORE = (
+    Extra("arrow", {"pyarrow": "pyarrow"}),
+    Extra("plot", {"matplotlib": "matplotlib"}),
+)
+"""Extras that parts of the core need: tables for Python and notebooks, figures as files."""
 
 
 class AddedCommand(NamedTuple):

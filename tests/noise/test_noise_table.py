@@ -19,6 +19,7 @@ from tailscope.noise.attribution import blocked_by
 from tailscope.noise.recorder import RecordedNoise, Thread, marked_threads, own_threads
 from tailscope.noise.table import DISTURBANCES, columns, read_timelines, side_noise
 from tailscope.noise.tracer import TRACER_THREAD
+from tailscope.store.parquet import write_parquet
 from tailscope.testbed.places import MARK
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def test_a_table_comes_back_as_it_was(folder: Path, tmp_path: Path) -> None:
     side = side_noise("dut", (3, 4), CLOCK, folder, None)
     table = columns([side])
     path = tmp_path / "noise.parquet"
-    pq.write_table(pa.table(table), path)
+    write_parquet(path, table)
     found = read_timelines(path.read_bytes(), "noise.parquet")
     assert list(found) == ["dut"]
     for before, after in zip(side.timelines, found["dut"], strict=True):
@@ -59,7 +60,7 @@ def test_a_table_comes_back_as_it_was(folder: Path, tmp_path: Path) -> None:
         assert [after.causes[code] for code in after.cause[after.event]] == ["stall"] * len(
             after.event
         )
-    rows = pa.table(table).to_pylist()
+    rows = pq.read_table(path).to_pylist()
     truth = [(row["cause"], row["start_ns"]) for row in rows if row["kind"] == "injected"]
     assert truth == [(DISTURBANCES[4], 105), (DISTURBANCES[0], 905)]
     assert [row["start_ns"] for row in rows] == sorted(row["start_ns"] for row in rows)

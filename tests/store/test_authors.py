@@ -161,8 +161,12 @@ def test_a_table_of_the_worst_is_read(tmp_path: Path) -> None:
     ("text", "code", "got"),
     [
         ("a,b\n1,2\n", "csv", "latency"),
-        ("latency,prets\n-4,5\n", "csv", "-4"),
-        ("latency,prets\nnan,5\n", "not-a-number", "row 1: expected latency"),
+        (
+            "latency,prets\n-4,5\n",
+            "not-a-number",
+            'line 2: expected latency as a whole number, got "-4"',
+        ),
+        ("latency,prets\nnan,5\n", "not-a-number", "line 2: expected latency"),
         ("", "csv", "worst.csv"),
     ],
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,11 +13,26 @@ import pytest
 from errors import raises
 
 from tailscope.engine.analysis import Series
+from tailscope.engine.columns import column_of, values
 from tailscope.exceptions import RunCorruptError
 from tailscope.store import parquet
 from tailscope.store.latency import LatencyFile
 from tailscope.store.packets import Packets
+from tailscope.store.tables import Table, TableColumn
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIXED = Table(
+    "noise.parquet",
+    "",
+    (
+        TableColumn("source", "string", ""),
+        TableColumn("cpu", "int64", ""),
+        TableColumn("cause", "string", ""),
+        TableColumn("start_ns", "int64", "", may_be_null=True),
+    ),
+)
 ROWS = 1_000
 
 
@@ -105,3 +122,60 @@ def test_what_is_no_table_of_packets_is_refused(
 def test_what_is_no_parquet_is_refused() -> None:
     with raises(RunCorruptError, "parquet"):
         Packets(io.BytesIO(b"no"), "x")
+
+
+def test_what_is_written_is_read_by_others(tmp_path: Path) -> None:
+    columns = {
+        "count": np.arange(3, dtype=np.uint64) + np.uint64(2**63),
+        "at_ns": np.ma.MaskedArray(np.arange(3), [False, True, False]),
+        "watts": np.array([0.5, -1.0, 2.0]),
+        "is": np.array([True, False, True]),
+        "cause": ["", "größer", ""],
+        "nothing": np.ma.MaskedArray(np.zeros(3, np.uint64), mask=True),
+    }
+    path = tmp_path / "x.parquet"
+    parquet.write_parquet(path, columns)
+    expected = {name: values(column_of(column)).tolist() for name, column in columns.items()}
+    table = pq.read_table(path)
+    assert table.to_pydict() == expected
+    kinds = ["uint64", "int64", "double", "bool", "string", "uint64"]
+    assert [str(kind) for kind in table.schema.types] == kinds
+    assert pq.ParquetFile(path).metadata.row_group(0).column(0).compression == "ZSTD"
+    rows = duckdb.sql(f"select * from '{path}'").fetchall()
+    assert rows == [*zip(*expected.values(), strict=True)]
+
+
+@pytest.mark.parametrize("compression", ["zstd", "snappy", "none"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_what_others_have_written_is_read(tmp_path: Path, compression: str, version: str) -> None:
+    rows = 70_000
+    texts = pa.array([f"task {at % 5}" for at in range(rows)])
+    written = pa.table(
+        {
+            "source": texts.dictionary_encode(),
+            "cpu": pa.array(np.arange(rows) % 3),
+            "cause": texts,
+            "start_ns": pa.array([None if at % 9 == 0 else -at for at in range(rows)], pa.int64()),
+        }
+    )
+    path = tmp_path / "noise.parquet"
+    pq.write_table(
+        written, path, compression=compression, data_page_version=version, row_group_size=40_000
+    )
+    with parquet.TableFile(path.open("rb"), "x", MIXED) as file:
+        found = file.read()
+    assert {name: column.tolist() for name, column in found.items()} == written.to_pydict()
+
+
+def test_damage_is_an_error_that_says_so(tmp_path: Path) -> None:
+    """A byte changed anywhere: what is read has as many rows, or there is an error."""
+    content = written([np.arange(ROWS, dtype=np.uint64)] * 3, [])
+    random = np.random.default_rng(1)
+    for _ in range(300):
+        damaged = bytearray(content)
+        damaged[int(random.integers(len(content)))] = int(random.integers(256))
+        try:
+            with Packets(io.BytesIO(damaged), "x") as packets:
+                packets.columns("seq", "pre_ns", "latency_ns")
+        except RunCorruptError as error:
+            assert str(error).startswith("x: ")

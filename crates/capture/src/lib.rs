@@ -43,7 +43,7 @@ pub use error::{Error, Place};
 pub use info::{ByteOrder, ChosenInterface, Compression, Format, Info};
 pub use interface::{Interface, InterfaceChoice};
 pub use link::LinkType;
-pub use reader::{Cut, Mark, Packet, Reader, interfaces};
+pub use reader::{Cut, Mark, Packet, Reader, interfaces, read_whole};
 pub use retime::retime;
 pub use time::Resolution;
 pub use writer::Writer;

@@ -4,9 +4,11 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Cursor, Read, Seek};
 use std::path::Path;
+use std::sync::Arc;
 
 use units::{Nanos, counted};
 
+use crate::decode::decoder;
 use crate::error::Error;
 use crate::info::{ChosenInterface, Compression, Info};
 use crate::interface::{Interface, InterfaceChoice, Interfaces};
@@ -508,6 +510,21 @@ fn other_format(magic: &[u8]) -> Option<(&'static str, &'static str)> {
 }
 
 /// Returns the first bytes of a file, as many as it has.
+/// Reads a file that is no capture as a whole, up to so many bytes; decompressed if it is compressed.
+///
+/// # Errors
+///
+/// If it cannot be read, or what is compressed was cut off or is damaged.
+pub fn read_whole(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let magic = read_magic(&mut file)?;
+    let compression = Compression::detect(&magic);
+    let input = decoder(Cursor::new(magic).chain(file), compression, Arc::default())?;
+    let mut content = Vec::new();
+    input.take(most).read_to_end(&mut content)?;
+    Ok(content)
+}
+
 fn read_magic(input: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut magic = Vec::with_capacity(MAGIC);
     input.take(MAGIC as u64).read_to_end(&mut magic)?;

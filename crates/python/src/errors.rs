@@ -54,6 +54,14 @@ pub fn analysis(error: &::analysis::Error) -> PyErr {
     raised(exception, error.code(), error.hint())
 }
 
+pub fn table(error: &::tables::Error) -> PyErr {
+    raised(EngineError::new_err(error.to_string()), "parquet", None)
+}
+
+pub fn csv(error: &::tables::CsvError) -> PyErr {
+    raised(EngineError::new_err(error.to_string()), error.code(), None)
+}
+
 pub fn trace(error: &::trace::Error) -> PyErr {
     raised(EngineError::new_err(error.to_string()), error.code(), None)
 }

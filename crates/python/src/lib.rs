@@ -12,6 +12,7 @@ mod keys;
 mod retime;
 mod simulation;
 mod slices;
+mod tables;
 mod trace;
 
 use pyo3::prelude::*;
@@ -39,6 +40,8 @@ mod _engine {
     use super::simulation::simulate;
     #[pymodule_export]
     use super::slices::{Part, Slice, analyze_slice, merge, split};
+    #[pymodule_export]
+    use super::tables::{TableBatches, TableReader, TableWriter, read_numbers, read_whole};
     #[pymodule_export]
     use super::trace::read_trace;
 

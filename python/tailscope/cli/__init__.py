@@ -121,8 +121,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     if arguments is None:
         _collect_seldom()
-        # Arrow's other allocators keep most of what was freed.
-        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     _interrupt_by_signals()
     return _run(None if arguments is None else [*arguments])
 

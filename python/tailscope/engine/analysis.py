@@ -508,6 +508,11 @@ class Analysis:
         pyarrow.Table or None
             Columns ``seq``, ``pre_ns`` and ``latency_ns``, all uint64; of a recording also
             ``intended_ns``, ``tainted`` and ``instrument_stall_ns``.
+
+        Raises
+        ------
+        UsageError
+            If pyarrow is not installed: extra ``arrow``.
         """
         series = self.series
         if series is None:

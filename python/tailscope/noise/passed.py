@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailscope.engine.analysis import load_ticks
-from tailscope.engine.arrow import column, strings
+from tailscope.engine.columns import Texts
 from tailscope.exceptions import AnalysisError, DataplaneError
 from tailscope.store.tables import STAGES
 from tailscope.testbed.stage_recorder import KernelStages
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from tailscope.engine.analysis import Clock
+    from tailscope.engine.columns import Column
     from tailscope.store.run import NewColumns
     from tailscope.testbed.stage_recorder import LoopStages, RecordedStages
 
@@ -109,12 +109,12 @@ def _as_columns(
     seq: Integers, times: dict[str, Integers], reasons: NDArray[np.object_]
 ) -> NewColumns:
     """Return all columns of the table; points of another way have no times."""
-    made: dict[str, pa.Array] = {"seq": column(seq.astype(np.uint64))}
+    made: dict[str, Column] = {"seq": seq.astype(np.uint64)}
     none = np.zeros(len(seq), np.int64)
     for name in [name for name in STAGES.names if name.endswith("_ns")]:
         at_ns = times.get(name, none)
-        made[name] = column(at_ns, missing=at_ns == 0)
-    made["reason"] = strings(reasons.tolist())
+        made[name] = np.ma.MaskedArray(at_ns, at_ns == 0)
+    made["reason"] = Texts.of(reasons.tolist())
     return made
 
 

@@ -28,7 +28,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tailscope.engine.arrow import values
+from tailscope.engine.columns import Texts, values
 from tailscope.noise.attribution import met
 from tailscope.store import layout
 from tailscope.store.files import is_there
@@ -147,7 +147,9 @@ def _passed_in(file: TableFile, way: Way) -> Passed:
     pieces_by_name: dict[str, list[NDArray[Any]]] = {name: [none] for name in (*numbers, "reason")}
     for batch in file.batches([*pieces_by_name]):
         for name in numbers:
-            pieces_by_name[name].append(values(batch[name].fill_null(0)).astype(np.int64))
+            cells = batch[name]
+            assert not isinstance(cells, Texts), "the table was opened as one of numbers"
+            pieces_by_name[name].append(np.ma.filled(cells, 0).astype(np.int64))
         pieces_by_name["reason"].append(values(batch["reason"]))
     whole = {name: np.concatenate(pieces) for name, pieces in pieces_by_name.items()}
     points_ns = np.stack([whole[name] for name in way.points], axis=1)

@@ -10,11 +10,12 @@ A row is an interval. ``kind`` says who saw it:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tailscope.engine.analysis import load_ticks
+from tailscope.engine.columns import Texts, values
 from tailscope.exceptions import RunError
 from tailscope.noise.attribution import blocked_by
 from tailscope.noise.timeline import Timeline, make_timeline
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from tailscope.engine.analysis import Clock
+    from tailscope.engine.columns import Column
     from tailscope.noise.attribution import Blocked
     from tailscope.noise.events import Events
     from tailscope.store.records.run import RunInfo
@@ -49,13 +50,6 @@ _NUMBERS = ("cpu", "event", "start_ns", "duration_ns")
 _COLUMNS = ("source", "cpu", "kind", "cause", "detail", "event", "start_ns", "duration_ns")
 
 
-class _Coded(NamedTuple):
-    """A column of texts: a code for each row, and a text for each code."""
-
-    codes: NDArray[np.integer]
-    names: list[str]
-
-
 class _Places:
     """Texts that several columns share by index."""
 
@@ -67,10 +61,11 @@ class _Places:
         """Return the texts by index."""
         return [*self._places]
 
-    def codes(self, texts: _Coded) -> NDArray[np.int32]:
+    def codes(self, texts: Texts) -> NDArray[np.int32]:
         """Return the index of each row's text."""
-        own = [self._places.setdefault(name, len(self._places)) for name in texts.names]
-        codes: NDArray[np.int32] = np.array(own, np.int32)[texts.codes]
+        names = [name or "" for name in texts.names]
+        own = [self._places.setdefault(name, len(self._places)) for name in names]
+        codes: NDArray[np.int32] = np.array(own, np.int32)[texts.places]
         return codes
 
 
@@ -81,19 +76,19 @@ class _Texts:
         self._places = _Places()
         self._pieces = [np.zeros(0, np.int32)]
 
-    def add(self, texts: str | _Coded, rows: int) -> None:
+    def add(self, texts: str | Texts, rows: int) -> None:
         """Add rows; a text that is no column is the same in all of them."""
         if isinstance(texts, str):
-            texts = _Coded(np.zeros(rows, np.int32), [texts])
+            texts = Texts(np.zeros(rows, np.int32), [texts])
         self._pieces.append(self._places.codes(texts))
 
     def extend(self, other: _Texts) -> None:
         """Add the rows of another column."""
         self._pieces.append(self._places.codes(other.coded()))
 
-    def coded(self) -> _Coded:
+    def coded(self) -> Texts:
         """Return the whole column."""
-        return _Coded(np.concatenate(self._pieces), self._places.names)
+        return Texts(np.concatenate(self._pieces), self._places.names)
 
 
 class _Numbers:
@@ -130,8 +125,8 @@ class NoiseRows:
         start: Integers,
         end: Integers,
         *,
-        cause: str | _Coded = "",
-        detail: str | _Coded = "",
+        cause: str | Texts = "",
+        detail: str | Texts = "",
         event: int | Integers = -1,
     ) -> None:
         """Add a row for each interval; a scalar value applies to all of them."""
@@ -150,8 +145,8 @@ class NoiseRows:
             _CAUSE,
             timeline.start_ns,
             timeline.end_ns,
-            cause=_Coded(timeline.cause[timeline.event], timeline.causes),
-            detail=_Coded(timeline.detail[timeline.event], timeline.details),
+            cause=Texts(timeline.cause[timeline.event], timeline.causes),
+            detail=Texts(timeline.detail[timeline.event], timeline.details),
             event=timeline.event,
         )
 
@@ -162,7 +157,7 @@ class NoiseRows:
         for name, numbers in self._numbers.items():
             numbers.extend(other._numbers[name])
 
-    def text(self, name: str) -> _Coded:
+    def text(self, name: str) -> Texts:
         """Return a column of texts."""
         return self._texts[name].coded()
 
@@ -187,7 +182,7 @@ class SideNoise:
     def stalls_ns(self) -> tuple[Integers, Integers]:
         """Start and duration of each stall of its loops."""
         kinds = self.rows.text("kind")
-        stalls = kinds.codes == kinds.names.index(_STALL)
+        stalls = kinds.places == kinds.names.index(_STALL)
         return self.rows.number("start_ns")[stalls], self.rows.number("duration_ns")[stalls]
 
 
@@ -208,7 +203,7 @@ def side_noise(
     first = cpus[0] if cpus else 0
     rows.add(source, on_cpu, _STALL, *stalls)
     rows.add(source, first, _INJECTED, *injected, cause="stall")
-    rows.add(source, first, _INJECTED, *disturbed, cause=_Coded(kinds, [*DISTURBANCES]))
+    rows.add(source, first, _INJECTED, *disturbed, cause=Texts(kinds, [*DISTURBANCES]))
     timelines = []
     for at, cpu in enumerate(dict.fromkeys(cpus)):
         is_on_cpu = on_cpu == cpu
@@ -226,26 +221,18 @@ def side_noise(
     return SideNoise(source, timelines, rows, untold)
 
 
-def columns(sides: Sequence[SideNoise]) -> dict[str, pa.Array | Integers]:
-    """Return all rows in order of time, as Arrow takes them."""
-    import pyarrow as pa
-
-    from tailscope.engine.arrow import column, strings
-
+def columns(sides: Sequence[SideNoise]) -> dict[str, Column]:
+    """Return all rows in order of time."""
     rows = NoiseRows()
     for side in sides:
         rows.extend(side.rows)
         for timeline in side.timelines:
             rows.add_timeline(side.source, timeline)
     order = np.argsort(rows.number("start_ns"), kind="stable")
-    made: dict[str, pa.Array | Integers] = {}
-    for name in _COLUMNS:
-        if name in _TEXTS:
-            codes, names = rows.text(name)
-            made[name] = pa.DictionaryArray.from_arrays(column(codes[order]), strings(names))
-        else:
-            made[name] = rows.number(name)[order]
-    return made
+    return {
+        name: rows.text(name)[order] if name in _TEXTS else rows.number(name)[order]
+        for name in _COLUMNS
+    }
 
 
 def read_blocked(run: Path, info: RunInfo) -> Blocked:
@@ -290,20 +277,18 @@ def _blocked(content: bytes, run: Path, info: RunInfo) -> Blocked:
 
 def read_timelines(content: bytes, name: str) -> dict[str, list[Timeline]]:
     """Read the timelines of both sides back, by source."""
-    from tailscope.engine.arrow import values
-
     causes, details = _Places(), _Places()
     pieces_of: dict[tuple[str, int], list[tuple[NDArray[np.generic], ...]]] = {}
     with TableFile(content, name, NOISE) as file:
         for rows in file.batches(_COLUMNS):
-            texts = {column: _coded(rows[column]) for column in _TEXTS}
+            texts = {name: cells for name, cells in rows.items() if isinstance(cells, Texts)}
             cause, detail = causes.codes(texts["cause"]), details.codes(texts["detail"])
             start, lasted, event, cpus = (
                 values(rows[column]) for column in ("start_ns", "duration_ns", "event", "cpu")
             )
             is_cause = _are(texts["kind"], _CAUSE)
-            for code, source in enumerate(texts["source"].names):
-                own = is_cause & (texts["source"].codes == code)
+            for code, source in enumerate(map(str, texts["source"].names)):
+                own = is_cause & (texts["source"].places == code)
                 for cpu in np.unique(cpus[own]).tolist():
                     at = np.flatnonzero(own & (cpus == cpu))
                     pieces = start[at], start[at] + lasted[at], event[at], cause[at], detail[at]
@@ -316,19 +301,10 @@ def read_timelines(content: bytes, name: str) -> dict[str, list[Timeline]]:
     return timelines
 
 
-def _coded(column: pa.Array) -> _Coded:
-    import pyarrow as pa
-
-    from tailscope.engine.arrow import values
-
-    array = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
-    return _Coded(values(array.indices), array.dictionary.to_pylist())
-
-
-def _are(texts: _Coded, name: str) -> NDArray[np.bool_]:
+def _are(texts: Texts, name: str) -> NDArray[np.bool_]:
     """Mark the rows that have a text."""
     place = texts.names.index(name) if name in texts.names else -1
-    is_text: NDArray[np.bool_] = texts.codes == place
+    is_text: NDArray[np.bool_] = texts.places == place
     return is_text
 
 

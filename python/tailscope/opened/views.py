@@ -1,7 +1,7 @@
 """Runs and campaigns as Python and notebooks use them: views of what is on disk.
 
 Tables are Arrow's: ``to_pandas()`` makes a data frame of one, and whatever knows Arrow's C
-interface, such as polars and DuckDB, takes it as it is.
+interface, such as polars and DuckDB, takes it as it is. They need the extra ``arrow``.
 """
 
 from __future__ import annotations
@@ -138,9 +138,9 @@ class OpenedRun:
         RunCorruptError
             If the file is not the one that was written.
         """
-        import pyarrow as pa
+        from tailscope.engine.arrow import arrow
 
-        wanted = _packet_columns(columns)
+        pa, wanted = arrow(), _packet_columns(columns)
         kinds = {each.name: pa.type_for_alias(each.kind) for each in tables.LATENCY.columns}
         schema = pa.schema([(name, kinds[name]) for name in wanted])
         return pa.Table.from_batches(self.latency_batches(*wanted), schema)
@@ -251,8 +251,9 @@ class OpenedTail:
         Columns are ``part``, ``cause``, ``packets``, ``total_ns``, ``share`` of the time beyond
         that of a packet that finds the device idle, and ``largest_ns``.
         """
-        import pyarrow as pa
+        from tailscope.engine.arrow import arrow
 
+        pa = arrow()
         kinds = {"part": "string", "cause": "string", "share": "double"}
         rows = self.record.causes
         names = ("part", "cause", "packets", "total_ns", "share", "largest_ns")
@@ -341,10 +342,10 @@ class OpenedCampaign(Mapping[str, OpenedRun]):
         Columns are ``run``, ``cell``, ``repeat``, ``state``, what varies, and every figure of the
         summary by its flat name. A variable that is called like one of the others is ``vary.NAME``.
         """
-        import pyarrow as pa
-
+        from tailscope.engine.arrow import arrow
         from tailscope.report.campaign.matrix import cells_and_runs
 
+        pa = arrow()
         rows = [*cells_and_runs(self._material)]
         summaries = [
             {} if each is None or each.run is None else each.run.summary for _, each in rows
@@ -410,13 +411,13 @@ class OpenedCampaign(Mapping[str, OpenedRun]):
     def _of_all(self, read: Callable[[OpenedRun], pa.Table | None]) -> pa.Table:
         """Return a table of each run, one below the other."""
         import numpy as np
-        import pyarrow as pa
 
-        from tailscope.engine.arrow import column, strings
+        from tailscope.engine.arrow import arrow, column
 
+        pa = arrow()
         readings = [reading for group in self._material.combinations for reading in group.readings]
         run_names = dict.fromkeys(each.name for each in readings if each.run is not None)
-        names, run_tables = strings([*map(plain, run_names)]), []
+        names, run_tables = column([*map(plain, run_names)]), []
         for at, name in enumerate(run_names):
             table = read(self[name])
             if table is not None:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from decimal import Decimal
 from typing import IO, TYPE_CHECKING, Any, Self
 
+import tailscope._engine as _engine
 from tailscope.exceptions import CaptureError
 from tailscope.store.atomic import replacing
 from tailscope.store.grid import AUTHORS_GRID
@@ -153,42 +154,21 @@ def read_columns(
     path: Path, names: Sequence[str], *, fractions: Sequence[str] = ()
 ) -> list[NDArray[Any]]:
     """Read columns of a table of the authors: whole numbers, or fractions if named so."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    from tailscope.engine.arrow import values
-
-    types = {name: pa.float64() if name in fractions else pa.uint64() for name in names}
-    options = csv.ConvertOptions(include_columns=list(names), column_types=types)
     try:
-        with pa.input_stream(path) as stream:
-            # A buffer of Arrow's own: its threads cannot let go of one of Python's.
-            content = stream.read_buffer(_MOST_BYTES + 1)
-        if content.size > _MOST_BYTES:
+        # One byte more than there may be tells that there are more.
+        content = _engine.read_whole(str(path), _MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
             raise CaptureError(
                 f"{path}: expected at most {_MOST_BYTES} bytes, got more", code="file-too-large"
             )
-        table = csv.read_csv(
-            pa.BufferReader(content),
-            read_options=csv.ReadOptions(use_threads=False),
-            convert_options=options,
-        )
-    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+        return _engine.read_numbers(content, [(name, name in fractions) for name in names])
+    except _engine.EngineError as error:
         raise CaptureError(
             f"{path}: {error}",
-            code="csv",
+            code=error.code,
             hint=f"expected CSV with columns {', '.join(names)} in ns",
         ) from None
     except OSError as error:
         if error.errno is not None:
             raise
         raise CaptureError(f"{path}: {error}", code="csv") from None
-    for name in names:
-        if table[name].null_count:
-            row = table[name].is_valid().index(False).as_py()
-            kind = "a number" if name in fractions else "whole ns"
-            raise CaptureError(
-                f"{path}: row {row + 1}: expected {name} in {kind}, got no number",
-                code="not-a-number",
-            )
-    return [values(table[name]) for name in names]

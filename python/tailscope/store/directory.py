@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     import numpy as np
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from tailscope.engine.analysis import Analysis, Counts, Figure, Marks, Nanoseconds, Side, Worst
+    from tailscope.engine.columns import Column
     from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.recorded import RecordedRun
     from tailscope.store.records.run import RunInfo
     from tailscope.store.records.watched import WatchedRecord
-    from tailscope.store.run import NewColumns
+    from tailscope.store.run import ExplainedColumns, NewColumns
     from tailscope.store.tables import Table
 
-    Explain = Callable[[Path, Worst], tuple[Explanation, NewColumns]]
+    Explain = Callable[[Path, Worst], tuple[Explanation, ExplainedColumns]]
     Draw = Callable[[Run], str]
 
 _RECORDED = (layout.NOISE, layout.NEIGHBOURS, layout.STAGES, layout.INTERRUPTS, layout.POWER)
@@ -316,13 +316,7 @@ class RunWriter:
         self._write(table.file, text.getvalue())
 
     def _write_worst(self, run: Run) -> None:
-        from tailscope.engine.arrow import strings
-
-        explained = {
-            name: strings(cells) if isinstance(cells, list) else cells
-            for name, cells in run.worst_explained.items()
-        }
-        self._write_table(layout.WORST, {**run.worst._asdict(), **explained})
+        self._write_table(layout.WORST, {**run.worst._asdict(), **run.worst_explained})
 
     def _write_table(self, name: str, columns: NewColumns) -> None:
         self._begin(name)
@@ -403,10 +397,10 @@ def _refuse_held(path: Path, *, resumes: bool) -> None:
         )
 
 
-def _unknown(rows: int) -> pa.Array:
-    import pyarrow as pa
+def _unknown(rows: int) -> Column:
+    import numpy as np
 
-    return pa.nulls(rows, pa.uint64())
+    return np.ma.MaskedArray(np.zeros(rows, np.uint64), mask=True)
 
 
 def _checksum(path: Path) -> FileEntry:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
+import numpy as np
+
+import tailscope._engine as _engine
+from tailscope.engine.analysis import Series
+from tailscope.store.parquet import ROWS_PER_GROUP, handed
 from tailscope.store.tables import LATENCY
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
-    import pyarrow as pa
+    from numpy.typing import NDArray
 
-    from tailscope.engine.analysis import Series
+_ENCODINGS = {"intended_ns": "plain", "tainted": "plain"}
+"""Encodings of columns of which neighbours differ much; of the others, differences are small."""
 
 
 class LatencyFile:
@@ -21,34 +28,17 @@ class LatencyFile:
     not tell when a packet should have been sent, nor how far the instrument itself delayed it.
     """
 
-    ROWS_PER_GROUP = 1 << 20
+    ROWS_PER_GROUP = ROWS_PER_GROUP
 
     def __init__(self, file: IO[bytes]) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        self._pa = pa
-        self._schema = pa.schema(
+        self._file = file
+        self._writer = _engine.TableWriter(
             [
-                pa.field(each.name, pa.type_for_alias(each.kind), nullable=each.may_be_null)
+                (each.name, each.kind, each.may_be_null, _ENCODINGS.get(each.name, "delta"))
                 for each in LATENCY.columns
             ]
         )
-        self._writer = pq.ParquetWriter(
-            file,
-            self._schema,
-            compression="zstd",
-            use_dictionary=False,
-            column_encoding={
-                "seq": "DELTA_BINARY_PACKED",
-                "pre_ns": "DELTA_BINARY_PACKED",
-                "latency_ns": "DELTA_BINARY_PACKED",
-                "intended_ns": "PLAIN",
-                "tainted": "PLAIN",
-                "instrument_stall_ns": "DELTA_BINARY_PACKED",
-            },
-        )
-        self._waiting: list[pa.RecordBatch] = []
+        self._waiting: list[Series] = []
 
     def __enter__(self) -> Self:
         return self
@@ -61,25 +51,35 @@ class LatencyFile:
     ) -> None:
         if error is None:
             self._flush()
-        self._writer.close()
+            self._file.write(self._writer.finish())
 
     def write(self, series: Series) -> None:
         """Append matches; they reach the file a group of rows at a time."""
-        from tailscope.engine.arrow import column
-
-        pa = self._pa
-        columns = [
-            pa.nulls(len(series.seq), field.type) if values is None else column(values)
-            for field, values in zip(self._schema, series, strict=True)
-        ]
-        self._waiting.append(pa.record_batch(columns, schema=self._schema))
-        if sum(map(len, self._waiting)) >= self.ROWS_PER_GROUP:
+        self._waiting.append(series)
+        if sum(len(each.seq) for each in self._waiting) >= self.ROWS_PER_GROUP:
             self._flush(whole_groups=True)
 
     def _flush(self, *, whole_groups: bool = False) -> None:
         """Write what waits: the same file, in whatever pieces the matches came."""
-        table = self._pa.Table.from_batches(self._waiting, schema=self._schema)
-        rest = len(table) % self.ROWS_PER_GROUP if whole_groups else 0
-        ready = table.slice(0, len(table) - rest).combine_chunks()
-        self._writer.write_table(ready, row_group_size=self.ROWS_PER_GROUP)
-        self._waiting = table.slice(len(ready)).to_batches()
+        if not self._waiting:
+            return
+        columns = [_whole(pieces) for pieces in zip(*self._waiting, strict=True)]
+        self._waiting = []
+        assert columns[0] is not None, "every match has a number"
+        rows = len(columns[0])
+        ready = rows - (rows % self.ROWS_PER_GROUP if whole_groups else 0)
+        for start in range(0, ready, self.ROWS_PER_GROUP):
+            self._write_group(columns, slice(start, min(start + self.ROWS_PER_GROUP, ready)))
+        if ready < rows:
+            rest = [None if column is None else column[ready:].copy() for column in columns]
+            self._waiting = [Series(*rest)]  # type: ignore[arg-type]
+
+    def _write_group(self, columns: Sequence[NDArray[Any] | None], rows: slice) -> None:
+        group = [handed(None if column is None else column[rows]) for column in columns]
+        self._file.write(self._writer.write(rows.stop - rows.start, group))
+
+
+def _whole(pieces: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
+    """Join pieces of a column; None if it has no values."""
+    there = [piece for piece in pieces if piece is not None]
+    return np.concatenate(there) if len(there) == len(pieces) else None

@@ -6,8 +6,9 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+from tailscope.engine.columns import values
 from tailscope.exceptions import RunCorruptError
-from tailscope.store.parquet import TableFile
+from tailscope.store.parquet import TableFile, missing_cells
 from tailscope.store.tables import LATENCY
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.engine.analysis import Distribution
+    from tailscope.engine.columns import Column
 
 
 _ALWAYS = {column.name for column in LATENCY.columns if not column.may_be_null}
@@ -65,7 +67,7 @@ class Packets:
         wanted = [*dict.fromkeys((*names, "latency_ns", "tainted"))] if derived else [*names]
         before = -1
         for batch in self._table.batches([name for name in wanted if self._is_read(name)]):
-            found = {name: self._values(name, batch[name]) for name in batch.schema.names}
+            found = {name: self._values(name, cells) for name, cells in batch.items()}
             if derived:
                 found["instrument_stall_ns"] = _all_of_tainted(found)
             if (seq := found.get("seq")) is not None:
@@ -74,10 +76,9 @@ class Packets:
 
     def record_batches(self, *names: str) -> Iterator[pa.RecordBatch]:
         """Read columns as `batches`, as Arrow has them; a column without values is null."""
-        import pyarrow as pa
+        from tailscope.engine.arrow import arrow, column
 
-        from tailscope.engine.arrow import column
-
+        pa = arrow()
         kinds = {each.name: pa.type_for_alias(each.kind) for each in LATENCY.columns}
         wanted = [*dict.fromkeys(("seq", *names))]
         for batch in self.batches(*wanted):
@@ -133,16 +134,15 @@ class Packets:
         """Return whether a column is there, or has to be."""
         return self._has(name) or name in _ALWAYS
 
-    def _values(self, name: str, cells: pa.Array) -> NDArray[Any] | None:
-        from tailscope.engine.arrow import values
-
-        if cells.null_count == len(cells):
+    def _values(self, name: str, cells: Column) -> NDArray[Any] | None:
+        missing = missing_cells(cells)
+        if missing == len(cells):
             return None
-        if cells.null_count:
+        if missing:
             raise self._corrupt(
-                f"{name}: expected no missing values, got {cells.null_count}", "values-missing"
+                f"{name}: expected no missing values, got {missing}", "values-missing"
             )
-        return values(cells)
+        return np.ma.getdata(values(cells))
 
     def _in_order(self, seq: NDArray[np.uint64], before: int) -> int:
         if int(seq[0]) <= before or not (seq[1:] > seq[:-1]).all():

@@ -238,7 +238,9 @@ def arrow_table(run: Run, *tables: Table) -> pa.Table | None:
     if source is None:
         return None
     with TableFile(source, str(run.path / name if run.path else name), *tables) as file:
-        return file.table()
+        from tailscope.engine.arrow import table
+
+        return table(file.columns())
 
 
 def _source(run: Run, name: str) -> bytes | IO[bytes] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tailscope.exceptions import RunCorruptError
 from tailscope.store.grid import grid_for
@@ -16,17 +16,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from tailscope.engine.analysis import Analysis, Figure, Histogram, Quantile, Rate, Side, Worst
+    from tailscope.engine.columns import Column
     from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.run import RunInfo
 
     TableColumns: TypeAlias = Mapping[str, NDArray[np.generic]]
     """Columns of a table by their names."""
-    NewColumns: TypeAlias = Mapping[str, NDArray[np.generic] | pa.Array | Sequence[str]]
+    NewColumns: TypeAlias = Mapping[str, Column | Sequence[object]]
     """Columns of a table that is to be written."""
+    ExplainedColumns: TypeAlias = Mapping[str, NDArray[Any] | Sequence[str]]
+    """Parts of the worst packets' latencies, and their causes."""
 
 SIDES: tuple[Side, Side] = ("pre", "post")
 
@@ -85,7 +87,7 @@ class Run:
     worst: Worst
     edges: Edges | None = None
     """Buckets of an imported histogram, with both edges."""
-    worst_explained: NewColumns = field(default_factory=dict)
+    worst_explained: ExplainedColumns = field(default_factory=dict)
     """The parts of the worst packets' latencies and their causes; empty where nothing is known."""
     explanation: Explanation | None = None
     """Explanation of the tail; None where nothing is known."""

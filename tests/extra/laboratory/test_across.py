@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from wording import assert_wording
 
+from tailscope.engine.columns import Column, Texts, values
 from tailscope.extra.laboratory.across import (
     OWN_CLOCK,
     Captured,
@@ -174,13 +174,12 @@ def test_methods_that_exclude_each_other_are_not_believed() -> None:
     assert "ns by answers" in found.record.contradiction
 
 
-def rows(source: str, start: list[int], lasted: list[int]) -> pa.Table:
-    texts = {name: [name] * len(start) for name in ("kind", "cause", "detail")}
-    table = {"source": [source] * len(start), **texts}
-    columns = {name: pa.array(column).dictionary_encode() for name, column in table.items()}
+def rows(source: str, start: list[int], lasted: list[int]) -> dict[str, Column]:
+    texts = {name: Texts.of([name] * len(start)) for name in ("kind", "cause", "detail")}
     numbers = {"cpu": [1] * len(start), "event": [0] * len(start)}
     numbers |= {"start_ns": start, "duration_ns": lasted}
-    return pa.table({**columns, **{name: pa.array(column) for name, column in numbers.items()}})
+    columns = {name: np.array(column, np.int64) for name, column in numbers.items()}
+    return {"source": Texts.of([source] * len(start)), **texts, **columns}
 
 
 def test_what_happened_is_kept_by_the_clock_of_the_captures() -> None:
@@ -196,8 +195,8 @@ def test_what_happened_is_kept_by_the_clock_of_the_captures() -> None:
             (rows("loadgen", [UNIX + 7], [5]), unknown),
         ]
     )
-    assert found["source"].to_pylist() == [OWN_CLOCK, "dut", "dut"]
-    moved = found["start_ns"].to_pylist()
+    assert values(found["source"]).tolist() == [OWN_CLOCK, "dut", "dut"]
+    moved = values(found["start_ns"]).tolist()
     assert moved[0] == UNIX + 7 and moved == sorted(moved)
     assert np.abs(np.array(moved[1:]) - ours).max() <= (known.record.error_ns or 0)
-    assert np.abs(np.array(found["duration_ns"].to_pylist()[1:]) - 1_000_000).max() <= 2
+    assert np.abs(np.array(values(found["duration_ns"])[1:]) - 1_000_000).max() <= 2

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.recorded import RecordedRun
     from tailscope.store.records.run import RunInfo
-    from tailscope.store.run import NewColumns
+    from tailscope.store.run import ExplainedColumns
     from tailscope.testbed.cores import Cores
 
     Integers = NDArray[np.int64]
@@ -228,7 +228,7 @@ def analysed(
 
 def _explain(
     blocked: Blocked, stages: Stages | None, latency: Path, worst: Worst
-) -> tuple[Explanation, NewColumns]:
+) -> tuple[Explanation, ExplainedColumns]:
     from tailscope.noise.explanation import explain_tail_and_worst
     from tailscope.store.packets import Packets
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tailscope.engine.columns import Texts, joined, values
 from tailscope.models.two_clocks import (
     Bounds,
     ClockMap,
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
+    from tailscope.engine.columns import Column
     from tailscope.extra.laboratory.agents import Answers
     from tailscope.extra.laboratory.sightings import Sightings
     from tailscope.store.records.clocks import ClockReport, MappedBy, TimesBy
@@ -123,46 +124,33 @@ def map_clock(
     return MappedClock(record, None if chosen is None else maps[chosen], to_unix)
 
 
-def read_noise(path: Path) -> pa.Table:
+def read_noise(path: Path) -> Mapping[str, Column]:
     """Read the ``noise.parquet`` of one machine."""
-    import pyarrow as pa
-
     with TableFile(path.open("rb"), f"{path.parent.name}: {path.name}", NOISE) as file:
-        batches = list(file.batches(NOISE.names))
-    texts = pa.dictionary(pa.int32(), pa.string())
-    schema = pa.schema(
-        [
-            (column.name, texts if column.kind == "string" else column.kind)
-            for column in NOISE.columns
-        ]
-    )
-    return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
+        return file.columns(NOISE.names)
 
 
-def noise_on_captures(tables: Sequence[tuple[pa.Table, MappedClock]]) -> NewColumns:
+def noise_on_captures(
+    tables: Sequence[tuple[Mapping[str, Column], MappedClock]],
+) -> NewColumns:
     """Return rows of ``noise.parquet`` of several machines, sorted on the clock of the captures.
 
     Rows of a machine without a mapping keep its own clock, under another source: no conclusion can
     be drawn from them.
     """
-    import pyarrow as pa
+    moved = [_moved(table, clock) for table, clock in tables]
+    whole = {name: joined([table[name] for table in moved]) for name in NOISE.names}
+    order = np.argsort(values(whole["start_ns"]), kind="stable")
+    return {name: column[order] for name, column in whole.items()}
 
-    moved = pa.concat_tables([_moved(table, clock) for table, clock in tables])
-    whole = moved.unify_dictionaries().combine_chunks().sort_by("start_ns")
-    return {name: whole[name].combine_chunks() for name in whole.column_names}
 
-
-def _moved(table: pa.Table, clock: MappedClock) -> pa.Table:
-    import pyarrow as pa
-
-    start, lasted = (table[name].to_numpy() for name in ("start_ns", "duration_ns"))
+def _moved(table: Mapping[str, Column], clock: MappedClock) -> Mapping[str, Column]:
+    start, lasted = (values(table[name]) for name in ("start_ns", "duration_ns"))
     begins, ends = clock.moved(start), clock.moved(start + lasted)
-    for name, column in {"start_ns": begins, "duration_ns": ends - begins}.items():
-        table = table.set_column(table.column_names.index(name), name, pa.array(column))
+    moved = {**table, "start_ns": begins, "duration_ns": ends - begins}
     if clock.to_captures is None:
-        own = pa.array([OWN_CLOCK] * len(table), pa.string()).dictionary_encode()
-        table = table.set_column(table.column_names.index("source"), "source", own)
-    return table
+        moved["source"] = Texts(np.zeros(len(start), np.uint32), [OWN_CLOCK])
+    return moved
 
 
 def _by_packets(machine: Machine, captured: Captured, span_ns: tuple[int, int]) -> ClockMap | str:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tailscope.platforms.platform import OpenPlatform
     from tailscope.store.records.messages import CounterClock, GeneratorResult
     from tailscope.store.records.run import KernelNoise
+    from tailscope.store.run import NewColumns
     from tailscope.store.tables import Table
     from tailscope.testbed.folder import Folder, RunFolder
     from tailscope.testbed.power import RecordedPower
@@ -159,7 +160,7 @@ class MachineWatch:
             self._events(noise, clock, threads, own),
         )
         made = self._folder.make("recorded")
-        tables: dict[str, Mapping[str, object]] = {
+        tables: dict[str, NewColumns] = {
             "noise": columns([side]),
             "interrupts": counter_columns(noise.samples),
             "sightings": _as_columns(SIGHTINGS, seen.some(self._since_ns)),
@@ -266,7 +267,7 @@ def _as_columns(table: Table, arrays: Sequence[Integers]) -> dict[str, Integers]
     return dict(zip(table.names, arrays, strict=True))
 
 
-def _reading_columns(power: RecordedPower) -> dict[str, object]:
+def _reading_columns(power: RecordedPower) -> NewColumns:
     return {
         "unix_ns": np.array([reading.unix_ns for reading in power.readings], np.int64),
         "took_ns": np.array([reading.took_ns for reading in power.readings], np.int64),

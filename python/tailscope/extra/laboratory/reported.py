@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from msgspec.structs import asdict
 
+from tailscope.engine.columns import values
 from tailscope.experiment.run.account import configuration_of, stalls_of
 from tailscope.experiment.run.energy import RunEnergy
 from tailscope.extra.laboratory.across import (
@@ -47,9 +48,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
+    from tailscope.engine.columns import Column
     from tailscope.experiment.plan import RunPlan
     from tailscope.extra.laboratory.agents import Answers
     from tailscope.extra.laboratory.protocol import (
@@ -137,7 +138,9 @@ def write_reported(writer: RunWriter, tables: ReportedTables) -> None:
         writer.add_power(tables.power)
 
 
-def _clocks(reported: Reported, noise: Mapping[str, pa.Table]) -> dict[str, MappedClock]:
+def _clocks(
+    reported: Reported, noise: Mapping[str, Mapping[str, Column]]
+) -> dict[str, MappedClock]:
     """Map the clocks of the device's and the load generator's machines to the captures'."""
     recordings = {"dut": reported.device.recorded, "loadgen": reported.load}
     reports = {"dut": reported.dut.reports, "loadgen": reported.loadgen.reports}
@@ -167,9 +170,9 @@ def _clocks(reported: Reported, noise: Mapping[str, pa.Table]) -> dict[str, Mapp
     return clocks
 
 
-def _span_ns(noise: pa.Table, seen: Sightings) -> tuple[int, int]:
+def _span_ns(noise: Mapping[str, Column], seen: Sightings) -> tuple[int, int]:
     """Return the first and the last time of a machine's recordings."""
-    start, lasted = (noise[name].to_numpy() for name in ("start_ns", "duration_ns"))
+    start, lasted = (values(noise[name]) for name in ("start_ns", "duration_ns"))
     times = np.concatenate([start, start + lasted, seen.first_ns, seen.last_ns])
     return (int(times.min()), int(times.max())) if len(times) else (0, 1)
 

@@ -44,6 +44,9 @@ def command(
     json_file: JsonFile = None,
 ) -> int:
     """Runs that are already there are skipped. A run is exported completely or not at all."""
+    from tailscope.registry import require
+
+    require("postgresql")
     from tailscope.extra.postgresql.export import check_schema_name
     from tailscope.extra.postgresql.target import read_target
 

@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.engine.arrow import values
+from tailscope.engine.columns import values
 from tailscope.noise.attribution import DUT, INSTRUMENT, QUEUE, SERVICE, UNEXPLAINED
 from tailscope.noise.intervals import union
 from tailscope.noise.stages import divide, read_stages
@@ -383,8 +383,7 @@ def _noise_in(
         if shown is not None:
             kept = np.flatnonzero(shown(start, start + lasted))
         source, kind, cause, detail = (
-            np.array(rows[name].take(kept).to_pylist(), object)
-            for name in ("source", "kind", "cause", "detail")
+            values(rows[name])[kept] for name in ("source", "kind", "cause", "detail")
         )
         cpus, start, end = values(rows["cpu"])[kept], start[kept], (start + lasted)[kept]
         for key in set(zip(source.tolist(), cpus.tolist(), kind.tolist(), strict=True)):
