@@ -46,9 +46,9 @@ def _blocks(name: str) -> Iterator[str]:
     if (needed := additions()[name].extra) is not None:
         packages = " and ".join(map(code, dict.fromkeys(needed.packages.values())))
         yield f"`pip install 'tailscope[{needed.name}]'` adds what it needs: {packages}."
-    names = [each.name for each in additions()[name].commands]
+    added = {f"tailscope {each.words}" for each in additions()[name].commands}
     for words, command in cli.commands():
-        if words.split()[1] in names:
+        if words in added:
             yield from cli.described(words, command)
     for section in additions()[name].sections:
         yield from experiment.described(section, sections()[section])

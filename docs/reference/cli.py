@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from docs.reference.markdown import NOTE, code, joined, table
 
-from tailscope.cli import COMMANDS, application
+from tailscope.cli import application
 from tailscope.cli.status import EXIT_STATUS
+from tailscope.registry import additions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,8 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 def core_commands() -> Iterator[tuple[str, Any]]:
     """Those that no folder of `tailscope.extra` adds."""
-    return ((name, command) for name, command in commands() if name.split()[1] in COMMANDS)
+    added = {f"tailscope {each.words}" for found in additions().values() for each in found.commands}
+    return ((name, command) for name, command in commands() if name not in added)
 
 
 def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:

@@ -35,6 +35,13 @@ class AddedCommand(NamedTuple):
     measures: bool = False
     """True if it is reminded of a host that is still tuned."""
     module: str = "command"
+    group: str | None = None
+    """The command that it stands below, such as ``model``; without one it stands alone."""
+
+    @property
+    def words(self) -> str:
+        """The words that call it: ``model tail``."""
+        return self.name if self.group is None else f"{self.group} {self.name}"
 
 
 class AddedFile(NamedTuple):

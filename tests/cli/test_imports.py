@@ -27,7 +27,7 @@ TABLES = {
     "model.": model.COMMANDS,
 }
 ADDED = {
-    command.name: f"tailscope.extra.{folder}.{command.module}"
+    command.words: f"tailscope.extra.{folder}.{command.module}"
     for folder, addition in additions().items()
     for command in addition.commands
 }
@@ -88,10 +88,12 @@ def typers() -> set[str]:
 
 def of_command(words: list[str]) -> set[str]:
     """The modules of a command, and of the group that it is in."""
-    if words and words[0] in ADDED:
-        return {ADDED[words[0]]}
-    names = [word.replace("-", "_") + "_" * iskeyword(word) for word in words]
-    return {".".join(["tailscope.cli", *names[:count]]) for count in range(1, len(names) + 1)}
+    found = set()
+    for count in range(1, len(words) + 1):
+        names = [word.replace("-", "_") + "_" * iskeyword(word) for word in words[:count]]
+        own = ".".join(["tailscope.cli", *names])
+        found.add(ADDED.get(" ".join(words[:count]), own))
+    return found
 
 
 def test_help_imports_no_command(typers: set[str]) -> None:

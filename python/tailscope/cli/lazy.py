@@ -31,8 +31,8 @@ def commands_of(
     }
 
 
-def added_commands() -> dict[str, Command]:
-    """Return the commands that the folders of `tailscope.extra` add."""
+def added_commands(group: str | None = None) -> dict[str, Command]:
+    """Return the commands that the folders of `tailscope.extra` add below a command, or alone."""
     return {
         command.name: LazyCommand(
             f"{extra.__name__}.{folder}.{command.module}",
@@ -42,6 +42,7 @@ def added_commands() -> dict[str, Command]:
         )
         for folder, addition in additions().items()
         for command in addition.commands
+        if command.group == group
     }
 
 
@@ -65,7 +66,7 @@ class LazyCommand(TyperCommand):
         """Import the command."""
         module = import_module(self._module)
         if hasattr(module, "COMMANDS"):
-            inner = commands_of(self._module, module.COMMANDS)
+            inner = {**commands_of(self._module, module.COMMANDS), **added_commands(self.name)}
             return CommandGroup(
                 name=self.name, help=self.help, commands=inner, rich_markup_mode=None
             )
