@@ -45,14 +45,14 @@ vary:
   dut: [bridge]
 """
 NEEDED = [
-    ("trace", "trace run"),
+    ("trace", "report run --format perfetto"),
     ("trace", "report run --trace --out page.html"),
     ("cluster", "analyze pairs --scheduler local --out runs"),
     ("lab", "run lab.yaml --out lab"),
-    ("postgresql", "export run --to postgresql://localhost/x"),
-    ("publish", "publish campaign site"),
+    ("postgresql", "runs export run --to postgresql://localhost/x"),
+    ("publish", "runs publish campaign site"),
     ("standards", "search --dut l2fwd --dry-run"),
-    ("standards", "rfc 2544 --dut l2fwd --dry-run"),
+    ("standards", "search standard 2544 --dut l2fwd --dry-run"),
     ("watch", "watch --dut l2fwd"),
 ]
 """Commands that need an extra, in the folder of the fixture."""
@@ -108,7 +108,7 @@ def test_completion_works_without_extras() -> None:
         "COMP_CWORD": "1",
     }
     done = bare("", **words)
-    assert done.stdout.split() == ["recommend", "report"]
+    assert done.stdout.split() == ["report", "recommend"]
 
 
 def test_captures_are_analysed_without_extras(folder: Path, tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_captures_are_analysed_without_extras(folder: Path, tmp_path: Path) -> N
     done = bare(
         *(f"analyze '{pre}' '{post}' --out {name}" for name in ("run", "other")),
         "report run --figures . --format svg",
-        "list .",
-        "show run",
+        "runs list .",
+        "runs show run",
         "compare run other",
         "verify run --slo 'p50<1s'",
         folder=tmp_path,

@@ -60,7 +60,7 @@ def test_ctrl_c_while_duckdb_works_is_no_bug(
     monkeypatch.setattr(cli, "application", Command)
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        assert cli.main(["sql"]) == INTERRUPTED
+        assert cli.main(["runs", "sql"]) == INTERRUPTED
     finally:
         signal.signal(signal.SIGALRM, before)
     assert capsys.readouterr().err == "error: interrupted\n"

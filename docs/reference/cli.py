@@ -34,6 +34,8 @@ def core_commands() -> Iterator[tuple[str, Any]]:
 
 
 def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    if hasattr(command, "default"):
+        yield name, command.default
     if hasattr(command, "commands"):
         for own, inner in sorted(command.commands.items()):
             yield from _below(f"{name} {own}", inner.load())
@@ -68,6 +70,7 @@ def described(name: str, command: Any) -> Iterator[str]:
     options = [
         each for each in command.params if each.param_type_name == "option" and not each.hidden
     ]
+    yield f"For example, `{command.example}`."
     usage = " ".join([name, *(["[options]"] if options else []), *map(_argument, arguments)])
     yield f"```text\n{usage}\n```"
     rows = [(code(each.metavar or each.name), each.help or "") for each in arguments]

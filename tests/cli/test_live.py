@@ -218,7 +218,7 @@ def test_a_list_is_as_wide_as_the_terminal(
     long_name = f"{'日本' * 30}-repeat=3"
     copied(runs / "plain", runs / long_name)
     terminal = Terminal(columns)
-    assert terminal.run("list", runs, env=dict(os.environ)) == 0
+    assert terminal.run("runs", "list", runs, env=dict(os.environ)) == 0
     printed = terminal.said.splitlines()
     assert all(wcswidth(line) <= columns for line in printed)
     assert {"run", "tail", "state"} <= set(terminal.lines[0].split())
@@ -228,7 +228,7 @@ def test_a_list_is_as_wide_as_the_terminal(
     )
     [cut_name] = [line for line in printed if "repeat=3" in line]
     assert cut_name.startswith("日本") and "…" in cut_name and "p99.9" in cut_name
-    whole = tailscope("list", runs).stdout
+    whole = tailscope("runs", "list", runs).stdout
     assert long_name in whole and "kernel" in whole and "no room for" not in whole
 
 

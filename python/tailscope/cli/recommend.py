@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tailscope.recommend.rule import Rule, RuleAnswer
     from tailscope.recommend.tables import TailTables
 
+EXAMPLE = "tailscope recommend runs/mine"
+
 
 def command(
     runs: Annotated[

@@ -356,7 +356,8 @@ def check_whole(path: Path, lacks: Sequence[str]) -> None:
     """Say what a run lacks that was kept nevertheless."""
     if lacks:
         raise RunUnfinishedError(
-            f"{path}: kept, but {'; '.join(lacks)}", hint=f"`tailscope finish {path}` completes it"
+            f"{path}: kept, but {'; '.join(lacks)}",
+            hint=f"`tailscope runs finish {path}` completes it",
         )
 
 
@@ -379,7 +380,7 @@ def _refuse_held(path: Path, *, resumes: bool) -> None:
         raise RunExistsError(
             f"{path}: holds a measurement that was recorded and not analysed",
             code="run-recorded",
-            hint=f"`tailscope finish {path}` analyses it; or choose another directory",
+            hint=f"`tailscope runs finish {path}` analyses it; or choose another directory",
         )
     if mark is None and is_other:
         raise RunExistsError(
