@@ -97,7 +97,8 @@ RUN = (
     RecordFile(
         layout.RECORDED,
         "Of a measurement that was recorded and not analysed: what `tailscope runs finish` needs"
-        " beside the arrays of the recording, which are in the same folder. It goes when that is done.",
+        " beside the arrays of the recording, which are in the same folder. It goes when that is"
+        " done.",
         RecordedRun,
     ),
     OtherFile(
