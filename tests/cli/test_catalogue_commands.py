@@ -295,7 +295,7 @@ def test_a_note_without_a_word_harms_nothing(tailscope: Run, runs: Path) -> None
     file = runs / "plain" / "notes.json"
     file.write_text(file.read_text().replace('"words"', '""'))
     for command in ("note", "show"):
-        done = tailscope(command, "plain")
+        done = tailscope("runs", command, "plain")
         assert (done.returncode, done.stderr) == (0, "")
         assert "words" not in done.stdout
 

@@ -244,7 +244,7 @@ def tainted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", ["show", "verify", "compare", "analyze"])
+@pytest.mark.parametrize("command", ["runs show", "verify", "compare", "analyze"])
 def test_tables_fit_the_terminal_and_say_the_same(
     terminals: Any,
     tainted: Path,
@@ -254,12 +254,12 @@ def test_tables_fit_the_terminal_and_say_the_same(
 ) -> None:
     monkeypatch.chdir(tainted)
     words: dict[str, list[Any]] = {
-        "show": ["one"],
+        "runs show": ["one"],
         "verify": ["one", "--slo", "p99<50us, p99.9<1ms, loss<1e-3, max<1ms"],
         "compare": ["one", "other"],
         "analyze": pair(Path("captures"), [3_531_360 + 10 * at for at in range(300)]),
     }
-    asked = [command, *map(str, words[command])]
+    asked = [*command.split(), *map(str, words[command])]
     application()(asked, standalone_mode=False)
     whole = capsys.readouterr().out
     terminal = terminals(80)
