@@ -45,7 +45,6 @@ VALUES = [
     ("verify run --slo los<1e-3", "loss"),
     ("verify run --slo p50<1s --format githb", "github"),
     ("report run --format svgg", "svg"),
-    ("report run --format perfeto", "perfetto"),
     ("report run --style papr", "paper"),
     ("runs list dutt=l2fwd", "dut"),
     ("runs show rn", "run"),

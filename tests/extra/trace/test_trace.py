@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 from captures import pair
+from errors import code_of
 from measurements import quick
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
@@ -260,3 +261,14 @@ def trace_rows(text: str) -> list[tuple[str, int]]:
     """Rows of its CSV, without the header."""
     rows = [line.split(",") for line in text.strip().splitlines()[1:]]
     return [(name.strip('"'), int(ns)) for name, ns in rows]
+
+
+def test_its_format_is_suggested_and_takes_a_single_run(
+    tailscope: Callable[..., Any], run: Path
+) -> None:
+    misspelt = tailscope("report", run, "--format", "perfeto")
+    assert misspelt.returncode == 1
+    assert misspelt.stderr.endswith("hint: did you mean perfetto?\n")
+    for more in ((run,), ("--pages",), ("--figures", "figures")):
+        refused = tailscope("report", run, *more, "--format", "perfetto")
+        assert (refused.returncode, code_of(refused)) == (1, "format-alone")
