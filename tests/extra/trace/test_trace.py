@@ -21,6 +21,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from tailscope.extra.trace import perfetto
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 STALLS = ("--dut-option", "stall-period=5ms", "--dut-option", "stall-duration=200us")
