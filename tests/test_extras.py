@@ -54,21 +54,21 @@ NEEDED = [
     ("plot", "report run --figures drawn"),
     ("plot", "model tail run --figure tail.svg"),
     ("plot", "model aliasing run --figure worst.svg"),
-    ("plot", "compare-instruments --out instruments"),
-    ("plot", "publish campaign site"),
-    ("trace", "trace run --out trace.pftrace"),
+    ("plot", "calibrate instruments --out instruments"),
+    ("plot", "runs publish campaign site"),
+    ("trace", "report run --format perfetto"),
     ("trace", "report run --trace --out page.html"),
     ("trend", "trend ."),
     ("cluster", "analyze pairs --scheduler local --out runs"),
     ("cluster", "report campaign --scheduler local"),
     ("lab", "run lab.yaml --out lab"),
-    ("postgresql", "export run --to postgresql://localhost/x"),
+    ("postgresql", "runs export run --to postgresql://localhost/x"),
     ("postgresql", "trend --from postgresql://localhost/x"),
-    ("publish", "publish campaign site"),
-    ("sql", "sql 'FROM run' ."),
+    ("publish", "runs publish campaign site"),
+    ("sql", "runs sql 'FROM run' ."),
     ("tail", "model tail varied"),
     ("standards", "search --dut l2fwd --dry-run"),
-    ("standards", "rfc 2544 --dut l2fwd --dry-run"),
+    ("standards", "search standard 2544 --dut l2fwd --dry-run"),
     ("watch", "watch --dut l2fwd"),
 ]
 """Commands that need an extra, in the folder of the fixture."""
@@ -144,7 +144,7 @@ def test_completion_works_without_extras() -> None:
         "COMP_CWORD": "1",
     }
     done = bare("", **words)
-    assert done.stdout.split() == ["recommend", "report"]
+    assert done.stdout.split() == ["report", "recommend"]
 
 
 def test_captures_are_analysed_without_extras(folder: Path, tmp_path: Path) -> None:
@@ -155,10 +155,10 @@ def test_captures_are_analysed_without_extras(folder: Path, tmp_path: Path) -> N
     done = bare(
         *(f"analyze '{pre}' '{post}' --out {name}" for name in ("run", "other")),
         "report run --out page.html",
-        "tag run --add paper",
-        "list . tag=paper",
+        "runs tag run --add paper",
+        "runs list . tag=paper",
         "explain run --interrupts counters.parquet",
-        "show run",
+        "runs show run",
         "compare run other",
         "verify run --slo 'p50<1s'",
         folder=tmp_path,

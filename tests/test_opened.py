@@ -309,7 +309,7 @@ def test_what_is_neither_a_run_nor_a_campaign_is_refused(shelf: Path, name: str)
     with raises(RunError, "not-a-run") as caught:
         tailscope.open(shelf / name)
     assert str(shelf / name) in str(caught.value)
-    assert caught.value.hint is not None and "tailscope list" in caught.value.hint
+    assert caught.value.hint is not None and "tailscope runs list" in caught.value.hint
 
 
 def test_damaged_and_unfinished_runs_are_refused(

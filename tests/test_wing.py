@@ -28,9 +28,14 @@ QUICK = (
 
 def without(folders: list[str], root: Path) -> Path:
     """Copy the project, and delete folders of the wing."""
-    caches = shutil.ignore_patterns("__pycache__", "runs")
+    caches, results = shutil.ignore_patterns("__pycache__"), shutil.ignore_patterns("runs")
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        is_package = "__init__.py" in names
+        return caches(folder, names) | (set() if is_package else results(folder, names))
+
     for name in COPIED:
-        shutil.copytree(ROOT / name, root / name, ignore=caches)
+        shutil.copytree(ROOT / name, root / name, ignore=left_out)
     for path in ROOT.iterdir():
         if path.is_file():
             shutil.copy(path, root)

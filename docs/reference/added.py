@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from inspect import getdoc
+from typing import TYPE_CHECKING, Any
 
 from docs.reference import cli, experiment, files
 from docs.reference.markdown import NOTE, code, joined
@@ -35,9 +36,12 @@ def files_of(name: str) -> list[files.RecordFile | files.OtherFile]:
 def _file(name: str, added: AddedFile) -> files.RecordFile | files.OtherFile:
     if added.record is None:
         return files.OtherFile(added.name, added.about)
-    module, _, kind = added.record.partition(":")
-    record = getattr(import_module(f"{extra.__name__}.{name}.{module}"), kind)
-    return files.RecordFile(added.name, added.about, record)
+    return files.RecordFile(added.name, added.about, _imported(name, added.record))
+
+
+def _imported(name: str, place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(f"{extra.__name__}.{name}.{module}"), attribute)
 
 
 def _blocks(name: str) -> Iterator[str]:
@@ -46,9 +50,15 @@ def _blocks(name: str) -> Iterator[str]:
     if (needed := additions()[name].extra) is not None:
         packages = " and ".join(map(code, dict.fromkeys(needed.packages.values())))
         yield f"`pip install 'tailscope[{needed.name}]'` adds what it needs: {packages}."
+    added = {f"tailscope {each.words}" for each in additions()[name].commands}
     for words, command in cli.commands():
-        if cli.is_of(words, additions()[name].commands):
+        if words in added:
             yield from cli.described(words, command)
+    for format_name, place in additions()[name].formats.items():
+        yield f"## Format `{format_name}`"
+        yield f"`tailscope report RUN --format {format_name} [--out FILE]`"
+        about = (getdoc(_imported(name, place)) or "").replace("``", "`")
+        yield from (" ".join(part.split()) for part in about.split("\n\n"))
     for section in additions()[name].sections:
         yield from experiment.described(section, sections()[section])
     if described := files_of(name):

@@ -12,9 +12,8 @@ from tailscope.cli.status import EXIT_STATUS
 from tailscope.registry import additions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from tailscope.registry import AddedCommand
 
 _DEFAULT = re.compile(r"\s*\[default: (.*)\]$")
 
@@ -31,16 +30,13 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 def core_commands() -> Iterator[tuple[str, Any]]:
     """Those that no folder of `tailscope.extra` adds."""
-    added = [command for addition in additions().values() for command in addition.commands]
-    return ((name, command) for name, command in commands() if not is_of(name, added))
-
-
-def is_of(name: str, added: Iterable[AddedCommand]) -> bool:
-    """Whether a command is one of those that were added, or in a group that is."""
-    return any(f"{name} ".startswith(f"tailscope {command.words()} ") for command in added)
+    added = {f"tailscope {each.words}" for found in additions().values() for each in found.commands}
+    return ((name, command) for name, command in commands() if name not in added)
 
 
 def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    if hasattr(command, "default"):
+        yield name, command.default
     if hasattr(command, "commands"):
         for own, inner in sorted(command.commands.items()):
             yield from _below(f"{name} {own}", inner.load())
@@ -75,6 +71,7 @@ def described(name: str, command: Any) -> Iterator[str]:
     options = [
         each for each in command.params if each.param_type_name == "option" and not each.hidden
     ]
+    yield f"For example, `{command.example}`."
     usage = " ".join([name, *(["[options]"] if options else []), *map(_argument, arguments)])
     yield f"```text\n{usage}\n```"
     rows = [(code(each.metavar or each.name), each.help or "") for each in arguments]

@@ -97,8 +97,9 @@ RUN = (
     OtherFile(f"{layout.CAPTURES}/", "`pre.pcapng.zst` and `post.pcapng.zst`, where asked."),
     RecordFile(
         layout.RECORDED,
-        "Of a measurement that was recorded and not analysed: what `tailscope finish` needs beside"
-        " the arrays of the recording, which are in the same folder. It goes when that is done.",
+        "Of a measurement that was recorded and not analysed: what `tailscope runs finish` needs"
+        " beside the arrays of the recording, which are in the same folder. It goes when that is"
+        " done.",
         RecordedRun,
     ),
     OtherFile(
@@ -133,7 +134,7 @@ CAMPAIGN = (
 BASELINE = (
     RecordFile(
         "baseline.json",
-        "What `tailscope baseline save` writes, under any name: what runs are compared by"
+        "What `tailscope compare save` writes, under any name: what runs are compared by"
         " ([baseline.md](../baseline.md)).",
         BaselineRecord,
     ),

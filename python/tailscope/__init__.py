@@ -2,7 +2,7 @@
 
 ``tailscope.analyze(pre, post)`` turns two captures of the same traffic, one before and one after a
 device under test, into exact figures. ``tailscope.open(path)`` opens a run directory or a campaign.
-The command line offers the same as ``tailscope analyze`` and ``tailscope show``.
+The command line offers the same as ``tailscope analyze`` and ``tailscope runs show``.
 Submodules are imported when they are first used, because starting quickly is a feature, and so that
 the program can handle Ctrl-C before anything else.
 """

@@ -45,12 +45,16 @@ class AddedCommand(NamedTuple):
     measures: bool = False
     """True if it is reminded of a host that is still tuned."""
     module: str = "command"
-    group: str = ""
-    """The group of commands that it belongs to; by default the command line itself."""
+    group: str | None = None
+    """The command that it stands below, such as ``model``; without one it stands alone."""
 
+    section: str | None = None
+    """Its section in the help of tailscope, if it stands alone; hidden without one."""
+
+    @property
     def words(self) -> str:
-        """Return what calls it, behind ``tailscope``."""
-        return f"{self.group} {self.name}".lstrip()
+        """The words that call it: ``model tail``."""
+        return self.name if self.group is None else f"{self.group} {self.name}"
 
 
 class AddedFile(NamedTuple):
@@ -83,6 +87,10 @@ class Addition:
     """The packages that it imports beyond those of the core, wherever in it."""
     sections: Mapping[str, AddedSection] = field(default_factory=dict)
     """Sections of an experiment, by their names."""
+    formats: Mapping[str, str] = field(default_factory=dict)
+    """Formats that ``tailscope report`` writes a run in, by name: each the function that takes the
+    run and a file, or None for the usual one, and returns lines that say what it wrote, as
+    ``module:name``."""
 
 
 @cache
@@ -152,6 +160,20 @@ def bench_for(section: str) -> Any:
         if section in addition.sections:
             return _imported(folder, addition.sections[section].bench)
     raise UsageError(f"{section}: this installation has no such section", code="no-section")
+
+
+def formats() -> Mapping[str, tuple[str, str]]:
+    """Find the formats that a run can be written in: the folder and the function of each."""
+    return {
+        name: (folder, place)
+        for folder, addition in additions().items()
+        for name, place in addition.formats.items()
+    }
+
+
+def writer_of(format_name: str) -> Any:
+    """Import what writes a run in a format."""
+    return _imported(*formats()[format_name])
 
 
 def _imported(folder: str, place: str) -> Any:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from tailscope.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 QUANTILES = {
     "p50": "p50",
@@ -171,6 +175,20 @@ def counted(count: int, noun: str) -> str:
     ('1 packet', '12,345 packets')
     """
     return f"{count_text(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def did_you_mean(got: str, known: Iterable[str]) -> str | None:
+    """Ask which of the known names was meant, if one is like what was given.
+
+    Examples
+    --------
+    >>> did_you_mean("l2fw", ["l2fwd", "l3fwd", "loop"])
+    'did you mean l2fwd or l3fwd?'
+    """
+    from difflib import get_close_matches
+
+    near = get_close_matches(got, list(known), 2)
+    return f"did you mean {' or '.join(near)}?" if near else None
 
 
 def percentile_name(q: float) -> str:

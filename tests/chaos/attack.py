@@ -338,16 +338,16 @@ class Attack:
         if is_recorded:
             if status == ENDED_WELL:
                 raise BrokenPromiseError("it ended well, and its recordings are not analysed")
-            self.expect(ENDED_WELL, self.command("finish", str(run)))
+            self.expect(ENDED_WELL, self.command("runs", "finish", str(run)))
         elif not complete:
             if status in {ENDED_WELL, INTERRUPTED}:
                 raise BrokenPromiseError(f"exit status {status} with a run that is not whole")
             return "unfinished"
         with _promised(f"{run.name}: "):
             partial = sound(run)["partial"]
-        self.expect(ENDED_WELL, self.command("show", str(run), "--verify", "--json", "-"))
+        self.expect(ENDED_WELL, self.command("runs", "show", str(run), "--verify", "--json", "-"))
         if not (run / "report.html").exists():
-            self.expect(ENDED_WELL, self.command("finish", str(run)))
+            self.expect(ENDED_WELL, self.command("runs", "finish", str(run)))
         if is_recorded:
             return "recorded"
         return "partial" if partial else "whole"
@@ -363,11 +363,11 @@ class Attack:
     def check_clean(self) -> None:
         """Clean, and see that nothing is left, and the machine as it was."""
         self.look()
-        self.expect(ENDED_WELL, self.command("clean"))
-        self.expect(ENDED_WELL, self.command("clean"))
+        self.expect(ENDED_WELL, self.command("runs", "clean"))
+        self.expect(ENDED_WELL, self.command("runs", "clean"))
         for kept in self.place.path.glob("*/tailscope-*-recording*"):
             # It is nobody's to remove but the user's.
-            self.expect(ENDED_WELL, self.command("finish", str(kept)))
+            self.expect(ENDED_WELL, self.command("runs", "finish", str(kept)))
             shutil.rmtree(kept)
         folders = [path for name in ("run", "tmp") for path in self.place.path.glob(f"{name}/*")]
         left = [*map(str, folders), *self.place.left(), *carrying(self.names)]

@@ -200,11 +200,11 @@ def _filled(attack: Attack, disk: Path, folder: str) -> str:
         status, errors = attack.end(process)
         (disk / "others").unlink(missing_ok=True)
         said = attack.outcome(attack.runs[0], None if status else status)
-        if said == "whole" and status == 1 and "tailscope finish" not in errors:
+        if said == "whole" and status == 1 and "tailscope runs finish" not in errors:
             raise BrokenPromiseError(f"exit status 1 with a whole run: {errors.strip()[-200:]}")
         if status and "error: " not in errors and said == "nothing":
             raise BrokenPromiseError(f"exit status {status}, and it says: {errors.strip()[-200:]}")
-        attack.expect(ENDED_WELL, attack.command("clean"))
+        attack.expect(ENDED_WELL, attack.command("runs", "clean"))
         return said
 
 
@@ -227,7 +227,7 @@ def memory(attack: Attack) -> str:
         process = attack.start(before=before)
         status, _ = attack.end(process)
         said = attack.outcome(attack.runs[0], None if status < 0 else status)
-        attack.expect(ENDED_WELL, attack.command("clean"))
+        attack.expect(ENDED_WELL, attack.command("runs", "clean"))
     return said
 
 
@@ -252,7 +252,7 @@ def pressure(attack: Attack) -> str:
 def cleans_at_once(attack: Attack) -> str:
     """A killed measurement, and six who clean up after it."""
     said = kill_all(attack)
-    attack.expect(ENDED_WELL, *(attack.command("clean") for _ in range(6)))
+    attack.expect(ENDED_WELL, *(attack.command("runs", "clean") for _ in range(6)))
     return said
 
 
@@ -271,7 +271,7 @@ def private_mounts(attack: Attack) -> str:
 
 def _cleaned_beside(attack: Attack, process: subprocess.Popen[str]) -> str:
     while process.poll() is None:
-        attack.expect(ENDED_WELL, attack.command("clean"))
+        attack.expect(ENDED_WELL, attack.command("runs", "clean"))
     return attack.kept(attack.runs[0], *attack.end(process))
 
 
@@ -320,8 +320,8 @@ def two_users(attack: Attack) -> str:
         attack.some_time()
         attack.kill(processes[killed])
     while any(process.poll() is None for process in processes):
-        both = [attack.command("clean", environment=ours)]
-        both.append(attack.command("clean", before=NOBODY_S, environment=their))
+        both = [attack.command("runs", "clean", environment=ours)]
+        both.append(attack.command("runs", "clean", before=NOBODY_S, environment=their))
         attack.expect(ENDED_WELL, *both)
     said = []
     for number, (process, run) in enumerate(zip(processes, attack.runs, strict=True)):
@@ -330,7 +330,7 @@ def two_users(attack: Attack) -> str:
             return "not reachable"
         was_killed = number == killed and status < 0
         said.append(attack.outcome(run, None) if was_killed else attack.kept(run, status, errors))
-    attack.expect(ENDED_WELL, attack.command("clean", environment=ours))
+    attack.expect(ENDED_WELL, attack.command("runs", "clean", environment=ours))
     if left := [path.name for path in shared.iterdir()]:
         raise BrokenPromiseError(f"left after clean: {', '.join(left)}")
     return _worst(said)

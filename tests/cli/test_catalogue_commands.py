@@ -41,7 +41,7 @@ def runs(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 def named(tailscope: Run, *arguments: object) -> list[str]:
     """The names of the runs that are listed."""
-    done = tailscope("list", *arguments, "--json", "-")
+    done = tailscope("runs", "list", *arguments, "--json", "-")
     assert done.returncode == 0, done.stderr
     return [run["run"] for run in json.loads(done.stdout)["runs"]]
 
@@ -55,7 +55,7 @@ def refused(tailscope: Run, *arguments: object) -> str:
 
 
 def test_runs_are_listed(tailscope: Run, runs: Path) -> None:
-    done = tailscope("list")
+    done = tailscope("runs", "list")
     assert (done.returncode, done.stderr) == (0, "")
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line}
     assert "p50" in lines["run"]
@@ -73,7 +73,9 @@ def test_a_run_without_support_has_bounds(tailscope: Run, runs: Path) -> None:
     pair = captures.pair(runs.parent / "captures", [1_000 + at for at in range(15)])
     done = tailscope("analyze", *pair, "--out", "runs/few", "--trim", "0s")
     assert done.returncode == 0, done.stderr
-    (line,) = (line for line in tailscope("list").stdout.splitlines() if line.startswith("few "))
+    (line,) = (
+        line for line in tailscope("runs", "list").stdout.splitlines() if line.startswith("few ")
+    )
     assert "≥ " in line
 
 
@@ -108,9 +110,9 @@ def test_a_folder_is_told_from_a_filter(tailscope: Run, runs: Path) -> None:
     assert named(tailscope, runs / "matrix", "rate=1M") == ["rate=1M"]
     os.chdir("runs/matrix")
     assert named(tailscope, "./rate=1M") == ["rate=1M"]
-    assert "error: rate=1N: got '1N'" in refused(tailscope, "list", "rate=1N")
-    assert "error: nowhere: " in refused(tailscope, "list", "nowhere")
-    assert "error: runs: " in refused(tailscope, "list")
+    assert "error: rate=1N: got '1N'" in refused(tailscope, "runs", "list", "rate=1N")
+    assert "error: nowhere: " in refused(tailscope, "runs", "list", "nowhere")
+    assert "error: runs: " in refused(tailscope, "runs", "list")
 
 
 @pytest.mark.parametrize(
@@ -138,8 +140,8 @@ def test_a_filter_that_is_none_is_explained(wrong: str, said: str) -> None:
 def test_runs_are_sorted(tailscope: Run, runs: Path) -> None:
     assert named(tailscope, "--sort", "name")[0] == "fast"
     assert named(tailscope, "--sort=-rate")[:2] == ["matrix/rate=1M", "fast"]
-    assert "no such field" in refused(tailscope, "list", "--sort", "colour")
-    fields = tailscope("list", "--fields").stdout
+    assert "no such field" in refused(tailscope, "runs", "list", "--sort", "colour")
+    fields = tailscope("runs", "list", "--fields").stdout
     assert "latency_ns_p999 " in fields
     (rate,) = (line for line in fields.splitlines() if line.startswith("rate_pps "))
     assert_wording("list/field-of-a-rate", " ".join(rate.split()))
@@ -149,7 +151,7 @@ def test_a_run_that_is_wrong_is_listed(tailscope: Run, runs: Path) -> None:
     (runs / "plain" / "run.json").write_text("{")
     (runs / "fast" / "latency.parquet").unlink()
     edited(runs / "half", complete=False)
-    done = tailscope("list")
+    done = tailscope("runs", "list")
     assert done.returncode == 0
     problems = [line for line in done.stdout.splitlines() if line.startswith("warning ")]
     assert_wording("list/wrong-runs", "\n".join(problems))
@@ -157,40 +159,40 @@ def test_a_run_that_is_wrong_is_listed(tailscope: Run, runs: Path) -> None:
 
 def test_an_empty_folder_has_no_run(tailscope: Run, runs: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert_wording("list/no-run", tailscope("list", "empty").stdout)
-    assert_wording("list/no-match", tailscope("list", "dut=none").stdout)
+    assert_wording("list/no-run", tailscope("runs", "list", "empty").stdout)
+    assert_wording("list/no-match", tailscope("runs", "list", "dut=none").stdout)
 
 
 def test_runs_are_found_by_tags_and_notes(tailscope: Run, runs: Path) -> None:
-    done = tailscope("tag", "plain", runs / "fast", "--add", "paper", "--add", "b")
+    done = tailscope("runs", "tag", "plain", runs / "fast", "--add", "paper", "--add", "b")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{runs}/plain: b paper", f"{runs}/fast: b paper"]
-    tailscope("tag", "fast", "--remove", "paper")
-    assert tailscope("tag", "fast").stdout == f"{runs}/fast: b\n"
+    tailscope("runs", "tag", "fast", "--remove", "paper")
+    assert tailscope("runs", "tag", "fast").stdout == f"{runs}/fast: b\n"
     assert named(tailscope, "tag=paper") == ["plain"]
     assert sorted(named(tailscope, "tag=b")) == ["fast", "plain"]
     assert "plain" not in named(tailscope, "tag!=paper")
-    assert tailscope("note", "rate=1M", "port 2\nNEW cable, ÖL").returncode == 0
-    assert "NEW cable" in tailscope("note", "rate=1M").stdout
+    assert tailscope("runs", "note", "rate=1M", "port 2\nNEW cable, ÖL").returncode == 0
+    assert "NEW cable" in tailscope("runs", "note", "rate=1M").stdout
     assert named(tailscope, "note~new cable, öl") == ["matrix/rate=1M"]
-    listed = tailscope("list", "--json", "-", "tag=paper").stdout
+    listed = tailscope("runs", "list", "--json", "-", "tag=paper").stdout
     (run,) = json.loads(listed)["runs"]
     assert (run["tags"], run["notes"]) == (["b", "paper"], [])
-    assert " b paper" in tailscope("list").stdout
-    assert "got 'two words'" in refused(tailscope, "tag", "plain", "--add", "two words")
+    assert " b paper" in tailscope("runs", "list").stdout
+    assert "got 'two words'" in refused(tailscope, "runs", "tag", "plain", "--add", "two words")
 
 
 def test_a_name_must_mean_one_run(tailscope: Run, runs: Path) -> None:
     copied(runs / "plain", runs / "other" / "rate=1M")
-    assert "several runs" in refused(tailscope, "show", "rate=1M")
-    assert "did you mean plain" in refused(tailscope, "show", "plan")
-    assert tailscope("tag", "rate=1M", "--dir", "runs/other").returncode == 0
+    assert "several runs" in refused(tailscope, "runs", "show", "rate=1M")
+    assert "did you mean plain" in refused(tailscope, "runs", "show", "plan")
+    assert tailscope("runs", "tag", "rate=1M", "--dir", "runs/other").returncode == 0
 
 
 def test_a_run_is_shown_as_it_was_printed(tailscope: Run, runs: Path) -> None:
-    tailscope("tag", "plain", "--add", "paper")
-    tailscope("note", "plain", "first\nsecond")
-    done = tailscope("show", "plain")
+    tailscope("runs", "tag", "plain", "--add", "paper")
+    tailscope("runs", "note", "plain", "first\nsecond")
+    done = tailscope("runs", "show", "plain")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert any(line.startswith("p99.9 ") and "29.40 µs" in line for line in lines)
@@ -207,7 +209,7 @@ def test_a_run_is_shown_as_it_was_printed(tailscope: Run, runs: Path) -> None:
 
 def test_the_command_of_a_run_plans_the_same_run(tailscope: Run, runs: Path) -> None:
     for name in ("plain", "fast"):
-        shown = json.loads(tailscope("show", name, "--json", "-").stdout)
+        shown = json.loads(tailscope("runs", "show", name, "--json", "-").stdout)
         program, *arguments = shlex.split(shown["repeat"])
         assert program == "tailscope"
         done = tailscope(*arguments, "--dry-run", "--json", "-")
@@ -226,41 +228,41 @@ def test_the_command_of_a_run_plans_the_same_run(tailscope: Run, runs: Path) -> 
 def test_an_analysis_is_shown_with_its_command(tailscope: Run, runs: Path) -> None:
     pair = captures.pair(runs.parent / "my captures", [1_000 + at for at in range(100)])
     assert tailscope("analyze", *pair, "--out", "runs/few", "--trim", "10us").returncode == 0
-    shown = json.loads(tailscope("show", "few", "--json", "-").stdout)
+    shown = json.loads(tailscope("runs", "show", "few", "--json", "-").stdout)
     _, *arguments = shlex.split(shown["repeat"])
     again = tailscope(*arguments, "--json", "-")
     assert json.loads(again.stdout) == {**shown["summary"], "warnings": shown["warnings"]}
-    row = json.loads(tailscope("list", "name=few", "--json", "-").stdout)["runs"][0]
+    row = json.loads(tailscope("runs", "list", "name=few", "--json", "-").stdout)["runs"][0]
     assert (row["command"], row["trim_ns"], row["dut"]) == ("analyze", 10_000, None)
 
 
 def test_checksums_are_verified(tailscope: Run, runs: Path) -> None:
-    done = tailscope("show", "plain", "--verify")
+    done = tailscope("runs", "show", "plain", "--verify")
     assert done.returncode == 0
     assert done.stdout.count("verified") == 10
     latency = runs / "plain" / "latency.parquet"
     content = bytearray(latency.read_bytes())
     content[100] ^= 1
     latency.write_bytes(content)
-    assert tailscope("show", "plain").returncode == 0, "its size is right"
-    done = tailscope("show", "plain", "--verify")
+    assert tailscope("runs", "show", "plain").returncode == 0, "its size is right"
+    done = tailscope("runs", "show", "plain", "--verify")
     assert done.returncode == 1
     assert code_of(done) == "files-changed"
     assert "latency.parquet (changed)" in done.stderr
     latency.unlink()
-    assert "latency.parquet (missing)" in tailscope("show", "plain").stderr
+    assert "latency.parquet (missing)" in tailscope("runs", "show", "plain").stderr
     mark = json.loads((runs / "fast" / "run.json").read_text())
     edited(runs / "fast", files={**mark["files"], "../../secret": {"size_bytes": 1, "sha256": ""}})
-    assert "../../secret" in refused(tailscope, "show", "fast", "--verify")
+    assert "../../secret" in refused(tailscope, "runs", "show", "fast", "--verify")
 
 
 def test_what_json_has_is_documented(tailscope: Run, runs: Path) -> None:
-    tailscope("note", "plain", "words")
+    tailscope("runs", "note", "plain", "words")
     pages = ("catalogue.md", "analyze.md", "run.md", "energy.md")
-    (run,) = json.loads(tailscope("list", "name=plain", "--json", "-").stdout)["runs"]
+    (run,) = json.loads(tailscope("runs", "list", "name=plain", "--json", "-").stdout)["runs"]
     names = {*run, *run["summary"], *run["notes"][0]} - {"summary", "tags", "notes"}
     assert undocumented(names, *pages) == []
-    shown = json.loads(tailscope("show", "plain", "--json", "-").stdout)
+    shown = json.loads(tailscope("runs", "show", "plain", "--json", "-").stdout)
     assert undocumented([*shown, *shown["files"][0]], "catalogue.md") == []
 
 
@@ -275,21 +277,26 @@ def test_what_has_no_shape_of_its_own_is_escaped(tailscope: Run, runs: Path) -> 
         for name in HOSTILE:
             filters = map(parse_filter, (f"name={name}", f"tag={name}", f"dut={name}"))
             assert [run["run"] for run in choose(catalogue, filters)] == [name]
-    shown = [("show", name) for name in HOSTILE[:2]]
-    for command in (("list",), *shown, ("note", HOSTILE[1]), ("tag", *HOSTILE)):
+    shown = [("runs", "show", name) for name in HOSTILE[:2]]
+    for command in (
+        ("runs", "list"),
+        *shown,
+        ("runs", "note", HOSTILE[1]),
+        ("runs", "tag", *HOSTILE),
+    ):
         done = tailscope(*command)
         assert done.returncode == 0, done.stderr
         assert all(char.isprintable() for char in done.stdout.replace("\n", ""))
-    assert "new\nline" not in tailscope("list").stdout
+    assert "new\nline" not in tailscope("runs", "list").stdout
 
 
 def test_a_note_without_a_word_harms_nothing(tailscope: Run, runs: Path) -> None:
-    """Somebody else wrote it: `tailscope note` refuses it."""
-    tailscope("note", "plain", "words")
+    """Somebody else wrote it: `tailscope runs note` refuses it."""
+    tailscope("runs", "note", "plain", "words")
     file = runs / "plain" / "notes.json"
     file.write_text(file.read_text().replace('"words"', '""'))
     for command in ("note", "show"):
-        done = tailscope(command, "plain")
+        done = tailscope("runs", command, "plain")
         assert (done.returncode, done.stderr) == (0, "")
         assert "words" not in done.stdout
 

@@ -16,10 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+SHOWN = [name for name, command in application().commands.items() if not command.hidden]
 LINES = [
-    ("tailscope ", list(application().commands)),
-    ("tailscope comp", [name for name in application().commands if name.startswith("comp")]),
+    ("tailscope ", SHOWN),
+    ("tailscope comp", [name for name in SHOWN if name.startswith("comp")]),
+    ("tailscope help comp", [name for name in SHOWN if name.startswith("comp")]),
     ("tailscope model o", ["overload"]),
+    ("tailscope compare sa", ["save"]),
+    ("tailscope compare --ju", ["--junit"]),
+    ("tailscope compare save --o", ["--out"]),
+    ("tailscope runs list --so", ["--sort"]),
     ("tailscope host au", ["audit"]),
     ("tailscope run --power", ["--power", "--power-phase"]),
     ("tailscope run --power none --power", ["--power-phase"]),

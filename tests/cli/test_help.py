@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from docs.reference.cli import commands
 
-from tailscope.cli import application
+from tailscope.cli import COMMANDS, application
+from tailscope.cli.groups import CommandGroup
 from tailscope.cli.panels import DUT, EXPERIMENT, HOST, MEASUREMENT, OUTPUT, TRAFFIC
+from tailscope.registry import additions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+ROOT = Path(__file__).parents[2]
 WIDTH = {**os.environ, "COLUMNS": "80"}
 
 
@@ -39,7 +44,8 @@ def page(request: pytest.FixtureRequest, tailscope: Callable[..., Any]) -> str:
 def test_long_pages_have_sections(page: str) -> None:
     found = sections(page)
     expected = [DUT, TRAFFIC, MEASUREMENT, HOST, *([EXPERIMENT] if "FILE]" in page else []), OUTPUT]
-    assert [name for name in found if name != "Arguments"] == [*expected, "Options"]
+    options = [name for name in found if name not in ("Arguments", "Commands")]
+    assert options == [*expected, "Options"]
     assert found["Options"] == ["--help"]
     assert found[HOST] == ["--cpus", "--co-runner", "--co-runner-cpus", "--tune"]
     shown = ["--exact", "--verbose"] if "FILE]" in page else []
@@ -68,16 +74,15 @@ def test_pages_fit_a_terminal(command: Any, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("words", "path"),
     [
-        ("run --rat 3", "tailscope run"),
         ("run --burst x", "tailscope run"),
         ("run FILE more", "tailscope run"),
         ("model energy --foo", "tailscope model energy"),
         ("model enrgy", "tailscope model"),
         ("host", "tailscope host"),
         ("host apply", "tailscope host apply"),
-        ("rnu", "tailscope"),
-        ("--vers", "tailscope"),
-        ("", "tailscope"),
+        ("xyzzy", "tailscope"),
+        ("--xyzzy", "tailscope"),
+        ("runs xyzzy", "tailscope runs"),
     ],
 )
 def test_errors_lead_to_the_help_of_the_command(
@@ -88,8 +93,93 @@ def test_errors_lead_to_the_help_of_the_command(
     assert done.stderr.splitlines()[1:] == [f"hint: See `{path} --help`."]
 
 
-@pytest.mark.parametrize(("words", "near"), [("rnu", "run"), ("model enrgy", "energy")])
-def test_commands_of_similar_names_are_suggested(
-    words: str, near: str, tailscope: Callable[..., Any]
+@pytest.mark.parametrize(
+    ("words", "near", "path"),
+    [
+        ("rnu", "`tailscope run`", "tailscope"),
+        ("lst", "`tailscope runs list`", "tailscope"),
+        ("audti", "`tailscope host audit`", "tailscope"),
+        ("mesure", "`tailscope run`", "tailscope"),
+        ("model enrgy", "`tailscope model energy`", "tailscope model"),
+        ("host adit", "`tailscope host audit`", "tailscope host"),
+        ("compare sav runs", "`tailscope compare save`", "tailscope compare"),
+        ("run --rat 3", "`--rate` or `--repeat`", "tailscope run"),
+        ("--vers", "`--version`", "tailscope"),
+        ("help rnu", "`tailscope run`", "tailscope"),
+    ],
+)
+def test_commands_and_options_of_similar_names_are_suggested(
+    words: str, near: str, path: str, tailscope: Callable[..., Any]
 ) -> None:
-    assert f"Did you mean '{near}'?" in tailscope(*words.split()).stderr
+    done = tailscope(*words.split())
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.splitlines()[1:] == [f"hint: Did you mean {near}? See `{path} --help`."]
+
+
+def test_alone_it_prints_the_main_commands_and_the_names_of_all_others(
+    tailscope: Callable[..., Any],
+) -> None:
+    done = tailscope(env=WIDTH)
+    assert done.returncode == 0 and done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    main, *others = application().sections().values()
+    shown = re.findall(r"^  (\w+)  +\S", done.stdout, re.MULTILINE)
+    assert shown[: len(main)] == list(main)
+    for name in (name for names in others for name in names):
+        assert re.search(rf"  .*\b{name}(,|$)", done.stdout, re.MULTILINE)
+
+
+def test_the_help_has_each_command_on_one_line_in_the_sections_of_the_guide(
+    tailscope: Callable[..., Any],
+) -> None:
+    page = tailscope("--help", env=WIDTH).stdout
+    for commands_of_it in application().sections().values():
+        for name, command in commands_of_it.items():
+            assert re.search(rf"^  {name} +{re.escape(command.help)}$", page, re.MULTILINE)
+    titles = re.findall(r"^(\w.*):$", page, re.MULTILINE)
+    guide = (ROOT / "docs" / "which-command.md").read_text()
+    headings = re.findall(r"^## (\w+)", guide, re.MULTILINE)
+    assert titles[0] == "Main commands" and titles[-1] == "Options"
+    assert set(titles[1:-1]) <= set(headings)
+    assert list(COMMANDS)[1:-1] == [each for each in headings if each in COMMANDS]
+
+
+def test_sections_of_added_commands_are_those_of_the_help() -> None:
+    added = [each for found in additions().values() for each in found.commands]
+    alone = {each.section for each in added if each.group is None}
+    assert alone <= set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        ("help", "--help"),
+        ("help verify", "verify --help"),
+        ("help runs list", "runs list --help"),
+        ("help compare", "compare --help"),
+    ],
+)
+def test_help_of_a_command(words: str, same: str, tailscope: Callable[..., Any]) -> None:
+    done = tailscope(*words.split())
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout == tailscope(*same.split()).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "command"), [pytest.param(*each, id=each[0]) for each in commands()]
+)
+def test_help_begins_with_an_example_of_the_command(words: str, command: Any) -> None:
+    context = command.make_context(words, [], resilient_parsing=True)
+    beginning, *_ = context.get_help().split("\n\n")
+    usage, _, example = beginning.partition("\nExample: ")
+    assert usage.startswith(f"Usage: {words}")
+    call = shlex.split(example.partition(" > ")[0].partition("tailscope ")[2])
+    context = application().make_context("tailscope", call)
+    while isinstance(context.command, CommandGroup):
+        given = [*context._protected_args, *context.args]
+        name, called, rest = context.command.resolve_command(context, given)
+        assert called is not None
+        context = called.make_context(name, rest, parent=context)
+    assert context.command_path == words

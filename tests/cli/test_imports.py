@@ -13,7 +13,7 @@ import pytest
 from docs.reference.cli import commands
 
 from tailscope import cli
-from tailscope.cli import baseline, host, model
+from tailscope.cli import compare, host, model, runs
 from tailscope.registry import additions
 
 if TYPE_CHECKING:
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 NAMES = [name.split()[1:] for name, _ in commands()]
 TABLES = {
-    "": cli.COMMANDS,
-    "baseline.": baseline.COMMANDS,
+    "": [name for commands in cli.COMMANDS.values() for name in commands],
+    "compare.": compare.COMMANDS,
     "host.": host.COMMANDS,
     "model.": model.COMMANDS,
+    "runs.": runs.COMMANDS,
 }
 ADDED = {
-    command.words(): f"tailscope.extra.{folder}.{command.module}"
+    command.words: f"tailscope.extra.{folder}.{command.module}"
     for folder, addition in additions().items()
     for command in addition.commands
 }
@@ -43,7 +44,10 @@ DECLARATION = {"msgspec", "typing_extensions"}
 
 ALWAYS = {
     *("tailscope", "tailscope.exceptions", "tailscope.registry", "tailscope.units"),
-    *(f"tailscope.cli{name}" for name in ("", ".lazy", ".panels", ".parsing", ".status")),
+    *(
+        f"tailscope.cli{name}"
+        for name in ("", ".groups", ".lazy", ".panels", ".parsing", ".status")
+    ),
     *("tailscope.extra", *(f"tailscope.extra.{name}" for name in additions())),
 }
 """What every call imports of tailscope."""
@@ -88,10 +92,12 @@ def typers() -> set[str]:
 
 def of_command(words: list[str]) -> set[str]:
     """The modules of a command, and of the group that it is in."""
-    if (added := " ".join(words)) in ADDED:
-        return {ADDED[added]} | of_command(words[:-1])
-    names = [word.replace("-", "_") + "_" * iskeyword(word) for word in words]
-    return {".".join(["tailscope.cli", *names[:count]]) for count in range(1, len(names) + 1)}
+    found = set()
+    for count in range(1, len(words) + 1):
+        names = [word.replace("-", "_") + "_" * iskeyword(word) for word in words[:count]]
+        own = ".".join(["tailscope.cli", *names])
+        found.add(ADDED.get(" ".join(words[:count]), own))
+    return found
 
 
 def test_help_imports_no_command(typers: set[str]) -> None:
@@ -101,7 +107,7 @@ def test_help_imports_no_command(typers: set[str]) -> None:
     assert "rich" not in typers
 
 
-@pytest.mark.parametrize("words", [["host"], ["model"], *NAMES], ids=" ".join)
+@pytest.mark.parametrize("words", [["host"], ["model"], ["runs"], *NAMES], ids=" ".join)
 def test_help_of_a_command_imports_that_command(words: list[str], typers: set[str]) -> None:
     found = imported(REPORT, *words, "--help")
     assert own(found) & MODULES == of_command(words)
@@ -110,7 +116,11 @@ def test_help_of_a_command_imports_that_command(words: list[str], typers: set[st
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-@pytest.mark.parametrize("words", [[], ["model"], ["model", "energy"], ["run"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [[], ["model"], ["model", "energy"], ["run"], ["compare"], ["compare", "save"]],
+    ids=" ".join,
+)
 def test_completion_imports_what_is_completed(
     words: list[str], shell: str, typers: set[str]
 ) -> None:
@@ -129,8 +139,10 @@ def test_completion_imports_what_is_completed(
 
 def test_only_what_measures_asks_whether_the_host_was_left_tuned() -> None:
     reminder = "tailscope.cli.reminder"
-    assert reminder in imported(REPORT, "run", "--help")
-    assert reminder not in imported(REPORT, "list", "--help")
+    for words in ("run --dry-run --dut l2fwd", "search --dut loop --dry-run"):
+        assert reminder in imported(REPORT, *words.split()), words
+    for words in ("runs list", "compare . .", "run --help"):
+        assert reminder not in imported(REPORT, *words.split()), words
 
 
 def test_an_analysis_imports_what_it_prints(tmp_path: Path, typers: set[str]) -> None:

@@ -52,9 +52,9 @@ def analysed(tailscope: Run, pair: tuple[Path, Path], out: Path, *words: object)
 
 
 def listed(tailscope: Run, folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(tailscope("list", folder, "--json", "-").stdout)[
-        "runs"
-    ]
+    found: list[dict[str, Any]] = json.loads(
+        tailscope("runs", "list", folder, "--json", "-").stdout
+    )["runs"]
     return found
 
 
@@ -87,9 +87,9 @@ def test_labels_stand_where_those_of_a_measurement_do(
         **{"cpu_model": "EPYC", "kernel_release": "5.10.0-rt", "command": "analyze"},
     }
     assert {name: row[name] for name in wanted} == wanted
-    chosen = tailscope("list", tmp_path / "runs", "dut=l2fwd", "rate>=10k", "labels~Munich")
+    chosen = tailscope("runs", "list", tmp_path / "runs", "dut=l2fwd", "rate>=10k", "labels~Munich")
     assert "a" in chosen.stdout.splitlines()[2]
-    shown = tailscope("show", run).stdout
+    shown = tailscope("runs", "show", run).stdout
     for text in ("l2fwd", "lxc, kernel nohz 5.10.0-rt", "20,000 packets/s", "site=Munich, rack=7"):
         assert text in shown
     assert "EPYC" in (run / "report.html").read_text()
@@ -100,7 +100,7 @@ def test_the_command_that_repeats_it_says_the_same(
 ) -> None:
     words = [word for name in ("dut", "rate", "repeat") for word in ("-D", f"{name}={SAID[name]}")]
     run = analysed(tailscope, pair, tmp_path / "a", *words, "-D", "labels.a b=c d")
-    repeat = json.loads(tailscope("show", run, "--json", "-").stdout)["repeat"]
+    repeat = json.loads(tailscope("runs", "show", run, "--json", "-").stdout)["repeat"]
     labels = ["dut=l2fwd", "rate=20000", "repeat=2", "labels.a b=c d"]
     options = [word for label in labels for word in ("-D", label)]
     assert shlex.split(repeat)[-10:] == [*options, "--out", "repeated"]

@@ -219,7 +219,7 @@ def test_a_list_is_as_wide_as_the_terminal(
     long_name = f"{'日本' * 30}-repeat=3"
     copied(runs / "plain", runs / long_name)
     terminal = Terminal(columns)
-    assert terminal.run("list", runs, env=dict(os.environ)) == 0
+    assert terminal.run("runs", "list", runs, env=dict(os.environ)) == 0
     printed = terminal.said.splitlines()
     assert all(wcswidth(line) <= columns for line in printed)
     header = next(line for line in terminal.lines if line.startswith("run "))
@@ -229,7 +229,7 @@ def test_a_list_is_as_wide_as_the_terminal(
     )
     [cut_name] = [line for line in printed if "repeat=3" in line]
     assert cut_name.startswith("日本") and "…" in cut_name and "p99.9" in cut_name
-    whole = tailscope("list", runs).stdout
+    whole = tailscope("runs", "list", runs).stdout
     assert max(map(wcswidth, whole.splitlines())) <= 120, "a pipe is as wide as that"
 
 
@@ -245,7 +245,7 @@ def tainted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", ["show", "verify", "compare", "analyze"])
+@pytest.mark.parametrize("command", ["runs show", "verify", "compare", "analyze"])
 def test_tables_fit_the_terminal_and_say_the_same(
     terminals: Any,
     tainted: Path,
@@ -257,12 +257,12 @@ def test_tables_fit_the_terminal_and_say_the_same(
     monkeypatch.chdir(tainted)
     monkeypatch.setenv("NO_COLOR", "1")
     words: dict[str, list[Any]] = {
-        "show": ["one"],
+        "runs show": ["one"],
         "verify": ["one", "--slo", "p99<50us, p99.9<1ms, loss<1e-3, max<1ms"],
         "compare": ["one", "other"],
         "analyze": pair(Path("captures"), [3_531_360 + 10 * at for at in range(300)]),
     }
-    asked = [command, *map(str, words[command]), "-v"]
+    asked = [*command.split(), *map(str, words[command]), "-v"]
     application()(asked, standalone_mode=False)
     whole = capsys.readouterr().out
     terminal = terminals(80)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
             None,
         ),
         ("calibrate --wire vhost", "wire", "--wire: got 'vhost'", None),
-        ("compare r1", "one-run", "got r1 only", "tailscope show RUN"),
+        ("compare r1", "one-run", "got r1 only", "tailscope runs show RUN"),
     ],
 )
 def test_what_is_refused_says_what_to_do(

@@ -1,4 +1,4 @@
-"""``tailscope baseline``: a file instead of runs, with which later ones are compared."""
+"""``compare save`` and ``compare baseline``: runs kept as a file, and compared with later ones."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def baseline(runs: Path) -> Path:
     path = runs / "baseline.json"
-    assert main(["baseline", "save", str(runs / "before"), "-o", str(path)]) == 0
+    assert main(["compare", "save", str(runs / "before"), "-o", str(path)]) == 0
     return path
 
 
@@ -66,7 +66,7 @@ def test_a_baseline_says_what_its_runs_would_say(
 ) -> None:
     """Figures, intervals with and without the instrument's stalls, loss, and verdicts."""
     limits = ("--fail-on", "p90>+30%", "--fail-on", "lost>+1%")
-    words = ("baseline", "compare", baseline, runs / name, *limits)
+    words = ("compare", "baseline", baseline, runs / name, *limits)
     ours = said(tmp_path / "ours.json", *words, expected=status)
     words = ("compare", runs / "before", runs / name, *limits)
     theirs = said(tmp_path / "theirs.json", *words, expected=status)
@@ -81,7 +81,7 @@ def test_limits_of_other_quantiles_are_judged(
     runs: Path, baseline: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     junit = tmp_path / "found.xml"
-    words = ["baseline", "compare", str(baseline), str(runs / "slow"), "--fail-on", "p95>+10%"]
+    words = ["compare", "baseline", str(baseline), str(runs / "slow"), "--fail-on", "p95>+10%"]
     assert main([*words, "--junit", str(junit)]) == 2
     assert "\nfail      p95>+10%: " in capsys.readouterr().out
     assert "<failure" in junit.read_text()
@@ -97,7 +97,7 @@ def test_limits_of_other_quantiles_are_judged(
 def test_another_machine_or_rate_is_named_and_decides_nothing(
     runs: Path, baseline: Path, tmp_path: Path
 ) -> None:
-    words = ("baseline", "compare", baseline, runs / "elsewhere", "--fail-on", "p50>+90%")
+    words = ("compare", "baseline", baseline, runs / "elsewhere", "--fail-on", "p50>+90%")
     found = said(tmp_path / "found.json", *words, expected=3)
     [comparison] = found["comparisons"]
     warnings = "\n".join(comparison["warnings"])
@@ -109,8 +109,8 @@ def test_captures_that_tell_nothing_of_their_machine_are_compared_with_a_warning
     tmp_path: Path,
 ) -> None:
     untold = captured_runs(tmp_path, 2)
-    assert main(["baseline", "save", str(untold[0]), "-o", str(tmp_path / "baseline.json")]) == 0
-    words = ("baseline", "compare", tmp_path / "baseline.json", untold[1])
+    assert main(["compare", "save", str(untold[0]), "-o", str(tmp_path / "baseline.json")]) == 0
+    words = ("compare", "baseline", tmp_path / "baseline.json", untold[1])
     [comparison] = said(tmp_path / "found.json", *words)["comparisons"]
     assert_wording("baseline/nothing-tells", comparison["warnings"][-1])
 
@@ -119,7 +119,7 @@ def test_runs_that_do_not_repeat_each_other_are_no_baseline(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "baseline.json"
-    save = ["baseline", "save", "-o", str(out)]
+    save = ["compare", "save", "-o", str(out)]
     assert main([*save, str(runs / "before"), str(runs / "elsewhere")]) == 1
     error = capsys.readouterr().err
     named = ("plan: rate_pps: ", "got 20000", "[runs-not-repeats]")
@@ -216,7 +216,7 @@ def test_a_damaged_baseline_is_refused_by_its_field(
 ) -> None:
     other = tmp_path / "other.json"
     other.write_text(damaged(baseline, change, is_signed=is_signed))
-    assert main(["baseline", "compare", str(other), str(runs / "after")]) == 1
+    assert main(["compare", "baseline", str(other), str(runs / "after")]) == 1
     error = capsys.readouterr().err
     assert f"{field}: " in error and str(other) in error
     assert code is None or f"[{code}]" in error
@@ -229,10 +229,10 @@ def test_what_is_no_baseline_is_named(
     (tmp_path / "folder").mkdir()
     (tmp_path / "text").write_text("no baseline\n")
     file = runs / name if "/" in name else tmp_path / name
-    assert main(["baseline", "compare", str(file), str(runs / "after")]) == 1
+    assert main(["compare", "baseline", str(file), str(runs / "after")]) == 1
     error = capsys.readouterr().err
     assert str(file) in error and "\nhint: " in error
-    assert "tailscope baseline save" in error.partition("\nhint: ")[2]
+    assert "tailscope compare save" in error.partition("\nhint: ")[2]
 
 
 def test_another_window_is_refused(
@@ -246,7 +246,7 @@ def test_another_window_is_refused(
             run["window_ns"] = 1_000_000_000
 
     other.write_text(damaged(baseline, shorter, is_signed=True))
-    assert main(["baseline", "compare", str(other), str(runs / "after")]) == 1
+    assert main(["compare", "baseline", str(other), str(runs / "after")]) == 1
     error = capsys.readouterr().err
     named = ("got 5000000000", "expected 1000000000", "[window]")
     assert all(text in error for text in named)

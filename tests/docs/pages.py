@@ -58,19 +58,19 @@ LIMIT_S = 300
 
 _SHORTER = (
     (r"(tailscope watch\b.*?)--for [0-9]\w+", r"\1--every 500ms --warm-up 50ms --for 1s"),
-    (r"(tailscope duet\b.*?)--rate", r"\1--block 100ms --warm-up 50ms --for 5s --rate"),
+    (r"(tailscope compare duet\b.*?)--rate", r"\1--block 100ms --warm-up 50ms --for 5s --rate"),
     (r"(tailscope run\b.*?)(?:--duration|-d) [0-9]\w+", r"\1--duration 250ms --warm-up 50ms"),
     (r"(--duration|--trial-duration|--power-phase) [0-9]\w+", r"\1 250ms"),
     (r"\b(duration|power_phase): [0-9]\w+", r"\1: 250ms"),
     (r"\bwarm_up: [0-9]\w+", "warm_up: 100ms"),
 )
 _MEASURING = re.compile(
-    r"tailscope (run|calibrate|noise|search|tune|compare-instruments|duet|rfc|watch)\b"
+    r"tailscope (run|calibrate|noise|search|host tune|compare duet|watch)\b"
     r"(?!.*--dry-run)"
     r"|python -m experiments\."
 )
 _ALONE = re.compile(
-    r"tailscope (host apply|host revert|tune|calibrate|model overload|run\b.*--tune)\b"
+    r"tailscope (host apply|host revert|host tune|calibrate|model overload|run\b.*--tune)\b"
     r"(?!.*--dry-run)"
 )
 _STATUS = re.compile(r"#.*exit status (\d+(?:(?:, | or )\d+)*)")
@@ -324,8 +324,11 @@ def _parsed(place: str, words: list[str]) -> Any:
 
     command, rest = application(), words[1:]
     while hasattr(command, "commands"):
-        assert rest and rest[0] in command.commands, f"{place}: no command {' '.join(words)}"
-        command, rest = command.commands[rest[0]].load(), rest[1:]
+        if rest and rest[0] in command.commands:
+            command, rest = command.commands[rest[0]].load(), rest[1:]
+        else:
+            assert hasattr(command, "default"), f"{place}: no command {' '.join(words)}"
+            command = command.default
     try:
         command.make_context("tailscope", list(rest))
     except typer.TyperException as error:

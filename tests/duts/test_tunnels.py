@@ -162,7 +162,7 @@ def test_programs_end_with_the_measurement(
         mark = mark_of(process, stage)
         process.send_signal(ending)
         process.communicate(timeout=STARTED_S)
-    tailscope("clean", env=place.environment)
+    tailscope("runs", "clean", env=place.environment)
     assert mark not in str(left_behind())
     assert not programs(mark, "wireguard-go")
     assert not Path("/run/wireguard/wg0.sock").exists()

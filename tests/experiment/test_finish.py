@@ -67,15 +67,15 @@ def test_a_page_that_does_not_fit_costs_no_analysis(
     assert code_of(done) == "run-without-page"
     named = (f"error: {out}: ", f": {out}/report.html: ", "File too large")
     assert all(text in done.stderr for text in named)
-    assert f"hint: `tailscope finish {out}` " in done.stderr
-    assert tailscope("show", out, "--verify").returncode == 0
+    assert f"hint: `tailscope runs finish {out}` " in done.stderr
+    assert tailscope("runs", "show", out, "--verify").returncode == 0
     assert sorted(path.name for path in out.iterdir() if path.name.startswith(".")) == []
     assert not (out / "report.html").exists()
-    finished = tailscope("finish", out)
+    finished = tailscope("runs", "finish", out)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout == f"{out}: wrote report.html\n"
     assert "tailscope" in (out / "report.html").read_text()
-    assert tailscope("finish", out).stdout == f"{out}: lacks nothing\n"
+    assert tailscope("runs", "finish", out).stdout == f"{out}: lacks nothing\n"
 
 
 @pytest.mark.usefixtures("dataplane")
@@ -89,12 +89,12 @@ def test_what_explains_a_tail_can_be_made_again(
     write_mark(out, info)
     (out / "explanation.json").unlink()
     (out / "report.html").unlink()
-    done = tailscope("finish", out)
+    done = tailscope("runs", "finish", out)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{out}: wrote explanation.json, report.html\n"
     again = json.loads((out / "explanation.json").read_text())
     assert {**again, "kept": None} == {**own, "kept": None}
-    shown = json.loads(tailscope("show", out, "--json", "-").stdout)
+    shown = json.loads(tailscope("runs", "show", out, "--json", "-").stdout)
     assert shown["explanation"]["causes"] == own["causes"]
 
 
@@ -119,7 +119,7 @@ def test_neither_interrupts_nor_defects_cost_a_measurement(
     plan = PairPlan(pre, post, "auto", 0, 5_000_000_000, 100, 100, None, out)
     with raises(RunUnfinishedError, "run-without-page"):
         analyze_pair(plan, page_of)
-    assert tailscope("show", out, "--verify").returncode == 0
+    assert tailscope("runs", "show", out, "--verify").returncode == 0
 
 
 @pytest.mark.usefixtures("dataplane")
@@ -227,7 +227,7 @@ def test_what_does_not_fit_is_not_measured(tailscope: Run, place: Place) -> None
 
 
 ERRORS = (
-    (KeyboardInterrupt(), "`tailscope finish "),
+    (KeyboardInterrupt(), "`tailscope runs finish "),
     (OSError(errno.ENOSPC, "No space left on device", "x"), ": x: No space left on device"),
     (MemoryError("much"), ": MemoryError: much"),
 )
@@ -267,24 +267,24 @@ def test_what_was_recorded_is_analysed_later(
     kept = {path.name for path in out.iterdir()}
     recorded = {"noise.parquet", "neighbours.parquet", "interrupts.parquet"}
     assert kept == {"run.json", *recorded, "recording"}
-    for arguments in (("show", out), ("report", out)):
+    for arguments in (("runs", "show", out), ("report", out)):
         refused = tailscope(*arguments)
         assert refused.returncode == 1
         assert code_of(refused) == "run-incomplete"
-        assert f"hint: `tailscope finish {out}` " in refused.stderr
+        assert f"hint: `tailscope runs finish {out}` " in refused.stderr
     again = tailscope("run", "--dut", "l2fwd", "--duration", "10ms", "--out", out)
     assert again.returncode == 1
     assert code_of(again) == "run-recorded"
-    done = tailscope("finish", out)
+    done = tailscope("runs", "finish", out)
     assert done.returncode == 0, done.stderr
     assert "summary.json" in done.stdout
-    assert tailscope("show", out, "--verify").returncode == 0
+    assert tailscope("runs", "show", out, "--verify").returncode == 0
     sound(out)
     assert not (out / "recording").exists()
     summary = json.loads((out / "summary.json").read_text())
     assert summary["count"] + summary["lost"] == summary["sent"] > 0
     assert tailscope("explain", out).returncode == 0
-    assert tailscope("finish", out).stdout == f"{out}: lacks nothing\n"
+    assert tailscope("runs", "finish", out).stdout == f"{out}: lacks nothing\n"
 
 
 @pytest.mark.usefixtures("dataplane")
@@ -304,7 +304,7 @@ def test_what_is_finished_is_what_would_have_been_written(
         patch.setattr(RunWriter, "finish", finish)
         with pytest.raises(KeyboardInterrupt):
             execute(plan, plan.cores(), out=out)
-    assert tailscope("finish", out).returncode == 0
+    assert tailscope("runs", "finish", out).returncode == 0
     summary = json.loads((out / "summary.json").read_text())
     assert {name: summary[name] for name in own["analysis"]} == own["analysis"]
     info = json.loads((out / "run.json").read_text())

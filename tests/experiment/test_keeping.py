@@ -54,7 +54,7 @@ def fail(*_: object, **__: object) -> NoReturn:
 def finished(tailscope: Callable[..., Any], path: Path) -> None:
     """What is kept becomes a run."""
     assert not (path / "summary.json").exists()
-    done = tailscope("finish", path)
+    done = tailscope("runs", "finish", path)
     assert done.returncode == 0, done.stderr
     sound(path)
     assert not (path / "recording").exists()
@@ -78,9 +78,9 @@ def test_a_disk_that_fills_up_costs_no_measurement(
     assert code_of(done) == "not-analysed", done.stderr
     kept = re.search(r"error: (\S+): .*No space", done.stderr)
     assert kept, done.stderr
-    assert f"hint: `tailscope finish {kept[1]}` " in done.stderr
+    assert f"hint: `tailscope runs finish {kept[1]}` " in done.stderr
     assert Path(kept[1]).parent == home
-    cleaned = tailscope("clean", env=place.environment)
+    cleaned = tailscope("runs", "clean", env=place.environment)
     assert cleaned.returncode == 0
     assert f"left {kept[1]}: " in cleaned.stdout
     finished(tailscope, Path(kept[1]))
@@ -103,7 +103,7 @@ def test_a_killed_analysis_costs_no_measurement(
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
     refused = tailscope("run", "--dut", "l2fwd", *quick("--out", out))
     assert code_of(refused) == "run-recorded"
-    assert f"hint: `tailscope finish {out}` " in refused.stderr
+    assert f"hint: `tailscope runs finish {out}` " in refused.stderr
     finished(tailscope, out)
 
 
@@ -125,7 +125,7 @@ def test_ctrl_c_waits_for_what_is_being_written(
 
     with pytest.raises(KeyboardInterrupt) as interrupted:
         execute(plan, plan.cores(), out=out, progress=progress)
-    assert f"`tailscope finish {out}`" in str(interrupted.value)
+    assert f"`tailscope runs finish {out}`" in str(interrupted.value)
     assert stopped
     finished(tailscope, out)
 
@@ -184,9 +184,9 @@ def test_what_may_not_outlast_a_power_cut_is_whole_all_the_same(
         patch.setattr(atomic, "sync_folder", sync_folder)
         [measured] = execute(PLAN, PLAN.cores(), out=out)
     assert measured.lacks[0].code == "run-not-lasting"
-    assert tailscope("show", out, "--verify").returncode == 0
-    done = tailscope("finish", out)
+    assert tailscope("runs", "show", out, "--verify").returncode == 0
+    done = tailscope("runs", "finish", out)
     assert done.returncode == 0, done.stderr
     sound(out)
     assert not (out / "recording").exists()
-    assert tailscope("finish", out).stdout == f"{out}: lacks nothing\n"
+    assert tailscope("runs", "finish", out).stdout == f"{out}: lacks nothing\n"

@@ -117,8 +117,10 @@ def test_what_is_kept_is_shown_and_reported(analysed: Path, tailscope: Run, tmp_
     assert done.returncode == 0, done.stderr
     kept = json.loads((analysed / "explanation.json").read_text())
     assert "--keep" in kept["kept"]["command"]
-    shown = tailscope("show", analysed)
-    record = printed_json(tailscope("show", analysed, "--json", "-"))["explanation"]["associated"]
+    shown = tailscope("runs", "show", analysed)
+    record = printed_json(tailscope("runs", "show", analysed, "--json", "-"))["explanation"][
+        "associated"
+    ]
     associated = [row for row in record["counters"] if row["is_associated"]]
     [named] = [f"{row['counter']} on CPU {row['cpu']}" for row in associated]
     assert named == "TLB TLB shootdowns on CPU 1" and named in shown.stdout
@@ -126,7 +128,8 @@ def test_what_is_kept_is_shown_and_reported(analysed: Path, tailscope: Run, tmp_
     assert tailscope("report", analysed, "--out", page).returncode == 0
     assert named in page.read_text()
     assert (
-        printed_json(tailscope("show", analysed, "--json", "-"))["explanation"]["evidence"] is None
+        printed_json(tailscope("runs", "show", analysed, "--json", "-"))["explanation"]["evidence"]
+        is None
     )
     kept["packets"] += 1
     (analysed / "explanation.json").write_text(json.dumps(kept))

@@ -258,7 +258,7 @@ def test_a_killed_run_leaves_no_tracer_once_cleaned(place: Place, tailscope: Run
         assert len(here) == 2
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        done = tailscope("clean", env=place.environment)
+        done = tailscope("runs", "clean", env=place.environment)
         assert all(f"kernel tracer {name}" in done.stdout for name in here)
         assert not set(here) & set(instances(root))
 

@@ -84,7 +84,7 @@ def test_what_a_killed_measurement_leaves_is_cleaned(tailscope: Any, place: Plac
     assert "gen" in children(process.pid)
     process.kill()
     process.communicate()
-    done = tailscope("clean", env=place.environment)
+    done = tailscope("runs", "clean", env=place.environment)
     assert done.returncode == 0, done.stderr
     assert not left_behind() and not place.left()
 

@@ -166,7 +166,7 @@ def test_names_of_others_stay_text(
     info = read_run(analysed).info
     judged = VerdictRecord(slo=HOSTILE, verdict="pass", level=0.95, runs=())
     kept.keep(analysed, info, layout.VERDICT, judged, command=["x"])
-    noted = tailscope("note", analysed, f"looked at by {HOSTILE}")
+    noted = tailscope("runs", "note", analysed, f"looked at by {HOSTILE}")
     assert noted.returncode == 0, noted.stderr
     assert tailscope("report", analysed, "--out", page).returncode == 0
     (analysed / "verdict.json").unlink()

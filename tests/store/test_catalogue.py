@@ -320,7 +320,7 @@ def refreshing(runs: Path, run: str) -> subprocess.Popen[str]:
 
 def test_several_processes_at_once_do_no_harm(runs: Path) -> None:
     others = [refreshing(runs, run) for run in ("plain", "fast")]
-    query = [COMMAND, "list", runs, "--json", "-"]
+    query = [COMMAND, "runs", "list", runs, "--json", "-"]
     try:
         asking = [
             subprocess.Popen(query, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

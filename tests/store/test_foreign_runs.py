@@ -116,7 +116,7 @@ def listed_others(
     shutil.copytree(original, folder / "runs")
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
     listed: list[str] = tailscope(
-        "list", "run!=plain", env=environment, cwd=folder
+        "runs", "list", "run!=plain", env=environment, cwd=folder
     ).stdout.splitlines()
     return listed
 
@@ -138,12 +138,12 @@ def test_a_bad_run_is_one_line_among_the_others(
     make, said = ODD[odd]
     replaced(runs / "plain" / name, make)
     os.chdir(runs.parent)
-    done = tailscope("list", timeout=TIMEOUT_S)
+    done = tailscope("runs", "list", timeout=TIMEOUT_S)
     assert (done.returncode, done.stderr) == (0, "")
     (problem,) = (line for line in done.stdout.splitlines() if line.startswith("plain: "))
     assert problem.startswith(f"plain: {name}: expected")
     assert said in problem
-    assert tailscope("list", "run!=plain").stdout.splitlines() == listed_others
+    assert tailscope("runs", "list", "run!=plain").stdout.splitlines() == listed_others
 
 
 @pytest.mark.parametrize("odd", list(map(_odd, ODD)))
@@ -155,7 +155,7 @@ def test_a_command_about_a_bad_run_ends(tailscope: Run, runs: Path, odd: str) ->
     for run, name in (("plain", "summary.json"), ("fast", "run.json")):
         path = runs / run
         for command in (
-            ("show", path),
+            ("runs", "show", path),
             ("verify", path, "--slo", "p99<1ms"),
             ("report", path, "--out", runs / "page.html"),
             ("compare", path, runs / "guest"),
@@ -186,10 +186,10 @@ def test_a_bad_campaign_ends(tailscope: Run, runs: Path, odd: str) -> None:
 
 def test_links_lead_to_runs_not_to_their_files(tailscope: Run, runs: Path) -> None:
     Path("link").symlink_to(runs / "plain", target_is_directory=True)
-    assert tailscope("show", "link", "--verify").returncode == 0
+    assert tailscope("runs", "show", "link", "--verify").returncode == 0
     (runs / "plain" / "rate.csv").rename("elsewhere")
     (runs / "plain" / "rate.csv").symlink_to(Path("elsewhere").resolve())
-    done = tailscope("show", "link")
+    done = tailscope("runs", "show", "link")
     assert code_of(done) == "not-regular-file"
     assert "rate.csv: " in done.stderr and "symbolic link" in done.stderr
     assert "hint: " in done.stderr
@@ -259,7 +259,7 @@ def test_only_true_is_complete(tailscope: Run, runs: Path, said: object) -> None
         read_mark(runs / "plain")
     assert "run.json: complete: " in str(refused.value)
     assert listed(runs)["plain"][0] == "damaged"
-    done = tailscope("show", "plain")
+    done = tailscope("runs", "show", "plain")
     assert code_of(done) == "field-value" and "run.json: complete: " in done.stderr
 
 
@@ -280,11 +280,11 @@ def test_every_bit_of_a_run_is_read(tailscope: Run, runs: Path) -> None:
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << bit % 8
         (run / name).write_bytes(flipped)
-        done = tailscope("show", "plain", "--verify")
+        done = tailscope("runs", "show", "plain", "--verify")
         assert done.returncode == 1, (name, bit)
         assert name in done.stderr
         (run / name).write_bytes(whole)
-    assert tailscope("show", "plain", "--verify").returncode == 0
+    assert tailscope("runs", "show", "plain", "--verify").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -299,13 +299,13 @@ def test_verify_and_show_look_at_the_same_files(tailscope: Run, runs: Path, harm
             (run / name).write_bytes(aside.read_bytes() + b"\n")
         elif harm == "pipe":
             os.mkfifo(run / name)
-        for command in (("show", "plain"), ("verify", run, "--slo", "p99<1ms")):
+        for command in (("runs", "show", "plain"), ("verify", run, "--slo", "p99<1ms")):
             done = tailscope(*command, timeout=TIMEOUT_S)
             assert done.returncode == 1, (command[0], name)
             assert name in done.stderr
         assert listed(runs)["plain"][0] == "damaged"
         aside.replace(run / name)
-    assert tailscope("show", "plain").returncode == 0
+    assert tailscope("runs", "show", "plain").returncode == 0
 
 
 def _nested(depth: int) -> Any:
@@ -431,7 +431,7 @@ def test_a_long_problem_is_shortened(tailscope: Run, runs: Path) -> None:
     many = {f"{number}": {"size_bytes": 1, "sha256": ""} for number in range(5_000)}
     plan = {**mark["plan"], "dut_options": {"a": "b" * 1_000_000}}
     write_mark(runs / "plain", {**mark, "plan": plan, "files": {**mark["files"], **many}})
-    done = tailscope("list")
+    done = tailscope("runs", "list")
     assert done.returncode == 0
     assert max(map(len, done.stdout.splitlines())) < 2_000
     (problem,) = (line for line in done.stdout.splitlines() if line.startswith("plain: "))

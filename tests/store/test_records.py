@@ -50,12 +50,12 @@ def changed(run: Path, change: Callable[[dict[str, Any]], object]) -> Path:
 @pytest.mark.parametrize(
     "words",
     [
-        ("show", "measured"),
+        ("runs", "show", "measured"),
         ("explain", "measured"),
         ("report", "measured", "--out", "page.html"),
         ("verify", "analysed", "--slo", "p99<1ms"),
         ("compare", "analysed", "measured"),
-        ("finish", "measured"),
+        ("runs", "finish", "measured"),
     ],
     ids=" ".join,
 )
@@ -70,7 +70,7 @@ def test_an_older_format_is_refused_by_every_command(
 def test_a_run_of_an_older_format_is_listed_as_foreign(
     tailscope: Callable[..., Any], old: Path
 ) -> None:
-    done = tailscope("list", ".", "--json", "-", cwd=old)
+    done = tailscope("runs", "list", ".", "--json", "-", cwd=old)
     states = {run["run"]: (run["state"], run["problem"]) for run in json.loads(done.stdout)["runs"]}
     for name in ("measured", "analysed"):
         state, problem = states[name]

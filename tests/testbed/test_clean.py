@@ -1,4 +1,4 @@
-"""`tailscope clean` removes what dead measurements left behind, and nothing else."""
+"""`tailscope runs clean` removes what dead measurements left behind, and nothing else."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def clean(
         monkeypatch.setenv(name, place.environment[name])
 
     def clean(*options: str) -> str:
-        done = tailscope("clean", *options)
+        done = tailscope("runs", "clean", *options)
         assert done.returncode == 0, done.stderr
         return str(done.stdout)
 
@@ -214,7 +214,7 @@ def test_measurements_whose_processes_are_out_of_sight_are_left_alone(
         names = [f"{run.name}-gen" for run in (unseen, folder)]
         pids = [namespace(name) for name in names]
         sight = ["unshare", "--pid", "--fork", "--mount-proc"]
-        done = subprocess.run([*sight, COMMAND, "clean"], capture_output=True, text=True)
+        done = subprocess.run([*sight, COMMAND, "runs", "clean"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         for name, pid in zip(names, pids, strict=True):
             assert name not in done.stdout
@@ -329,7 +329,7 @@ def test_cleans_at_the_same_time_all_succeed(
         namespace(f"{name}-gen")
         (tracers / "instances" / f"{name}-events").mkdir()
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen([COMMAND, "clean"], **pipes) for _ in range(12)]
+    processes = [subprocess.Popen([COMMAND, "runs", "clean"], **pipes) for _ in range(12)]
     ended = [(*process.communicate(timeout=120), process.returncode) for process in processes]
     assert [errors for _, errors, status in ended if status] == []
     folders = [path.name for path in base.iterdir()]
@@ -422,7 +422,7 @@ def test_what_cannot_be_removed_is_named_and_the_rest_goes(
     mount.mkdir()
     subprocess.run(["mount", "--bind", tmp_path, mount], check=True)
     try:
-        done = run("clean")
+        done = run("runs", "clean")
         assert done.returncode == 1
         assert f"removed {paths[1]}\n" in done.stdout
         assert done.stderr.startswith(f"error: {paths[0]}: ") and "mount: " in done.stderr

@@ -233,7 +233,7 @@ def test_a_device_that_hands_on_nothing_is_said_and_kept(tailscope: Run, place: 
     assert summary["count"] == 0 and summary["lost"] == summary["sent"] > 0
     assert summary["lost_in_dut"] == summary["dropped_by_dut"] == summary["sent"]
     assert partial[1].partition(";")[0] in (out / "report.html").read_text()
-    shown = tailscope("show", out, env=place.environment)
+    shown = tailscope("runs", "show", out, env=place.environment)
     assert shown.returncode == 0 and partial[1] in shown.stdout
 
 
@@ -289,7 +289,7 @@ def test_a_generator_that_dies_is_an_error(place: Place) -> None:
 def test_what_a_crash_leaves_behind_is_cleaned(tailscope: Run, place: Place) -> None:
     process = running(place)
     left = children(process.pid)
-    live = tailscope("clean", env=place.environment)
+    live = tailscope("runs", "clean", env=place.environment)
     [name] = [path.name for path in place.path.glob("run/tailscope-*")]
     assert name not in live.stdout
     assert children(process.pid) == left
@@ -300,9 +300,9 @@ def test_what_a_crash_leaves_behind_is_cleaned(tailscope: Run, place: Place) -> 
         assert time.monotonic() < deadline_s, "they outlive who started them"
         time.sleep(0.02)
     assert len(place.left()) == 1
-    assert "would remove" in tailscope("clean", "--dry-run", env=place.environment).stdout
+    assert "would remove" in tailscope("runs", "clean", "--dry-run", env=place.environment).stdout
     assert len(place.left()) == 1
-    assert "removed" in tailscope("clean", env=place.environment).stdout
+    assert "removed" in tailscope("runs", "clean", env=place.environment).stdout
 
 
 @pytest.fixture(params=[False, True], ids=["no hugepages", "hugepages"])

@@ -303,15 +303,15 @@ def test_a_killed_measurement_is_cleaned_by_who_may_measure(place: Place) -> Non
     process = begun_by_nobody(place, *arguments, capabilities=ENOUGH)
     wait_until(lambda: polling(process) >= 2, process)
     # Without these capabilities the user may not even look into it.
-    spared = told_nobody(place, "clean")
+    spared = told_nobody(place, "runs", "clean")
     assert "nothing" in spared.stdout, spared
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    refused = told_nobody(place, "clean")
+    refused = told_nobody(place, "runs", "clean")
     assert refused.returncode == 1, refused
     assert re.search(r": /\S+/netns/tailscope-\S+: Permission denied", refused.stderr)
     assert "hint: " in refused.stderr
-    done = told_nobody(place, "clean", capabilities=ENOUGH)
+    done = told_nobody(place, "runs", "clean", capabilities=ENOUGH)
     assert done.returncode == 0, done
     assert "network namespace tailscope-" in done.stdout
     assert "kernel tracer tailscope-" in done.stdout

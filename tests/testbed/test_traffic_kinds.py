@@ -69,7 +69,7 @@ def test_what_was_sent_stands_beside_what_was_asked(
     assert summary["burst_gap_ns_mean"] == mean
     sent = read_run(figures["out"]).info.instrument.traffic  # type: ignore[union-attr]
     assert sent is not None and sent.burst_gap_ns_mean == mean
-    shown = tailscope("show", figures["out"]).stdout
+    shown = tailscope("runs", "show", figures["out"]).stdout
     for row in ("mean gap", "gap in bursts", "burst to burst", "mean frame"):
         line = next(line for line in shown.splitlines() if line.startswith(row))
         assert " asked " in line
@@ -132,7 +132,7 @@ def test_two_directions_have_books_of_their_own(
             "analyze", captures / "pre.pcapng.zst", captures / "post.pcapng.zst", "--json", "-"
         )
         assert json.loads(again.stdout)["count"] == figures["count"]
-        shown = tailscope("show", out / name).stdout
+        shown = tailscope("runs", "show", out / name).stdout
         assert f"direction {name}, from the generator's" in shown
     compared = tailscope("compare", out / "forth", out / "back")
     # A busy machine may allow no decision.

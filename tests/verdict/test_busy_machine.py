@@ -128,7 +128,7 @@ def test_a_run_says_first_what_it_is_not_usable_for(tailscope: Run, tmp_path: Pa
     record = json.loads((run / "run.json").read_text())["noise"]["neighbours"]
     assert {"p50", "p99"} <= {*record["unusable"]}
     assert record["known_from"] == "stalls"
-    shown = tailscope("show", run)
+    shown = tailscope("runs", "show", run)
     assert_wording("show/not-usable", "\n".join(shown.stdout.splitlines()[:2]))
     done = tailscope("report", run, "--out", tmp_path / "page.html")
     assert done.returncode == 0, done.stderr
@@ -138,7 +138,7 @@ def test_a_run_says_first_what_it_is_not_usable_for(tailscope: Run, tmp_path: Pa
 def test_a_quiet_run_is_usable(tailscope: Run, tmp_path: Path) -> None:
     held = busy(0.0001, 20_000)
     run = write_run(tmp_path / "run", took(held), rate_pps=10_000, neighbours=known(held, "stalls"))
-    assert not tailscope("show", run).stdout.startswith("Not usable for ")
+    assert not tailscope("runs", "show", run).stdout.startswith("Not usable for ")
     assert tailscope("verify", run, "--slo", SLO).returncode == 0
 
 

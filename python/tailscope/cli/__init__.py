@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import _completion_classes
+from typer._click.exceptions import NoSuchOption
 
-from tailscope.cli.lazy import LazyCommand, added_commands, commands_of
-from tailscope.cli.parsing import CommandGroup
+from tailscope.cli.groups import Application, NoSuchCommandError
+from tailscope.cli.lazy import added_commands, commands_of
 from tailscope.cli.status import INTERRUPTED, UNDECIDED
 from tailscope.cli.terminal import painted
 from tailscope.exceptions import EvidenceError, TailscopeError
@@ -28,45 +29,53 @@ from tailscope.registry import not_installed
 from tailscope.units import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import FrameType
 
 __all__ = ["COMMANDS", "application", "main"]
 
-COMMANDS = {
-    "analyze": "Analyse latency, loss and order between two captures of the same traffic.",
-    "baseline": "Save runs as a baseline file and compare later runs with it.",
-    "calibrate": "Measure the floor of this machine and wire; later reports show it.",
-    "clean": "Remove sockets, folders and namespaces of measurements that were killed.",
-    "compare": "Compare runs: what differs, and which differences are real.",
-    "doctor": "Show what this machine can measure, how far, and how to add what is missing.",
-    "explain": "Show what packets waited for: causes of the tail, and the story of one packet.",
-    "finish": "Complete an interrupted run: explanation and report.",
-    "host": "Audit and tune this machine.",
-    "list": "List runs, with their settings, dates and most important figures.",
-    "model": "Derive predictions from the figures of a run.",
-    "noise": (
-        "Show what keeps CPUs from running, and for how long; naming causes takes privileges."
-    ),
-    "note": "Add a dated note to a run; without a text, print its notes.",
-    "plan": "Show how many packets, and how much time, a statement about a quantile needs.",
-    "recommend": "Recommend a set-up: the papers' recommendations that these runs support.",
-    "report": "Draw one run, several runs in the same figures, or a campaign.",
-    "run": "Measure the latency of every packet through a device under test.",
-    "schema": "Print the JSON Schema of experiments.",
-    "show": "Show the table of a run again, with its tags, notes, files and command.",
-    "simulate": "Simulate traffic through a device that stalls, and capture it on both sides.",
-    "tag": "Add or remove tags of runs; without either, print their tags.",
-    "verify": "Judge whether runs meet a service level: pass (0), fail (2) or inconclusive (3).",
+COMMANDS: Mapping[str | None, Mapping[str, str]] = {
+    "Main commands": {
+        "run": "Measure the latency of every packet through a device under test.",
+        "analyze": "Analyse latency, loss and order between two captures.",
+        "explain": "Show the causes of the tail, or what one packet waited for.",
+        "verify": "Judge whether runs meet a service level.",
+        "compare": "Compare runs: what differs, and which differences are real.",
+        "report": "Draw one run, several runs in the same figures, or a campaign.",
+    },
+    "Measuring": {
+        "doctor": "Show what this machine can measure, and how to add the rest.",
+        "calibrate": "Measure the floor of this machine and wire; reports show it.",
+        "plan": "Show how many packets and how much time a quantile needs.",
+        "simulate": "Simulate a device that stalls, and write two captures of it.",
+    },
+    "Explaining": {
+        "noise": "Show what keeps CPUs from running, and for how long.",
+    },
+    "Improving": {
+        "host": "Audit and tune this machine.",
+        "recommend": "Recommend a set-up that these runs support.",
+    },
+    "Predicting": {
+        "model": "Derive predictions from the figures of a run.",
+    },
+    "Deciding": {},
+    "Keeping": {
+        "runs": "List, show, label, complete, query and publish runs.",
+    },
+    None: {
+        "schema": "Print the JSON Schema of experiments.",
+    },
 }
-"""The commands, by name, with a summary of each."""
+"""The commands with a summary of each, by section of help, in its order; it hides the last ones."""
 
 _MEASURING = ("calibrate", "noise", "run")
 
 _ALLOCATIONS_PER_COLLECTION = 10_000
 
 _app = typer.Typer(
-    cls=CommandGroup,
+    cls=Application,
+    invoke_without_command=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -95,22 +104,25 @@ def tailscope_command(
     ] = False,
 ) -> None:
     """Measure, explain and predict the tail latency of network functions."""
-    group = context.command
-    assert isinstance(group, CommandGroup)
-    command = group.commands.get(context.invoked_subcommand or "")
-    if isinstance(command, LazyCommand) and command.measures:
-        from tailscope.cli.reminder import remind
-
-        remind()
+    if context.invoked_subcommand is None:
+        assert isinstance(context.command, Application)
+        print(context.command.overview(context))
 
 
-def application() -> CommandGroup:
+def application() -> Application:
     """Return the command line: a group of commands that are not yet imported."""
     group = typer.main.get_command(_app)
-    assert isinstance(group, CommandGroup)
-    group.commands = dict(
-        sorted({**commands_of(__name__, COMMANDS, _MEASURING), **added_commands()}.items())
-    )
+    assert isinstance(group, Application)
+    own = [
+        commands_of(__name__, commands, _MEASURING, section)
+        for section, commands in COMMANDS.items()
+    ]
+    found = {name: each for part in (*own, added_commands()) for name, each in part.items()}
+    for command in found.values():
+        command.hidden = command.rich_help_panel is None
+    order = list(COMMANDS)
+    in_order = sorted(found.items(), key=lambda item: order.index(item[1].rich_help_panel))
+    group.commands = dict(in_order)
     return group
 
 
@@ -165,7 +177,8 @@ def _run(arguments: list[str] | None) -> int:
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         path = "tailscope" if context is None else context.command_path
-        return _failed(error.format_message(), _code_of(error), f"See `{path} --help`.")
+        hint = f"{_meant(error, path)}See `{path} --help`."
+        return _failed(_message_of(error), _code_of(error), hint)
     except EvidenceError as error:
         return _failed(str(error), error.code, error.hint, UNDECIDED)
     except TailscopeError as error:
@@ -201,6 +214,21 @@ def _run(arguments: list[str] | None) -> int:
 def _code_of(error: typer.TyperException) -> str:
     """Name the kind of an error of typer's: ``no-such-option``, ``missing-parameter``."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(error).__name__.removesuffix("Error")).lower()
+
+
+def _message_of(error: typer.TyperException) -> str:
+    return error.message if isinstance(error, NoSuchOption) else error.format_message()
+
+
+def _meant(error: typer.TyperException, path: str) -> str:
+    """Ask which command or option was meant, if there are any like it."""
+    if isinstance(error, NoSuchOption):
+        names = list(error.possibilities or ())
+    elif isinstance(error, NoSuchCommandError):
+        names = [f"{path} {name}" for name in error.possibilities]
+    else:
+        return ""
+    return f"Did you mean {' or '.join(f'`{name}`' for name in names[:2])}? " if names else ""
 
 
 def _failed(message: str, code: str | None, hint: str | None, status: int = 1) -> int:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     Plans = Mapping[str, PairPlan | UsageError]
 
+EXAMPLE = "tailscope analyze pre.pcap post.pcap --out runs/mine"
 
 _Captures = Annotated[
     list[str] | None,

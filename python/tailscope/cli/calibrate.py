@@ -19,6 +19,8 @@ from tailscope.units import positive_duration_ns, rate_pps
 if TYPE_CHECKING:
     from tailscope.store.records.floor import FloorRecord
 
+EXAMPLE = "tailscope calibrate --wire memif"
+
 
 def command(
     wire: Annotated[
@@ -43,11 +45,15 @@ def command(
     from tailscope.experiment.search.calibration import calibrate
     from tailscope.store import floor
     from tailscope.testbed.cores import pick_cores, read_topology
-    from tailscope.units import printable
+    from tailscope.units import did_you_mean, printable
 
     if wire not in Loop.wires:
         expected = " or ".join(Loop.wires)
-        raise UsageError(f"--wire: got {wire!r}, expected {expected}", code="wire")
+        raise UsageError(
+            f"--wire: got {wire!r}, expected {expected}",
+            code="wire",
+            hint=did_you_mean(wire, Loop.wires),
+        )
     cores = pick_cores(read_topology(), ("generator", "dut"), cpus)
     pace = Pace()
     with LiveLine(quiet=quiet) as line:

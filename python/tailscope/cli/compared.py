@@ -89,7 +89,7 @@ class Compared:
             hint = "measure for longer: packets that are delayed together count as few"
             if any(sample.is_foreign for each in comparisons for sample in each.sides.samples):
                 hint = (
-                    "`tailscope analyze` keeps the order of packets; `tailscope show` shows"
+                    "`tailscope analyze` keeps the order of packets; `tailscope runs show` shows"
                     " quantiles"
                 )
             raise EvidenceError(

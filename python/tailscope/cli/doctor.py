@@ -7,6 +7,8 @@ import textwrap
 
 from tailscope.cli.options import STANDARD, JsonFile, write_json
 
+EXAMPLE = "tailscope doctor"
+
 _WIDEST = 100
 _TITLE = 17
 

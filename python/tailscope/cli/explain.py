@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tailscope.store.records.explanation import ExplainedStages, Explanation
     from tailscope.store.records.run import RunInfo
 
+EXAMPLE = "tailscope explain runs/first"
+
 _MOST_DETAILS = 3
 """Number of details shown for a cause; `--json` has all."""
 _SMALL = 0.005

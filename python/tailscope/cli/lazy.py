@@ -11,8 +11,8 @@ import typer
 from typer.core import TyperCommand
 
 from tailscope import extra
+from tailscope.cli.groups import CommandGroup, DefaultGroup
 from tailscope.cli.panels import PanelCommand
-from tailscope.cli.parsing import CommandGroup
 from tailscope.registry import additions
 
 if TYPE_CHECKING:
@@ -22,23 +22,27 @@ if TYPE_CHECKING:
 
 
 def commands_of(
-    package: str, summaries: Mapping[str, str], measuring: Container[str] = ()
-) -> dict[str, Command]:
+    package: str,
+    summaries: Mapping[str, str],
+    measuring: Container[str] = (),
+    section: str | None = None,
+) -> dict[str, LazyCommand]:
     """Return the commands of a package by name, each with its summary."""
     return {
-        name: LazyCommand(_module_of(package, name), name, about, measures=name in measuring)
+        name: LazyCommand(_module_of(package, name), name, about, name in measuring, section)
         for name, about in summaries.items()
     }
 
 
-def added_commands(group: str = "") -> dict[str, Command]:
-    """Return the commands that the folders of `tailscope.extra` add to a group."""
+def added_commands(group: str | None = None) -> dict[str, LazyCommand]:
+    """Return the commands that the folders of `tailscope.extra` add below a command, or alone."""
     return {
         command.name: LazyCommand(
             f"{extra.__name__}.{folder}.{command.module}",
             command.name,
             command.summary,
-            measures=command.measures,
+            command.measures,
+            command.section,
         )
         for folder, addition in additions().items()
         for command in addition.commands
@@ -55,18 +59,22 @@ class LazyCommand(TyperCommand):
     """Stands for a command, or for a group, until it is called.
 
     The module of a command holds the function ``command``, whose docstring says what the help says
-    beyond the summary; that of a group, the table ``COMMANDS``.
+    beyond the summary, and an ``EXAMPLE`` of it; that of a group, the table ``COMMANDS``. A module
+    that has both is a command which others stand below.
     """
 
-    def __init__(self, module: str, name: str, summary: str, *, measures: bool) -> None:
-        super().__init__(name, help=summary, rich_markup_mode=None)
-        self._module, self.measures = module, measures
+    def __init__(
+        self, module: str, name: str, summary: str, measures: bool, section: str | None
+    ) -> None:
+        super().__init__(name, help=summary, rich_markup_mode=None, rich_help_panel=section)
+        self._module, self._measures = module, measures
 
     def load(self) -> Command:
         """Import the command."""
         module = import_module(self._module)
-        if hasattr(module, "COMMANDS"):
-            inner = {**commands_of(self._module, module.COMMANDS), **added_commands(str(self.name))}
+        own = commands_of(self._module, getattr(module, "COMMANDS", {}))
+        inner: dict[str, Command] = {**own, **added_commands(self.name)}
+        if not hasattr(module, "command"):
             return CommandGroup(
                 name=self.name,
                 help=self.help,
@@ -77,10 +85,23 @@ class LazyCommand(TyperCommand):
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         about = f"{self.help}\n\n{more}".strip()
         app.command(self.name, cls=PanelCommand, help=about)(module.command)
-        return typer.main.get_command(app)
+        command = typer.main.get_command(app)
+        assert isinstance(command, PanelCommand)
+        command.example, command.beside = module.EXAMPLE, inner
+        return DefaultGroup(command, inner) if inner else command
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: Context | None = None, **extra: object
     ) -> Context:
         """Let the command read its arguments: who is called is the context's command."""
-        return self.load().make_context(info_name, args, parent, **extra)
+        context = self.load().make_context(info_name, args, parent, **extra)
+        # Of a group, the command that is called below it says so by itself.
+        if (
+            self._measures
+            and not context.resilient_parsing
+            and not isinstance(context.command, CommandGroup)
+        ):
+            from tailscope.cli.reminder import remind
+
+            remind()
+        return context

@@ -81,7 +81,7 @@ class LiveLine:
         """Answer the first Ctrl-C behind the traffic."""
         self.say(
             "interrupted: the traffic has ended, and the run is being finished; a second time"
-            " leaves out what `tailscope finish` can make"
+            " leaves out what `tailscope runs finish` can make"
         )
 
     def clear(self) -> None:

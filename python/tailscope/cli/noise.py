@@ -12,13 +12,15 @@ from tailscope.cli.fields import option_of
 from tailscope.cli.options import STANDARD, DryRun, JsonFile, Quiet, without_format, write_json
 from tailscope.cli.status import INTERRUPTED
 from tailscope.exceptions import UsageError
-from tailscope.units import positive_duration_ns
+from tailscope.units import did_you_mean, positive_duration_ns
 
 if TYPE_CHECKING:
     from tailscope.noise.causes import Cause
     from tailscope.noise.watch import Watched, WatchPlan
     from tailscope.store.records.watched import WatchedRecord
     from tailscope.testbed.cores import Cores
+
+EXAMPLE = "tailscope noise --cpus 1 --duration 60s"
 
 
 def command(
@@ -78,14 +80,18 @@ def _plan(
 
     if noise not in NOISE:
         raise UsageError(
-            f"--noise: got {noise!r}, expected one of {', '.join(NOISE)}", code="noise"
+            f"--noise: got {noise!r}, expected one of {', '.join(NOISE)}",
+            code="noise",
+            hint=did_you_mean(noise, NOISE),
         )
     kinds = tuple(disturb.split(",")) if disturb else ()
     for kind in kinds:
         if kind not in DISTURBANCES:
             expected = ", ".join(DISTURBANCES)
             raise UsageError(
-                f"--disturb: got {kind!r}, expected some of {expected}", code="disturb"
+                f"--disturb: got {kind!r}, expected some of {expected}",
+                code="disturb",
+                hint=did_you_mean(kind, DISTURBANCES),
             )
     return WatchPlan(
         duration_ns=positive_duration_ns(duration, "--duration"),

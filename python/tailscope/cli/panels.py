@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
+from tailscope.cli.groups import summaries
 from tailscope.cli.parsing import SingleValues
 
 if TYPE_CHECKING:
-    from typer._click import Context, HelpFormatter
+    from collections.abc import Mapping
+
+    from typer._click import Command, Context, HelpFormatter
 
 DUT = "Device under test"
 TRAFFIC = "Traffic"
@@ -18,7 +22,7 @@ HOST = "Host"
 EXPERIMENT = "Experiment"
 OUTPUT = "Output"
 
-_ORDER = ("Arguments", DUT, TRAFFIC, MEASUREMENT, HOST, EXPERIMENT, OUTPUT, "Options")
+_ORDER = ("Arguments", DUT, TRAFFIC, MEASUREMENT, HOST, EXPERIMENT, OUTPUT, "Options", "Commands")
 """Order of the sections."""
 
 _WIDEST = 30
@@ -30,6 +34,17 @@ class PanelCommand(SingleValues, TyperCommand):
 
     typer itself draws panels with rich alone, whose import takes longer than all of the help.
     """
+
+    example: str | None = None
+    """A call of it, which its help begins with."""
+    beside: Mapping[str, Command] = MappingProxyType({})
+    """The commands that its name begins, too."""
+
+    def format_usage(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the usage, and the example below it."""
+        super().format_usage(ctx, formatter)
+        if self.example is not None:
+            formatter.write(f"Example: {self.example}\n")
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the sections in their order, all names in one column."""
@@ -43,6 +58,8 @@ class PanelCommand(SingleValues, TyperCommand):
                 panel = has_panels and param.rich_help_panel
                 title = panel or f"{param.param_type_name.capitalize()}s"
                 sections.setdefault(title, []).append(record)
+        if self.beside:
+            sections["Commands"] = summaries(self.beside)
         names = [name for rows in sections.values() for name, _ in rows]
         width = min(max(map(len, names)), _WIDEST)
         for title, rows in sorted(sections.items(), key=lambda each: _ORDER.index(each[0])):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from typer._click.core import Command
 from typer._click.exceptions import UsageError
 from typer._click.parser import _OptionParser
-from typer.core import TyperGroup, TyperOption
+from typer.core import TyperOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,10 +31,6 @@ class SingleValues(Command):
         for parameter in self.get_params(ctx):
             parameter.add_to_parser(parser, ctx)
         return parser
-
-
-class CommandGroup(SingleValues, TyperGroup):
-    """A group of commands."""
 
 
 class _Parser(_OptionParser):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+EXAMPLE = "tailscope plan --quantile p99.999 --rate 10k"
+
 _LEAST_BEYOND = 1e-12
 _BEYOND = (0, 1, 10)
 _HEADER = ("statement", "packets", "lasts", "with bursts", "lasts")

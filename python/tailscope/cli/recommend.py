@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tailscope.recommend.rule import Rule, RuleAnswer
     from tailscope.recommend.tables import TailTables
 
+EXAMPLE = "tailscope recommend runs/mine"
 _TAIL_GIVE_WAY = ("packets", "lost", "max", "optimised", "kernel", "95 % interval", "technology")
 _RANK_GIVE_WAY = ("resources", "security", "cache", "optimised", "kernel", "technology")
 """Columns that there may be no room for; the first ones go first."""

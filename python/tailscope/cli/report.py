@@ -14,17 +14,21 @@ import typer
 from tailscope.cli.options import RunLabels, labelled
 from tailscope.cli.terminal import say
 from tailscope.exceptions import UsageError
-from tailscope.registry import require, service
+from tailscope.registry import formats as added_formats
+from tailscope.registry import require, service, writer_of
 from tailscope.report.formats import FORMATS, STYLES
 from tailscope.store.layout import REPORT
-from tailscope.units import printable
+from tailscope.units import did_you_mean, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tailscope.report.campaign.material import CampaignReading
 
+EXAMPLE = "tailscope report runs/1 runs/2 --out both.html"
+
 _TRACE = ".pftrace"
+_FIGURES = ",".join(FORMATS)
 
 
 def command(
@@ -50,8 +54,13 @@ def command(
         typer.Option("--figures", metavar="DIR", help="Write each figure, and a CSV of its data."),
     ] = None,
     formats: Annotated[
-        str, typer.Option("--format", metavar="LIST", help="Formats of the figures.")
-    ] = ",".join(FORMATS),
+        str,
+        typer.Option(
+            "--format",
+            metavar="LIST",
+            help="Formats of the figures; or one that an addition writes a run in.",
+        ),
+    ] = _FIGURES,
     style: Annotated[
         str,
         typer.Option(
@@ -62,8 +71,7 @@ def command(
         bool,
         typer.Option(
             "--trace",
-            help="For a single run: also write its timeline beside the page (.pftrace, as"
-            " tailscope trace).",
+            help="For a single run: also write its timeline beside the page (.pftrace).",
         ),
     ] = False,
     pages: Annotated[
@@ -80,10 +88,25 @@ def command(
         ),
     ] = None,
 ) -> int:
+    if formats in added_formats():
+        others = (label, figures, trace, pages, scheduler)
+        return _write_as(formats, runs, out, alone=not any(others) and style == STYLES[0])
     plan = _plan(runs, label, out, figures, formats, style, trace, pages, scheduler)
     written = _run_campaign(plan) if plan.campaign is not None else _run(plan)
     for path in written:
         print(printable(str(path)))
+    return 0
+
+
+def _write_as(name: str, runs: list[Path], out: Path | None, *, alone: bool) -> int:
+    """Write a run in a format that a folder of the wing has, and say what was written."""
+    if len(runs) > 1 or not alone:
+        raise UsageError(
+            f"--format {name}: expected a single run, and no other option than --out",
+            code="format-alone",
+        )
+    for line in writer_of(name)(runs[0], out):
+        print(printable(line))
     return 0
 
 
@@ -117,10 +140,16 @@ def _plan(
     for name in wanted:
         if name not in FORMATS:
             raise UsageError(
-                f"--format: expected some of {', '.join(FORMATS)}, got {name!r}", code="format"
+                f"--format: expected some of {', '.join(FORMATS)}, got {name!r}",
+                code="format",
+                hint=did_you_mean(name, [*FORMATS, *added_formats()]),
             )
     if style not in STYLES:
-        raise UsageError(f"--style: expected {' or '.join(STYLES)}, got {style!r}", code="style")
+        raise UsageError(
+            f"--style: expected {' or '.join(STYLES)}, got {style!r}",
+            code="style",
+            hint=did_you_mean(style, STYLES),
+        )
     if figures is not None:
         require("plot")
     from tailscope.store.campaign import is_campaign

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from tailscope.store.run import Run
     from tailscope.testbed.cores import Cores
 
+EXAMPLE = "tailscope run --dut l2fwd --rate 100k --duration 10s --out runs/first"
+
 
 @with_fields("run")
 def command(
@@ -248,7 +250,7 @@ def _measure(
         for lack in measured.lacks:
             print(f"{'lacking':<10}{printable(lack.what)}", file=sys.stderr)
         if measured.lacks:
-            hint = f"`tailscope finish {measured.out}` completes it"
+            hint = f"`tailscope runs finish {measured.out}` completes it"
             print("hint:", printable(hint), file=sys.stderr)
     if result[-1].interrupted:
         print("interrupted: everything measured until then was kept", file=sys.stderr)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+EXAMPLE = "tailscope schema > experiment.schema.json"
+
 
 def command() -> int:
     from tailscope.experiment.campaign.spec import schema

@@ -10,6 +10,8 @@ import typer
 from tailscope.cli.fields import option_of
 from tailscope.units import count_text, duration_text, positive_duration_ns, printable, rate_pps
 
+EXAMPLE = "tailscope simulate captures --seed 1"
+
 _Latency = Annotated[
     str | None,
     typer.Option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +22,7 @@ from tailscope.cli.options import (
 from tailscope.cli.status import LEVELS, OF_VERDICTS
 from tailscope.cli.view import MARK_NOTE, View
 from tailscope.exceptions import RunError, UsageError
+from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +31,10 @@ if TYPE_CHECKING:
     from tailscope.verdict.slo import Level, Term
     from tailscope.verdict.verdict import Finding, Outcome, RunVerdict, TermVerdict
 
+EXAMPLE = "tailscope verify runs/first --slo 'p99.9<1ms, loss<1e-3'"
+
 _FORMATS = ("text", "github")
+_LEAST_USUAL = 0.5
 _COMMANDS = {"pass": "notice", "fail": "error", "inconclusive": "warning"}
 _HEADER = ("term", "found", "beyond", "of", "share beyond", "allowed", "a burst", "verdict")
 _SHORT_HEADER = ("run", "term", "found", "limit", "verdict")
@@ -110,10 +115,25 @@ def _plan(
 
     if text_format not in _FORMATS:
         raise UsageError(
-            f"--format: expected {' or '.join(_FORMATS)}, got {text_format!r}", code="format"
+            f"--format: expected {' or '.join(_FORMATS)}, got {text_format!r}",
+            code="format",
+            hint=did_you_mean(text_format, _FORMATS),
         )
     level = parse_level(", ".join(slo) if slo else _level_of(runs))
+    _doubt(level)
     return VerifyRequest(tuple(runs), level, json_file, junit_file, text_format)
+
+
+def _doubt(level: Level) -> None:
+    """Warn of a quantile that nobody means: most packets may be slower."""
+    from tailscope.units import QUANTILES
+
+    for term in level.terms:
+        if term.quantile is not None and term.quantile < _LEAST_USUAL:
+            name = term.text.partition("<")[0]
+            meant = did_you_mean(name, QUANTILES.values())
+            more = f"; {meant}" if meant else ""
+            print(f"warning: --slo: {name} is below the median{more}", file=sys.stderr)
 
 
 def _level_of(runs: list[Path]) -> str:

@@ -70,7 +70,7 @@ _UNTOLD = (
 _MOST = 2.0**63
 """Largest value of a figure: more nanoseconds than any run has."""
 
-_AGAIN = "`tailscope baseline save RUN... --out FILE` writes one"
+_AGAIN = "`tailscope compare save RUN... --out FILE` writes one"
 
 
 def save_baseline(runs: Mapping[Path, str], out: Path) -> list[RunFigures]:

@@ -17,6 +17,7 @@ from tailscope.duts.testpmd import Testpmd
 from tailscope.duts.wireguard import Wireguard
 from tailscope.duts.xdp import Xdp
 from tailscope.exceptions import UsageError
+from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,9 @@ def dut_named(name: str, options: Mapping[str, str], wire: str = "memif") -> Dut
     """Make a device of the kind that has this name."""
     if name not in DUTS:
         raise UsageError(
-            f"--dut: got {name!r}, expected one of {', '.join(DUTS)}", code="unknown-dut"
+            f"--dut: got {name!r}, expected one of {', '.join(DUTS)}",
+            code="unknown-dut",
+            hint=did_you_mean(name, DUTS),
         )
     return DUTS[name](options, wire)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 from tailscope.exceptions import UsageError
 from tailscope.testbed.programs import find_program, which
+from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -149,6 +150,7 @@ class Dut(ABC):
             raise UsageError(
                 f"--wire: got {wire!r}, expected {' or '.join(self.wires)} with --dut {self.name}",
                 code="dut-wire",
+                hint=did_you_mean(wire, self.wires),
             )
         self.wire = wire
         self.given = dict(options)
@@ -159,6 +161,7 @@ class Dut(ABC):
                     f"--dut-option: got {name!r}, expected one of the options of {self.name}:"
                     f" {names}",
                     code="unknown-dut-option",
+                    hint=did_you_mean(name, self.options),
                 )
             self.options[name](name, value)
 

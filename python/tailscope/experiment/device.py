@@ -13,6 +13,7 @@ from tailscope.exceptions import TestbedError, UsageError
 from tailscope.platforms.catalogue import platform_named
 from tailscope.testbed.stage_recorder import check_stages
 from tailscope.testbed.wires import wire_named
+from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
     from tailscope.duts.dut import Dut
@@ -83,6 +84,7 @@ class Device(Struct, frozen=True, kw_only=True):
             raise UsageError(
                 f"--wire: got {self.wire!r}, expected {expected} with --platform {self.platform}",
                 code="platform-wire",
+                hint=did_you_mean(self.wire, platform.wires),
             )
 
     def numbered(self, number: int | None) -> Device:

@@ -9,6 +9,7 @@ from tailscope.exceptions import UsageError
 from tailscope.host.cpus import cpu_list
 from tailscope.host.knobs.catalogue import KNOBS
 from tailscope.host.knobs.knob import PerCpuFile
+from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
     from tailscope.host.knobs.knob import Cpus, Lasting
@@ -41,7 +42,9 @@ def export(machine: Machine, cpus: Cpus, name: str) -> str:
     """Write the settings that should outlive a reboot, in one of `FORMATS`."""
     if name not in FORMATS:
         raise UsageError(
-            f"--format: got {name!r}, expected one of {', '.join(FORMATS)}", code="export-format"
+            f"--format: got {name!r}, expected one of {', '.join(FORMATS)}",
+            code="export-format",
+            hint=did_you_mean(name, FORMATS),
         )
     return FORMATS[name](_collected(machine, cpus)) + "\n"
 

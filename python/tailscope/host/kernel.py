@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tailscope.exceptions import OtherKernelError, UsageError
 from tailscope.plan.fields import KERNELS
+from tailscope.units import did_you_mean
 
 NOHZ = "nohz_full={cpus} isolcpus={cpus} rcu_nocbs={cpus} rcu_nocb_poll"
 """Parameters that keep ticks off CPUs (limbo2022 Table 1, in the kernel's own spelling)."""
@@ -84,7 +85,9 @@ def check_kernel(wanted: str | None, boot: str | None = None) -> None:
         return
     if wanted not in KERNELS:
         raise UsageError(
-            f"--kernel: got {wanted!r}, expected one of {', '.join(KERNELS)}", code="kernel-unknown"
+            f"--kernel: got {wanted!r}, expected one of {', '.join(KERNELS)}",
+            code="kernel-unknown",
+            hint=did_you_mean(wanted, KERNELS),
         )
     running = running_kernel()
     if running.flavour != wanted:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import UsageError
 from tailscope.store.records.explanation import Alignment
-from tailscope.units import duration_ns
+from tailscope.units import did_you_mean, duration_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,9 @@ def by_name(texts: Sequence[str], names: Sequence[str], option: str) -> dict[str
         name, equals, value = text.rpartition("=")
         if equals and name not in names:
             raise UsageError(
-                f"{option}: got {name!r}, expected one of {', '.join(names)}", code="offset-name"
+                f"{option}: got {name!r}, expected one of {', '.join(names)}",
+                code="offset-name",
+                hint=did_you_mean(name, names),
             )
         if name in values:
             raise UsageError(

@@ -56,8 +56,8 @@ def open(path: str | os.PathLike[str]) -> OpenedRun | OpenedCampaign:  # noqa: A
     Parameters
     ----------
     path : path
-        A directory that ``tailscope run``, ``tailscope analyze --out`` or ``tailscope import`` has
-        written.
+        A directory that ``tailscope run``, ``tailscope analyze --out`` or ``tailscope runs import``
+        has written.
 
     Returns
     -------
@@ -80,7 +80,7 @@ def open(path: str | os.PathLike[str]) -> OpenedRun | OpenedCampaign:  # noqa: A
             f"{folder}: neither a run directory nor a campaign: no {layout.RUN} or"
             f" {layout.CAMPAIGN} in it",
             code="not-a-run",
-            hint="`tailscope list DIR` lists the runs below a folder; `tailscope run` and"
+            hint="`tailscope runs list DIR` lists the runs below a folder; `tailscope run` and"
             " `tailscope analyze PRE POST --out RUN` write one",
         )
     return OpenedRun(read_run(folder))

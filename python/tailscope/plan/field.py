@@ -11,6 +11,7 @@ from msgspec.structs import fields
 
 from tailscope.exceptions import UsageError
 from tailscope.units import (
+    did_you_mean,
     duration_ns,
     frame_size,
     positive_duration_ns,
@@ -229,14 +230,20 @@ class Field:
             is_allowed = self.least is None or self._is_within(value)
         if not is_allowed:
             code = "out-of-range" if self.choices is None else "unknown-name"
-            raise UsageError(f"{self.option}: got {value!r}, expected {self.range_text}", code=code)
+            raise UsageError(
+                f"{self.option}: got {value!r}, expected {self.range_text}",
+                code=code,
+                hint=did_you_mean(str(value), self.choices or ()),
+            )
 
     def _check_names(self, value: Mapping[str, str] | Mapping[str, int]) -> None:
         for name, one in value.items():
             if self.choices is not None and name not in self.choices:
                 expected = f"one of {', '.join(self.choices)}"
                 raise UsageError(
-                    f"{self.option}: got {name!r}, expected {expected}", code="unknown-name"
+                    f"{self.option}: got {name!r}, expected {expected}",
+                    code="unknown-name",
+                    hint=did_you_mean(name, self.choices),
                 )
             if self.least is not None and not self._is_within(one):
                 raise UsageError(

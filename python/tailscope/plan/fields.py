@@ -74,7 +74,7 @@ CLOCKS = ("tsc", "kernel-software", "kernel-hardware", "nic-hardware")
 _CACHES = ("separated", "shared")
 
 
-_EVERY_RUN = ("run", "search", "watch", "duet", "rfc")
+_EVERY_RUN = ("run", "search", "watch", "compare duet", "search standard")
 _ANALYSIS = ("analyze",)
 
 
@@ -240,7 +240,10 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             RATE,
             "traffic",
             "Packets per second, such as 10k.",
-            on=("run", "calibrate", "compare-instruments", "duet", "plan", "simulate", "watch"),
+            on=(
+                *("run", "calibrate", "calibrate instruments", "compare duet"),
+                *("plan", "simulate", "watch"),
+            ),
             shown_default="10k",
             least=1,
         ),
@@ -282,7 +285,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             SIZE,
             "traffic",
             "Size of a frame in bytes, check sequence included; imix, or a mix as SIZE:WEIGHT,...",
-            on=tuple(each for each in _EVERY_RUN if each != "rfc"),
+            on=tuple(each for each in _EVERY_RUN if each != "search standard"),
             least=64,
             most=1518,
             otherwise="size_mix",
@@ -405,7 +408,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             LENGTH,
             "measurement",
             "Duration of the measurement.",
-            on=("run", "calibrate", "compare-instruments", "noise"),
+            on=("run", "calibrate", "calibrate instruments", "noise"),
             short="-d",
             least=1,
         ),
@@ -474,7 +477,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             "host",
             "CPUs to poll on: generator, then DuT; or by role, as generator=2,dut=4-5,"
             "housekeeping=0; dut=any pins no DuT.",
-            on=(*_EVERY_RUN, "calibrate", "compare-instruments", "tune"),
+            on=(*_EVERY_RUN, "calibrate", "calibrate instruments", "host tune"),
             short="-c",
             shown_default="by topology",
         ),

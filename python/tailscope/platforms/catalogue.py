@@ -9,6 +9,7 @@ from tailscope.platforms.bare import Bare
 from tailscope.platforms.lxc import Lxc
 from tailscope.platforms.podman import Podman
 from tailscope.platforms.vm import Vm
+from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,5 +30,6 @@ def platform_named(
         raise UsageError(
             f"--platform: got {name!r}, expected one of {', '.join(PLATFORMS)}",
             code="unknown-platform",
+            hint=did_you_mean(name, PLATFORMS),
         )
     return PLATFORMS[name](options, kernel, boot)

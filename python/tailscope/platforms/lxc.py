@@ -255,7 +255,7 @@ def _check_free(name: str) -> None:
             f"platform lxc: container {name} already exists",
             code="container-exists",
             hint="choose another --platform-option name=NAME; `lxc-ls --fancy` lists containers,"
-            " `tailscope clean` removes leftovers of killed measurements",
+            " `tailscope runs clean` removes leftovers of killed measurements",
         )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tailscope.exceptions import UsageError
 from tailscope.testbed.programs import find_program
+from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,6 +68,7 @@ class Platform(ABC):
                     f"--platform-option: got {name!r}, expected one of the options of"
                     f" {self.name}: {names}",
                     code="unknown-platform-option",
+                    hint=did_you_mean(name, self.options),
                 )
         self.given, self.kernel, self.boot = dict(options), kernel, boot
 

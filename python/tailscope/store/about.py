@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from tailscope.exceptions import UsageError
 from tailscope.plan.field import COUNT, fields_of
 from tailscope.plan.fields import AboutFields
 from tailscope.store.records.about import AboutRecord
+from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -166,13 +166,14 @@ def _check_name(label: str, where: str) -> None:
         raise UsageError(
             f"{where}: expected {said}", code="label-name", hint=f"{name}: {declared.about}"
         )
-    close = get_close_matches(name, _NAMES, 1)
-    meant = f"did you mean {close[0]}? " if close else ""
+    meant = did_you_mean(name, _NAMES)
     listed = ", ".join(f"{each}.NAME" if each in _WITH_NAMES else each for each in _NAMES)
     raise UsageError(
         f"{where}: unknown label",
         code="unknown-label",
-        hint=f"{meant}labels are {listed}; labels.NAME takes anything else",
+        hint=" ".join(
+            filter(None, (meant, f"labels are {listed}; labels.NAME takes anything else"))
+        ),
     )
 
 

@@ -365,7 +365,7 @@ def check_whole(path: Path, lacks: Sequence[Lack]) -> None:
         raise RunUnfinishedError(
             f"{path}: kept, but {'; '.join(map(str, lacks))}",
             code=lacks[0].code,
-            hint=f"`tailscope finish {path}` completes it",
+            hint=f"`tailscope runs finish {path}` completes it",
         )
 
 
@@ -388,7 +388,7 @@ def _refuse_held(path: Path, *, resumes: bool) -> None:
         raise RunExistsError(
             f"{path}: holds a measurement that was recorded and not analysed",
             code="run-recorded",
-            hint=f"`tailscope finish {path}` analyses it; or choose another directory",
+            hint=f"`tailscope runs finish {path}` analyses it; or choose another directory",
         )
     if mark is None and is_other:
         raise RunExistsError(

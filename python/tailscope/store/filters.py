@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import UsageError
 from tailscope.store.catalogue import quoted
 from tailscope.store.columns import COUNT, REAL, RUN, SUMMARY, TABLES, TEXT, TIME, TRUTH
 from tailscope.store.record import plain
-from tailscope.units import QUANTILES, rate_pps
+from tailscope.units import QUANTILES, did_you_mean, rate_pps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,12 +72,12 @@ def field_named(name: str) -> str:
     known = _names()
     if name in known:
         return known[name]
-    alike = get_close_matches(name, [*known, *_LISTS], n=3)
-    meant = f"did you mean {' or '.join(alike)}? " if alike else ""
+    meant = did_you_mean(name, [*known, *_LISTS])
+    where = f"`tailscope runs list --fields` lists them; a folder of this name is ./{name}..."
     raise UsageError(
         f"{name}: runs have no such field",
         code="unknown-field",
-        hint=f"{meant}`tailscope list --fields` lists them; a folder of this name is ./{name}...",
+        hint=" ".join(filter(None, (meant, where))),
     )
 
 

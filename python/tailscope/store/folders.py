@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from tailscope.exceptions import RunError, UsageError
 from tailscope.store import layout
 from tailscope.store.files import is_there
 from tailscope.store.record import plain
+from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,7 +75,7 @@ def find_runs(folders: Sequence[Path]) -> FoundRuns:
             raise RunError(
                 f"{folder}: no such folder",
                 code="no-such-folder",
-                hint="`tailscope run` makes ./runs; `tailscope list DIR` looks elsewhere",
+                hint="`tailscope run` makes ./runs; `tailscope runs list DIR` looks elsewhere",
             )
     tops = [folder.resolve() for folder in folders]
     shared = Path(os.path.commonpath(tops))
@@ -111,11 +111,10 @@ def run_named(text: str, folder: Path = RUNS) -> Path:
             f"{text}: several runs in {folder} have this name: {', '.join(meant)}",
             code="ambiguous-run",
         )
-    alike = get_close_matches(text, runs, n=3)
     raise UsageError(
         f"{text}: neither a run directory nor the name of a run in {folder}",
         code="no-such-run",
-        hint=f"did you mean {' or '.join(alike)}?" if alike else "`tailscope list` lists runs",
+        hint=did_you_mean(text, runs) or "`tailscope runs list` lists runs",
     )
 
 

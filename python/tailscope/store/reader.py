@@ -125,7 +125,7 @@ def read_info(path: Path) -> RunInfo:
     check_format(found.mark.format, layout.RUN_FORMAT, file)
     if not found.mark.complete:
         is_recorded = is_there(path, layout.RECORDED)
-        hint = f"`tailscope finish {path}` analyses what was recorded"
+        hint = f"`tailscope runs finish {path}` analyses what was recorded"
         raise RunIncompleteError(
             f"{path}: the run was never finished",
             hint=hint if is_recorded else "measure or analyse again",

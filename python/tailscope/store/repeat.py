@@ -33,7 +33,9 @@ def command_of(info: RunInfo) -> str | None:
         return shlex.join([*words, *_described(info)])
     if isinstance(plan, ImportPlan):
         file = next(iter(info.inputs.values())).file
-        return shlex.join(["tailscope", "import", file, "--unit", plan.unit, *_described(info)])
+        return shlex.join(
+            ["tailscope", "runs", "import", file, "--unit", plan.unit, *_described(info)]
+        )
     return shlex.join(["tailscope", "run", *_options(plan, PlanFields, without=AnalysisFields)])
 
 

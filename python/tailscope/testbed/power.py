@@ -20,6 +20,7 @@ from tailscope.host.machine import Machine
 from tailscope.testbed.places import Here
 from tailscope.testbed.programs import find_program, which
 from tailscope.testbed.steady import SteadyClock
+from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -213,7 +214,9 @@ def source_named(text: str) -> PowerSource | None:
     elif text == "none":
         return None
     raise UsageError(
-        f"--power: got {text!r}, expected one of {', '.join(POWER)}", code="power-source"
+        f"--power: got {text!r}, expected one of {', '.join(POWER)}",
+        code="power-source",
+        hint=did_you_mean(text, POWER),
     )
 
 

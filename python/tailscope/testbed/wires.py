@@ -22,7 +22,7 @@ from tailscope.testbed.namespaces import (
     namespace,
 )
 from tailscope.testbed.rights import Capability, require
-from tailscope.units import rate_pps
+from tailscope.units import did_you_mean, rate_pps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -90,6 +90,7 @@ class Wire(ABC):
                     f"--wire-option: got {name!r}, expected one of the options of {self.name}:"
                     f" {names}",
                     code="unknown-wire-option",
+                    hint=did_you_mean(name, self.options),
                 )
         self._given = dict(options)
 
@@ -361,7 +362,9 @@ def wire_named(name: str, options: Mapping[str, str]) -> Wire:
     """Make a wire of the kind that has this name."""
     if name not in WIRES:
         raise UsageError(
-            f"--wire: got {name!r}, expected one of {', '.join(WIRES)}", code="unknown-wire"
+            f"--wire: got {name!r}, expected one of {', '.join(WIRES)}",
+            code="unknown-wire",
+            hint=did_you_mean(name, WIRES),
         )
     return WIRES[name](options)
 

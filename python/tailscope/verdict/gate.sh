@@ -5,7 +5,7 @@
 #   OUT          folder for results; tail-latency-results by default
 #   SLO          service level in place of those of the experiment, such as 'p99<1ms, loss<1e-4'
 #   AS_IT_IS     true judges the device with the other programs on its CPU
-#   BASELINE     what `tailscope baseline save` wrote of the state to compare with; compared if it is there;
+#   BASELINE     what `tailscope compare save` wrote of the state to compare with; compared if it is there;
 #                baseline.json beside the experiment by default
 #   FAIL_ON      how much worse than it runs may be: limits, separated by commas
 #
@@ -42,7 +42,7 @@ fi
 mkdir -p "$out"
 tailscope run "$experiment" --out "$out/runs" || exit
 judge tailscope report "$out/runs" --out "$out/report.html"
-judge tailscope baseline save "$out/runs" --out "$out/baseline.json"
+judge tailscope compare save "$out/runs" --out "$out/baseline.json"
 if "$has_level"; then
     options=(--format "$format" --junit "$out/verdicts.xml")
     [[ -z "$slo" ]] || options+=(--slo "$slo")
@@ -50,7 +50,7 @@ if "$has_level"; then
     judge tailscope verify "$out/runs" "${options[@]}"
 fi
 if [[ -f "$baseline" ]]; then
-    judge tailscope baseline compare "$baseline" "$out/runs" "${limits[@]/#/--fail-on=}" \
+    judge tailscope compare baseline "$baseline" "$out/runs" "${limits[@]/#/--fail-on=}" \
         --junit "$out/comparison.xml"
 else
     next="keep the baseline.json of a gate that passes"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from tailscope.exceptions import UsageError
+from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,11 +116,10 @@ def _terms(part: str, name: str) -> Iterator[Term]:
 def _profile(part: str, name: str) -> NamedLevel:
     if part in PROFILES:
         return PROFILES[part]
-    near = get_close_matches(part, PROFILES, n=1)
     raise UsageError(
         f"{name}: got {part!r}, expected a term or one of {', '.join(PROFILES)}",
         code="slo-profile",
-        hint=f"did you mean {near[0]}?" if near else _EXAMPLE,
+        hint=did_you_mean(part, PROFILES) or _EXAMPLE,
     )
 
 
@@ -136,9 +135,12 @@ def _term(part: str, name: str) -> Term:
     operator = cast("Operator", match.group(2))
     part = f"{what}{operator}{value}"
     quantile = _QUANTILE.fullmatch(what)
-    if quantile is None and what not in ("max", "loss", *_COUNTS):
+    figures = ("max", "loss", *_COUNTS)
+    if quantile is None and what not in figures:
         raise UsageError(
-            f"{name}: got {what!r} in {part!r}, expected {_KNOWN}", code="slo-figure", hint=_EXAMPLE
+            f"{name}: got {what!r} in {part!r}, expected {_KNOWN}",
+            code="slo-figure",
+            hint=did_you_mean(what, figures) or _EXAMPLE,
         )
     if what in _COUNTS:
         return Term(part, what, "count", operator, _whole(value, part, name))

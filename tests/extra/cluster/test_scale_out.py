@@ -174,7 +174,7 @@ def test_an_interrupt_leaves_nothing(
 
 
 def test_workers_die_with_the_command(folder: Path, tmp_path: Path) -> None:
-    """Even where it cannot end them; its folder is then for `tailscope clean`."""
+    """Even where it cannot end them; its folder is then for `tailscope runs clean`."""
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
     process = start(folder, tmp_path / "out", environment)
     until(at_work(tmp_path / "out"), process)
@@ -184,7 +184,7 @@ def test_workers_die_with_the_command(folder: Path, tmp_path: Path) -> None:
     assert gone(processes)
     (left,) = tmp_path.glob("tailscope-*")
     assert left.stat().st_mode & 0o777 == 0o700
-    assert run("clean", env=environment).returncode == 0
+    assert run("runs", "clean", env=environment).returncode == 0
     assert not left.exists()
 
 

@@ -154,7 +154,7 @@ def test_a_device_that_is_slower_is_found(
         "p50>+20%",
     )
     done = tailscope(
-        *("duet", *sides, *quick, "--json", "-", "--junit", place.path / "found.xml"),
+        *("compare", "duet", *sides, *quick, "--json", "-", "--junit", place.path / "found.xml"),
         env=place.environment,
     )
     assert done.returncode == 2, done.stderr
@@ -179,7 +179,7 @@ def test_a_device_that_is_slower_is_found(
 def test_a_side_that_is_none_is_named(
     tailscope: Tailscope, side: str, names: str, code: str | None
 ) -> None:
-    done = tailscope("duet", side, "{dut: l2fwd}", "--dry-run")
+    done = tailscope("compare", "duet", side, "{dut: l2fwd}", "--dry-run")
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: {names}")
     assert code_of(done) == code or code is None
@@ -189,7 +189,9 @@ def test_too_little_time_says_how_much_is_needed(
     tailscope: Tailscope, place: Place, dataplane: Path
 ) -> None:
     quick = ("--block", "50ms", "--warm-up", "50ms", "--for", "1ms")
-    done = tailscope("duet", "{dut: l2fwd}", "{dut: l2fwd}", *quick, env=place.environment)
+    done = tailscope(
+        "compare", "duet", "{dut: l2fwd}", "{dut: l2fwd}", *quick, env=place.environment
+    )
     assert (done.returncode, code_of(done)) == (3, "duet-too-short")
     assert "--for: 1 pair" in done.stderr
     assert "--for " in done.stderr.partition("\nhint: ")[2]

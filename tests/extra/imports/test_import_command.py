@@ -1,4 +1,4 @@
-"""``tailscope import``: results of others in, runs out that say no more than those do."""
+"""``tailscope runs import``: results of others in, runs out that say no more than those do."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def analysed(tailscope: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def imported(tailscope: Run, path: Path, out: Path, *more: object) -> Any:
-    done = tailscope("import", path, "--out", out, *more)
+    done = tailscope("runs", "import", path, "--out", out, *more)
     assert done.returncode == 0, done.stderr
     return read_run(out)
 
@@ -59,7 +59,9 @@ def imported(tailscope: Run, path: Path, out: Path, *more: object) -> Any:
 @pytest.fixture(scope="module")
 def tables(tailscope: Run, analysed: Path) -> Path:
     """The tables of the pair, imported as they would be from a folder of many."""
-    done = tailscope("import", analysed / "csv", "--out", analysed / "imported", "-D", "rate=10k")
+    done = tailscope(
+        "runs", "import", analysed / "csv", "--out", analysed / "imported", "-D", "rate=10k"
+    )
     assert done.returncode == 0, done.stderr
     return analysed / "imported" / "x-pre-1.pcap"
 
@@ -159,7 +161,7 @@ def test_tags_are_runs(tailscope: Run, tmp_path: Path) -> None:
     one, other = (recorded(latencies(seed)).encode().decode() for seed in (4, 5))
     log = tmp_path / "tagged.hlog"
     log.write_text(f"Tag=a,0.1,1.0,2.7,{one}\nTag=b,0.1,1.0,2.7,{other}\nTag=b,1.1,1.0,2.7,{one}\n")
-    done = tailscope("import", log, "--unit", "ns", "--out", tmp_path / "runs")
+    done = tailscope("runs", "import", log, "--unit", "ns", "--out", tmp_path / "runs")
     assert done.returncode == 0, done.stderr
     runs = [read_run(tmp_path / "runs" / f"tagged-{tag}") for tag in "ab"]
     assert [run.summary["count"] for run in runs] == [PACKETS, 2 * PACKETS]
@@ -246,7 +248,7 @@ def test_the_tail_is_compared_where_the_worst_are_known(
     pre, post = captures.pair(tmp_path, [3 * each for each in latencies(7)], gap=100_000)
     tailscope("analyze", pre, post, "--csv", tmp_path / "csv")
     other = tmp_path / "imported" / "x-pre-1.pcap"
-    tailscope("import", tmp_path / "csv", "--out", tmp_path / "imported")
+    tailscope("runs", "import", tmp_path / "csv", "--out", tmp_path / "imported")
     done = tailscope("compare", tables, other, "--json", "-")
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)["comparisons"]
@@ -269,7 +271,7 @@ def test_a_report_draws_what_there_is(tailscope: Run, tmp_path: Path, tables: Pa
 def test_losses_that_the_rate_denies_are_not_reported(
     tailscope: Run, analysed: Path, tmp_path: Path
 ) -> None:
-    done = tailscope("import", analysed / "csv", "--out", tmp_path, "-D", "rate=1k")
+    done = tailscope("runs", "import", analysed / "csv", "--out", tmp_path, "-D", "rate=1k")
     assert done.returncode == 0, done.stderr
     run = read_run(tmp_path / "x-pre-1.pcap")
     assert run.summary["lost"] is run.summary["sent"] is None
@@ -343,7 +345,7 @@ def test_bad_files_are_refused(
     folder.mkdir()
     for name, content in files.items():
         (folder / name).write_text(content)
-    done = tailscope("import", folder, "--out", tmp_path / "out")
+    done = tailscope("runs", "import", folder, "--out", tmp_path / "out")
     assert (done.returncode, code_of(done)) == (1, code)
     assert got in done.stderr
     assert not list((tmp_path / "out").rglob("run.json"))
@@ -365,7 +367,7 @@ def test_a_log_that_does_not_count_losses_proves_none(tailscope: Run, tmp_path: 
 def test_a_unit_that_the_source_denies_is_refused(
     tailscope: Run, analysed: Path, tmp_path: Path, name: str
 ) -> None:
-    done = tailscope("import", analysed / name, "--unit", "us", "--out", tmp_path / "run")
+    done = tailscope("runs", "import", analysed / name, "--unit", "us", "--out", tmp_path / "run")
     assert done.returncode == 1
     assert code_of(done) == "unit-differs"
     assert "got us" in done.stderr and "expected ns" in done.stderr
@@ -376,7 +378,9 @@ def test_a_cut_percentile_output_is_refused(tailscope: Run, tmp_path: Path) -> N
         recorded(latencies(6)).output_percentile_distribution(file, 1000.0, 5)
     lines = (tmp_path / "a.hgrm").read_text().splitlines()
     (tmp_path / "a.hgrm").write_text("\n".join(lines[:20]))
-    done = tailscope("import", tmp_path / "a.hgrm", "--unit", "us", "--out", tmp_path / "run")
+    done = tailscope(
+        "runs", "import", tmp_path / "a.hgrm", "--unit", "us", "--out", tmp_path / "run"
+    )
     assert done.returncode == 1
     assert code_of(done) == "histogram-truncated" and "Total count: " in done.stderr
     assert "hint: " in done.stderr
@@ -388,7 +392,7 @@ def test_a_bad_source_does_not_stop_the_others(tailscope: Run, tmp_path: Path) -
     (folder / "good.csv").write_text("3200,60\n")
     (folder / "bad.csv").write_text("3200,60\nx\n")
     (folder / "notes.txt").write_text("notes")
-    done = tailscope("import", folder, "--out", tmp_path / "out", "--json", "-")
+    done = tailscope("runs", "import", folder, "--out", tmp_path / "out", "--json", "-")
     assert done.returncode == 1
     assert f"warning: not imported: {folder / 'notes.txt'}" in done.stderr
     assert ["error" in run for run in json.loads(done.stdout)] == [True, False]
@@ -396,11 +400,11 @@ def test_a_bad_source_does_not_stop_the_others(tailscope: Run, tmp_path: Path) -
 
 
 def test_the_command_that_repeats_an_import_does(tailscope: Run, tables: Path) -> None:
-    shown = json.loads(tailscope("show", tables, "--json", "-").stdout)
-    program, command, _, *options = shlex.split(shown["repeat"])
-    assert (program, command) == ("tailscope", "import")
+    shown = json.loads(tailscope("runs", "show", tables, "--json", "-").stdout)
+    words = shlex.split(shown["repeat"])
+    assert words[:3] == ["tailscope", "runs", "import"]
     expected = ["--unit", "ns", "-D", "rate=10000", "--out", "repeated"]
-    assert options == expected
+    assert words[4:] == expected
 
 
 def test_table_6_of_the_paper(data: Path, tailscope: Run, tmp_path: Path) -> None:
@@ -431,7 +435,7 @@ def test_table_6_of_the_paper(data: Path, tailscope: Run, tmp_path: Path) -> Non
         said |= {"rate": "1M", "cpu_model": "AMD EPYC 7551P", "cards": "X710"}
         words = [word for name, text in said.items() for word in ("-D", f"{name}={text}")]
         stats = stem.with_name(f"{stem.name}.trim_ms0.stats.csv.zst")
-        done = tailscope("import", stats, "--out", tmp_path / str(number), *words)
+        done = tailscope("runs", "import", stats, "--out", tmp_path / str(number), *words)
         assert done.returncode == 0, done.stderr
     single = [tmp_path / str(at) for at in range(len(runs))]
     done = tailscope("recommend", *single, "--json", "-")

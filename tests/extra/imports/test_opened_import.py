@@ -18,7 +18,7 @@ Run = Callable[..., Any]
 
 def test_an_import_has_no_packets(tailscope: Run, tmp_path: Path) -> None:
     (tmp_path / "histogram.csv").write_text("10,1\n20,2\n30,40\n")
-    done = tailscope("import", tmp_path / "histogram.csv", "--out", tmp_path / "run")
+    done = tailscope("runs", "import", tmp_path / "histogram.csv", "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     run = package.open(tmp_path / "run")
     assert isinstance(run, package.OpenedRun)

@@ -19,7 +19,7 @@ def test_instruments_that_cannot_be_used_say_why(
     tailscope: Callable[..., Any], place: Place
 ) -> None:
     out = place.path / "out"
-    arguments = ("compare-instruments", "--duration", "300ms", "--out", out)
+    arguments = ("calibrate", "instruments", "--duration", "300ms", "--out", out)
     done = tailscope(*arguments, env=place.environment)
     assert done.returncode == 0, done.stderr
     lines = {line[:18].strip(): line for line in done.stdout.splitlines()}

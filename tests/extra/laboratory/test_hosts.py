@@ -90,7 +90,7 @@ def test_times_of_the_kernel_are_warned_of(lab: Laboratory, tailscope: Any, tmp_
         warning = info["warnings"][0]
         assert_wording(f"hosts/times-of-{method}", warning)
         assert f"warning   {warning}\n" in done.stdout
-        assert f"warning   {warning}" in tailscope("show", out / "run").stdout
+        assert f"warning   {warning}" in tailscope("runs", "show", out / "run").stdout
         assert (
             warning.partition(";")[0].replace("'", "&#39;")
             in (out / "run" / "report.html").read_text()
@@ -182,7 +182,7 @@ def test_swapped_taps_are_named_and_what_they_saw_is_kept(
     assert "failed: pre.pcapng.zst and post.pcapng.zst: " in output
     advice = "`hosts.timestamper.cards` seem swapped"
     assert advice in output and "--clocks" not in output
-    again = tailscope("finish", out / "run")
+    again = tailscope("runs", "finish", out / "run")
     assert again.returncode == 1 and f"hint: {advice}" in again.stderr
     assert f"{out / 'run'} keeps" in output.replace("\n", " ")
     post, pre = (out / f"run/recording/{side}.pcapng.zst" for side in ("pre", "post"))
@@ -338,7 +338,7 @@ def dying(lab: Laboratory, dies: str, out: Path) -> None:
     assert not agents(lab)
     for role in lab.hosts:
         environment = {**lab.environment, "XDG_RUNTIME_DIR": str(lab.path / f"{role}.run")}
-        clean = [sys.executable, "-m", "tailscope", "clean"]
+        clean = [sys.executable, "-m", "tailscope", "runs", "clean"]
         command = ["ip", "netns", "exec", lab.names[role], *clean]
         subprocess.run(command, env=environment, check=True, capture_output=True)
 

@@ -130,7 +130,7 @@ def test_what_was_recorded_is_that_of_a_local_run(
     assert max(counters) - min(counters) > 1_000_000_000
     assert abs(counters[0] - first_ns) < 60_000_000_000
     page = ("--out", tmp_path / "page.html")
-    for command in (("explain",), ("show",), ("report", *page)):
+    for command in (("explain",), ("runs", "show"), ("report", *page)):
         assert tailscope(*command, out).returncode == 0
     # The listed errors add up to the stated one.
     table = tailscope("explain", out).stdout
@@ -138,7 +138,7 @@ def test_what_was_recorded_is_that_of_a_local_run(
     assert len(listed) == 2
     [whole] = re.findall(r"known to within ±([\d,]+) ns", table)
     assert sum(int(error.replace(",", "")) for error in listed) == int(whole.replace(",", ""))
-    verified = tailscope("show", out, "--verify")
+    verified = tailscope("runs", "show", out, "--verify")
     assert verified.returncode == 0, verified.stderr
 
 
@@ -183,8 +183,8 @@ def test_a_device_whose_clocks_contradict_each_other_explains_nothing(
     assert refused.returncode == 1
     assert clock["contradiction"] in refused.stderr
     assert "ns by packets" in refused.stderr and "ns by answers" in refused.stderr
-    assert tailscope("finish", out).stdout == f"{out}: lacks nothing\n"
-    assert tailscope("show", out, "--verify").returncode == 0
+    assert tailscope("runs", "finish", out).stdout == f"{out}: lacks nothing\n"
+    assert tailscope("runs", "show", out, "--verify").returncode == 0
 
 
 @pytest.mark.usefixtures("alone")
@@ -272,7 +272,7 @@ def test_captures_that_are_here_are_kept_and_finished_later(
     out = tmp_path / "out/run"
     assert done.returncode == 130, done.stdout + done.stderr
     assert (out / "recording/recorded.json").exists()
-    finished = tailscope("finish", out)
+    finished = tailscope("runs", "finish", out)
     assert finished.returncode == 0, finished.stderr
     info = sound(out)
     assert not (out / "recording").exists() and (out / "captures").exists() == captures
@@ -282,7 +282,7 @@ def test_captures_that_are_here_are_kept_and_finished_later(
     clock = info["machines"]["dut"]["clock"]
     tail = json.loads((out / "explanation.json").read_text())
     assert tail["clock_error_ns"] >= clock["error_ns"] > 0
-    assert tailscope("show", out, "--verify").returncode == 0
+    assert tailscope("runs", "show", out, "--verify").returncode == 0
 
 
 def agents(lab: Laboratory, role: str = "") -> list[int]:

@@ -138,7 +138,7 @@ def analyzed(pre: object, post: object, out: Path, *options: str) -> Path:
 
 
 def started(*arguments: object) -> subprocess.Popen[str]:
-    command = [COMMAND, "export", *map(str, arguments)]
+    command = [COMMAND, "runs", "export", *map(str, arguments)]
     return subprocess.Popen(
         command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
     )
@@ -148,7 +148,7 @@ def export(*arguments: object, expected: int = 0, **environment: str) -> tuple[s
     """Run the command in this process: forty times its start would take longer than all else."""
     output, errors = io.StringIO(), io.StringIO()
     with patch.dict(os.environ, environment), redirect_stdout(output), redirect_stderr(errors):
-        status = main(["export", *map(str, arguments)])
+        status = main(["runs", "export", *map(str, arguments)])
     said = output.getvalue(), errors.getvalue()
     assert status == expected, said
     assert SECRET not in "".join(said)

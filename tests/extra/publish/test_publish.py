@@ -86,7 +86,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def published(tailscope: Run, campaign: Path, out: Path, *options: object) -> Any:
-    done = tailscope("publish", campaign, out, *options)
+    done = tailscope("runs", "publish", campaign, out, *options)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -406,7 +406,7 @@ def test_ctrl_c_leaves_nothing(campaign: Path, tmp_path: Path) -> None:
         "sys.exit(main(sys.argv[1:]))\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", script, "publish", str(campaign), str(tmp_path / "site")],
+        [sys.executable, "-c", script, "runs", "publish", str(campaign), str(tmp_path / "site")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -22,7 +22,7 @@ def test_what_is_no_campaign_is_refused(
     hint: str | None,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = tailscope("publish", campaign, "site")
+    done = tailscope("runs", "publish", campaign, "site")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"error: {campaign}: "), done.stderr
     assert hint is None or hint in done.stderr.partition("\nhint: ")[2]

@@ -41,7 +41,7 @@ def runs(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def rows(tailscope: Run, query: str, *folders: object) -> list[list[Any]]:
-    done = tailscope("sql", query, *folders, "--json", "-")
+    done = tailscope("runs", "sql", query, *folders, "--json", "-")
     assert (done.returncode, done.stderr) == (0, "")
     found: list[list[Any]] = json.loads(done.stdout)["rows"]
     return found
@@ -49,7 +49,7 @@ def rows(tailscope: Run, query: str, *folders: object) -> list[list[Any]]:
 
 def refused(tailscope: Run, query: str) -> str:
     """What is said of a query that is not answered: one line, and a hint."""
-    done = tailscope("sql", query)
+    done = tailscope("runs", "sql", query)
     assert (done.returncode, done.stdout) == (1, "")
     error, hint = done.stderr.splitlines()
     assert code_of(done) == "sql"
@@ -101,7 +101,7 @@ def test_files_that_are_not_as_written_are_left_out(tailscope: Run, runs: Path) 
     os.truncate(runs / "fast" / "latency.parquet", 100)
     (runs / "half" / "latency.parquet").rename(runs / "elsewhere")
     (runs / "half" / "latency.parquet").symlink_to(runs / "elsewhere")
-    done = tailscope("sql", "SELECT DISTINCT run FROM latency ORDER BY run", "--csv", "-")
+    done = tailscope("runs", "sql", "SELECT DISTINCT run FROM latency ORDER BY run", "--csv", "-")
     assert done.stdout.splitlines() == ["run", "guest", "matrix/rate=1M"]
     assert [line.split("/")[-2] for line in done.stderr.splitlines()] == ["fast", "half", "plain"]
     assert done.stderr.startswith("warning: left out: ")
@@ -111,14 +111,14 @@ def test_answers_come_in_three_forms(tailscope: Run, runs: Path) -> None:
     query = (
         "SELECT run, dut, NULL AS nothing, 1.5::DOUBLE AS half, [1, 2] AS two FROM run ORDER BY run"
     )
-    lines = tailscope("sql", query).stdout.splitlines()
+    lines = tailscope("runs", "sql", query).stdout.splitlines()
     assert lines[0].split() == ["run", "dut", "nothing", "half", "two"]
     assert lines[2].split() == ["fast", "suricata", "-", "1.5", "[1,", "2]"]
-    assert tailscope("sql", query, "--csv", "a.csv").returncode == 0
+    assert tailscope("runs", "sql", query, "--csv", "a.csv").returncode == 0
     with Path("a.csv").open(newline="") as file:
         table = list(csv.reader(file))
     assert table[1] == ["fast", "suricata", "", "1.5", "[1, 2]"]
-    tailscope("sql", query, "--json", "a.json")
+    tailscope("runs", "sql", query, "--json", "a.json")
     content = json.loads(Path("a.json").read_text())
     assert content["columns"] == ["run", "dut", "nothing", "half", "two"]
     assert content["rows"][0] == ["fast", "suricata", None, 1.5, [1, 2]]
@@ -127,10 +127,10 @@ def test_answers_come_in_three_forms(tailscope: Run, runs: Path) -> None:
 
 
 def test_a_terminal_is_not_flooded(tailscope: Run, runs: Path) -> None:
-    lines = tailscope("sql", "SELECT seq FROM latency").stdout.splitlines()
+    lines = tailscope("runs", "sql", "SELECT seq FROM latency").stdout.splitlines()
     assert_wording("sql/first-rows", lines[-1])
     assert len(lines) == 1000 + 4
-    all_rows = tailscope("sql", "SELECT seq FROM latency", "--csv", "-").stdout
+    all_rows = tailscope("runs", "sql", "SELECT seq FROM latency", "--csv", "-").stdout
     assert all_rows.count("\n") == 100_001
 
 
@@ -187,7 +187,7 @@ def test_no_query_does_harm_or_sees_more(runs: Path, query: str) -> None:
 
 
 def test_an_answer_is_written_once(tailscope: Run, runs: Path) -> None:
-    done = tailscope("sql", "FROM run", "--json", "found.json", "--csv", "found.csv")
+    done = tailscope("runs", "sql", "FROM run", "--json", "found.json", "--csv", "found.csv")
     assert (done.returncode, done.stdout) == (1, "")
     assert code_of(done) == "options-exclusive"
     assert not list(runs.parent.glob("found.*"))
@@ -213,7 +213,7 @@ def test_any_name_of_a_run_will_do(tailscope: Run, runs: Path) -> None:
         " GROUP BY ALL ORDER BY run"
     )
     assert rows(tailscope, query) == [[name, name, 20_000] for name in names]
-    assert "\x1b" not in tailscope("sql", "SELECT DISTINCT run FROM worst").stdout
+    assert "\x1b" not in tailscope("runs", "sql", "SELECT DISTINCT run FROM worst").stdout
 
 
 def test_what_does_not_fit_is_gone_afterwards(tailscope: Run, runs: Path) -> None:
@@ -236,7 +236,9 @@ AFTER_ROWS = (
 )
 def test_a_long_query_can_be_ended(runs: Path, number: signal.Signals, query: str) -> None:
     with subprocess.Popen(
-        [COMMAND, "sql", query, "--json", "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [COMMAND, "runs", "sql", query, "--json", "-"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
         while not list(runs.parent.glob("tmp*")):
             assert process.poll() is None

@@ -45,7 +45,9 @@ def names_in(content: object) -> Iterator[str]:
 
 def made(tailscope: Tailscope, place: Place, *arguments: str) -> dict[str, Any]:
     out = place.path / "out"
-    done = tailscope("rfc", *arguments, "--out", out, "--json", "-", env=place.environment)
+    done = tailscope(
+        "search", "standard", *arguments, "--out", out, "--json", "-", env=place.environment
+    )
     # At the highest rate that is offered, only the instrument's limit is known.
     assert done.returncode in (0, 3), done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -158,7 +160,17 @@ def test_delays_are_those_of_a_runs_packets(measure: Callable[..., dict[str, Any
 @pytest.mark.usefixtures("dataplane")
 def test_ctrl_c_leaves_the_trials(place: Place) -> None:
     out, pipe = place.path / "out", subprocess.PIPE
-    command = [str(COMMAND), "rfc", "2544", "--dut", "l2fwd", *LOW, "--out", str(out)]
+    command = [
+        str(COMMAND),
+        "search",
+        "standard",
+        "2544",
+        "--dut",
+        "l2fwd",
+        *LOW,
+        "--out",
+        str(out),
+    ]
     with subprocess.Popen(
         [*command, "--trial-duration", "1s"],
         stdout=pipe,
@@ -178,12 +190,12 @@ def test_ctrl_c_leaves_the_trials(place: Place) -> None:
 
 
 def test_a_dry_run_says_clauses_and_time(tailscope: Tailscope) -> None:
-    done = tailscope("rfc", "2544", "--dut", "l2fwd", "--dry-run")
+    done = tailscope("search", "standard", "2544", "--dut", "l2fwd", "--dry-run")
     assert done.returncode == 0, done.stderr
     planned = ("latency (", "in all ")
     lines = [line for line in done.stdout.splitlines() if any(part in line for part in planned)]
     assert_wording("standards/dry-run", "\n".join(lines))
-    done = tailscope("rfc", "8219", "--dut", "l2fwd", "--dry-run", "--json", "-")
+    done = tailscope("search", "standard", "8219", "--dut", "l2fwd", "--dry-run", "--json", "-")
     found = json.loads(done.stdout)
     assert [each["clause"] for each in found["tests"]][:2] == ["RFC 8219 §7.1", "RFC 8219 §7.2"]
     assert found["lasts_s"] == pytest.approx(8 * sum(each["lasts_s"] for each in found["tests"]))
@@ -232,6 +244,6 @@ def test_a_dry_run_says_clauses_and_time(tailscope: Tailscope) -> None:
 def test_what_no_standard_has_is_refused(
     tailscope: Tailscope, arguments: list[str], named: str, code: str
 ) -> None:
-    done = tailscope("rfc", *arguments, "--dry-run")
+    done = tailscope("search", "standard", *arguments, "--dry-run")
     assert done.returncode == 1 and code_of(done) == code
     assert f"error: {named}" in done.stderr

@@ -231,7 +231,7 @@ def test_a_kept_tail_of_before_is_read(tailscope: Run, tmp_path: Path) -> None:
     assert isinstance(found, TailRecord)
     assert (found.return_level_ns, found.runs) == (new["return_level_ns"], 1)
     assert (found.rest_max_ns_ci_low, found.fit_p_value, found.rare) == (None, None, None)
-    assert tailscope("show", tmp_path / "run").returncode == 0
+    assert tailscope("runs", "show", tmp_path / "run").returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 from captures import pair
+from errors import code_of
 from measurements import quick
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from tailscope.extra.trace import perfetto
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 STALLS = ("--dut-option", "stall-period=5ms", "--dut-option", "stall-duration=200us")
@@ -90,7 +92,7 @@ class Drawn:
 @pytest.fixture(scope="module")
 def drawn(run: Path, tailscope: Any, tmp_path_factory: pytest.TempPathFactory) -> Drawn:
     path = tmp_path_factory.mktemp("trace") / "its own.pftrace"
-    done = tailscope("trace", run, "--out", path)
+    done = tailscope("report", "--format", "perfetto", run, "--out", path)
     assert done.returncode == 0, done.stderr
     return Drawn(done.stdout, opened(path))
 
@@ -198,7 +200,7 @@ def test_cpus_that_were_watched_are_drawn(tailscope: Any, tmp_path: Path) -> Non
     done = tailscope("noise", "--cpus", "0", "--duration", "300ms", "--out", watched)
     assert done.returncode == 0, done.stderr
     path = tmp_path / "trace.pftrace"
-    assert tailscope("trace", watched, "--out", path).returncode == 0
+    assert tailscope("report", "--format", "perfetto", watched, "--out", path).returncode == 0
     noise = pq.read_table(watched / "noise.parquet").num_rows
     drawn = "SELECT count(*) FROM slice WHERE track_name LIKE 'watched CPUs/CPU 0%'"
     assert opened(path).execute(drawn).fetchone() == (noise,)
@@ -209,7 +211,7 @@ def test_of_captures_it_says_what_they_have(tailscope: Any, tmp_path: Path) -> N
     pre, post = pair(tmp_path, [2_000 + at for at in range(50)])
     done = tailscope("analyze", pre, post, "--out", captured, "--worst", "20")
     assert done.returncode == 0, done.stderr
-    done = tailscope("trace", captured, "--out", path)
+    done = tailscope("report", "--format", "perfetto", captured, "--out", path)
     assert done.stdout.splitlines() == [str(path), "50 of 50 packets", "20 worst packets"]
     drawn = "SELECT count(*), min(dur), max(dur) FROM slice"
     assert opened(path).execute(drawn).fetchone() == (20, 2_030, 2_049)
@@ -234,7 +236,7 @@ def test_of_cpus_that_were_watched_long_it_has_the_longest(
 
 def test_a_run_that_is_none_leaves_no_file(tailscope: Any, tmp_path: Path) -> None:
     path = tmp_path / "trace.pftrace"
-    done = tailscope("trace", tmp_path, "--out", path)
+    done = tailscope("report", "--format", "perfetto", tmp_path, "--out", path)
     assert done.returncode == 1 and "error: " in done.stderr
     assert not path.exists()
 
@@ -245,7 +247,7 @@ def test_the_trace_processor_reads_it(run: Path, tailscope: Any, tmp_path: Path)
     if program is None:
         pytest.skip("no trace_processor_shell on PATH")
     path, query = tmp_path / "trace.pftrace", tmp_path / "query.sql"
-    tailscope("trace", run, "--out", path)
+    tailscope("report", "--format", "perfetto", run, "--out", path)
     query.write_text("SELECT name, sum(dur) AS ns FROM slice WHERE depth = 1 GROUP BY name")
     done = subprocess.run(
         [program, "-q", str(query), str(path)], capture_output=True, text=True, check=True
@@ -260,3 +262,14 @@ def trace_rows(text: str) -> list[tuple[str, int]]:
     """Rows of its CSV, without the header."""
     rows = [line.split(",") for line in text.strip().splitlines()[1:]]
     return [(name.strip('"'), int(ns)) for name, ns in rows]
+
+
+def test_its_format_is_suggested_and_takes_a_single_run(
+    tailscope: Callable[..., Any], run: Path
+) -> None:
+    misspelt = tailscope("report", run, "--format", "perfeto")
+    assert misspelt.returncode == 1
+    assert misspelt.stderr.endswith("hint: did you mean perfetto?\n")
+    for more in ((run,), ("--pages",), ("--figures", "figures")):
+        refused = tailscope("report", run, *more, "--format", "perfetto")
+        assert (refused.returncode, code_of(refused)) == (1, "format-alone")

@@ -106,7 +106,7 @@ def test_what_cannot_be_compared_is_refused(
 ) -> None:
     file = tmp_path / "one.yaml"
     file.write_text(text)
-    done = tailscope("tune", file, *options, "--dry-run")
+    done = tailscope("host", "tune", file, *options, "--dry-run")
     assert (done.returncode, code_of(done)) == (1, code)
     assert all(value in done.stderr for value in values)
 
@@ -121,8 +121,8 @@ def test_a_knob_is_measured_and_set_back(tailscope: Run, place: Place, tmp_path:
     knob.write_text("7")
     options = ("--knob", "stat-interval", "--rounds", "3", "--quantile", "0.99")
     try:
-        planned = tailscope("tune", file, *options, "--dry-run", env=place.environment)
-        done = tailscope("tune", file, *options, "--json", "-", env=place.environment)
+        planned = tailscope("host", "tune", file, *options, "--dry-run", env=place.environment)
+        done = tailscope("host", "tune", file, *options, "--json", "-", env=place.environment)
         assert knob.read_text() == "7\n"
     finally:
         knob.write_text(before)
@@ -151,7 +151,7 @@ def test_complete_rounds_survive_ctrl_c(
     before = knob.read_text()
     knob.write_text("777")
     options = ("--knob", "writeback-interval", "--rounds", "50", "--quantile", "0.99")
-    command = [str(COMMAND), "tune", str(file), *options, "--json", str(figures)]
+    command = [str(COMMAND), "host", "tune", str(file), *options, "--json", str(figures)]
     pipe = subprocess.PIPE
     try:
         with subprocess.Popen(

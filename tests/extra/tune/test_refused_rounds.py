@@ -9,6 +9,6 @@ if TYPE_CHECKING:
 
 
 def test_what_is_refused_is_named(tailscope: Callable[..., Any]) -> None:
-    done = tailscope(*["tune", "none.yaml", "--rounds", "0"])
+    done = tailscope(*["host", "tune", "none.yaml", "--rounds", "0"])
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: --rounds: got 0"), done.stderr

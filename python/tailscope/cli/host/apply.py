@@ -12,6 +12,8 @@ from tailscope.cli.options import CpusToFree
 from tailscope.exceptions import UsageError
 from tailscope.units import printable
 
+EXAMPLE = "sudo tailscope host apply --cpus 1"
+
 
 def command(
     cpus: CpusToFree,

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from tailscope.host.audit import Audit
 
+EXAMPLE = "tailscope host audit --cpus 1"
+
 
 def command(cpus: CpusToFree, json_file: JsonFile = None) -> int:
     from tailscope.host.audit import audit, cpus_to_keep_free

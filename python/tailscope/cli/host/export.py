@@ -9,6 +9,8 @@ import typer
 
 from tailscope.cli.options import CpusToFree
 
+EXAMPLE = "tailscope host export --cpus 1 --format grub"
+
 
 def command(
     cpus: CpusToFree,

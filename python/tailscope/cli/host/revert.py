@@ -9,6 +9,8 @@ import typer
 from tailscope.cli.host.changes import one_line
 from tailscope.units import printable
 
+EXAMPLE = "sudo tailscope host revert"
+
 
 def command(
     dry_run: Annotated[

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tailscope.models.aliasing.sources import Fit, FittedSource
     from tailscope.store.records.run import RunInfo
 
+EXAMPLE = "tailscope model aliasing runs/first"
+
 _NS_PER_S = 1e9
 _QUANTILES = {
     "latency_ns_p50": "p50",

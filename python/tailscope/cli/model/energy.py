@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     Change = Callable[[Estimate, Estimate], Estimate]
 
+EXAMPLE = "tailscope model energy runs/asleep runs/awake"
+
 _NOTHING = "-"
 _PACKETS = {
     "energy_j_per_packet": "a packet",

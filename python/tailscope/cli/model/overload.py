@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tailscope.models.estimate import Estimate
     from tailscope.models.overload.noise import Interruption
 
+EXAMPLE = "tailscope model overload runs/forwarder runs/function runs/bursts"
+
 _HEADER = ("", "median, or mean", "95 % interval")
 _NOTHING = "-"
 _PAIRS = "166.7:10.9us,83.3:13.6us"

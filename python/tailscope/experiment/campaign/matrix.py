@@ -14,7 +14,7 @@ from tailscope.experiment.campaign.cell import Cell
 from tailscope.experiment.campaign.spec import Fields
 from tailscope.experiment.campaign.typed import WrongError, typed
 from tailscope.experiment.fields import FIELDS, plan_of
-from tailscope.units import value_label
+from tailscope.units import did_you_mean, value_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,6 +70,7 @@ def only_cells(cells: list[Cell], only: Mapping[str, str]) -> list[Cell]:
             raise UsageError(
                 f"--only: got {name!r}, expected one of {', '.join(known) or 'no variable at all'}",
                 code="no-such-variable",
+                hint=did_you_mean(name, known),
             )
         wanted = text.split(",")
         values = list(dict.fromkeys(cell.values[name] for cell in cells))
@@ -78,6 +79,7 @@ def only_cells(cells: list[Cell], only: Mapping[str, str]) -> list[Cell]:
                 raise UsageError(
                     f"--only {name}: got {value!r}, expected one of {', '.join(values)}",
                     code="no-such-value",
+                    hint=did_you_mean(value, values),
                 )
         chosen = [cell for cell in chosen if cell.values[name] in wanted]
     if not chosen:
@@ -165,7 +167,8 @@ def _located(
     message = str(error)[said.end() :].lstrip(": ") if said else str(error)
     cell = ", ".join(f"{name}={value}" for name, value in values.items())
     where = origin.get(field, ["vary" if values else "fixed"])
-    hint = f"in the combination {cell}; `exclude` leaves combinations out" if cell else None
+    combination = f"in the combination {cell}; `exclude` leaves combinations out" if cell else None
+    hint = " ".join(filter(None, (error.hint, combination))) or None
     text = f"{field + ': ' if field else ''}{message}"
     return document.error(where, text, code=error.code, hint=hint)
 

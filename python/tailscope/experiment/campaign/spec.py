@@ -17,7 +17,7 @@ from tailscope.experiment.campaign.typed import WrongError, typed
 from tailscope.experiment.fields import FIELDS, TRAFFIC
 from tailscope.plan.field import NAME, Scalar
 from tailscope.plan.yaml_file import read_yaml
-from tailscope.units import value_label
+from tailscope.units import did_you_mean, value_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -317,6 +317,7 @@ def load_experiment(path: Path, profile: str | None = None) -> tuple[Experiment,
             raise UsageError(
                 f"--profile: got {profile!r}, expected one of those of {path}: {known}",
                 code="no-such-profile",
+                hint=did_you_mean(profile, experiment.profiles),
             )
         experiment = _with_profile(experiment, experiment.profiles[profile])
     return experiment, document

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -17,6 +16,8 @@ from typing import (
 
 from msgspec import Meta, Struct, UnsetType, ValidationError, convert
 from msgspec.structs import fields
+
+from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -71,7 +72,10 @@ def _faults(value: object, kind: object, where: Sequence[str | int]) -> Iterator
     except WrongError as error:
         yield WrongError([*where, *error.where], error.message, code=error.code)
     except ValidationError:
-        yield WrongError(where, f"got {value!r}, expected {_expected(kind)}")
+        names = [name for form in _forms(kind) for name in _names(form)]
+        meant = did_you_mean(str(value), names)
+        said = f"got {value!r}, expected {_expected(kind)}"
+        yield WrongError(where, "; ".join(filter(None, (said, meant))))
 
 
 def _faults_of_fields(
@@ -92,9 +96,8 @@ def _unknown(name: object, known: Sequence[str]) -> str:
     if not isinstance(name, str):
         cpus = "; in braces, a list of CPUs needs quotes, such as '1,3'"
         return f"got {name!r}, expected the name of a field{cpus if 'cpus' in known else ''}"
-    near = difflib.get_close_matches(name, known, 1)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    return f"unknown field, expected one of {', '.join(known)}{meant}"
+    meant = did_you_mean(name, known)
+    return "; ".join(filter(None, (f"unknown field, expected one of {', '.join(known)}", meant)))
 
 
 def _forms(kind: object) -> list[object]:
@@ -103,6 +106,11 @@ def _forms(kind: object) -> list[object]:
     if get_origin(kind) in (Union, UnionType):
         return [form for each in get_args(kind) for form in _forms(each)]
     return [kind]
+
+
+def _names(form: object) -> list[str]:
+    """The names that a value may be."""
+    return [str(name) for name in get_args(form)] if get_origin(form) is Literal else []
 
 
 def _described(kind: object) -> tuple[object, Sequence[Meta]]:

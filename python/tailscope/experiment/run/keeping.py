@@ -101,7 +101,7 @@ def _say_kept(path: Path, error: BaseException) -> NoReturn:
         raise AnalysisError(
             f"{error}; {path} keeps what was recorded", code=error.code, hint=error.hint
         ) from error
-    hint = f"`tailscope finish {path}` analyses it"
+    hint = f"`tailscope runs finish {path}` analyses it"
     if isinstance(error, KeyboardInterrupt):
         raise KeyboardInterrupt(f"{path}: what was recorded is kept; {hint}") from error
     if not isinstance(error, Exception):

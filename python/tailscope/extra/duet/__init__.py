@@ -10,6 +10,7 @@ ADDITION = Addition(
             "duet",
             "Measure two set-ups by turns until it is clear whether the second is slower.",
             measures=True,
+            group="compare",
         ),
     ),
 )

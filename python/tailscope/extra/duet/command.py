@@ -1,4 +1,4 @@
-"""``tailscope duet``: two set-ups by turns, until it is clear which of them is slower."""
+"""``tailscope compare duet``: two set-ups by turns, until it is clear which of them is slower."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
     Side = tuple[RunPlan, Cores]
 
+EXAMPLE = "tailscope compare duet old.yaml new.yaml --fail-on 'p99>+5%'"
+
 _LIMITS = ("p50>+3%", "p99>+3%")
 _WORDS = {False: ("is slower", "is faster"), True: ("loses more", "loses fewer")}
 
 
-@with_fields("duet")
+@with_fields("compare duet")
 def command(
     a: Annotated[
         str,
@@ -243,7 +245,7 @@ def _write_junit(file: Path, findings: list[Finding], pair_s: float) -> None:
         Case(finding.limit.text, finding.outcome, _sentence(finding, pair_s))
         for finding in findings
     ]
-    write_text(file, junit("tailscope duet", [Suite("B against A", cases)]))
+    write_text(file, junit("tailscope compare duet", [Suite("B against A", cases)]))
 
 
 def _describe(sides: tuple[Side, Side], limits: list[Limit]) -> int:

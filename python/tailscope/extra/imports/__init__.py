@@ -7,7 +7,9 @@ from tailscope.registry import AddedCommand, Addition
 ADDITION = Addition(
     commands=(
         AddedCommand(
-            "import", "Import results of others: the authors' tables, HdrHistogram, MoonGen."
+            "import",
+            "Import results of others: the authors' tables, HdrHistogram, MoonGen.",
+            group="runs",
         ),
     ),
 )

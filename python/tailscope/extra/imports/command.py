@@ -1,4 +1,4 @@
-"""``tailscope import``: results of others as run directories."""
+"""``tailscope runs import``: results of others as run directories."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.exceptions import TailscopeError, UsageError
+from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from tailscope.extra.imports.find import Source
     from tailscope.store.about import Labels
     from tailscope.store.run import Run
+
+EXAMPLE = "tailscope runs import latency.hgrm --unit us --out runs/theirs"
 
 
 def command(
@@ -63,7 +66,11 @@ def command(
     from tailscope.extra.imports.foreign import UNITS
 
     if unit is not None and unit not in UNITS:
-        raise UsageError(f"--unit: got {unit!r}, expected one of {', '.join(UNITS)}", code="unit")
+        raise UsageError(
+            f"--unit: got {unit!r}, expected one of {', '.join(UNITS)}",
+            code="unit",
+            hint=did_you_mean(unit, UNITS),
+        )
     plan = ImportRequest(path, out, unit, labels(about, define, name_pattern), json_file)
     return _run(plan)
 

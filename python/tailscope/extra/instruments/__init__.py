@@ -7,9 +7,10 @@ from tailscope.registry import AddedCommand, Addition
 ADDITION = Addition(
     commands=(
         AddedCommand(
-            "compare-instruments",
+            "instruments",
             "Measure one known delay with every instrument that works here.",
             measures=True,
+            group="calibrate",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""``tailscope compare-instruments``: one device, several instruments, the known truth."""
+"""``tailscope calibrate instruments``: one device, several instruments, the known truth."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tailscope.units import positive_duration_ns, rate_pps
 
 if TYPE_CHECKING:
     from tailscope.extra.instruments.compare import Seen
+
+EXAMPLE = "tailscope calibrate instruments --out runs/instruments"
 
 
 def command(

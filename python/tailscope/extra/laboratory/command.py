@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tailscope.extra.laboratory.protocol import AgentMessage, Order
     from tailscope.testbed.steady import SteadyClock
 
+EXAMPLE = "tailscope agent"
+
 _PATIENCE_S = 1.0
 _MOUTH = threading.Lock()
 

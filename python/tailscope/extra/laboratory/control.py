@@ -110,7 +110,7 @@ def execute_in_lab(
 
 
 def clean_hosts(hosts: Hosts) -> Iterator[Leftover]:
-    """Remove what dead agents left behind on other machines, by `tailscope clean` there."""
+    """Remove what dead agents left behind on other machines, by `tailscope runs clean` there."""
     from tailscope.extra.laboratory.remote import SshMachine
 
     for role, host in by_role(hosts).items():
@@ -118,7 +118,7 @@ def clean_hosts(hosts: Hosts) -> Iterator[Leftover]:
             continue
         machine = SshMachine(role, host.ssh, host.port)
         try:
-            [output] = machine.run([host.command, "clean"])
+            [output] = machine.run([host.command, "runs", "clean"])
         except HostError as error:
             yield Leftover(machine.where, str(error).removeprefix(f"{machine.where}: "))
             continue

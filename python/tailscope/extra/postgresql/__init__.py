@@ -14,6 +14,7 @@ ADDITION = Addition(
         AddedCommand(
             "export",
             "Export runs to PostgreSQL: every packet, all figures, and views that recompute them.",
+            group="runs",
         ),
     ),
     services={"database_runs": "source:read_source"},

@@ -1,4 +1,4 @@
-"""``tailscope export``: runs into a PostgreSQL database."""
+"""``tailscope runs export``: runs into a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tailscope.extra.postgresql.export import ExportedRun
     from tailscope.extra.postgresql.server import Server
     from tailscope.extra.postgresql.target import Target
+
+EXAMPLE = "tailscope runs export runs/first --to postgresql://localhost/lab"
 
 
 def command(

@@ -29,7 +29,7 @@ def records(server: Server, schema: str) -> list[CatalogueRow]:
     """Read all runs of a schema, without their packets."""
     if not server.value(_TABLES, schema):
         raise DatabaseError(
-            f"schema {schema}: no runs: `tailscope export` has made no tables there",
+            f"schema {schema}: no runs: `tailscope runs export` has made no tables there",
             code="schema-empty",
             hint="name the schema: --schema NAME",
         )

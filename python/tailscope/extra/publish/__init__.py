@@ -9,6 +9,7 @@ ADDITION = Addition(
         AddedCommand(
             "publish",
             "Publish a campaign as a static site: pages, data, plan, environment, figures.",
+            group="runs",
         ),
     ),
     files=(

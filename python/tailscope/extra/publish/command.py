@@ -1,4 +1,4 @@
-"""``tailscope publish``: a campaign as a static site."""
+"""``tailscope runs publish``: a campaign as a static site."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tailscope.extra.publish.neutral import Odd, Removed, Review
     from tailscope.extra.publish.site import Publication
+
+EXAMPLE = "tailscope runs publish runs/mine site"
 
 _AT_MOST = 20
 """Lines of each kind that are printed when a site is written; a dry run prints them all."""

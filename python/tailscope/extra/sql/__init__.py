@@ -9,6 +9,7 @@ ADDITION = Addition(
         AddedCommand(
             "sql",
             "Query runs in SQL: tables run, summary, tag, note, file, and the packets of all runs.",
+            group="runs",
         ),
     ),
     extra=Extra("sql", {"duckdb": "duckdb"}),

@@ -1,4 +1,4 @@
-"""``tailscope sql``: questions about runs, and about their packets."""
+"""``tailscope runs sql``: questions about runs, and about their packets."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from tailscope.exceptions import UsageError
 if TYPE_CHECKING:
     from tailscope.extra.sql.query import QueryResult
 
+EXAMPLE = "tailscope runs sql 'SELECT run, count(*) FROM worst GROUP BY run'"
+
 _MOST_ROWS = 1000
 """Largest number of rows for a terminal; files have all."""
 _NOTHING = "-"
@@ -36,10 +38,9 @@ def command(
         typer.Option("--csv", metavar="FILE", help="Write all rows as CSV; - is standard output."),
     ] = None,
 ) -> int:
-    """For example, `tailscope sql "SELECT run, max(latency_ns) FROM latency GROUP BY run"`.
+    """The tables latency, worst, noise, interrupts and power are the files of these names.
 
-    The tables latency, worst, noise, interrupts and power are the files of these names. Nothing
-    can be changed.
+    Nothing can be changed.
     """
     from tailscope.extra.sql.query import database_of
     from tailscope.store.folders import RUNS

@@ -45,7 +45,7 @@ _POSITION = re.compile(r"\s*\n\s*LINE \d+:.*", re.DOTALL)
 _HINT = (
     "tables are "
     + ", ".join((*TABLES, *PACKETS))
-    + '; `tailscope sql "DESCRIBE run"` lists the columns of one'
+    + '; `tailscope runs sql "DESCRIBE run"` lists the columns of one'
 )
 
 

@@ -10,15 +10,17 @@ STANDARD = "standard.json"
 ADDITION = Addition(
     commands=(
         AddedCommand(
-            "rfc",
-            "Make the tests of RFC 2544, RFC 8219, TST 009 or MLRsearch; the report cites clauses.",
-            measures=True,
-        ),
-        AddedCommand(
             "search",
-            "Find the highest rates without loss (NDR) and with a permitted loss (PDR).",
+            "Find the highest rates without and with some loss (NDR, PDR).",
             measures=True,
             module="search_command",
+            section="Measuring",
+        ),
+        AddedCommand(
+            "standard",
+            "Make the tests of RFC 2544, RFC 8219, TST 009 or MLRsearch; the report cites clauses.",
+            measures=True,
+            group="search",
         ),
     ),
     files=(

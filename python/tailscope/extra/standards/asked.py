@@ -10,6 +10,7 @@ from tailscope.extra.standards import clauses
 from tailscope.extra.standards.bench import DRAIN_S
 from tailscope.extra.standards.mlrsearch import Goal
 from tailscope.extra.standards.search import most_steps, parse_goal
+from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -118,6 +119,7 @@ def standard_named(name: str) -> Standard:
         raise UsageError(
             f"STANDARD: got {name!r}, expected one of {', '.join(STANDARDS)}",
             code="unknown-standard",
+            hint=did_you_mean(name, STANDARDS),
         )
     return STANDARDS[name]
 
@@ -163,7 +165,9 @@ class Asked:
             if test not in self.standard.tests:
                 expected = ", ".join(self.standard.tests)
                 raise UsageError(
-                    f"--tests: got {test!r}, expected of {expected}", code="unknown-test"
+                    f"--tests: got {test!r}, expected of {expected}",
+                    code="unknown-test",
+                    hint=did_you_mean(test, self.standard.tests),
                 )
         if not 0 < self.width < 1:
             raise UsageError(

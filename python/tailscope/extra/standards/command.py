@@ -1,4 +1,4 @@
-"""``tailscope rfc``: the tests of a standard, with a report that cites each clause."""
+"""``tailscope search standard``: the tests of a standard, with a report that cites each clause."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tailscope.extra.standards.records import StandardRecord
     from tailscope.testbed.cores import Cores
 
+EXAMPLE = "tailscope search standard 2544 --dut l2fwd"
 
 StandardName: TypeAlias = Annotated[
     str,
@@ -175,7 +176,7 @@ OutFolder: TypeAlias = Annotated[
 ]
 
 
-@with_fields("rfc")
+@with_fields("search standard")
 def command(
     standard: StandardName,
     *,

@@ -281,7 +281,7 @@ class StandardTrial(Section, frozen=True, kw_only=True):
 
 
 class StandardRecord(Record, frozen=True, kw_only=True):
-    """The results of `tailscope rfc`."""
+    """The results of `tailscope search standard`."""
 
     format: Literal[1] = STANDARD_FORMAT
     """Version of the format."""

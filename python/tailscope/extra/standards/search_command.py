@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from tailscope.extra.standards.search_records import SearchRecord
     from tailscope.testbed.cores import Cores
 
+EXAMPLE = "tailscope search --dut l2fwd"
+
 _NOTHING = "-"
 _LIMITS = {
     "loss": "loss in the device",

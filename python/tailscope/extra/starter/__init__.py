@@ -8,7 +8,8 @@ ADDITION = Addition(
     commands=(
         AddedCommand(
             "init",
-            "Write a gate for the tail latency of a program of yours: experiment, script, CI job.",
+            "Write a gate for a program of yours: experiment, script, CI job.",
+            section="Deciding",
         ),
     ),
 )

@@ -10,6 +10,8 @@ import typer
 from tailscope.cli.options import DryRun
 from tailscope.units import printable
 
+EXAMPLE = "tailscope init . --run './forward {eal}' --ready forwarding"
+
 _LEVELS = ("p99<1ms", "loss<1e-3")
 
 

@@ -21,6 +21,7 @@ from tailscope.exceptions import UsageError
 from tailscope.extra.tail.recorded import lowered_from, record_of
 from tailscope.extra.tail.source import LatencySource, excesses_of
 from tailscope.models.estimate import LEVEL
+from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from tailscope.extra.tail.models.model import Settings, TailModel
     from tailscope.models.estimate import Estimate
     from tailscope.store.records.tail import TailRecord
+
+EXAMPLE = "tailscope model tail runs/first --horizon 24h"
 
 _NS_PER_S, _NS_PER_MS = 1e9, 1e6
 _SPANS_S = {"h": 3600, "min": 60}
@@ -170,7 +173,11 @@ class TailRequest:
 def _is_papers(text: str) -> bool:
     """Return whether the authors' method is asked for."""
     if text not in _LAWS:
-        raise UsageError(f"--law: expected one of {', '.join(_LAWS)}, got {text!r}", code="law")
+        raise UsageError(
+            f"--law: expected one of {', '.join(_LAWS)}, got {text!r}",
+            code="law",
+            hint=did_you_mean(text, _LAWS),
+        )
     return text == _LAWS[1]
 
 
@@ -212,7 +219,9 @@ def _settings(
         )
     if interval not in METHODS:
         raise UsageError(
-            f"--interval: expected one of {', '.join(METHODS)}, got {interval!r}", code="interval"
+            f"--interval: expected one of {', '.join(METHODS)}, got {interval!r}",
+            code="interval",
+            hint=did_you_mean(interval, METHODS),
         )
     if resamples < _FEWEST_RESAMPLES:
         raise UsageError(

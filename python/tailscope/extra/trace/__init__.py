@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from tailscope.registry import AddedCommand, Addition, Extra
+from tailscope.registry import Addition, Extra
 
 ADDITION = Addition(
-    commands=(
-        AddedCommand(
-            "trace",
-            "Write a run as a timeline for ui.perfetto.dev: CPUs, packets, and the worst of them.",
-        ),
-    ),
+    formats={"perfetto": "timeline:write_timeline"},
     services={"write_trace": "perfetto:write_trace"},
     extra=Extra("trace", {"perfetto": "perfetto"}),
 )

@@ -9,6 +9,12 @@ from __future__ import annotations
 from tailscope.registry import AddedCommand, Addition, Extra
 
 ADDITION = Addition(
-    commands=(AddedCommand("trend", "Show how figures change from run to run, and since when."),),
+    commands=(
+        AddedCommand(
+            "trend",
+            "Show how figures change from run to run, and since when.",
+            section="Deciding",
+        ),
+    ),
     extra=Extra("trend", {"otava": "apache-otava"}),
 )

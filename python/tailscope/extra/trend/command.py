@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tailscope.store.filters import Filter
     from tailscope.verdict.verdict import Outcome
 
+EXAMPLE = "tailscope trend dut=suricata --by commit --fail-on 'p99>+10%'"
+
 _METRICS = ("p50", "p99", "p99.9", "lost")
 _MOST_LEFT_OUT = 10
 _SCHEMA = "tailscope"
@@ -37,7 +39,7 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="[DIR...] [FILTER...]",
-            help="Folders (./runs by default), and filters as of `tailscope list`.",
+            help="Folders (./runs by default), and filters as of `tailscope runs list`.",
         ),
     ] = None,
     source: Annotated[
@@ -86,10 +88,7 @@ def command(
         typer.Option("--out", "-o", metavar="FILE", help="Write a page with all series."),
     ] = None,
 ) -> int:
-    """For example, `tailscope trend dut=suricata --by commit --fail-on 'p99>+10%'`.
-
-    Exit status 2: a limit of --fail-on is exceeded; 3: there is not enough evidence.
-    """
+    """Exit status 2: a limit of --fail-on is exceeded; 3: there is not enough evidence."""
     return _run(
         _plan(
             arguments or [],

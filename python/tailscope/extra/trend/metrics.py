@@ -10,7 +10,7 @@ from tailscope.exceptions import UsageError
 from tailscope.models.counting import share_beyond
 from tailscope.models.differences import Bounds
 from tailscope.models.estimate import LEVEL
-from tailscope.units import QUANTILES, count_text
+from tailscope.units import QUANTILES, count_text, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +41,9 @@ def metric_named(name: str, option: str) -> Figure:
     """The figure of a name."""
     if name not in METRICS:
         raise UsageError(
-            f"{option}: got {name!r}, expected one of {', '.join(METRICS)}", code="metric"
+            f"{option}: got {name!r}, expected one of {', '.join(METRICS)}",
+            code="metric",
+            hint=did_you_mean(name, METRICS),
         )
     return METRICS[name]
 

@@ -145,7 +145,7 @@ def parse_order(text: str) -> Order:
     raise UsageError(
         f"--by: got {text!r}, {_ORDERS}",
         code="trend-order",
-        hint="`tailscope tag RUN --add commit:1a2b3c4` says which commit a run is of",
+        hint="`tailscope runs tag RUN --add commit:1a2b3c4` says which commit a run is of",
     )
 
 

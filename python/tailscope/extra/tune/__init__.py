@@ -10,6 +10,7 @@ ADDITION = Addition(
             "tune",
             "Rank the host's knobs: measure the tail with all, with none, and with all but one.",
             measures=True,
+            group="host",
         ),
     ),
 )

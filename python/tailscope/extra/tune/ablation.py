@@ -132,7 +132,9 @@ def measure(
         found = {}
         for arm in arms:
             tell(number, arm, None)
-            with tuned(machine, tuple(sorted(set(cores.pollers))), arm.knobs, by="tailscope tune"):
+            with tuned(
+                machine, tuple(sorted(set(cores.pollers))), arm.knobs, by="tailscope host tune"
+            ):
                 measured = execute_whole(plan, cores, progress=partial(tell, number, arm))
             [value] = measured.analysis.quantiles([quantile])
             found[arm.name] = value.value_ns

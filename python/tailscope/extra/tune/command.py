@@ -1,4 +1,4 @@
-"""``tailscope tune``: which knob of this host matters for the tail."""
+"""``tailscope host tune``: which knob of this host matters for the tail."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.messages import GeneratorProgress
     from tailscope.testbed.cores import Cores
 
+EXAMPLE = "tailscope host tune mine.yaml"
 
 ExperimentFile = Annotated[Path, typer.Argument(metavar="FILE", help="An experiment of one cell.")]
 Only = Annotated[

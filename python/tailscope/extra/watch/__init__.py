@@ -11,8 +11,9 @@ ADDITION = Addition(
     commands=(
         AddedCommand(
             "watch",
-            "Measure for days: a run every hour, metrics for Prometheus, and books of it all.",
+            "Measure for days: hourly runs, metrics, and a log of it all.",
             measures=True,
+            section="Measuring",
         ),
     ),
     files=(

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tailscope.store.records.explanation import Explanation
     from tailscope.testbed.cores import Cores
 
+EXAMPLE = "tailscope watch --dut l2fwd"
+
 _NOWHERE = "none"
 
 

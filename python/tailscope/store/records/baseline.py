@@ -71,7 +71,7 @@ class BaselineRun(Section, frozen=True, kw_only=True):
 
 
 class BaselineRecord(Record, frozen=True, kw_only=True):
-    """A baseline, as `tailscope baseline save` writes it."""
+    """A baseline, as `tailscope compare save` writes it."""
 
     format: Literal[1] = BASELINE_FORMAT
     """Version of the format."""

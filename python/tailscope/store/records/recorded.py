@@ -11,7 +11,7 @@ RECORDED_FORMAT: Final = 1
 
 
 class RecordedRun(Record, frozen=True, kw_only=True):
-    """The facts that `tailscope finish` needs beside the arrays of the recording."""
+    """The facts that `tailscope runs finish` needs beside the arrays of the recording."""
 
     format: Literal[1] = RECORDED_FORMAT
     """Version of the format."""

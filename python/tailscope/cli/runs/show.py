@@ -1,4 +1,4 @@
-"""``tailscope show``: everything that is known of one run."""
+"""``tailscope runs show``: everything that is known of one run."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from tailscope.exceptions import RunCorruptError
 if TYPE_CHECKING:
     from tailscope.store.notes import Remarks
     from tailscope.store.run import Run
+
+EXAMPLE = "tailscope runs show runs/first --verify"
 
 
 def command(

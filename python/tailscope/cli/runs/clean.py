@@ -1,10 +1,12 @@
-"""``tailscope clean``: remove what crashed measurements left behind."""
+"""``tailscope runs clean``: remove what crashed measurements left behind."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import typer
+
+EXAMPLE = "tailscope runs clean --dry-run"
 
 
 def command(
@@ -28,7 +30,7 @@ def command(
         any_leftover = True
         print(
             printable(
-                f"left {path}: a measurement that is not analysed: `tailscope finish {path}`"
+                f"left {path}: a measurement that is not analysed: `tailscope runs finish {path}`"
                 " analyses it; if you do not need it, remove it yourself"
             )
         )

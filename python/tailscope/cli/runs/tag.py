@@ -1,4 +1,4 @@
-"""``tailscope tag``: words by which runs are found again."""
+"""``tailscope runs tag``: words by which runs are found again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from tailscope.cli.options import RunNames, RunsFolder
+
+EXAMPLE = "tailscope runs tag runs/first --add paper"
 
 
 def command(

@@ -1,4 +1,4 @@
-"""``tailscope note``: what a user has to say of a run."""
+"""``tailscope runs note``: what a user has to say of a run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from tailscope.cli.options import RunName, RunsFolder
+
+EXAMPLE = "tailscope runs note runs/first 'cable of port 2 replaced'"
 
 
 def command(

@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     from tailscope.compare.limits import Judgement, Limit
     from tailscope.compare.sources import ComparedRuns
 
+EXAMPLE = "tailscope compare runs/1 runs/2"
+
+COMMANDS = {
+    "baseline": "Compare runs with a file that `compare save` wrote.",
+    "save": "Write what runs are compared by as one small file, such as an artifact of CI.",
+}
+"""The commands below it, by name, with a summary of each."""
+
 _DRAWN = 6
 """Largest number of runs in one figure: there are as many colours."""
 
@@ -96,7 +104,7 @@ def _plan(
         raise UsageError(
             f"got {runs[0]} only, expected two runs or more; the first is the baseline",
             code="one-run",
-            hint="`tailscope show RUN` shows the figures of one run",
+            hint="`tailscope runs show RUN` shows the figures of one run",
         )
     if len({run.resolve() for run in runs}) < max(2, len(runs)):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""``tailscope finish``: what a run lacks because it was interrupted, or the disk was full."""
+"""``tailscope runs finish``: what a run lacks because it was interrupted, or the disk was full."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+EXAMPLE = "tailscope runs finish runs/first"
 
 
 def command(

@@ -1,4 +1,4 @@
-"""``tailscope baseline save``: runs into a file that others are compared with."""
+"""``tailscope compare save``: runs into a file that others are compared with."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+EXAMPLE = "tailscope compare save runs/1 runs/2 --out baseline.json"
 
 
 def command(
@@ -19,7 +21,7 @@ def command(
     ],
 ) -> int:
     """The file has figures, intervals, settings and machine, and no packets."""
-    from tailscope.cli.baseline.sources import repeated
+    from tailscope.cli.compare.repeats import repeated
     from tailscope.compare.baseline import save_baseline
     from tailscope.units import count_text, counted, printable
 

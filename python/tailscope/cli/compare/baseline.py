@@ -1,4 +1,4 @@
-"""``tailscope baseline compare``: runs against a file of earlier ones."""
+"""``tailscope compare baseline``: runs against a file of earlier ones."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import typer
 from tailscope.cli.options import FailOn, JsonFile, JunitFile
 from tailscope.exceptions import UsageError
 
+EXAMPLE = "tailscope compare baseline baseline.json runs/3"
+
 
 def command(
     baseline: Annotated[
-        Path, typer.Argument(metavar="FILE", help="File that `tailscope baseline save` wrote.")
+        Path, typer.Argument(metavar="FILE", help="File that `tailscope compare save` wrote.")
     ],
     runs: Annotated[
         list[Path],
@@ -27,7 +29,7 @@ def command(
 
     That includes runs of another machine, kernel, wire or rate than the baseline's.
     """
-    from tailscope.cli.baseline.sources import named, repeated
+    from tailscope.cli.compare.repeats import named, repeated
     from tailscope.cli.compared import Compared
     from tailscope.compare.baseline import compare_with, read_baseline
     from tailscope.compare.limits import judge, parse_limit
@@ -39,4 +41,4 @@ def command(
     comparison, error = compare_with(record, baseline, repeated(runs), named(runs), limits)
     judged = [judge(limit, comparison, error) for limit in limits]
     compared = Compared([(comparison, judged)], (), limits, len(comparison.findings))
-    return compared.tell("baseline compare", json_file, junit_file)
+    return compared.tell("compare baseline", json_file, junit_file)

@@ -1,4 +1,4 @@
-"""``tailscope list``: the runs below folders, those that meet filters."""
+"""``tailscope runs list``: the runs below folders, those that meet filters."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tailscope.store.catalogue import QueriedRow
     from tailscope.store.filters import Filter
+
+EXAMPLE = "tailscope runs list dut=suricata 'rate>=100k' 'p99.9<1ms' tag=paper"
 
 _NOTHING = "-"
 _NEVER_EMPTY = 1
@@ -51,7 +53,6 @@ def command(
     json_file: JsonFile = None,
     exact: Exact = False,
 ) -> int:
-    """For example, `tailscope list dut=suricata 'rate>=100k' 'p99.9<1ms' tag=paper`."""
     if fields:
         _print_fields()
         return 0
