@@ -50,7 +50,7 @@ WITH_STAGES = $(if $(WITHOUT_DPDK)$(HAS_SPACE),,$(shell command -v clang >/dev/n
 
 .PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \
 	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text messages \
-	fuzz fuzz-corpus wheel image release parts-of-wheel parts-of-image site bench calibration chaos soak batch-effect ceiling docs clean
+	fuzz fuzz-corpus wheel image release parts-of-wheel parts-of-image site bench calibration chaos soak batch-effect ceiling docs recording clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -179,6 +179,18 @@ docs: $(ENGINE)
 	python -m docs.reference
 	python -m docs.pictures
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace $(WITHOUT_DPDK) $(WITH_STAGES) --no-deps
+
+## make recording   docs/pictures/session.svg, which README shows: a real session, recorded and drawn anew
+recording: $(ENGINE) dataplane .venv/bin/asg .venv/recording/asciinema
+	@PYTHONPATH=.venv/recording python -m asciinema rec --quiet --overwrite --cols 80 --rows 36 \
+		--command docs/pictures/session.sh target/session.cast
+	@asg --font-family 'DejaVu Sans Mono,Menlo,Consolas,monospace' target/session.cast docs/pictures/session.svg >/dev/null
+
+.venv/bin/asg: | $(TOOLS)
+	$(CARGO) install --locked --root .venv asg@0.1.2
+
+.venv/recording/asciinema: | $(TOOLS)
+	UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1 uv pip install --quiet --no-deps --target .venv/recording asciinema==2.4.0
 
 ## make site     the documentation as a site in target/site, with a search; it asks no other server for anything
 site: $(TOOLS)

@@ -1,4 +1,4 @@
-"""What mkdocs asks for: README is the first page and orders the others, and code is only named."""
+"""What mkdocs asks for: README is first, `pages.md` orders the others, and code is only named."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ HOME = "index.md"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Order pages as README does: a section for each of its paragraphs of links."""
-    links = (ROOT / "README.md").read_text().partition("## The documentation")[2]
-    config.nav = [{"tailscope": HOME}]
+    """Order pages as `pages.md` does: a section for each of its paragraphs of links."""
+    links = (ROOT / "docs/pages.md").read_text()
+    config.nav = [{"tailscope": HOME}, {"All pages": "pages.md"}]
     for name, text in SECTION.findall(links):
         first, *groups = GROUP.split(text)
         named = [(name.rstrip("."), first), *zip(groups[::2], groups[1::2], strict=True)]
@@ -56,9 +56,9 @@ def _place(page: Path) -> str:
 
 def _pages(links: str) -> list[dict[str, str]]:
     return [
-        {title[:1].upper() + title[1:]: target.removeprefix("docs/")}
+        {title[:1].upper() + title[1:]: target}
         for title, target, _anchor in LINK.findall(links)
-        if target.startswith("docs/") and target.endswith(".md")
+        if target.endswith(".md")
     ]
 
 

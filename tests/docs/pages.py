@@ -121,6 +121,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
             "a laboratory",
             "a machine that may be changed",
             "a power meter",
+            "a release",
             "a workflow of GitHub",
             "another kernel",
             "a browser",

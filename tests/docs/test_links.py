@@ -98,3 +98,14 @@ def test_files_in_sentences_exist(path: Path) -> None:
 def _is_there(page: Path, name: str) -> bool:
     folders = [page.parent, *(ROOT / each for each in CODE)]
     return any((folder / name).exists() for folder in folders)
+
+
+def test_readme_and_the_first_pages_stay_short() -> None:
+    """A README of 90 lines; for each kind of user one screen, with a command and a picture."""
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 90
+    starts = [*(ROOT / "docs/start").glob("*.md"), *(ROOT / "docs/extra").glob("*/start.md")]
+    assert starts
+    for path in starts:
+        text = path.read_text()
+        assert len(text.splitlines()) <= 40, path
+        assert text.count("![") == 1 and text.count("```sh") == 1, path
