@@ -77,7 +77,6 @@ def test_pages_fit_a_terminal(command: Any, monkeypatch: pytest.MonkeyPatch) -> 
         ("run --burst x", "tailscope run"),
         ("run FILE more", "tailscope run"),
         ("model energy --foo", "tailscope model energy"),
-        ("model enrgy", "tailscope model"),
         ("host", "tailscope host"),
         ("host apply", "tailscope host apply"),
         ("xyzzy", "tailscope"),

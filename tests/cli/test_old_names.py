@@ -128,6 +128,6 @@ def test_a_run_that_is_called_as_a_command_is_a_path(
 ) -> None:
     done = tailscope("compare", "./save", "one", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("save → one\n")
+    assert "A → B: save → one\n" in done.stdout
     named = tailscope("compare", "save", "one", "-o", "saved.json", cwd=folder)
     assert named.stdout.startswith("saved.json: 1 run")

@@ -476,7 +476,7 @@ def shape(line: str) -> str:
     line = re.sub(r"─+", "─", line)
     line = re.sub(r"-?\d[\d,.]*(?:e-?\d+)?", "0", line.replace("≥", " "))
     line = re.sub(r"\b0 (?:ns|µs|ms|s|min|h)\b", "T", line)
-    line = re.sub(r"\b0 to T \(instrument\)", "T", line)
+    line = re.sub(r"\b(?:0 to )?T ~", "T", line)
     line = re.sub(r"(?:sample )?\bT\b(?: to T)?", "T", line.replace(" *", ""))
     # Where there is none, a dash stands for a figure.
     return re.sub(r"(?<= )(?:-|p0)(?=[ ,]|$)", "T", " ".join(line.split()))

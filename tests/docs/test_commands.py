@@ -116,7 +116,7 @@ def test_nothing_escapes(path: Path) -> None:
 def test_shapes() -> None:
     assert shape("p99.9     1.223530 ms   1.1 ms to 1.39 ms   200") == "p0 T T 0"
     assert shape("p99.99 *   ≥ 4.65 ms    sample 4.8 ms     2") == "p0 T T 0"
-    assert shape("p99.9  1.22 to 3.14 ms (instrument)  1.1 ms to 3.2 ms  20") == "p0 T T 0"
+    assert shape("p99.9  1.22 to 3.14 ms ~  1.1 ms to 3.2 ms  20") == "p0 T T 0"
     assert shape("error p50 41 ns, p99.9 -, max 1 s") == shape(
         "error p50 1 µs, p99.9 2 µs, max 3 s"
     )

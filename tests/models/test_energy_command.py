@@ -92,8 +92,8 @@ def test_table_3_side_by_side(tailscope: Run, runs: Path) -> None:
 
 
 def test_words_say_the_same(tailscope: Run, runs: Path) -> None:
-    text = tailscope("model", "energy", runs / "enabled", runs / "disabled").stdout
-    assert_wording("energy/side-by-side", text.replace(f"{runs}/", ""))
+    done = tailscope("model", "energy", "enabled", "disabled", cwd=runs)
+    assert_wording("energy/side-by-side", done.stdout)
 
 
 def test_one_run_has_nothing_to_be_compared_with(tailscope: Run, runs: Path) -> None:

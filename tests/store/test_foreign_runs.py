@@ -81,6 +81,12 @@ def listed(folder: Path) -> dict[str, tuple[str, str | None]]:
     return {row["run"]: (row["state"], row["problem"]) for row in rows}
 
 
+def of_run(name: str, output: str) -> str:
+    """Return the one warning about a run, which may go over several lines."""
+    [_, problem] = " ".join(output.split()).split(f" warning {name}: ")
+    return problem.partition(" warning ")[0]
+
+
 def replaced(path: Path, odd: Odd) -> None:
     path.unlink(missing_ok=True)
     odd(path)
@@ -140,8 +146,8 @@ def test_a_bad_run_is_one_line_among_the_others(
     os.chdir(runs.parent)
     done = tailscope("runs", "list", timeout=TIMEOUT_S)
     assert (done.returncode, done.stderr) == (0, "")
-    (problem,) = (line for line in done.stdout.splitlines() if line.startswith("plain: "))
-    assert problem.startswith(f"plain: {name}: expected")
+    problem = of_run("plain", done.stdout)
+    assert problem.startswith(f"{name}: expected")
     assert said in problem
     assert tailscope("runs", "list", "run!=plain").stdout.splitlines() == listed_others
 
@@ -434,7 +440,7 @@ def test_a_long_problem_is_shortened(tailscope: Run, runs: Path) -> None:
     done = tailscope("runs", "list")
     assert done.returncode == 0
     assert max(map(len, done.stdout.splitlines())) < 2_000
-    (problem,) = (line for line in done.stdout.splitlines() if line.startswith("plain: "))
+    problem = of_run("plain", done.stdout)
     assert re.findall(r"(\d+): missing", problem) == ["0", "1", "2", "3", "4"]
     assert problem.endswith(" 4995 more")
 

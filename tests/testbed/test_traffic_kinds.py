@@ -69,7 +69,7 @@ def test_what_was_sent_stands_beside_what_was_asked(
     assert summary["burst_gap_ns_mean"] == mean
     sent = read_run(figures["out"]).info.instrument.traffic  # type: ignore[union-attr]
     assert sent is not None and sent.burst_gap_ns_mean == mean
-    shown = tailscope("runs", "show", figures["out"]).stdout
+    shown = tailscope("runs", "show", figures["out"], "-v").stdout
     for row in ("mean gap", "gap in bursts", "burst to burst", "mean frame"):
         line = next(line for line in shown.splitlines() if line.startswith(row))
         assert " asked " in line

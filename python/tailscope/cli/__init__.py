@@ -23,7 +23,6 @@ from typer._click.exceptions import NoSuchOption
 from tailscope.cli.groups import Application, NoSuchCommandError
 from tailscope.cli.lazy import added_commands, commands_of
 from tailscope.cli.status import INTERRUPTED, UNDECIDED
-from tailscope.cli.terminal import painted
 from tailscope.exceptions import EvidenceError, TailscopeError
 from tailscope.registry import not_installed
 from tailscope.units import printable
@@ -234,6 +233,8 @@ def _meant(error: typer.TyperException, path: str) -> str:
 def _failed(message: str, code: str | None, hint: str | None, status: int = 1) -> int:
     """Report an error and its code on one line, its hint on the next."""
     behind = "" if code is None else f" [{code}]"
+    from tailscope.cli.terminal import painted
+
     print(f"{painted('error', 'error', sys.stderr)}: {printable(message)}{behind}", file=sys.stderr)
     if hint:
         print("hint:", printable(hint), file=sys.stderr)

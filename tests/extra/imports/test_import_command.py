@@ -308,7 +308,7 @@ COUNTED = "pre_received,post_received,pre_received_trimmed,post_received_trimmed
             NO_UNIT,
         ),
         ({HIST: "latency_bucket,count\n150,3\n"}, "bucket-edge", "got 150"),
-        ({HIST: "latency_bucket,count\nx,3\n"}, "csv", "latency_bucket, count"),
+        ({HIST: "latency_bucket,count\nx,3\n"}, "not-a-number", "line 2: "),
         ({HIST: "bucket,count\n100,3\n"}, "csv", "latency_bucket, count"),
         ({WORST: "latency,prets,postts\n5,1,6\n"}, "no-statistics-table", "got worst"),
         (
