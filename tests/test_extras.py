@@ -192,3 +192,15 @@ except UsageError as error:
         [sys.executable, "-c", program, "pyarrow"], cwd=folder, capture_output=True, text=True
     )
     assert done.stdout.startswith("not-installed pip install 'tailscope[arrow]'; "), done.stderr
+
+
+def test_a_library_that_the_system_lacks_is_named() -> None:
+    missing = "libstdc++.so.6: cannot open shared object file: No such file or directory"
+    program = BARE.replace(
+        """ModuleNotFoundError(f"No module named {name!r}", name=name)""",
+        f"ImportError({missing!r})",
+    )
+    asked = [sys.executable, "-c", program, "numpy", "simulate captures --seed 1"]
+    done = subprocess.run(asked, capture_output=True, text=True)
+    assert done.returncode == 1 and code_of(done) == "library-missing"
+    assert "libstdc++.so.6" in done.stderr and "hint: " in done.stderr

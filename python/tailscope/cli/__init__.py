@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "application", "main"]
 
+_MISSING_LIBRARY = re.compile(r"(\S+\.so\S*): cannot open shared object file")
+"""What Python says where a library of the system is missing, which extensions are linked to."""
+
 COMMANDS: Mapping[str | None, Mapping[str, str]] = {
     "Main commands": {
         "run": "Measure the latency of every packet through a device under test.",
@@ -197,6 +200,11 @@ def _run(arguments: list[str] | None) -> int:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and (lacking := not_installed(error)):
             return _failed(str(lacking), lacking.code, lacking.hint)
+        if isinstance(error, ImportError) and (library := _MISSING_LIBRARY.search(str(error))):
+            from tailscope.host.remedies import LIBRARIES
+
+            missing = f"a package needs {library[1]}, which this system lacks"
+            return _failed(missing, "library-missing", LIBRARIES)
         # In some places Python makes another error of what interrupts it.
         if isinstance(error.__cause__, KeyboardInterrupt):
             return _failed("interrupted", None, None, INTERRUPTED)
