@@ -23,6 +23,8 @@ MAKEFLAGS += --jobs=2
 endif
 
 PROFILE ?= release
+# A build on top of an earlier one says nothing of how long one from nothing takes.
+BUILT := $(if $(wildcard target/$(PROFILE)),; again)
 # Cargo would look for a job server that make keeps from it.
 WITHOUT_MAKE := env -u MAKEFLAGS -u MFLAGS
 CARGO := $(WITHOUT_MAKE) cargo --locked --quiet
@@ -97,13 +99,13 @@ $(BOKEH): $(TOOLS)
 		install -D -m 0644 -t $(@D) "$$library"/LICENSE.txt "$$library"/server/static/js/bokeh{,-api}.min.js
 
 $(ENGINE): $(TOOLS) $(PROFILED) $(ENGINE_SOURCES) | $(BOKEH)
-	@scripts/step 'building the engine ($(PROFILE))' \
+	@scripts/step 'building the engine ($(PROFILE)$(BUILT))' \
 		$(WITHOUT_MAKE) UV_OFFLINE=1 maturin develop --quiet --locked --profile $(PROFILE) --uv
 	@touch $@
 
 # Always asked: cargo knows best what has changed, DPDK's headers included.
 dataplane: $(RUST)
-	@[[ -n '$(WITHOUT_DPDK)' ]] || { scripts/step 'building the data plane ($(PROFILE))' \
+	@[[ -n '$(WITHOUT_DPDK)' ]] || { scripts/step 'building the data plane ($(PROFILE)$(BUILT))' \
 		$(CARGO) build --profile $(PROFILE) -p tailscope-dataplane $(WITH_STAGES) && \
 		install -D -C target/$(PROFILE)/tailscope-dp python/tailscope/bin/tailscope-dp; }
 

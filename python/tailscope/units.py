@@ -38,8 +38,10 @@ _DURATION = re.compile(r"(?<![\w.,])([-+±]?)(\d[\d,]*\.\d+) (s|ms|µs)\b")
 """A duration with its sign, behind the point more digits than people need."""
 _SAME_UNIT = re.compile(r"(?<![\w.])([-+]?[\d,.]+) (s|ms|µs|ns) to ([-+]?[\d,.]+) \2\b")
 """Both ends of an interval, in one unit."""
-_OTHER = re.compile(r"(?<![\w.])(\d[\d,]*\.\d+)(?= (?:and|to) [\d.]+ (?:s|ms|µs)\b| ?%| packets/s)")
-"""A share, a rate, or the first of two times with one unit."""
+_BOTH = re.compile(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?) (and|to) (\d[\d,]*(?:\.\d+)?) (s|ms|µs)\b")
+"""Two times with one unit behind the second."""
+_OTHER = re.compile(r"(?<![\w.])(\d[\d,]*\.\d+)(?= ?%| packets/s)")
+"""A share, or a rate."""
 
 
 def duration_text(ns: float) -> str:
@@ -101,6 +103,8 @@ def rounded(text: str) -> str:
     --------
     >>> rounded("p99.9 2.622766 ms (2.271889 ms to 3.022777 ms), 99.12345 % in run-1.23456")
     'p99.9 2.623 ms (2.272 to 3.023 ms), 99.12 % in run-1.23456'
+    >>> rounded("between 4884.236 and 7745.881 µs")
+    'between 4.884 and 7.746 ms'
     """
 
     def number(found: re.Match[str]) -> str:
@@ -112,7 +116,16 @@ def rounded(text: str) -> str:
             return found[0]
         return f"{sign}{short_duration_text(_number(digits) * _NANOSECONDS[unit])}"
 
-    return _SAME_UNIT.sub(r"\1 to \3 \2", _DURATION.sub(duration, _OTHER.sub(number, text)))
+    def both(found: re.Match[str]) -> str:
+        low, word, high, unit = found.groups()
+        if _is_short(low) and _is_short(high):
+            return found[0]
+        ends = [short_duration_text(_number(end) * _NANOSECONDS[unit]) for end in (low, high)]
+        (number, unit), other = ends[0].split(" "), ends[1].split(" ")[1]
+        return f"{number if unit == other else ends[0]} {word} {ends[1]}"
+
+    text = _BOTH.sub(both, _OTHER.sub(number, text))
+    return _SAME_UNIT.sub(r"\1 to \3 \2", _DURATION.sub(duration, text))
 
 
 def _number(digits: str) -> float:

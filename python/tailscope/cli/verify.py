@@ -44,6 +44,7 @@ _MARK_NOTE = (
 )
 _USUAL = View()
 _NOTHING = "-"
+_NEVER = "never came"
 _NEIGHBOURS_HINT = (
     "Measure again without the other programs, or judge the device with them by --as-it-is."
 )
@@ -298,7 +299,7 @@ def _answer(verdict: RunVerdict, level: Level) -> str:
     """Say in a sentence whether a run meets its service level, and where it does not."""
     name, outcome = verdict.name, str(verdict.outcome)
     decisive = [
-        f"{term.term.name} is {_found(term)}" for term in verdict.terms if term.outcome == outcome
+        f"{term.term.name} {_is(_found(term))}" for term in verdict.terms if term.outcome == outcome
     ]
     if outcome == "pass":
         return f"{name}: pass, it meets {level.text}."
@@ -385,11 +386,22 @@ def _found(verdict: TermVerdict) -> str:
     return _both(*(_found_at(verdict.term, end) for end in _ends(verdict)))
 
 
+def _is(found: str) -> str:
+    """Say what a figure is; a packet that did not come out has none."""
+    if found == _NEVER:
+        return "counts packets that never came"
+    return (
+        f"is {found.removesuffix(f' to {_NEVER}')} or never came"
+        if _NEVER in found
+        else f"is {found}"
+    )
+
+
 def _found_at(term: Term, finding: Finding) -> str:
     from tailscope.units import count_text, duration_text
 
     if finding.found is None:
-        return _NOTHING if finding.beyond is None else "never came"
+        return _NOTHING if finding.beyond is None else _NEVER
     if term.is_time:
         return duration_text(finding.found)
     return f"{finding.found:.3g}" if term.kind == "loss" else count_text(int(finding.found))

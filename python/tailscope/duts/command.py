@@ -75,7 +75,11 @@ class Command(Dut):
     def check_given(self) -> None:
         """Check that there is a command, and a probe."""
         if "run" not in self.given:
-            raise UsageError("dut command: no --dut-option run=COMMAND", code="no-command")
+            raise UsageError(
+                "dut command: no --dut-option run=COMMAND",
+                code="no-command",
+                hint="such as --dut-option 'run=./forward {eal}' --dut-option ready=forwarding",
+            )
         self.check_probe()
 
     def check_probe(self) -> None:

@@ -34,7 +34,9 @@ _FLOWS = ("src_ip", "dst_ip", "src_port", "dst_port")
 def no_device(hint: str | None = None) -> UsageError:
     """The error where no device is named."""
     return UsageError(
-        f"--dut: got none, expected one of {', '.join(DUTS)}", code="no-dut", hint=hint
+        f"--dut: got none, expected one of {', '.join(DUTS)}",
+        code="no-dut",
+        hint=hint or "such as --dut l2fwd, a forwarder that does nothing else",
     )
 
 

@@ -120,7 +120,7 @@ def read_info(path: Path) -> RunInfo:
         raise RunError(
             f"{path}: not a run directory: no {layout.RUN} in it",
             code="not-a-run",
-            hint="`tailscope analyze PRE POST --out RUN` writes one",
+            hint="`tailscope run --out RUN` and `tailscope analyze PRE POST --out RUN` write one",
         )
     check_format(found.mark.format, layout.RUN_FORMAT, file)
     if not found.mark.complete:
