@@ -121,7 +121,9 @@ mod tests {
 
     #[test]
     fn what_is_not_a_duration_is_named() {
-        for text in ["", "5", "s", "-1s", "1 fortnight", "1.s", "1..5s", ".5s", "0x5s", "1e3ns", "1,5s"] {
+        for text in
+            ["", "5", "s", "-1s", "1 fortnight", "1.s", "1..5s", ".5s", "0x5s", "1e3ns", "1,5s"]
+        {
             assert!(matches!(text.parse::<Nanos>(), Err(Error::Unit { .. })), "{text}");
         }
         assert!(matches!("0.5ns".parse::<Nanos>(), Err(Error::Fraction { .. })));

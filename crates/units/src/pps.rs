@@ -29,7 +29,8 @@ impl FromStr for Pps {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let expected = ("packet rate", "pps, k, M, G or nothing", "10k or 1Mpps", "packets per second");
+        let expected =
+            ("packet rate", "pps, k, M, G or nothing", "10k or 1Mpps", "packets per second");
         parse(text, RATE_UNITS, expected).map(Self)
     }
 }

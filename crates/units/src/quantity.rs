@@ -48,7 +48,10 @@ pub(crate) fn parse(text: &str, units: &[(&str, u64)], expected: Expected) -> Re
     let unit = unit.trim_start();
     let &(_, scale) = units.iter().find(|(name, _)| *name == unit).ok_or_else(unit_error)?;
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() || decimals.contains(['.', ',']) || (number.contains('.') && decimals.is_empty()) {
+    if whole.is_empty()
+        || decimals.contains(['.', ','])
+        || (number.contains('.') && decimals.is_empty())
+    {
         return Err(unit_error());
     }
     let whole = without_separators(whole).ok_or_else(unit_error)?;

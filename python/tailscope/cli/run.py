@@ -95,9 +95,7 @@ def command(
     from tailscope.cli.view import View
 
     if experiment is None:
-        for option, value in (("--profile", profile), ("--only", only), ("--resume", resume)):
-            if value:
-                raise UsageError(f"{option} requires an experiment FILE", code="requires-file")
+        _require_file({"--profile": profile, "--only": only, "--resume": resume})
         return _run_single(
             fields,
             repeat or 1,
@@ -107,12 +105,7 @@ def command(
             quiet=quiet,
             view=View(exact, verbose),
         )
-    given = [name for name, value in fields.items() if value not in (None, {}) and name != "cpus"]
-    if given or repeat is not None:
-        option = f"--{given[0].replace('_', '-')}" if given else "--repeat"
-        raise UsageError(
-            f"{option}: set it in {experiment}, not on the command line", code="option-beside-file"
-        )
+    _refuse_beside(experiment, fields, repeat)
     cpus = fields["cpus"]
     assert cpus is None or isinstance(cpus, str)
     from tailscope.cli.campaign import run_experiment
@@ -129,6 +122,23 @@ def command(
         quiet=quiet,
         view=View(exact, verbose),
     )
+
+
+def _require_file(options: Mapping[str, object]) -> None:
+    """Refuse options that are for an experiment."""
+    for option, value in options.items():
+        if value:
+            raise UsageError(f"{option} requires an experiment FILE", code="requires-file")
+
+
+def _refuse_beside(experiment: Path, fields: Mapping[str, object], repeat: int | None) -> None:
+    """Refuse options that an experiment sets in its file."""
+    given = [name for name, value in fields.items() if value not in (None, {}) and name != "cpus"]
+    if given or repeat is not None:
+        option = f"--{given[0].replace('_', '-')}" if given else "--repeat"
+        raise UsageError(
+            f"{option}: set it in {experiment}, not on the command line", code="option-beside-file"
+        )
 
 
 def _run_single(

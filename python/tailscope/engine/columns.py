@@ -12,12 +12,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+Values: TypeAlias = "NDArray[Any]"
+"""An array of numbers, booleans or texts."""
+
 
 @dataclass(frozen=True, eq=False)
 class Texts:
     """A column of texts, of which there are few that differ."""
 
-    places: NDArray[np.integer[Any]]
+    places: Values
     """For each row, the place of its text among the others."""
     names: Sequence[str | None]
     """The texts; None where one is missing."""
@@ -32,7 +35,7 @@ class Texts:
     def __len__(self) -> int:
         return len(self.places)
 
-    def __getitem__(self, rows: slice | NDArray[Any]) -> Texts:
+    def __getitem__(self, rows: slice | Values) -> Texts:
         return Texts(self.places[rows], self.names)
 
     def array(self) -> NDArray[np.object_]:
@@ -41,7 +44,7 @@ class Texts:
         return found
 
 
-Column: TypeAlias = "NDArray[Any] | np.ma.MaskedArray[Any, Any] | Texts"
+Column: TypeAlias = "Values | np.ma.MaskedArray[Any, Any] | Texts"
 """A column; of a masked array, masked cells are missing."""
 
 
@@ -70,7 +73,7 @@ def joined(pieces: Sequence[Column]) -> Column:
     return np.concatenate(pieces)  # type: ignore[arg-type]
 
 
-def values(column: Column) -> NDArray[Any]:
+def values(column: Column) -> Values:
     """Return what a column holds; None where a cell is missing."""
     if isinstance(column, Texts):
         return column.array()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-    from numpy.typing import NDArray
+    from tailscope.engine.columns import Values
 
 _ENCODINGS = {"intended_ns": "plain", "tainted": "plain"}
 """Encodings of columns of which neighbours differ much; of the others, differences are small."""
@@ -74,12 +74,12 @@ class LatencyFile:
             rest = [None if column is None else column[ready:].copy() for column in columns]
             self._waiting = [Series(*rest)]  # type: ignore[arg-type]
 
-    def _write_group(self, columns: Sequence[NDArray[Any] | None], rows: slice) -> None:
+    def _write_group(self, columns: Sequence[Values | None], rows: slice) -> None:
         group = [handed(None if column is None else column[rows]) for column in columns]
         self._file.write(self._writer.write(rows.stop - rows.start, group))
 
 
-def _whole(pieces: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
+def _whole(pieces: Sequence[Values | None]) -> Values | None:
     """Join pieces of a column; None if it has no values."""
     there = [piece for piece in pieces if piece is not None]
     return np.concatenate(there) if len(there) == len(pieces) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tailscope.engine.columns import Column
+    from tailscope.engine.columns import Column, Values
     from tailscope.store.run import NewColumns
     from tailscope.store.tables import Table, TableColumn
 
-    Cells = NDArray[Any] | tuple[NDArray[np.uint32], list[str]]
+    Cells = Values | tuple[NDArray[np.uint32], list[str]]
     Marks = NDArray[np.bool_] | None
 
 ROWS_PER_GROUP = 1 << 20
@@ -154,10 +154,10 @@ class TableFile:
                 pieces[name].append(column)
         return {name: joined(found or [_empty(kinds[name])]) for name, found in pieces.items()}
 
-    def read(self, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+    def read(self, names: Sequence[str] | None = None) -> dict[str, Values]:
         """Read columns as a whole; all that the table and the file have by default."""
         wanted = self.names if names is None else [*names]
-        pieces: dict[str, list[NDArray[Any]]] = {name: [] for name in wanted}
+        pieces: dict[str, list[Values]] = {name: [] for name in wanted}
         for batch in self.batches(wanted):
             for name in wanted:
                 pieces[name].append(values(batch[name]))

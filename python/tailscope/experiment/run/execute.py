@@ -68,7 +68,7 @@ def execute(
     plan.check()
     if checked is not None:
         checked()
-    device, traffic, measurement = plan.device, plan.traffic, plan.measurement
+    traffic, measurement = plan.traffic, plan.measurement
     with ExitStack() as stack:
         writers = []
         if out is not None:
@@ -77,19 +77,7 @@ def execute(
         tuning = stack.enter_context(_tuned(cores) if plan.tune else nullcontext(()))
         folder = stack.enter_context(RunFolder())
         check_room(plan.volume(), folder.path.parent, out)
-        instances = [
-            Instance(
-                device,
-                cores,
-                folder,
-                cpus,
-                number if device.instances > 1 else None,
-                sends=plan.generator_options(),
-                captures=measurement.captures,
-                stages_every=plan.stages_every if plan.records_stages else None,
-            )
-            for number, cpus in enumerate(device.instance_cpus(cores), 1)
-        ]
+        instances = _instances(plan, cores, folder)
         for instance in instances:
             instance.put_up(stack)
         with ExitStack() as finishing:
@@ -135,6 +123,23 @@ def execute(
             if failed:
                 raise _failure(failed)
     return [dataclasses.replace(each, interrupted=patience.asked) for each in found]
+
+
+def _instances(plan: RunPlan, cores: Cores, folder: RunFolder) -> list[Instance]:
+    device = plan.device
+    return [
+        Instance(
+            device,
+            cores,
+            folder,
+            cpus,
+            number if device.instances > 1 else None,
+            sends=plan.generator_options(),
+            captures=plan.measurement.captures,
+            stages_every=plan.stages_every if plan.records_stages else None,
+        )
+        for number, cpus in enumerate(device.instance_cpus(cores), 1)
+    ]
 
 
 def execute_whole(plan: RunPlan, cores: Cores, **how: Unpack[ExecuteOptions]) -> Measured:
