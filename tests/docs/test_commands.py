@@ -35,6 +35,7 @@ LONG = {
     "docs/compare.md",
     "docs/concepts/aliasing.md",
     "docs/experiments.md",
+    "docs/doctor.md",
     "docs/explain-captures.md",
     "docs/host.md",
     "docs/models.md",

@@ -109,3 +109,13 @@ def test_readme_and_the_first_pages_stay_short() -> None:
         text = path.read_text()
         assert len(text.splitlines()) <= 40, path
         assert text.count("![") == 1 and text.count("```sh") == 1, path
+
+
+def test_pages_of_a_folder_link_to_no_other() -> None:
+    """Each folder of the wing can be deleted, with its pages."""
+    wing = ROOT / "docs" / "extra"
+    for path in wing.glob("*/*.md"):
+        for name in (link.partition("#")[0] for link in LINK.findall(_prose(path))):
+            there = (path.parent / name).resolve() if name else path
+            is_other = there.is_relative_to(wing) and there.parent not in (wing, path.parent)
+            assert not is_other, f"{_named(path)}: {name}"

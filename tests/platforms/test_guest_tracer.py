@@ -194,7 +194,8 @@ def instances(guest: Guest) -> str:
     return guest.run(["ls", f"{TRACING}/instances"]).strip()
 
 
-@pytest.mark.parametrize("kind", ["vanilla", pytest.param("osnoise", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["vanilla", "osnoise"])
 def test_other_kernels_are_understood(tmp_path: Path, kind: str) -> None:
     has_osnoise = kind == "osnoise"
     with guest_with_python(kind, tmp_path) as (guest, port):

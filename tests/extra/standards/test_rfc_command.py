@@ -85,6 +85,7 @@ def test_rfc_8219_on_a_forwarder(tailscope: Tailscope, place: Place) -> None:
     assert not any(conforming[section] for section in ("24", "7.2", "7.3.1", "7.3.2", "7.6"))
 
 
+@pytest.mark.long
 @AS_ROOT
 @pytest.mark.usefixtures("dataplane")
 def test_rfc_2544_on_the_kernels_router(tailscope: Tailscope, place: Place) -> None:
