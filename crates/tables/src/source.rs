@@ -10,6 +10,8 @@ use parquet::file::reader::{ChunkReader, Length};
 const MOST_PAGE_BYTES: i64 = 32 << 20;
 /// A header begins with its page's type and sizes, of at most five bytes each.
 const HEADER_BEGIN_BYTES: usize = 18;
+/// Size of the end of a file.
+const END_BYTES: u64 = 8;
 /// Headers are read in pieces of this size.
 const PIECE_BYTES: usize = 4 << 10;
 
@@ -47,7 +49,11 @@ impl<S: Source> ChunkReader for Chunks<S> {
     /// Reads on from a place, which is that of a page's header.
     fn get_read(&self, start: u64) -> Result<Self::T> {
         let begin = self.0.read(start, self.within(start, HEADER_BEGIN_BYTES))?;
-        let claimed = claimed_bytes(&begin).unwrap_or(0);
+        // What is read otherwise is the end of the file, which says where its description begins.
+        let is_end = start.checked_add(END_BYTES) == Some(self.0.size());
+        let claimed = claimed_bytes(&begin)
+            .or(is_end.then_some(0))
+            .ok_or_else(|| ParquetError::General(format!("no header of a page at {start}")))?;
         if claimed > MOST_PAGE_BYTES {
             let text = format!("a page claims {claimed} bytes, expected at most {MOST_PAGE_BYTES}");
             return Err(ParquetError::General(text));

@@ -119,6 +119,15 @@ fn a_page_that_claims_too_much_is_refused_before_memory_is_taken() {
     assert!(error.contains("claims 2147483647 bytes"), "{error}");
 }
 
+#[test]
+fn a_page_whose_claim_is_hidden_is_refused() {
+    let mut file = written();
+    // The same field with its number written out, which no writer does.
+    file.splice(4..5, [0x05, 0x02]);
+    let error = rows_of(file).unwrap_err().to_string();
+    assert!(error.contains("no header of a page at 4"), "{error}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
