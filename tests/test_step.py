@@ -26,12 +26,14 @@ def step(
 
 
 def test_a_long_step_says_how_long_it_took_last_time(tmp_path: Path) -> None:
-    first = step(tmp_path, "building it", "echo noise; sleep 2.1").stderr.splitlines()
-    kept = (tmp_path / "tailscope" / "steps" / "building-it").read_text().strip()
-    assert first == ["setup: building it", f"setup: building it took {kept} s"]
+    thirty_packages = "installing" + " a-package" * 30  # more than a file's name has room for
+    first = step(tmp_path, thirty_packages, "echo noise; sleep 2.1").stderr.splitlines()
+    (file,) = (tmp_path / "tailscope" / "steps").iterdir()
+    kept = file.read_text().strip()
+    assert first == [f"setup: {thirty_packages}", f"setup: {thirty_packages} took {kept} s"]
     assert int(kept) >= 2
-    again = step(tmp_path, "building it", "sleep 1.5").stderr.splitlines()
-    assert again[0] == f"setup: building it (took {kept} s last time)"
+    again = step(tmp_path, thirty_packages, "sleep 1.5").stderr.splitlines()
+    assert again[0] == f"setup: {thirty_packages} (took {kept} s last time)"
 
 
 def test_a_quick_step_says_nothing_and_a_failed_one_everything(tmp_path: Path) -> None:
