@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 from pathlib import Path
 from typing import IO
@@ -47,10 +48,10 @@ def test_a_quick_step_says_nothing_and_a_failed_one_everything(tmp_path: Path) -
 def test_a_clock_moves_on_a_terminal(tmp_path: Path) -> None:
     ours, its = pty.openpty()
     try:
-        step(tmp_path, "waiting", "sleep 2.2", its)
+        step(tmp_path, "waiting", "sleep 3.2", its)
         shown = os.read(ours, 1 << 16).decode()
     finally:
         os.close(ours)
         os.close(its)
-    assert "waiting 0 s" in shown and "waiting 1 s" in shown
+    assert len(set(re.findall(r"waiting \d s", shown))) >= 2
     assert not list((tmp_path / "tailscope" / "steps").glob("* *"))
