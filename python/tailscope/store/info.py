@@ -19,6 +19,11 @@ FOREIGN = {
     "hdr-log": "an HdrHistogram log",
     "hdr-percentiles": "an HdrHistogram percentile output",
     "moongen": "a MoonGen histogram",
+    "cyclictest": "a histogram of cyclictest",
+    "rtla": "a histogram of rtla",
+    "sockperf": "a log of sockperf",
+    "irtt": "a result of irtt",
+    "values": "a list of latencies",
 }
 """Results of others, in words."""
 

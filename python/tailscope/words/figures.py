@@ -709,7 +709,8 @@ def heading(summary: Mapping[str, Figure]) -> str:
     if not summary["count"]:
         return sentence(summary)
     known = [each for each in median_and_tail(summary) if each != NOTHING]
-    return f"Median {', '.join(known)}; {_losses(summary)}."
+    few = f"{_count(summary['count'])} latencies, too few for a median"
+    return f"{'Median ' + ', '.join(known) if known else few}; {_losses(summary)}."
 
 
 def _losses(summary: Mapping[str, Figure]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fuzz.python.files import write_input
 
-from tailscope.extra.imports import hdr, moongen
+from tailscope.extra.imports import hdr, moongen, realtime, values
 from tailscope.extra.imports.authors import KINDS, grouped
 from tailscope.extra.imports.figures import run_of
 from tailscope.store.provenance import import_info
@@ -36,6 +36,26 @@ def moongen_csv(content: bytes, folder: Path) -> None:
     _import([moongen.read(write_input(folder, "x.csv", content), None)], folder)
 
 
+def cyclictest(content: bytes, folder: Path) -> None:
+    """A histogram of cyclictest."""
+    _import(realtime.read_cyclictest(write_input(folder, "x.txt", content), None), folder)
+
+
+def rtla(content: bytes, folder: Path) -> None:
+    """A histogram of rtla."""
+    _import(realtime.read_rtla(write_input(folder, "x.txt", content), None), folder)
+
+
+def sockperf(content: bytes, folder: Path) -> None:
+    """A full log of sockperf."""
+    _import([values.read_sockperf(write_input(folder, "x.csv", content), None)], folder)
+
+
+def irtt(content: bytes, folder: Path) -> None:
+    """A result of irtt."""
+    _import([values.read_irtt(write_input(folder, "x.json", content), None)], folder)
+
+
 def authors(content: bytes, folder: Path) -> None:
     """Tables of the papers' authors, one after the other; a zero byte stands between two."""
     paths = []
@@ -62,4 +82,13 @@ def _info() -> RunInfo:
     return import_info(plan, {}, AboutRecord())
 
 
-TARGETS = {"authors": authors, "hgrm": hgrm, "hlog": hlog, "moongen": moongen_csv}
+TARGETS = {
+    "authors": authors,
+    "cyclictest": cyclictest,
+    "hgrm": hgrm,
+    "hlog": hlog,
+    "irtt": irtt,
+    "moongen": moongen_csv,
+    "rtla": rtla,
+    "sockperf": sockperf,
+}

@@ -8,7 +8,7 @@ ADDITION = Addition(
     commands=(
         AddedCommand(
             "import",
-            "Import results of others: the authors' tables, HdrHistogram, MoonGen.",
+            "Import results of others: tables, histograms and logs of other tools.",
             group="runs",
         ),
     ),

@@ -12,9 +12,11 @@ import typer
 from tailscope.cli.options import (
     STANDARD,
     AboutFile,
+    Exact,
     JsonFile,
     Labelled,
     NamedBy,
+    Verbose,
     labels,
     write_json,
 )
@@ -24,6 +26,7 @@ from tailscope.units import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tailscope.cli.view import View
     from tailscope.extra.imports.find import Source
     from tailscope.store.about import Labels
     from tailscope.store.run import Run
@@ -36,8 +39,9 @@ def command(
         Path,
         typer.Argument(
             metavar="FILE | DIR",
-            help="Tables of the papers' authors, an HdrHistogram log or percentile output, or a"
-            " MoonGen histogram; or a folder with such files.",
+            help="Tables of the papers' authors; a log or percentile output of HdrHistogram or"
+            " wrk2; a histogram of MoonGen, cyclictest or rtla; sockperf's full log; irtt's JSON;"
+            " one latency a line; or a folder with such files.",
         ),
     ],
     out: Annotated[
@@ -61,8 +65,11 @@ def command(
     define: Labelled = None,
     name_pattern: NamedBy = None,
     json_file: JsonFile = None,
+    exact: Exact = False,
+    verbose: Verbose = False,
 ) -> int:
     """Anything that cannot be concluded from such a file is refused by name, and never guessed."""
+    from tailscope.cli.view import View
     from tailscope.extra.imports.foreign import UNITS
 
     if unit is not None and unit not in UNITS:
@@ -71,8 +78,8 @@ def command(
             code="unit",
             hint=did_you_mean(unit, UNITS),
         )
-    plan = ImportRequest(path, out, unit, labels(about, define, name_pattern), json_file)
-    return _run(plan)
+    said = labels(about, define, name_pattern)
+    return _run(ImportRequest(path, out, unit, said, json_file, View(exact, verbose)))
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,7 @@ class ImportRequest:
     unit: str | None
     labels: Labels | None
     json_file: str | None
+    view: View
 
 
 def _run(plan: ImportRequest) -> int:
@@ -106,7 +114,7 @@ def _run(plan: ImportRequest) -> int:
             continue
         everything.append({"run": name, **result.summary, "warnings": list(result.warnings)})
         if plan.json_file != STANDARD:
-            _print(name, folder, result, in_full=folder == plan.out)
+            _print(plan, name, folder, result)
     if plan.json_file is not None:
         write_json(plan.json_file, everything)
     return 1 if failed else 0
@@ -137,10 +145,10 @@ def _imported(
                 yield str(below / run.name), folder, error
 
 
-def _print(name: str, folder: Path, run: Run, *, in_full: bool) -> None:
+def _print(plan: ImportRequest, name: str, folder: Path, run: Run) -> None:
     from tailscope.cli.figures import one_line, print_table
 
-    if in_full:
-        print_table(run, run.info, written=[folder])
+    if folder == plan.out:
+        print_table(run, run.info, [folder], plan.view)
     else:
-        print(one_line(name, run), flush=True)
+        plan.view.say(one_line(name, run))

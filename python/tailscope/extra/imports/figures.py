@@ -195,6 +195,8 @@ def _warnings(source: ForeignRun) -> Iterator[str]:
         )
         return
     widths = buckets.high_ns - buckets.low_ns
+    if not widths.any():
+        return
     least, most = duration_text(int(widths.min())), duration_text(int(widths.max()))
     wide = f"{least} wide" if least == most else f"{least} to {most} wide"
     exact = ", but for quantiles that are published exactly" if source.exact else ""

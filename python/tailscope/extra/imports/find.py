@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import CaptureError, UsageError
-from tailscope.extra.imports import hdr, moongen
+from tailscope.extra.imports import hdr, moongen, realtime, values
 from tailscope.extra.imports.authors import KINDS, grouped
 
 if TYPE_CHECKING:
@@ -15,10 +16,13 @@ if TYPE_CHECKING:
 
     from tailscope.extra.imports.foreign import ForeignRun
 
+    Reader = Callable[[Path, str | None], list[ForeignRun] | ForeignRun]
+
 _BEGINNING = 4096
 _EXPECTED = (
     f"expected tables of the papers' authors (STEM.trim_msN.KIND.csv, KIND one of"
-    f" {', '.join(KINDS)}), an HdrHistogram log or percentile output, or a MoonGen histogram"
+    f" {', '.join(KINDS)}), an HdrHistogram log or percentile output, a histogram of MoonGen,"
+    " cyclictest or rtla, sockperf's full log, irtt's JSON, or a latency a line"
 )
 
 
@@ -73,12 +77,22 @@ def _source(file: Path, unit: str | None) -> Source | None:
     """A single file that is a source by itself."""
     with file.open("rb") as content:
         beginning = content.read(_BEGINNING)
-    first = next((line for line in beginning.splitlines() if line.strip()), b"")
-    if moongen.LINE.fullmatch(first):
-        return Source(file.parent, lambda: [moongen.read(file, unit)])
-    text = first.decode(errors="replace")
-    if hdr.HEADER.fullmatch(text):
-        return Source(file.parent, lambda: [hdr.read_percentiles(file, unit)])
-    if text.startswith(("#[", '"StartTimestamp"', "Tag=")) or file.suffix == ".hlog":
-        return Source(file.parent, lambda: hdr.read_log(file, unit))
-    return None
+    first = next((line for line in beginning.splitlines() if line.strip()), b"").strip()
+    readers = (
+        (moongen.LINE.fullmatch(first), moongen.read),
+        (realtime.CYCLICTEST.match(first), realtime.read_cyclictest),
+        (realtime.RTLA.match(first), realtime.read_rtla),
+        (first.startswith((b"#[", b'"StartTimestamp"', b"Tag=")), hdr.read_log),
+        (file.suffix == ".hlog", hdr.read_log),
+        (hdr.HEADER.search(beginning), hdr.read_percentiles),
+        (values.SOCKPERF.search(beginning), values.read_sockperf),
+        (values.IRTT.match(beginning), values.read_irtt),
+        (values.VALUE.fullmatch(first), values.read_values),
+    )
+    read = next((read for is_it, read in readers if is_it), None)
+    return None if read is None else Source(file.parent, partial(_all, read, file, unit))
+
+
+def _all(read: Reader, file: Path, unit: str | None) -> list[ForeignRun]:
+    runs = read(file, unit)
+    return runs if isinstance(runs, list) else [runs]

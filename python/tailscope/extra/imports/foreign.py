@@ -28,6 +28,8 @@ MOST = 2**62
 _LEAST = Decimal("1e-9")
 """Nothing but 0 is shorter."""
 _MOST_CHARACTERS = 40
+_WORST = 5_000
+"""Number of the worst packets that are kept."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,16 @@ class ForeignRun:
     """Other figures, by the names of ``summary.json``."""
     warnings: tuple[str, ...] = ()
     """Warnings, as sentences."""
+
+
+def text_of(path: Path) -> str:
+    """Read a text file."""
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise CaptureError(
+            f"{path}: offset {error.start}: expected text", code="not-text"
+        ) from None
 
 
 def ns_of(text: str, unit: str, where: str) -> Decimal:
@@ -112,6 +124,38 @@ def buckets_of(
             f"{where}: expected latencies of at most {MOST} ns, got {longest}", code="latency-range"
         )
     return Buckets(*(np.array(each, np.int64) for each in (low_ns, high_ns, counts)))
+
+
+def exact_run(
+    kind: Foreign,
+    path: Path,
+    unit: str,
+    latency_ns: NDArray[np.int64],
+    sent_ns: NDArray[np.int64] | None = None,
+    figures: Mapping[str, Figure] | None = None,
+    warnings: tuple[str, ...] = (),
+) -> ForeignRun:
+    """Make a run of single latencies, and of the times when their packets left."""
+    if not len(latency_ns):
+        raise CaptureError(f"{path}: expected latencies, got none", code="no-latencies")
+    values_ns, counts = np.unique(latency_ns, return_counts=True)
+    worst = None
+    if sent_ns is not None:
+        order = np.lexsort((sent_ns, -latency_ns))[:_WORST]
+        longest, pre = latency_ns[order], sent_ns[order]
+        worst = WorstPackets(*(each.astype(np.uint64) for each in (longest, pre, pre + longest)))
+    return ForeignRun(
+        kind=kind,
+        name=path.stem,
+        source=str(path),
+        unit=unit,
+        files={"latencies": path},
+        count=len(latency_ns),
+        buckets=buckets_of(path, values_ns.tolist(), values_ns.tolist(), counts.tolist()),
+        worst=worst,
+        figures=figures or {},
+        warnings=warnings,
+    )
 
 
 def unit_needed(path: Path, what: str) -> UsageError:

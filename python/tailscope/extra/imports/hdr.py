@@ -18,6 +18,7 @@ from tailscope.extra.imports.foreign import (
     buckets_of,
     count_of,
     ns_of,
+    text_of,
     unit_needed,
 )
 
@@ -32,13 +33,17 @@ if TYPE_CHECKING:
 
 OWN_COMMENT = "tailscope: latency in ns"
 """Comment of a log that tailscope has written."""
-HEADER = re.compile(r"\s*Value\s+Percentile\s+TotalCount\s+1/\(1-Percentile\)\s*")
-"""The first line of percentile output."""
+HEADER = re.compile(rb"^\s*Value\s+Percentile\s+TotalCount\s+1/\(1-Percentile\)\s*$", re.MULTILINE)
+"""The first line of percentile output, above which wrk2 writes what it did."""
 
-_INTERVAL = re.compile(r"(?:Tag=(?P<tag>[^,]*),)?[\d.]+,[\d.]+,[\d.]+,(?P<histogram>[\w+/=]+)")
+_INTERVAL = re.compile(
+    r"(?:Tag=(?P<tag>[^,]*),)?[\d.]+,(?P<length_s>\d+(?:\.\d+)?),[\d.]+,(?P<histogram>[\w+/=]+)"
+)
 _ROW = re.compile(r"\s*([\d.]+)\s+([\d.]+)\s+(\d+)(?:\s+(?:[\d.]+|inf|Infinity))?\s*")
 _TOTAL = re.compile(r"#\[Max\s*=\s*[\d.]+,\s*Total ?[Cc]ount\s*=\s*(\d+)(?:\.0*)?\]")
 _SUB_BUCKETS = re.compile(r"#\[Buckets\s*=\s*\d+,\s*SubBuckets\s*=\s*(\d+)\]")
+_WRK2 = "(HdrHistogram - "
+"""wrk2 writes it above its percentiles, which are in ms."""
 _V1, _V2 = 0x1C849302, 0x1C849304
 _WORD_BITS = 0xF0
 _OUTER = struct.Struct(">II")
@@ -46,12 +51,14 @@ _MOST_BYTES = 64 << 20
 """Maximum size of a decompressed histogram: five digits of 64 bits make six million counts."""
 _MOST_VALUES = 1 << 19
 """Maximum number of values with a count, in all intervals."""
+_MOST_INTERVALS = 10
+"""A mean of more intervals than these is of another unit."""
 _CANNOT = "an interval of an HdrHistogram log"
 
 
 def read_log(path: Path, unit: str | None) -> list[ForeignRun]:
     """Read an interval log: the sum of its intervals, one run for each tag."""
-    text = _text(path)
+    text = text_of(path)
     if OWN_COMMENT in text:
         if unit not in (None, "ns"):
             raise UsageError(
@@ -62,9 +69,11 @@ def read_log(path: Path, unit: str | None) -> list[ForeignRun]:
         raise unit_needed(path, "an HdrHistogram log")
     tags: dict[str | None, Counted] = {}
     intervals: dict[str | None, int] = {}
-    for where, tag, histogram in _intervals(path, text):
+    longest_s = 0.0
+    for where, tag, length_s, histogram in _intervals(path, text):
         counted = tags.setdefault(tag, {})
         intervals[tag] = intervals.get(tag, 0) + 1
+        longest_s = max(longest_s, length_s)
         for ends, count in _decoded(histogram, where):
             counted[ends] = counted.get(ends, 0) + count
         if (values := sum(map(len, tags.values()))) > _MOST_VALUES:
@@ -75,7 +84,7 @@ def read_log(path: Path, unit: str | None) -> list[ForeignRun]:
     if not any(tags.values()):
         raise CaptureError(f"{path}: expected latencies, got none", code="no-latencies")
     stem = path.name.removesuffix(".hlog")
-    return [
+    runs = [
         ForeignRun(
             kind="hdr-log",
             name=stem if len(tags) == 1 else f"{stem}-{tag or 'untagged'}",
@@ -90,23 +99,30 @@ def read_log(path: Path, unit: str | None) -> list[ForeignRun]:
         for tag, counted in tags.items()
         if counted
     ]
+    for run in runs:
+        _check_unit(run, longest_s)
+    return runs
+
+
+def _check_unit(run: ForeignRun, interval_s: float) -> None:
+    """Refuse a mean that is many times as long as the intervals in which it was recorded."""
+    assert run.buckets is not None
+    mean_s = run.buckets.mean_ns()[0] / 1e9
+    if interval_s and mean_s > _MOST_INTERVALS * interval_s:
+        raise UsageError(
+            f"{run.source}: --unit: got {run.unit}, a mean latency of {mean_s:,.4g} s in intervals"
+            f" of {interval_s:g} s; expected a shorter unit",
+            code="unit-implausible",
+            hint="HdrHistogram's logs are mostly in ns or us",
+        )
 
 
 def _summed(intervals: int) -> tuple[str, ...]:
     return () if intervals == 1 else (f"the sum of {intervals} intervals",)
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise CaptureError(
-            f"{path}: offset {error.start}: expected text", code="not-text"
-        ) from None
-
-
-def _intervals(path: Path, text: str) -> Iterator[tuple[str, str | None, str]]:
-    """Yield the place of each interval, its tag and its histogram."""
+def _intervals(path: Path, text: str) -> Iterator[tuple[str, str | None, float, str]]:
+    """Yield the place of each interval, its tag, its length in s and its histogram."""
     for number, line in enumerate(text.splitlines(), 1):
         if not line or line.startswith(("#", '"')):
             continue
@@ -118,7 +134,8 @@ def _intervals(path: Path, text: str) -> Iterator[tuple[str, str | None, str]]:
                 code="log-line",
                 hint="a log that was cut off can be read up to there: remove the line",
             )
-        yield f"{path}: line {number}", found["tag"], found["histogram"]
+        length_s = float(found["length_s"])
+        yield f"{path}: line {number}", found["tag"], length_s, found["histogram"]
 
 
 def _decoded(encoded: str, where: str) -> Iterator[tuple[tuple[int, int], int]]:
@@ -164,9 +181,11 @@ def _buckets(path: Path, counted: Counted, unit_ns: int) -> Buckets:
 
 def read_percentiles(path: Path, unit: str | None) -> ForeignRun:
     """Read percentile output: each row says how many values lie at or below its own."""
+    text = text_of(path)
+    if _WRK2 in text:
+        unit = unit or "ms"
     if unit is None:
         raise unit_needed(path, "HdrHistogram's percentile output")
-    text = _text(path)
     rows = list(_rows(path, text, unit))
     total, sub_buckets = _TOTAL.search(text), _SUB_BUCKETS.search(text)
     if total is None or not rows or rows[-1][1] != count_of(total[1], f"{path}: Total count"):
@@ -193,8 +212,11 @@ def _rows(path: Path, text: str, unit: str) -> Iterator[tuple[Decimal, int, Deci
     """The value of each row in ns, how many are at or below it, and how far it was rounded."""
     last = (Decimal(-1), 0)
     lines = text.splitlines()
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.startswith("#") or HEADER.fullmatch(line):
+    begins = next((n for n, line in enumerate(lines, 1) if HEADER.match(line.encode())), 0)
+    for number, line in enumerate(lines[begins:], begins + 1):
+        if line.lstrip().startswith("#["):
+            return
+        if not line.strip():
             continue
         found = _ROW.fullmatch(line)
         where = f"{path}: line {number}"

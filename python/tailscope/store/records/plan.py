@@ -8,7 +8,17 @@ from tailscope.plan.field import check_declared
 from tailscope.plan.fields import PairFields, PlanFields
 from tailscope.store.records.base import Count, Section
 
-Foreign: TypeAlias = Literal["authors", "hdr-log", "hdr-percentiles", "moongen"]
+Foreign: TypeAlias = Literal[
+    "authors",
+    "hdr-log",
+    "hdr-percentiles",
+    "moongen",
+    "cyclictest",
+    "rtla",
+    "sockperf",
+    "irtt",
+    "values",
+]
 """Kinds of results of others."""
 
 
@@ -31,7 +41,7 @@ class ImportPlan(Section, frozen=True, kw_only=True, tag_field="command", tag="i
 
     kind: Foreign
     """`authors`: tables of the papers' authors; `hdr-log`: an interval log of HdrHistogram;
-    `hdr-percentiles`: its percentile output; `moongen`: a histogram of MoonGen."""
+    `hdr-percentiles`: its percentile output; `values`: a latency a line; else the tool."""
     source: str
     """The file; of tables, the folder and what their names begin with."""
     tag: str | None

@@ -1,0 +1,204 @@
+"""Results as cyclictest, rtla, sockperf, irtt and wrk2 write them, each beside its own count."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from errors import raises
+
+from tailscope.exceptions import TailscopeError, UsageError
+from tailscope.extra.imports import hdr, realtime, values
+from tailscope.extra.imports.find import find
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tailscope.extra.imports.find import Reader
+    from tailscope.extra.imports.foreign import ForeignRun
+
+CYCLICTEST = """\
+# /dev/cpu_dma_latency set to 0us
+# Histogram
+000000 000000\t000001
+000001 000007\t000002
+000002 000000\t000000
+# Total: 000000007 000000003
+# Min Latencies: 00001 00000
+# Avg Latencies: 00001 00001
+# Max Latencies: 00001 05424
+# Histogram Overflows: 00000 00004
+# Histogram Overflow at cycle number:
+# Thread 0:
+# Thread 1: 00000 00001 00002 00003
+"""
+WITH_SUM = """\
+# Histogram
+000000 000000\t000001\t000001
+000001 000007\t000002\t000009
+# Total: 000000007 000000003 000000010
+# Max Latencies: 00001 05424 05424
+# Histogram Overflows: 00000 00004 00004
+"""
+RTLA = """\
+# RTLA timerlat histogram
+# Time unit is microseconds (us)
+# Duration:   0 00:00:03
+Index   IRQ-000   Thr-000
+0          2000         0
+5             0      2990
+15            1         9
+over:         0         1
+count:     2001      3000
+min:          0         5
+avg:          0         5
+max:         16       271
+"""
+SOCKPERF = """\
+------------------------------
+sockperf: [Valid Duration] RunTime=0.547 sec; SentMessages=3; ReceivedMessages=2
+sockperf: # dropped messages = 1; # duplicated messages = 0; # out-of-order messages = 0
+------------------------------
+packet, txTime(sec), rxTime(sec), latency(usec)
+0, 2.413901178, 2.413947807, 23.315
+1, 2.414944381, 2.414995096, 25.357
+------------------------------
+"""
+WRK2 = """\
+Running 10s test @ http://127.0.0.1:8080
+  Latency Distribution (HdrHistogram - Recorded Latency)
+ 50.000%    1.00ms
+100.000%    3.00ms
+
+  Detailed Percentile spectrum:
+       Value   Percentile   TotalCount 1/(1-Percentile)
+
+       1.000     0.500000            2         2.00
+       3.000     1.000000            4          inf
+#[Mean    =        1.500, StdDeviation   =        0.900]
+#[Max     =        3.000, Total count    =            4]
+#[Buckets =           27, SubBuckets     =         2048]
+----------------------------------------------------------
+  4 requests in 10.00s, 1KB read
+"""
+
+
+def irtt(lost: tuple[str, ...] = ("false", "true_up", "false")) -> str:
+    """A result of irtt in which packets get lost on their way there or back."""
+    trips = [
+        {
+            "seqno": number,
+            "lost": one,
+            "timestamps": {"client": {"send": {"wall": 10**18 + number}}},
+            "delay": {"rtt": 1_000 + number} if one == "false" else {},
+        }
+        for number, one in enumerate(lost)
+    ]
+    return json.dumps({"version": {"irtt": "0.9.0"}, "round_trips": trips}, indent=4)
+
+
+def read(folder: Path, content: str, unit: str | None = None) -> list[ForeignRun]:
+    path = folder / "result.txt"
+    path.write_text(content)
+    (source,) = find(path, unit).sources
+    return source.read()
+
+
+def edges(run: ForeignRun) -> list[tuple[int, int, int]]:
+    assert run.buckets is not None
+    kept = (run.buckets.low_ns, run.buckets.high_ns, run.buckets.counts)
+    return [*zip(*(each.tolist() for each in kept), strict=True)]
+
+
+def test_each_thread_of_cyclictest_is_a_run(tmp_path: Path) -> None:
+    first, second = read(tmp_path, CYCLICTEST)
+    assert [first.tag, second.tag] == ["thread-0", "thread-1"]
+    assert edges(first) == [(1_000, 2_000, 7)]
+    assert edges(second) == [(0, 1_000, 1), (1_000, 2_000, 2), (3_000, 5_425_000, 4)]
+
+
+def test_the_sum_of_all_threads_is_no_thread(tmp_path: Path) -> None:
+    assert [run.count for run in read(tmp_path, WITH_SUM)] == [7, 7]
+
+
+def test_each_column_of_rtla_is_a_run(tmp_path: Path) -> None:
+    interrupts, threads = read(tmp_path, RTLA)
+    assert [interrupts.tag, threads.tag] == ["IRQ-000", "Thr-000"]
+    assert edges(interrupts) == [(0, 5_000, 2_000), (15_000, 20_000, 1)]
+    assert threads.count == 3_000
+    assert edges(threads)[-1] == (20_000, 272_000, 1)
+
+
+def test_round_trips_of_sockperf_are_whole(tmp_path: Path) -> None:
+    (run,) = read(tmp_path, SOCKPERF)
+    assert edges(run) == [(46_629, 46_629, 1), (50_715, 50_715, 1)]
+    assert run.worst is not None
+    assert run.worst.pre_ns.tolist() == [2_414_944_381, 2_413_901_178]
+    assert (run.figures["sent"], run.figures["lost"]) == (3, 1)
+
+
+def test_round_trips_of_irtt(tmp_path: Path) -> None:
+    (run,) = read(tmp_path, irtt())
+    assert edges(run) == [(1_000, 1_000, 1), (1_002, 1_002, 1)]
+    assert (run.figures["sent"], run.figures["lost"]) == (3, 1)
+
+
+def test_percentiles_within_the_output_of_wrk2(tmp_path: Path) -> None:
+    (run,) = read(tmp_path, WRK2)
+    assert run.unit == "ms"
+    assert (run.count, run.buckets.at(4).high) == (4, 3_000_500)  # type: ignore[union-attr]
+
+
+def test_an_indented_footer_ends_percentile_output(tmp_path: Path) -> None:
+    indented = WRK2.partition("spectrum:\n")[2].partition("----")[0].replace("#[", "  #[")
+    (run,) = read(tmp_path, indented, "ms")
+    assert run.count == 4
+
+
+def test_values_by_themselves(tmp_path: Path) -> None:
+    (run,) = read(tmp_path, "3.1\n# a comment\n\n3.1\n45e1\n", "us")
+    assert edges(run) == [(3_100, 3_100, 2), (450_000, 450_000, 1)]
+
+
+@pytest.mark.parametrize(
+    ("reader", "content", "unit", "code"),
+    [
+        (realtime.read_cyclictest, CYCLICTEST.partition("# Max")[0], None, "histogram-truncated"),
+        (
+            realtime.read_cyclictest,
+            CYCLICTEST.replace("000002 ", "000001 "),
+            None,
+            "histogram-order",
+        ),
+        (realtime.read_cyclictest, CYCLICTEST.replace("\t000002", ""), None, "histogram-row"),
+        (realtime.read_rtla, RTLA.partition("max:")[0], None, "histogram-truncated"),
+        (values.read_sockperf, SOCKPERF.removesuffix(30 * "-" + "\n"), None, "histogram-truncated"),
+        (values.read_sockperf, SOCKPERF.replace("2.413947807", "1.0"), None, "latency-range"),
+        (values.read_sockperf, SOCKPERF, "us", "unit-differs"),
+        (values.read_irtt, irtt().replace('"rtt": 1000', '"rtt": -1'), None, "latency-range"),
+        (values.read_irtt, irtt(("true",)), None, "no-latencies"),
+        (values.read_irtt, '{"version": {"irtt": 1}, "round_trips": 5}', None, "irtt"),
+        (values.read_values, "3\nfour\n", "us", "histogram-row"),
+        (values.read_values, "3\n4\n", None, "unit-missing"),
+    ],
+)
+def test_what_is_damaged_is_refused(
+    tmp_path: Path, reader: Reader, content: str, unit: str | None, code: str
+) -> None:
+    path = tmp_path / "result"
+    path.write_text(content)
+    with raises(TailscopeError, code):
+        reader(path, unit)
+
+
+def test_a_unit_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    from hdrh.histogram import HdrHistogram
+
+    counted = HdrHistogram(1, 10**9, 3)
+    counted.record_value(40_000)
+    path = tmp_path / "x.hlog"
+    path.write_text(f"0.000,1.000,0.040,{counted.encode().decode()}\n")
+    assert hdr.read_log(path, "us")[0].count == 1
+    with raises(UsageError, "unit-implausible"):
+        hdr.read_log(path, "ms")
