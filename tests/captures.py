@@ -62,12 +62,12 @@ def pcap(packets: list[Packet], *, link: int = 1, order: str = "<", ns: bool = T
     return b"".join(parts)
 
 
-def pcapng(packets: list[Packet]) -> bytes:
+def pcapng(packets: list[Packet], *, link: int = 1) -> bytes:
     """A pcapng file of one section and one interface in nanoseconds."""
     resolution = struct.pack("<HHB3xHH", 9, 1, 9, 0, 0)
     parts = [
         _block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)),
-        _block(1, struct.pack("<HHI", 1, 0, 262_144) + resolution),
+        _block(1, struct.pack("<HHI", link, 0, 262_144) + resolution),
     ]
     for ts, orig_len, data in packets:
         head = struct.pack("<IIIII", 0, ts >> 32, ts & 0xFFFF_FFFF, len(data), orig_len)

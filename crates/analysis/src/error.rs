@@ -17,6 +17,14 @@ pub enum Error {
         /// `before` or `behind`.
         side: &'static str,
     },
+    /// A capture of all devices of a host has packets as they came and as they left.
+    #[error("{file}: the capture is of {} devices of a host, and has packets twice: {}", .devices.len(), listed(.devices))]
+    SeveralDevices {
+        /// The file.
+        file: String,
+        /// The devices.
+        devices: Vec<capture::Device>,
+    },
     /// Both captures are one.
     #[error(
         "{pre} and {post} are the same capture: every packet has the same time and bytes in both"
@@ -219,6 +227,11 @@ pub enum Error {
     Stopped,
 }
 
+/// Returns devices as their user chooses them.
+fn listed(devices: &[capture::Device]) -> String {
+    devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 impl Error {
     #[cold]
     pub(crate) fn time_goes_back(
@@ -246,6 +259,7 @@ impl Error {
         match self {
             Self::Capture(error) => error.code(),
             Self::NoPackets { .. } => "no-packets",
+            Self::SeveralDevices { .. } => "several-devices",
             Self::SameCapture { .. } => "same-capture",
             Self::DifferentTraffic { .. } => "different-traffic",
             Self::Swapped { .. } => "swapped",
@@ -280,6 +294,10 @@ impl Error {
             Self::Capture(error) => error.hint(),
             Self::ShortCapture { .. } => Some(
                 "capture with a larger snapshot length, or match on fewer bytes: --match-on bytes:OFF+LEN",
+            ),
+            Self::SeveralDevices { .. } => Some(
+                "choose one by its index, FILE:if2 for the 2 of `ip link`; --pre FILE:if2 --post FILE:if3 \
+                 analyses a file with both sides",
             ),
             Self::SameCapture { .. } => {
                 Some("name the capture before the device, then the one behind it")

@@ -33,6 +33,9 @@ const STRAY: f64 = 0.01;
 const MOST_HOPS: i32 = 8;
 /// Flows of packets that travel the other way that are remembered.
 const MOST_FLOWS: usize = 4096;
+/// One packet in so many that a capture has again may be a copy for other reasons than that the
+/// capture is of all devices of a host.
+const TWICE: usize = 10;
 /// Share of packets keyed by what they carry that must differ.
 const DISTINCT: f64 = 0.4;
 /// Copies of a mirror port follow each other within this time, in ns.
@@ -117,11 +120,36 @@ pub(crate) fn survey(
             break;
         }
     }
+    for (side, reader) in [&*pre, &*post].into_iter().enumerate() {
+        check_devices(reader, &ahead[side])?;
+    }
     let found = found.expect("a look was taken");
     if are_one(&ahead) {
         return Err(Error::SameCapture { pre: pre.info().name, post: post.info().name });
     }
     Ok(conclude(found, ahead, config))
+}
+
+/// Refuses a capture of all devices of a host that has packets twice, as they came and as they left:
+/// each would be matched with itself.
+fn check_devices(reader: &Reader, ahead: &[Ahead]) -> Result<(), Error> {
+    let devices = reader.devices();
+    if devices.len() < 2 {
+        return Ok(());
+    }
+    let keyer = Keyer::new(&MatchOn::Payload, Tap::Pre, None);
+    let keys = ahead.iter().filter_map(|packet| match keyer.key(&packet.data, packet.orig_len()) {
+        Keyed::Key(key) => Some(key),
+        Keyed::None | Keyed::Short { .. } => None,
+    });
+    let mut keys: Vec<Key> = keys.collect();
+    let packets = keys.len();
+    keys.sort_unstable();
+    keys.dedup();
+    if packets - keys.len() <= packets / TWICE {
+        return Ok(());
+    }
+    Err(Error::SeveralDevices { file: reader.info().name, devices })
 }
 
 /// Returns the keys that may be taken.

@@ -11,6 +11,22 @@ use crate::time::Resolution;
 /// long.
 const MOST: usize = 4096;
 
+/// A device by its index on the host (`ip link` shows it), and `if3` as a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Device(pub u32);
+
+impl Device {
+    fn named(name: &str) -> Option<Self> {
+        name.strip_prefix("if")?.parse().ok().map(Self)
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "if{}", self.0)
+    }
+}
+
 /// The interface whose packets are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum InterfaceChoice {
@@ -20,7 +36,8 @@ pub enum InterfaceChoice {
     /// Packets of one interface, by its number: interfaces are counted from 0 through the whole
     /// file.
     Number(u32),
-    /// Packets of the one interface with this name or, if none has it, this description.
+    /// Packets of the one interface with this name or, if none has it, this description; of a
+    /// cooked capture, `if3` is the device with the index 3.
     Name(String),
 }
 
@@ -84,12 +101,17 @@ pub(crate) struct Interfaces {
     section: u64,
     /// The packets that were counted.
     counted: u64,
+    /// Devices of cooked captures, in the order of their first packets: in a listing with the
+    /// interface that they are of, and their packets.
+    devices: Vec<(Device, usize, u64)>,
 }
 
 enum Wanted {
     Nothing,
     All,
     One(usize),
+    /// The packets of one device among those of a cooked capture.
+    Device(usize, Device),
     /// Decided when all that come before the first packet are known.
     Undecided(InterfaceChoice),
 }
@@ -130,7 +152,7 @@ impl Interfaces {
     }
 
     fn of(wanted: Wanted) -> Self {
-        Self { wanted, known: vec![], section: 0, counted: 0 }
+        Self { wanted, known: vec![], section: 0, counted: 0, devices: vec![] }
     }
 
     pub fn is_listing(&self) -> bool {
@@ -179,7 +201,7 @@ impl Interfaces {
     pub fn wants(&self, index: usize) -> bool {
         match self.wanted {
             Wanted::All => true,
-            Wanted::One(one) => one == index,
+            Wanted::One(one) | Wanted::Device(one, _) => one == index,
             Wanted::Nothing | Wanted::Undecided(_) => false,
         }
     }
@@ -203,6 +225,13 @@ impl Interfaces {
             self.wanted = Wanted::One(index);
             return Ok(());
         }
+        let cooked = self.matching(|interface| interface.link_type == LinkType::COOKED_V2);
+        if let (InterfaceChoice::Name(name), [], [index]) = (choice, &found[..], &cooked[..])
+            && let Some(device) = Device::named(name)
+        {
+            self.wanted = Wanted::Device(*index, device);
+            return Ok(());
+        }
         let (file, choice) = (site.file.into(), choice.to_string());
         let holds: Vec<_> = self.known.iter().map(|known| known.interface.to_string()).collect();
         Err(Error::Interface { file, choice, matching: found.len(), holds: holds.join(", ") })
@@ -212,22 +241,74 @@ impl Interfaces {
         (0..self.known.len()).filter(|index| is_meant(&self.known[*index].interface)).collect()
     }
 
+    /// Returns all interfaces; a cooked one is as many as there are devices.
     pub fn list(&self) -> Vec<Interface> {
-        self.known.iter().map(|known| known.interface.clone()).collect()
+        let devices_of = |index: usize| {
+            self.devices.iter().filter(move |(_, of, _)| *of == index).map(move |found| {
+                let (device, _, packets) = *found;
+                let name = Some(device.to_string());
+                Interface { name, packets, ..self.known[index].interface.clone() }
+            })
+        };
+        let mut listed = Vec::new();
+        for (index, known) in self.known.iter().enumerate() {
+            let before = listed.len();
+            listed.extend(devices_of(index));
+            if listed.len() == before {
+                listed.push(known.interface.clone());
+            }
+        }
+        listed
     }
 
-    /// Returns the one interface that is read, where one was chosen.
-    pub fn chosen(&self) -> Option<&Interface> {
+    /// Returns number and name of the one interface that is read, where one was chosen.
+    pub fn chosen(&self) -> Option<(u32, Option<String>)> {
         match self.wanted {
-            Wanted::One(index) => Some(&self.known[index].interface),
+            Wanted::One(index) => {
+                let Interface { number, name, .. } = &self.known[index].interface;
+                Some((*number, name.clone()))
+            }
+            Wanted::Device(index, device) => {
+                Some((self.known[index].interface.number, Some(device.to_string())))
+            }
             _ => None,
         }
     }
 
-    /// Takes note of a packet of an interface.
-    pub fn count(&mut self, index: usize) {
+    /// Takes note of a packet of an interface, and of the device that it names.
+    pub fn count(&mut self, index: usize, device: Option<u32>) {
         self.known[index].interface.packets += 1;
         self.counted += 1;
+        if let Some(device) = device {
+            self.note(Device(device), index);
+        }
+    }
+
+    fn note(&mut self, device: Device, index: usize) {
+        let is_it = |(known, of, _): &&mut (Device, usize, u64)| (*known, *of) == (device, index);
+        if let Some((.., packets)) = self.devices.iter_mut().find(is_it) {
+            *packets += 1;
+        } else if self.devices.len() < MOST {
+            self.devices.push((device, index, 1));
+        }
+    }
+
+    /// Returns true if a packet that names this device is read, and takes note of it.
+    pub fn reads(&mut self, device: u32) -> bool {
+        match self.wanted {
+            Wanted::Device(_, wanted) => wanted.0 == device,
+            _ => {
+                self.note(Device(device), 0);
+                true
+            }
+        }
+    }
+
+    /// Returns the devices whose packets were read, where they name them and none was chosen.
+    pub fn devices(&self) -> Vec<Device> {
+        let mut found: Vec<_> = self.devices.iter().map(|(device, ..)| *device).collect();
+        found.sort_unstable();
+        found
     }
 
     pub fn counted(&self) -> u64 {

@@ -41,7 +41,7 @@ mod writer;
 pub use draft::Draft;
 pub use error::{Error, Place};
 pub use info::{ByteOrder, ChosenInterface, Compression, Format, Info};
-pub use interface::{Interface, InterfaceChoice};
+pub use interface::{Device, Interface, InterfaceChoice};
 pub use link::LinkType;
 pub use reader::{Cut, Mark, Packet, Reader, interfaces, read_whole};
 pub use retime::retime;

@@ -49,6 +49,8 @@ pub(crate) fn lengths_hold(captured: u32, orig_len: u32) -> bool {
 impl LinkType {
     /// Ethernet, as which all others are handed out.
     pub const ETHERNET: Self = Self(1);
+    /// The Linux cooked capture whose packets name their device, as `tcpdump -i any` writes it.
+    pub(crate) const COOKED_V2: Self = Self(276);
 
     fn name(self) -> Option<&'static str> {
         Some(match self.0 {
@@ -97,10 +99,17 @@ impl Shape {
             113 => Framing::Cooked,
             228 => Framing::Ipv4,
             229 => Framing::Ipv6,
-            276 => Framing::CookedV2,
+            _ if link_type == LinkType::COOKED_V2 => Framing::CookedV2,
             _ => return None,
         };
         Some(Self { framing, fcs_bytes })
+    }
+
+    /// Returns the index of the device that a packet crossed, where each packet says it.
+    #[inline]
+    pub fn device(self, data: &[u8]) -> Option<u32> {
+        let index = (self.framing == Framing::CookedV2).then(|| data.get(4..8))??;
+        Some(u32::from_be_bytes(index.try_into().expect("four bytes")))
     }
 
     #[inline]

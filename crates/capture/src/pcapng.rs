@@ -150,7 +150,7 @@ impl PcapNg {
             return Err(section.flaw(kind, block, site));
         };
         if !interfaces.wants(interface.index) {
-            interfaces.count(interface.index);
+            interfaces.count(interface.index, interface.device(kind, block));
             return Ok(Step::Skip(block.len()));
         }
         let record = section.packet(kind, block).filter(|_| kind != SIMPLE);
@@ -307,6 +307,12 @@ impl Section {
 }
 
 impl Interface {
+    /// Returns the device that a packet names, if it names one.
+    fn device(&self, kind: u32, block: &[u8]) -> Option<u32> {
+        let data = block.get(PACKET_HEAD..block.len() - TAIL).filter(|_| kind != SIMPLE)?;
+        Shape::new(self.link_type, self.fcs_bytes)?.device(data)
+    }
+
     fn note_wish(&mut self, interfaces: &Interfaces) {
         let shape = Shape::new(self.link_type, self.fcs_bytes);
         self.wanted = shape.filter(|_| interfaces.wants(self.index));

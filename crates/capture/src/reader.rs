@@ -11,7 +11,7 @@ use units::{Nanos, counted};
 use crate::decode::decoder;
 use crate::error::Error;
 use crate::info::{ChosenInterface, Compression, Info};
-use crate::interface::{Interface, InterfaceChoice, Interfaces};
+use crate::interface::{Device, Interface, InterfaceChoice, Interfaces};
 use crate::map::Map;
 use crate::step::{Record, Site, Step};
 use crate::stream::{Ending, Stream};
@@ -258,7 +258,13 @@ impl Reader {
             }
             let site = self.origin.site(&self.window);
             match self.walk.step(self.window.ahead(), site)? {
-                Step::Packet(record) => return Ok(Some(record)),
+                Step::Packet(record) => {
+                    let device = record.shape.device(&self.window.ahead()[record.data.clone()]);
+                    if device.is_none_or(|device| self.walk.reads(device)) {
+                        return Ok(Some(record));
+                    }
+                    self.window.advance(record.len);
+                }
                 Step::Header(len) => self.pass_header(len),
                 Step::Skip(len) => {
                     assert!(len > 0, "a step goes on");
@@ -353,10 +359,6 @@ impl Reader {
     #[must_use]
     pub fn info(&self) -> Info {
         let interfaces = self.walk.interfaces();
-        let chosen = |Interface { number, name, .. }: &Interface| ChosenInterface {
-            number: *number,
-            name: name.clone(),
-        };
         Info {
             name: self.origin.name.clone(),
             format: self.walk.format(),
@@ -364,10 +366,17 @@ impl Reader {
             byte_order: self.walk.byte_order(),
             resolution: interfaces.resolution(),
             link_types: interfaces.link_types(),
-            interface: interfaces.chosen().map(chosen),
+            interface: interfaces.chosen().map(|(number, name)| ChosenInterface { number, name }),
             snap_length: interfaces.snap_length(),
             dropped_packets: interfaces.dropped_packets(),
         }
+    }
+
+    /// Returns the devices whose packets were read so far, where packets name them and none was
+    /// chosen.
+    #[must_use]
+    pub fn devices(&self) -> Vec<Device> {
+        self.walk.interfaces().devices()
     }
 
     /// Counts the packets of each interface in the beginning of the capture.
@@ -382,7 +391,7 @@ impl Reader {
             };
             match step {
                 Step::Packet(record) => {
-                    self.walk.count();
+                    self.walk.count(record.shape.device(&self.window.ahead()[record.data]));
                     self.window.advance(record.len);
                 }
                 Step::Header(len) => self.pass_header(len),

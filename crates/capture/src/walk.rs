@@ -55,8 +55,13 @@ impl Walk {
     }
 
     /// Takes note of a packet of pcap's one interface; [`Walk::step`] counts those of pcapng.
-    pub fn count(&mut self) {
-        self.interfaces.count(0);
+    pub fn count(&mut self, device: Option<u32>) {
+        self.interfaces.count(0, device);
+    }
+
+    /// Returns true if a packet that names this device is read.
+    pub fn reads(&mut self, device: u32) -> bool {
+        self.interfaces.reads(device)
     }
 
     pub fn format(&self) -> Format {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use capture::{ByteOrder, Error, LinkType};
+use capture::{ByteOrder, Device, Error, InterfaceChoice, LinkType};
 use common::{Bytes, NANOS, ORDERS, Owned, drain};
 use proptest::prelude::*;
 use units::Nanos;
@@ -195,6 +195,30 @@ fn a_frame_holds_nothing_of_the_one_before() {
     assert_eq!(packets[1].data, ethernet(IPV6, &[0x60; 2]));
     assert_eq!(packets[2].data, []);
     assert_eq!(packets[3].data, ethernet(IPV4, &[0x45; 60]));
+}
+
+#[test]
+fn packets_of_one_device_are_read_alone() {
+    let on = |device: u32| {
+        let mut packet = sll2(1, IPV4, &[0x45; 60]);
+        packet[4..8].copy_from_slice(&device.to_be_bytes());
+        packet
+    };
+    let mut capture = Bytes::new(ByteOrder::Little).pcap(NANOS, 276);
+    for (second, device) in [(1, 2), (2, 7), (3, 2)] {
+        capture = capture.record(second, 0, 80, &on(device));
+    }
+    let seconds = |choice: InterfaceChoice| {
+        let mut reader = capture.choose(choice).expect("a capture");
+        let (packets, error) = drain(&mut reader);
+        assert!(error.is_none());
+        let seconds: Vec<_> = packets.iter().map(|packet| packet.ts.0 / 1_000_000_000).collect();
+        (seconds, reader.devices())
+    };
+    assert_eq!(seconds(InterfaceChoice::All), (vec![1, 2, 3], vec![Device(2), Device(7)]));
+    assert_eq!(seconds(InterfaceChoice::Name("if2".into())), (vec![1, 3], vec![]));
+    assert_eq!(seconds(InterfaceChoice::Name("if9".into())), (vec![], vec![]));
+    assert!(capture.choose(InterfaceChoice::Name("eth0".into())).is_err());
 }
 
 #[test]

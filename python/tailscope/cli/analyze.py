@@ -161,9 +161,12 @@ def _run_both(path: str, options: Options) -> int:
 
     listed = interfaces(path)
     used = [interface for interface in listed if interface.packets]
+    by_device = len({interface.number for interface in used}) < len(used)
     if len(used) != 2:
         held = ", ".join(
-            f"{interface.number} {interface.name or interface.description or ''}".strip()
+            (interface.name or "")
+            if by_device
+            else f"{interface.number} {interface.name or interface.description or ''}".strip()
             for interface in used
         )
         raise UsageError(
@@ -172,7 +175,7 @@ def _run_both(path: str, options: Options) -> int:
             code="second-capture",
             hint="tailscope analyze PRE POST, or --pre FILE:INTERFACE --post FILE:INTERFACE",
         )
-    before, behind = (f"{path}:{interface.number}" for interface in used)
+    before, behind = (f"{path}:{one.name if by_device else one.number}" for one in used)
     try:
         return _run_pair(_plan_pair([before, behind], options), options)
     except SwappedError:
