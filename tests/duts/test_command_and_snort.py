@@ -12,8 +12,12 @@ from runs import AS_ROOT, sound
 
 from tailscope.duts import snort
 from tailscope.duts.catalogue import dut_named
+from tailscope.duts.command import Command
+from tailscope.duts.dut import DutContext
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.testbed.places import Here
 from tailscope.testbed.process import find_binary
+from tailscope.testbed.wires import Side
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +38,18 @@ def test_any_program_of_dpdk_is_a_device(measure: Measure, dataplane: Path) -> N
     info = sound(figures["out"])
     assert figures["count"] == figures["sent"]
     assert info["dut"]["version"] == find_binary()[1]
+
+
+@pytest.mark.parametrize(
+    ("run", "cpus"), [("./forward {eal}", (3,)), ("x -l {cpus} {eal}", (0, 3))]
+)
+def test_a_program_that_places_no_threads_stays_on_the_cpus_of_the_device(
+    tmp_path: Path, run: str, cpus: tuple[int, ...]
+) -> None:
+    dut = dut_named("command", {"run": run, "ready": "x"}, "memif")
+    context = DutContext(Here(tmp_path), Side((), ("net_memif0",)), (3,), (0,), 1000)
+    assert isinstance(dut, Command)
+    assert dut.cpus_of(context) == cpus
 
 
 @AS_ROOT

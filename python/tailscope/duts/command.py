@@ -119,6 +119,13 @@ class Command(Dut):
         """Return True if the command asks for DPDK's options."""
         return "{eal}" in words_of("run", self.given["run"])
 
+    def cpus_of(self, context: DutContext) -> tuple[int, ...]:
+        """Return the CPUs of the program: the device's, unless it places its threads itself.
+
+        Otherwise its threads could poll beside the generator, where nobody looks for neighbours.
+        """
+        return context.allowed if "{cpus}" in self.given.get("run", "") else context.working
+
     def guest_programs(self) -> tuple[Path, ...]:
         """Return the programs of the command and of its probe."""
         names = [name for name in ("run", "ready-command") if name in self.given]
@@ -142,7 +149,7 @@ class Command(Dut):
         """Start the command, and wait for its probe."""
         command = filled(words_of("run", self.given["run"]), context)
         with context.place.start(
-            "dut", command, cpus=context.allowed, merged=True, urgent=True
+            "dut", command, cpus=self.cpus_of(context), merged=True, urgent=True
         ) as process:
             self.wait_ready(command[0], process, context)
             version = self.given.get("version")

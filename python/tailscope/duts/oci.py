@@ -99,7 +99,9 @@ class Oci(Command):
         version = f"image {place.run(inspect).strip()}"
         if "version" in self.given:
             version = f"{place.run(words_of('version', self.given['version'])).strip()}, {version}"
-        with place.start("dut", command, cpus=context.allowed, merged=True, urgent=True) as process:
+        with place.start(
+            "dut", command, cpus=self.cpus_of(context), merged=True, urgent=True
+        ) as process:
             try:
                 self.wait_ready(self._image, process, context)
                 stop = [*podman, "stop", f"--time={_STOP_S}", name]
@@ -110,7 +112,7 @@ class Oci(Command):
 
     def _run(self, name: str, context: DutContext) -> Sequence[str]:
         folder = context.place.folder
-        own = [] if is_rootless() else [f"--cpuset-cpus={cpu_list(context.allowed)}"]
+        own = [] if is_rootless() else [f"--cpuset-cpus={cpu_list(self.cpus_of(context))}"]
         return [
             "run",
             "--rm",
