@@ -77,6 +77,19 @@ def test_a_baseline_says_what_its_runs_would_say(
     assert any(figure["verdict"] == "no estimate" for figure in one["figures"])
 
 
+def test_a_baseline_is_shown_as_its_runs_are(
+    runs: Path, baseline: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What each figure was among the packets that came, not with others as slow as the window."""
+    tables = []
+    for first in (("baseline", baseline), (runs / "before",)):
+        capsys.readouterr()
+        assert main(["compare", *map(str, first), str(runs / "after")]) == 0
+        printed = capsys.readouterr().out
+        tables.append([line for line in printed.splitlines() if line.startswith(("p", "max"))])
+    assert tables[0] == tables[1] != []
+
+
 def test_limits_of_other_quantiles_are_judged(
     runs: Path, baseline: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

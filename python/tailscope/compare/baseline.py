@@ -13,7 +13,7 @@ import tailscope._engine as _engine
 from tailscope.compare.compare import compare_figures, error_of
 from tailscope.compare.figures import LOST, RATE, TRANSFER, figures_with, quantile_figure
 from tailscope.compare.limits import limit_error
-from tailscope.compare.measured import MeasuredFigure, RunFigures
+from tailscope.compare.measured import MeasuredFigure, OwnFigure, RunFigures
 from tailscope.compare.sample import read_samples
 from tailscope.compare.sources import ComparedRuns
 from tailscope.exceptions import RunCorruptError, RunError, UsageError
@@ -33,6 +33,7 @@ from tailscope.store.records.baseline import (
     BASELINE_FORMAT,
     BaselineDoubt,
     BaselineFigure,
+    BaselineLatency,
     BaselineRecord,
     BaselineRun,
 )
@@ -225,6 +226,10 @@ def _run(sample: RunFigures) -> BaselineRun:
         least=None if sample.least is None else kept(sample.least),
         doubts=kept_doubts(sample.doubts),
         time_doubts=kept_doubts(sample.time_doubts),
+        own={name: BaselineLatency(**own._asdict()) for name, own in sample.own.items()},
+        fastest_ns=sample.fastest_ns,
+        never_came=sample.never_came,
+        unsent=sample.unsent,
     )
 
 
@@ -294,6 +299,13 @@ def _figures(
         resolution_ns=run.resolution_ns,
         doubts=doubts(run.doubts),
         time_doubts=doubts(run.time_doubts),
+        own={
+            name: OwnFigure(own.least_ns, own.latency_ns, own.bound_ns)
+            for name, own in run.own.items()
+        },
+        fastest_ns=run.fastest_ns,
+        never_came=run.never_came,
+        unsent=run.unsent,
     )
 
 

@@ -41,6 +41,17 @@ class BaselineDoubt(Section, frozen=True, kw_only=True):
     """True if it speaks against a fail."""
 
 
+class BaselineLatency(Section, frozen=True, kw_only=True):
+    """A latency as the table of its run has it."""
+
+    least_ns: float
+    """The least that it can have been, without the instrument's stalls."""
+    latency_ns: float
+    """As it was measured."""
+    bound_ns: float | None
+    """What it is at least, where too few packets lie beyond; null where enough do."""
+
+
 class BaselineRun(Section, frozen=True, kw_only=True):
     """The figures by which a run is compared."""
 
@@ -68,6 +79,14 @@ class BaselineRun(Section, frozen=True, kw_only=True):
     """Objections to all figures."""
     time_doubts: tuple[BaselineDoubt, ...]
     """Objections to latencies."""
+    own: dict[str, BaselineLatency]
+    """Latencies of the packets that came, as the table of the run has them; empty for imports."""
+    fastest_ns: float
+    """Latency of the fastest packet; 0 where that is not known."""
+    never_came: Count
+    """Number of packets that never came back in time."""
+    unsent: Count
+    """Number of packets that the generator could not send."""
 
 
 class BaselineRecord(Record, frozen=True, kw_only=True):
