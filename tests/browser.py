@@ -20,6 +20,23 @@ SCREENSHOTS = Path(__file__).resolve().parents[1] / "target" / "screenshots"
 
 PATIENCE_MS = 60_000
 
+_RECORD_TEXTS = """(() => {
+  const draw = CanvasRenderingContext2D.prototype.fillText;
+  window.texts = [];
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...others) {
+    const place = this.getTransform().transformPoint({ x, y });
+    texts.push([text, place.x, place.y, this.measureText(text).width]);
+    return draw.call(this, text, x, y, ...others);
+  };
+})()"""
+
+_HIDDEN = """() => [...document.querySelectorAll("body *")].filter((each) => {
+  const box = each.getBoundingClientRect(), { overflowX } = getComputedStyle(each);
+  const is_cut = each.scrollWidth > each.clientWidth + 1 && overflowX !== "visible";
+  const is_seen = each.checkVisibility() && !each.matches(".quiet, summary");
+  return is_seen && (is_cut || box.right > innerWidth + 1);
+}).map((each) => `${each.tagName} ${each.className}: ${each.textContent.slice(0, 40)}`)"""
+
 
 @contextmanager
 def browser() -> Iterator[Browser]:
@@ -45,6 +62,7 @@ class Opened:
         self.page = page
         self.requests: list[str] = []
         self.complaints: list[str] = []
+        page.add_init_script(_RECORD_TEXTS)
         page.on("request", lambda request: self.requests.append(request.url))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
@@ -66,6 +84,22 @@ class Opened:
         for name in names:
             self.page.locator(f"#{name} canvas").first.wait_for(timeout=PATIENCE_MS)
         return [name.removeprefix("figure-") for name in names]
+
+    def ticks(self, first: str) -> list[list[tuple[float, float]]]:
+        """Both ends of each tick's text, of all rows that begin with a text."""
+        rows: list[dict[str, tuple[float, float]]] = []
+        y_before = None
+        for text, x, y, width in self.page.evaluate("texts"):
+            if text == first:
+                rows.append({})
+                y_before = y
+            if rows and y == y_before:
+                rows[-1][text] = (x, x + width)
+        return [[*row.values()] for row in rows]
+
+    def hidden(self) -> list[str]:
+        """Elements that reach over the side of the screen, or have more than they show."""
+        return self.page.evaluate(_HIDDEN)
 
     def hover(self, figure: str) -> str:
         """Move over a figure until it tells something; what it tells."""

@@ -32,7 +32,7 @@ from tailscope.report.head import (
     answer_of,
     counts_of,
     date_of,
-    remarks_of,
+    remarks_on,
     setting_of,
     taint_of,
     title_of,
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.explanation import ExplainedStages, Explanation
     from tailscope.store.records.host import HostRecord
     from tailscope.store.run import Run
+    from tailscope.verdict.trust import Trust
     from tailscope.words.figures import Row
 
 _FIRST = ("percentiles", "tail-made-of", "stages")
@@ -94,10 +95,11 @@ def page(
     *,
     links: Mapping[str, str] | None = None,
     differences: Sequence[Difference] = (),
+    trust: Trust | None = None,
     left_out: str = "",
     trace: str = "",
 ) -> str:
-    """Draw runs as one HTML page."""
+    """Draw runs as one HTML page, or their differences with the trust in all of them."""
     sections = _sections(pictures([Material(run) for run in runs]))
     # What stands first is drawn first.
     drawn = [picture for figures in sections.values() for picture in figures]
@@ -107,6 +109,8 @@ def page(
         .get_template("report.html.j2")
         .render(
             runs=[_about(run) for run in runs],
+            doubts=_doubts(runs),
+            trust=trust,
             tables={
                 **_main_tables(runs),
                 "Instrument": _side_by_side(
@@ -151,7 +155,10 @@ def run_piece(run: Run) -> str:
     """Write what a run is, its packets and its latency as a piece of a page."""
     template = environment().get_template("run_piece.html.j2")
     return template.render(
-        run=_about(run), tables=_main_tables([run]), bound_note=_bound_note([run])
+        run=_about(run),
+        doubts=_doubts([run]),
+        tables=_main_tables([run]),
+        bound_note=_bound_note([run]),
     )
 
 
@@ -242,7 +249,7 @@ def _axis(picture: Picture, axis: Axis, *roles: str) -> dict[str, object]:
         "is_duration": axis.is_duration,
         "scale": axis.scale,
         "limits": axis.limits,
-        "names": [_shown(name) for name in axis.names],
+        "names": [_shown(name.replace(" (tainted)", " ~")) for name in axis.names],
         "starts_at_zero": axis.starts_at_zero,
         "is_time": axis.is_time,
         "is_odds": axis.is_odds,
@@ -378,11 +385,16 @@ def _worst(run: Run) -> list[dict[str, object]]:
     ]
 
 
+def _doubts(runs: Sequence[Run]) -> dict[str, object]:
+    """What speaks against the figures of a page, and how much of it there is."""
+    remarks = remarks_on(runs)
+    return {"remarks": remarks, "counts": counts_of(remarks)}
+
+
 def _about(run: Run) -> dict[str, object]:
     # In a laboratory the machine where the command was typed measures nothing.
     hosts = run.info.hosts or {"": host_of(run.info)}
     doubt = unusable_text(run.info)
-    remarks = remarks_of(run)
     return {
         "label": run.label,
         "headline": _headline(run),
@@ -392,8 +404,6 @@ def _about(run: Run) -> dict[str, object]:
         "answer": answer_of(run),
         "trust": trust_of(run.summary, run.info),
         "taint": taint_of(run),
-        "remarks": remarks,
-        "remark_counts": counts_of(remarks),
         "worst": _worst(run),
         "has_noise": layout.NOISE in run.info.files,
         "verdict": verdict_text(run.kept.verdict),

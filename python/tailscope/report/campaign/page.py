@@ -19,14 +19,15 @@ from tailscope.recommend.wording import (
 from tailscope.report.campaign.answer import (
     answers,
     outcome_of_all,
+    runs_of,
     taint_of_all,
-    trust_of_all,
 )
 from tailscope.report.campaign.figures import MOST_PANELS, families
 from tailscope.report.campaign.matrix import arranged, highest_supported, quantile_of_all, shown
 from tailscope.report.head import date_text
 from tailscope.report.page import environment, scripts
 from tailscope.units import count_text, long_text, percentile_name
+from tailscope.verdict.trust import trust_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -65,7 +66,7 @@ def campaign_page(
         "progress": _progress(material),
         "answers": answers(material),
         "outcome": outcome_of_all(material),
-        "trust": trust_of_all(material),
+        "trust": trust_in(runs_of(material)),
         "taint": taint_of_all(material),
         "varied": {name: ", ".join(values) for name, values in material.varied.items()},
         "same": _same(material),
