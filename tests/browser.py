@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,17 +86,15 @@ class Opened:
             self.page.locator(f"#{name} canvas").first.wait_for(timeout=PATIENCE_MS)
         return [name.removeprefix("figure-") for name in names]
 
-    def ticks(self, first: str) -> list[list[tuple[float, float]]]:
-        """Both ends of each tick's text, of all rows that begin with a text."""
-        rows: list[dict[str, tuple[float, float]]] = []
-        y_before = None
-        for text, x, y, width in self.page.evaluate("texts"):
-            if text == first:
-                rows.append({})
-                y_before = y
-            if rows and y == y_before:
-                rows[-1][text] = (x, x + width)
-        return [[*row.values()] for row in rows]
+    def percentile_ticks(self) -> list[list[tuple[float, float]]]:
+        """Both ends of the name of each percentile that was drawn, in rows that begin with p50."""
+        rows: list[list[tuple[float, float]]] = []
+        for text, x, _, width in self.page.evaluate("texts"):
+            if text == "p50":
+                rows.append([])
+            if re.fullmatch(r"p[0-9.]+", text):
+                rows[-1].append((x, x + width))
+        return rows
 
     def hidden(self) -> list[str]:
         """Elements that reach over the side of the screen, or have more than they show."""

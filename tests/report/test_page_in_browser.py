@@ -218,8 +218,8 @@ def test_nothing_is_cut_on_a_phone(chromium: Browser, tmp_path: Path) -> None:
         assert box is not None and box["height"] < 30
         assert drawn is not None and drawn["y"] < 844
         assert doubts.locator("p", has_text="(a, b): of both").count() == 1
-        rows = seen.ticks("p50")
-        assert rows and all(len(row) > 3 for row in rows), rows
+        rows = seen.percentile_ticks()
+        assert rows and all(len(row) > 3 for row in rows)
         for row in rows:
             assert all(end < start for (_, end), (start, _) in itertools.pairwise(row))
 
