@@ -241,9 +241,7 @@ def quantity_text(value: float, unit: str) -> str:
     '-14.00 W'
     """
     size, prefix = next((each for each in _PREFIXES if abs(value) >= each[0]), _PREFIXES[-1])
-    scaled = value / size
-    digits = max(0, 3 - len(str(int(abs(scaled)))) + 1)
-    return f"{scaled:.{digits}f} {prefix}{unit}"
+    return f"{_four_digits(value / size)} {prefix}{unit}"
 
 
 def shortened(text: str, most: int) -> str:

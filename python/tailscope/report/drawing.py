@@ -189,9 +189,9 @@ def _label(axis: DrawnAxis, direction: Axis) -> None:
 
 def _durations(axis: DrawnAxis, direction: Axis) -> FuncFormatter:
     """Write durations in the unit that suits each, or all of them on a linear axis."""
-    if direction.scale == "log":
-        return FuncFormatter(lambda us, _: tick_text(us, us))
-    return FuncFormatter(lambda us, _: tick_text(us, max(map(abs, axis.get_view_interval()))))
+    is_log = direction.scale == "log"
+    ends = axis.get_view_interval
+    return FuncFormatter(lambda us, _: tick_text(us, us if is_log else max(map(abs, ends()))))
 
 
 def _draw_layer(axes: Axes, layer: Layer, style: Style, *, rasterized: bool) -> None:

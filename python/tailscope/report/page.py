@@ -8,7 +8,6 @@ import json
 import os
 import re
 import zlib
-from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -32,6 +31,7 @@ from tailscope.report.head import (
     answer_of,
     counts_of,
     date_of,
+    date_text,
     remarks_on,
     setting_of,
     taint_of,
@@ -109,7 +109,7 @@ def page(
         .get_template("report.html.j2")
         .render(
             runs=[_about(run) for run in runs],
-            doubts=_doubts(runs),
+            remarks=remarks_on(runs),
             trust=trust,
             tables={
                 **_main_tables(runs),
@@ -156,7 +156,7 @@ def run_piece(run: Run) -> str:
     template = environment().get_template("run_piece.html.j2")
     return template.render(
         run=_about(run),
-        doubts=_doubts([run]),
+        remarks=remarks_on([run]),
         tables=_main_tables([run]),
         bound_note=_bound_note([run]),
     )
@@ -185,6 +185,7 @@ def environment(folder: str = "tailscope.report") -> Environment:
     )
     made.filters["printable"] = printable
     made.filters["brief"] = brief
+    made.filters["counts"] = counts_of
     made.globals["taint_mark"] = TAINT
     made.globals["style"] = Markup(_own("page.css"))  # noqa: S704
     return made
@@ -293,13 +294,10 @@ def _shown(text: str) -> str:
     return _MATHS.sub("\u200b", printable(text))
 
 
-def _host(host: HostRecord) -> dict[str, str]:
+def host_rows(host: HostRecord) -> dict[str, str]:
+    """Return what is known of a machine, by names for people."""
     known = {name: value for name, value in asdict(host).items() if value is not None}
     return {name.replace("_", " "): str(value) for name, value in known.items()}
-
-
-def _day(unix_ns: int) -> str:
-    return f"{datetime.fromtimestamp(unix_ns // 10**9, UTC):%Y-%m-%d}"
 
 
 def _main_tables(runs: Sequence[Run]) -> dict[str, dict[str, list[Row | None]]]:
@@ -320,7 +318,7 @@ def _tail(explanation: Explanation) -> dict[str, object]:
         "causes": cause_rows(explanation),
         "stages": _stages(explanation.stages),
         "explained": explained_text(explanation),
-        "traces": _on_clocks(explanation),
+        "traces": [*trace_lines(explanation), *filter(None, [clocks_text(explanation)])],
         "associated": _associated(explanation),
     }
 
@@ -351,12 +349,6 @@ def _associated(explanation: Explanation) -> dict[str, object] | None:
     }
 
 
-def _on_clocks(explanation: Explanation) -> list[str]:
-    """Describe the traces behind the causes, and how far the clocks of several machines agree."""
-    clocks = clocks_text(explanation)
-    return [*trace_lines(explanation), *([clocks] if clocks else [])]
-
-
 def _headline(run: Run) -> list[Row]:
     """The figures that are looked at first."""
     rows = (
@@ -385,12 +377,6 @@ def _worst(run: Run) -> list[dict[str, object]]:
     ]
 
 
-def _doubts(runs: Sequence[Run]) -> dict[str, object]:
-    """What speaks against the figures of a page, and how much of it there is."""
-    remarks = remarks_on(runs)
-    return {"remarks": remarks, "counts": counts_of(remarks)}
-
-
 def _about(run: Run) -> dict[str, object]:
     # In a laboratory the machine where the command was typed measures nothing.
     hosts = run.info.hosts or {"": host_of(run.info)}
@@ -410,12 +396,12 @@ def _about(run: Run) -> dict[str, object]:
         "tail": None if run.explanation is None else _tail(run.explanation),
         "sentence": (f"{doubt}. " if doubt else "") + sentence(run.summary),
         "tags": run.remarks.tags,
-        "notes": [(_day(note.written_unix_ns), note.text) for note in run.remarks.notes],
+        "notes": [(date_text(note.written_unix_ns), note.text) for note in run.remarks.notes],
         "provenance": {
             **provenance(run.summary, run.info),
             "tailscope": run.info.tailscope_version,
         },
-        "hosts": {role: known for role, host in hosts.items() if (known := _host(host))},
+        "hosts": {role: known for role, host in hosts.items() if (known := host_rows(host))},
     }
 
 
