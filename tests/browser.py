@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,23 @@ SCREENSHOTS = Path(__file__).resolve().parents[1] / "target" / "screenshots"
 """What pages looked like in the last run of the tests."""
 
 PATIENCE_MS = 60_000
+
+_RECORD_TEXTS = """(() => {
+  const draw = CanvasRenderingContext2D.prototype.fillText;
+  window.texts = [];
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...others) {
+    const place = this.getTransform().transformPoint({ x, y });
+    texts.push([text, place.x, place.y, this.measureText(text).width]);
+    return draw.call(this, text, x, y, ...others);
+  };
+})()"""
+
+_HIDDEN = """() => [...document.querySelectorAll("body *")].filter((each) => {
+  const box = each.getBoundingClientRect(), { overflowX } = getComputedStyle(each);
+  const is_cut = each.scrollWidth > each.clientWidth + 1 && overflowX !== "visible";
+  const is_seen = each.checkVisibility() && !each.matches(".quiet, summary");
+  return is_seen && (is_cut || box.right > innerWidth + 1);
+}).map((each) => `${each.tagName} ${each.className}: ${each.textContent.slice(0, 40)}`)"""
 
 
 @contextmanager
@@ -45,6 +63,7 @@ class Opened:
         self.page = page
         self.requests: list[str] = []
         self.complaints: list[str] = []
+        page.add_init_script(_RECORD_TEXTS)
         page.on("request", lambda request: self.requests.append(request.url))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
@@ -66,6 +85,20 @@ class Opened:
         for name in names:
             self.page.locator(f"#{name} canvas").first.wait_for(timeout=PATIENCE_MS)
         return [name.removeprefix("figure-") for name in names]
+
+    def percentile_ticks(self) -> list[list[tuple[float, float]]]:
+        """Both ends of the name of each percentile that was drawn, in rows that begin with p50."""
+        rows: list[list[tuple[float, float]]] = []
+        for text, x, _, width in self.page.evaluate("texts"):
+            if text == "p50":
+                rows.append([])
+            if re.fullmatch(r"p[0-9.]+", text):
+                rows[-1].append((x, x + width))
+        return rows
+
+    def hidden(self) -> list[str]:
+        """Elements that reach over the side of the screen, or have more than they show."""
+        return self.page.evaluate(_HIDDEN)
 
     def hover(self, figure: str) -> str:
         """Move over a figure until it tells something; what it tells."""

@@ -96,6 +96,21 @@ def short_duration_text(ns: float) -> str:
     return f"{_four_digits(ns / _NANOSECONDS[unit])} {unit}"
 
 
+def tick_text(us: float, longest_us: float) -> str:
+    """Write a duration beside an axis, in the unit that suits the longest one there.
+
+    Examples
+    --------
+    >>> tick_text(2_500, 10_000), tick_text(-0.5, -0.5), tick_text(0, 1)
+    ('2.5 ms', '-500 ns', '0')
+    """
+    # A power of ten that was calculated may be a little less.
+    longest_ns = 1.0001e3 * abs(longest_us)
+    unit = next((unit for unit, size in _NANOSECONDS.items() if longest_ns >= size), "ns")
+    shown = float(f"{1e3 * us / _NANOSECONDS.get(unit, 1.0):.4g}")
+    return f"{shown:,.10g} {unit}" if us else "0"
+
+
 def rounded(text: str) -> str:
     """Round the durations and shares of a text to four digits, for people.
 
@@ -226,9 +241,7 @@ def quantity_text(value: float, unit: str) -> str:
     '-14.00 W'
     """
     size, prefix = next((each for each in _PREFIXES if abs(value) >= each[0]), _PREFIXES[-1])
-    scaled = value / size
-    digits = max(0, 3 - len(str(int(abs(scaled)))) + 1)
-    return f"{scaled:.{digits}f} {prefix}{unit}"
+    return f"{_four_digits(value / size)} {prefix}{unit}"
 
 
 def shortened(text: str, most: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -9,12 +10,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import browser
+import campaigns
+import numpy as np
 import pytest
+import synthetic
 from msgspec import structs
 
+from tailscope.report.campaign.material import read_material
+from tailscope.report.campaign.page import campaign_page
 from tailscope.report.page import page as draw
 from tailscope.store import kept, layout
+from tailscope.store.notes import Remarks
 from tailscope.store.reader import read_run
+from tailscope.store.records.notes import Note
 from tailscope.store.records.verdict import VerdictRecord
 
 if TYPE_CHECKING:
@@ -23,6 +31,30 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 Run = Callable[..., Any]
+
+RUNNING = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "<svg onload=alert(1)>",
+    "<iframe srcdoc='<script>alert(1)</script>'>",
+    "<a href=javascript:alert(1)>x</a>",
+    "<details open ontoggle=alert(1)>",
+    "<input autofocus onfocus=alert(1)>",
+    "<style onload=alert(1)></style>",
+    "{{ 1 }} ${alert(1)} @{x} $$x$$ \\(x\\)",
+)
+BEFORE = (
+    "",
+    '">',
+    "'>",
+    "</title>",
+    "</script>",
+    "</style>",
+    "-->",
+    "</figcaption>",
+    "&lt;",
+    "<!--",
+)
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>$$x$$&amp;\"'"
 
@@ -158,6 +190,78 @@ def test_what_speaks_against_a_run_is_a_line_on_a_phone(
         assert len({*colours}) == 3 and colours[2] == soft
 
 
+def test_nothing_is_cut_on_a_phone(chromium: Browser, tmp_path: Path) -> None:
+    """Two runs with nine warnings, percentiles up to p99.99999, and a cause of a long name."""
+    cause = "task tailscope-dp-of-a-long-name"
+    path = synthetic.write_run(
+        tmp_path / "run", np.arange(3_000) * 1_234 + 2_000, causes={cause: 1.0}
+    )
+    run = read_run(path)
+    (last,) = run.percentiles[-1:]
+    odds = [last._replace(q=1 - 10.0**-power) for power in range(4, 8)]
+    waited = np.repeat(cause, len(run.worst.pre_ns))
+    runs = [
+        replace(
+            run,
+            label=label,
+            percentiles=[*run.percentiles, *odds],
+            worst_explained={"dut_ns": run.worst.latency_ns, "cause": waited},
+            warnings=("of both", *(f"{label} {number}" for number in range(count))),
+        )
+        for label, count in (("a", 4), ("b", 3))
+    ]
+    (tmp_path / "page.html").write_text(draw(runs))
+    with browser.opened(chromium, tmp_path / "page.html", width=390) as seen:
+        assert seen.hidden() == []
+        doubts, figure = seen.page.locator(".doubts"), seen.page.locator("figure").first
+        box, drawn = doubts.bounding_box(), figure.bounding_box()
+        assert box is not None and box["height"] < 30
+        assert drawn is not None and drawn["y"] < 844
+        assert doubts.locator("p", has_text="(a, b): of both").count() == 1
+        rows = seen.percentile_ticks()
+        assert rows and all(len(row) > 3 for row in rows)
+        for row in rows:
+            assert all(end < start for (_, end), (start, _) in itertools.pairwise(row))
+
+
+@pytest.mark.parametrize("kind", ["run", "campaign"])
+def test_no_name_of_others_runs(chromium: Browser, tmp_path: Path, kind: str) -> None:
+    """What slipped through would ask for something, complain, or be an element."""
+    strings = [before + each for before in BEFORE for each in RUNNING]
+    assert len(strings) >= 86
+    path = synthetic.write_run(
+        tmp_path / "a", np.arange(300) + 2_000, causes=dict.fromkeys(strings[:12], 1 / 12)
+    )
+    if kind == "run":
+        run = read_run(path)
+        notes = tuple(Note(text=each, written_unix_ns=1) for each in strings)
+        info = structs.replace(run.info, warnings=tuple(strings), partial=tuple(strings))
+        hosts = dict.fromkeys(strings[:3], run.info.host)
+        marked = Remarks(tags=tuple(strings[:9]), notes=notes)
+        info = structs.replace(info, hosts=hosts)
+        text = draw([replace(run, label=each, info=info, remarks=marked) for each in strings[:7]])
+    else:
+        cells = [
+            campaigns.cell(
+                f"c{number}", {each: each, "dut": each}, runs=["a"], reason=each, state="partial"
+            )
+            for number, each in enumerate(strings)
+        ]
+        vary = {"dut": strings}
+        campaigns.finish(tmp_path, cells, vary, about=strings[0], name=strings[1])
+        text = campaign_page(read_material(tmp_path), lambda name: f"./{name}")
+    page = tmp_path / "page.html"
+    page.write_text(text)
+    with browser.opened(chromium, page) as seen:
+        seen.page.evaluate(
+            "for (const each of document.querySelectorAll('details')) each.open = true"
+        )
+        assert all(each in seen.page.locator("body").inner_text() for each in strings)
+        foreign = "body :is(img, svg, iframe, style, input, a[href^=java])"
+        assert seen.page.evaluate(f"document.querySelectorAll('{foreign}').length") == 0
+        check(seen, page)
+
+
 def test_names_of_others_stay_text(
     chromium: Browser, tailscope: Run, analysed: Path, tmp_path: Path
 ) -> None:
@@ -207,13 +311,16 @@ def test_differences_come_first(
     with browser.opened(chromium, page, width=1000, theme="dark", shot="differences") as seen:
         assert seen.figures()[0] == "difference-1"
         place = seen.page.locator("#figure-difference-1")
-        box = place.bounding_box()
-        assert box is not None and box["y"] + box["height"] < 900
+        for shown in (place, seen.page.locator("header .badge")):
+            box = shown.bounding_box()
+            assert box is not None and box["y"] + box["height"] < 900
         assert "95 % interval" in seen.hover("difference-1")
         before = place.screenshot()
         place.get_by_role("button", name="log y").click()
         seen.page.wait_for_timeout(500)
         assert place.screenshot() != before
+        seen.page.set_viewport_size({"width": 390, "height": 844})
+        assert seen.hidden() == []
         check(seen, page)
 
 

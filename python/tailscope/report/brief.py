@@ -6,19 +6,19 @@ import re
 
 from markupsafe import Markup
 
-from tailscope.units import printable, short_duration_text
+from tailscope.units import printable, rounded
 
-_UNITS = {"µs": 1e3, "ms": 1e6, "s": 1e9}
-_DIGITS = 4
-_DURATION = r"[-+±]?\d[\d,]*\.\d+ (?:s|ms|µs)\b"
-_SHORTENED = re.compile(rf"(?<![\w.,])(?:({_DURATION}) to ({_DURATION})|({_DURATION}))")
+_NUMBER = r"[-+±]?\d[\d,]*(?:\.\d+)?"
+_UNIT = r" ?(?:(?:s|ms|µs|packets/s)\b|%)"
+_QUANTITY = re.compile(rf"(?<![\w.,])(?:{_NUMBER}(?:{_UNIT})? (?:to|and) )?{_NUMBER}{_UNIT}")
+"""A duration, a share or a rate, or both ends of one."""
 _TAINTED = re.compile(r" \((?:instrument|tainted)\)")
 TAINT = Markup('<span class="taint" title="changed by stalls of the instrument">~</span>')
 """The mark of a figure that stalls of the instrument may have changed."""
 
 
 def brief(text: str) -> Markup:
-    """Escape a text, round its durations to four digits, and mark what is tainted.
+    """Escape a text, round its quantities to four digits, and mark what is tainted.
 
     Examples
     --------
@@ -31,25 +31,10 @@ def brief(text: str) -> Markup:
 
 def _rounded(text: str) -> Markup:
     made, at = Markup(), 0
-    for found in _SHORTENED.finditer(text):
-        low, high, alone = found.groups()
-        shown = _short(alone) if alone else _between(_short(low), _short(high))
-        made += text[at : found.start()]
+    for found in _QUANTITY.finditer(text):
+        shown = rounded(found[0])
         is_same = shown == found[0]
+        made += text[at : found.start()]
         made += shown if is_same else Markup('<span title="{}">{}</span>').format(found[0], shown)
         at = found.end()
     return made + text[at:]
-
-
-def _between(low: str, high: str) -> str:
-    (number, unit), other = low.split(" "), high.split(" ")[1]
-    return f"{number} to {high}" if unit == other else f"{low} to {high}"
-
-
-def _short(text: str) -> str:
-    """Round a duration, in the unit that suits what is left of it."""
-    number, unit = text.replace(",", "").split(" ")
-    digits = number.lstrip("+-±")
-    if len(digits.replace(".", "").lstrip("0")) <= _DIGITS:
-        return text
-    return number.removesuffix(digits) + short_duration_text(float(digits) * _UNITS[unit])

@@ -19,7 +19,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 from tailscope.report.formats import FORMATS, SCREEN
 from tailscope.report.picture import difference_ticks, gathered, spread, table_of
 from tailscope.store.atomic import replacing, write_text
-from tailscope.units import percentile_name, printable
+from tailscope.units import percentile_name, printable, tick_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -46,6 +46,7 @@ _FEW_DECADES = 300
 _LANE = 0.7
 _LANE_IN, _LINE_IN = 0.2, 0.17
 _NUMBER = FuncFormatter(lambda value, _: f"{value:,.10g}")
+_LETTER_EM, _MARGIN_IN = 0.6, 0.7
 
 
 def write_pictures(
@@ -103,7 +104,7 @@ def _drawn(pictures: Sequence[Picture], columns: int, title: str, style: Style) 
         canvas = Canvas(figsize=size, layout="constrained")
         grid = canvas.subplots(rows, columns, squeeze=False)
         for axes, picture in zip(grid.flat, pictures, strict=False):
-            _draw(axes, picture, style, narrow=columns > 1)
+            _draw(axes, picture, style, width_in=style.width_in / columns)
             # Where several share a drawing, no caption can say which is which.
             if style.titled or len(pictures) > 1:
                 axes.set_title(printable(picture.title), loc="left")
@@ -122,7 +123,7 @@ def _save(canvas: Canvas, file: IO[bytes], kind: str) -> None:
     canvas.savefig(file, format=kind, dpi=200, metadata={dated: None} if dated else None)
 
 
-def _draw(axes: Axes, picture: Picture, style: Style, *, narrow: bool) -> None:
+def _draw(axes: Axes, picture: Picture, style: Style, *, width_in: float) -> None:
     rasterized = sum(len(layer.columns["x"]) for layer in picture.layers) > _VECTORS_UP_TO
     axes.grid(visible=True)
     axes.set_axisbelow(True)
@@ -153,7 +154,7 @@ def _draw(axes: Axes, picture: Picture, style: Style, *, narrow: bool) -> None:
     if picture.y.linear_up_to is not None:
         axes.axhline(0, linewidth=0.8, color=style.settings.get("axes.edgecolor", "black"))
     if picture.x.is_odds:
-        _name_percentiles(axes, picture, narrow=narrow)
+        _name_percentiles(axes, picture, width_in)
 
 
 def _within(direction: Axis, layer: Layer) -> Layer:
@@ -170,7 +171,7 @@ def _ways(linear_up_to: float) -> tuple[Callable[[Floats], Floats], Callable[[Fl
 
 
 def _label(axis: DrawnAxis, direction: Axis) -> None:
-    axis.set_label_text(direction.label)
+    axis.set_label_text(direction.quantity)
     if direction.names:
         axis.set_major_locator(FixedLocator(range(len(direction.names))))
         axis.set_major_formatter(FuncFormatter(lambda at, _: printable(direction.names[int(at)])))
@@ -183,7 +184,14 @@ def _label(axis: DrawnAxis, direction: Axis) -> None:
     elif direction.scale == "log":
         axis.set_major_locator(LogLocator(numticks=12))
         axis.set_minor_formatter(NullFormatter())
-    axis.set_major_formatter(_NUMBER)
+    axis.set_major_formatter(_durations(axis, direction) if direction.is_duration else _NUMBER)
+
+
+def _durations(axis: DrawnAxis, direction: Axis) -> FuncFormatter:
+    """Write durations in the unit that suits each, or all of them on a linear axis."""
+    is_log = direction.scale == "log"
+    ends = axis.get_view_interval
+    return FuncFormatter(lambda us, _: tick_text(us, us if is_log else max(map(abs, ends()))))
 
 
 def _draw_layer(axes: Axes, layer: Layer, style: Style, *, rasterized: bool) -> None:
@@ -280,18 +288,15 @@ def _dash(layer: Layer, style: Style) -> str:
     return layer.dash
 
 
-def _name_percentiles(axes: Axes, picture: Picture, *, narrow: bool) -> None:
-    """Say 10,000 and p99.99: the axis is for those who calculate, its names for all others."""
+def _name_percentiles(axes: Axes, picture: Picture, width_in: float) -> None:
+    """Name percentiles, aslant where they would run into each other."""
+    names = [percentile_name(1 - 1 / odds) for odds in picture.odds]
     axes.set_xlim(1, max(picture.last_x, 10.0))
-    axes.xaxis.set_major_locator(FixedLocator([1.0, *picture.odds]))
     axes.xaxis.set_minor_locator(NullLocator())
-    if narrow:
-        axes.xaxis.set_major_locator(FixedLocator(picture.odds))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda odds, _: percentile_name(1 - 1 / odds)))
+    axes.set_xticks(picture.odds, names)
+    decade_in = (width_in - _MARGIN_IN) / np.log10(axes.get_xlim()[1])
+    if len(names[-1]) * _LETTER_EM * mpl.rcParams["font.size"] / 72 > decade_in:
         axes.tick_params(axis="x", labelrotation=45)
-        return
-    names = FuncFormatter(lambda odds, _: f"{odds:,.0f}\n{percentile_name(1 - 1 / odds)}")
-    axes.xaxis.set_major_formatter(names)
 
 
 def _add_legend(

@@ -39,10 +39,12 @@ _STALLS_SHOW = "the instrument's own stalls show"
 
 
 class Remark(NamedTuple):
-    """A sentence that a reader of the figures must know."""
+    """A sentence that a reader of the figures must know, and the runs of which it is true."""
 
     level: Level
     text: str
+    runs: str = ""
+    """Names of these runs; empty where there is one only."""
 
 
 def title_of(run: Run) -> str:
@@ -106,16 +108,27 @@ def taint_of(run: Run) -> str:
     return f"{counted(tainted, 'sample')} ({share}) overlap stalls of the instrument: {effect}."
 
 
-def remarks_of(run: Run) -> list[Remark]:
-    """Return what a reader must know, the gravest first."""
+def remarks_on(runs: Sequence[Run]) -> list[Remark]:
+    """Return what a reader of several runs must know, the gravest first, and each sentence once."""
+    labels: dict[Remark, list[str]] = {}
+    for run in runs:
+        for remark in _remarks_of(run):
+            labels.setdefault(remark, []).append(run.label)
+    named = [
+        remark._replace(runs=", ".join(names) if len(runs) > 1 else "")
+        for remark, names in labels.items()
+    ]
+    return sorted(named, key=lambda remark: _LEVELS.index(remark.level))
+
+
+def _remarks_of(run: Run) -> list[Remark]:
     doubts = (*run.info.warnings, *run.warnings, *conclusion_doubts(run.kept))
     remarks = [Remark("error", f"Partial result: {why}") for why in run.info.partial]
-    remarks += [
+    return remarks + [
         Remark("warning", text) if (note := note_of(text)) is None else Remark("note", note)
         for text in doubts
         if _STALLS_SHOW not in text
     ]
-    return sorted(remarks, key=lambda remark: _LEVELS.index(remark.level))
 
 
 def counts_of(remarks: Sequence[Remark]) -> str:

@@ -1,9 +1,9 @@
 "use strict";
 // Draws the figures of this page from the data that it holds.
 (async () => {
-  // What speaks against the figures: all of it, but a line on a phone, where they come first.
+  // What speaks against the figures: a line where it is much, and on a phone, where they come first.
   const narrow = matchMedia("(max-width: 40rem)");
-  const fold = () => document.querySelectorAll(".doubts").forEach((each) => { each.open = !narrow.matches; });
+  const fold = () => document.querySelectorAll(".doubts").forEach((each) => { each.open = !narrow.matches && !each.matches(".many"); });
   narrow.addEventListener("change", fold);
   fold();
   const HEIGHT_PX = 320, PANEL_PX = 220, LANE_PX = 22, MARGIN_PX = 80, LANE = 0.35, AROUND_S = 0.005;
@@ -137,7 +137,7 @@
     Object.assign(drawn, {
       axis_label: axis.quantity, axis_label_text_color: ink, axis_label_text_font_style: "normal",
       major_label_text_color: ink, axis_line_color: ink, major_tick_line_color: ink,
-      minor_tick_line_color: null,
+      minor_tick_line_color: null, major_label_policy: model("NoOverlap", {}),
     });
     if (names) {
       drawn.ticker = grid.ticker = model("FixedTicker", { ticks: [...names.keys()] });
@@ -178,7 +178,7 @@
     const heights = zero?.names?.map((tick) => [zero.at(tick), duration(tick)]);
     // On a phone long names would leave no room to draw in.
     const names = box.clientWidth < PHONE_PX
-      ? y.names.map((name) => name.length > NAME ? `${name.slice(0, NAME - 1)}…` : name) : y.names;
+      ? y.names.map((name) => name.length > NAME ? `${name.slice(0, 9)}…${name.slice(10 - NAME)}` : name) : y.names;
     dress(plot.yaxis, plot.ygrid, y, scales.y, plot.y_range, lanes ? new Map(names.entries()) : heights ? new Map(heights) : null);
     if (zero) {
       plot.add_layout(model("Span", { location: 0, dimension: "width", line_color: css("--ink") }));

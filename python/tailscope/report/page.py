@@ -8,7 +8,6 @@ import json
 import os
 import re
 import zlib
-from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -32,7 +31,8 @@ from tailscope.report.head import (
     answer_of,
     counts_of,
     date_of,
-    remarks_of,
+    date_text,
+    remarks_on,
     setting_of,
     taint_of,
     title_of,
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.explanation import ExplainedStages, Explanation
     from tailscope.store.records.host import HostRecord
     from tailscope.store.run import Run
+    from tailscope.verdict.trust import Trust
     from tailscope.words.figures import Row
 
 _FIRST = ("percentiles", "tail-made-of", "stages")
@@ -94,10 +95,11 @@ def page(
     *,
     links: Mapping[str, str] | None = None,
     differences: Sequence[Difference] = (),
+    trust: Trust | None = None,
     left_out: str = "",
     trace: str = "",
 ) -> str:
-    """Draw runs as one HTML page."""
+    """Draw runs as one HTML page, or their differences with the trust in all of them."""
     sections = _sections(pictures([Material(run) for run in runs]))
     # What stands first is drawn first.
     drawn = [picture for figures in sections.values() for picture in figures]
@@ -107,6 +109,8 @@ def page(
         .get_template("report.html.j2")
         .render(
             runs=[_about(run) for run in runs],
+            remarks=remarks_on(runs),
+            trust=trust,
             tables={
                 **_main_tables(runs),
                 "Instrument": _side_by_side(
@@ -151,7 +155,10 @@ def run_piece(run: Run) -> str:
     """Write what a run is, its packets and its latency as a piece of a page."""
     template = environment().get_template("run_piece.html.j2")
     return template.render(
-        run=_about(run), tables=_main_tables([run]), bound_note=_bound_note([run])
+        run=_about(run),
+        remarks=remarks_on([run]),
+        tables=_main_tables([run]),
+        bound_note=_bound_note([run]),
     )
 
 
@@ -178,6 +185,7 @@ def environment(folder: str = "tailscope.report") -> Environment:
     )
     made.filters["printable"] = printable
     made.filters["brief"] = brief
+    made.filters["counts"] = counts_of
     made.globals["taint_mark"] = TAINT
     made.globals["style"] = Markup(_own("page.css"))  # noqa: S704
     return made
@@ -242,7 +250,7 @@ def _axis(picture: Picture, axis: Axis, *roles: str) -> dict[str, object]:
         "is_duration": axis.is_duration,
         "scale": axis.scale,
         "limits": axis.limits,
-        "names": [_shown(name) for name in axis.names],
+        "names": [_shown(name.replace(" (tainted)", " ~")) for name in axis.names],
         "starts_at_zero": axis.starts_at_zero,
         "is_time": axis.is_time,
         "is_odds": axis.is_odds,
@@ -286,13 +294,10 @@ def _shown(text: str) -> str:
     return _MATHS.sub("\u200b", printable(text))
 
 
-def _host(host: HostRecord) -> dict[str, str]:
+def host_rows(host: HostRecord) -> dict[str, str]:
+    """Return what is known of a machine, by names for people."""
     known = {name: value for name, value in asdict(host).items() if value is not None}
     return {name.replace("_", " "): str(value) for name, value in known.items()}
-
-
-def _day(unix_ns: int) -> str:
-    return f"{datetime.fromtimestamp(unix_ns // 10**9, UTC):%Y-%m-%d}"
 
 
 def _main_tables(runs: Sequence[Run]) -> dict[str, dict[str, list[Row | None]]]:
@@ -313,7 +318,7 @@ def _tail(explanation: Explanation) -> dict[str, object]:
         "causes": cause_rows(explanation),
         "stages": _stages(explanation.stages),
         "explained": explained_text(explanation),
-        "traces": _on_clocks(explanation),
+        "traces": [*trace_lines(explanation), *filter(None, [clocks_text(explanation)])],
         "associated": _associated(explanation),
     }
 
@@ -342,12 +347,6 @@ def _associated(explanation: Explanation) -> dict[str, object] | None:
         "rows": counter_rows(found),
         "regular": regular_lines(found),
     }
-
-
-def _on_clocks(explanation: Explanation) -> list[str]:
-    """Describe the traces behind the causes, and how far the clocks of several machines agree."""
-    clocks = clocks_text(explanation)
-    return [*trace_lines(explanation), *([clocks] if clocks else [])]
 
 
 def _headline(run: Run) -> list[Row]:
@@ -382,7 +381,6 @@ def _about(run: Run) -> dict[str, object]:
     # In a laboratory the machine where the command was typed measures nothing.
     hosts = run.info.hosts or {"": host_of(run.info)}
     doubt = unusable_text(run.info)
-    remarks = remarks_of(run)
     return {
         "label": run.label,
         "headline": _headline(run),
@@ -392,20 +390,18 @@ def _about(run: Run) -> dict[str, object]:
         "answer": answer_of(run),
         "trust": trust_of(run.summary, run.info),
         "taint": taint_of(run),
-        "remarks": remarks,
-        "remark_counts": counts_of(remarks),
         "worst": _worst(run),
         "has_noise": layout.NOISE in run.info.files,
         "verdict": verdict_text(run.kept.verdict),
         "tail": None if run.explanation is None else _tail(run.explanation),
         "sentence": (f"{doubt}. " if doubt else "") + sentence(run.summary),
         "tags": run.remarks.tags,
-        "notes": [(_day(note.written_unix_ns), note.text) for note in run.remarks.notes],
+        "notes": [(date_text(note.written_unix_ns), note.text) for note in run.remarks.notes],
         "provenance": {
             **provenance(run.summary, run.info),
             "tailscope": run.info.tailscope_version,
         },
-        "hosts": {role: known for role, host in hosts.items() if (known := _host(host))},
+        "hosts": {role: known for role, host in hosts.items() if (known := host_rows(host))},
     }
 
 

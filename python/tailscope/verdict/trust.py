@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 from tailscope.store.floor import FLOOR_GRID
 from tailscope.store.info import neighbours_of
-from tailscope.units import QUANTILES, counted, percentile_name
+from tailscope.units import QUANTILES, count_text, counted, percentile_name
 from tailscope.words.figures import unknown_floor
 from tailscope.words.neighbours import held_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tailscope.engine.analysis import Figure
     from tailscope.store.records.run import Instrument, RunInfo
+    from tailscope.store.run import Run
 
 BELIEVED = 0.9999
 """Quantile up to which an instrument must be believed for the best grade."""
@@ -32,6 +33,9 @@ class Grade(StrEnum):
     AMBER = "amber"
     RED = "red"
     UNKNOWN = "unknown"
+
+
+_GRAVITY = (Grade.GREEN, Grade.UNKNOWN, Grade.AMBER, Grade.RED)
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,22 @@ def trust_of(summary: Mapping[str, Figure], info: RunInfo) -> Trust:
     reasons = [*_doubts(info, instrument, unstalled)]
     is_good = not reasons and believed is not None and believed >= BELIEVED
     return Trust(Grade.GREEN if is_good else Grade.AMBER, label, "; ".join(reasons))
+
+
+def trust_in(runs: Sequence[Run]) -> Trust | None:
+    """Return the least trust that any run deserves, and how many deserve it; None without runs."""
+    trusts = [trust_of(run.summary, run.info) for run in runs]
+    if not trusts:
+        return None
+    least = max(trusts, key=lambda trust: _GRAVITY.index(trust.grade))
+    alike = sum(trust.grade == least.grade for trust in trusts)
+    if alike == len(trusts) == 1 or least.grade is Grade.GREEN:
+        return least
+    total = count_text(len(trusts))
+    all_of_them = "both" if len(trusts) == 2 else f"all {total}"
+    share = all_of_them if alike == len(trusts) else f"{count_text(alike)} of {total}"
+    reason = f"for example, {least.reason}" if alike > 1 else least.reason
+    return Trust(least.grade, f"{least.label} in {share} runs", reason)
 
 
 def stalls_from(summary: Mapping[str, Figure]) -> float | None:

@@ -153,7 +153,8 @@ def _write_page(out: Path, comparisons: Sequence[tuple[Comparison, Sequence[Judg
     )
     from tailscope.report.page import page
     from tailscope.store.atomic import write_text
-    from tailscope.store.reader import read_run
+    from tailscope.store.reader import read_figures, read_run
+    from tailscope.verdict.trust import trust_in
 
     pictures = difference_pictures({title(comparison): comparison for comparison, _ in comparisons})
     differences = [
@@ -184,4 +185,6 @@ def _write_page(out: Path, comparisons: Sequence[tuple[Comparison, Sequence[Judg
         f"The differences of the first {len(pictures)} of {len(comparisons)} pairs are drawn."
     ] * (len(comparisons) > len(pictures) >= MOST_DIFFERENCES)
     runs = [read_run(path, label=label) for path, label in drawn]
-    write_text(out, page(runs, differences=differences, left_out=" ".join(left_out)))
+    trust = trust_in([read_figures(path) for path in every])
+    text = page(runs, differences=differences, trust=trust, left_out=" ".join(left_out))
+    write_text(out, text)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.report.campaign.matrix import FIGURE_OF, MEDIAN, outcome_of, quantile_of_all
 from tailscope.units import count_text, duration_text, percentile_name, share_text
-from tailscope.verdict.trust import Grade, Trust, stalls_from, trust_of
+from tailscope.verdict.trust import stalls_from
 from tailscope.verdict.verdict import Outcome, worst
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tailscope.store.run import Run
 
 
-_GRAVITY = (Grade.GREEN, Grade.UNKNOWN, Grade.AMBER, Grade.RED)
 _MUCH = 2.0
 _LARGE = 10.0
 """Ratios from which on repeats differ by a factor rather than by a share, and by a whole one."""
@@ -38,24 +37,9 @@ def outcome_of_all(material: CampaignMaterial) -> Outcome | None:
     return worst(outcomes) if outcomes else None
 
 
-def trust_of_all(material: CampaignMaterial) -> Trust | None:
-    """Return the least trust that any run deserves, and how many deserve it; None without runs."""
-    trusts = [trust_of(run.summary, run.info) for run in _runs(material)]
-    if not trusts:
-        return None
-    least = max(trusts, key=lambda trust: _GRAVITY.index(trust.grade))
-    alike = sum(trust.grade == least.grade for trust in trusts)
-    if alike == len(trusts) == 1 or least.grade is Grade.GREEN:
-        return least
-    total = count_text(len(trusts))
-    runs = f"all {total}" if alike == len(trusts) else f"{count_text(alike)} of {total}"
-    reason = f"for example, {least.reason}" if alike > 1 else least.reason
-    return Trust(least.grade, f"{least.label} in {runs} runs", reason)
-
-
 def taint_of_all(material: CampaignMaterial) -> str:
     """Say in how many runs stalls of the instrument show; empty where they have spoilt nothing."""
-    runs = _runs(material)
+    runs = runs_of(material)
     tainted, matched = (
         sum(int(run.summary.get(name) or 0) for run in runs) for name in ("tainted", "count")
     )
@@ -68,7 +52,8 @@ def taint_of_all(material: CampaignMaterial) -> str:
     )
 
 
-def _runs(material: CampaignMaterial) -> list[Run]:
+def runs_of(material: CampaignMaterial) -> list[Run]:
+    """Return all runs of a campaign."""
     return [run for each in material.combinations for run in each.runs]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec.structs import asdict
-
 from tailscope.exceptions import RunCorruptError
 from tailscope.recommend.evidence import evidence_of
 from tailscope.recommend.tables import tables
@@ -19,14 +17,15 @@ from tailscope.recommend.wording import (
 from tailscope.report.campaign.answer import (
     answers,
     outcome_of_all,
+    runs_of,
     taint_of_all,
-    trust_of_all,
 )
 from tailscope.report.campaign.figures import MOST_PANELS, families
 from tailscope.report.campaign.matrix import arranged, highest_supported, quantile_of_all, shown
 from tailscope.report.head import date_text
-from tailscope.report.page import environment, scripts
+from tailscope.report.page import environment, host_rows, scripts
 from tailscope.units import count_text, long_text, percentile_name
+from tailscope.verdict.trust import trust_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -65,15 +64,11 @@ def campaign_page(
         "progress": _progress(material),
         "answers": answers(material),
         "outcome": outcome_of_all(material),
-        "trust": trust_of_all(material),
+        "trust": trust_in(runs_of(material)),
         "taint": taint_of_all(material),
         "varied": {name: ", ".join(values) for name, values in material.varied.items()},
         "same": _same(material),
-        "host": {
-            name.replace("_", " "): str(value)
-            for name, value in ({} if host is None else asdict(host)).items()
-            if value is not None
-        },
+        "host": {} if host is None else host_rows(host),
         "has_bounds": _has_bounds(material),
         "tables": _tables(evidence),
         "evidence": [(case.number, case.name, address(case.name)) for case in evidence.cases],

@@ -13,9 +13,7 @@ NS_PER_US = 1e3
 NS_PER_S = 1e9
 
 LATENCY = Axis("latency [µs]", "latency_us", "auto")
-TIME = Axis(
-    "time since the first second of the run [s]", "time_s", starts_at_zero=True, is_time=True
-)
+TIME = Axis("time [s]", "time_s", starts_at_zero=True, is_time=True)
 
 _DASHES: tuple[Dash, ...] = ("solid", "dashed", "dashdot")
 _COLOURS = 6
