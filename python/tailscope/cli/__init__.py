@@ -56,7 +56,6 @@ COMMANDS: Mapping[str | None, Mapping[str, str]] = {
     },
     "Improving": {
         "host": "Audit and tune this machine.",
-        "recommend": "Recommend a set-up that these runs support.",
     },
     "Predicting": {
         "model": "Derive predictions from the figures of a run.",

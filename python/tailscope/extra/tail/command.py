@@ -18,6 +18,7 @@ from tailscope.cli.options import (
 )
 from tailscope.cli.status import UNDECIDED
 from tailscope.exceptions import UsageError
+from tailscope.extra.tail import TAIL
 from tailscope.extra.tail.recorded import lowered_from, record_of
 from tailscope.extra.tail.source import LatencySource, excesses_of
 from tailscope.models.estimate import LEVEL
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from tailscope.extra.tail.models.causes import Rare, Schedule
     from tailscope.extra.tail.models.forecast import Forecast
     from tailscope.extra.tail.models.model import Settings, TailModel
+    from tailscope.extra.tail.records import TailRecord
     from tailscope.models.estimate import Estimate
-    from tailscope.store.records.tail import TailRecord
 
 EXAMPLE = "tailscope model tail runs/first --horizon 24h"
 
@@ -291,17 +292,17 @@ def _write(plan: TailRequest, fitted: TailModel, tainted: int) -> None:
     if plan.kept_by is not None:
         _keep(path, record, plan.kept_by)
     if plan.figure is not None:
+        from tailscope.extra.tail.figures import tail_pictures
         from tailscope.report.drawing import write_grid
-        from tailscope.report.figures.conclusions import tail_pictures
 
         write_grid([plan.figure], tail_pictures(path.name, record), columns=2, title=path.name)
 
 
 def _keep(path: Path, record: TailRecord, command: Sequence[str]) -> None:
-    from tailscope.store import kept, layout
+    from tailscope.store import kept
     from tailscope.store.reader import read_info
 
-    kept.keep(path, read_info(path), layout.TAIL, record, command=command)
+    kept.keep(path, read_info(path), TAIL, record, command=command)
 
 
 def _print(fitted: TailModel, tainted: int) -> None:

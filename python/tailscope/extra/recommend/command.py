@@ -13,9 +13,9 @@ from tailscope.cli.status import UNDECIDED
 from tailscope.cli.view import View
 
 if TYPE_CHECKING:
-    from tailscope.recommend.evidence import Evidence, LeftOut
-    from tailscope.recommend.rule import Rule, RuleAnswer
-    from tailscope.recommend.tables import TailTables
+    from tailscope.extra.recommend.evidence import Evidence, LeftOut
+    from tailscope.extra.recommend.rule import Rule, RuleAnswer
+    from tailscope.extra.recommend.tables import TailTables
 
 EXAMPLE = "tailscope recommend runs/mine"
 _TAIL_GIVE_WAY = ("packets", "lost", "max", "optimised", "kernel", "95 % interval", "technology")
@@ -47,7 +47,7 @@ class RecommendRequest:
 
 
 def _plan(given: list[Path]) -> RecommendRequest:
-    from tailscope.recommend.evidence import runs_in
+    from tailscope.extra.recommend.evidence import runs_in
 
     paths: list[Path] = []
     left_out: list[LeftOut] = []
@@ -59,9 +59,9 @@ def _plan(given: list[Path]) -> RecommendRequest:
 
 
 def _run(plan: RecommendRequest, json_file: str | None, view: View) -> int:
-    from tailscope.recommend.evidence import read_evidence
-    from tailscope.recommend.rules import RULES
-    from tailscope.recommend.tables import tables
+    from tailscope.extra.recommend.evidence import read_evidence
+    from tailscope.extra.recommend.rules import RULES
+    from tailscope.extra.recommend.tables import tables
 
     evidence = read_evidence(plan.runs, plan.left_out)
     tail_tables = tables(evidence)
@@ -96,7 +96,7 @@ def _record(
 
 
 def _print_table(table: TailTables, view: View) -> None:
-    from tailscope.recommend.wording import (
+    from tailscope.extra.recommend.wording import (
         RANK_HEADER,
         TAIL_HEADER,
         rank_row,
