@@ -6,10 +6,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tailscope.cli.fields import option_of
-from tailscope.cli.options import STANDARD, DryRun, JsonFile, Quiet, without_format, write_json
+from tailscope.cli.options import (
+    STANDARD,
+    DryRun,
+    JsonFile,
+    Quiet,
+    option,
+    without_format,
+    write_json,
+)
 from tailscope.cli.status import INTERRUPTED
 from tailscope.exceptions import UsageError
 from tailscope.units import did_you_mean, positive_duration_ns
@@ -25,27 +31,24 @@ EXAMPLE = "tailscope noise --cpus 1 --duration 60s"
 
 def command(
     cpus: Annotated[
-        str | None,
-        typer.Option("--cpus", "-c", metavar="LIST", help="CPUs to watch.  [default: one]"),
+        str | None, option("--cpus -c", "LIST", "CPUs to watch.  [default: one]")
     ] = None,
     duration: Annotated[str, option_of("duration", own_default=True)] = "10s",
     stall_ns: Annotated[
-        int,
-        typer.Option("--stall-ns", min=100, metavar="NS", help="Shortest gap that is a stall."),
+        int, option("--stall-ns", "NS", "Shortest gap that is a stall.", min=100)
     ] = 1000,
     noise: Annotated[str | None, option_of("noise")] = None,
     counter_interval: Annotated[str | None, option_of("counter_interval")] = None,
     disturb: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--disturb",
-            metavar="KIND,...",
-            help="Disturb the first CPU on purpose: tlb, call, reschedule, busy, fault.",
+            "KIND,...",
+            "Disturb the first CPU on purpose: tlb, call, reschedule, busy, fault.",
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Folder for every stall and event."),
+        Path | None, option("--out -o", "DIR", "Folder for every stall and event.")
     ] = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,
@@ -142,9 +145,7 @@ def _record(plan: WatchPlan, cores: Cores, watched: Watched) -> WatchedRecord:
         cost=None
         if cost is None
         else RecordingCost(
-            share_with=cost.share_with,
-            share_without=cost.share_without,
-            without_s=cost.without_s,
+            share_with=cost.share_with, share_without=cost.share_without, without_s=cost.without_s
         ),
         **asdict(watched.noise.record([watched.side])),
         warnings=(*cores.warnings, *watched.noise.warnings()),

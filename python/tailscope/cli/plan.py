@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-
 from tailscope.cli.fields import option_of
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, JsonFile, option, write_json
 from tailscope.cli.status import UNDECIDED
 from tailscope.exceptions import RunError, UsageError
 
@@ -27,22 +25,19 @@ _NOTHING = "-"
 
 
 def command(
-    quantile: Annotated[
-        str, typer.Option("--quantile", metavar="Q", help="Quantile, such as p99.999.")
-    ],
+    quantile: Annotated[str, option("--quantile", "Q", "Quantile, such as p99.999.")],
     rate: Annotated[str, option_of("rate", own_default=True)],
     relative_error: Annotated[
         float | None,
-        typer.Option(
+        option(
             "--relative-error",
-            metavar="E",
-            help="Relative error to allow, such as 0.1, of the share beyond the quantile (and,"
+            "E",
+            "Relative error to allow, such as 0.1, of the share beyond the quantile (and,"
             " with --from, of the latency).",
         ),
     ] = None,
     from_run: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="RUN", help="Run with typical latencies and bursts."),
+        Path | None, option("--from", "RUN", "Run with typical latencies and bursts.")
     ] = None,
     json_file: JsonFile = None,
 ) -> int:

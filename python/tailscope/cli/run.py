@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tailscope.cli.fields import with_fields
 from tailscope.cli.options import (
     STANDARD,
@@ -19,7 +17,10 @@ from tailscope.cli.options import (
     Profile,
     Quiet,
     Verbose,
+    argument,
+    flag,
     named_values,
+    option,
     refuse_idle_options,
     write_json,
 )
@@ -44,47 +45,29 @@ EXAMPLE = "tailscope run --dut l2fwd --rate 100k --duration 10s --out runs/first
 def command(
     experiment: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[FILE]", help="An experiment. Without one, options describe a single run."
-        ),
+        argument("[FILE]", "An experiment. Without one, options describe a single run."),
     ] = None,
     *,
     fields: dict[str, object],
     repeat: Annotated[
-        int | None,
-        typer.Option(
-            "--repeat",
-            min=1,
-            metavar="N",
-            help="Number of repetitions.",
-            rich_help_panel=MEASUREMENT,
-        ),
+        int | None, option("--repeat", "N", "Number of repetitions.", MEASUREMENT, min=1)
     ] = None,
     profile: Profile = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--only",
-            metavar="NAME=VALUE,...",
-            help="Only cells with these values of a variable; repeatable.",
-            rich_help_panel=EXPERIMENT,
+            "NAME=VALUE,...",
+            "Only cells with these values of a variable; repeatable.",
+            EXPERIMENT,
         ),
     ] = None,
     resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Continue the experiment in --out.", rich_help_panel=EXPERIMENT
-        ),
+        bool, flag("--resume", "Continue the experiment in --out.", EXPERIMENT)
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="Run directory; for several runs, their folder.",
-            rich_help_panel=OUTPUT,
-        ),
+        option("--out -o", "DIR", "Run directory; for several runs, their folder.", OUTPUT),
     ] = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,
@@ -126,9 +109,9 @@ def command(
 
 def _require_file(options: Mapping[str, object]) -> None:
     """Refuse options that are for an experiment."""
-    for option, value in options.items():
+    for name, value in options.items():
         if value:
-            raise UsageError(f"{option} requires an experiment FILE", code="requires-file")
+            raise UsageError(f"{name} requires an experiment FILE", code="requires-file")
 
 
 def _refuse_beside(experiment: Path, fields: Mapping[str, object], repeat: int | None) -> None:

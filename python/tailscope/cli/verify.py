@@ -16,6 +16,9 @@ from tailscope.cli.options import (
     JunitFile,
     Keep,
     Verbose,
+    argument,
+    flag,
+    option,
     without_format,
     write_json,
 )
@@ -53,15 +56,14 @@ _NEIGHBOURS_HINT = (
 def command(
     context: typer.Context,
     runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="Run directories, folders of them, or campaigns."),
+        list[Path], argument("RUN...", "Run directories, folders of them, or campaigns.")
     ],
     slo: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--slo",
-            metavar="LEVEL",
-            help="Level, such as 'p99.999<1ms, loss<1e-5, max<2ms, reordered=0', or a name:"
+            "LEVEL",
+            "Level, such as 'p99.999<1ms, loss<1e-5, max<2ms, reordered=0', or a name:"
             " urllc-itu, urllc-22.104, nf-350us; repeatable: all must be met."
             "  [default: a campaign's service_levels]",
         ),
@@ -69,14 +71,14 @@ def command(
     json_file: JsonFile = None,
     junit_file: JunitFile = None,
     text_format: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="text, or github for its annotations.")
+        str, option("--format", "NAME", "text, or github for its annotations.")
     ] = "text",
     keep: Keep = False,
     as_it_is: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--as-it-is",
-            help="Judge the device with the other programs that held its CPU: they are named, not"
+            "Judge the device with the other programs that held its CPU: they are named, not"
             " discounted.",
         ),
     ] = False,

@@ -7,9 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from tailscope.cli.options import STANDARD, JsonFile, checked_figure, named_files, write_json
+from tailscope.cli.options import (
+    STANDARD,
+    JsonFile,
+    argument,
+    checked_figure,
+    flag,
+    named_files,
+    option,
+    write_json,
+)
 from tailscope.exceptions import RunError, UsageError
 from tailscope.units import printable
 
@@ -48,32 +55,30 @@ _EXAMPLE = "rate=250,latency=10.9us,every=3,teeth=0+1,phase=0ns"
 
 
 def command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    run: Annotated[Path, argument("RUN", "A run directory.")],
     simulate: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--simulate",
-            metavar="SOURCE",
-            help=f"Interruptions to assume instead of searching: {_EXAMPLE}; repeatable.",
+            "SOURCE",
+            f"Interruptions to assume instead of searching: {_EXAMPLE}; repeatable.",
         ),
     ] = None,
     recorded: Annotated[
-        bool,
-        typer.Option("--recorded", help="Use the interruptions that the run has recorded instead."),
+        bool, flag("--recorded", "Use the interruptions that the run has recorded instead.")
     ] = False,
     interrupts: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--interrupts",
-            metavar="[NAME=]FILE",
-            help="Interrupt counters that name the clocks: the authors' CSV, copies of"
+            "[NAME=]FILE",
+            "Interrupt counters that name the clocks: the authors' CSV, copies of"
             " /proc/interrupts, or .parquet; repeatable, for a host and its guest.",
         ),
     ] = None,
     json_file: JsonFile = None,
     figure: Annotated[
-        Path | None,
-        typer.Option("--figure", metavar="FILE", help="Draw the worst packets: svg, png or pdf."),
+        Path | None, option("--figure", "FILE", "Draw the worst packets: svg, png or pdf.")
     ] = None,
 ) -> int:
     plan = _plan(run, simulate or [], interrupts or [], json_file, figure)

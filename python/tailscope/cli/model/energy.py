@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, JsonFile, argument, write_json
 from tailscope.cli.status import UNDECIDED
 from tailscope.exceptions import RunError, UsageError
 
@@ -33,8 +31,7 @@ _PACKETS = {
 
 def command(
     runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="Run directories; all are compared with the first."),
+        list[Path], argument("RUN...", "Run directories; all are compared with the first.")
     ],
     json_file: JsonFile = None,
 ) -> int:

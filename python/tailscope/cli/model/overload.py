@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, Keep, without_format, write_json
+from tailscope.cli.options import (
+    STANDARD,
+    JsonFile,
+    Keep,
+    argument,
+    option,
+    without_format,
+    write_json,
+)
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -32,27 +40,23 @@ _EXPERIENCE = (
 def command(
     context: typer.Context,
     forwarder: Annotated[
-        Path,
-        typer.Argument(metavar="FORWARDER_RUN", help="Run of the simplest forwarder, at low load."),
+        Path, argument("FORWARDER_RUN", "Run of the simplest forwarder, at low load.")
     ],
-    function: Annotated[
-        Path, typer.Argument(metavar="FUNCTION_RUN", help="Run of the function, at the same load.")
-    ],
+    function: Annotated[Path, argument("FUNCTION_RUN", "Run of the function, at the same load.")],
     bursts: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[BURSTS_RUN]",
-            help="Run of the function with bursts, whose packets queue."
-            "  [default: the function's run]",
+        argument(
+            "[BURSTS_RUN]",
+            "Run of the function with bursts, whose packets queue.  [default: the function's run]",
             show_default=False,
         ),
     ] = None,
     noise: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--noise",
-            metavar="SOURCE",
-            help="Noise of the device's CPU: a run, a folder of `tailscope noise --out`, a file of"
+            "SOURCE",
+            "Noise of the device's CPU: a run, a folder of `tailscope noise --out`, a file of"
             f" `tailscope model aliasing --json`, or interrupts such as {_PAIRS}."
             "  [default: the function's run]",
         ),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from tailscope.cli.options import flag
 
 EXAMPLE = "tailscope runs clean --dry-run"
 
 
 def command(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be removed, without removing it.")
+        bool, flag("--dry-run", "Show what would be removed, without removing it.")
     ] = False,
 ) -> int:
     from tailscope.exceptions import TestbedError

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from tailscope.cli.options import STANDARD, Exact, JsonFile, write_json
+from tailscope.cli.options import STANDARD, Exact, JsonFile, argument, flag, option, write_json
 from tailscope.cli.view import View
 
 if TYPE_CHECKING:
@@ -35,21 +33,16 @@ _SHORTEST_NAME = 24
 def command(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[DIR...] [FILTER...]",
-            help="Folders (./runs by default), and filters: a field, one of"
+        argument(
+            "[DIR...] [FILTER...]",
+            "Folders (./runs by default), and filters: a field, one of"
             " = != < <= > >= ~ (contains), and a value, such as 'rate>=100k'.",
         ),
     ] = None,
     sort: Annotated[
-        str,
-        typer.Option(
-            "--sort", metavar="FIELD", help="Sort by this field; -FIELD puts the largest first."
-        ),
+        str, option("--sort", "FIELD", "Sort by this field; -FIELD puts the largest first.")
     ] = "written",
-    fields: Annotated[
-        bool, typer.Option("--fields", help="List the fields instead of runs.")
-    ] = False,
+    fields: Annotated[bool, flag("--fields", "List the fields instead of runs.")] = False,
     json_file: JsonFile = None,
     exact: Exact = False,
 ) -> int:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tailscope.cli.options import (
     STANDARD,
     Exact,
@@ -14,6 +12,7 @@ from tailscope.cli.options import (
     RunName,
     RunsFolder,
     Verbose,
+    flag,
     without_format,
     write_json,
 )
@@ -30,7 +29,7 @@ EXAMPLE = "tailscope runs show runs/first --verify"
 def command(
     run: RunName,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read all files, and compare their checksums.")
+        bool, flag("--verify", "Read all files, and compare their checksums.")
     ] = False,
     folder: RunsFolder = Path("runs"),
     json_file: JsonFile = None,

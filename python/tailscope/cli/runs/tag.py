@@ -5,21 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from tailscope.cli.options import RunNames, RunsFolder
+from tailscope.cli.options import RunNames, RunsFolder, option
 
 EXAMPLE = "tailscope runs tag runs/first --add paper"
 
 
 def command(
     runs: RunNames,
-    add: Annotated[
-        list[str] | None, typer.Option("--add", metavar="TAG", help="Repeatable.")
-    ] = None,
-    remove: Annotated[
-        list[str] | None, typer.Option("--remove", metavar="TAG", help="Repeatable.")
-    ] = None,
+    add: Annotated[list[str] | None, option("--add", "TAG", "Repeatable.")] = None,
+    remove: Annotated[list[str] | None, option("--remove", "TAG", "Repeatable.")] = None,
     folder: RunsFolder = Path("runs"),
 ) -> int:
     from tailscope.store.folders import run_named

@@ -7,10 +7,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tailscope.cli.fields import with_fields
-from tailscope.cli.options import STANDARD, DryRun, JsonFile, JunitFile, Quiet, write_json
+from tailscope.cli.options import (
+    STANDARD,
+    DryRun,
+    JsonFile,
+    JunitFile,
+    Quiet,
+    argument,
+    option,
+    write_json,
+)
 from tailscope.cli.panels import MEASUREMENT, OUTPUT
 from tailscope.cli.status import OF_VERDICTS
 from tailscope.exceptions import EvidenceError, UsageError
@@ -34,49 +41,30 @@ _WORDS = {False: ("is slower", "is faster"), True: ("loses more", "loses fewer")
 def command(
     a: Annotated[
         str,
-        typer.Argument(
-            metavar="A",
-            help="Baseline set-up: fields as in an experiment, '{dut: l2fwd}', or a file of them.",
+        argument(
+            "A", "Baseline set-up: fields as in an experiment, '{dut: l2fwd}', or a file of them."
         ),
     ],
-    b: Annotated[str, typer.Argument(metavar="B", help="Candidate set-up, in the same way.")],
+    b: Annotated[str, argument("B", "Candidate set-up, in the same way.")],
     *,
     fields: dict[str, object],
     block: Annotated[
-        str,
-        typer.Option(
-            "--block",
-            metavar="DURATION",
-            help="Traffic of each block.",
-            rich_help_panel=MEASUREMENT,
-        ),
+        str, option("--block", "DURATION", "Traffic of each block.", MEASUREMENT)
     ] = "1s",
     warm_up: Annotated[
-        str,
-        typer.Option(
-            "--warm-up",
-            metavar="DURATION",
-            help="Traffic before each block.",
-            rich_help_panel=MEASUREMENT,
-        ),
+        str, option("--warm-up", "DURATION", "Traffic before each block.", MEASUREMENT)
     ] = "200ms",
     most: Annotated[
-        str,
-        typer.Option(
-            "--for",
-            metavar="DURATION",
-            help="Begin no further pair after so long.",
-            rich_help_panel=MEASUREMENT,
-        ),
+        str, option("--for", "DURATION", "Begin no further pair after so long.", MEASUREMENT)
     ] = "10min",
     fail_on: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--fail-on",
-            metavar="LIMIT",
-            help="Limit for B: 'p99.9>+10%', 'p99>+5us', 'lost>+0.1%'; repeatable."
+            "LIMIT",
+            "Limit for B: 'p99.9>+10%', 'p99>+5us', 'lost>+0.1%'; repeatable."
             f"  [default: {', '.join(_LIMITS)}]",
-            rich_help_panel=OUTPUT,
+            OUTPUT,
         ),
     ] = None,
     json_file: JsonFile = None,

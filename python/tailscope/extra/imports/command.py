@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tailscope.cli.options import (
     STANDARD,
     AboutFile,
     JsonFile,
     Labelled,
     NamedBy,
+    argument,
     labels,
+    option,
     write_json,
 )
 from tailscope.exceptions import TailscopeError, UsageError
@@ -34,27 +34,24 @@ EXAMPLE = "tailscope runs import latency.hgrm --unit us --out runs/theirs"
 def command(
     path: Annotated[
         Path,
-        typer.Argument(
-            metavar="FILE | DIR",
-            help="Tables of the papers' authors, an HdrHistogram log or percentile output, or a"
+        argument(
+            "FILE | DIR",
+            "Tables of the papers' authors, an HdrHistogram log or percentile output, or a"
             " MoonGen histogram; or a folder with such files.",
         ),
     ],
     out: Annotated[
         Path,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="RUN_DIR",
-            help="Write a run directory; of several runs, one for each in this folder.",
+        option(
+            "--out -o",
+            "RUN_DIR",
+            "Write a run directory; of several runs, one for each in this folder.",
         ),
     ],
     unit: Annotated[
         str | None,
-        typer.Option(
-            "--unit",
-            metavar="UNIT",
-            help="Unit of the values, where a file does not say it: ns, us, ms or s.",
+        option(
+            "--unit", "UNIT", "Unit of the values, where a file does not say it: ns, us, ms or s."
         ),
     ] = None,
     about: AboutFile = None,

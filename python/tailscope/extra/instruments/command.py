@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tailscope.cli.fields import option_of
-from tailscope.cli.options import Quiet
+from tailscope.cli.options import Quiet, option
 from tailscope.units import positive_duration_ns, rate_pps
 
 if TYPE_CHECKING:
@@ -18,10 +16,9 @@ EXAMPLE = "tailscope calibrate instruments --out runs/instruments"
 
 
 def command(
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="DIR", help="Folder for the figure and its data."),
-    ] = Path("instruments"),
+    out: Annotated[Path, option("--out -o", "DIR", "Folder for the figure and its data.")] = Path(
+        "instruments"
+    ),
     rate: Annotated[str, option_of("rate", own_default=True)] = "5k",
     duration: Annotated[
         str, option_of("duration", "Duration of each measurement.", own_default=True)

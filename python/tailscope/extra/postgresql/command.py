@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, JsonFile, argument, flag, option, write_json
 from tailscope.exceptions import RunError, TailscopeError
 
 if TYPE_CHECKING:
@@ -23,25 +21,22 @@ EXAMPLE = "tailscope runs export runs/first --to postgresql://localhost/lab"
 
 def command(
     runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="Run directories, or campaigns with all their runs."),
+        list[Path], argument("RUN...", "Run directories, or campaigns with all their runs.")
     ],
     to: Annotated[
         str,
-        typer.Option(
+        option(
             "--to",
-            metavar="DATABASE",
-            help="postgresql://USER@HOST/DATABASE, or service=NAME; passwords from ~/.pgpass or"
+            "DATABASE",
+            "postgresql://USER@HOST/DATABASE, or service=NAME; passwords from ~/.pgpass or"
             " PGPASSWORD.",
         ),
     ],
     schema: Annotated[
-        str,
-        typer.Option("--schema", metavar="NAME", help="Schema of the tables; created if needed."),
+        str, option("--schema", "NAME", "Schema of the tables; created if needed.")
     ] = "tailscope",
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Show what would be sent, without contacting the database."),
+        bool, flag("--dry-run", "Show what would be sent, without contacting the database.")
     ] = False,
     json_file: JsonFile = None,
 ) -> int:

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from tailscope.cli.options import STANDARD, Exact, JsonFile, Verbose, labelled, write_json
+from tailscope.cli.options import STANDARD, Exact, JsonFile, Verbose, argument, labelled, write_json
 from tailscope.cli.status import UNDECIDED
 from tailscope.cli.view import View
 
@@ -26,9 +24,7 @@ _RANK_GIVE_WAY = ("resources", "security", "cache", "optimised", "kernel", "tech
 def command(
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="CAMPAIGN_OR_RUN...", help="Campaigns, run directories, or folders of them."
-        ),
+        argument("CAMPAIGN_OR_RUN...", "Campaigns, run directories, or folders of them."),
     ],
     json_file: JsonFile = None,
     exact: Exact = False,

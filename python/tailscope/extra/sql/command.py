@@ -11,9 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
-import typer
-
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, JsonFile, argument, option, write_json
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -27,15 +25,13 @@ _NOTHING = "-"
 
 
 def command(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="A SELECT statement of DuckDB.")],
+    query: Annotated[str, argument("QUERY", "A SELECT statement of DuckDB.")],
     folders: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[DIR...]", help="Folders of runs (./runs by default)."),
+        list[Path] | None, argument("[DIR...]", "Folders of runs (./runs by default).")
     ] = None,
     json_file: JsonFile = None,
     csv_file: Annotated[
-        str | None,
-        typer.Option("--csv", metavar="FILE", help="Write all rows as CSV; - is standard output."),
+        str | None, option("--csv", "FILE", "Write all rows as CSV; - is standard output.")
     ] = None,
 ) -> int:
     """The tables latency, worst, noise, interrupts and power are the files of these names.

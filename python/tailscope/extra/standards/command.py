@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-import typer
-
 from tailscope.cli.fields import option_of, with_fields
 from tailscope.cli.live import LiveLine
 from tailscope.cli.options import (
@@ -17,6 +15,8 @@ from tailscope.cli.options import (
     DryRun,
     JsonFile,
     Quiet,
+    argument,
+    option,
     refuse_idle_options,
     without_format,
     write_json,
@@ -40,139 +40,110 @@ if TYPE_CHECKING:
 
 EXAMPLE = "tailscope search standard 2544 --dut l2fwd"
 
-StandardName: TypeAlias = Annotated[
-    str,
-    typer.Argument(
-        metavar="STANDARD",
-        help="2544, 8219, tst009 or mlrsearch.",
-    ),
-]
+StandardName: TypeAlias = Annotated[str, argument("STANDARD", "2544, 8219, tst009 or mlrsearch.")]
 FrameSizes: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--frame-sizes",
-        metavar="LIST",
-        help="Sizes of frames, check sequence included, and mixes: 64,512,imix."
+        "LIST",
+        "Sizes of frames, check sequence included, and mixes: 64,512,imix."
         "  [default: the standard's, up to 1518]",
-        rich_help_panel=TRAFFIC,
+        TRAFFIC,
     ),
 ]
 Tests: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--tests",
-        metavar="LIST",
-        help="Tests to make: throughput, latency, pdv, loss, back-to-back, recovery, capacity,"
+        "LIST",
+        "Tests to make: throughput, latency, pdv, loss, back-to-back, recovery, capacity,"
         " soak.  [default: the standard's]",
-        rich_help_panel=MEASUREMENT,
+        MEASUREMENT,
     ),
 ]
 TrialDuration: TypeAlias = Annotated[
     str,
-    typer.Option(
+    option(
         "--trial-duration",
-        metavar="TIME",
-        help="Duration of a trial; streams for latency take twice as long.",
-        rich_help_panel=MEASUREMENT,
+        "TIME",
+        "Duration of a trial; streams for latency take twice as long.",
+        MEASUREMENT,
     ),
 ]
 Trials: TypeAlias = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--trials",
+        "N",
+        "Repetitions of each test.  [default: the standard's: 20, bursts 50]",
+        MEASUREMENT,
         min=1,
-        metavar="N",
-        help="Repetitions of each test.  [default: the standard's: 20, bursts 50]",
-        rich_help_panel=MEASUREMENT,
     ),
 ]
 WarmUp: TypeAlias = Annotated[
     str,
     option_of(
-        "warm_up",
-        "Warm-up before each trial, at its rate.",
-        own_default=True,
-        panel=MEASUREMENT,
+        "warm_up", "Warm-up before each trial, at its rate.", own_default=True, panel=MEASUREMENT
     ),
 ]
 MaxRate: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--max-rate",
-        metavar="PPS",
-        help="The highest rate to offer.  [default: what the wire carries without the device]",
-        rich_help_panel=MEASUREMENT,
+        "PPS",
+        "The highest rate to offer.  [default: what the wire carries without the device]",
+        MEASUREMENT,
     ),
 ]
 Width: TypeAlias = Annotated[
     float,
-    typer.Option(
-        "--width",
-        metavar="RATIO",
-        help="Width of a search's result, relative to the rate.",
-        rich_help_panel=MEASUREMENT,
-    ),
+    option("--width", "RATIO", "Width of a search's result, relative to the rate.", MEASUREMENT),
 ]
 MaxTries: TypeAlias = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--max-r",
-        min=1,
-        metavar="N",
-        help="Trials at a rate at which frames are lost: max(r) of TST 009."
+        "N",
+        "Trials at a rate at which frames are lost: max(r) of TST 009."
         "  [default: 2 for tst009, 1 otherwise]",
-        rich_help_panel=MEASUREMENT,
+        MEASUREMENT,
+        min=1,
     ),
 ]
 MostLost: TypeAlias = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--z",
-        min=0,
-        metavar="FRAMES",
-        help="With more frames lost than that, a rate is not tried again: z of TST 009."
+        "FRAMES",
+        "With more frames lost than that, a rate is not tried again: z of TST 009."
         "  [default: infinity]",
-        rich_help_panel=MEASUREMENT,
+        MEASUREMENT,
+        min=0,
     ),
 ]
 CapacityLoss: TypeAlias = Annotated[
     float,
-    typer.Option(
-        "--capacity-loss",
-        metavar="RATIO",
-        help="The loss that the capacity of TST 009 permits.",
-        rich_help_panel=MEASUREMENT,
+    option(
+        "--capacity-loss", "RATIO", "The loss that the capacity of TST 009 permits.", MEASUREMENT
     ),
 ]
 Soak: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--soak",
-        metavar="TIME",
-        help="Duration of the soak test.",
-        rich_help_panel=MEASUREMENT,
-    ),
+    str, option("--soak", "TIME", "Duration of the soak test.", MEASUREMENT)
 ]
 Goals: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--goal",
-        metavar="GOAL",
-        help="A Search Goal of MLRsearch:"
+        "GOAL",
+        "A Search Goal of MLRsearch:"
         " loss=0.005,exceed=0.5,final=60s,sum=120s,width=0.01,initial=1s; repeatable."
         "  [default: those of RFC 9971 for RFC 2544 and TST 009]",
-        rich_help_panel=MEASUREMENT,
+        MEASUREMENT,
     ),
 ]
 OutFolder: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="DIR",
-        help="Folder for the results: standard.json and report.html.",
-        rich_help_panel=OUTPUT,
-    ),
+    option("--out -o", "DIR", "Folder for the results: standard.json and report.html.", OUTPUT),
 ]
 
 

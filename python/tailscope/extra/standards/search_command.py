@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-import typer
-
 from tailscope.cli.fields import option_of, with_fields
 from tailscope.cli.live import LiveLine
 from tailscope.cli.options import (
@@ -17,6 +15,7 @@ from tailscope.cli.options import (
     DryRun,
     JsonFile,
     Quiet,
+    option,
     refuse_idle_options,
     without_format,
     write_json,
@@ -49,74 +48,44 @@ _LIMITS = {
 
 
 MinRate: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--min-rate", metavar="PPS", help="The lowest rate to try.", rich_help_panel=MEASUREMENT
-    ),
+    str, option("--min-rate", "PPS", "The lowest rate to try.", MEASUREMENT)
 ]
 MaxRate: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--max-rate",
-        metavar="PPS",
-        help="The highest rate to try.",
-        rich_help_panel=MEASUREMENT,
-    ),
+    str, option("--max-rate", "PPS", "The highest rate to try.", MEASUREMENT)
 ]
 TrialDuration: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--trial-duration",
-        metavar="TIME",
-        help="Duration of a trial.",
-        rich_help_panel=MEASUREMENT,
-    ),
+    str, option("--trial-duration", "TIME", "Duration of a trial.", MEASUREMENT)
 ]
 WarmUp: TypeAlias = Annotated[
     str, option_of("warm_up", "Warm-up before each trial.", own_default=True, panel=MEASUREMENT)
 ]
 Width: TypeAlias = Annotated[
-    float,
-    typer.Option(
-        "--width",
-        metavar="RATIO",
-        help="Width of the result, relative to the rate.",
-        rich_help_panel=MEASUREMENT,
-    ),
+    float, option("--width", "RATIO", "Width of the result, relative to the rate.", MEASUREMENT)
 ]
 PdrLoss: TypeAlias = Annotated[
-    float,
-    typer.Option(
-        "--pdr-loss",
-        metavar="RATIO",
-        help="The loss that PDR permits.",
-        rich_help_panel=MEASUREMENT,
-    ),
+    float, option("--pdr-loss", "RATIO", "The loss that PDR permits.", MEASUREMENT)
 ]
 ServiceLevels: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--slo",
-        metavar="LEVEL",
-        help="Also find the rate that meets this level: urllc-itu, or 'p99.9<1ms, loss<1e-3';"
+        "LEVEL",
+        "Also find the rate that meets this level: urllc-itu, or 'p99.9<1ms, loss<1e-3';"
         " repeatable: all must be met.",
-        rich_help_panel=MEASUREMENT,
+        MEASUREMENT,
     ),
 ]
 Forwarder: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--forwarder",
-        metavar="NAME",
-        help="Also predict the rate from this simplest forwarder, such as l2fwd.",
-        rich_help_panel=MEASUREMENT,
+        "NAME",
+        "Also predict the rate from this simplest forwarder, such as l2fwd.",
+        MEASUREMENT,
     ),
 ]
 OutFolder: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--out", "-o", metavar="DIR", help="Folder for the results.", rich_help_panel=OUTPUT
-    ),
+    Path | None, option("--out -o", "DIR", "Folder for the results.", OUTPUT)
 ]
 
 
@@ -280,11 +249,7 @@ class SearchRequest:
         }
 
     def _conclude(
-        self,
-        search: Search,
-        forecast: Forecast | None,
-        remarks: list[str],
-        partial: list[str],
+        self, search: Search, forecast: Forecast | None, remarks: list[str], partial: list[str]
     ) -> None:
         import tailscope
         from tailscope.extra.standards.search_records import SearchRecord

@@ -12,7 +12,9 @@ from tailscope.cli.options import (
     STANDARD,
     JsonFile,
     Keep,
+    argument,
     checked_figure,
+    option,
     without_format,
     write_json,
 )
@@ -46,38 +48,38 @@ _MANY = 1000
 
 _Runs = Annotated[
     list[Path] | None,
-    typer.Argument(
-        metavar="RUN...",
-        help="A run directory; several of one setting, modelled together; or a campaign or a"
+    argument(
+        "RUN...",
+        "A run directory; several of one setting, modelled together; or a campaign or a"
         " folder of the authors' tables, for a table of all its runs.",
         show_default=False,
     ),
 ]
 _Worst = Annotated[
     list[Path] | None,
-    typer.Option(
+    option(
         "--worst",
-        metavar="FILE",
-        help="Instead of a run, its worst packets: CSV with latency and prets in ns. Repeat it"
+        "FILE",
+        "Instead of a run, its worst packets: CSV with latency and prets in ns. Repeat it"
         " for several runs of one setting.",
     ),
 ]
 _Split = Annotated[
     float | None,
-    typer.Option(
+    option(
         "--split",
-        metavar="SHARE",
-        help="Share of the run to fit; the rest checks the fit.  [default: 0.2; of several"
+        "SHARE",
+        "Share of the run to fit; the rest checks the fit.  [default: 0.2; of several"
         " runs 1, and a further run is predicted]",
         show_default=False,
     ),
 ]
 _RunLength = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--run-length",
-        metavar="TIME",
-        help="Excesses closer than this form one burst.  [default: 1 ms, at least 10 packets]",
+        "TIME",
+        "Excesses closer than this form one burst.  [default: 1 ms, at least 10 packets]",
     ),
 ]
 
@@ -88,46 +90,35 @@ def command(
     worst: _Worst = None,
     count: Annotated[
         list[int] | None,
-        typer.Option(
-            "--count", metavar="N", help="Total packets behind --worst, once for each of them."
-        ),
+        option("--count", "N", "Total packets behind --worst, once for each of them."),
     ] = None,
     law: Annotated[
         str,
-        typer.Option(
-            "--law",
-            metavar="LAW",
-            help="tailscope, or equation-1: the method of containers2024, beside that.",
+        option(
+            "--law", "LAW", "tailscope, or equation-1: the method of containers2024, beside that."
         ),
     ] = "tailscope",
     threshold: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--threshold",
-            metavar="QUANTILE",
-            help="Threshold of the model, such as p99.999.  [default: the lowest that a law fits]",
+            "QUANTILE",
+            "Threshold of the model, such as p99.999.  [default: the lowest that a law fits]",
         ),
     ] = None,
     split: _Split = None,
     run_length: _RunLength = None,
     horizon: Annotated[
-        str | None,
-        typer.Option("--horizon", metavar="TIME", help="Extrapolation horizon, such as 24h."),
+        str | None, option("--horizon", "TIME", "Extrapolation horizon, such as 24h.")
     ] = None,
     interval: Annotated[
-        str,
-        typer.Option(
-            "--interval", metavar="METHOD", help="Method: integrated, profile or bootstrap."
-        ),
+        str, option("--interval", "METHOD", "Method: integrated, profile or bootstrap.")
     ] = "integrated",
-    resamples: Annotated[
-        int, typer.Option("--resamples", metavar="N", help="Resamples of the bootstrap.")
-    ] = 1000,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Bootstrap seed.")] = _SEED,
+    resamples: Annotated[int, option("--resamples", "N", "Resamples of the bootstrap.")] = 1000,
+    seed: Annotated[int, option("--seed", "N", "Bootstrap seed.")] = _SEED,
     json_file: JsonFile = None,
     figure: Annotated[
-        Path | None,
-        typer.Option("--figure", metavar="FILE", help="Draw the diagnostics: svg, png or pdf."),
+        Path | None, option("--figure", "FILE", "Draw the diagnostics: svg, png or pdf.")
     ] = None,
     keep: Keep = False,
 ) -> int:

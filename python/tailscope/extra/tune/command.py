@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from msgspec.structs import replace
 
 from tailscope.cli.fields import option_of
@@ -17,7 +16,9 @@ from tailscope.cli.options import (
     JsonFile,
     Profile,
     Quiet,
+    argument,
     named_values,
+    option,
     write_json,
 )
 from tailscope.exceptions import TailscopeError, UsageError
@@ -34,22 +35,17 @@ if TYPE_CHECKING:
 
 EXAMPLE = "tailscope host tune mine.yaml"
 
-ExperimentFile = Annotated[Path, typer.Argument(metavar="FILE", help="An experiment of one cell.")]
+ExperimentFile = Annotated[Path, argument("FILE", "An experiment of one cell.")]
 Only = Annotated[
-    list[str] | None,
-    typer.Option("--only", metavar="NAME=VALUE", help="The cell to measure; repeatable."),
+    list[str] | None, option("--only", "NAME=VALUE", "The cell to measure; repeatable.")
 ]
 Knobs = Annotated[
     list[str] | None,
-    typer.Option(
-        "--knob", metavar="NAME", help="A knob; repeatable.  [default: all that apply here]"
-    ),
+    option("--knob", "NAME", "A knob; repeatable.  [default: all that apply here]"),
 ]
-Quantile = Annotated[str, typer.Option("--quantile", metavar="Q", help="Quantile to compare.")]
-Rounds = Annotated[int, typer.Option("--rounds", metavar="N", help="Number of rounds, at least 3.")]
-Seed = Annotated[
-    int, typer.Option("--seed", min=0, metavar="N", help="Seed of the order within the rounds.")
-]
+Quantile = Annotated[str, option("--quantile", "Q", "Quantile to compare.")]
+Rounds = Annotated[int, option("--rounds", "N", "Number of rounds, at least 3.")]
+Seed = Annotated[int, option("--seed", "N", "Seed of the order within the rounds.", min=0)]
 Cpus = Annotated[str | None, option_of("cpus")]
 
 
@@ -200,20 +196,14 @@ class _Teller:
 
 
 def _describe(
-    plan: RunPlan,
-    cores: Cores,
-    knobs: list[str],
-    runs: int,
-    lasts_s: float,
-    json_file: str | None,
+    plan: RunPlan, cores: Cores, knobs: list[str], runs: int, lasts_s: float, json_file: str | None
 ) -> int:
     from tailscope.units import long_text
 
     missing = replace(plan, tune=True).missing()
     if json_file is not None:
         write_json(
-            json_file,
-            {"knobs": knobs, "runs": runs, "lasts_s": runs * lasts_s, "missing": missing},
+            json_file, {"knobs": knobs, "runs": runs, "lasts_s": runs * lasts_s, "missing": missing}
         )
         return 0
     for name, value in plan.describe(cores).items():
@@ -226,10 +216,7 @@ def _describe(
 
 
 def _print(
-    ranked: list[Effect],
-    values: Mapping[str, list[int]],
-    quantile: float,
-    partial: str | None,
+    ranked: list[Effect], values: Mapping[str, list[int]], quantile: float, partial: str | None
 ) -> None:
     from statistics import median
 

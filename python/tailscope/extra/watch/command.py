@@ -8,10 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tailscope.cli.fields import with_fields
-from tailscope.cli.options import DryRun, Quiet, refuse_idle_options
+from tailscope.cli.options import DryRun, Quiet, option, refuse_idle_options
 from tailscope.cli.panels import MEASUREMENT, OUTPUT, TRAFFIC
 from tailscope.cli.status import INTERRUPTED
 from tailscope.exceptions import UsageError
@@ -39,57 +37,39 @@ _NOWHERE = "none"
 def command(
     *,
     fields: dict[str, object],
-    rate: Annotated[
-        str,
-        typer.Option("--rate", metavar="RATE", help="Packets per second.", rich_help_panel=TRAFFIC),
-    ] = "1k",
+    rate: Annotated[str, option("--rate", "RATE", "Packets per second.", TRAFFIC)] = "1k",
     every: Annotated[
-        str,
-        typer.Option(
-            "--every",
-            metavar="DURATION",
-            help="Duration of each run.",
-            rich_help_panel=MEASUREMENT,
-        ),
+        str, option("--every", "DURATION", "Duration of each run.", MEASUREMENT)
     ] = "1h",
     lasts: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--for",
-            metavar="DURATION",
-            help="Begin no further run after so long.  [default: go on until Ctrl-C]",
-            rich_help_panel=MEASUREMENT,
+            "DURATION",
+            "Begin no further run after so long.  [default: go on until Ctrl-C]",
+            MEASUREMENT,
         ),
     ] = None,
     keep: Annotated[
         int,
-        typer.Option(
+        option(
             "--keep",
-            min=1,
-            metavar="N",
-            help="Number of the newest runs that keep every packet; older ones keep their figures,"
+            "N",
+            "Number of the newest runs that keep every packet; older ones keep their figures,"
             " histograms, worst packets, stalls and kernel events.",
-            rich_help_panel=OUTPUT,
+            OUTPUT,
+            min=1,
         ),
     ] = 24,
     listen: Annotated[
         str,
-        typer.Option(
-            "--listen",
-            metavar="ADDRESS:PORT",
-            help="Where Prometheus reads metrics; none for nowhere.",
-            rich_help_panel=OUTPUT,
+        option(
+            "--listen", "ADDRESS:PORT", "Where Prometheus reads metrics; none for nowhere.", OUTPUT
         ),
     ] = "127.0.0.1:9464",
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="Folder of the runs; a watch that is there goes on.",
-            rich_help_panel=OUTPUT,
-        ),
+        option("--out -o", "DIR", "Folder of the runs; a watch that is there goes on.", OUTPUT),
     ] = None,
     dry_run: DryRun = False,
     quiet: Quiet = False,
