@@ -17,6 +17,7 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.cli.status import INTERRUPTED
+from tailscope.cli.terminal import print_lines
 from tailscope.exceptions import UsageError
 from tailscope.units import did_you_mean, positive_duration_ns
 
@@ -59,9 +60,8 @@ def command(
     if out is not None and out.exists():
         raise UsageError(f"--out: {out} already exists", code="out-exists")
     if dry_run:
-        print(f"{'CPUs':<10}{', '.join(map(str, cores.pollers))}")
-        print(f"{'duration':<10}{duration}")
-        print(f"{'noise':<10}{plan.noise}")
+        cpus_text = ", ".join(map(str, cores.pollers))
+        print_lines([("CPUs", cpus_text), ("duration", duration), ("noise", plan.noise)])
         return 0
     watched = _watch(plan, cores, quiet=quiet)
     record = _record(plan, cores, watched)

@@ -26,6 +26,7 @@ from tailscope.cli.options import (
 )
 from tailscope.cli.panels import EXPERIMENT, MEASUREMENT, OUTPUT
 from tailscope.cli.status import INTERRUPTED
+from tailscope.cli.terminal import print_plan
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -259,23 +260,14 @@ def _folders(plan: RunPlan, out: Path | None, repeat: int) -> list[Path]:
 
 def _describe(plan: RunPlan, cores: Cores, folders: list[Path], json_file: str | None) -> int:
     from tailscope.store.records.base import as_content
-    from tailscope.units import printable
 
-    missing = plan.missing()
     if json_file is not None:
         record = {
             **as_content(plan.record()),
             "cpus": list(cores.pollers),
             "out": [str(f) for f in folders],
         }
-        write_json(json_file, {**record, "missing": missing})
+        write_json(json_file, {**record, "missing": plan.missing()})
         return 0
-    for name, value in plan.describe(cores).items():
-        print(f"{name:<10}{value}")
-    for folder in folders:
-        print(f"{'out':<10}{printable(str(folder))}")
-    for warning in cores.warnings:
-        print(f"{'warning':<10}{warning}")
-    for lack in missing:
-        print(f"{'missing':<10}{printable(lack)}")
+    print_plan(plan, cores, [("out", str(folder)) for folder in folders])
     return 0

@@ -17,6 +17,7 @@ from tailscope.cli.options import (
     without_format,
     write_json,
 )
+from tailscope.cli.terminal import print_lines
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _keep(function: Path, predicted: Forecast, command: Sequence[str]) -> None:
 def print_forecast(predicted: Forecast) -> None:
     """Print what the model says, and what there is to say about it."""
     from tailscope.cli.table import aligned
-    from tailscope.units import count_text, duration_text, printable
+    from tailscope.units import count_text, duration_text
     from tailscope.words.promises import kept
 
     prediction = predicted.prediction
@@ -146,14 +147,12 @@ def print_forecast(predicted: Forecast) -> None:
     ]
     for line in aligned(_HEADER, [rows]):
         print(line)
-    print(f"{'function':<10}{printable(predicted.function)}")
-    print(f"{'forwarder':<10}{printable(predicted.forwarder)}")
+    lines = [("function", predicted.function), ("forwarder", predicted.forwarder)]
     if queued is not None:
-        print(f"{'queues':<10}{printable(predicted.queues)}, {count_text(queued.n)} packets queued")
+        lines.append(("queues", f"{predicted.queues}, {count_text(queued.n)} packets queued"))
     if noise is not None:
-        print(f"{'meaning':<10}{_EXPERIENCE}")
-    for warning in predicted.warnings:
-        print(f"{'warning':<10}{printable(warning)}")
+        lines.append(("meaning", _EXPERIENCE))
+    print_lines([*lines, *(("warning", warning) for warning in predicted.warnings)])
     print(kept("overload"))
 
 

@@ -6,9 +6,9 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from tailscope.cli.fields import option_of, with_fields
+from tailscope.cli.fields import with_fields
 from tailscope.cli.live import LiveLine
 from tailscope.cli.options import (
     STANDARD,
@@ -16,22 +16,28 @@ from tailscope.cli.options import (
     JsonFile,
     Quiet,
     option,
-    refuse_idle_options,
-    without_format,
     write_json,
 )
-from tailscope.cli.panels import MEASUREMENT, OUTPUT
+from tailscope.cli.panels import MEASUREMENT
 from tailscope.cli.status import UNDECIDED
-from tailscope.duts.dataplane import LOOP
-from tailscope.exceptions import ModelError, RunExistsError, TailscopeError, UsageError
+from tailscope.cli.terminal import print_lines, print_plan
+from tailscope.exceptions import ModelError, TailscopeError
 from tailscope.extra.standards import SEARCH
+from tailscope.extra.standards.requests import (
+    SET_UP,
+    OutFolder,
+    WarmUp,
+    Width,
+    keep,
+    refuse_results,
+    trial_plan,
+)
 from tailscope.units import printable
 
 if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.search.overload import Forecast
     from tailscope.extra.standards.rates import RateFound, Search, SearchPlan, Trial
-    from tailscope.extra.standards.search_records import SearchRecord
     from tailscope.testbed.cores import Cores
 
 EXAMPLE = "tailscope search --dut l2fwd"
@@ -56,12 +62,6 @@ MaxRate: TypeAlias = Annotated[
 TrialDuration: TypeAlias = Annotated[
     str, option("--trial-duration", "TIME", "Duration of a trial.", MEASUREMENT)
 ]
-WarmUp: TypeAlias = Annotated[
-    str, option_of("warm_up", "Warm-up before each trial.", own_default=True, panel=MEASUREMENT)
-]
-Width: TypeAlias = Annotated[
-    float, option("--width", "RATIO", "Width of the result, relative to the rate.", MEASUREMENT)
-]
 PdrLoss: TypeAlias = Annotated[
     float, option("--pdr-loss", "RATIO", "The loss that PDR permits.", MEASUREMENT)
 ]
@@ -84,9 +84,6 @@ Forwarder: TypeAlias = Annotated[
         MEASUREMENT,
     ),
 ]
-OutFolder: TypeAlias = Annotated[
-    Path | None, option("--out -o", "DIR", "Folder for the results.", OUTPUT)
-]
 
 
 @with_fields("search")
@@ -107,7 +104,6 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     """Exit status 3: the lowest rate does not hold, or says nothing about the device."""
-    from tailscope.experiment.fields import plan_of
     from tailscope.extra.standards.rates import (
         Search,
         SearchPlan,
@@ -120,16 +116,13 @@ def command(
     from tailscope.verdict.slo import parse_level
 
     lasts_ns = positive_duration_ns(trial_duration, "--trial-duration")
-    refuse_idle_options(fields)
-    plan = plan_of({**fields, "warm_up": warm_up, "duration": lasts_ns})
+    plan = trial_plan(fields, warm_up=warm_up, duration=lasts_ns)
     where = SearchPlan(
         rate_pps(min_rate, "--min-rate"),
         rate_pps(max_rate, "--max-rate"),
         plan.duration_ns / 1e9,
         width,
     )
-    if plan.dut == LOOP:
-        raise UsageError(f"--dut: got {plan.dut!r}, expected a device", code="dut-loop")
     goals = loss_goals(pdr_loss)
     slo_text = ", ".join(slo) if slo else None
     level = None if slo_text is None else parse_level(slo_text)
@@ -173,30 +166,22 @@ class SearchRequest:
 
         if self.forwarder is not None:
             in_place_of_device(self.plan, self.forwarder)
-        if self.out is not None and (self.out / SEARCH).exists():
-            raise RunExistsError(
-                f"{self.out}: already contains a {SEARCH}", hint="choose another --out"
-            )
+        refuse_results(self.out, SEARCH)
 
     def describe(self) -> int:
         """Say what would be done."""
-        where, missing = self.where, self.plan.missing()
+        where = self.where
         if self.json_file is not None:
-            record = {**self.record(), "cpus": list(self.cores.pollers), "missing": missing}
-            write_json(self.json_file, record)
+            cpus, missing = list(self.cores.pollers), self.plan.missing()
+            write_json(self.json_file, {**self.record(), "cpus": cpus, "missing": missing})
             return 0
-        said = self.plan.describe(self.cores)
-        for name in ("device", "platform", "wire", "cores", "tuning"):
-            if name in said:
-                print(f"{name:<10}{said[name]}")
-        print(f"{'rates':<10}{where.min_rate_pps:,} to {where.max_rate_pps:,} packets/s")
-        print(f"{'trials':<10}{where.trial_s:g} s each, until rates are {where.width:.1%} apart")
+        lines = [
+            ("rates", f"{where.min_rate_pps:,} to {where.max_rate_pps:,} packets/s"),
+            ("trials", f"{where.trial_s:g} s each, until rates are {where.width:.1%} apart"),
+        ]
         if self.forwarder is not None:
-            print(f"{'forwarder':<10}{printable(self.forwarder)}")
-        for warning in self.cores.warnings:
-            print(f"{'warning':<10}{warning}")
-        for lack in missing:
-            print(f"{'missing':<10}{printable(lack)}")
+            lines.append(("forwarder", self.forwarder))
+        print_plan(self.plan, self.cores, lines, SET_UP)
         return 0
 
     def run(self, search: Search) -> int:
@@ -235,7 +220,7 @@ class SearchRequest:
                 remarks.append(f"no prediction: {error}")
                 return None
 
-    def record(self) -> dict[str, object]:
+    def record(self) -> dict[str, Any]:
         """Return the request as JSON has it."""
         return {
             "plan": self.plan.record(),
@@ -254,19 +239,13 @@ class SearchRequest:
         import tailscope
         from tailscope.extra.standards.search_records import SearchRecord
         from tailscope.store.machine import this_host
+        from tailscope.store.records.base import encode
 
         found = search.found()
         record = SearchRecord(
             tailscope_version=str(tailscope.__version__),
             host=this_host(),
-            plan=self.plan.record(),
-            min_rate_pps=self.where.min_rate_pps,
-            max_rate_pps=self.where.max_rate_pps,
-            trial_s=self.where.trial_s,
-            width=self.where.width,
-            pdr_loss=self.pdr_loss,
-            slo=self.slo,
-            forwarder=self.forwarder,
+            **self.record(),
             goals=tuple(each.record() for each in found),
             instrument_limit_pps=search.instrument_limit_pps,
             prediction=None if forecast is None else forecast.figures(),
@@ -275,23 +254,11 @@ class SearchRequest:
             warnings=tuple(remarks),
             partial=tuple(partial),
         )
-        self._keep(record)
+        keep(record, self.json_file, self.out, {SEARCH: encode(record)})
         if self.json_file != STANDARD:
             _print(found, self.pdr_loss, self.slo, forecast)
-            for remark in remarks:
-                print(f"{'warning':<10}{printable(remark)}")
-            for reason in partial:
-                print(f"{'partial':<10}{printable(reason)}")
-
-    def _keep(self, record: SearchRecord) -> None:
-        from tailscope.store.atomic import write_text
-        from tailscope.store.records.base import encode
-
-        if self.json_file is not None:
-            write_json(self.json_file, without_format(record))
-        if self.out is not None:
-            self.out.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_text(self.out / SEARCH, encode(record))
+            print_lines(("warning", remark) for remark in remarks)
+            print_lines(("partial", reason) for reason in partial)
 
 
 class _Teller:
@@ -337,10 +304,8 @@ def _print(
         rows.append(["R_max, predicted", _rate(round(predicted.estimate)), interval])
     for line in aligned(header, [rows]):
         print(line)
-    for each in found:
-        print(f"{each.goal:<10}{_reason(each)}")
-    for warning in () if forecast is None else forecast.warnings:
-        print(f"{'warning':<10}{printable(warning)}")
+    print_lines((each.goal, _reason(each)) for each in found)
+    print_lines(("warning", text) for text in (() if forecast is None else forecast.warnings))
 
 
 def _rate(rate_pps: int | None) -> str:

@@ -21,6 +21,7 @@ from tailscope.cli.options import (
     option,
     write_json,
 )
+from tailscope.cli.terminal import print_lines
 from tailscope.exceptions import TailscopeError, UsageError
 from tailscope.units import printable
 
@@ -206,12 +207,8 @@ def _describe(
             json_file, {"knobs": knobs, "runs": runs, "lasts_s": runs * lasts_s, "missing": missing}
         )
         return 0
-    for name, value in plan.describe(cores).items():
-        print(f"{name:<10}{value}")
-    print(f"{'knobs':<10}{', '.join(knobs)}")
-    print(f"{'runs':<10}{runs}, about {long_text(runs * lasts_s)}")
-    for lack in missing:
-        print(f"{'missing':<10}{printable(lack)}")
+    lines = [("knobs", ", ".join(knobs)), ("runs", f"{runs}, about {long_text(runs * lasts_s)}")]
+    print_lines([*plan.describe(cores).items(), *lines, *(("missing", lack) for lack in missing)])
     return 0
 
 

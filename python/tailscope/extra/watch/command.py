@@ -12,12 +12,11 @@ from tailscope.cli.fields import with_fields
 from tailscope.cli.options import DryRun, Quiet, option, refuse_idle_options
 from tailscope.cli.panels import MEASUREMENT, OUTPUT, TRAFFIC
 from tailscope.cli.status import INTERRUPTED
+from tailscope.cli.terminal import print_lines, print_plan
 from tailscope.exceptions import UsageError
 from tailscope.units import positive_duration_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tailscope.cli.live import LiveLine
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run.measured import Measured
@@ -213,34 +212,23 @@ def _print_run(run: WatchedRun) -> None:
 
 
 def _print_account(account: Account, out: Path) -> None:
-    from tailscope.units import count_text, counted, long_text, printable
+    from tailscope.units import count_text, counted, long_text
 
     times = (
         f"{long_text(account.watched_s)} of {long_text(account.lasted_s)}"
         f" in {counted(account.runs, 'run')}"
     )
     failed = f", of which {count_text(account.failed)} failed" if account.failed else ""
-    print(f"{'watched':<10}{times}{failed}")
-    print(
-        f"{'packets':<10}{count_text(account.sent)} sent, {count_text(account.lost)} lost,"
+    packets = (
+        f"{count_text(account.sent)} sent, {count_text(account.lost)} lost,"
         f" {count_text(account.unsent)} unsent"
     )
-    print(f"{'written':<10}{printable(str(out))}")
+    print_lines([("watched", f"{times}{failed}"), ("packets", packets), ("written", str(out))])
 
 
 def _describe(plan: RunPlan, cores: Cores, out: Path, listen: str) -> int:
-    from tailscope.units import long_text, printable
+    from tailscope.units import long_text
 
-    described: Mapping[str, str] = {
-        **plan.describe(cores),
-        "each run": long_text(plan.duration_ns / 1e9),
-        "metrics": listen,
-        "out": printable(str(out)),
-    }
-    for name, value in described.items():
-        print(f"{name:<10}{value}")
-    for warning in cores.warnings:
-        print(f"{'warning':<10}{warning}")
-    for lack in plan.missing():
-        print(f"{'missing':<10}{printable(lack)}")
+    each_run = long_text(plan.duration_ns / 1e9)
+    print_plan(plan, cores, [("each run", each_run), ("metrics", listen), ("out", str(out))])
     return 0
