@@ -54,8 +54,6 @@ def cut(text: str, columns: int) -> str:
 
     Names of runs and cells begin alike, or end alike.
 
-    Examples
-    --------
     >>> cut("matrix/rate=10k-repeat=3", 15)
     'matrix/…epeat=3'
     """

@@ -47,24 +47,8 @@ def open_cluster(scheduler: str) -> Iterator[Client]:
     """Connect with a scheduler, or start processes of this machine, for a block.
 
     Those are reached over loopback with keys made for the occasion, have a private folder, and end
-    with this process in whatever way it ends.
-
-    Parameters
-    ----------
-    scheduler : str
-        ``tcp://HOST:PORT``, ``tls://HOST:PORT`` (certificates by Dask's own configuration),
-        ``local``, as many processes as CPUs that this one may run on, or ``local:N``.
-
-    Yields
-    ------
-    distributed.Client
-
-    Raises
-    ------
-    UsageError
-        If `scheduler` is nothing of that.
-    ClusterError
-        If no scheduler answers, or it or a worker has other versions of `VERSIONED`.
+    with this process in whatever way it ends: ``local``, as many as CPUs that this one may run on,
+    or ``local:N``. Certificates for ``tls://HOST:PORT`` are those of Dask's own configuration.
     """
     local = _LOCAL.fullmatch(scheduler)
     if local is None and _REMOTE.fullmatch(scheduler) is None:
