@@ -24,7 +24,7 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.exceptions import SwappedError, TailscopeError, UsageError
-from tailscope.units import positive_duration_ns
+from tailscope.units import duration_ns, positive_duration_ns, printable
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -98,7 +98,6 @@ def command(
     """Write times as 1s, 5ms or 100ns."""
     from tailscope.cli.view import View
     from tailscope.engine.analysis import clock_difference
-    from tailscope.units import duration_ns
 
     clock_difference(clocks)
     options = Options(
@@ -304,7 +303,6 @@ def _run_pair(plan: PairPlan, options: Options) -> int:
 
 def _run_pairs(plans: Plans, options: Options) -> int:
     from tailscope.cli.figures import one_line
-    from tailscope.units import printable
 
     everything: list[dict[str, Any]] = []
     failed = 0

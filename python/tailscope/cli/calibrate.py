@@ -14,7 +14,15 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.exceptions import UsageError
-from tailscope.units import positive_duration_ns, rate_pps
+from tailscope.units import (
+    count_text,
+    did_you_mean,
+    duration_text,
+    percentile_name,
+    positive_duration_ns,
+    printable,
+    rate_pps,
+)
 
 if TYPE_CHECKING:
     from tailscope.store.records.floor import FloorRecord
@@ -45,7 +53,6 @@ def command(
     from tailscope.experiment.search.calibration import calibrate
     from tailscope.store import floor
     from tailscope.testbed.cores import pick_cores, read_topology
-    from tailscope.units import did_you_mean, printable
 
     if wire not in Loop.wires:
         expected = " or ".join(Loop.wires)
@@ -82,8 +89,6 @@ def command(
 
 
 def _lines(record: FloorRecord) -> dict[str, str]:
-    from tailscope.units import count_text, duration_text, percentile_name
-
     def times(prefix: str) -> str:
         parts = (("p50", "p50"), ("p99.9", "p999"), ("max", "max"))
         return ", ".join(

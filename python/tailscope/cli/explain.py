@@ -22,6 +22,7 @@ from tailscope.cli.options import (
 )
 from tailscope.cli.view import View
 from tailscope.exceptions import UsageError
+from tailscope.units import count_text, duration_text, quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,8 +114,6 @@ def command(
     exact: Exact = False,
     verbose: Verbose = False,
 ) -> int:
-    from tailscope.units import quantile_of
-
     beginning = None if quantile is None else quantile_of(quantile, "--quantile")
     if beginning is not None and not 0 <= beginning < 1:
         raise UsageError(
@@ -282,7 +281,6 @@ def _print(request: ExplainRequest, tail: Explanation, story: Story | None, info
 def print_tail(tail: Explanation, view: View) -> None:
     """Print what is known to have delayed the tail, and what is associated with that."""
     from tailscope.noise.words import trace_lines
-    from tailscope.units import duration_text
     from tailscope.words.figures import cause_rows, explained_answer, explained_text
 
     if tail.evidence is not None:
@@ -348,7 +346,6 @@ def print_association(tail: Explanation, view: View) -> None:
 
 
 def _print_story(story: Story, view: View) -> None:
-    from tailscope.units import count_text, duration_text
     from tailscope.words.figures import part_text
 
     view.say(

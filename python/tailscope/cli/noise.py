@@ -19,7 +19,7 @@ from tailscope.cli.options import (
 from tailscope.cli.status import INTERRUPTED
 from tailscope.cli.terminal import print_lines
 from tailscope.exceptions import UsageError
-from tailscope.units import did_you_mean, positive_duration_ns
+from tailscope.units import count_text, did_you_mean, duration_text, positive_duration_ns, printable
 
 if TYPE_CHECKING:
     from tailscope.noise.causes import Cause
@@ -166,7 +166,6 @@ _HEADER = ("cause", "count", "per s and CPU", "total", "share", "p50", "p99", "m
 
 def _print(cores: Cores, watched: Watched, record: WatchedRecord, out: Path | None) -> None:
     from tailscope.cli.table import aligned
-    from tailscope.units import count_text, duration_text, printable
 
     rows = [_row(cause) for cause in watched.causes]
     for line in aligned(_HEADER, [rows]):
@@ -198,8 +197,6 @@ def _print(cores: Cores, watched: Watched, record: WatchedRecord, out: Path | No
 
 
 def _row(cause: Cause) -> tuple[str, ...]:
-    from tailscope.units import count_text, duration_text, printable
-
     mark = "" if cause.p99_supported else " *"
     return (
         printable(cause.cause),

@@ -28,6 +28,7 @@ from tailscope.cli.panels import EXPERIMENT, MEASUREMENT, OUTPUT
 from tailscope.cli.status import INTERRUPTED
 from tailscope.cli.terminal import print_plan
 from tailscope.exceptions import UsageError
+from tailscope.units import bit_rate_text, is_bit_rate, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -137,7 +138,6 @@ def _run_single(
 ) -> int:
     from tailscope.cli.live import LiveLine
     from tailscope.experiment.fields import no_device, plan_of
-    from tailscope.units import printable
 
     if fields.get("dut") is None:
         raise no_device(hint="or give an experiment FILE")
@@ -170,7 +170,6 @@ def _about_rate(fields: Mapping[str, object], plan: RunPlan) -> list[str]:
     """Say which packet rate was asked for in bits, and whether the wire carries it."""
     from tailscope.experiment.notice import rate_notice
     from tailscope.experiment.packets import mean_size_bytes
-    from tailscope.units import bit_rate_text, is_bit_rate
 
     rate, too_high = str(fields.get("rate")), rate_notice(plan)
     said = [] if too_high is None else [too_high]
@@ -219,7 +218,6 @@ def _measure(
     from tailscope.cli.live import Pace
     from tailscope.experiment.run.execute import execute
     from tailscope.report.of_run import page_of
-    from tailscope.units import printable
 
     def draw(run: Run) -> str:
         line.show_work("drawing the report")

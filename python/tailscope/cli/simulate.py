@@ -7,7 +7,14 @@ from typing import Annotated
 
 from tailscope.cli.fields import option_of
 from tailscope.cli.options import argument, option
-from tailscope.units import count_text, duration_text, positive_duration_ns, printable, rate_pps
+from tailscope.units import (
+    count_text,
+    duration_ns,
+    duration_text,
+    positive_duration_ns,
+    printable,
+    rate_pps,
+)
 
 EXAMPLE = "tailscope simulate captures --seed 1"
 
@@ -70,8 +77,6 @@ def command(
         str, option("--format", "NAME", "pcap, pcap.zst, pcapng or pcapng.zst.")
     ] = "pcap",
 ) -> int:
-    from tailscope.units import duration_ns
-
     settings: dict[str, object] = {
         "seed": seed,
         "packets": packets,
@@ -96,8 +101,6 @@ def command(
 
 
 def _stalls_ns(period: str, duration: str) -> tuple[int, int]:
-    from tailscope.units import duration_ns
-
     return (
         positive_duration_ns(period, "--stall-period"),
         duration_ns(duration, "--stall-duration"),

@@ -25,7 +25,7 @@ from tailscope.cli.options import (
 from tailscope.cli.status import LEVELS, OF_VERDICTS
 from tailscope.cli.view import MARK_NOTE, View
 from tailscope.exceptions import RunError, UsageError
-from tailscope.units import did_you_mean
+from tailscope.units import QUANTILES, count_text, did_you_mean, duration_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -129,8 +129,6 @@ def _plan(
 
 def _doubt(level: Level) -> None:
     """Warn of a quantile that nobody means: most packets may be slower."""
-    from tailscope.units import QUANTILES
-
     for term in level.terms:
         if term.quantile is not None and term.quantile < _LEAST_USUAL:
             name = term.text.partition("<")[0]
@@ -359,8 +357,6 @@ def _print_details(verdict: RunVerdict, view: View) -> None:
 
 
 def _row(verdict: TermVerdict) -> tuple[str, ...]:
-    from tailscope.units import count_text
-
     term, finding = verdict.term, verdict.as_is
     return (
         term.text + (" *" if term.is_observed else ""),
@@ -400,8 +396,6 @@ def _is(found: str) -> str:
 
 
 def _found_at(term: Term, finding: Finding) -> str:
-    from tailscope.units import count_text, duration_text
-
     if finding.found is None:
         return _NOTHING if finding.beyond is None else _NEVER
     if term.is_time:
@@ -410,8 +404,6 @@ def _found_at(term: Term, finding: Finding) -> str:
 
 
 def _beyond(verdict: TermVerdict) -> str:
-    from tailscope.units import count_text
-
     ends = (_NOTHING if end.beyond is None else count_text(end.beyond) for end in _ends(verdict))
     return _both(*ends)
 
@@ -439,8 +431,6 @@ def _sentences(verdict: RunVerdict) -> list[tuple[tuple[str, Outcome], str]]:
 
 
 def _sentence(verdict: TermVerdict, neighbours: str) -> str:
-    from tailscope.units import count_text
-
     finding, term = verdict.as_is, verdict.term
     parts = [f"found {_found(verdict)}"]
     if finding.beyond is not None:
@@ -452,8 +442,6 @@ def _sentence(verdict: TermVerdict, neighbours: str) -> str:
 
 def _annotation(run: str, term: str, outcome: Outcome, sentence: str) -> str:
     """Return a workflow command of GitHub; its title reserves more characters than its message."""
-    from tailscope.units import printable
-
     title = printable(f"{run} {term}".strip()).replace("%", "%25")
     title = title.replace(":", "%3A").replace(",", "%2C")
     message = printable(f"{outcome}: {sentence}").replace("%", "%25")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from tailscope.cli.options import argument, option
+from tailscope.units import count_text, counted, printable
 
 EXAMPLE = "tailscope compare save runs/1 runs/2 --out baseline.json"
 
@@ -19,7 +20,6 @@ def command(
     """The file has figures, intervals, settings and machine, and no packets."""
     from tailscope.cli.compare.repeats import repeated
     from tailscope.compare.baseline import save_baseline
-    from tailscope.units import count_text, counted, printable
 
     samples = save_baseline(repeated(runs), out)
     size = count_text(out.stat().st_size)

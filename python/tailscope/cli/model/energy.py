@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tailscope.cli.options import STANDARD, JsonFile, argument, write_json
 from tailscope.cli.status import UNDECIDED
 from tailscope.exceptions import RunError, UsageError
+from tailscope.units import printable, quantity_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -145,7 +146,6 @@ def _record(name: str, estimate: Estimate | None) -> Mapping[str, float | None]:
 def _print(drawn: Sequence[_Drawn]) -> None:
     from tailscope.cli.table import aligned
     from tailscope.models.energy import PHASES
-    from tailscope.units import printable
 
     first = drawn[0]
     sections = [list(_phase_rows(run)) for run in drawn]
@@ -209,6 +209,4 @@ def _interval(estimate: Estimate | None, form: str, scale: float) -> str:
 
 
 def _joules(value: float | None) -> str:
-    from tailscope.units import quantity_text
-
     return _NOTHING if value is None else quantity_text(value, "J")

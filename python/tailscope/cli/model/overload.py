@@ -19,6 +19,7 @@ from tailscope.cli.options import (
 )
 from tailscope.cli.terminal import print_lines
 from tailscope.exceptions import UsageError
+from tailscope.units import count_text, duration_text, positive_duration_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +89,6 @@ def noise_given(text: str) -> Path | tuple[Interruption, ...]:
 
 def _pair(text: str) -> Interruption:
     from tailscope.models.overload.noise import Interruption, as_given
-    from tailscope.units import positive_duration_ns
 
     rate, _, duration = text.partition(":")
     try:
@@ -117,7 +117,6 @@ def _keep(function: Path, predicted: Forecast, command: Sequence[str]) -> None:
 def print_forecast(predicted: Forecast) -> None:
     """Print what the model says, and what there is to say about it."""
     from tailscope.cli.table import aligned
-    from tailscope.units import count_text, duration_text
     from tailscope.words.promises import kept
 
     prediction = predicted.prediction

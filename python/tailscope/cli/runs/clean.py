@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from tailscope.cli.options import flag
+from tailscope.units import printable
 
 EXAMPLE = "tailscope runs clean --dry-run"
 
@@ -17,7 +18,6 @@ def command(
     from tailscope.exceptions import TestbedError
     from tailscope.testbed.clean import clean
     from tailscope.testbed.folder import find_recordings
-    from tailscope.units import printable
 
     any_leftover, failed = False, []
     for what, reason in clean(dry_run=dry_run):

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tailscope.cli.options import argument
+from tailscope.units import printable
 
 EXAMPLE = "tailscope runs finish runs/first"
 
@@ -18,7 +19,6 @@ def command(
     """A run is kept as soon as its figures are written. Nothing is measured again."""
     from tailscope.experiment.run.finish import finish
     from tailscope.report.of_run import page_of
-    from tailscope.units import printable
 
     for run in runs:
         written = finish(run, page_of, command=context.obj or ())

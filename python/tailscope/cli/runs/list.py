@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tailscope.cli.options import STANDARD, Exact, JsonFile, argument, flag, option, write_json
 from tailscope.cli.view import View
+from tailscope.units import count_text, counted, printable, shortened, typed_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -77,7 +78,6 @@ def _plan(arguments: list[str], sort: str, json_file: str | None) -> ListRequest
 def _run(plan: ListRequest, view: View) -> None:
     from tailscope.store.catalogue import catalogue_of
     from tailscope.store.filters import choose
-    from tailscope.units import printable
 
     with catalogue_of(plan.folders) as catalogue:
         runs = choose(catalogue, plan.filters, sort=plan.sort)
@@ -95,7 +95,6 @@ def _run(plan: ListRequest, view: View) -> None:
 
 def _print_runs(runs: Sequence[QueriedRow], view: View) -> None:
     from tailscope.cli.terminal import GAP, cut, fitting, output_columns, width_of
-    from tailscope.units import counted
 
     view.say(f"{counted(len(runs), 'run')}.")
     print()
@@ -124,7 +123,6 @@ def _print_runs(runs: Sequence[QueriedRow], view: View) -> None:
 def _row(run: QueriedRow) -> dict[str, str]:
     """Return the columns of a run for a terminal."""
     from tailscope.cli.table import local_time
-    from tailscope.units import count_text, printable, shortened, typed_duration
     from tailscope.words.figures import median_and_tail
 
     def said(name: str, show: Callable[..., str] = str) -> str:

@@ -18,6 +18,7 @@ from tailscope.cli.options import (
 )
 from tailscope.cli.view import View
 from tailscope.exceptions import RunCorruptError
+from tailscope.units import count_text, printable
 
 if TYPE_CHECKING:
     from tailscope.store.notes import Remarks
@@ -86,7 +87,6 @@ def _print(path: Path, run: Run, states: dict[str, str], remarks: Remarks, view:
     from tailscope.cli.table import note_lines
     from tailscope.cli.terminal import say_command
     from tailscope.store.repeat import command_of
-    from tailscope.units import count_text, printable
 
     print_table(run, run.info, [path], view)
     if remarks.tags:

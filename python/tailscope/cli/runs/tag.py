@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from tailscope.cli.options import RunNames, RunsFolder, option
+from tailscope.units import printable
 
 EXAMPLE = "tailscope runs tag runs/first --add paper"
 
@@ -18,7 +19,6 @@ def command(
 ) -> int:
     from tailscope.store.folders import run_named
     from tailscope.store.notes import change_tags, read_notes
-    from tailscope.units import printable
 
     paths = [run_named(name, folder) for name in runs]
     for path in paths:

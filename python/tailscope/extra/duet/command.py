@@ -21,7 +21,7 @@ from tailscope.cli.options import (
 from tailscope.cli.panels import MEASUREMENT, OUTPUT
 from tailscope.cli.status import OF_VERDICTS
 from tailscope.exceptions import EvidenceError, UsageError
-from tailscope.units import positive_duration_ns
+from tailscope.units import counted, duration_text, long_text, positive_duration_ns, printable
 
 if TYPE_CHECKING:
     from tailscope.compare.limits import Limit
@@ -121,7 +121,6 @@ def _measure(
     from tailscope.cli.live import LiveLine
     from tailscope.extra.duet.judge import Judge
     from tailscope.extra.duet.pairs import pairs
-    from tailscope.units import counted, long_text
 
     judge, began_s = Judge(limits), time.monotonic()
     measuring = pairs(*sides, seed=sides[0][0].seed)
@@ -157,7 +156,6 @@ def _measure(
 
 def _tell(judge: Judge, lasted_s: float, json_file: str | None, junit_file: Path | None) -> int:
     from tailscope.models.estimate import LEVEL
-    from tailscope.units import counted, long_text
     from tailscope.verdict.verdict import worst
 
     outcome = worst(finding.outcome for finding in judge.findings)
@@ -191,8 +189,6 @@ def _short(finding: Finding) -> str:
 
 
 def _sentence(finding: Finding, pair_s: float) -> str:
-    from tailscope.units import counted, long_text
-
     _, low, high = finding.difference
     if not finding.is_real:
         most = max(-low, high)
@@ -216,8 +212,6 @@ def _sentence(finding: Finding, pair_s: float) -> str:
 
 
 def _text(finding: Finding, value: float) -> str:
-    from tailscope.units import duration_text
-
     if not math.isfinite(value):
         return "unbounded"
     if finding.limit.share or finding.limit.figure.quantile is None:
@@ -237,8 +231,6 @@ def _write_junit(file: Path, findings: list[Finding], pair_s: float) -> None:
 
 
 def _describe(sides: tuple[Side, Side], limits: list[Limit]) -> int:
-    from tailscope.units import printable
-
     for name, (plan, cores) in zip("AB", sides, strict=True):
         for what, text in plan.describe(cores).items():
             print(f"{name}  {what:<10}{printable(text)}")

@@ -19,7 +19,7 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.exceptions import TailscopeError, UsageError
-from tailscope.units import did_you_mean
+from tailscope.units import did_you_mean, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,7 +85,6 @@ class ImportRequest:
 
 def _run(plan: ImportRequest) -> int:
     from tailscope.extra.imports.find import find
-    from tailscope.units import printable
 
     found = find(plan.path, plan.unit)
     for path in found.unread:

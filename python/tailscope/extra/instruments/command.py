@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tailscope.cli.fields import option_of
 from tailscope.cli.options import Quiet, option
-from tailscope.units import positive_duration_ns, rate_pps
+from tailscope.units import count_text, duration_text, positive_duration_ns, printable, rate_pps
 
 if TYPE_CHECKING:
     from tailscope.extra.instruments.compare import Seen
@@ -53,7 +53,6 @@ def command(
 
 def _print(results: list[Seen]) -> None:
     from tailscope.extra.instruments.compare import HIGH_NS, LOW_NS
-    from tailscope.units import count_text, duration_text, printable
 
     names = ("p50", "p90", "p99", "p999")
     header = ("p50", "p90", "p99", "p99.9")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tailscope.cli.options import STANDARD, JsonFile, argument, flag, option, write_json
 from tailscope.exceptions import RunError, TailscopeError
+from tailscope.units import count_text, printable
 
 if TYPE_CHECKING:
     from tailscope.extra.postgresql.content import Content
@@ -67,8 +68,6 @@ class ExportRequest:
 
     def say(self, text: str) -> None:
         """Print a line for people, where standard output is theirs."""
-        from tailscope.units import printable
-
         if self.json_file != STANDARD:
             print(printable(text), flush=True)
 
@@ -94,7 +93,6 @@ def _found(paths: list[Path]) -> list[Path]:
 
 def _dry(plan: ExportRequest) -> list[dict[str, object]]:
     from tailscope.extra.postgresql.content import read_content
-    from tailscope.units import count_text
 
     records = []
     for path in plan.runs:
@@ -147,8 +145,6 @@ def _export(plan: ExportRequest, server: Server, path: Path) -> dict[str, object
 
 
 def _sentence(path: Path, content: Content, outcome: ExportedRun) -> str:
-    from tailscope.units import count_text
-
     if outcome.state == "already there":
         return f"{path}: already there as run {outcome.run_id}: {outcome.name}"
     rows = {table.name: count_text(table.rows) for table in content.tables}
@@ -171,6 +167,4 @@ def _record(path: Path, content: Content) -> dict[str, object]:
 
 
 def _tell(text: str) -> None:
-    from tailscope.units import printable
-
     print(printable(text), file=sys.stderr)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 from tailscope.cli.options import STANDARD, JsonFile, argument, option, write_json
 from tailscope.exceptions import UsageError
+from tailscope.units import printable
 
 if TYPE_CHECKING:
     from tailscope.extra.sql.query import QueryResult
@@ -40,7 +41,6 @@ def command(
     """
     from tailscope.extra.sql.query import database_of
     from tailscope.store.folders import RUNS
-    from tailscope.units import printable
 
     if json_file is not None and csv_file is not None:
         raise UsageError("--json, --csv: expected one of them, got both", code="options-exclusive")
@@ -59,7 +59,6 @@ def command(
 
 def _print(answer: QueryResult) -> None:
     from tailscope.cli.table import aligned
-    from tailscope.units import printable
 
     rows = [
         tuple(printable(_cell(value)) for value in row) for row in islice(answer.rows, _MOST_ROWS)

@@ -33,7 +33,7 @@ from tailscope.extra.standards.requests import (
     refuse_results,
     trial_plan,
 )
-from tailscope.units import printable
+from tailscope.units import counted, long_text, positive_duration_ns, printable, rate_pps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -164,7 +164,6 @@ def command(
 ) -> int:
     """Exit status 3: of some sizes no throughput of the device is known, only the instrument's."""
     from tailscope.extra.standards.asked import Asked, goals_of, standard_named
-    from tailscope.units import positive_duration_ns, rate_pps
 
     wanted = standard_named(standard)
     trial_s = positive_duration_ns(trial_duration, "--trial-duration") / 1e9
@@ -259,8 +258,6 @@ class StandardRequest:
         return 0
 
     def _lines(self, steps: Sequence[Step], each_s: float) -> Iterator[tuple[str, str]]:
-        from tailscope.units import counted, long_text
-
         yield "frames", ", ".join(self.plans)
         for step in steps:
             lasts = f"about {counted(step.trials, 'trial')}, {long_text(step.lasts_s)} a size"
@@ -274,7 +271,6 @@ class StandardRequest:
         from tailscope.extra.standards.bench import Bench
         from tailscope.extra.standards.procedures import SizeTests
         from tailscope.testbed.cores import confined
-        from tailscope.units import long_text
 
         self.plan.check()
         lasts_s = sum(step.lasts_s for step in self.asked.steps()) * len(self.plans)

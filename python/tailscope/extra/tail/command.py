@@ -24,7 +24,15 @@ from tailscope.extra.tail import TAIL
 from tailscope.extra.tail.recorded import lowered_from, record_of
 from tailscope.extra.tail.source import LatencySource, excesses_of
 from tailscope.models.estimate import LEVEL
-from tailscope.units import did_you_mean
+from tailscope.units import (
+    count_text,
+    counted,
+    did_you_mean,
+    duration_text,
+    percentile_name,
+    positive_duration_ns,
+    quantile_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -203,7 +211,6 @@ def _settings(
 ) -> Settings:
     from tailscope.extra.tail.models.fit import METHODS
     from tailscope.extra.tail.models.model import Settings
-    from tailscope.units import positive_duration_ns
 
     if not 0 < split <= 1:
         raise UsageError(
@@ -233,7 +240,6 @@ def _settings(
 
 def _quantile(text: str) -> float:
     from tailscope.extra.tail.models.forecast import LOWEST
-    from tailscope.units import quantile_of
 
     quantile = quantile_of(text, "--threshold")
     if not LOWEST <= quantile < 1:
@@ -298,7 +304,6 @@ def _keep(path: Path, record: TailRecord, command: Sequence[str]) -> None:
 
 def _print(fitted: TailModel, tainted: int) -> None:
     from tailscope.cli.table import aligned
-    from tailscope.units import count_text, counted, duration_text, percentile_name
     from tailscope.words.promises import kept
 
     fit, ahead = fitted.fit, fitted.ahead
@@ -342,16 +347,12 @@ def _print(fitted: TailModel, tainted: int) -> None:
 
 def _largest(fitted: TailModel) -> tuple[str, str]:
     """Return the measured and the predicted maximum of the packets that follow."""
-    from tailscope.units import duration_text
-
     measured = None if fitted.check is None else fitted.check.max_ns
     value = "-" if measured is None else duration_text(measured)
     return value, _predicted(fitted.ahead)
 
 
 def _predicted(ahead: Forecast) -> str:
-    from tailscope.units import duration_text
-
     out = ahead.outlook
     low, high = duration_text(out.low_ns), duration_text(out.known_high_ns)
     if out.high_ns is None:
@@ -363,8 +364,6 @@ def _predicted(ahead: Forecast) -> str:
 
 def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
     """Return the notes below the table."""
-    from tailscope.units import count_text, duration_text, percentile_name
-
     ahead = fitted.ahead
     lowered = lowered_from(fitted)
     if lowered is not None:
@@ -410,8 +409,6 @@ def _beside(ahead: Forecast) -> Iterator[str]:
 
 
 def _rare_text(rare: Rare) -> str:
-    from tailscope.units import duration_text
-
     rate, low, high = rare.rate_per_s(LEVEL)
     largest, smallest = duration_text(rare.sizes_ns[0]), duration_text(rare.sizes_ns[-1])
     sizes = f"of {largest}" if len(rare) == 1 else f"of {smallest} to {largest}"
@@ -429,8 +426,6 @@ def _seconds(value: float) -> str:
 
 
 def _schedule_text(clock: Schedule, next_due_ns: float | None) -> str:
-    from tailscope.units import duration_text
-
     size = duration_text(clock.size_ns)
     if clock.period_ns is not None:
         due = "" if next_due_ns is None else f", the next at {next_due_ns / _NS_PER_S:.1f} s"
@@ -447,14 +442,10 @@ def _span(duration_ns: int) -> str:
 
 
 def _between(estimate: Estimate) -> str:
-    from tailscope.units import duration_text
-
     return f"{duration_text(estimate.ci_low)} to {duration_text(estimate.ci_high)}"
 
 
 def _limit(limit_ns: float | None) -> tuple[str, str]:
-    from tailscope.units import duration_text
-
     if limit_ns is None:
         return "none", "by the most likely law, or bursts beside it"
     return duration_text(limit_ns), "by the most likely law"

@@ -13,6 +13,7 @@ from tailscope.cli.status import OF_VERDICTS
 from tailscope.cli.terminal import say
 from tailscope.exceptions import EvidenceError, UsageError
 from tailscope.registry import require, service
+from tailscope.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -157,7 +158,6 @@ def _run(plan: TrendRequest) -> int:
     from tailscope.extra.trend.changes import trends_of
     from tailscope.extra.trend.series import experiments_of
     from tailscope.store.filters import choose
-    from tailscope.units import printable
     from tailscope.verdict.verdict import worst
 
     require("trend")
@@ -238,7 +238,6 @@ def _write_junit(file: Path, trends: Sequence[Trend]) -> None:
 def _print(trends: Sequence[Trend], left_out: Sequence[str]) -> None:
     from tailscope.cli.table import aligned
     from tailscope.extra.trend.words import HEADER, change_rows, finding_text, notes, span
-    from tailscope.units import printable
 
     by_title: dict[str, list[Trend]] = {}
     for trend in trends:

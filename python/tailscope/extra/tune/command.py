@@ -23,7 +23,7 @@ from tailscope.cli.options import (
 )
 from tailscope.cli.terminal import print_lines
 from tailscope.exceptions import TailscopeError, UsageError
-from tailscope.units import printable
+from tailscope.units import duration_text, long_text, percentile_name, printable, quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -73,7 +73,6 @@ def command(
         order,
     )
     from tailscope.host.machine import Machine
-    from tailscope.units import quantile_of
 
     check_rounds(rounds)
     plan, lasts_s = _cell(experiment, profile, only)
@@ -199,8 +198,6 @@ class _Teller:
 def _describe(
     plan: RunPlan, cores: Cores, knobs: list[str], runs: int, lasts_s: float, json_file: str | None
 ) -> int:
-    from tailscope.units import long_text
-
     missing = replace(plan, tune=True).missing()
     if json_file is not None:
         write_json(
@@ -219,7 +216,6 @@ def _print(
 
     from tailscope.cli.table import aligned
     from tailscope.extra.tune.ablation import ALL, NONE
-    from tailscope.units import duration_text, percentile_name
 
     name = percentile_name(quantile)
     with_all, with_none = (duration_text(median(values[arm])) for arm in (ALL, NONE))

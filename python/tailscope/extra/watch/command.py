@@ -14,7 +14,14 @@ from tailscope.cli.panels import MEASUREMENT, OUTPUT, TRAFFIC
 from tailscope.cli.status import INTERRUPTED
 from tailscope.cli.terminal import print_lines, print_plan
 from tailscope.exceptions import UsageError
-from tailscope.units import positive_duration_ns
+from tailscope.units import (
+    count_text,
+    counted,
+    long_text,
+    positive_duration_ns,
+    printable,
+    quantity_text,
+)
 
 if TYPE_CHECKING:
     from tailscope.cli.live import LiveLine
@@ -190,8 +197,6 @@ def _address(host: str, port: int) -> str:
 
 
 def _print_run(run: WatchedRun) -> None:
-    from tailscope.units import count_text, printable, quantity_text
-
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started_unix_ns / 1e9))
     parts: list[str] = [run.state]
     if run.figures is not None:
@@ -212,8 +217,6 @@ def _print_run(run: WatchedRun) -> None:
 
 
 def _print_account(account: Account, out: Path) -> None:
-    from tailscope.units import count_text, counted, long_text
-
     times = (
         f"{long_text(account.watched_s)} of {long_text(account.lasted_s)}"
         f" in {counted(account.runs, 'run')}"
@@ -227,8 +230,6 @@ def _print_account(account: Account, out: Path) -> None:
 
 
 def _describe(plan: RunPlan, cores: Cores, out: Path, listen: str) -> int:
-    from tailscope.units import long_text
-
     each_run = long_text(plan.duration_ns / 1e9)
     print_plan(plan, cores, [("each run", each_run), ("metrics", listen), ("out", str(out))])
     return 0
