@@ -186,6 +186,17 @@ def did_you_mean(got: str, known: Iterable[str]) -> str | None:
     return f"did you mean {' or '.join(near)}?" if near else None
 
 
+def refuse_unknown(option: str, got: str, known: Iterable[str], code: str, whose: str = "") -> None:
+    """Refuse a name that is not known, and ask which one was meant."""
+    names = [*known]
+    if got not in names:
+        raise UsageError(
+            f"{option}: got {got!r}, expected one of {whose}{', '.join(names) or 'none'}",
+            code=code,
+            hint=did_you_mean(got, names),
+        )
+
+
 def percentile_name(q: float) -> str:
     """Write a quantile as the percentile that people speak of.
 

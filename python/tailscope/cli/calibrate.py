@@ -13,15 +13,14 @@ from tailscope.cli.options import (
     without_format,
     write_json,
 )
-from tailscope.exceptions import UsageError
 from tailscope.units import (
     count_text,
-    did_you_mean,
     duration_text,
     percentile_name,
     positive_duration_ns,
     printable,
     rate_pps,
+    refuse_unknown,
 )
 
 if TYPE_CHECKING:
@@ -54,13 +53,7 @@ def command(
     from tailscope.store import floor
     from tailscope.testbed.cores import pick_cores, read_topology
 
-    if wire not in Loop.wires:
-        expected = " or ".join(Loop.wires)
-        raise UsageError(
-            f"--wire: got {wire!r}, expected {expected}",
-            code="wire",
-            hint=did_you_mean(wire, Loop.wires),
-        )
+    refuse_unknown("--wire", wire, Loop.wires, "wire")
     cores = pick_cores(read_topology(), ("generator", "dut"), cpus)
     pace = Pace()
     with LiveLine(quiet=quiet) as line:

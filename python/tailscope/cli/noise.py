@@ -19,7 +19,13 @@ from tailscope.cli.options import (
 from tailscope.cli.status import INTERRUPTED
 from tailscope.cli.terminal import print_lines
 from tailscope.exceptions import UsageError
-from tailscope.units import count_text, did_you_mean, duration_text, positive_duration_ns, printable
+from tailscope.units import (
+    count_text,
+    duration_text,
+    positive_duration_ns,
+    printable,
+    refuse_unknown,
+)
 
 if TYPE_CHECKING:
     from tailscope.noise.causes import Cause
@@ -81,21 +87,10 @@ def _plan(
     from tailscope.noise.watch import WatchPlan
     from tailscope.plan.fields import NOISE
 
-    if noise not in NOISE:
-        raise UsageError(
-            f"--noise: got {noise!r}, expected one of {', '.join(NOISE)}",
-            code="noise",
-            hint=did_you_mean(noise, NOISE),
-        )
+    refuse_unknown("--noise", noise, NOISE, "noise")
     kinds = tuple(disturb.split(",")) if disturb else ()
     for kind in kinds:
-        if kind not in DISTURBANCES:
-            expected = ", ".join(DISTURBANCES)
-            raise UsageError(
-                f"--disturb: got {kind!r}, expected some of {expected}",
-                code="disturb",
-                hint=did_you_mean(kind, DISTURBANCES),
-            )
+        refuse_unknown("--disturb", kind, DISTURBANCES, "disturb")
     return WatchPlan(
         duration_ns=positive_duration_ns(duration, "--duration"),
         stall_ns=stall_ns,

@@ -16,7 +16,7 @@ from tailscope.registry import formats as added_formats
 from tailscope.registry import require, service, writer_of
 from tailscope.report.formats import FORMATS, STYLES
 from tailscope.store.layout import REPORT
-from tailscope.units import did_you_mean, printable
+from tailscope.units import did_you_mean, printable, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -128,12 +128,7 @@ def _plan(
                 code="format",
                 hint=did_you_mean(name, [*FORMATS, *added_formats()]),
             )
-    if style not in STYLES:
-        raise UsageError(
-            f"--style: expected {' or '.join(STYLES)}, got {style!r}",
-            code="style",
-            hint=did_you_mean(style, STYLES),
-        )
+    refuse_unknown("--style", style, STYLES, "style")
     if figures is not None:
         require("plot")
     from tailscope.store.campaign import is_campaign

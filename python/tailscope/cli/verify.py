@@ -25,7 +25,14 @@ from tailscope.cli.options import (
 from tailscope.cli.status import LEVELS, OF_VERDICTS
 from tailscope.cli.view import MARK_NOTE, View
 from tailscope.exceptions import RunError, UsageError
-from tailscope.units import QUANTILES, count_text, did_you_mean, duration_text, printable
+from tailscope.units import (
+    QUANTILES,
+    count_text,
+    did_you_mean,
+    duration_text,
+    printable,
+    refuse_unknown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -116,12 +123,7 @@ def _plan(
 ) -> VerifyRequest:
     from tailscope.verdict.slo import parse_level
 
-    if text_format not in _FORMATS:
-        raise UsageError(
-            f"--format: expected {' or '.join(_FORMATS)}, got {text_format!r}",
-            code="format",
-            hint=did_you_mean(text_format, _FORMATS),
-        )
+    refuse_unknown("--format", text_format, _FORMATS, "format")
     level = parse_level(", ".join(slo) if slo else _level_of(runs))
     _doubt(level)
     return VerifyRequest(tuple(runs), level, json_file, junit_file, text_format)

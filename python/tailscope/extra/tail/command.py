@@ -27,11 +27,11 @@ from tailscope.models.estimate import LEVEL
 from tailscope.units import (
     count_text,
     counted,
-    did_you_mean,
     duration_text,
     percentile_name,
     positive_duration_ns,
     quantile_of,
+    refuse_unknown,
 )
 
 if TYPE_CHECKING:
@@ -172,12 +172,7 @@ class TailRequest:
 
 def _is_papers(text: str) -> bool:
     """Return whether the authors' method is asked for."""
-    if text not in _LAWS:
-        raise UsageError(
-            f"--law: expected one of {', '.join(_LAWS)}, got {text!r}",
-            code="law",
-            hint=did_you_mean(text, _LAWS),
-        )
+    refuse_unknown("--law", text, _LAWS, "law")
     return text == _LAWS[1]
 
 
@@ -216,12 +211,7 @@ def _settings(
         raise UsageError(
             f"--split: expected more than 0 and at most 1, got {split:g}", code="split"
         )
-    if interval not in METHODS:
-        raise UsageError(
-            f"--interval: expected one of {', '.join(METHODS)}, got {interval!r}",
-            code="interval",
-            hint=did_you_mean(interval, METHODS),
-        )
+    refuse_unknown("--interval", interval, METHODS, "interval")
     if resamples < _FEWEST_RESAMPLES:
         raise UsageError(
             f"--resamples: expected at least {_FEWEST_RESAMPLES}, got {resamples}", code="resamples"
