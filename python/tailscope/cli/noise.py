@@ -17,6 +17,7 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.cli.status import INTERRUPTED
+from tailscope.cli.table import print_table
 from tailscope.cli.terminal import print_lines
 from tailscope.exceptions import UsageError
 from tailscope.units import (
@@ -160,11 +161,8 @@ _HEADER = ("cause", "count", "per s and CPU", "total", "share", "p50", "p99", "m
 
 
 def _print(cores: Cores, watched: Watched, record: WatchedRecord, out: Path | None) -> None:
-    from tailscope.cli.table import aligned
-
     rows = [_row(cause) for cause in watched.causes]
-    for line in aligned(_HEADER, [rows]):
-        print(line)
+    print_table(_HEADER, [rows])
     stalls = watched.stalls
     print(
         f"{'stalls':<10}{count_text(stalls.count)}, {stalls.share:.4%} of the time,"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from tailscope.cli.fields import option_of
 from tailscope.cli.options import STANDARD, JsonFile, option, write_json
 from tailscope.cli.status import UNDECIDED
+from tailscope.cli.table import print_table
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -162,7 +163,6 @@ def _record(plan: SampleRequest, sizes: _Sizes) -> dict[str, float | str | None]
 
 
 def _print(plan: SampleRequest, sizes: _Sizes) -> None:
-    from tailscope.cli.table import aligned
     from tailscope.units import percentile_name
 
     name = percentile_name(plan.quantile)
@@ -181,8 +181,7 @@ def _print(plan: SampleRequest, sizes: _Sizes) -> None:
         for key, text in statements.items()
         if sizes.packets[key] is not None
     ]
-    for line in aligned(_HEADER, [rows]):
-        print(line)
+    print_table(_HEADER, [rows])
     if sizes.design_effect is None:
         print("more packets are needed if delays come in bursts: --from RUN shows how many")
     else:

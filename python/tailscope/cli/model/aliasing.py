@@ -17,6 +17,7 @@ from tailscope.cli.options import (
     option,
     write_json,
 )
+from tailscope.cli.table import print_table
 from tailscope.exceptions import RunError, UsageError
 from tailscope.units import printable
 
@@ -376,7 +377,6 @@ def _record(
 
 
 def _print(fitted: Fit, prediction: Prediction | None) -> None:
-    from tailscope.cli.table import aligned
     from tailscope.units import count_text, duration_text
     from tailscope.words.promises import kept
 
@@ -388,8 +388,7 @@ def _print(fitted: Fit, prediction: Prediction | None) -> None:
         )
         return
     largest_first = sorted(fitted.sources, key=lambda source: -(source.packets or 0))
-    for line in aligned(_SOURCE_HEADER, [map(_source_row, largest_first), _rest_rows(fitted)]):
-        print(line)
+    print_table(_SOURCE_HEADER, [map(_source_row, largest_first), _rest_rows(fitted)])
     _print_beside(prediction)
     p_values = [source.p_value for source in fitted.sources if source.p_value is not None]
     if p_values:
@@ -400,7 +399,6 @@ def _print(fitted: Fit, prediction: Prediction | None) -> None:
 
 
 def _print_beside(prediction: Prediction) -> None:
-    from tailscope.cli.table import aligned
     from tailscope.units import count_text, duration_text
 
     both = (prediction.measured, prediction.predicted)
@@ -409,8 +407,7 @@ def _print_beside(prediction: Prediction) -> None:
         for name, label in _QUANTILES.items()
     ]
     rows.append(("delayed packets", *(count_text(figures["delayed"]) for figures in both)))
-    for line in aligned(("latency", "measured", "predicted"), [rows]):
-        print(line)
+    print_table(("latency", "measured", "predicted"), [rows])
     if prediction.agreement is not None:
         print(
             f"{prediction.agreement:.1%} of the packets measured as delayed met the prediction,"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tailscope.cli.options import STANDARD, JsonFile, argument, write_json
 from tailscope.cli.status import UNDECIDED
+from tailscope.cli.table import print_table
 from tailscope.exceptions import RunError, UsageError
 from tailscope.units import printable, quantity_text
 
@@ -144,17 +145,14 @@ def _record(name: str, estimate: Estimate | None) -> Mapping[str, float | None]:
 
 
 def _print(drawn: Sequence[_Drawn]) -> None:
-    from tailscope.cli.table import aligned
     from tailscope.models.energy import PHASES
 
     first = drawn[0]
     sections = [list(_phase_rows(run)) for run in drawn]
     sections += [list(_more_rows(other, first)) for other in drawn[1:]]
-    for line in aligned(("power", *PHASES), sections):
-        print(printable(line))
+    print_table(("power", *PHASES), sections)
     rows = [(run.label, *(_joules(run.figures[name]) for name in _PACKETS)) for run in drawn]
-    for line in aligned(("energy", *_PACKETS.values()), [rows]):
-        print(printable(line))
+    print_table(("energy", *_PACKETS.values()), [rows])
     for run in drawn:
         print(printable(_above_text(run)))
     print(

@@ -17,6 +17,7 @@ from tailscope.cli.options import (
     without_format,
     write_json,
 )
+from tailscope.cli.table import print_table
 from tailscope.cli.terminal import print_lines
 from tailscope.exceptions import UsageError
 from tailscope.units import count_text, duration_text, positive_duration_ns
@@ -116,7 +117,6 @@ def _keep(function: Path, predicted: Forecast, command: Sequence[str]) -> None:
 
 def print_forecast(predicted: Forecast) -> None:
     """Print what the model says, and what there is to say about it."""
-    from tailscope.cli.table import aligned
     from tailscope.words.promises import kept
 
     prediction = predicted.prediction
@@ -144,8 +144,7 @@ def print_forecast(predicted: Forecast) -> None:
             interval_text(rate),
         ),
     ]
-    for line in aligned(_HEADER, [rows]):
-        print(line)
+    print_table(_HEADER, [rows])
     lines = [("function", predicted.function), ("forwarder", predicted.forwarder)]
     if queued is not None:
         lines.append(("queues", f"{predicted.queues}, {count_text(queued.n)} packets queued"))

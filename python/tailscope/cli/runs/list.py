@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tailscope.cli.options import STANDARD, Exact, JsonFile, argument, flag, option, write_json
+from tailscope.cli.table import print_table
 from tailscope.cli.view import View
 from tailscope.units import count_text, counted, printable, shortened, typed_duration
 
@@ -169,9 +170,7 @@ def _record(run: QueriedRow) -> dict[str, object]:
 
 
 def _print_fields() -> None:
-    from tailscope.cli.table import aligned
     from tailscope.store.filters import FIELDS, kind_of
 
     rows = [(name, kind_of(name)) for name in ("tag", "note", *FIELDS)]
-    for line in aligned(("field", "is"), [rows]):
-        print(line)
+    print_table(("field", "is"), [rows])

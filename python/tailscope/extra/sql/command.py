@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 from tailscope.cli.options import STANDARD, JsonFile, argument, option, write_json
+from tailscope.cli.table import print_table
 from tailscope.exceptions import UsageError
 from tailscope.units import printable
 
@@ -58,13 +59,10 @@ def command(
 
 
 def _print(answer: QueryResult) -> None:
-    from tailscope.cli.table import aligned
-
     rows = [
         tuple(printable(_cell(value)) for value in row) for row in islice(answer.rows, _MOST_ROWS)
     ]
-    for line in aligned([printable(name) for name in answer.columns], [rows]):
-        print(line)
+    print_table([printable(name) for name in answer.columns], [rows])
     if next(answer.rows, None) is not None:
         print(f"only the first {_MOST_ROWS} rows: --csv and --json write all")
 

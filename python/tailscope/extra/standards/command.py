@@ -21,6 +21,7 @@ from tailscope.cli.options import (
 )
 from tailscope.cli.panels import MEASUREMENT, TRAFFIC
 from tailscope.cli.status import UNDECIDED
+from tailscope.cli.table import print_table
 from tailscope.cli.terminal import print_plan
 from tailscope.exceptions import TailscopeError, UsageError
 from tailscope.extra.standards import STANDARD as FILE
@@ -373,14 +374,12 @@ class _Teller:
 
 
 def _print(record: StandardRecord, out: Path | None) -> None:
-    from tailscope.cli.table import aligned
     from tailscope.cli.terminal import say
     from tailscope.extra.standards.words import clause_texts, remarks_of, result_tables
 
     for table in result_tables(record):
         print(table.title)
-        for line in aligned(table.header, [table.rows]):
-            print(line)
+        print_table(table.header, [table.rows])
     for remark in remarks_of(record):
         say(f"{'note':<10}{printable(remark)}")
     for clause, text in clause_texts(record.clauses).items():

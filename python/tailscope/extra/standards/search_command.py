@@ -20,6 +20,7 @@ from tailscope.cli.options import (
 )
 from tailscope.cli.panels import MEASUREMENT
 from tailscope.cli.status import UNDECIDED
+from tailscope.cli.table import print_table
 from tailscope.cli.terminal import print_lines, print_plan
 from tailscope.exceptions import ModelError, TailscopeError
 from tailscope.extra.standards import SEARCH
@@ -287,8 +288,6 @@ class _Teller:
 def _print(
     found: list[RateFound], pdr_loss: float, slo: str | None, forecast: Forecast | None
 ) -> None:
-    from tailscope.cli.table import aligned
-
     means = {"NDR": "no loss", "PDR": f"loss up to {pdr_loss:.3%}", "level": slo}
     rows = [[printable(f"{each.goal}, {means[each.goal]}"), _rate(each.rate_pps)] for each in found]
     header = ["", "packets/s"]
@@ -302,8 +301,7 @@ def _print(
             row.append(_NOTHING if rate is None else f"{predicted.estimate / rate - 1:+.1%}")
         interval = f"(95 %: {interval_text(predicted)})"
         rows.append(["R_max, predicted", _rate(round(predicted.estimate)), interval])
-    for line in aligned(header, [rows]):
-        print(line)
+    print_table(header, [rows])
     print_lines((each.goal, _reason(each)) for each in found)
     print_lines(("warning", text) for text in (() if forecast is None else forecast.warnings))
 

@@ -19,6 +19,7 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.cli.status import UNDECIDED
+from tailscope.cli.table import print_table
 from tailscope.exceptions import UsageError
 from tailscope.extra.tail import TAIL
 from tailscope.extra.tail.recorded import lowered_from, record_of
@@ -293,7 +294,6 @@ def _keep(path: Path, record: TailRecord, command: Sequence[str]) -> None:
 
 
 def _print(fitted: TailModel, tainted: int) -> None:
-    from tailscope.cli.table import aligned
     from tailscope.words.promises import kept
 
     fit, ahead = fitted.fit, fitted.ahead
@@ -328,8 +328,7 @@ def _print(fitted: TailModel, tainted: int) -> None:
                 " 1 is expected",
             )
         )
-    for line in aligned(("beyond", "", f"{fitted.settings.level:.0%} interval"), [rows]):
-        print(line)
+    print_table(("beyond", "", f"{fitted.settings.level:.0%} interval"), [rows])
     for line in _notes(fitted, tainted):
         print(line)
     print(kept("tail"))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tailscope.cli.options import STANDARD, JsonFile, JunitFile, argument, option, write_json
 from tailscope.cli.status import OF_VERDICTS
+from tailscope.cli.table import print_table
 from tailscope.cli.terminal import say
 from tailscope.exceptions import EvidenceError, UsageError
 from tailscope.registry import require, service
@@ -236,7 +237,6 @@ def _write_junit(file: Path, trends: Sequence[Trend]) -> None:
 
 
 def _print(trends: Sequence[Trend], left_out: Sequence[str]) -> None:
-    from tailscope.cli.table import aligned
     from tailscope.extra.trend.words import HEADER, change_rows, finding_text, notes, span
 
     by_title: dict[str, list[Trend]] = {}
@@ -245,8 +245,7 @@ def _print(trends: Sequence[Trend], left_out: Sequence[str]) -> None:
     for title, own in by_title.items():
         say(printable(f"{title}: {span(own[0])}"))
         rows = [tuple(map(printable, row)) for trend in own for row in change_rows(trend)]
-        for line in aligned(HEADER, [rows]):
-            print(line)
+        print_table(HEADER, [rows])
         said = [f"  {note}" for note in notes(own)]
         said += [
             f"  {each.limit.text}: {each.outcome}: {finding_text(each)}"

@@ -21,6 +21,7 @@ from tailscope.cli.options import (
     option,
     write_json,
 )
+from tailscope.cli.table import print_table
 from tailscope.cli.terminal import print_lines
 from tailscope.exceptions import TailscopeError, UsageError
 from tailscope.units import duration_text, long_text, percentile_name, printable, quantile_of
@@ -214,7 +215,6 @@ def _print(
 ) -> None:
     from statistics import median
 
-    from tailscope.cli.table import aligned
     from tailscope.extra.tune.ablation import ALL, NONE
 
     name = percentile_name(quantile)
@@ -232,5 +232,4 @@ def _print(
         for effect in ranked
     ]
     header = ("knob", f"{name} without", "against all", "95 % interval, joint", "")
-    for line in aligned(header, [rows]):
-        print(line)
+    print_table(header, [rows])
