@@ -37,33 +37,6 @@ if TYPE_CHECKING:
     Sink: TypeAlias = Callable[..., None]
     Progress: TypeAlias = Callable[[int, int | None], None]
 
-__all__ = [
-    "Analysis",
-    "Clock",
-    "ClockDifference",
-    "Distribution",
-    "Histogram",
-    "Interface",
-    "PacketKeys",
-    "Quantile",
-    "Rate",
-    "Recording",
-    "Series",
-    "Worst",
-    "analyze",
-    "analyze_recording",
-    "checked_extent",
-    "clock_difference",
-    "clocks_of",
-    "engine_errors",
-    "estimate_clocks",
-    "interfaces",
-    "load_ticks",
-    "read_keys",
-    "retime",
-    "source_of",
-]
-
 Side: TypeAlias = Literal["pre", "post"]
 Figure: TypeAlias = int | float | str | bool | None
 

@@ -36,16 +36,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import RunInfo
     from tailscope.store.run import Run
 
-__all__ = [
-    "CampaignPlots",
-    "Drawing",
-    "OpenedCampaign",
-    "OpenedRun",
-    "OpenedTail",
-    "RunPlots",
-    "open",
-]
-
 
 def open(path: str | os.PathLike[str]) -> OpenedRun | OpenedCampaign:  # noqa: A001
     """Open a run directory or a campaign.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from distributed import Client, LocalCluster
 
-__all__ = ["VERSIONED", "differing_versions", "open_cluster"]
-
 VERSIONED = ("tailscope", "dask", "distributed")
 """Packages that have to be of the same version on both sides."""
 
@@ -178,13 +176,6 @@ def _refuse_others(address: str, client: Client) -> None:
 def differing_versions(expected: Mapping[str, str | None], got: Mapping[str, str | None]) -> str:
     """Say which of `VERSIONED` are not as expected; empty where all are.
 
-    Parameters
-    ----------
-    expected, got : Mapping
-        Versions by package.
-
-    Examples
-    --------
     >>> ours = {"tailscope": "0.1.0", "dask": "2026.8.0", "distributed": "2026.8.0"}
     >>> differing_versions(ours, {**ours, "dask": None})
     'dask: expected 2026.8.0, got none'

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from distributed import Client, Future
 
-__all__ = ["Task", "TaskOutcome", "map_tasks", "run_tasks", "stop_if_unwanted"]
-
 _LOOK_S = 0.05
 _EVERY_S = 0.5
 _TRIES = 3

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     Figure = Callable[[Sequence[Material]], Picture | None]
 
-__all__ = ["figures", "pictures"]
-
 _CAUSES: tuple[Figure, ...] = (
     percentiles,
     worst,
