@@ -114,6 +114,8 @@ def test_the_tail_is_drawn_behind_the_causes_and_before_the_highest_rate(
     tail = ["tail-levels", "tail-quantiles", "tail-shape", "tail-mean-excess"]
     at = names.index(tail[0])
     assert names[at - 1 : at + 5] == ["interrupt-rates", *tail, "overload"]
+    predicted = [name for name in names if drawn[name].is_predicted]
+    assert predicted == [*tail, "overload"]
 
 
 def test_a_report_has_the_return_level_and_a_refusal(record: TailRecord) -> None:

@@ -77,6 +77,7 @@ def _quantiles(label: str, record: TailRecord) -> Picture:
                 1,
             ),
         ),
+        is_predicted=True,
     )
 
 
@@ -100,6 +101,7 @@ def _levels(label: str, record: TailRecord) -> Picture:
             Layer("line", label, "return level", levels, "return level"),
             Layer("points", label, "worst of the run", worst, "worst of the run", 1),
         ),
+        is_predicted=True,
     )
 
 
@@ -111,6 +113,7 @@ def _shape(label: str, record: TailRecord) -> Picture:
         _THRESHOLD,
         Axis("shape ξ", "xi"),
         _by_threshold(label, record, "xi", 1.0),
+        is_predicted=True,
     )
 
 
@@ -122,6 +125,7 @@ def _mean_excess(label: str, record: TailRecord) -> Picture:
         _THRESHOLD,
         Axis("mean excess [µs]", "mean_excess_us"),
         _by_threshold(label, record, "mean_excess_ns", NS_PER_US),
+        is_predicted=True,
     )
 
 

@@ -43,4 +43,5 @@ def overload(runs: Sequence[Material]) -> Picture | None:
         Axis("packets per second", "packets_per_s", starts_at_zero=True),
         Axis("", "rate", names=("this run", predicted_name)),
         tuple(layers),
+        is_predicted=True,
     )
