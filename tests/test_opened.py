@@ -326,7 +326,7 @@ def test_damaged_and_unfinished_runs_are_refused(
 
 
 def test_plots_are_the_figures_of_the_report(captured: tailscope.OpenedRun, tmp_path: Path) -> None:
-    names = [path.__name__ for path in import_module("tailscope.report.figures").FIGURES]
+    names = [each.__name__ for each in import_module("tailscope.report.figures").figures()]
     assert dir(captured.plot) == sorted(names)
     drawn = captured.plot.percentiles()
     assert repr(drawn) == f"<tailscope.Drawing {drawn.title}>"

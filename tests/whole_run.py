@@ -18,7 +18,6 @@ from tailscope.store.kept import Conclusions
 from tailscope.store.reader import read_run
 from tailscope.store.records.explanation import Explanation
 from tailscope.store.records.overload import OverloadRecord
-from tailscope.store.records.tail import TailRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +58,7 @@ def whole_run(tailscope: Callable[..., Any], folder: Path) -> Run:
         ),
         worst_explained={"cause": causes},
         explanation=convert(_EXPLANATION, Explanation),
-        kept=Conclusions(convert(_TAIL, TailRecord), convert(_OVERLOAD, OverloadRecord)),
+        kept=Conclusions({layout.OVERLOAD: convert(_OVERLOAD, OverloadRecord)}),
     )
 
 
@@ -100,67 +99,6 @@ _EXPLANATION = {
         ],
         "drops": [{"reason": "QDISC_DROP", "packets": 3}],
     },
-}
-
-_TESTED = {"statistic": 0.0, "critical": 0.0, "p_value": 0.5, "lags": 1}
-_TAIL = {
-    "tainted": 0,
-    "duration_s": 6.0,
-    "split": 1.0,
-    "fit_packets": PACKETS,
-    "threshold": 0.9,
-    "threshold_lowered_from": None,
-    "run_length_ns": 1_000_000,
-    "excesses": 6,
-    "bursts": 6,
-    "extremal_index": 1.0,
-    "extremal_index_intervals": None,
-    **{f"{name}{end}": 1.0 for name in ("xi", "sigma_ns") for end in ("", "_ci_low", "_ci_high")},
-    "return_level_ns_most_likely": 50_600.0,
-    "level": 0.95,
-    "method": "integrated",
-    "intervals": {},
-    "bounded": False,
-    "js_divergence_bits": 0.0,
-    "exceedances_packets": None,
-    "exceedances_bursts": None,
-    "exceedances_p_value": None,
-    "stationary": True,
-    "adf": _TESTED,
-    "kpss": _TESTED,
-    "candidates": [],
-    "horizon": None,
-    "count": PACKETS,
-    "refused": None,
-    "limit_ns": None,
-    "return_packets": 600.0,
-    "return_level_ns": 50_600.0,
-    "return_level_ns_ci_low": 49_000.0,
-    "return_level_ns_ci_high": 60_600.0,
-    "latency_ns_max": 51_560,
-    "threshold_ns": 40_000,
-    "quantile_pairs": [
-        {"law_ns": 41_000.0, "measured_ns": 40_500.0},
-        {"law_ns": 51_000.0, "measured_ns": 51_560.0},
-    ],
-    "levels_ahead": [
-        {
-            "packets": packets,
-            "return_level_ns": 50_000.0 + packets,
-            "return_level_ns_ci_low": 49_000.0,
-            "return_level_ns_ci_high": 60_000.0 + packets,
-        }
-        for packets in (60.0, 600.0)
-    ],
-    "stability": [
-        {
-            "threshold_ns": 40_000,
-            "bursts": 6,
-            "sigma_star_ns": [1.0, 0.0, 2.0],
-            "xi": [-0.1, -0.2, 0.0],
-            "mean_excess_ns": [5_000.0, 4_000.0, 6_000.0],
-        }
-    ],
 }
 
 _OVERLOAD = {

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from docs.calibration import aliasing, overload, recommendations, verdicts
+from docs.calibration import aliasing, overload, verdicts
 
 import tailscope.words.promises
 
@@ -32,9 +32,15 @@ def _tail(runs: int, data: Path) -> Section:
     return tail.section(runs, data)
 
 
+def _recommendations(runs: int, data: Path) -> Section:
+    from docs.calibration import recommendations
+
+    return recommendations.section(runs, data)
+
+
 PARTS: dict[str, tuple[Callable[[int, Path], Section], int]] = {
     "verdicts": (verdicts.section, 1000),
-    "recommendations": (recommendations.section, 1000),
+    "recommendations": (_recommendations, 1000),
     "tail": (_tail, 100),
     "aliasing": (aliasing.section, 20),
     "overload": (overload.section, 100),

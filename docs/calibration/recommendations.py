@@ -10,21 +10,21 @@ from docs.calibration.section import Section, share
 from docs.calibration.verdicts import LAWS, Law
 from docs.reference.markdown import table
 
+from tailscope.extra.recommend.compare import FEWEST_RUNS, tail_of, why_overlapping
 from tailscope.models.differences import quantile_ends
 from tailscope.models.estimate import LEVEL
-from tailscope.recommend.compare import FEWEST_RUNS, tail_of, why_overlapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tailscope.recommend.compare import Tail
+    from tailscope.extra.recommend.compare import Tail
 
 QUANTILE, NAME = 0.999, "latency_ns_p999"
 FACTORS = (1.0, 1.5, 3.0)
 REPEATS = (1, 2, FEWEST_RUNS)
 TEXT = f"""\
-Promised by [`tailscope recommend`](recommendation.md): of two tails that are alike, one is called
+Promised by `recommend`: of two tails that are alike, one is called
 longer in at most 5 % of cases. Tried on pairs of sides with one to three runs each, of the laws
 above, at p99.9; all latencies of the second side are so many times as long. Intervals take
 packets for independent, which packets behind a stall are not, so that fewer runs break the

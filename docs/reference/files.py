@@ -28,7 +28,6 @@ from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPl
 from tailscope.store.records.recorded import RecordedRun
 from tailscope.store.records.run import RunInfo
 from tailscope.store.records.summary import GROUPS, Summary
-from tailscope.store.records.tail import TailRecord
 from tailscope.store.records.verdict import VerdictRecord
 from tailscope.store.records.watched import WatchedRecord
 
@@ -105,12 +104,6 @@ RUN = (
     OtherFile(
         layout.REPORT,
         "The report: one file, works offline. It may be drawn again, and has no checksum.",
-    ),
-    RecordFile(
-        layout.TAIL,
-        "What a model of the tail keeps beside the checksums: its `--json`, and where that comes"
-        " from.",
-        TailRecord,
     ),
     _kept(layout.OVERLOAD, OverloadRecord, "model overload", "overload.md"),
     _kept(layout.VERDICT, VerdictRecord, "verify", "verdict.md"),
@@ -239,7 +232,7 @@ def _blocks() -> Iterator[str]:
         " newer tailscope reads what an older one wrote. Files of the versions before it are"
         " refused, and so is a format that is newer than the tailscope that reads it; the error"
         " names both formats. Kept conclusions"
-        " (`tail.json`, `overload.json`, `verdict.json`) are left out with a warning if another"
+        " (`overload.json`, `verdict.json`) are left out with a warning if another"
         " version of tailscope kept them: draw them again."
     )
     yield "## A run directory"

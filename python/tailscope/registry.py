@@ -85,6 +85,9 @@ class Addition:
     """Services that the core asks for by name, as ``module:name``."""
     extra: Extra | None = None
     """The packages that it imports beyond those of the core, wherever in it."""
+    conclusions: Mapping[str, str] = field(default_factory=dict)
+    """Conclusions that are kept beside a run, by their files: the type of each, a `KeptRecord`, as
+    ``module:name``."""
     sections: Mapping[str, AddedSection] = field(default_factory=dict)
     """Sections of an experiment, by their names."""
     formats: Mapping[str, str] = field(default_factory=dict)
@@ -108,6 +111,15 @@ def service(name: str, wanted_by: str) -> Any:
                 require(addition.extra.name)
             return _imported(folder, addition.services[name])
     raise UsageError(f"{wanted_by}: this installation has no {name}", code="no-service")
+
+
+def offered(name: str) -> list[Any]:
+    """Import what each folder offers under a name; there may be none."""
+    return [
+        _imported(folder, addition.services[name])
+        for folder, addition in additions().items()
+        if name in addition.services
+    ]
 
 
 def extras() -> Mapping[str, Extra]:
@@ -160,6 +172,20 @@ def bench_for(section: str) -> Any:
         if section in addition.sections:
             return _imported(folder, addition.sections[section].bench)
     raise UsageError(f"{section}: this installation has no such section", code="no-section")
+
+
+def added_conclusions() -> Mapping[str, tuple[str, str]]:
+    """Find the conclusions that folders keep, by file: the folder and the type of each."""
+    return {
+        file: (folder, place)
+        for folder, addition in additions().items()
+        for file, place in addition.conclusions.items()
+    }
+
+
+def added_conclusion(file: str) -> Any:
+    """Import the type of a conclusion that a folder keeps."""
+    return _imported(*added_conclusions()[file])
 
 
 def formats() -> Mapping[str, tuple[str, str]]:

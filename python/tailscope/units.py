@@ -47,8 +47,6 @@ _OTHER = re.compile(r"(?<![\w.])(\d[\d,]*\.\d+)(?= ?%| packets/s)")
 def duration_text(ns: float) -> str:
     """Write a duration in its natural unit without losing a nanosecond.
 
-    Examples
-    --------
     >>> duration_text(3137)
     '3.137 µs'
     >>> duration_text(-2518062)
@@ -65,8 +63,6 @@ def duration_text(ns: float) -> str:
 def between_text(low_ns: float, high_ns: float) -> str | None:
     """Write two durations in the unit of the longer one, to its fourth digit.
 
-    Examples
-    --------
     >>> between_text(2_991, 16_042)
     '2.99 to 16.04 µs'
     >>> between_text(16_040, 16_042) is None
@@ -83,8 +79,6 @@ def between_text(low_ns: float, high_ns: float) -> str | None:
 def short_duration_text(ns: float) -> str:
     """Write a duration in its natural unit with four digits.
 
-    Examples
-    --------
     >>> short_duration_text(39_170_815), short_duration_text(999_960), short_duration_text(821)
     ('39.17 ms', '1.000 ms', '821 ns')
     """
@@ -114,8 +108,6 @@ def tick_text(us: float, longest_us: float) -> str:
 def rounded(text: str) -> str:
     """Round the durations and shares of a text to four digits, for people.
 
-    Examples
-    --------
     >>> rounded("p99.9 2.622766 ms (2.271889 ms to 3.022777 ms), 99.12345 % in run-1.23456")
     'p99.9 2.623 ms (2.272 to 3.023 ms), 99.12 % in run-1.23456'
     >>> rounded("between 4884.236 and 7745.881 µs")
@@ -160,8 +152,6 @@ def _four_digits(value: float) -> str:
 def long_text(seconds: float) -> str:
     """Write how long something lasts, roughly.
 
-    Examples
-    --------
     >>> long_text(210)
     '3.5 min'
     """
@@ -174,8 +164,6 @@ def long_text(seconds: float) -> str:
 def count_text(count: int) -> str:
     """Write a count with separated thousands.
 
-    Examples
-    --------
     >>> count_text(289992)
     '289,992'
     """
@@ -185,8 +173,6 @@ def count_text(count: int) -> str:
 def share_text(share: float) -> str:
     """Write a share in percent, with two digits.
 
-    Examples
-    --------
     >>> share_text(0.0012), share_text(0.554), share_text(0.999)
     ('0.12 %', '55 %', '100 %')
     """
@@ -197,8 +183,6 @@ def share_text(share: float) -> str:
 def counted(count: int, noun: str) -> str:
     """Write a count with its noun, in the plural but for one.
 
-    Examples
-    --------
     >>> counted(1, "packet"), counted(12345, "packet")
     ('1 packet', '12,345 packets')
     """
@@ -208,8 +192,6 @@ def counted(count: int, noun: str) -> str:
 def did_you_mean(got: str, known: Iterable[str]) -> str | None:
     """Ask which of the known names was meant, if one is like what was given.
 
-    Examples
-    --------
     >>> did_you_mean("l2fw", ["l2fwd", "l3fwd", "loop"])
     'did you mean l2fwd or l3fwd?'
     """
@@ -219,11 +201,20 @@ def did_you_mean(got: str, known: Iterable[str]) -> str | None:
     return f"did you mean {' or '.join(near)}?" if near else None
 
 
+def refuse_unknown(option: str, got: str, known: Iterable[str], code: str, whose: str = "") -> None:
+    """Refuse a name that is not known, and ask which one was meant."""
+    names = [*known]
+    if got not in names:
+        raise UsageError(
+            f"{option}: got {got!r}, expected one of {whose}{', '.join(names) or 'none'}",
+            code=code,
+            hint=did_you_mean(got, names),
+        )
+
+
 def percentile_name(q: float) -> str:
     """Write a quantile as the percentile that people speak of.
 
-    Examples
-    --------
     >>> percentile_name(0.99999)
     'p99.999'
     """
@@ -233,8 +224,6 @@ def percentile_name(q: float) -> str:
 def quantity_text(value: float, unit: str) -> str:
     """Write a quantity with four digits, and the prefix of its unit that suits it.
 
-    Examples
-    --------
     >>> quantity_text(0.0045, "J")
     '4.500 mJ'
     >>> quantity_text(-14, "W")
@@ -247,8 +236,6 @@ def quantity_text(value: float, unit: str) -> str:
 def shortened(text: str, most: int) -> str:
     """Cut a text that is longer than so many characters, and mark the cut.
 
-    Examples
-    --------
     >>> shortened("a name that does not end", 9)
     'a name...'
     """
@@ -260,8 +247,6 @@ def printable(text: str) -> str:
 
     File names may hold terminal escapes, text direction marks and bytes that are no text.
 
-    Examples
-    --------
     >>> printable("a\x1b[31mb")
     'a\\x1b[31mb'
     """
@@ -276,8 +261,6 @@ def printable(text: str) -> str:
 def typed_duration(ns: int) -> str:
     """Write a duration as it would be typed.
 
-    Examples
-    --------
     >>> typed_duration(1_500_000)
     '1500us'
     """
@@ -312,8 +295,6 @@ def positive_duration_ns(text: str, option: str) -> int:
 def quantile_of(text: str, option: str) -> float:
     """Read a quantile: ``0.999``, ``p99.9``, ``99.9%`` and ``99.9`` are the same.
 
-    Examples
-    --------
     >>> quantile_of("p99.9", "--quantile"), quantile_of("99.9", "--quantile")
     (0.999, 0.999)
     """
@@ -332,8 +313,6 @@ def quantile_of(text: str, option: str) -> float:
 def rate_pps(text: str | int, option: str, *, frame_bytes: float | None = None) -> int:
     """Read a packet rate, such as ``10k`` or ``1Mpps``, or bits per second of frames of a size.
 
-    Examples
-    --------
     >>> rate_pps("1Gbps", "--rate", frame_bytes=64)
     1488095
     """
@@ -364,8 +343,6 @@ def is_bit_rate(text: object) -> bool:
 def bit_rate_text(text: str, rate_pps: int, frame_bytes: float) -> str:
     """Say which packet rate a rate in bits per second is.
 
-    Examples
-    --------
     >>> bit_rate_text("1Gbps", 1_488_095, 64)
     '1Gbps is 1,488,095 packets/s: frames of 64 bytes, with 20 of preamble and gap each (RFC 2544)'
     """
@@ -378,8 +355,6 @@ def bit_rate_text(text: str, rate_pps: int, frame_bytes: float) -> str:
 def mean_frame_bytes(size: int | str) -> float:
     """Return the mean size of frames, as `frame_size` returns them.
 
-    Examples
-    --------
     >>> mean_frame_bytes("64:1,1518:1")
     791.0
     """
@@ -399,8 +374,6 @@ def value_label(value: object) -> str:
 def frame_size(text: str | int, option: str) -> int | str:
     """Read the size of frames in bytes, or a mix of sizes.
 
-    Examples
-    --------
     >>> frame_size("128", "--size"), frame_size("imix", "--size")
     (128, '64:7,594:4,1518:1')
     """
@@ -419,8 +392,6 @@ def frame_size(text: str | int, option: str) -> int | str:
 def typed_size(size: int | str) -> str:
     """Write a size or a mix of sizes as it would be typed.
 
-    Examples
-    --------
     >>> typed_size("64:7,594:4,1518:1")
     'imix'
     """
@@ -430,8 +401,6 @@ def typed_size(size: int | str) -> str:
 def mix_parts(mix: str) -> list[tuple[int, int]]:
     """Sizes and weights of a mix, as `frame_size` returns it.
 
-    Examples
-    --------
     >>> mix_parts("64:7,594:4")
     [(64, 7), (594, 4)]
     """

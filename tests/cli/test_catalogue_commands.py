@@ -306,7 +306,6 @@ def test_a_note_without_a_word_harms_nothing(tailscope: Run, runs: Path) -> None
     [
         ("report", ("--out", "all.html"), {0}),
         ("verify", ("--slo", "p50<1s"), {0, 3}),
-        ("recommend", (), {0, 3}),
     ],
 )
 def test_a_folder_of_runs_stands_for_them(

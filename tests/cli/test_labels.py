@@ -1,4 +1,4 @@
-"""What people say of captures: a run of theirs is listed, compared and recommended like others."""
+"""What people say of captures: a run of theirs is listed and compared like others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import captures
 import pytest
 from errors import code_of
 from runs import write_mark
-from wording import assert_wording
 
 from tailscope.exceptions import UsageError
 from tailscope.store.about import NamePattern, labels_of
@@ -124,42 +123,6 @@ def test_names_of_files_say_labels(tailscope: Run, tmp_path: Path) -> None:
     for row in rows:
         assert (row["dut"], row["rate_pps"], row["kernel"]) == ("l2fwd", 20_000, "rt")
         assert row["platform"] == "bare"
-
-
-def test_described_captures_are_recommended_and_compared(tailscope: Run, tmp_path: Path) -> None:
-    words = ["-D", "dut=l2fwd", "-D", "rate=10k", "-D", "cpu_model=EPYC", "-D", "cards=X710"]
-    for name, latency in (("bare", 3_000), ("lxc", 9_000)):
-        said = (*words, "-D", f"platform={name}", "-D", "kernel=rt", "-D", "boot=quiet")
-        for again in range(3):
-            folder = tmp_path / f"{name}-{again}"
-            folder.mkdir()
-            pair = captures.pair(folder, [latency + (at + again) % 50 for at in range(2_000)])
-            analysed(tailscope, pair, tmp_path / f"run-{name}-{again}", *said)
-    runs = (tmp_path / "run-bare-0", tmp_path / "run-lxc-0")
-    done = tailscope("recommend", *runs, "--json", "-")
-    assert done.returncode == 3
-    unsaid = {each["id"]: each["reasons"] for each in json.loads(done.stdout)["unsaid"]}
-    assert_wording("recommend/one-run-on-a-side", "; ".join(unsaid["V"]))
-    done = tailscope("recommend", *sorted(tmp_path.glob("run-*")), "--json", "-")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert [each["id"] for each in found["recommendations"]] == ["V"]
-    assert found["left_out"] == []
-    assert {run["technology"] for run in found["runs"]} == {"bare", "lxc"}
-    assert "size" in found["runs"][0]["unsaid"]
-    compared = json.loads(tailscope("compare", *runs, "--json", "-").stdout)["comparisons"][0]
-    others = {each["name"]: (each["baseline"], each["candidate"]) for each in compared["others"]}
-    assert others["plan: platform"] == ("bare", "lxc")
-
-
-def test_what_nobody_described_is_left_out_with_what_is_missing(
-    tailscope: Run, pair: tuple[Path, Path], tmp_path: Path
-) -> None:
-    run = analysed(tailscope, pair, tmp_path / "a", "-D", "dut=l2fwd", "-D", "rate=10k")
-    done = tailscope("recommend", run, "--json", "-")
-    assert done.returncode == 3
-    (left_out,) = json.loads(done.stdout)["left_out"]
-    assert_wording("recommend/nobody-said", left_out["reason"])
 
 
 @pytest.mark.parametrize(

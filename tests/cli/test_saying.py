@@ -43,7 +43,6 @@ COMMANDS = {
     "verify several": ("verify", "tainted", "quiet", "lossy", "--slo", SLO),
     "compare": ("compare", "quiet", "tainted", "--fail-on", "p99>+10%"),
     "compare lossy": ("compare", "lossy", "quiet"),
-    "recommend": ("recommend", "."),
     "list": ("list", "."),
     "analyze": ("analyze", "pre.pcap", "post.pcap"),
 }
@@ -52,7 +51,6 @@ ANSWERS = {
     "verify": r"tainted: (fail|inconclusive), ",
     "verify several": r"3 runs: ",
     "compare": r"Whether tainted differs from quiet|tainted is slower",
-    "recommend": r"\d of 6 recommendations rests? on ",
     "list": r"3 runs\.",
     "analyze": r"Median ",
 }

@@ -215,7 +215,7 @@ def test_cells_are_chosen_by_values(tmp_path: Path) -> None:
         ),
         (
             "name: t\nvary:\n  dut: [l2fwd, mirred]\n  wire: [memif]\n",
-            "x.yaml:4: vary.wire.0: wire: got 'memif', expected veth or pci or vhost",
+            "x.yaml:4: vary.wire.0: wire: got 'memif', expected one of those of --dut mirred: veth",
             "dut-wire",
         ),
         (

@@ -165,7 +165,6 @@ def test_a_command_about_a_bad_run_ends(tailscope: Run, runs: Path, odd: str) ->
             ("verify", path, "--slo", "p99<1ms"),
             ("report", path, "--out", runs / "page.html"),
             ("compare", path, runs / "guest"),
-            ("recommend", path),
             ("explain", path),
         ):
             done = tailscope(*command, timeout=TIMEOUT_S)
@@ -183,7 +182,7 @@ def test_a_bad_campaign_ends(tailscope: Run, runs: Path, odd: str) -> None:
     replaced(runs / "matrix" / "campaign.json", make)
     os.chdir(runs.parent)
     assert listed(runs).keys() == RUNS
-    for command in ("report", "recommend", "verify --slo p99<1ms"):
+    for command in ("report", "verify --slo p99<1ms"):
         name, *options = command.split()
         done = tailscope(name, runs / "matrix", *options, timeout=TIMEOUT_S)
         assert done.returncode == 1

@@ -75,7 +75,7 @@ def test_a_conclusion_is_kept_as_json_has_it(
     assert not undocumented(["kept", *origin], "analyze.md")
     assert before.items() <= {path: path.read_bytes() for path in (runs / run).iterdir()}.items()
     found = read_run(runs / run)
-    kept_as = {file: as_content(each) for file, each in found.kept.by_file()}
+    kept_as = {file: as_content(each) for file, each in found.kept.items()}
     assert kept_as == {name: {"format": 2, **content, "kept": origin}}
     assert not [text for text in found.warnings if "left out" in text]
 
@@ -125,6 +125,6 @@ def test_one_that_is_none_is_left_out_with_a_warning(runs: Path, content: bytes,
 
 def test_without_one_there_is_nothing_to_say(runs: Path) -> None:
     run = runs / "run"
-    assert kept(run, read_info(run), layout.TAIL) is None
+    assert kept(run, read_info(run), layout.OVERLOAD) is None
     assert read_run(run).kept == Conclusions()
     assert not [text for text in read_run(run).warnings if "left out" in text]

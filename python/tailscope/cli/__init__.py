@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import FrameType
 
-__all__ = ["COMMANDS", "application", "main"]
-
 _MISSING_LIBRARY = re.compile(r"(\S+\.so\S*): cannot open shared object file")
 """What Python says where a library of the system is missing, which extensions are linked to."""
 
@@ -56,7 +54,6 @@ COMMANDS: Mapping[str | None, Mapping[str, str]] = {
     },
     "Improving": {
         "host": "Audit and tune this machine.",
-        "recommend": "Recommend a set-up that these runs support.",
     },
     "Predicting": {
         "model": "Derive predictions from the figures of a run.",

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tailscope.cli.fields import option_of
 from tailscope.cli.options import (
     STANDARD,
@@ -20,11 +18,13 @@ from tailscope.cli.options import (
     Labelled,
     NamedBy,
     Verbose,
+    argument,
     labels,
+    option,
     write_json,
 )
 from tailscope.exceptions import SwappedError, TailscopeError, UsageError
-from tailscope.units import positive_duration_ns
+from tailscope.units import duration_ns, positive_duration_ns, printable
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -40,30 +40,26 @@ EXAMPLE = "tailscope analyze pre.pcap post.pcap --out runs/mine"
 
 _Captures = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="PRE POST | BOTH | DIR",
-        help="Captures before and after the device (pcap or pcapng, compressed or not; - is "
+    argument(
+        "PRE POST | BOTH | DIR",
+        "Captures before and after the device (pcap or pcapng, compressed or not; - is "
         "standard input), a pcapng with an interface for each, or a folder with pairs *-pre-* "
         "and *-post-*.",
     ),
 ]
 _PreCaptures = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--pre",
-        metavar="FILE[:INTERFACE]",
-        help="Capture before the device; of a pcapng with several interfaces, the name, "
+        "FILE[:INTERFACE]",
+        "Capture before the device; of a pcapng with several interfaces, the name, "
         "number or description of one; repeatable: the first --pre and the first --post are a "
         "pair, and so on.",
     ),
 ]
 _PostCaptures = Annotated[
     list[str] | None,
-    typer.Option(
-        "--post",
-        metavar="FILE[:INTERFACE]",
-        help="Capture behind the device, likewise; repeatable.",
-    ),
+    option("--post", "FILE[:INTERFACE]", "Capture behind the device, likewise; repeatable."),
 ]
 
 
@@ -79,24 +75,20 @@ def command(
     worst: Annotated[int, option_of("worst", own_default=True)] = 5000,
     json_file: JsonFile = None,
     csv_folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--csv", metavar="DIR", help="Write the CSV files of the papers' authors into DIR."
-        ),
+        Path | None, option("--csv", "DIR", "Write the CSV files of the papers' authors into DIR.")
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="RUN_DIR", help="Write a run directory with a report."),
+        Path | None, option("--out -o", "RUN_DIR", "Write a run directory with a report.")
     ] = None,
     about: AboutFile = None,
     define: Labelled = None,
     name_pattern: NamedBy = None,
     scheduler: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--scheduler",
-            metavar="ADDRESS",
-            help="Analyse several pairs on the workers of this Dask scheduler: tcp://..., "
+            "ADDRESS",
+            "Analyse several pairs on the workers of this Dask scheduler: tcp://..., "
             "tls://..., or local[:N] for N processes on this machine.",
         ),
     ] = None,
@@ -106,7 +98,6 @@ def command(
     """Write times as 1s, 5ms or 100ns."""
     from tailscope.cli.view import View
     from tailscope.engine.analysis import clock_difference
-    from tailscope.units import duration_ns
 
     clock_difference(clocks)
     options = Options(
@@ -315,7 +306,6 @@ def _run_pair(plan: PairPlan, options: Options) -> int:
 
 def _run_pairs(plans: Plans, options: Options) -> int:
     from tailscope.cli.figures import one_line
-    from tailscope.units import printable
 
     everything: list[dict[str, Any]] = []
     failed = 0

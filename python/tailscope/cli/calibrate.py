@@ -13,8 +13,15 @@ from tailscope.cli.options import (
     without_format,
     write_json,
 )
-from tailscope.exceptions import UsageError
-from tailscope.units import positive_duration_ns, rate_pps
+from tailscope.units import (
+    count_text,
+    duration_text,
+    percentile_name,
+    positive_duration_ns,
+    printable,
+    rate_pps,
+    refuse_unknown,
+)
 
 if TYPE_CHECKING:
     from tailscope.store.records.floor import FloorRecord
@@ -45,15 +52,8 @@ def command(
     from tailscope.experiment.search.calibration import calibrate
     from tailscope.store import floor
     from tailscope.testbed.cores import pick_cores, read_topology
-    from tailscope.units import did_you_mean, printable
 
-    if wire not in Loop.wires:
-        expected = " or ".join(Loop.wires)
-        raise UsageError(
-            f"--wire: got {wire!r}, expected {expected}",
-            code="wire",
-            hint=did_you_mean(wire, Loop.wires),
-        )
+    refuse_unknown("--wire", wire, Loop.wires, "wire")
     cores = pick_cores(read_topology(), ("generator", "dut"), cpus)
     pace = Pace()
     with LiveLine(quiet=quiet) as line:
@@ -82,8 +82,6 @@ def command(
 
 
 def _lines(record: FloorRecord) -> dict[str, str]:
-    from tailscope.units import count_text, duration_text, percentile_name
-
     def times(prefix: str) -> str:
         parts = (("p50", "p50"), ("p99.9", "p999"), ("max", "max"))
         return ", ".join(

@@ -6,6 +6,7 @@ import sys
 import textwrap
 
 from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.units import printable
 
 EXAMPLE = "tailscope doctor"
 
@@ -41,7 +42,6 @@ def command(json_file: JsonFile = None) -> int:
 def _print(text: str, indent: int = 0) -> None:
     """Print a text in lines that fit the terminal; further lines are indented."""
     from tailscope.cli.terminal import columns_of
-    from tailscope.units import printable
 
     width = min(columns_of(sys.stdout) or _WIDEST, _WIDEST)
     print(

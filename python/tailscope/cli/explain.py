@@ -14,12 +14,15 @@ from tailscope.cli.options import (
     JsonFile,
     Keep,
     Verbose,
+    argument,
     named_files,
+    option,
     without_format,
     write_json,
 )
 from tailscope.cli.view import View
 from tailscope.exceptions import UsageError
+from tailscope.units import count_text, duration_text, quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,28 +45,28 @@ _FEWEST_ADDED_UP = 2
 
 _Interrupts = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--interrupts",
-        metavar="[NAME=]FILE",
-        help="Interrupt counters that were polled during the captures (the authors' CSV,"
+        "[NAME=]FILE",
+        "Interrupt counters that were polled during the captures (the authors' CSV,"
         " copies of /proc/interrupts, or .parquet); repeatable.",
     ),
 ]
 _Traces = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--trace",
-        metavar="[NAME=]FILE",
-        help="Kernel events that were recorded during the captures (trace.dat, perf.data,"
+        "[NAME=]FILE",
+        "Kernel events that were recorded during the captures (trace.dat, perf.data,"
         " text of perf script, or a folder with CTF); repeatable.",
     ),
 ]
 _OwnWork = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--own-work",
-        metavar="CAUSE",
-        help="Cause in the traces that is the device's own work, such as 'task l2fwd' or"
+        "CAUSE",
+        "Cause in the traces that is the device's own work, such as 'task l2fwd' or"
         " 'softirq NET_RX'; repeatable.  [default: the task that has a CPU for more than half"
         " of the time]",
     ),
@@ -72,19 +75,16 @@ _OwnWork = Annotated[
 
 def command(
     context: typer.Context,
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    run: Annotated[Path, argument("RUN", "A run directory.")],
     packet: Annotated[
-        int | None,
-        typer.Option(
-            "--packet", min=0, metavar="SEQ", help="Packet to explain.  [default: the worst]"
-        ),
+        int | None, option("--packet", "SEQ", "Packet to explain.  [default: the worst]", min=0)
     ] = None,
     quantile: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--quantile",
-            metavar="Q",
-            help="Start of the tail.  [default: p99.9; for --interrupts p99.99, or the highest"
+            "Q",
+            "Start of the tail.  [default: p99.9; for --interrupts p99.99, or the highest"
             " with 10 packets beyond]",
         ),
     ] = None,
@@ -92,33 +92,28 @@ def command(
     trace: _Traces = None,
     cpus: Annotated[
         list[str] | None,
-        typer.Option(
-            "--cpus",
-            "-c",
-            metavar="[NAME=]LIST",
-            help="CPUs of the device in the traces, or in the trace NAME.",
+        option(
+            "--cpus -c", "[NAME=]LIST", "CPUs of the device in the traces, or in the trace NAME."
         ),
     ] = None,
     own_work: _OwnWork = None,
     offset: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--offset",
-            metavar="[NAME=]TIME",
-            help="Offset from the times of all files, or of NAME, to those of the captures,"
+            "[NAME=]TIME",
+            "Offset from the times of all files, or of NAME, to those of the captures,"
             " such as -25.8s.",
         ),
     ] = None,
     offset_error: Annotated[
-        str, typer.Option("--offset-error", metavar="TIME", help="Uncertainty of `--offset`.")
+        str, option("--offset-error", "TIME", "Uncertainty of `--offset`.")
     ] = "0s",
     keep: Keep = False,
     json_file: JsonFile = None,
     exact: Exact = False,
     verbose: Verbose = False,
 ) -> int:
-    from tailscope.units import quantile_of
-
     beginning = None if quantile is None else quantile_of(quantile, "--quantile")
     if beginning is not None and not 0 <= beginning < 1:
         raise UsageError(
@@ -286,7 +281,6 @@ def _print(request: ExplainRequest, tail: Explanation, story: Story | None, info
 def print_tail(tail: Explanation, view: View) -> None:
     """Print what is known to have delayed the tail, and what is associated with that."""
     from tailscope.noise.words import trace_lines
-    from tailscope.units import duration_text
     from tailscope.words.figures import cause_rows, explained_answer, explained_text
 
     if tail.evidence is not None:
@@ -333,12 +327,7 @@ def _print_stages(stages: ExplainedStages, view: View) -> None:
 
 def print_association(tail: Explanation, view: View) -> None:
     """Print which counters move when packets are slow."""
-    from tailscope.noise.words import (
-        COUNTER_HEADER,
-        association_lines,
-        counter_rows,
-        regular_lines,
-    )
+    from tailscope.noise.words import COUNTER_HEADER, association_lines, counter_rows, regular_lines
 
     associated = tail.associated
     assert associated is not None, "it has counters"
@@ -357,7 +346,6 @@ def print_association(tail: Explanation, view: View) -> None:
 
 
 def _print_story(story: Story, view: View) -> None:
-    from tailscope.units import count_text, duration_text
     from tailscope.words.figures import part_text
 
     view.say(

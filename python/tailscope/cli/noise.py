@@ -6,13 +6,27 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tailscope.cli.fields import option_of
-from tailscope.cli.options import STANDARD, DryRun, JsonFile, Quiet, without_format, write_json
+from tailscope.cli.options import (
+    STANDARD,
+    DryRun,
+    JsonFile,
+    Quiet,
+    option,
+    without_format,
+    write_json,
+)
 from tailscope.cli.status import INTERRUPTED
+from tailscope.cli.table import print_table
+from tailscope.cli.terminal import print_lines
 from tailscope.exceptions import UsageError
-from tailscope.units import did_you_mean, positive_duration_ns
+from tailscope.units import (
+    count_text,
+    duration_text,
+    positive_duration_ns,
+    printable,
+    refuse_unknown,
+)
 
 if TYPE_CHECKING:
     from tailscope.noise.causes import Cause
@@ -25,27 +39,24 @@ EXAMPLE = "tailscope noise --cpus 1 --duration 60s"
 
 def command(
     cpus: Annotated[
-        str | None,
-        typer.Option("--cpus", "-c", metavar="LIST", help="CPUs to watch.  [default: one]"),
+        str | None, option("--cpus -c", "LIST", "CPUs to watch.  [default: one]")
     ] = None,
     duration: Annotated[str, option_of("duration", own_default=True)] = "10s",
     stall_ns: Annotated[
-        int,
-        typer.Option("--stall-ns", min=100, metavar="NS", help="Shortest gap that is a stall."),
+        int, option("--stall-ns", "NS", "Shortest gap that is a stall.", min=100)
     ] = 1000,
     noise: Annotated[str | None, option_of("noise")] = None,
     counter_interval: Annotated[str | None, option_of("counter_interval")] = None,
     disturb: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--disturb",
-            metavar="KIND,...",
-            help="Disturb the first CPU on purpose: tlb, call, reschedule, busy, fault.",
+            "KIND,...",
+            "Disturb the first CPU on purpose: tlb, call, reschedule, busy, fault.",
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Folder for every stall and event."),
+        Path | None, option("--out -o", "DIR", "Folder for every stall and event.")
     ] = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,
@@ -56,9 +67,8 @@ def command(
     if out is not None and out.exists():
         raise UsageError(f"--out: {out} already exists", code="out-exists")
     if dry_run:
-        print(f"{'CPUs':<10}{', '.join(map(str, cores.pollers))}")
-        print(f"{'duration':<10}{duration}")
-        print(f"{'noise':<10}{plan.noise}")
+        cpus_text = ", ".join(map(str, cores.pollers))
+        print_lines([("CPUs", cpus_text), ("duration", duration), ("noise", plan.noise)])
         return 0
     watched = _watch(plan, cores, quiet=quiet)
     record = _record(plan, cores, watched)
@@ -78,21 +88,10 @@ def _plan(
     from tailscope.noise.watch import WatchPlan
     from tailscope.plan.fields import NOISE
 
-    if noise not in NOISE:
-        raise UsageError(
-            f"--noise: got {noise!r}, expected one of {', '.join(NOISE)}",
-            code="noise",
-            hint=did_you_mean(noise, NOISE),
-        )
+    refuse_unknown("--noise", noise, NOISE, "noise")
     kinds = tuple(disturb.split(",")) if disturb else ()
     for kind in kinds:
-        if kind not in DISTURBANCES:
-            expected = ", ".join(DISTURBANCES)
-            raise UsageError(
-                f"--disturb: got {kind!r}, expected some of {expected}",
-                code="disturb",
-                hint=did_you_mean(kind, DISTURBANCES),
-            )
+        refuse_unknown("--disturb", kind, DISTURBANCES, "disturb")
     return WatchPlan(
         duration_ns=positive_duration_ns(duration, "--duration"),
         stall_ns=stall_ns,
@@ -142,9 +141,7 @@ def _record(plan: WatchPlan, cores: Cores, watched: Watched) -> WatchedRecord:
         cost=None
         if cost is None
         else RecordingCost(
-            share_with=cost.share_with,
-            share_without=cost.share_without,
-            without_s=cost.without_s,
+            share_with=cost.share_with, share_without=cost.share_without, without_s=cost.without_s
         ),
         **asdict(watched.noise.record([watched.side])),
         warnings=(*cores.warnings, *watched.noise.warnings()),
@@ -164,12 +161,8 @@ _HEADER = ("cause", "count", "per s and CPU", "total", "share", "p50", "p99", "m
 
 
 def _print(cores: Cores, watched: Watched, record: WatchedRecord, out: Path | None) -> None:
-    from tailscope.cli.table import aligned
-    from tailscope.units import count_text, duration_text, printable
-
     rows = [_row(cause) for cause in watched.causes]
-    for line in aligned(_HEADER, [rows]):
-        print(line)
+    print_table(_HEADER, [rows])
     stalls = watched.stalls
     print(
         f"{'stalls':<10}{count_text(stalls.count)}, {stalls.share:.4%} of the time,"
@@ -197,8 +190,6 @@ def _print(cores: Cores, watched: Watched, record: WatchedRecord, out: Path | No
 
 
 def _row(cause: Cause) -> tuple[str, ...]:
-    from tailscope.units import count_text, duration_text, printable
-
     mark = "" if cause.p99_supported else " *"
     return (
         printable(cause.cause),

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -24,106 +24,83 @@ if TYPE_CHECKING:
 STANDARD = "-"
 """Name that stands for standard input or output."""
 
+
+def option(names: str, metavar: str, about: str, panel: str | None = None, **more: Any) -> Any:
+    """Declare an option with a value: its names apart by a space, and the section of the help."""
+    return typer.Option(*names.split(), metavar=metavar, help=about, rich_help_panel=panel, **more)
+
+
+def flag(names: str, about: str, panel: str | None = None) -> Any:
+    """Declare an option without a value."""
+    return typer.Option(*names.split(), help=about, rich_help_panel=panel)
+
+
+def argument(metavar: str, about: str, **more: Any) -> Any:
+    """Declare an argument."""
+    return typer.Argument(metavar=metavar, help=about, **more)
+
+
 RunName: TypeAlias = Annotated[
-    str,
-    typer.Argument(metavar="RUN", help="A run directory, or the name of a run below --dir."),
+    str, argument("RUN", "A run directory, or the name of a run below --dir.")
 ]
 RunNames: TypeAlias = Annotated[
-    list[str],
-    typer.Argument(metavar="RUN...", help="Run directories, or names of runs below --dir."),
+    list[str], argument("RUN...", "Run directories, or names of runs below --dir.")
 ]
-RunsFolder: TypeAlias = Annotated[
-    Path, typer.Option("--dir", metavar="DIR", help="Folder of named runs.")
-]
+RunsFolder: TypeAlias = Annotated[Path, option("--dir", "DIR", "Folder of named runs.")]
 JsonFile: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--json",
-        metavar="FILE",
-        help="Write all figures as JSON; - is standard output.",
-        rich_help_panel=OUTPUT,
-    ),
+    str | None, option("--json", "FILE", "Write all figures as JSON; - is standard output.", OUTPUT)
 ]
 JunitFile: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--junit", metavar="FILE", help="Write verdicts as JUnit XML.", rich_help_panel=OUTPUT
-    ),
+    Path | None, option("--junit", "FILE", "Write verdicts as JUnit XML.", OUTPUT)
 ]
 FailOn: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--fail-on",
-        metavar="LIMIT",
-        help="Regression to fail on: 'p99.99>+10%', 'p99.9>+5us', 'lost>+0.1%'; repeatable.",
-        rich_help_panel=OUTPUT,
+        "LIMIT",
+        "Regression to fail on: 'p99.99>+10%', 'p99.9>+5us', 'lost>+0.1%'; repeatable.",
+        OUTPUT,
     ),
 ]
-Keep: TypeAlias = Annotated[
-    bool, typer.Option("--keep", help="Store all figures in the run, for its report.")
-]
+Keep: TypeAlias = Annotated[bool, flag("--keep", "Store all figures in the run, for its report.")]
 AboutFile: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--about",
-        metavar="FILE",
-        help="Labels that say what was measured, on what: dut, platform, ... (YAML or JSON).",
+        "FILE",
+        "Labels that say what was measured, on what: dut, platform, ... (YAML or JSON).",
     ),
 ]
 Labelled: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        "-D", metavar="NAME=VALUE", help="A label such as rate=10k; wins over FILE; repeatable."
-    ),
+    option("-D", "NAME=VALUE", "A label such as rate=10k; wins over FILE; repeatable."),
 ]
 RunLabels: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        "--label", metavar="NAME=RUN", help="Name of a run in legends and tables; repeatable."
-    ),
+    option("--label", "NAME=RUN", "Name of a run in legends and tables; repeatable."),
 ]
 NamedBy: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--name-pattern",
-        metavar="PATTERN",
-        help="Where names of files say labels, such as '{dut}-{rate}-repeat{repeat}-{side}'; *"
+        "PATTERN",
+        "Where names of files say labels, such as '{dut}-{rate}-repeat{repeat}-{side}'; *"
         " stands for anything.",
     ),
 ]
-Exact: TypeAlias = Annotated[
-    bool,
-    typer.Option("--exact", help="Show all digits; without it, four.", rich_help_panel=OUTPUT),
-]
+Exact: TypeAlias = Annotated[bool, flag("--exact", "Show all digits; without it, four.", OUTPUT)]
 Verbose: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--verbose",
-        "-v",
-        help="Show all rows and columns, and how results came about.",
-        rich_help_panel=OUTPUT,
-    ),
+    bool, flag("--verbose -v", "Show all rows and columns, and how results came about.", OUTPUT)
 ]
 CpusToFree: TypeAlias = Annotated[
-    str, typer.Option("--cpus", "-c", metavar="LIST", help="CPUs to keep free: those that poll.")
+    str, option("--cpus -c", "LIST", "CPUs to keep free: those that poll.")
 ]
 DryRun: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run", help="Show what would be done, without doing it.", rich_help_panel=OUTPUT
-    ),
+    bool, flag("--dry-run", "Show what would be done, without doing it.", OUTPUT)
 ]
-Quiet: TypeAlias = Annotated[
-    bool, typer.Option("--quiet", help="Show no progress.", rich_help_panel=OUTPUT)
-]
+Quiet: TypeAlias = Annotated[bool, flag("--quiet", "Show no progress.", OUTPUT)]
 Profile: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--profile",
-        metavar="NAME",
-        help="Profile of the experiment to use.",
-        rich_help_panel=EXPERIMENT,
-    ),
+    str | None, option("--profile", "NAME", "Profile of the experiment to use.", EXPERIMENT)
 ]
 
 

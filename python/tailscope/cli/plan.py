@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-
 from tailscope.cli.fields import option_of
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, JsonFile, option, write_json
 from tailscope.cli.status import UNDECIDED
+from tailscope.cli.table import print_table
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -27,22 +26,19 @@ _NOTHING = "-"
 
 
 def command(
-    quantile: Annotated[
-        str, typer.Option("--quantile", metavar="Q", help="Quantile, such as p99.999.")
-    ],
+    quantile: Annotated[str, option("--quantile", "Q", "Quantile, such as p99.999.")],
     rate: Annotated[str, option_of("rate", own_default=True)],
     relative_error: Annotated[
         float | None,
-        typer.Option(
+        option(
             "--relative-error",
-            metavar="E",
-            help="Relative error to allow, such as 0.1, of the share beyond the quantile (and,"
+            "E",
+            "Relative error to allow, such as 0.1, of the share beyond the quantile (and,"
             " with --from, of the latency).",
         ),
     ] = None,
     from_run: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="RUN", help="Run with typical latencies and bursts."),
+        Path | None, option("--from", "RUN", "Run with typical latencies and bursts.")
     ] = None,
     json_file: JsonFile = None,
 ) -> int:
@@ -167,7 +163,6 @@ def _record(plan: SampleRequest, sizes: _Sizes) -> dict[str, float | str | None]
 
 
 def _print(plan: SampleRequest, sizes: _Sizes) -> None:
-    from tailscope.cli.table import aligned
     from tailscope.units import percentile_name
 
     name = percentile_name(plan.quantile)
@@ -186,8 +181,7 @@ def _print(plan: SampleRequest, sizes: _Sizes) -> None:
         for key, text in statements.items()
         if sizes.packets[key] is not None
     ]
-    for line in aligned(_HEADER, [rows]):
-        print(line)
+    print_table(_HEADER, [rows])
     if sizes.design_effect is None:
         print("more packets are needed if delays come in bursts: --from RUN shows how many")
     else:

@@ -15,23 +15,16 @@ PATIENCE_S = 1.0
 
 
 class TasksDone(NamedTuple):
-    """The progress of tasks.
-
-    Attributes
-    ----------
-    tasks, of_tasks : int
-        Tasks that have an outcome, without those that others need.
-    size, of_size : int
-        The sizes of all.
-    workers : int
-        How many there are.
-    """
+    """The progress of tasks."""
 
     tasks: int
     of_tasks: int
+    """Tasks that have an outcome, without those that others need."""
     size: int
     of_size: int
+    """The sizes of all."""
     workers: int
+    """How many there are."""
 
 
 class ProgressBar:

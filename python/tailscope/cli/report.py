@@ -9,16 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from tailscope.cli.options import RunLabels, labelled
+from tailscope.cli.options import RunLabels, argument, flag, labelled, option
 from tailscope.cli.terminal import say
 from tailscope.exceptions import UsageError
 from tailscope.registry import formats as added_formats
 from tailscope.registry import require, service, writer_of
 from tailscope.report.formats import FORMATS, STYLES
 from tailscope.store.layout import REPORT
-from tailscope.units import did_you_mean, printable
+from tailscope.units import did_you_mean, printable, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,56 +32,42 @@ _FIGURES = ",".join(FORMATS)
 def command(
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="RUN...|CAMPAIGN", help="Run directories, folders of them, or a campaign's."
-        ),
+        argument("RUN...|CAMPAIGN", "Run directories, folders of them, or a campaign's."),
     ],
     label: RunLabels = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="File of the page; report.html (in a campaign's directory) unless --figures"
-            " is given.",
+        option(
+            "--out -o",
+            "FILE",
+            "File of the page; report.html (in a campaign's directory) unless --figures is given.",
         ),
     ] = None,
     figures: Annotated[
-        Path | None,
-        typer.Option("--figures", metavar="DIR", help="Write each figure, and a CSV of its data."),
+        Path | None, option("--figures", "DIR", "Write each figure, and a CSV of its data.")
     ] = None,
     formats: Annotated[
         str,
-        typer.Option(
-            "--format",
-            metavar="LIST",
-            help="Formats of the figures; or one that an addition writes a run in.",
+        option(
+            "--format", "LIST", "Formats of the figures; or one that an addition writes a run in."
         ),
     ] = _FIGURES,
     style: Annotated[
-        str,
-        typer.Option(
-            "--style", metavar="NAME", help="Style: screen, or paper for one of two columns."
-        ),
+        str, option("--style", "NAME", "Style: screen, or paper for one of two columns.")
     ] = STYLES[0],
     trace: Annotated[
         bool,
-        typer.Option(
-            "--trace",
-            help="For a single run: also write its timeline beside the page (.pftrace).",
-        ),
+        flag("--trace", "For a single run: also write its timeline beside the page (.pftrace)."),
     ] = False,
     pages: Annotated[
-        bool,
-        typer.Option("--pages", help="For a campaign: also redraw the page of each run."),
+        bool, flag("--pages", "For a campaign: also redraw the page of each run.")
     ] = False,
     scheduler: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--scheduler",
-            metavar="ADDRESS",
-            help="For a campaign: read and draw its runs on the workers of this Dask"
+            "ADDRESS",
+            "For a campaign: read and draw its runs on the workers of this Dask"
             " scheduler: tcp://..., tls://..., or local[:N] for N processes on this machine.",
         ),
     ] = None,
@@ -144,12 +128,7 @@ def _plan(
                 code="format",
                 hint=did_you_mean(name, [*FORMATS, *added_formats()]),
             )
-    if style not in STYLES:
-        raise UsageError(
-            f"--style: expected {' or '.join(STYLES)}, got {style!r}",
-            code="style",
-            hint=did_you_mean(style, STYLES),
-        )
+    refuse_unknown("--style", style, STYLES, "style")
     if figures is not None:
         require("plot")
     from tailscope.store.campaign import is_campaign

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tailscope.cli.fields import with_fields
 from tailscope.cli.options import (
     STANDARD,
@@ -19,13 +17,18 @@ from tailscope.cli.options import (
     Profile,
     Quiet,
     Verbose,
+    argument,
+    flag,
     named_values,
+    option,
     refuse_idle_options,
     write_json,
 )
 from tailscope.cli.panels import EXPERIMENT, MEASUREMENT, OUTPUT
 from tailscope.cli.status import INTERRUPTED
+from tailscope.cli.terminal import print_plan
 from tailscope.exceptions import UsageError
+from tailscope.units import bit_rate_text, is_bit_rate, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,47 +47,29 @@ EXAMPLE = "tailscope run --dut l2fwd --rate 100k --duration 10s --out runs/first
 def command(
     experiment: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[FILE]", help="An experiment. Without one, options describe a single run."
-        ),
+        argument("[FILE]", "An experiment. Without one, options describe a single run."),
     ] = None,
     *,
     fields: dict[str, object],
     repeat: Annotated[
-        int | None,
-        typer.Option(
-            "--repeat",
-            min=1,
-            metavar="N",
-            help="Number of repetitions.",
-            rich_help_panel=MEASUREMENT,
-        ),
+        int | None, option("--repeat", "N", "Number of repetitions.", MEASUREMENT, min=1)
     ] = None,
     profile: Profile = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--only",
-            metavar="NAME=VALUE,...",
-            help="Only cells with these values of a variable; repeatable.",
-            rich_help_panel=EXPERIMENT,
+            "NAME=VALUE,...",
+            "Only cells with these values of a variable; repeatable.",
+            EXPERIMENT,
         ),
     ] = None,
     resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Continue the experiment in --out.", rich_help_panel=EXPERIMENT
-        ),
+        bool, flag("--resume", "Continue the experiment in --out.", EXPERIMENT)
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="Run directory; for several runs, their folder.",
-            rich_help_panel=OUTPUT,
-        ),
+        option("--out -o", "DIR", "Run directory; for several runs, their folder.", OUTPUT),
     ] = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,
@@ -126,9 +111,9 @@ def command(
 
 def _require_file(options: Mapping[str, object]) -> None:
     """Refuse options that are for an experiment."""
-    for option, value in options.items():
+    for name, value in options.items():
         if value:
-            raise UsageError(f"{option} requires an experiment FILE", code="requires-file")
+            raise UsageError(f"{name} requires an experiment FILE", code="requires-file")
 
 
 def _refuse_beside(experiment: Path, fields: Mapping[str, object], repeat: int | None) -> None:
@@ -153,7 +138,6 @@ def _run_single(
 ) -> int:
     from tailscope.cli.live import LiveLine
     from tailscope.experiment.fields import no_device, plan_of
-    from tailscope.units import printable
 
     if fields.get("dut") is None:
         raise no_device(hint="or give an experiment FILE")
@@ -186,7 +170,6 @@ def _about_rate(fields: Mapping[str, object], plan: RunPlan) -> list[str]:
     """Say which packet rate was asked for in bits, and whether the wire carries it."""
     from tailscope.experiment.notice import rate_notice
     from tailscope.experiment.packets import mean_size_bytes
-    from tailscope.units import bit_rate_text, is_bit_rate
 
     rate, too_high = str(fields.get("rate")), rate_notice(plan)
     said = [] if too_high is None else [too_high]
@@ -235,7 +218,6 @@ def _measure(
     from tailscope.cli.live import Pace
     from tailscope.experiment.run.execute import execute
     from tailscope.report.of_run import page_of
-    from tailscope.units import printable
 
     def draw(run: Run) -> str:
         line.show_work("drawing the report")
@@ -276,23 +258,14 @@ def _folders(plan: RunPlan, out: Path | None, repeat: int) -> list[Path]:
 
 def _describe(plan: RunPlan, cores: Cores, folders: list[Path], json_file: str | None) -> int:
     from tailscope.store.records.base import as_content
-    from tailscope.units import printable
 
-    missing = plan.missing()
     if json_file is not None:
         record = {
             **as_content(plan.record()),
             "cpus": list(cores.pollers),
             "out": [str(f) for f in folders],
         }
-        write_json(json_file, {**record, "missing": missing})
+        write_json(json_file, {**record, "missing": plan.missing()})
         return 0
-    for name, value in plan.describe(cores).items():
-        print(f"{name:<10}{value}")
-    for folder in folders:
-        print(f"{'out':<10}{printable(str(folder))}")
-    for warning in cores.warnings:
-        print(f"{'warning':<10}{warning}")
-    for lack in missing:
-        print(f"{'missing':<10}{printable(lack)}")
+    print_plan(plan, cores, [("out", str(folder)) for folder in folders])
     return 0

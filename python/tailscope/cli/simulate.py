@@ -5,106 +5,78 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tailscope.cli.fields import option_of
-from tailscope.units import count_text, duration_text, positive_duration_ns, printable, rate_pps
+from tailscope.cli.options import argument, option
+from tailscope.units import (
+    count_text,
+    duration_ns,
+    duration_text,
+    positive_duration_ns,
+    printable,
+    rate_pps,
+)
 
 EXAMPLE = "tailscope simulate captures --seed 1"
 
 _Latency = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--latency",
-        metavar="LAW",
-        help="constant:TIME, uniform:LOW,HIGH, lognormal:MEDIAN,SIGMA"
+        "LAW",
+        "constant:TIME, uniform:LOW,HIGH, lognormal:MEDIAN,SIGMA"
         " or bimodal:LOW,HIGH,P_HIGH,SIGMA; by default that of a forwarder, 3.1 µs.",
     ),
 ]
 _Service = Annotated[
-    str,
-    typer.Option(
-        "--service", metavar="TIME", help="Time that a packet keeps the next one waiting."
-    ),
+    str, option("--service", "TIME", "Time that a packet keeps the next one waiting.")
 ]
 _Batch = Annotated[
-    int,
-    typer.Option(
-        "--batch", min=1, metavar="N", help="Largest batch that the device takes at a time."
-    ),
+    int, option("--batch", "N", "Largest batch that the device takes at a time.", min=1)
 ]
 _StallDuration = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--stall-duration",
-        metavar="TIME",
-        help="Duration of a stall of the device; 0ns is none;"
-        " by default 7.75 µs, each third 10.25 µs.",
+        "TIME",
+        "Duration of a stall of the device; 0ns is none; by default 7.75 µs, each third 10.25 µs.",
     ),
 ]
 _Duplication = Annotated[
-    float,
-    typer.Option(
-        "--duplication", min=0.0, max=1.0, metavar="P", help="Share of packets sent twice."
-    ),
+    float, option("--duplication", "P", "Share of packets sent twice.", min=0.0, max=1.0)
 ]
 _Reordering = Annotated[
-    float,
-    typer.Option("--reordering", min=0.0, max=1.0, metavar="P", help="Share of packets held back."),
+    float, option("--reordering", "P", "Share of packets held back.", min=0.0, max=1.0)
 ]
 
 
 def command(
-    out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Folder for the captures and truth.json.")
-    ],
+    out: Annotated[Path, argument("OUT", "Folder for the captures and truth.json.")],
     seed: Annotated[
-        int,
-        typer.Option(
-            "--seed", min=0, max=2**64 - 1, metavar="N", help="The same seed gives the same bytes."
-        ),
+        int, option("--seed", "N", "The same seed gives the same bytes.", min=0, max=2**64 - 1)
     ],
     packets: Annotated[
-        int, typer.Option("--packets", min=1, metavar="N", help="Number of packets to send.")
+        int, option("--packets", "N", "Number of packets to send.", min=1)
     ] = 300_000,
     rate: Annotated[str, option_of("rate", own_default=True)] = "10k",
-    pattern: Annotated[
-        str, typer.Option("--pattern", metavar="NAME", help="cbr, poisson or burst:SIZE,GAP.")
-    ] = "cbr",
-    size: Annotated[
-        int, typer.Option("--size", min=64, metavar="BYTES", help="Frame length on the wire.")
-    ] = 64,
+    pattern: Annotated[str, option("--pattern", "NAME", "cbr, poisson or burst:SIZE,GAP.")] = "cbr",
+    size: Annotated[int, option("--size", "BYTES", "Frame length on the wire.", min=64)] = 64,
     latency: _Latency = None,
     service: _Service = "70ns",
     batch: _Batch = 1,
-    stall_period: Annotated[
-        str, typer.Option("--stall-period", metavar="TIME", help="Time between stalls.")
-    ] = "4ms",
+    stall_period: Annotated[str, option("--stall-period", "TIME", "Time between stalls.")] = "4ms",
     stall_duration: _StallDuration = None,
-    loss: Annotated[
-        float, typer.Option("--loss", min=0.0, max=1.0, metavar="P", help="Share of packets lost.")
-    ] = 0.0,
+    loss: Annotated[float, option("--loss", "P", "Share of packets lost.", min=0.0, max=1.0)] = 0.0,
     duplication: _Duplication = 0.0,
     reordering: _Reordering = 0.0,
-    clock_offset: Annotated[
-        int,
-        typer.Option("--clock-offset", metavar="NS", help="Lead of the second clock."),
-    ] = 0,
-    clock_drift: Annotated[
-        int,
-        typer.Option("--clock-drift", metavar="PPB", help="Drift of the second clock."),
-    ] = 0,
+    clock_offset: Annotated[int, option("--clock-offset", "NS", "Lead of the second clock.")] = 0,
+    clock_drift: Annotated[int, option("--clock-drift", "PPB", "Drift of the second clock.")] = 0,
     cut_bytes: Annotated[
-        int,
-        typer.Option("--cut-bytes", min=0, metavar="N", help="Bytes to cut off the post capture."),
+        int, option("--cut-bytes", "N", "Bytes to cut off the post capture.", min=0)
     ] = 0,
     suffix: Annotated[
-        str,
-        typer.Option("--format", metavar="NAME", help="pcap, pcap.zst, pcapng or pcapng.zst."),
+        str, option("--format", "NAME", "pcap, pcap.zst, pcapng or pcapng.zst.")
     ] = "pcap",
 ) -> int:
-    from tailscope.units import duration_ns
-
     settings: dict[str, object] = {
         "seed": seed,
         "packets": packets,
@@ -129,8 +101,6 @@ def command(
 
 
 def _stalls_ns(period: str, duration: str) -> tuple[int, int]:
-    from tailscope.units import duration_ns
-
     return (
         positive_duration_ns(period, "--stall-period"),
         duration_ns(duration, "--stall-duration"),

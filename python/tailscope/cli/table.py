@@ -34,6 +34,12 @@ def aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
     yield from lines
 
 
+def print_table(header: Row, sections: Sequence[Iterable[Row]]) -> None:
+    """Print an aligned table."""
+    for line in aligned(header, sections):
+        print(printable(line))
+
+
 def fitted_table(
     header: Row, sections: Sequence[Iterable[Row]], give_way: Sequence[str]
 ) -> tuple[list[str], list[str]]:

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Literal, TextIO, TypeAlias
 from tailscope.units import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
+
+    from tailscope.experiment.plan import RunPlan
+    from tailscope.testbed.cores import Cores
 
 GAP = "  "
 """Between the parts of a line, and the columns of a table."""
@@ -51,8 +54,6 @@ def cut(text: str, columns: int) -> str:
 
     Names of runs and cells begin alike, or end alike.
 
-    Examples
-    --------
     >>> cut("matrix/rate=10k-repeat=3", 15)
     'matrix/…epeat=3'
     """
@@ -127,6 +128,25 @@ def say_command(name: str, command: str) -> None:
     )
     print(name)
     print(" \\\n".join(lines).replace("\0", " "))
+
+
+def print_lines(lines: Iterable[tuple[str, str]]) -> None:
+    """Print each line behind its name."""
+    for name, text in lines:
+        print(f"{name:<10}{printable(text)}")
+
+
+def print_plan(
+    plan: RunPlan,
+    cores: Cores,
+    lines: Iterable[tuple[str, str]] = (),
+    only: Container[str] | None = None,
+) -> None:
+    """Print what a plan says, or only some of it; then further lines, doubts, and what lacks."""
+    print_lines(each for each in plan.describe(cores).items() if only is None or each[0] in only)
+    print_lines(lines)
+    print_lines(("warning", warning) for warning in cores.warnings)
+    print_lines(("missing", lack) for lack in plan.missing())
 
 
 def output_columns() -> int:

@@ -16,13 +16,23 @@ from tailscope.cli.options import (
     JunitFile,
     Keep,
     Verbose,
+    argument,
+    flag,
+    option,
     without_format,
     write_json,
 )
 from tailscope.cli.status import LEVELS, OF_VERDICTS
 from tailscope.cli.view import MARK_NOTE, View
 from tailscope.exceptions import RunError, UsageError
-from tailscope.units import did_you_mean
+from tailscope.units import (
+    QUANTILES,
+    count_text,
+    did_you_mean,
+    duration_text,
+    printable,
+    refuse_unknown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,15 +63,14 @@ _NEIGHBOURS_HINT = (
 def command(
     context: typer.Context,
     runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="Run directories, folders of them, or campaigns."),
+        list[Path], argument("RUN...", "Run directories, folders of them, or campaigns.")
     ],
     slo: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--slo",
-            metavar="LEVEL",
-            help="Level, such as 'p99.999<1ms, loss<1e-5, max<2ms, reordered=0', or a name:"
+            "LEVEL",
+            "Level, such as 'p99.999<1ms, loss<1e-5, max<2ms, reordered=0', or a name:"
             " urllc-itu, urllc-22.104, nf-350us; repeatable: all must be met."
             "  [default: a campaign's service_levels]",
         ),
@@ -69,14 +78,14 @@ def command(
     json_file: JsonFile = None,
     junit_file: JunitFile = None,
     text_format: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="text, or github for its annotations.")
+        str, option("--format", "NAME", "text, or github for its annotations.")
     ] = "text",
     keep: Keep = False,
     as_it_is: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--as-it-is",
-            help="Judge the device with the other programs that held its CPU: they are named, not"
+            "Judge the device with the other programs that held its CPU: they are named, not"
             " discounted.",
         ),
     ] = False,
@@ -114,12 +123,7 @@ def _plan(
 ) -> VerifyRequest:
     from tailscope.verdict.slo import parse_level
 
-    if text_format not in _FORMATS:
-        raise UsageError(
-            f"--format: expected {' or '.join(_FORMATS)}, got {text_format!r}",
-            code="format",
-            hint=did_you_mean(text_format, _FORMATS),
-        )
+    refuse_unknown("--format", text_format, _FORMATS, "format")
     level = parse_level(", ".join(slo) if slo else _level_of(runs))
     _doubt(level)
     return VerifyRequest(tuple(runs), level, json_file, junit_file, text_format)
@@ -127,8 +131,6 @@ def _plan(
 
 def _doubt(level: Level) -> None:
     """Warn of a quantile that nobody means: most packets may be slower."""
-    from tailscope.units import QUANTILES
-
     for term in level.terms:
         if term.quantile is not None and term.quantile < _LEAST_USUAL:
             name = term.text.partition("<")[0]
@@ -357,8 +359,6 @@ def _print_details(verdict: RunVerdict, view: View) -> None:
 
 
 def _row(verdict: TermVerdict) -> tuple[str, ...]:
-    from tailscope.units import count_text
-
     term, finding = verdict.term, verdict.as_is
     return (
         term.text + (" *" if term.is_observed else ""),
@@ -398,8 +398,6 @@ def _is(found: str) -> str:
 
 
 def _found_at(term: Term, finding: Finding) -> str:
-    from tailscope.units import count_text, duration_text
-
     if finding.found is None:
         return _NOTHING if finding.beyond is None else _NEVER
     if term.is_time:
@@ -408,8 +406,6 @@ def _found_at(term: Term, finding: Finding) -> str:
 
 
 def _beyond(verdict: TermVerdict) -> str:
-    from tailscope.units import count_text
-
     ends = (_NOTHING if end.beyond is None else count_text(end.beyond) for end in _ends(verdict))
     return _both(*ends)
 
@@ -437,8 +433,6 @@ def _sentences(verdict: RunVerdict) -> list[tuple[tuple[str, Outcome], str]]:
 
 
 def _sentence(verdict: TermVerdict, neighbours: str) -> str:
-    from tailscope.units import count_text
-
     finding, term = verdict.as_is, verdict.term
     parts = [f"found {_found(verdict)}"]
     if finding.beyond is not None:
@@ -450,8 +444,6 @@ def _sentence(verdict: TermVerdict, neighbours: str) -> str:
 
 def _annotation(run: str, term: str, outcome: Outcome, sentence: str) -> str:
     """Return a workflow command of GitHub; its title reserves more characters than its message."""
-    from tailscope.units import printable
-
     title = printable(f"{run} {term}".strip()).replace("%", "%25")
     title = title.replace(":", "%3A").replace(",", "%2C")
     message = printable(f"{outcome}: {sentence}").replace("%", "%25")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tailscope.compare.figures import LOST, quantile_figure
 from tailscope.exceptions import UsageError
 from tailscope.models.estimate import LEVEL
-from tailscope.units import count_text
+from tailscope.units import count_text, positive_duration_ns
 from tailscope.verdict.verdict import Outcome, worst
 
 if TYPE_CHECKING:
@@ -112,8 +112,6 @@ def parse_limit(text: str) -> Limit:
     figure = quantile_figure(round(float(quantile.group(1)) / 100, 12))
     if share is not None:
         return Limit(text, figure, share=share)
-    from tailscope.units import positive_duration_ns
-
     return Limit(text, figure, added=positive_duration_ns(value, f"{_OPTION}: {text}"))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tailscope.duts.dut import Dut, DutContext, Running, as_it_is, one_of
 from tailscope.exceptions import UsageError
 from tailscope.testbed.process import Dataplane, find_binary
+from tailscope.units import duration_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,8 +41,6 @@ def _number(name: str, value: str) -> int:
 
 
 def _drain(name: str, value: str) -> list[str]:
-    from tailscope.units import duration_ns
-
     ns = duration_ns(value, f"--dut-option {name}")
     if ns % 1000:
         raise UsageError(
@@ -55,8 +54,6 @@ def _mac_updating(name: str, value: str) -> list[str]:
 
 
 def _times(name: str, value: str) -> list[str]:
-    from tailscope.units import duration_ns
-
     times = [duration_ns(text, f"--dut-option {name}") for text in value.split(",")]
     return [f"--{name}={','.join(f'{ns}ns' for ns in times)}"]
 

@@ -37,33 +37,6 @@ if TYPE_CHECKING:
     Sink: TypeAlias = Callable[..., None]
     Progress: TypeAlias = Callable[[int, int | None], None]
 
-__all__ = [
-    "Analysis",
-    "Clock",
-    "ClockDifference",
-    "Distribution",
-    "Histogram",
-    "Interface",
-    "PacketKeys",
-    "Quantile",
-    "Rate",
-    "Recording",
-    "Series",
-    "Worst",
-    "analyze",
-    "analyze_recording",
-    "checked_extent",
-    "clock_difference",
-    "clocks_of",
-    "engine_errors",
-    "estimate_clocks",
-    "interfaces",
-    "load_ticks",
-    "read_keys",
-    "retime",
-    "source_of",
-]
-
 Side: TypeAlias = Literal["pre", "post"]
 Figure: TypeAlias = int | float | str | bool | None
 
@@ -165,42 +138,27 @@ class Series(NamedTuple):
 
 
 class PacketKeys(NamedTuple):
-    """Packets of one capture: when each was seen, and what it is recognised by.
-
-    Attributes
-    ----------
-    ts_ns : ndarray of uint64, shape (n,)
-        In the order of the capture.
-    key_bytes : ndarray of uint8, shape (n_bytes,)
-        The keys of all packets, one after the other.
-    key_ends : ndarray of uint64, shape (n,)
-        End of each packet's key in `key_bytes`; it begins where the one before ends.
-    keyed : ndarray of bool, shape (n,)
-        True if the packet has a key.
-    """
+    """Packets of one capture: when each was seen, and what it is recognised by."""
 
     ts_ns: Nanoseconds
+    """In the order of the capture."""
     key_bytes: NDArray[np.uint8]
+    """The keys of all packets, one after the other."""
     key_ends: Counts
+    """End of each packet's key in `key_bytes`; it begins where the one before ends."""
     keyed: Marks
+    """True if the packet has a key."""
 
 
 class Clock(NamedTuple):
-    """A counter of ticks, and what it says in Unix time.
-
-    Attributes
-    ----------
-    tsc_hz : int
-        Ticks per second.
-    tsc : int
-        The counter at one moment.
-    unix_ns : int
-        The Unix time at that moment in ns.
-    """
+    """A counter of ticks, and what it says in Unix time."""
 
     tsc_hz: int
+    """Ticks per second."""
     tsc: int
+    """The counter at one moment."""
     unix_ns: int
+    """The Unix time at that moment in ns."""
 
     def at_ns(self, tsc: int) -> int:
         """Unix time in ns at a value of the counter, rounded down."""
@@ -225,95 +183,56 @@ class Clock(NamedTuple):
 
 
 class ClockDifference(NamedTuple):
-    """The difference between the clock behind the device and the one before it.
-
-    Attributes
-    ----------
-    offset_ns : int
-        Lead at `since_ns`, in ns.
-    drift_ppt : int
-        Drift of its rate, in parts per 10^12; positive if it runs faster.
-    since_ns : int
-        A time of the clock behind the device, in ns.
-    relative : bool
-        True if latencies are above that of the fastest packet, because the offset is not known.
-    offset_low_ns, offset_high_ns : int or None
-        The least and the highest offset at the first packet that packets prove, in ns: none arrived
-        before it was sent. Without packets that travel the other way there is no least one.
-    drift_error_ppt : int or None
-        Largest error of the drift either way, in parts per 10^12, if the fastest packets
-        take as long at any time; None where too few packets tell.
-    """
+    """The difference between the clock behind the device and the one before it."""
 
     offset_ns: int = 0
+    """Lead at `since_ns`, in ns."""
     drift_ppt: int = 0
+    """Drift of its rate, in parts per 10^12; positive if it runs faster."""
     since_ns: int = 0
+    """A time of the clock behind the device, in ns."""
     relative: bool = False
+    """True if latencies are above that of the fastest packet, because the offset is not known."""
     offset_low_ns: int | None = None
     offset_high_ns: int | None = None
+    """The least and the highest offset at the first packet that packets prove, in ns: none arrived
+    before it was sent. Without packets that travel the other way there is no least one."""
     drift_error_ppt: int | None = None
+    """Largest error of the drift either way, in parts per 10^12, if the fastest packets take as
+    long at any time; None where too few packets tell."""
 
 
 class Interface(NamedTuple):
-    """An interface of a capture.
-
-    Attributes
-    ----------
-    number : int
-        Its place in the file, from 0.
-    name, description : str or None
-    link_type : str
-    packets : int
-        Its packets in the beginning of the capture.
-    """
+    """An interface of a capture."""
 
     number: int
+    """Its place in the file, from 0."""
     name: str | None
     description: str | None
     link_type: str
     packets: int
+    """Its packets in the beginning of the capture."""
 
 
 class Recording(NamedTuple):
-    """A recording of the generator, in ticks of its clock.
-
-    Attributes
-    ----------
-    clock : Clock
-    intended_tsc, departure_tsc : ndarray of uint64, shape (n_sent,)
-        Time at which each packet was meant to leave, and left, by sequence number.
-    arrival_seq, arrival_tsc : ndarray of uint64, shape (n_arrived,)
-        Number and time of each packet that arrived, in order of arrival.
-    corrupt_seq : ndarray of uint64, shape (n_corrupt,)
-        Packets that came back changed.
-    stall_start_tsc, stall_duration_tsc : ndarray of uint64, shape (n_stalls,)
-        The instrument's own stalls: those of the generator, and others that taint samples.
-    """
+    """A recording of the generator, in ticks of its clock."""
 
     clock: Clock
     intended_tsc: Ticks
     departure_tsc: Ticks
+    """Time at which each packet was meant to leave, and left, by sequence number."""
     arrival_seq: Counts
     arrival_tsc: Ticks
+    """Number and time of each packet that arrived, in order of arrival."""
     corrupt_seq: Counts
+    """Packets that came back changed."""
     stall_start_tsc: Ticks
     stall_duration_tsc: Ticks
+    """The instrument's own stalls: those of the generator, and others that taint samples."""
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], clock: Clock) -> Recording:
-        """Map the arrays that ``tailscope-dp gen --record`` has written.
-
-        Parameters
-        ----------
-        folder : path
-        clock : Clock
-            Clock of its result.
-
-        Raises
-        ------
-        AnalysisError
-            If one is missing or is no array of uint64.
-        """
+        """Map the arrays that ``tailscope-dp gen --record`` has written."""
         return cls(clock, *(load_ticks(folder, name) for name in cls._fields[1:]))
 
 
@@ -332,43 +251,21 @@ class Distribution:
         return self._engine.count
 
     def record(self, values_ns: Nanoseconds) -> None:
-        """Count some more.
-
-        Parameters
-        ----------
-        values_ns : ndarray of uint64, shape (n,)
-        """
+        """Count some more."""
         self._engine.record(values_ns)
 
     def record_many(self, values_ns: Nanoseconds, counts: Counts) -> None:
-        """Count values several times each.
-
-        Parameters
-        ----------
-        values_ns, counts : ndarray of uint64, shape (n,)
-        """
+        """Count values several times each."""
         with engine_errors():
             self._engine.record_many(values_ns, counts)
 
     def at_ranks(self, ranks: Iterable[int]) -> list[int]:
-        """Return values by rank, from 1 for the smallest.
-
-        Raises
-        ------
-        UsageError
-            If the ranks do not ascend, or there is no such one.
-        """
+        """Return values by rank, which must ascend, from 1 for the smallest."""
         with engine_errors():
             return self._engine.at_ranks(list(ranks))
 
     def at(self, q: float) -> int:
-        """Return the smallest value with at least ``q * count`` at or below it; 0 without values.
-
-        Parameters
-        ----------
-        q : float
-            In [0, 1].
-        """
+        """Return the smallest value with at least ``q * count`` at or below it, or 0."""
         return self.at_ranks([max(1, math.ceil(q * self.count))])[0] if self.count else 0
 
     def above(self, limit_ns: int) -> int:
@@ -578,13 +475,7 @@ def source_of(capture: str | os.PathLike[str]) -> tuple[str, str | None]:
 
 
 def clock_difference(text: str) -> ClockDifference | None:
-    """Read ``same`` or ``offset=TIME``; None for ``detect`` and ``estimate``, still unknown.
-
-    Raises
-    ------
-    UsageError
-        If `text` is none of these.
-    """
+    """Read ``same`` or ``offset=TIME``; None for ``detect`` and ``estimate``, still unknown."""
     if text in ("detect", "estimate"):
         return None
     if text == "same":
@@ -602,13 +493,7 @@ def clock_difference(text: str) -> ClockDifference | None:
 
 
 def checked_extent(trim: int | str, window: int | str, worst: int) -> tuple[int, int]:
-    """Return the trim and the window of an analysis, in ns.
-
-    Raises
-    ------
-    UsageError
-        If one of them is no duration, or the number of worst packets is negative.
-    """
+    """Return the trim and the window of an analysis, in ns."""
     if worst < 0:
         raise UsageError(f"worst: got {worst}, expected 0 or more packets", code="worst")
     return duration_ns(trim, "trim"), duration_ns(window, "window")
@@ -617,24 +502,14 @@ def checked_extent(trim: int | str, window: int | str, worst: int) -> tuple[int,
 def clocks_of(
     pre: str | os.PathLike[str], post: str | os.PathLike[str], clocks: str | ClockDifference
 ) -> ClockDifference | None:
-    """Return the known difference of a pair's clocks; None if it is unknown.
-
-    Interfaces of one file share a clock.
-
-    """
+    """Return the known difference of a pair's clocks; interfaces of one file share a clock."""
     if clocks == "detect" and source_of(pre)[0] == source_of(post)[0]:
         return ClockDifference()
     return clock_difference(clocks) if isinstance(clocks, str) else clocks
 
 
 def interfaces(capture: str | os.PathLike[str]) -> list[Interface]:
-    """List the interfaces that the beginning of a capture describes.
-
-    Raises
-    ------
-    CaptureError
-        If it cannot be read.
-    """
+    """List the interfaces that the beginning of a capture describes."""
     with engine_errors():
         return [Interface(*interface) for interface in _engine.interfaces(os.fspath(capture))]
 
@@ -651,25 +526,7 @@ def estimate_clocks(
 
     The method is that of Moon, Skelly and Towsley, "Estimation and Removal of Clock Skew from
     Network Delay Measurements" (INFOCOM 1999). The offset cannot be told from the latency of the
-    fastest packet, which is taken for 0.
-
-    Parameters
-    ----------
-    pre, post : path
-        As for `analyze`, but no pipes.
-    match_on : str
-    window : int or str
-    progress : callable, optional
-        Receives (bytes done, bytes in total or None).
-
-    Raises
-    ------
-    UsageError
-        If an argument cannot be understood.
-    CaptureError
-        If a capture cannot be read.
-    AnalysisError
-        If no packet is in both, or packets do not tell.
+    fastest packet, which is taken for 0. Arguments are those of `analyze`, but no pipes.
     """
     with engine_errors():
         difference = _engine.estimate_clocks(
@@ -687,28 +544,10 @@ def retime(
     target: str | os.PathLike[str],
     knots: Sequence[tuple[int, int]],
 ) -> int:
-    """Write a capture once more, in the time of another clock.
+    """Write a capture once more as pcapng in zstd, in the time of another clock; count its packets.
 
-    Parameters
-    ----------
-    source : path
-    target : path
-        Written as pcapng in zstd.
-    knots : sequence of (int, int)
-        Times of the capture's clock in ns, in order, and by how many ns it is ahead of the other
-        clock then; straight in between, and on beyond the first and the last.
-
-    Returns
-    -------
-    int
-        Packets.
-
-    Raises
-    ------
-    CaptureError
-        If the capture cannot be read to its end, or the other one not be written.
-    UsageError
-        If there are no knots, or they are not in order.
+    A knot is a time of the capture's clock, and by how much it is ahead of the other clock then, in
+    ns: straight in between, and on beyond the first and the last.
     """
     with engine_errors():
         return _engine.retime(os.fspath(source), os.fspath(target), list(knots))
@@ -809,35 +648,8 @@ def analyze_recording(
     The summary also says how late packets left (``departure_error_ns_*``), latency from when they
     were meant to (``intended_latency_ns_*``), how many samples the instrument's own stalls taint
     (``tainted``), and the least that latencies can have been, without any of its stalls
-    (``least_latency_ns_*``).
-
-    Parameters
-    ----------
-    recording : Recording
-    trim : int or str
-        Drop matches up to this long after the first arrival; ns, or a text such as ``"1s"``.
-    window : int or str
-        An arrival matches a departure that is younger than this.
-    worst : int
-        Number of worst packets to keep.
-    series : bool
-        Keep every match (41 bytes each) for `Analysis.series`.
-    sink : callable, optional
-        Receives every match in the order of departure, as chunks of six arrays: the columns of
-        `Series`.
-    progress : callable, optional
-        Receives (bytes done, bytes in total).
-
-    Returns
-    -------
-    Analysis
-
-    Raises
-    ------
-    UsageError
-        If an argument cannot be understood.
-    AnalysisError
-        If the arrays contradict each other.
+    (``least_latency_ns_*``). Of each match, `series` takes 41 bytes, and `sink` receives the
+    columns of `Series`, in the order of departure.
     """
     trim_ns, window_ns = checked_extent(trim, window, worst)
     with engine_errors():
@@ -890,24 +702,8 @@ def read_keys(
 ) -> Iterator[PacketKeys]:
     """Read what the packets of a capture are recognised by, in constant memory.
 
-    Parameters
-    ----------
-    capture : path
-    match_on : str
-        Key, as ``match_on`` of a summary.
-    behind : bool
-        True if the capture is the one behind the device.
-    limit_bytes : int, optional
-        Limit of the key, as ``key_limit_bytes`` of a summary.
-    at_once : int
-        Number of packets that come together.
-
-    Raises
-    ------
-    CaptureError
-        If it cannot be read.
-    AnalysisError
-        If it holds too little of a packet.
+    The key and its limit are ``match_on`` and ``key_limit_bytes`` of a summary; `behind` says that
+    the capture is the one behind the device. So many packets come together as `at_once` says.
     """
     with engine_errors():
         keys = _engine.Keys(source_of(capture), match_on, behind=behind, limit_bytes=limit_bytes)
@@ -920,13 +716,7 @@ def read_keys(
 
 
 def load_ticks(folder: str | os.PathLike[str], name: str) -> Ticks:
-    """Map one array of a recording.
-
-    Raises
-    ------
-    AnalysisError
-        If it is missing or is no array of uint64.
-    """
+    """Map one array of a recording."""
     from pathlib import Path
 
     import numpy as np

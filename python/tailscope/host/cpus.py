@@ -57,8 +57,6 @@ def cpus_by_role(text: str, option: str) -> dict[str, list[int]]:
 def cpu_list(cpus: Iterable[int]) -> str:
     """Write CPUs as the kernel does.
 
-    Examples
-    --------
     >>> cpu_list([5, 1, 3, 4])
     '1,3-5'
     """
@@ -74,8 +72,6 @@ def cpu_list(cpus: Iterable[int]) -> str:
 def parse_cpu_mask(text: str) -> set[int]:
     """Read a mask of CPUs.
 
-    Examples
-    --------
     >>> sorted(parse_cpu_mask("1,00000003"))
     [0, 1, 32]
     """
@@ -86,8 +82,6 @@ def parse_cpu_mask(text: str) -> set[int]:
 def cpu_mask(cpus: Iterable[int], like: str) -> str:
     """Write CPUs as a mask with as many digits as `like`, which the kernel wrote.
 
-    Examples
-    --------
     >>> cpu_mask([0, 32], like="f,ffffffff")
     '1,00000001'
     """

@@ -35,8 +35,6 @@ _GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
 def chosen(text: str) -> str:
     """Return the value in a file's text: the word in brackets if the kernel lists all words.
 
-    Examples
-    --------
     >>> chosen("always [madvise] never")
     'madvise'
     """

@@ -210,8 +210,6 @@ def difference(after: Estimate, before: Estimate) -> Estimate:
 def relative_change(after: Estimate, before: Estimate) -> Estimate:
     """Say how much larger a positive figure is than another, as a share of that one.
 
-    Examples
-    --------
     >>> watts = dict(level=0.95, n=10, method="")
     >>> enabled = Estimate(estimate=31.0, ci_low=30.5, ci_high=31.5, **watts)
     >>> disabled = Estimate(estimate=46.0, ci_low=45.5, ci_high=46.5, **watts)

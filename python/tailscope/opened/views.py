@@ -36,16 +36,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import RunInfo
     from tailscope.store.run import Run
 
-__all__ = [
-    "CampaignPlots",
-    "Drawing",
-    "OpenedCampaign",
-    "OpenedRun",
-    "OpenedTail",
-    "RunPlots",
-    "open",
-]
-
 
 def open(path: str | os.PathLike[str]) -> OpenedRun | OpenedCampaign:  # noqa: A001
     """Open a run directory or a campaign.
@@ -454,14 +444,14 @@ class RunPlots:
         self._run = run
 
     def __dir__(self) -> list[str]:
-        from tailscope.report.figures import FIGURES
+        from tailscope.report.figures import figures
 
-        return sorted(figure.__name__ for figure in FIGURES)
+        return sorted(figure.__name__ for figure in figures())
 
     def __getattr__(self, name: str) -> Callable[[], Drawing]:
-        from tailscope.report.figures import FIGURES
+        from tailscope.report.figures import figures
 
-        for figure in FIGURES:
+        for figure in figures():
             if figure.__name__ == name:
                 return partial(self._drawn, figure)
         raise AttributeError(f"no figure {name!r}: expected one of {', '.join(dir(self))}")

@@ -9,7 +9,7 @@ reference follow from the entries. To add a field, add its entry and the code th
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct, field
 
@@ -29,6 +29,11 @@ from tailscope.plan.field import (
     Field,
     fields_of,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tailscope.plan.field import Group, Kind
 
 DUT_NAMES = (
     *("loop", "l2fwd", "l3fwd", "delay", "work"),
@@ -78,42 +83,38 @@ _EVERY_RUN = ("run", "search", "watch", "compare duet", "search standard")
 _ANALYSIS = ("analyze",)
 
 
+def _grouped(group: Group, on: tuple[str, ...]) -> Callable[..., Field]:
+    """Declare fields of a group, which the commands have unless an entry names others."""
+
+    def declared(kind: Kind, about: str, **more: Any) -> Field:
+        return Field(kind, group, about, **{"on": on, **more})
+
+    return declared
+
+
+_analysed = _grouped("analysis", _ANALYSIS)
+_dut, _traffic = _grouped("dut", _EVERY_RUN), _grouped("traffic", _EVERY_RUN)
+_measurement, _host = _grouped("measurement", _EVERY_RUN), _grouped("host", _EVERY_RUN)
+
+
 class AnalysisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of the analysis of any run."""
 
     trim_ns: Annotated[
         int,
-        Field(
-            DURATION,
-            "analysis",
-            "Drop packets that leave the device up to this long after the first one.",
-            on=_ANALYSIS,
+        _analysed(
+            DURATION, "Drop packets that leave the device up to this long after the first one."
         ),
     ] = 0
-    window_ns: Annotated[
-        int, Field(LENGTH, "analysis", "Longest time that a packet may take.", on=_ANALYSIS)
-    ] = 5_000_000_000
+    window_ns: Annotated[int, _analysed(LENGTH, "Longest time that a packet may take.")] = (
+        5_000_000_000
+    )
     bucket_ns: Annotated[
         int,
-        Field(
-            LENGTH,
-            "analysis",
-            "Bucket size of the histograms.",
-            on=_ANALYSIS,
-            given_as="--bucket-size",
-            short="-b",
-        ),
+        _analysed(LENGTH, "Bucket size of the histograms.", given_as="--bucket-size", short="-b"),
     ] = 100
     worst: Annotated[
-        int,
-        Field(
-            COUNT,
-            "analysis",
-            "Number of worst packets to keep.",
-            on=_ANALYSIS,
-            least=0,
-            is_column=False,
-        ),
+        int, _analysed(COUNT, "Number of worst packets to keep.", least=0, is_column=False)
     ] = 5000
 
 
@@ -122,41 +123,35 @@ class PairFields(AnalysisFields, frozen=True, kw_only=True):
 
     pre: Annotated[
         str,
-        Field(
+        _analysed(
             TEXT,
-            "analysis",
             "Capture before the device, as FILE or FILE:INTERFACE; - is standard input.",
             on=(),
         ),
     ]
     post: Annotated[
         str,
-        Field(
+        _analysed(
             TEXT,
-            "analysis",
             "Capture behind the device, as FILE or FILE:INTERFACE; - is standard input.",
             on=(),
         ),
     ]
     match_on: Annotated[
         str,
-        Field(
+        _analysed(
             TEXT,
-            "analysis",
             "Key that identifies a packet: auto, probe, frame, l3, payload, inner, or "
             "bytes:OFF+LEN,... (with /OFF+LEN,... for the side behind the device).",
-            on=_ANALYSIS,
             placeholder="KEY",
         ),
     ] = "auto"
     clocks: Annotated[
         str,
-        Field(
+        _analysed(
             TEXT,
-            "analysis",
             "Clocks of the two captures: detect, same, estimate, or offset=TIME (how far the "
             "clock behind the device is ahead).",
-            on=("analyze",),
             placeholder="CLOCKS",
         ),
     ] = "detect"
@@ -165,32 +160,21 @@ class PairFields(AnalysisFields, frozen=True, kw_only=True):
 class PlanFields(AnalysisFields, frozen=True, kw_only=True):
     """One run, as ``run.json`` keeps it: a device, a wire, traffic, and how long."""
 
-    dut: Annotated[
-        str, Field(NAME, "dut", "Device under test: {choices}.", on=_EVERY_RUN, choices=DUT_NAMES)
-    ]
-    dut_options: Annotated[
-        dict[str, str], Field(OPTIONS, "dut", "Options of the device, by name.", on=_EVERY_RUN)
-    ] = field(default_factory=dict)
+    dut: Annotated[str, _dut(NAME, "Device under test: {choices}.", choices=DUT_NAMES)]
+    dut_options: Annotated[dict[str, str], _dut(OPTIONS, "Options of the device, by name.")] = (
+        field(default_factory=dict)
+    )
     platform: Annotated[
-        str,
-        Field(
-            NAME,
-            "dut",
-            "Platform that the device runs on: {choices}.",
-            on=_EVERY_RUN,
-            choices=PLATFORM_NAMES,
-        ),
+        str, _dut(NAME, "Platform that the device runs on: {choices}.", choices=PLATFORM_NAMES)
     ] = "bare"
     platform_options: Annotated[
-        dict[str, str], Field(OPTIONS, "dut", "Options of the platform, by name.", on=_EVERY_RUN)
+        dict[str, str], _dut(OPTIONS, "Options of the platform, by name.")
     ] = field(default_factory=dict)
     kernel: Annotated[
         str | None,
-        Field(
+        _dut(
             NAME,
-            "dut",
             "Kernel that the device runs on: {choices}.",
-            on=_EVERY_RUN,
             shown_default="any",
             choices=KERNELS,
             is_column=False,
@@ -198,32 +182,29 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
     ] = None
     boot: Annotated[
         str | None,
-        Field(
+        _dut(
             TEXT,
-            "dut",
             "Kernel boot parameters; {cpus} expands to the CPUs of the DuT.",
-            on=_EVERY_RUN,
             placeholder="PARAMETERS",
         ),
     ] = None
     instances: Annotated[
-        int, Field(COUNT, "dut", "Number of devices side by side.", least=1, most=64)
+        int, _dut(COUNT, "Number of devices side by side.", on=("run",), least=1, most=64)
     ] = 1
     load: Annotated[
         str,
-        Field(
+        _dut(
             NAME,
-            "dut",
             "Which of several devices get traffic: {choices}.",
+            on=("run",),
             placeholder="WHICH",
             choices=LOADS,
         ),
     ] = "all"
     wire: Annotated[
         str,
-        Field(
+        _traffic(
             NAME,
-            "traffic",
             "Wire to the device: memif, veth (privileged), pci or vhost (vm).",
             on=(*_EVERY_RUN, "calibrate"),
             shown_default="the first that fits",
@@ -232,13 +213,12 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
     ] = "memif"
     wire_options: Annotated[
         dict[str, str],
-        Field(OPTIONS, "traffic", "Options of the wire, by name.", on=(*_EVERY_RUN, "calibrate")),
+        _traffic(OPTIONS, "Options of the wire, by name.", on=(*_EVERY_RUN, "calibrate")),
     ] = field(default_factory=dict)
     rate_pps: Annotated[
         int,
-        Field(
+        _traffic(
             RATE,
-            "traffic",
             "Packets per second, such as 10k.",
             on=(
                 *("run", "calibrate", "calibrate instruments", "compare duet"),
@@ -250,40 +230,29 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
     ] = 10_000
     pattern: Annotated[
         str,
-        Field(
+        _traffic(
             NAME,
-            "traffic",
             "Spacing of departures, or of bursts: {choices} (of a replayed capture).",
-            on=_EVERY_RUN,
             choices=PATTERNS,
         ),
     ] = "cbr"
     burst: Annotated[
         int,
-        Field(
+        _traffic(
             COUNT,
-            "traffic",
             "Packets back to back, at the same rate.",
-            on=_EVERY_RUN,
             least=1,
             most=512,
             measured_in="packets",
         ),
     ] = 1
     burst_gap_ns: Annotated[
-        int,
-        Field(
-            DURATION,
-            "traffic",
-            "Time from one packet of a burst to the next.",
-            on=_EVERY_RUN,
-        ),
+        int, _traffic(DURATION, "Time from one packet of a burst to the next.")
     ] = 0
     size_bytes: Annotated[
         int | None,
-        Field(
+        _traffic(
             SIZE,
-            "traffic",
             "Size of a frame in bytes, check sequence included; imix, or a mix as SIZE:WEIGHT,...",
             on=tuple(each for each in _EVERY_RUN if each != "search standard"),
             least=64,
@@ -292,48 +261,28 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
         ),
     ] = 64
     size_mix: Annotated[
-        str | None,
-        Field(TEXT, "traffic", "Mix of sizes of frames, as SIZE:WEIGHT,...", on=()),
+        str | None, _traffic(TEXT, "Mix of sizes of frames, as SIZE:WEIGHT,...", on=())
     ] = None
     flows: Annotated[
-        int,
-        Field(
-            COUNT,
-            "traffic",
-            "Number of flows; they differ by source port.",
-            on=_EVERY_RUN,
-            least=1,
-            most=65535,
-        ),
+        int, _traffic(COUNT, "Number of flows; they differ by source port.", least=1, most=65535)
     ] = 1
     queues: Annotated[
         int,
-        Field(
+        _traffic(
             COUNT,
-            "traffic",
             "Queues of each port, which flows take in turn; a device polls as many.",
-            on=_EVERY_RUN,
             least=1,
             most=16,
         ),
     ] = 1
     protocol: Annotated[
-        str,
-        Field(
-            NAME,
-            "traffic",
-            "What packets are: {choices} (echo requests).",
-            on=_EVERY_RUN,
-            choices=PROTOCOLS,
-        ),
+        str, _traffic(NAME, "What packets are: {choices} (echo requests).", choices=PROTOCOLS)
     ] = "udp"
     vlan: Annotated[
         int | None,
-        Field(
+        _traffic(
             COUNT,
-            "traffic",
             "VLAN that frames are tagged with.",
-            on=_EVERY_RUN,
             placeholder="ID",
             shown_default="untagged",
             least=1,
@@ -342,71 +291,37 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
     ] = None
     src_mac: Annotated[
         str | None,
-        Field(
-            TEXT,
-            "traffic",
-            "Source MAC address.",
-            on=_EVERY_RUN,
-            placeholder="MAC",
-            shown_default="the port's own",
-        ),
+        _traffic(TEXT, "Source MAC address.", placeholder="MAC", shown_default="the port's own"),
     ] = None
-    dst_mac: Annotated[
-        str,
-        Field(TEXT, "traffic", "Destination MAC address.", on=_EVERY_RUN, placeholder="MAC"),
-    ] = "02:00:00:00:00:10"
+    dst_mac: Annotated[str, _traffic(TEXT, "Destination MAC address.", placeholder="MAC")] = (
+        "02:00:00:00:00:10"
+    )
     src_ip: Annotated[
         str,
-        Field(
-            VALUES,
-            "traffic",
-            "Source addresses, as FIRST..LAST or a list; flows take them in turn.",
-            on=_EVERY_RUN,
-        ),
+        _traffic(VALUES, "Source addresses, as FIRST..LAST or a list; flows take them in turn."),
     ] = "10.0.0.1"
-    dst_ip: Annotated[
-        str, Field(VALUES, "traffic", "Destination addresses, in the same way.", on=_EVERY_RUN)
-    ] = "10.0.1.1"
+    dst_ip: Annotated[str, _traffic(VALUES, "Destination addresses, in the same way.")] = "10.0.1.1"
     src_port: Annotated[
-        str,
-        Field(
-            VALUES,
-            "traffic",
-            "Source ports, in the same way; identifiers of echo requests.",
-            on=_EVERY_RUN,
-        ),
+        str, _traffic(VALUES, "Source ports, in the same way; identifiers of echo requests.")
     ] = "1024"
-    dst_port: Annotated[
-        str, Field(VALUES, "traffic", "Destination ports, in the same way.", on=_EVERY_RUN)
-    ] = "53"
+    dst_port: Annotated[str, _traffic(VALUES, "Destination ports, in the same way.")] = "53"
     replay: Annotated[
         str | None,
-        Field(
+        _traffic(
             TEXT,
-            "traffic",
             "Capture whose frames are sent once, at their own times or at --rate.",
             on=("run",),
             placeholder="FILE",
         ),
     ] = None
     direction: Annotated[
-        str,
-        Field(
-            NAME,
-            "traffic",
-            "Traffic in {choices} directions.",
-            on=("run",),
-            choices=DIRECTIONS,
-        ),
+        str, _traffic(NAME, "Traffic in {choices} directions.", on=("run",), choices=DIRECTIONS)
     ] = "one"
-    seed: Annotated[
-        int, Field(COUNT, "traffic", "Seed of the Poisson process.", on=_EVERY_RUN, least=0)
-    ] = 1
+    seed: Annotated[int, _traffic(COUNT, "Seed of the Poisson process.", least=0)] = 1
     duration_ns: Annotated[
         int,
-        Field(
+        _measurement(
             LENGTH,
-            "measurement",
             "Duration of the measurement.",
             on=("run", "calibrate", "calibrate instruments", "noise"),
             short="-d",
@@ -414,17 +329,15 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
         ),
     ] = 10_000_000_000
     warm_up_ns: Annotated[
-        int,
-        Field(DURATION, "measurement", "Warm-up: traffic before the measurement.", on=_EVERY_RUN),
+        int, _measurement(DURATION, "Warm-up: traffic before the measurement.")
     ] = 1_000_000_000
     captures: Annotated[
-        bool, Field(SWITCH, "measurement", "Keep captures of both sides in the run directory.")
+        bool, _measurement(SWITCH, "Keep captures of both sides in the run directory.", on=("run",))
     ] = False
     noise: Annotated[
         str,
-        Field(
+        _measurement(
             NAME,
-            "measurement",
             "What to record: auto, events (kernel events, privileged) or stalls.",
             on=("run", "noise", "watch"),
             placeholder="WHAT",
@@ -433,9 +346,8 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
     ] = "auto"
     stages: Annotated[
         str,
-        Field(
+        _measurement(
             NAME,
-            "measurement",
             "Record stages of packets in the device: {choices} (where possible).",
             on=("run",),
             placeholder="WHICH",
@@ -444,9 +356,8 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
     ] = "off"
     counter_interval_ns: Annotated[
         int,
-        Field(
+        _measurement(
             DURATION,
-            "measurement",
             "Also sample the interrupt counters at this interval.",
             on=("run", "noise", "watch"),
             shown_default="before and after",
@@ -454,27 +365,26 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
     ] = 0
     power: Annotated[
         str,
-        Field(
+        _measurement(
             TEXT,
-            "measurement",
             "Source of power readings: auto (RAPL if it may be read), none, rapl, ipmi or"
             " 'command:CMD ARGS', which prints watts.",
+            on=("run",),
             placeholder="SOURCE",
         ),
     ] = "auto"
     power_phase_ns: Annotated[
         int,
-        Field(
+        _measurement(
             LENGTH,
-            "measurement",
             "Time to idle, and to run the DuT without packets, where power is read.",
+            on=("run",),
         ),
     ] = 1_000_000_000
     cpus: Annotated[
         str | None,
-        Field(
+        _host(
             CPUS,
-            "host",
             "CPUs to poll on: generator, then DuT; or by role, as generator=2,dut=4-5,"
             "housekeeping=0; dut=any pins no DuT.",
             on=(*_EVERY_RUN, "calibrate", "calibrate instruments", "host tune"),
@@ -484,27 +394,16 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
     ] = None
     co_runners: Annotated[
         dict[str, int],
-        Field(
+        _host(
             WORKERS,
-            "host",
             "Co-runners: number of workers of each kind ({choices}).",
-            on=_EVERY_RUN,
             choices=CO_RUNNERS,
             least=1,
         ),
     ] = field(default_factory=dict)
-    co_runner_cpus: Annotated[
-        str | None,
-        Field(CPUS, "host", "CPUs that co-runners run on.", on=_EVERY_RUN),
-    ] = None
+    co_runner_cpus: Annotated[str | None, _host(CPUS, "CPUs that co-runners run on.")] = None
     tune: Annotated[
-        bool,
-        Field(
-            SWITCH,
-            "host",
-            "Tune the host for the run, as root, and restore it afterwards.",
-            on=_EVERY_RUN,
-        ),
+        bool, _host(SWITCH, "Tune the host for the run, as root, and restore it afterwards.")
     ] = False
 
 
@@ -539,16 +438,11 @@ class AboutFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     kernel_release: Annotated[
         str | None,
         Field(
-            TEXT,
-            "dut",
-            "Release of that kernel, as `uname -r` prints it.",
-            on=(),
-            is_column=False,
+            TEXT, "dut", "Release of that kernel, as `uname -r` prints it.", on=(), is_column=False
         ),
     ] = None
     boot: Annotated[
-        str | None,
-        _described("boot", "Boot parameters of that kernel (its `/proc/cmdline`)."),
+        str | None, _described("boot", "Boot parameters of that kernel (its `/proc/cmdline`).")
     ] = None
     wire: Annotated[
         str | None,

@@ -20,8 +20,6 @@ TAINT = Markup('<span class="taint" title="changed by stalls of the instrument">
 def brief(text: str) -> Markup:
     """Escape a text, round its quantities to four digits, and mark what is tainted.
 
-    Examples
-    --------
     >>> print(brief("p99.9 <2.271889 ms to 3.022777 ms>"))
     p99.9 &lt;<span title="2.271889 ms to 3.022777 ms">2.272 to 3.023 ms</span>&gt;
     """

@@ -83,7 +83,6 @@ if TYPE_CHECKING:
 
 _FIRST = ("percentiles", "tail-made-of", "stages")
 """Figures of the first screen."""
-_PREDICTED = ("tail-levels", "tail-quantiles", "tail-shape", "tail-mean-excess", "overload")
 _HEADLINE = ("p50", "p99.9", "max", "lost", "floor p50")
 _WORST = 3
 _NS_PER_S = 1e9
@@ -141,7 +140,7 @@ def _sections(drawn: Sequence[Picture]) -> dict[str, list[Picture]]:
         elif picture.x.is_time:
             name = "Over time"
         else:
-            name = "Predicted" if picture.name in _PREDICTED else "Distribution"
+            name = "Predicted" if picture.is_predicted else "Distribution"
         found[name].append(picture)
     return found
 

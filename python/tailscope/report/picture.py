@@ -109,6 +109,8 @@ class Picture:
     """Name of the column of the cells' values."""
     named: tuple[str, ...] = ()
     """The labels that the legend names: all, or the first of them; the rest is `OTHERS`."""
+    is_predicted: bool = False
+    """True if it shows a prediction."""
     legend: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from tailscope.exceptions import UsageError
 from tailscope.store.catalogue import quoted
 from tailscope.store.columns import COUNT, REAL, RUN, SUMMARY, TABLES, TEXT, TIME, TRUTH
 from tailscope.store.record import plain
-from tailscope.units import QUANTILES, did_you_mean, rate_pps
+from tailscope.units import QUANTILES, did_you_mean, duration_ns, rate_pps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -155,8 +155,6 @@ def _of_runs(catalogue: Catalogue, table: str) -> dict[str, list[QueriedRow]]:
 
 
 def _value(text: str, field: str, kind: str, value: str) -> str | float | bool | datetime:
-    from tailscope.units import duration_ns
-
     if kind == TEXT:
         return plain(value)
     try:

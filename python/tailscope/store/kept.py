@@ -10,13 +10,13 @@ import hashlib
 import json
 import time
 from contextlib import suppress
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
 import tailscope._engine as _engine
 from tailscope.exceptions import RunCorruptError
+from tailscope.registry import added_conclusion, added_conclusions
 from tailscope.store import layout
 from tailscope.store.atomic import write_text
 from tailscope.store.files import MOST_RECORD_BYTES, read_file, size_of
@@ -29,20 +29,19 @@ from tailscope.store.records.base import (
     read_json,
 )
 from tailscope.store.records.explanation import Explanation
-from tailscope.store.records.kept import Origin
+from tailscope.store.records.kept import KeptRecord, Origin
 from tailscope.store.records.overload import OverloadRecord
-from tailscope.store.records.tail import TailRecord
 from tailscope.store.records.verdict import VerdictRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tailscope.store.records.run import RunInfo
 
-Conclusion: TypeAlias = TailRecord | OverloadRecord | VerdictRecord | Explanation
-_KINDS: dict[str, type[Conclusion]] = {
-    layout.TAIL: TailRecord,
+Conclusion: TypeAlias = KeptRecord | OverloadRecord
+Kind = TypeVar("Kind")
+_KINDS: Mapping[str, type[Conclusion]] = {
     layout.OVERLOAD: OverloadRecord,
     layout.VERDICT: VerdictRecord,
     layout.EXPLANATION: Explanation,
@@ -51,27 +50,32 @@ _ORIGIN = "kept"
 _AGAIN = "repeat the command that kept it, or remove it"
 
 
-@dataclass(frozen=True)
-class Conclusions:
-    """The conclusions kept beside a run."""
+def kept_files() -> tuple[str, ...]:
+    """Name the files of conclusions; of these, checksums cover a measurement's explanation only."""
+    return (*added_conclusions(), *_KINDS)
 
-    tail: TailRecord | None = None
-    overload: OverloadRecord | None = None
-    verdict: VerdictRecord | None = None
-    explanation: Explanation | None = None
 
-    @classmethod
-    def of(cls, found: Mapping[str, Conclusion]) -> Conclusions:
-        """Sort conclusions by their types."""
-        given = {type(each): each for each in found.values()}
-        return cls(*(given.get(kind) for kind in _KINDS.values()))  # type: ignore[arg-type]
+class Conclusions(dict[str, Conclusion]):
+    """The conclusions kept beside a run, by the names of their files."""
 
-    def by_file(self) -> Iterator[tuple[str, Conclusion]]:
-        """Yield the conclusions that are there, each with the name of its file."""
-        for name, each in zip(_KINDS, fields(self), strict=True):
-            found = getattr(self, each.name)
-            if found is not None:
-                yield name, found
+    def of(self, kind: type[Kind]) -> Kind | None:
+        """Return the conclusion of a type, if there is one."""
+        return next((each for each in self.values() if isinstance(each, kind)), None)
+
+    @property
+    def overload(self) -> OverloadRecord | None:
+        """The predicted highest rate."""
+        return self.of(OverloadRecord)
+
+    @property
+    def verdict(self) -> VerdictRecord | None:
+        """Whether the run meets a service level."""
+        return self.of(VerdictRecord)
+
+    @property
+    def explanation(self) -> Explanation | None:
+        """The causes of the tail of captures."""
+        return self.of(Explanation)
 
 
 def keep(
@@ -125,7 +129,8 @@ def kept(path: Path, info: RunInfo, name: str) -> Conclusion | None:
             code="other-figures",
             hint=_AGAIN,
         )
-    return convert(written, _KINDS[name], file)
+    kind: type[Conclusion] = _KINDS.get(name) or added_conclusion(name)
+    return convert(written, kind, file)
 
 
 def _digest(content: Mapping[str, object]) -> str:

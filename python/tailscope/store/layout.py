@@ -37,12 +37,8 @@ RECORDING = "recording"
 """Folder of a measurement's recording, until that is analysed."""
 RECORDED = f"{RECORDING}/recorded.json"
 REPORT = "report.html"
-TAIL = "tail.json"
 OVERLOAD = "overload.json"
 VERDICT = "verdict.json"
-KEPT = (TAIL, OVERLOAD, VERDICT, EXPLANATION)
-"""Conclusions that were kept; none of them is among the checksums, but for the explanation of a
-measurement."""
 CAMPAIGN = "campaign.json"
 NOTES = "notes.json"
 

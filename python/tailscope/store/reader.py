@@ -13,7 +13,7 @@ from tailscope.exceptions import RunCorruptError, RunError, RunIncompleteError
 from tailscope.store import layout, tables
 from tailscope.store.files import MOST_RECORD_BYTES, is_there, opened, read_file, size_of
 from tailscope.store.info import foreign_text, shown_as
-from tailscope.store.kept import Conclusions, kept
+from tailscope.store.kept import Conclusions, kept, kept_files
 from tailscope.store.notes import Remarks, read_notes
 from tailscope.store.packets import Packets
 from tailscope.store.parquet import TableFile
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.engine.analysis import Figure, Side
-    from tailscope.store.kept import Conclusion
     from tailscope.store.records.run import FileEntry
     from tailscope.store.run import TableColumns
     from tailscope.store.tables import Cell, Table
@@ -300,9 +299,9 @@ def _listed(path: Path, info: RunInfo, name: str) -> FileEntry:
 
 def _kept(path: Path, info: RunInfo) -> tuple[Conclusions, list[str]]:
     """Conclusions, and warnings of those that are not of this run: they do not spoil it."""
-    found: dict[str, Conclusion] = {}
+    found = Conclusions()
     doubts = []
-    for name in layout.KEPT:
+    for name in kept_files():
         if name in info.files:
             continue
         try:
@@ -312,7 +311,7 @@ def _kept(path: Path, info: RunInfo) -> tuple[Conclusions, list[str]]:
             continue
         if conclusion is not None:
             found[name] = conclusion
-    return Conclusions.of(found), doubts
+    return found, doubts
 
 
 def _left_out(name: str, error: RunError | OSError) -> str:

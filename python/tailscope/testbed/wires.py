@@ -22,7 +22,7 @@ from tailscope.testbed.namespaces import (
     namespace,
 )
 from tailscope.testbed.rights import Capability, require
-from tailscope.units import did_you_mean, rate_pps
+from tailscope.units import rate_pps, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -84,14 +84,13 @@ class Wire(ABC):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         for name in options:
-            if name not in self.options:
-                names = ", ".join(self.options) or "none"
-                raise UsageError(
-                    f"--wire-option: got {name!r}, expected one of the options of {self.name}:"
-                    f" {names}",
-                    code="unknown-wire-option",
-                    hint=did_you_mean(name, self.options),
-                )
+            refuse_unknown(
+                "--wire-option",
+                name,
+                self.options,
+                "unknown-wire-option",
+                f"the options of {self.name}: ",
+            )
         self._given = dict(options)
 
     @property
@@ -360,12 +359,7 @@ WIRES: dict[str, type[Wire]] = {wire.name: wire for wire in (Memif, Veth, Pci, V
 
 def wire_named(name: str, options: Mapping[str, str]) -> Wire:
     """Make a wire of the kind that has this name."""
-    if name not in WIRES:
-        raise UsageError(
-            f"--wire: got {name!r}, expected one of {', '.join(WIRES)}",
-            code="unknown-wire",
-            hint=did_you_mean(name, WIRES),
-        )
+    refuse_unknown("--wire", name, WIRES, "unknown-wire")
     return WIRES[name](options)
 
 

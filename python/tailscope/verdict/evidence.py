@@ -11,6 +11,7 @@ import numpy as np
 
 from tailscope.exceptions import RunCorruptError, RunError, UsageError
 from tailscope.store.info import is_emulated, neighbours_of
+from tailscope.units import duration_ns
 from tailscope.verdict.taken import Taken
 from tailscope.words.neighbours import held_text, programs_text, unusable_text
 
@@ -345,8 +346,6 @@ def _fastest_ns(came: Distribution, instant: int) -> float | None:
 
 def _resolution_ns(summary: Mapping[str, Figure]) -> int:
     """Return the resolution of the captures' times, rounded up; 1 if it is finer, or not known."""
-    from tailscope.units import duration_ns
-
     resolution_ns = 1
     if isinstance(step := summary.get("resolution_ns"), int | float):
         resolution_ns = max(resolution_ns, ceil(step))

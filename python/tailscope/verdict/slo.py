@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from tailscope.exceptions import UsageError
-from tailscope.units import did_you_mean
+from tailscope.units import did_you_mean, positive_duration_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,8 +152,6 @@ def _term(part: str, name: str) -> Term:
     if what == "loss":
         share = _share(value, part, name)
         return Term(part, what, "loss", operator, share, allowed=share)
-    from tailscope.units import positive_duration_ns
-
     limit_ns = positive_duration_ns(value, f"{name}: {part}")
     if quantile is None:
         return Term(part, what, "max", operator, limit_ns)

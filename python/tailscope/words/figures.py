@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.plan.fields import CAPTURED
+from tailscope.registry import offered
 from tailscope.store.info import EMULATED, about_of, clock_of, foreign_text, is_emulated
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan
 from tailscope.units import (
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.floor import FloorRecord
     from tailscope.store.records.overload import OverloadRecord
     from tailscope.store.records.run import Instrument, PowerRecord, RunInfo, SentTraffic, Stalls
-    from tailscope.store.records.tail import TailRecord
     from tailscope.store.records.verdict import VerdictRecord
     from tailscope.store.run import Run
 
@@ -445,15 +445,16 @@ def energy_rows(info: RunInfo) -> list[Row]:
 
 def conclusion_rows(kept: Conclusions) -> list[Row]:
     """Say what was concluded from a run and kept in it."""
-    return [*_overload_rows(kept.overload), *_tail_rows(kept.tail)]
+    added = (row for rows in offered("conclusion_rows") for row in rows(kept))
+    return [*_overload_rows(kept.overload), *added]
 
 
 def conclusion_doubts(kept: Conclusions) -> Iterator[str]:
     """Say what makes a conclusion doubtful that was kept in a run."""
-    if kept.tail is not None and kept.tail.refused:
-        yield f"no prediction of the tail: {kept.tail.refused}"
-    if kept.overload is not None:
-        yield from (f"R_max: {warning}" for warning in kept.overload.warnings)
+    for doubts in offered("conclusion_doubts"):
+        yield from doubts(kept)
+    if (overload := kept.overload) is not None:
+        yield from (f"R_max: {warning}" for warning in overload.warnings)
 
 
 def _overload_rows(found: OverloadRecord | None) -> Iterator[Row]:
@@ -470,20 +471,6 @@ def _overload_rows(found: OverloadRecord | None) -> Iterator[Row]:
     else:
         ends = (found.rate_max_pps_ci_low, found.rate_max_pps_ci_high)
         yield Row(name, value, _quantities(ends, "packets/s"))
-
-
-def _tail_rows(found: TailRecord | None) -> Iterator[Row]:
-    if found is None:
-        return
-    ends = (found.return_level_ns_ci_low, found.return_level_ns_ci_high)
-    packets = count_text(round(found.return_packets))
-    yield Row(
-        f"exceeded by one burst in {packets} packets",
-        _duration(found.return_level_ns),
-        _interval(*ends),
-    )
-    if found.limit_ns is not None:
-        yield Row("end of the tail", _duration(found.limit_ns))
 
 
 def verdict_text(found: VerdictRecord | None) -> dict[str, str] | None:
@@ -741,7 +728,7 @@ def _quantile_rows(summary: Mapping[str, Figure]) -> Iterator[Row]:
 def _quantile_row(summary: Mapping[str, Figure], name: str) -> Row:
     flat, label = f"latency_ns_{name}", QUANTILES[name]
     low = _least(summary, f"{name}_ci_low")
-    interval = _interval(low, summary[f"{flat}_ci_high"])
+    interval = interval_text(low, summary[f"{flat}_ci_high"])
     if summary[flat] is None:
         return Row(label, NOTHING, NOTHING, NOTHING)
     beyond = _count(summary[f"{flat}_beyond"])
@@ -770,7 +757,8 @@ def instrument_text(least_ns: Figure, latency_ns: Figure) -> str:
     return _duration(latency_ns) if between is None else f"{between} (instrument)"
 
 
-def _interval(low: Figure, high: Figure) -> str:
+def interval_text(low: Figure, high: Figure) -> str:
+    """Return an interval of durations; an end that is not known is left open."""
     if low is None and high is None:
         return NOTHING
     left = "…" if low is None else _duration(low)

@@ -351,6 +351,7 @@ def test_bad_files_are_refused(
     assert not list((tmp_path / "out").rglob("run.json"))
 
 
+@pytest.mark.skipif("recommend" not in additions(), reason="nothing is recommended")
 def test_a_log_that_does_not_count_losses_proves_none(tailscope: Run, tmp_path: Path) -> None:
     values = recorded(latencies(8)).encode().decode()
     (tmp_path / "a.hlog").write_text(f"0.1,1.0,2.7,{values}\n")
@@ -407,6 +408,7 @@ def test_the_command_that_repeats_an_import_does(tailscope: Run, tables: Path) -
     assert words[4:] == expected
 
 
+@pytest.mark.skipif("recommend" not in additions(), reason="nothing is recommended")
 def test_table_6_of_the_paper(data: Path, tailscope: Run, tmp_path: Path) -> None:
     """Of containers2024, scenario 1: five of its eight values are those of runs at 1 Mpps."""
     rates = data / "containers2024-rates"

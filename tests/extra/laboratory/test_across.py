@@ -18,8 +18,8 @@ from tailscope.extra.laboratory.across import (
     noise_on_captures,
 )
 from tailscope.extra.laboratory.agents import Answers
+from tailscope.extra.laboratory.models.two_clocks import Bounds
 from tailscope.extra.laboratory.sightings import Sightings
-from tailscope.models.two_clocks import Bounds
 from tailscope.store.records.clocks import MachineClock
 
 S = 1_000_000_000

@@ -210,7 +210,7 @@ def test_a_dry_run_says_clauses_and_time(tailscope: Tailscope) -> None:
         (["2544", "--dut", "loop"], "--dut: got 'loop'", "dut-loop"),
         (
             ["2544", "--dut", "l2fwd", "--tests", "pdv"],
-            "--tests: got 'pdv', expected of throughput",
+            "--tests: got 'pdv', expected one of throughput",
             "unknown-test",
         ),
         (

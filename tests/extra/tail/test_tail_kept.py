@@ -12,7 +12,8 @@ import pytest
 from documentation import undocumented
 from errors import code_of
 
-from tailscope.store import layout
+from tailscope.extra.tail import TAIL
+from tailscope.extra.tail.records import TailRecord
 from tailscope.store.reader import read_run
 from tailscope.store.records.base import as_content
 
@@ -39,21 +40,21 @@ def test_it_is_kept_as_json_has_it(tailscope: Run, run: Path) -> None:
     command = ("model", "tail", str(run), "--split", "0.5", "--horizon", "1h")
     done = tailscope(*command, "--keep", "--json", "-")
     assert done.returncode == 0, done.stderr
-    content = json.loads((run / layout.TAIL).read_text())
+    content = json.loads((run / TAIL).read_text())
     origin = content.pop("kept")
     assert content.pop("format") == 2
     assert content == json.loads(done.stdout)
     assert origin["command"] == ["tailscope", *command, "--keep", "--json", "-"]
     assert before.items() <= {path: path.read_bytes() for path in run.iterdir()}.items()
     found = read_run(run)
-    kept_as = {file: as_content(each) for file, each in found.kept.by_file()}
-    assert kept_as == {layout.TAIL: {"format": 2, **content, "kept": origin}}
+    kept_as = {file: as_content(each) for file, each in found.kept.items()}
+    assert kept_as == {TAIL: {"format": 2, **content, "kept": origin}}
 
 
 def test_the_tail_can_be_drawn_without_computing(tailscope: Run, run: Path) -> None:
     done = tailscope("model", "tail", run, "--split", "1", "--keep")
     assert done.returncode == 0, done.stderr
-    found = read_run(run).kept.tail
+    found = read_run(run).kept.of(TailRecord)
     assert found is not None
     pairs, ahead = found.quantile_pairs, found.levels_ahead
     for rows in (pairs, ahead, found.stability):

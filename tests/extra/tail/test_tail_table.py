@@ -18,10 +18,10 @@ from errors import code_of
 from tailscope.extra.tail.models.equation1 import THRESHOLDS, equation_1
 from tailscope.extra.tail.models.excesses import of_worst
 from tailscope.extra.tail.models.model import Settings, model
+from tailscope.extra.tail.records import TailRecord
 from tailscope.extra.tail.shapes import PaperThreshold, TailShapes, shape_pictures
 from tailscope.store.kept import kept
 from tailscope.store.reader import read_info
-from tailscope.store.records.tail import TailRecord
 
 if TYPE_CHECKING:
     from pathlib import Path

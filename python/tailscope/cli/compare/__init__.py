@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tailscope.cli.compared import Compared
 from tailscope.cli.options import (
     Exact,
@@ -16,7 +14,9 @@ from tailscope.cli.options import (
     JunitFile,
     RunLabels,
     Verbose,
+    argument,
     given_labels,
+    option,
 )
 from tailscope.cli.view import View
 from tailscope.exceptions import UsageError
@@ -44,10 +44,7 @@ _DRAWN = 6
 def command(
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="A B...",
-            help="Runs, folders of repeated runs, or campaigns; A is the baseline.",
-        ),
+        argument("A B...", "Runs, folders of repeated runs, or campaigns; A is the baseline."),
     ],
     label: RunLabels = None,
     fail_on: FailOn = None,
@@ -55,12 +52,7 @@ def command(
     junit_file: JunitFile = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Write a page with the differences and shared figures.",
-        ),
+        option("--out -o", "FILE", "Write a page with the differences and shared figures."),
     ] = None,
     exact: Exact = False,
     verbose: Verbose = False,
@@ -146,11 +138,7 @@ def _run(plan: CompareRequest, view: View) -> int:
 def _write_page(out: Path, comparisons: Sequence[tuple[Comparison, Sequence[Judgement]]]) -> None:
     from tailscope.compare.table import never_came_note, rows
     from tailscope.compare.words import headline, judgement_text, lines, title
-    from tailscope.report.differences import (
-        MOST_DIFFERENCES,
-        Difference,
-        difference_pictures,
-    )
+    from tailscope.report.differences import MOST_DIFFERENCES, Difference, difference_pictures
     from tailscope.report.page import page
     from tailscope.store.atomic import write_text
     from tailscope.store.reader import read_figures, read_run

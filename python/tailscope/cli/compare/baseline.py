@@ -5,21 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from tailscope.cli.options import FailOn, JsonFile, JunitFile
+from tailscope.cli.options import FailOn, JsonFile, JunitFile, argument
 from tailscope.exceptions import UsageError
 
 EXAMPLE = "tailscope compare baseline baseline.json runs/3"
 
 
 def command(
-    baseline: Annotated[
-        Path, typer.Argument(metavar="FILE", help="File that `tailscope compare save` wrote.")
-    ],
+    baseline: Annotated[Path, argument("FILE", "File that `tailscope compare save` wrote.")],
     runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="Runs, or folders of runs, that repeat each other."),
+        list[Path], argument("RUN...", "Runs, or folders of runs, that repeat each other.")
     ],
     fail_on: FailOn = None,
     json_file: JsonFile = None,

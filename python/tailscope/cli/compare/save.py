@@ -5,25 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from tailscope.cli.options import argument, option
+from tailscope.units import count_text, counted, printable
 
 EXAMPLE = "tailscope compare save runs/1 runs/2 --out baseline.json"
 
 
 def command(
     runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="Runs, or folders of runs, that repeat each other."),
+        list[Path], argument("RUN...", "Runs, or folders of runs, that repeat each other.")
     ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FILE", help="The baseline; replaced if it is there."),
-    ],
+    out: Annotated[Path, option("--out -o", "FILE", "The baseline; replaced if it is there.")],
 ) -> int:
     """The file has figures, intervals, settings and machine, and no packets."""
     from tailscope.cli.compare.repeats import repeated
     from tailscope.compare.baseline import save_baseline
-    from tailscope.units import count_text, counted, printable
 
     samples = save_baseline(repeated(runs), out)
     size = count_text(out.stat().st_size)

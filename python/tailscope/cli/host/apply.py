@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tailscope.cli.host.changes import change_text
-from tailscope.cli.options import CpusToFree
+from tailscope.cli.options import CpusToFree, flag, option
 from tailscope.exceptions import UsageError
 from tailscope.units import printable
 
@@ -17,15 +17,13 @@ EXAMPLE = "sudo tailscope host apply --cpus 1"
 
 def command(
     cpus: CpusToFree,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, flag("--yes", "Do not ask.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be written, without writing it.")
+        bool, flag("--dry-run", "Show what would be written, without writing it.")
     ] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            "--only", metavar="NAME", help="A knob, or a pattern such as nic-*; repeatable."
-        ),
+        option("--only", "NAME", "A knob, or a pattern such as nic-*; repeatable."),
     ] = None,
 ) -> int:
     from tailscope.host.apply import applicable, apply, needs_root, planned

@@ -5,18 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import typer
-
-from tailscope.cli.options import CpusToFree
+from tailscope.cli.options import CpusToFree, option
 
 EXAMPLE = "tailscope host export --cpus 1 --format grub"
 
 
 def command(
     cpus: CpusToFree,
-    format_name: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="cmdline, grub, tuned or ansible.")
-    ],
+    format_name: Annotated[str, option("--format", "NAME", "cmdline, grub, tuned or ansible.")],
 ) -> int:
     from tailscope.host.audit import cpus_to_keep_free
     from tailscope.host.export import export

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from tailscope.cli.host.changes import one_line
+from tailscope.cli.options import flag
 from tailscope.units import printable
 
 EXAMPLE = "sudo tailscope host revert"
@@ -14,7 +13,7 @@ EXAMPLE = "sudo tailscope host revert"
 
 def command(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be restored, without restoring it.")
+        bool, flag("--dry-run", "Show what would be restored, without restoring it.")
     ] = False,
 ) -> int:
     from tailscope.host.apply import revert

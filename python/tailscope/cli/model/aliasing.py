@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from tailscope.cli.options import STANDARD, JsonFile, checked_figure, named_files, write_json
+from tailscope.cli.options import (
+    STANDARD,
+    JsonFile,
+    argument,
+    checked_figure,
+    flag,
+    named_files,
+    option,
+    write_json,
+)
+from tailscope.cli.table import print_table
 from tailscope.exceptions import RunError, UsageError
 from tailscope.units import printable
 
@@ -48,32 +56,30 @@ _EXAMPLE = "rate=250,latency=10.9us,every=3,teeth=0+1,phase=0ns"
 
 
 def command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    run: Annotated[Path, argument("RUN", "A run directory.")],
     simulate: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--simulate",
-            metavar="SOURCE",
-            help=f"Interruptions to assume instead of searching: {_EXAMPLE}; repeatable.",
+            "SOURCE",
+            f"Interruptions to assume instead of searching: {_EXAMPLE}; repeatable.",
         ),
     ] = None,
     recorded: Annotated[
-        bool,
-        typer.Option("--recorded", help="Use the interruptions that the run has recorded instead."),
+        bool, flag("--recorded", "Use the interruptions that the run has recorded instead.")
     ] = False,
     interrupts: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--interrupts",
-            metavar="[NAME=]FILE",
-            help="Interrupt counters that name the clocks: the authors' CSV, copies of"
+            "[NAME=]FILE",
+            "Interrupt counters that name the clocks: the authors' CSV, copies of"
             " /proc/interrupts, or .parquet; repeatable, for a host and its guest.",
         ),
     ] = None,
     json_file: JsonFile = None,
     figure: Annotated[
-        Path | None,
-        typer.Option("--figure", metavar="FILE", help="Draw the worst packets: svg, png or pdf."),
+        Path | None, option("--figure", "FILE", "Draw the worst packets: svg, png or pdf.")
     ] = None,
 ) -> int:
     plan = _plan(run, simulate or [], interrupts or [], json_file, figure)
@@ -371,7 +377,6 @@ def _record(
 
 
 def _print(fitted: Fit, prediction: Prediction | None) -> None:
-    from tailscope.cli.table import aligned
     from tailscope.units import count_text, duration_text
     from tailscope.words.promises import kept
 
@@ -383,8 +388,7 @@ def _print(fitted: Fit, prediction: Prediction | None) -> None:
         )
         return
     largest_first = sorted(fitted.sources, key=lambda source: -(source.packets or 0))
-    for line in aligned(_SOURCE_HEADER, [map(_source_row, largest_first), _rest_rows(fitted)]):
-        print(line)
+    print_table(_SOURCE_HEADER, [map(_source_row, largest_first), _rest_rows(fitted)])
     _print_beside(prediction)
     p_values = [source.p_value for source in fitted.sources if source.p_value is not None]
     if p_values:
@@ -395,7 +399,6 @@ def _print(fitted: Fit, prediction: Prediction | None) -> None:
 
 
 def _print_beside(prediction: Prediction) -> None:
-    from tailscope.cli.table import aligned
     from tailscope.units import count_text, duration_text
 
     both = (prediction.measured, prediction.predicted)
@@ -404,8 +407,7 @@ def _print_beside(prediction: Prediction) -> None:
         for name, label in _QUANTILES.items()
     ]
     rows.append(("delayed packets", *(count_text(figures["delayed"]) for figures in both)))
-    for line in aligned(("latency", "measured", "predicted"), [rows]):
-        print(line)
+    print_table(("latency", "measured", "predicted"), [rows])
     if prediction.agreement is not None:
         print(
             f"{prediction.agreement:.1%} of the packets measured as delayed met the prediction,"

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, JsonFile, argument, write_json
 from tailscope.cli.status import UNDECIDED
+from tailscope.cli.table import print_table
 from tailscope.exceptions import RunError, UsageError
+from tailscope.units import printable, quantity_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,8 +33,7 @@ _PACKETS = {
 
 def command(
     runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="Run directories; all are compared with the first."),
+        list[Path], argument("RUN...", "Run directories; all are compared with the first.")
     ],
     json_file: JsonFile = None,
 ) -> int:
@@ -146,18 +145,14 @@ def _record(name: str, estimate: Estimate | None) -> Mapping[str, float | None]:
 
 
 def _print(drawn: Sequence[_Drawn]) -> None:
-    from tailscope.cli.table import aligned
     from tailscope.models.energy import PHASES
-    from tailscope.units import printable
 
     first = drawn[0]
     sections = [list(_phase_rows(run)) for run in drawn]
     sections += [list(_more_rows(other, first)) for other in drawn[1:]]
-    for line in aligned(("power", *PHASES), sections):
-        print(printable(line))
+    print_table(("power", *PHASES), sections)
     rows = [(run.label, *(_joules(run.figures[name]) for name in _PACKETS)) for run in drawn]
-    for line in aligned(("energy", *_PACKETS.values()), [rows]):
-        print(printable(line))
+    print_table(("energy", *_PACKETS.values()), [rows])
     for run in drawn:
         print(printable(_above_text(run)))
     print(
@@ -212,6 +207,4 @@ def _interval(estimate: Estimate | None, form: str, scale: float) -> str:
 
 
 def _joules(value: float | None) -> str:
-    from tailscope.units import quantity_text
-
     return _NOTHING if value is None else quantity_text(value, "J")

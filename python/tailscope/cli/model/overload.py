@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, Keep, without_format, write_json
+from tailscope.cli.options import (
+    STANDARD,
+    JsonFile,
+    Keep,
+    argument,
+    option,
+    without_format,
+    write_json,
+)
+from tailscope.cli.table import print_table
+from tailscope.cli.terminal import print_lines
 from tailscope.exceptions import UsageError
+from tailscope.units import count_text, duration_text, positive_duration_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,27 +43,23 @@ _EXPERIENCE = (
 def command(
     context: typer.Context,
     forwarder: Annotated[
-        Path,
-        typer.Argument(metavar="FORWARDER_RUN", help="Run of the simplest forwarder, at low load."),
+        Path, argument("FORWARDER_RUN", "Run of the simplest forwarder, at low load.")
     ],
-    function: Annotated[
-        Path, typer.Argument(metavar="FUNCTION_RUN", help="Run of the function, at the same load.")
-    ],
+    function: Annotated[Path, argument("FUNCTION_RUN", "Run of the function, at the same load.")],
     bursts: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[BURSTS_RUN]",
-            help="Run of the function with bursts, whose packets queue."
-            "  [default: the function's run]",
+        argument(
+            "[BURSTS_RUN]",
+            "Run of the function with bursts, whose packets queue.  [default: the function's run]",
             show_default=False,
         ),
     ] = None,
     noise: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--noise",
-            metavar="SOURCE",
-            help="Noise of the device's CPU: a run, a folder of `tailscope noise --out`, a file of"
+            "SOURCE",
+            "Noise of the device's CPU: a run, a folder of `tailscope noise --out`, a file of"
             f" `tailscope model aliasing --json`, or interrupts such as {_PAIRS}."
             "  [default: the function's run]",
         ),
@@ -83,7 +90,6 @@ def noise_given(text: str) -> Path | tuple[Interruption, ...]:
 
 def _pair(text: str) -> Interruption:
     from tailscope.models.overload.noise import Interruption, as_given
-    from tailscope.units import positive_duration_ns
 
     rate, _, duration = text.partition(":")
     try:
@@ -111,8 +117,6 @@ def _keep(function: Path, predicted: Forecast, command: Sequence[str]) -> None:
 
 def print_forecast(predicted: Forecast) -> None:
     """Print what the model says, and what there is to say about it."""
-    from tailscope.cli.table import aligned
-    from tailscope.units import count_text, duration_text, printable
     from tailscope.words.promises import kept
 
     prediction = predicted.prediction
@@ -140,16 +144,13 @@ def print_forecast(predicted: Forecast) -> None:
             interval_text(rate),
         ),
     ]
-    for line in aligned(_HEADER, [rows]):
-        print(line)
-    print(f"{'function':<10}{printable(predicted.function)}")
-    print(f"{'forwarder':<10}{printable(predicted.forwarder)}")
+    print_table(_HEADER, [rows])
+    lines = [("function", predicted.function), ("forwarder", predicted.forwarder)]
     if queued is not None:
-        print(f"{'queues':<10}{printable(predicted.queues)}, {count_text(queued.n)} packets queued")
+        lines.append(("queues", f"{predicted.queues}, {count_text(queued.n)} packets queued"))
     if noise is not None:
-        print(f"{'meaning':<10}{_EXPERIENCE}")
-    for warning in predicted.warnings:
-        print(f"{'warning':<10}{printable(warning)}")
+        lines.append(("meaning", _EXPERIENCE))
+    print_lines([*lines, *(("warning", warning) for warning in predicted.warnings)])
     print(kept("overload"))
 
 

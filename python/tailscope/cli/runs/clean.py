@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from tailscope.cli.options import flag
+from tailscope.units import printable
 
 EXAMPLE = "tailscope runs clean --dry-run"
 
 
 def command(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be removed, without removing it.")
+        bool, flag("--dry-run", "Show what would be removed, without removing it.")
     ] = False,
 ) -> int:
     from tailscope.exceptions import TestbedError
     from tailscope.testbed.clean import clean
     from tailscope.testbed.folder import find_recordings
-    from tailscope.units import printable
 
     any_leftover, failed = False, []
     for what, reason in clean(dry_run=dry_run):

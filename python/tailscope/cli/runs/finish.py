@@ -7,17 +7,18 @@ from typing import Annotated
 
 import typer
 
+from tailscope.cli.options import argument
+from tailscope.units import printable
+
 EXAMPLE = "tailscope runs finish runs/first"
 
 
 def command(
-    context: typer.Context,
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    context: typer.Context, runs: Annotated[list[Path], argument("RUN...", "Run directories.")]
 ) -> int:
     """A run is kept as soon as its figures are written. Nothing is measured again."""
     from tailscope.experiment.run.finish import finish
     from tailscope.report.of_run import page_of
-    from tailscope.units import printable
 
     for run in runs:
         written = finish(run, page_of, command=context.obj or ())

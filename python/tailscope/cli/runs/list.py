@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from tailscope.cli.options import STANDARD, Exact, JsonFile, write_json
+from tailscope.cli.options import STANDARD, Exact, JsonFile, argument, flag, option, write_json
+from tailscope.cli.table import print_table
 from tailscope.cli.view import View
+from tailscope.units import count_text, counted, printable, shortened, typed_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,21 +35,16 @@ _SHORTEST_NAME = 24
 def command(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[DIR...] [FILTER...]",
-            help="Folders (./runs by default), and filters: a field, one of"
+        argument(
+            "[DIR...] [FILTER...]",
+            "Folders (./runs by default), and filters: a field, one of"
             " = != < <= > >= ~ (contains), and a value, such as 'rate>=100k'.",
         ),
     ] = None,
     sort: Annotated[
-        str,
-        typer.Option(
-            "--sort", metavar="FIELD", help="Sort by this field; -FIELD puts the largest first."
-        ),
+        str, option("--sort", "FIELD", "Sort by this field; -FIELD puts the largest first.")
     ] = "written",
-    fields: Annotated[
-        bool, typer.Option("--fields", help="List the fields instead of runs.")
-    ] = False,
+    fields: Annotated[bool, flag("--fields", "List the fields instead of runs.")] = False,
     json_file: JsonFile = None,
     exact: Exact = False,
 ) -> int:
@@ -84,7 +79,6 @@ def _plan(arguments: list[str], sort: str, json_file: str | None) -> ListRequest
 def _run(plan: ListRequest, view: View) -> None:
     from tailscope.store.catalogue import catalogue_of
     from tailscope.store.filters import choose
-    from tailscope.units import printable
 
     with catalogue_of(plan.folders) as catalogue:
         runs = choose(catalogue, plan.filters, sort=plan.sort)
@@ -102,7 +96,6 @@ def _run(plan: ListRequest, view: View) -> None:
 
 def _print_runs(runs: Sequence[QueriedRow], view: View) -> None:
     from tailscope.cli.terminal import GAP, cut, fitting, output_columns, width_of
-    from tailscope.units import counted
 
     view.say(f"{counted(len(runs), 'run')}.")
     print()
@@ -131,7 +124,6 @@ def _print_runs(runs: Sequence[QueriedRow], view: View) -> None:
 def _row(run: QueriedRow) -> dict[str, str]:
     """Return the columns of a run for a terminal."""
     from tailscope.cli.table import local_time
-    from tailscope.units import count_text, printable, shortened, typed_duration
     from tailscope.words.figures import median_and_tail
 
     def said(name: str, show: Callable[..., str] = str) -> str:
@@ -178,9 +170,7 @@ def _record(run: QueriedRow) -> dict[str, object]:
 
 
 def _print_fields() -> None:
-    from tailscope.cli.table import aligned
     from tailscope.store.filters import FIELDS, kind_of
 
     rows = [(name, kind_of(name)) for name in ("tag", "note", *FIELDS)]
-    for line in aligned(("field", "is"), [rows]):
-        print(line)
+    print_table(("field", "is"), [rows])

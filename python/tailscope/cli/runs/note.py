@@ -5,18 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from tailscope.cli.options import RunName, RunsFolder
+from tailscope.cli.options import RunName, RunsFolder, argument
 
 EXAMPLE = "tailscope runs note runs/first 'cable of port 2 replaced'"
 
 
 def command(
     run: RunName,
-    text: Annotated[
-        str | None, typer.Argument(metavar="[TEXT]", help="Text to add below earlier notes.")
-    ] = None,
+    text: Annotated[str | None, argument("[TEXT]", "Text to add below earlier notes.")] = None,
     folder: RunsFolder = Path("runs"),
 ) -> int:
     from tailscope.cli.table import note_lines

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tailscope.cli.options import (
     STANDARD,
     Exact,
@@ -14,11 +12,13 @@ from tailscope.cli.options import (
     RunName,
     RunsFolder,
     Verbose,
+    flag,
     without_format,
     write_json,
 )
 from tailscope.cli.view import View
 from tailscope.exceptions import RunCorruptError
+from tailscope.units import count_text, printable
 
 if TYPE_CHECKING:
     from tailscope.store.notes import Remarks
@@ -30,7 +30,7 @@ EXAMPLE = "tailscope runs show runs/first --verify"
 def command(
     run: RunName,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read all files, and compare their checksums.")
+        bool, flag("--verify", "Read all files, and compare their checksums.")
     ] = False,
     folder: RunsFolder = Path("runs"),
     json_file: JsonFile = None,
@@ -87,7 +87,6 @@ def _print(path: Path, run: Run, states: dict[str, str], remarks: Remarks, view:
     from tailscope.cli.table import note_lines
     from tailscope.cli.terminal import say_command
     from tailscope.store.repeat import command_of
-    from tailscope.units import count_text, printable
 
     print_table(run, run.info, [path], view)
     if remarks.tags:

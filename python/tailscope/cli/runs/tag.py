@@ -5,26 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from tailscope.cli.options import RunNames, RunsFolder
+from tailscope.cli.options import RunNames, RunsFolder, option
+from tailscope.units import printable
 
 EXAMPLE = "tailscope runs tag runs/first --add paper"
 
 
 def command(
     runs: RunNames,
-    add: Annotated[
-        list[str] | None, typer.Option("--add", metavar="TAG", help="Repeatable.")
-    ] = None,
-    remove: Annotated[
-        list[str] | None, typer.Option("--remove", metavar="TAG", help="Repeatable.")
-    ] = None,
+    add: Annotated[list[str] | None, option("--add", "TAG", "Repeatable.")] = None,
+    remove: Annotated[list[str] | None, option("--remove", "TAG", "Repeatable.")] = None,
     folder: RunsFolder = Path("runs"),
 ) -> int:
     from tailscope.store.folders import run_named
     from tailscope.store.notes import change_tags, read_notes
-    from tailscope.units import printable
 
     paths = [run_named(name, folder) for name in runs]
     for path in paths:

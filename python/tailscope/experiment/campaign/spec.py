@@ -17,7 +17,7 @@ from tailscope.experiment.campaign.typed import WrongError, typed
 from tailscope.experiment.fields import FIELDS, TRAFFIC
 from tailscope.plan.field import NAME, Scalar
 from tailscope.plan.yaml_file import read_yaml
-from tailscope.units import did_you_mean, value_label
+from tailscope.units import refuse_unknown, value_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -312,13 +312,9 @@ def load_experiment(path: Path, profile: str | None = None) -> tuple[Experiment,
     except WrongError as wrong:
         raise document.error(wrong.where, wrong.message, code=wrong.code) from None
     if profile is not None:
-        if profile not in experiment.profiles:
-            known = ", ".join(experiment.profiles) or "none"
-            raise UsageError(
-                f"--profile: got {profile!r}, expected one of those of {path}: {known}",
-                code="no-such-profile",
-                hint=did_you_mean(profile, experiment.profiles),
-            )
+        refuse_unknown(
+            "--profile", profile, experiment.profiles, "no-such-profile", f"those of {path}: "
+        )
         experiment = _with_profile(experiment, experiment.profiles[profile])
     return experiment, document
 

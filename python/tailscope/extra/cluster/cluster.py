@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from distributed import Client, LocalCluster
 
-__all__ = ["VERSIONED", "differing_versions", "open_cluster"]
-
 VERSIONED = ("tailscope", "dask", "distributed")
 """Packages that have to be of the same version on both sides."""
 
@@ -47,24 +45,8 @@ def open_cluster(scheduler: str) -> Iterator[Client]:
     """Connect with a scheduler, or start processes of this machine, for a block.
 
     Those are reached over loopback with keys made for the occasion, have a private folder, and end
-    with this process in whatever way it ends.
-
-    Parameters
-    ----------
-    scheduler : str
-        ``tcp://HOST:PORT``, ``tls://HOST:PORT`` (certificates by Dask's own configuration),
-        ``local``, as many processes as CPUs that this one may run on, or ``local:N``.
-
-    Yields
-    ------
-    distributed.Client
-
-    Raises
-    ------
-    UsageError
-        If `scheduler` is nothing of that.
-    ClusterError
-        If no scheduler answers, or it or a worker has other versions of `VERSIONED`.
+    with this process in whatever way it ends: ``local``, as many as CPUs that this one may run on,
+    or ``local:N``. Certificates for ``tls://HOST:PORT`` are those of Dask's own configuration.
     """
     local = _LOCAL.fullmatch(scheduler)
     if local is None and _REMOTE.fullmatch(scheduler) is None:
@@ -194,13 +176,6 @@ def _refuse_others(address: str, client: Client) -> None:
 def differing_versions(expected: Mapping[str, str | None], got: Mapping[str, str | None]) -> str:
     """Say which of `VERSIONED` are not as expected; empty where all are.
 
-    Parameters
-    ----------
-    expected, got : Mapping
-        Versions by package.
-
-    Examples
-    --------
     >>> ours = {"tailscope": "0.1.0", "dask": "2026.8.0", "distributed": "2026.8.0"}
     >>> differing_versions(ours, {**ours, "dask": None})
     'dask: expected 2026.8.0, got none'

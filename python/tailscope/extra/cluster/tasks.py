@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from distributed import Client, Future
 
-__all__ = ["Task", "TaskOutcome", "map_tasks", "run_tasks", "stop_if_unwanted"]
-
 _LOOK_S = 0.05
 _EVERY_S = 0.5
 _TRIES = 3
@@ -27,41 +25,27 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Task(NamedTuple, Generic[T_co]):
-    """A call of a function on a worker.
-
-    Attributes
-    ----------
-    function : callable
-        Of a module that workers can import. It may be called more than once, and by two workers at
-        a time: one that is taken for lost may still be at work.
-    item : object
-        Its first argument.
-    needs : tuple of Task
-        Their results are its further arguments. One that several need is done once.
-    size : int
-        What it counts for in progress.
-    """
+    """A call of a function on a worker."""
 
     function: Callable[..., T_co]
+    """Of a module that workers can import. It may be called more than once, and by two workers at a
+    time: one that is taken for lost may still be at work."""
     item: object
+    """Its first argument."""
     needs: tuple[Task[object], ...] = ()
+    """Their results are its further arguments. One that several need is done once."""
     size: int = 1
+    """What it counts for in progress."""
 
 
 class TaskOutcome(NamedTuple, Generic[T_co]):
-    """The outcome of a task.
-
-    Attributes
-    ----------
-    result : object
-        What the function returned; None where it raised something.
-    error : Exception or None
-        What it raised instead, as if it had been called here; `WorkerLostError` where it ended
-        every worker.
-    """
+    """The outcome of a task."""
 
     result: T_co | None
+    """What the function returned; None where it raised something."""
     error: Exception | None
+    """What it raised instead, as if it had been called here; `WorkerLostError` where it ended every
+    worker."""
 
 
 def map_tasks(
@@ -71,56 +55,19 @@ def map_tasks(
     *,
     progress: Callable[[TasksDone], None] | None = None,
 ) -> Generator[TaskOutcome[T]]:
-    """Call a function for each item, on workers.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Of `open_cluster`.
-    function, items
-        As of `Task`.
-    progress : callable, optional
-        Receives how far they are, several times a second.
-
-    Yields
-    ------
-    TaskOutcome
-        In the order of the items.
-
-    Raises
-    ------
-    ClusterError
-        If the scheduler is lost.
-    """
+    """Call a function for each item, on workers, and yield the outcomes in their order."""
     return run_tasks(client, [Task(function, item) for item in items], progress=progress)
 
 
 def run_tasks(
     client: Client, tasks: Sequence[Task[T]], *, progress: Callable[[TasksDone], None] | None = None
 ) -> Generator[TaskOutcome[T]]:
-    """Run tasks on workers.
+    """Run tasks on workers, and yield their outcomes in order.
 
     A task whose worker is lost is repeated. One that was lost as often as the scheduler allows may
     have been beside another that ended their worker, or both may have been too large together: it
     is tried again alone, after all others. If workers are lost twice more, that is its outcome.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Of `open_cluster`.
-    tasks : sequence of Task
-    progress : callable, optional
-        Receives how far they are, several times a second.
-
-    Yields
-    ------
-    TaskOutcome
-        In the order of the tasks. When the generator is closed, what runs is stopped.
-
-    Raises
-    ------
-    ClusterError
-        If the scheduler is lost.
+    When the generator is closed, what runs is stopped.
     """
     watch = _Watch(client, tasks, progress)
     try:
@@ -259,11 +206,8 @@ def _call(version: str, function: Callable[..., T], item: object, needed: list[o
 def stop_if_unwanted() -> Callable[..., None]:
     """Make a function that ends the task on whose worker it is called when nobody waits for it.
 
-    Returns
-    -------
-    callable
-        Fit to be the `progress` of an analysis. It raises where the task was given up, or its
-        worker is being closed: then another one repeats it.
+    It is fit to be the `progress` of an analysis, and raises where the task was given up, or its
+    worker is being closed: then another one repeats it.
     """
     from distributed import Reschedule, Status, get_worker
 

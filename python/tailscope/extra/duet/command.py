@@ -7,14 +7,21 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tailscope.cli.fields import with_fields
-from tailscope.cli.options import STANDARD, DryRun, JsonFile, JunitFile, Quiet, write_json
+from tailscope.cli.options import (
+    STANDARD,
+    DryRun,
+    JsonFile,
+    JunitFile,
+    Quiet,
+    argument,
+    option,
+    write_json,
+)
 from tailscope.cli.panels import MEASUREMENT, OUTPUT
 from tailscope.cli.status import OF_VERDICTS
 from tailscope.exceptions import EvidenceError, UsageError
-from tailscope.units import positive_duration_ns
+from tailscope.units import counted, duration_text, long_text, positive_duration_ns, printable
 
 if TYPE_CHECKING:
     from tailscope.compare.limits import Limit
@@ -34,49 +41,30 @@ _WORDS = {False: ("is slower", "is faster"), True: ("loses more", "loses fewer")
 def command(
     a: Annotated[
         str,
-        typer.Argument(
-            metavar="A",
-            help="Baseline set-up: fields as in an experiment, '{dut: l2fwd}', or a file of them.",
+        argument(
+            "A", "Baseline set-up: fields as in an experiment, '{dut: l2fwd}', or a file of them."
         ),
     ],
-    b: Annotated[str, typer.Argument(metavar="B", help="Candidate set-up, in the same way.")],
+    b: Annotated[str, argument("B", "Candidate set-up, in the same way.")],
     *,
     fields: dict[str, object],
     block: Annotated[
-        str,
-        typer.Option(
-            "--block",
-            metavar="DURATION",
-            help="Traffic of each block.",
-            rich_help_panel=MEASUREMENT,
-        ),
+        str, option("--block", "DURATION", "Traffic of each block.", MEASUREMENT)
     ] = "1s",
     warm_up: Annotated[
-        str,
-        typer.Option(
-            "--warm-up",
-            metavar="DURATION",
-            help="Traffic before each block.",
-            rich_help_panel=MEASUREMENT,
-        ),
+        str, option("--warm-up", "DURATION", "Traffic before each block.", MEASUREMENT)
     ] = "200ms",
     most: Annotated[
-        str,
-        typer.Option(
-            "--for",
-            metavar="DURATION",
-            help="Begin no further pair after so long.",
-            rich_help_panel=MEASUREMENT,
-        ),
+        str, option("--for", "DURATION", "Begin no further pair after so long.", MEASUREMENT)
     ] = "10min",
     fail_on: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--fail-on",
-            metavar="LIMIT",
-            help="Limit for B: 'p99.9>+10%', 'p99>+5us', 'lost>+0.1%'; repeatable."
+            "LIMIT",
+            "Limit for B: 'p99.9>+10%', 'p99>+5us', 'lost>+0.1%'; repeatable."
             f"  [default: {', '.join(_LIMITS)}]",
-            rich_help_panel=OUTPUT,
+            OUTPUT,
         ),
     ] = None,
     json_file: JsonFile = None,
@@ -133,7 +121,6 @@ def _measure(
     from tailscope.cli.live import LiveLine
     from tailscope.extra.duet.judge import Judge
     from tailscope.extra.duet.pairs import pairs
-    from tailscope.units import counted, long_text
 
     judge, began_s = Judge(limits), time.monotonic()
     measuring = pairs(*sides, seed=sides[0][0].seed)
@@ -169,7 +156,6 @@ def _measure(
 
 def _tell(judge: Judge, lasted_s: float, json_file: str | None, junit_file: Path | None) -> int:
     from tailscope.models.estimate import LEVEL
-    from tailscope.units import counted, long_text
     from tailscope.verdict.verdict import worst
 
     outcome = worst(finding.outcome for finding in judge.findings)
@@ -203,8 +189,6 @@ def _short(finding: Finding) -> str:
 
 
 def _sentence(finding: Finding, pair_s: float) -> str:
-    from tailscope.units import counted, long_text
-
     _, low, high = finding.difference
     if not finding.is_real:
         most = max(-low, high)
@@ -228,8 +212,6 @@ def _sentence(finding: Finding, pair_s: float) -> str:
 
 
 def _text(finding: Finding, value: float) -> str:
-    from tailscope.units import duration_text
-
     if not math.isfinite(value):
         return "unbounded"
     if finding.limit.share or finding.limit.figure.quantile is None:
@@ -249,8 +231,6 @@ def _write_junit(file: Path, findings: list[Finding], pair_s: float) -> None:
 
 
 def _describe(sides: tuple[Side, Side], limits: list[Limit]) -> int:
-    from tailscope.units import printable
-
     for name, (plan, cores) in zip("AB", sides, strict=True):
         for what, text in plan.describe(cores).items():
             print(f"{name}  {what:<10}{printable(text)}")

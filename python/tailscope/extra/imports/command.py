@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tailscope.cli.options import (
     STANDARD,
     AboutFile,
@@ -17,11 +15,13 @@ from tailscope.cli.options import (
     Labelled,
     NamedBy,
     Verbose,
+    argument,
     labels,
+    option,
     write_json,
 )
 from tailscope.exceptions import TailscopeError, UsageError
-from tailscope.units import did_you_mean
+from tailscope.units import did_you_mean, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,28 +37,25 @@ EXAMPLE = "tailscope runs import latency.hgrm --unit us --out runs/theirs"
 def command(
     path: Annotated[
         Path,
-        typer.Argument(
-            metavar="FILE | DIR",
-            help="Tables of the papers' authors; a log or percentile output of HdrHistogram or"
-            " wrk2; a histogram of MoonGen, cyclictest or rtla; sockperf's full log; irtt's JSON;"
-            " one latency a line; or a folder with such files.",
+        argument(
+            "FILE | DIR",
+            "Tables of the papers' authors; a log or percentile output of HdrHistogram or wrk2;"
+            " a histogram of MoonGen, cyclictest or rtla; sockperf's full log; irtt's JSON; one"
+            " latency a line; or a folder with such files.",
         ),
     ],
     out: Annotated[
         Path,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="RUN_DIR",
-            help="Write a run directory; of several runs, one for each in this folder.",
+        option(
+            "--out -o",
+            "RUN_DIR",
+            "Write a run directory; of several runs, one for each in this folder.",
         ),
     ],
     unit: Annotated[
         str | None,
-        typer.Option(
-            "--unit",
-            metavar="UNIT",
-            help="Unit of the values, where a file does not say it: ns, us, ms or s.",
+        option(
+            "--unit", "UNIT", "Unit of the values, where a file does not say it: ns, us, ms or s."
         ),
     ] = None,
     about: AboutFile = None,
@@ -96,7 +93,6 @@ class ImportRequest:
 
 def _run(plan: ImportRequest) -> int:
     from tailscope.extra.imports.find import find
-    from tailscope.units import printable
 
     found = find(plan.path, plan.unit)
     for path in found.unread:

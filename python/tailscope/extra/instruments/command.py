@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tailscope.cli.fields import option_of
-from tailscope.cli.options import Quiet
-from tailscope.units import positive_duration_ns, rate_pps
+from tailscope.cli.options import Quiet, option
+from tailscope.units import count_text, duration_text, positive_duration_ns, printable, rate_pps
 
 if TYPE_CHECKING:
     from tailscope.extra.instruments.compare import Seen
@@ -18,10 +16,9 @@ EXAMPLE = "tailscope calibrate instruments --out runs/instruments"
 
 
 def command(
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="DIR", help="Folder for the figure and its data."),
-    ] = Path("instruments"),
+    out: Annotated[Path, option("--out -o", "DIR", "Folder for the figure and its data.")] = Path(
+        "instruments"
+    ),
     rate: Annotated[str, option_of("rate", own_default=True)] = "5k",
     duration: Annotated[
         str, option_of("duration", "Duration of each measurement.", own_default=True)
@@ -56,7 +53,6 @@ def command(
 
 def _print(results: list[Seen]) -> None:
     from tailscope.extra.instruments.compare import HIGH_NS, LOW_NS
-    from tailscope.units import count_text, duration_text, printable
 
     names = ("p50", "p90", "p99", "p999")
     header = ("p50", "p90", "p99", "p99.9")

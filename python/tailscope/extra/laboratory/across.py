@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tailscope.engine.columns import Texts, joined, values
-from tailscope.models.two_clocks import (
+from tailscope.extra.laboratory.models.two_clocks import (
     Bounds,
     ClockMap,
     ContradictionError,

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run.instance import Progress
     from tailscope.extra.laboratory.agents import Agent
+    from tailscope.extra.laboratory.functions import FunctionDriver
     from tailscope.extra.laboratory.hosts import Host, Hosts
     from tailscope.extra.laboratory.protocol import Method, Role
-    from tailscope.host.functions import FunctionDriver
     from tailscope.store.directory import Draw
     from tailscope.store.records.run import TimestampedFile
 

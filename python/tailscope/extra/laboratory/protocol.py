@@ -13,8 +13,8 @@ from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder, encode
 
 from tailscope.exceptions import HostError
+from tailscope.extra.laboratory.functions import FunctionDriver
 from tailscope.extra.laboratory.recorded import MachineRecording
-from tailscope.host.functions import FunctionDriver
 from tailscope.store.records.base import Count, Section, Signed
 from tailscope.store.records.clocks import ClockReport
 from tailscope.store.records.dataplane import DutCounts

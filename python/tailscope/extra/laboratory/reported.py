@@ -20,9 +20,9 @@ from tailscope.extra.laboratory.across import (
     noise_on_captures,
     read_noise,
 )
+from tailscope.extra.laboratory.models.two_clocks import Bounds
 from tailscope.extra.laboratory.sightings import Sightings, probe_times
 from tailscope.host.cpus import cpu_list
-from tailscope.models.two_clocks import Bounds
 from tailscope.store.parquet import TableFile
 from tailscope.store.provenance import MeasurementRecord, measurement_info
 from tailscope.store.records.clocks import MachineClock

@@ -15,6 +15,7 @@ from tailscope.exceptions import TestbedError
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run.account import platform_record
 from tailscope.experiment.run.instance import PLATFORM_PART
+from tailscope.extra.laboratory.functions import virtual_functions
 from tailscope.extra.laboratory.own_machine import (
     MachineWatch,
     Watched,
@@ -47,7 +48,6 @@ from tailscope.extra.laboratory.stamps.stamping import (
 )
 from tailscope.host.apply import tuned
 from tailscope.host.cpus import parse_cpus
-from tailscope.host.functions import virtual_functions
 from tailscope.host.machine import Machine
 from tailscope.plan.fields import NOISE, PlanFields
 from tailscope.store.machine import boot_id, this_host

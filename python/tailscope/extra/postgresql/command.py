@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, JsonFile, argument, flag, option, write_json
 from tailscope.exceptions import RunError, TailscopeError
+from tailscope.units import count_text, printable
 
 if TYPE_CHECKING:
     from tailscope.extra.postgresql.content import Content
@@ -23,25 +22,22 @@ EXAMPLE = "tailscope runs export runs/first --to postgresql://localhost/lab"
 
 def command(
     runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="Run directories, or campaigns with all their runs."),
+        list[Path], argument("RUN...", "Run directories, or campaigns with all their runs.")
     ],
     to: Annotated[
         str,
-        typer.Option(
+        option(
             "--to",
-            metavar="DATABASE",
-            help="postgresql://USER@HOST/DATABASE, or service=NAME; passwords from ~/.pgpass or"
+            "DATABASE",
+            "postgresql://USER@HOST/DATABASE, or service=NAME; passwords from ~/.pgpass or"
             " PGPASSWORD.",
         ),
     ],
     schema: Annotated[
-        str,
-        typer.Option("--schema", metavar="NAME", help="Schema of the tables; created if needed."),
+        str, option("--schema", "NAME", "Schema of the tables; created if needed.")
     ] = "tailscope",
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Show what would be sent, without contacting the database."),
+        bool, flag("--dry-run", "Show what would be sent, without contacting the database.")
     ] = False,
     json_file: JsonFile = None,
 ) -> int:
@@ -72,8 +68,6 @@ class ExportRequest:
 
     def say(self, text: str) -> None:
         """Print a line for people, where standard output is theirs."""
-        from tailscope.units import printable
-
         if self.json_file != STANDARD:
             print(printable(text), flush=True)
 
@@ -99,7 +93,6 @@ def _found(paths: list[Path]) -> list[Path]:
 
 def _dry(plan: ExportRequest) -> list[dict[str, object]]:
     from tailscope.extra.postgresql.content import read_content
-    from tailscope.units import count_text
 
     records = []
     for path in plan.runs:
@@ -152,8 +145,6 @@ def _export(plan: ExportRequest, server: Server, path: Path) -> dict[str, object
 
 
 def _sentence(path: Path, content: Content, outcome: ExportedRun) -> str:
-    from tailscope.units import count_text
-
     if outcome.state == "already there":
         return f"{path}: already there as run {outcome.run_id}: {outcome.name}"
     rows = {table.name: count_text(table.rows) for table in content.tables}
@@ -176,6 +167,4 @@ def _record(path: Path, content: Content) -> dict[str, object]:
 
 
 def _tell(text: str) -> None:
-    from tailscope.units import printable
-
     print(printable(text), file=sys.stderr)

@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from tailscope.cli.options import argument, flag
 from tailscope.cli.progress import ProgressBar
 from tailscope.registry import require
 from tailscope.units import count_text, counted, printable
@@ -26,25 +25,17 @@ _WIDTH = 100
 
 
 def command(
-    campaign: Annotated[
-        Path, typer.Argument(metavar="CAMPAIGN", help="The directory of a campaign.")
-    ],
-    out: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="Empty folder, or an earlier publication to replace."),
-    ],
+    campaign: Annotated[Path, argument("CAMPAIGN", "The directory of a campaign.")],
+    out: Annotated[Path, argument("DIR", "Empty folder, or an earlier publication to replace.")],
     packets: Annotated[
         bool | None,
-        typer.Option(
+        flag(
             "--with-packets/--without-packets",
-            help="Publish single packets and captures.  [default: if they are 100 MiB at most]",
+            "Publish single packets and captures.  [default: if they are 100 MiB at most]",
         ),
     ] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Only list the files, what is taken out, and what looks odd."
-        ),
+        bool, flag("--dry-run", "Only list the files, what is taken out, and what looks odd.")
     ] = False,
 ) -> int:
     from tailscope.extra.publish.site import check_place, plan_site, review_site, write_site

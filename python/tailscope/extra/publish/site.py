@@ -27,7 +27,7 @@ from tailscope.signals import uninterrupted
 from tailscope.store import layout
 from tailscope.store.atomic import write_bytes, write_text
 from tailscope.store.info import shown_as
-from tailscope.store.kept import Conclusions, with_origin
+from tailscope.store.kept import Conclusions, kept_files, with_origin
 from tailscope.store.notes import Remarks
 from tailscope.store.reader import read_explanation, read_run, verified
 from tailscope.store.records.base import as_content, encode, read_record
@@ -91,8 +91,8 @@ class Publication:
             folder = self.folders[name]
             for made in (layout.REPORT, layout.RUN):
                 yield f"{folder}/{made}", None
-            for made in dict.fromkeys((*_REWRITTEN, *layout.KEPT)):
-                if made in run.info.files or made in dict(run.kept.by_file()):
+            for made in dict.fromkeys((*_REWRITTEN, *kept_files())):
+                if made in run.info.files or made in run.kept:
                     yield f"{folder}/{made}", (_folder(run) / made).stat().st_size
             for copied in self.copied[name]:
                 yield f"{folder}/{copied}", run.info.files[copied].size_bytes
@@ -144,7 +144,7 @@ def _records(material: CampaignMaterial) -> Iterator[tuple[str, Struct]]:
         explained = read_explanation(source, run.info)
         yield layout.RUN, run.info
         yield from _rewritten(source, replace(run, explanation=explained))
-        yield from run.kept.by_file()
+        yield from run.kept.items()
 
 
 def write_site(plan: Publication, out: Path, progress: Progress | None = None) -> None:
@@ -275,14 +275,14 @@ def _write_run(plan: Publication, name: str, run: Run, folder: Path) -> None:
         content = encode(_neutral(record)).encode()
         write_bytes(_parent(folder / made), content)
         files[made] = _entry(content)
-    for made, conclusion in whole.kept.by_file():
+    for made, conclusion in whole.kept.items():
         assert conclusion.kept is not None, "it was kept"
         figures = files[layout.SUMMARY].sha256
         origin = structs.replace(_neutral(conclusion.kept), summary_sha256=figures)
         plain = structs.replace(_neutral(conclusion), kept=None)
         write_text(folder / made, encode(with_origin(plain, origin)))
-    kept = Conclusions.of({made: _neutral(each) for made, each in whole.kept.by_file()})
-    here = [*files, *(made for made, _ in whole.kept.by_file()), layout.RUN]
+    kept = Conclusions({made: _neutral(each) for made, each in whole.kept.items()})
+    here = [*files, *whole.kept, layout.RUN]
     up = "../" * (len(PurePath(plan.folders[name]).parts))
     # Its tables are still those of the campaign, packets that are not published among them.
     info = structs.replace(_neutral(whole.info), files=listed)

@@ -11,10 +11,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
-import typer
-
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, JsonFile, argument, option, write_json
+from tailscope.cli.table import print_table
 from tailscope.exceptions import UsageError
+from tailscope.units import printable
 
 if TYPE_CHECKING:
     from tailscope.extra.sql.query import QueryResult
@@ -27,15 +27,13 @@ _NOTHING = "-"
 
 
 def command(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="A SELECT statement of DuckDB.")],
+    query: Annotated[str, argument("QUERY", "A SELECT statement of DuckDB.")],
     folders: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[DIR...]", help="Folders of runs (./runs by default)."),
+        list[Path] | None, argument("[DIR...]", "Folders of runs (./runs by default).")
     ] = None,
     json_file: JsonFile = None,
     csv_file: Annotated[
-        str | None,
-        typer.Option("--csv", metavar="FILE", help="Write all rows as CSV; - is standard output."),
+        str | None, option("--csv", "FILE", "Write all rows as CSV; - is standard output.")
     ] = None,
 ) -> int:
     """The tables latency, worst, noise, interrupts and power are the files of these names.
@@ -44,7 +42,6 @@ def command(
     """
     from tailscope.extra.sql.query import database_of
     from tailscope.store.folders import RUNS
-    from tailscope.units import printable
 
     if json_file is not None and csv_file is not None:
         raise UsageError("--json, --csv: expected one of them, got both", code="options-exclusive")
@@ -62,14 +59,10 @@ def command(
 
 
 def _print(answer: QueryResult) -> None:
-    from tailscope.cli.table import aligned
-    from tailscope.units import printable
-
     rows = [
         tuple(printable(_cell(value)) for value in row) for row in islice(answer.rows, _MOST_ROWS)
     ]
-    for line in aligned([printable(name) for name in answer.columns], [rows]):
-        print(line)
+    print_table([printable(name) for name in answer.columns], [rows])
     if next(answer.rows, None) is not None:
         print(f"only the first {_MOST_ROWS} rows: --csv and --json write all")
 

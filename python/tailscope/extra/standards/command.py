@@ -8,28 +8,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-import typer
-
-from tailscope.cli.fields import option_of, with_fields
+from tailscope.cli.fields import with_fields
 from tailscope.cli.live import LiveLine
 from tailscope.cli.options import (
     STANDARD,
     DryRun,
     JsonFile,
     Quiet,
-    refuse_idle_options,
-    without_format,
+    argument,
+    option,
     write_json,
 )
-from tailscope.cli.panels import MEASUREMENT, OUTPUT, TRAFFIC
+from tailscope.cli.panels import MEASUREMENT, TRAFFIC
 from tailscope.cli.status import UNDECIDED
-from tailscope.duts.dataplane import LOOP
-from tailscope.exceptions import RunExistsError, TailscopeError, UsageError
+from tailscope.cli.table import print_table
+from tailscope.cli.terminal import print_plan
+from tailscope.exceptions import TailscopeError, UsageError
 from tailscope.extra.standards import STANDARD as FILE
-from tailscope.units import printable
+from tailscope.extra.standards.requests import (
+    SET_UP,
+    OutFolder,
+    WarmUp,
+    Width,
+    keep,
+    refuse_results,
+    trial_plan,
+)
+from tailscope.units import counted, long_text, positive_duration_ns, printable, rate_pps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tailscope.experiment.plan import RunPlan
     from tailscope.extra.standards.asked import Asked, Step
@@ -40,138 +48,95 @@ if TYPE_CHECKING:
 
 EXAMPLE = "tailscope search standard 2544 --dut l2fwd"
 
-StandardName: TypeAlias = Annotated[
-    str,
-    typer.Argument(
-        metavar="STANDARD",
-        help="2544, 8219, tst009 or mlrsearch.",
-    ),
-]
+StandardName: TypeAlias = Annotated[str, argument("STANDARD", "2544, 8219, tst009 or mlrsearch.")]
 FrameSizes: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--frame-sizes",
-        metavar="LIST",
-        help="Sizes of frames, check sequence included, and mixes: 64,512,imix."
+        "LIST",
+        "Sizes of frames, check sequence included, and mixes: 64,512,imix."
         "  [default: the standard's, up to 1518]",
-        rich_help_panel=TRAFFIC,
+        TRAFFIC,
     ),
 ]
 Tests: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--tests",
-        metavar="LIST",
-        help="Tests to make: throughput, latency, pdv, loss, back-to-back, recovery, capacity,"
+        "LIST",
+        "Tests to make: throughput, latency, pdv, loss, back-to-back, recovery, capacity,"
         " soak.  [default: the standard's]",
-        rich_help_panel=MEASUREMENT,
+        MEASUREMENT,
     ),
 ]
 TrialDuration: TypeAlias = Annotated[
     str,
-    typer.Option(
+    option(
         "--trial-duration",
-        metavar="TIME",
-        help="Duration of a trial; streams for latency take twice as long.",
-        rich_help_panel=MEASUREMENT,
+        "TIME",
+        "Duration of a trial; streams for latency take twice as long.",
+        MEASUREMENT,
     ),
 ]
 Trials: TypeAlias = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--trials",
+        "N",
+        "Repetitions of each test.  [default: the standard's: 20, bursts 50]",
+        MEASUREMENT,
         min=1,
-        metavar="N",
-        help="Repetitions of each test.  [default: the standard's: 20, bursts 50]",
-        rich_help_panel=MEASUREMENT,
-    ),
-]
-WarmUp: TypeAlias = Annotated[
-    str,
-    option_of(
-        "warm_up",
-        "Warm-up before each trial, at its rate.",
-        own_default=True,
-        panel=MEASUREMENT,
     ),
 ]
 MaxRate: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--max-rate",
-        metavar="PPS",
-        help="The highest rate to offer.  [default: what the wire carries without the device]",
-        rich_help_panel=MEASUREMENT,
-    ),
-]
-Width: TypeAlias = Annotated[
-    float,
-    typer.Option(
-        "--width",
-        metavar="RATIO",
-        help="Width of a search's result, relative to the rate.",
-        rich_help_panel=MEASUREMENT,
+        "PPS",
+        "The highest rate to offer.  [default: what the wire carries without the device]",
+        MEASUREMENT,
     ),
 ]
 MaxTries: TypeAlias = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--max-r",
-        min=1,
-        metavar="N",
-        help="Trials at a rate at which frames are lost: max(r) of TST 009."
+        "N",
+        "Trials at a rate at which frames are lost: max(r) of TST 009."
         "  [default: 2 for tst009, 1 otherwise]",
-        rich_help_panel=MEASUREMENT,
+        MEASUREMENT,
+        min=1,
     ),
 ]
 MostLost: TypeAlias = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--z",
-        min=0,
-        metavar="FRAMES",
-        help="With more frames lost than that, a rate is not tried again: z of TST 009."
+        "FRAMES",
+        "With more frames lost than that, a rate is not tried again: z of TST 009."
         "  [default: infinity]",
-        rich_help_panel=MEASUREMENT,
+        MEASUREMENT,
+        min=0,
     ),
 ]
 CapacityLoss: TypeAlias = Annotated[
     float,
-    typer.Option(
-        "--capacity-loss",
-        metavar="RATIO",
-        help="The loss that the capacity of TST 009 permits.",
-        rich_help_panel=MEASUREMENT,
+    option(
+        "--capacity-loss", "RATIO", "The loss that the capacity of TST 009 permits.", MEASUREMENT
     ),
 ]
 Soak: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--soak",
-        metavar="TIME",
-        help="Duration of the soak test.",
-        rich_help_panel=MEASUREMENT,
-    ),
+    str, option("--soak", "TIME", "Duration of the soak test.", MEASUREMENT)
 ]
 Goals: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--goal",
-        metavar="GOAL",
-        help="A Search Goal of MLRsearch:"
+        "GOAL",
+        "A Search Goal of MLRsearch:"
         " loss=0.005,exceed=0.5,final=60s,sum=120s,width=0.01,initial=1s; repeatable."
         "  [default: those of RFC 9971 for RFC 2544 and TST 009]",
-        rich_help_panel=MEASUREMENT,
-    ),
-]
-OutFolder: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="DIR",
-        help="Folder for the results: standard.json and report.html.",
-        rich_help_panel=OUTPUT,
+        MEASUREMENT,
     ),
 ]
 
@@ -199,19 +164,14 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     """Exit status 3: of some sizes no throughput of the device is known, only the instrument's."""
-    from tailscope.experiment.fields import plan_of
     from tailscope.extra.standards.asked import Asked, goals_of, standard_named
-    from tailscope.units import positive_duration_ns, rate_pps
 
     wanted = standard_named(standard)
     trial_s = positive_duration_ns(trial_duration, "--trial-duration") / 1e9
-    refuse_idle_options(fields)
     common = {**fields, "warm_up": warm_up, "noise": "stalls", "power": "none"}
     sizes = wanted.sizes if frame_sizes is None else _listed(frame_sizes, "--frame-sizes")
-    plans = {size: plan_of({**common, "size": size}) for size in sizes}
+    plans = {size: trial_plan(common, size=size) for size in sizes}
     [plan, *_] = plans.values()
-    if plan.dut == LOOP:
-        raise UsageError(f"--dut: got {plan.dut!r}, expected a device", code="dut-loop")
     if goal and wanted.name != "mlrsearch":
         raise UsageError(
             f"--goal: expected with mlrsearch, got it with {wanted.name}", code="goal-standard"
@@ -231,7 +191,7 @@ def command(
         goals=goals_of(goal or (), trial_s, width) if wanted.name == "mlrsearch" else (),
     )
     request = StandardRequest(plans, asked, plan.cores(), out, json_file, LiveLine(quiet=quiet))
-    request.check()
+    refuse_results(out, FILE)
     return request.describe() if dry_run else request.run()
 
 
@@ -259,13 +219,6 @@ class StandardRequest:
     json_file: str | None
     line: LiveLine
 
-    def check(self) -> None:
-        """Check that nothing would be overwritten."""
-        if self.out is not None and (self.out / FILE).exists():
-            raise RunExistsError(
-                f"{self.out}: already contains a {FILE}", hint="choose another --out"
-            )
-
     @property
     def plan(self) -> RunPlan:
         """The plan of a trial with frames of the first size."""
@@ -276,7 +229,7 @@ class StandardRequest:
         from tailscope.extra.standards.conformance import stands
         from tailscope.extra.standards.words import clause_texts
 
-        missing, steps = self.plan.missing(), self.asked.steps()
+        steps = self.asked.steps()
         each_s = sum(step.lasts_s for step in steps)
         clauses = stands(self.asked, [*self.plans], self.plan.wire, ())
         if self.json_file is not None:
@@ -296,40 +249,29 @@ class StandardRequest:
                 "lasts_s": each_s * len(self.plans),
                 "clauses": clauses,
                 "cpus": list(self.cores.pollers),
-                "missing": missing,
+                "missing": self.plan.missing(),
             }
             write_json(self.json_file, content)
             return 0
-        said = self.plan.describe(self.cores)
-        for name in ("device", "platform", "wire", "cores", "tuning"):
-            if name in said:
-                print(f"{name:<10}{printable(said[name])}")
-        self._print_plan(steps, each_s)
-        for clause, text in clause_texts(each for each in clauses if not each.conforms).items():
-            print(f"{'clause':<10}{clause}: {printable(text)}")
-        for warning in self.cores.warnings:
-            print(f"{'warning':<10}{warning}")
-        for lack in missing:
-            print(f"{'missing':<10}{printable(lack)}")
+        stand = clause_texts(each for each in clauses if not each.conforms)
+        against = [("clause", f"{clause}: {text}") for clause, text in stand.items()]
+        print_plan(self.plan, self.cores, [*self._lines(steps, each_s), *against], SET_UP)
         return 0
 
-    def _print_plan(self, steps: Sequence[Step], each_s: float) -> None:
-        from tailscope.units import counted, long_text
-
-        print(f"{'frames':<10}{', '.join(self.plans)}")
+    def _lines(self, steps: Sequence[Step], each_s: float) -> Iterator[tuple[str, str]]:
+        yield "frames", ", ".join(self.plans)
         for step in steps:
             lasts = f"about {counted(step.trials, 'trial')}, {long_text(step.lasts_s)} a size"
             if not step.trials:
                 lasts = "the streams of latency serve it, too"
-            print(f"{'test':<10}{step.test} ({step.clause.cited}): {lasts}")
-        print(f"{'in all':<10}about {long_text(each_s * len(self.plans))}")
+            yield "test", f"{step.test} ({step.clause.cited}): {lasts}"
+        yield "in all", f"about {long_text(each_s * len(self.plans))}"
 
     def run(self) -> int:
         """Make the tests, and say what was found, whatever ends them."""
         from tailscope.extra.standards.bench import Bench
         from tailscope.extra.standards.procedures import SizeTests
         from tailscope.testbed.cores import confined
-        from tailscope.units import long_text
 
         self.plan.check()
         lasts_s = sum(step.lasts_s for step in self.asked.steps()) * len(self.plans)
@@ -393,15 +335,10 @@ class StandardRequest:
     def _keep(self, record: StandardRecord) -> None:
         from tailscope.extra.standards.page import standard_page
         from tailscope.store import layout
-        from tailscope.store.atomic import write_text
         from tailscope.store.records.base import encode
 
-        if self.json_file is not None:
-            write_json(self.json_file, without_format(record))
-        if self.out is not None:
-            self.out.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_text(self.out / FILE, encode(record))
-            write_text(self.out / layout.REPORT, standard_page(record))
+        pages = {FILE: encode(record), layout.REPORT: standard_page(record)}
+        keep(record, self.json_file, self.out, pages)
 
 
 @dataclass
@@ -437,14 +374,12 @@ class _Teller:
 
 
 def _print(record: StandardRecord, out: Path | None) -> None:
-    from tailscope.cli.table import aligned
     from tailscope.cli.terminal import say
     from tailscope.extra.standards.words import clause_texts, remarks_of, result_tables
 
     for table in result_tables(record):
         print(table.title)
-        for line in aligned(table.header, [table.rows]):
-            print(line)
+        print_table(table.header, [table.rows])
     for remark in remarks_of(record):
         say(f"{'note':<10}{printable(remark)}")
     for clause, text in clause_texts(record.clauses).items():

@@ -6,33 +6,39 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-import typer
-
-from tailscope.cli.fields import option_of, with_fields
+from tailscope.cli.fields import with_fields
 from tailscope.cli.live import LiveLine
 from tailscope.cli.options import (
     STANDARD,
     DryRun,
     JsonFile,
     Quiet,
-    refuse_idle_options,
-    without_format,
+    option,
     write_json,
 )
-from tailscope.cli.panels import MEASUREMENT, OUTPUT
+from tailscope.cli.panels import MEASUREMENT
 from tailscope.cli.status import UNDECIDED
-from tailscope.duts.dataplane import LOOP
-from tailscope.exceptions import ModelError, RunExistsError, TailscopeError, UsageError
+from tailscope.cli.table import print_table
+from tailscope.cli.terminal import print_lines, print_plan
+from tailscope.exceptions import ModelError, TailscopeError
 from tailscope.extra.standards import SEARCH
+from tailscope.extra.standards.requests import (
+    SET_UP,
+    OutFolder,
+    WarmUp,
+    Width,
+    keep,
+    refuse_results,
+    trial_plan,
+)
 from tailscope.units import printable
 
 if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.search.overload import Forecast
     from tailscope.extra.standards.rates import RateFound, Search, SearchPlan, Trial
-    from tailscope.extra.standards.search_records import SearchRecord
     from tailscope.testbed.cores import Cores
 
 EXAMPLE = "tailscope search --dut l2fwd"
@@ -49,73 +55,34 @@ _LIMITS = {
 
 
 MinRate: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--min-rate", metavar="PPS", help="The lowest rate to try.", rich_help_panel=MEASUREMENT
-    ),
+    str, option("--min-rate", "PPS", "The lowest rate to try.", MEASUREMENT)
 ]
 MaxRate: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--max-rate",
-        metavar="PPS",
-        help="The highest rate to try.",
-        rich_help_panel=MEASUREMENT,
-    ),
+    str, option("--max-rate", "PPS", "The highest rate to try.", MEASUREMENT)
 ]
 TrialDuration: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--trial-duration",
-        metavar="TIME",
-        help="Duration of a trial.",
-        rich_help_panel=MEASUREMENT,
-    ),
-]
-WarmUp: TypeAlias = Annotated[
-    str, option_of("warm_up", "Warm-up before each trial.", own_default=True, panel=MEASUREMENT)
-]
-Width: TypeAlias = Annotated[
-    float,
-    typer.Option(
-        "--width",
-        metavar="RATIO",
-        help="Width of the result, relative to the rate.",
-        rich_help_panel=MEASUREMENT,
-    ),
+    str, option("--trial-duration", "TIME", "Duration of a trial.", MEASUREMENT)
 ]
 PdrLoss: TypeAlias = Annotated[
-    float,
-    typer.Option(
-        "--pdr-loss",
-        metavar="RATIO",
-        help="The loss that PDR permits.",
-        rich_help_panel=MEASUREMENT,
-    ),
+    float, option("--pdr-loss", "RATIO", "The loss that PDR permits.", MEASUREMENT)
 ]
 ServiceLevels: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--slo",
-        metavar="LEVEL",
-        help="Also find the rate that meets this level: urllc-itu, or 'p99.9<1ms, loss<1e-3';"
+        "LEVEL",
+        "Also find the rate that meets this level: urllc-itu, or 'p99.9<1ms, loss<1e-3';"
         " repeatable: all must be met.",
-        rich_help_panel=MEASUREMENT,
+        MEASUREMENT,
     ),
 ]
 Forwarder: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--forwarder",
-        metavar="NAME",
-        help="Also predict the rate from this simplest forwarder, such as l2fwd.",
-        rich_help_panel=MEASUREMENT,
-    ),
-]
-OutFolder: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--out", "-o", metavar="DIR", help="Folder for the results.", rich_help_panel=OUTPUT
+        "NAME",
+        "Also predict the rate from this simplest forwarder, such as l2fwd.",
+        MEASUREMENT,
     ),
 ]
 
@@ -138,7 +105,6 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     """Exit status 3: the lowest rate does not hold, or says nothing about the device."""
-    from tailscope.experiment.fields import plan_of
     from tailscope.extra.standards.rates import (
         Search,
         SearchPlan,
@@ -151,16 +117,13 @@ def command(
     from tailscope.verdict.slo import parse_level
 
     lasts_ns = positive_duration_ns(trial_duration, "--trial-duration")
-    refuse_idle_options(fields)
-    plan = plan_of({**fields, "warm_up": warm_up, "duration": lasts_ns})
+    plan = trial_plan(fields, warm_up=warm_up, duration=lasts_ns)
     where = SearchPlan(
         rate_pps(min_rate, "--min-rate"),
         rate_pps(max_rate, "--max-rate"),
         plan.duration_ns / 1e9,
         width,
     )
-    if plan.dut == LOOP:
-        raise UsageError(f"--dut: got {plan.dut!r}, expected a device", code="dut-loop")
     goals = loss_goals(pdr_loss)
     slo_text = ", ".join(slo) if slo else None
     level = None if slo_text is None else parse_level(slo_text)
@@ -204,30 +167,22 @@ class SearchRequest:
 
         if self.forwarder is not None:
             in_place_of_device(self.plan, self.forwarder)
-        if self.out is not None and (self.out / SEARCH).exists():
-            raise RunExistsError(
-                f"{self.out}: already contains a {SEARCH}", hint="choose another --out"
-            )
+        refuse_results(self.out, SEARCH)
 
     def describe(self) -> int:
         """Say what would be done."""
-        where, missing = self.where, self.plan.missing()
+        where = self.where
         if self.json_file is not None:
-            record = {**self.record(), "cpus": list(self.cores.pollers), "missing": missing}
-            write_json(self.json_file, record)
+            cpus, missing = list(self.cores.pollers), self.plan.missing()
+            write_json(self.json_file, {**self.record(), "cpus": cpus, "missing": missing})
             return 0
-        said = self.plan.describe(self.cores)
-        for name in ("device", "platform", "wire", "cores", "tuning"):
-            if name in said:
-                print(f"{name:<10}{said[name]}")
-        print(f"{'rates':<10}{where.min_rate_pps:,} to {where.max_rate_pps:,} packets/s")
-        print(f"{'trials':<10}{where.trial_s:g} s each, until rates are {where.width:.1%} apart")
+        lines = [
+            ("rates", f"{where.min_rate_pps:,} to {where.max_rate_pps:,} packets/s"),
+            ("trials", f"{where.trial_s:g} s each, until rates are {where.width:.1%} apart"),
+        ]
         if self.forwarder is not None:
-            print(f"{'forwarder':<10}{printable(self.forwarder)}")
-        for warning in self.cores.warnings:
-            print(f"{'warning':<10}{warning}")
-        for lack in missing:
-            print(f"{'missing':<10}{printable(lack)}")
+            lines.append(("forwarder", self.forwarder))
+        print_plan(self.plan, self.cores, lines, SET_UP)
         return 0
 
     def run(self, search: Search) -> int:
@@ -266,7 +221,7 @@ class SearchRequest:
                 remarks.append(f"no prediction: {error}")
                 return None
 
-    def record(self) -> dict[str, object]:
+    def record(self) -> dict[str, Any]:
         """Return the request as JSON has it."""
         return {
             "plan": self.plan.record(),
@@ -280,28 +235,18 @@ class SearchRequest:
         }
 
     def _conclude(
-        self,
-        search: Search,
-        forecast: Forecast | None,
-        remarks: list[str],
-        partial: list[str],
+        self, search: Search, forecast: Forecast | None, remarks: list[str], partial: list[str]
     ) -> None:
         import tailscope
         from tailscope.extra.standards.search_records import SearchRecord
         from tailscope.store.machine import this_host
+        from tailscope.store.records.base import encode
 
         found = search.found()
         record = SearchRecord(
             tailscope_version=str(tailscope.__version__),
             host=this_host(),
-            plan=self.plan.record(),
-            min_rate_pps=self.where.min_rate_pps,
-            max_rate_pps=self.where.max_rate_pps,
-            trial_s=self.where.trial_s,
-            width=self.where.width,
-            pdr_loss=self.pdr_loss,
-            slo=self.slo,
-            forwarder=self.forwarder,
+            **self.record(),
             goals=tuple(each.record() for each in found),
             instrument_limit_pps=search.instrument_limit_pps,
             prediction=None if forecast is None else forecast.figures(),
@@ -310,23 +255,11 @@ class SearchRequest:
             warnings=tuple(remarks),
             partial=tuple(partial),
         )
-        self._keep(record)
+        keep(record, self.json_file, self.out, {SEARCH: encode(record)})
         if self.json_file != STANDARD:
             _print(found, self.pdr_loss, self.slo, forecast)
-            for remark in remarks:
-                print(f"{'warning':<10}{printable(remark)}")
-            for reason in partial:
-                print(f"{'partial':<10}{printable(reason)}")
-
-    def _keep(self, record: SearchRecord) -> None:
-        from tailscope.store.atomic import write_text
-        from tailscope.store.records.base import encode
-
-        if self.json_file is not None:
-            write_json(self.json_file, without_format(record))
-        if self.out is not None:
-            self.out.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_text(self.out / SEARCH, encode(record))
+            print_lines(("warning", remark) for remark in remarks)
+            print_lines(("partial", reason) for reason in partial)
 
 
 class _Teller:
@@ -355,8 +288,6 @@ class _Teller:
 def _print(
     found: list[RateFound], pdr_loss: float, slo: str | None, forecast: Forecast | None
 ) -> None:
-    from tailscope.cli.table import aligned
-
     means = {"NDR": "no loss", "PDR": f"loss up to {pdr_loss:.3%}", "level": slo}
     rows = [[printable(f"{each.goal}, {means[each.goal]}"), _rate(each.rate_pps)] for each in found]
     header = ["", "packets/s"]
@@ -370,12 +301,9 @@ def _print(
             row.append(_NOTHING if rate is None else f"{predicted.estimate / rate - 1:+.1%}")
         interval = f"(95 %: {interval_text(predicted)})"
         rows.append(["R_max, predicted", _rate(round(predicted.estimate)), interval])
-    for line in aligned(header, [rows]):
-        print(line)
-    for each in found:
-        print(f"{each.goal:<10}{_reason(each)}")
-    for warning in () if forecast is None else forecast.warnings:
-        print(f"{'warning':<10}{printable(warning)}")
+    print_table(header, [rows])
+    print_lines((each.goal, _reason(each)) for each in found)
+    print_lines(("warning", text) for text in (() if forecast is None else forecast.warnings))
 
 
 def _rate(rate_pps: int | None) -> str:

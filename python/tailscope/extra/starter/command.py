@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
-from tailscope.cli.options import DryRun
+from tailscope.cli.options import DryRun, argument, option
 from tailscope.units import printable
 
 EXAMPLE = "tailscope init . --run './forward {eal}' --ready forwarding"
@@ -16,43 +14,35 @@ _LEVELS = ("p99<1ms", "loss<1e-3")
 
 
 def command(
-    project: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="The project that gets the files.")
-    ] = Path(),
+    project: Annotated[Path, argument("FOLDER", "The project that gets the files.")] = Path(),
     *,
     run: Annotated[
         str,
-        typer.Option(
+        option(
             "--run",
-            metavar="COMMAND",
-            help="The program: '{eal}' stands for DPDK's options for its ports, '{link0}' and"
+            "COMMAND",
+            "The program: '{eal}' stands for DPDK's options for its ports, '{link0}' and"
             " '{link1}' for links of the kernel.",
         ),
     ],
     ready: Annotated[
-        str | None,
-        typer.Option("--ready", metavar="PATTERN", help="What it prints once it takes packets."),
+        str | None, option("--ready", "PATTERN", "What it prints once it takes packets.")
     ] = None,
     ready_command: Annotated[
         str | None,
-        typer.Option(
-            "--ready-command",
-            metavar="COMMAND",
-            help="A command that succeeds once it takes packets.",
-        ),
+        option("--ready-command", "COMMAND", "A command that succeeds once it takes packets."),
     ] = None,
     slo: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--slo",
-            metavar="LEVEL",
-            help="The service level, as for `verify`; repeatable: all must be met."
+            "LEVEL",
+            "The service level, as for `verify`; repeatable: all must be met."
             f"  [default: {', '.join(_LEVELS)}]",
         ),
     ] = None,
     ci: Annotated[
-        Literal["github", "gitlab"],
-        typer.Option("--ci", metavar="NAME", help="Where the job runs: github or gitlab."),
+        Literal["github", "gitlab"], option("--ci", "NAME", "Where the job runs: github or gitlab.")
     ] = "github",
     dry_run: DryRun = False,
 ) -> int:

@@ -12,16 +12,28 @@ from tailscope.cli.options import (
     STANDARD,
     JsonFile,
     Keep,
+    argument,
     checked_figure,
+    option,
     without_format,
     write_json,
 )
 from tailscope.cli.status import UNDECIDED
+from tailscope.cli.table import print_table
 from tailscope.exceptions import UsageError
+from tailscope.extra.tail import TAIL
 from tailscope.extra.tail.recorded import lowered_from, record_of
 from tailscope.extra.tail.source import LatencySource, excesses_of
 from tailscope.models.estimate import LEVEL
-from tailscope.units import did_you_mean
+from tailscope.units import (
+    count_text,
+    counted,
+    duration_text,
+    percentile_name,
+    positive_duration_ns,
+    quantile_of,
+    refuse_unknown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,8 +41,8 @@ if TYPE_CHECKING:
     from tailscope.extra.tail.models.causes import Rare, Schedule
     from tailscope.extra.tail.models.forecast import Forecast
     from tailscope.extra.tail.models.model import Settings, TailModel
+    from tailscope.extra.tail.records import TailRecord
     from tailscope.models.estimate import Estimate
-    from tailscope.store.records.tail import TailRecord
 
 EXAMPLE = "tailscope model tail runs/first --horizon 24h"
 
@@ -45,38 +57,38 @@ _MANY = 1000
 
 _Runs = Annotated[
     list[Path] | None,
-    typer.Argument(
-        metavar="RUN...",
-        help="A run directory; several of one setting, modelled together; or a campaign or a"
+    argument(
+        "RUN...",
+        "A run directory; several of one setting, modelled together; or a campaign or a"
         " folder of the authors' tables, for a table of all its runs.",
         show_default=False,
     ),
 ]
 _Worst = Annotated[
     list[Path] | None,
-    typer.Option(
+    option(
         "--worst",
-        metavar="FILE",
-        help="Instead of a run, its worst packets: CSV with latency and prets in ns. Repeat it"
+        "FILE",
+        "Instead of a run, its worst packets: CSV with latency and prets in ns. Repeat it"
         " for several runs of one setting.",
     ),
 ]
 _Split = Annotated[
     float | None,
-    typer.Option(
+    option(
         "--split",
-        metavar="SHARE",
-        help="Share of the run to fit; the rest checks the fit.  [default: 0.2; of several"
+        "SHARE",
+        "Share of the run to fit; the rest checks the fit.  [default: 0.2; of several"
         " runs 1, and a further run is predicted]",
         show_default=False,
     ),
 ]
 _RunLength = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--run-length",
-        metavar="TIME",
-        help="Excesses closer than this form one burst.  [default: 1 ms, at least 10 packets]",
+        "TIME",
+        "Excesses closer than this form one burst.  [default: 1 ms, at least 10 packets]",
     ),
 ]
 
@@ -87,46 +99,35 @@ def command(
     worst: _Worst = None,
     count: Annotated[
         list[int] | None,
-        typer.Option(
-            "--count", metavar="N", help="Total packets behind --worst, once for each of them."
-        ),
+        option("--count", "N", "Total packets behind --worst, once for each of them."),
     ] = None,
     law: Annotated[
         str,
-        typer.Option(
-            "--law",
-            metavar="LAW",
-            help="tailscope, or equation-1: the method of containers2024, beside that.",
+        option(
+            "--law", "LAW", "tailscope, or equation-1: the method of containers2024, beside that."
         ),
     ] = "tailscope",
     threshold: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--threshold",
-            metavar="QUANTILE",
-            help="Threshold of the model, such as p99.999.  [default: the lowest that a law fits]",
+            "QUANTILE",
+            "Threshold of the model, such as p99.999.  [default: the lowest that a law fits]",
         ),
     ] = None,
     split: _Split = None,
     run_length: _RunLength = None,
     horizon: Annotated[
-        str | None,
-        typer.Option("--horizon", metavar="TIME", help="Extrapolation horizon, such as 24h."),
+        str | None, option("--horizon", "TIME", "Extrapolation horizon, such as 24h.")
     ] = None,
     interval: Annotated[
-        str,
-        typer.Option(
-            "--interval", metavar="METHOD", help="Method: integrated, profile or bootstrap."
-        ),
+        str, option("--interval", "METHOD", "Method: integrated, profile or bootstrap.")
     ] = "integrated",
-    resamples: Annotated[
-        int, typer.Option("--resamples", metavar="N", help="Resamples of the bootstrap.")
-    ] = 1000,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Bootstrap seed.")] = _SEED,
+    resamples: Annotated[int, option("--resamples", "N", "Resamples of the bootstrap.")] = 1000,
+    seed: Annotated[int, option("--seed", "N", "Bootstrap seed.")] = _SEED,
     json_file: JsonFile = None,
     figure: Annotated[
-        Path | None,
-        typer.Option("--figure", metavar="FILE", help="Draw the diagnostics: svg, png or pdf."),
+        Path | None, option("--figure", "FILE", "Draw the diagnostics: svg, png or pdf.")
     ] = None,
     keep: Keep = False,
 ) -> int:
@@ -172,12 +173,7 @@ class TailRequest:
 
 def _is_papers(text: str) -> bool:
     """Return whether the authors' method is asked for."""
-    if text not in _LAWS:
-        raise UsageError(
-            f"--law: expected one of {', '.join(_LAWS)}, got {text!r}",
-            code="law",
-            hint=did_you_mean(text, _LAWS),
-        )
+    refuse_unknown("--law", text, _LAWS, "law")
     return text == _LAWS[1]
 
 
@@ -211,18 +207,12 @@ def _settings(
 ) -> Settings:
     from tailscope.extra.tail.models.fit import METHODS
     from tailscope.extra.tail.models.model import Settings
-    from tailscope.units import positive_duration_ns
 
     if not 0 < split <= 1:
         raise UsageError(
             f"--split: expected more than 0 and at most 1, got {split:g}", code="split"
         )
-    if interval not in METHODS:
-        raise UsageError(
-            f"--interval: expected one of {', '.join(METHODS)}, got {interval!r}",
-            code="interval",
-            hint=did_you_mean(interval, METHODS),
-        )
+    refuse_unknown("--interval", interval, METHODS, "interval")
     if resamples < _FEWEST_RESAMPLES:
         raise UsageError(
             f"--resamples: expected at least {_FEWEST_RESAMPLES}, got {resamples}", code="resamples"
@@ -241,7 +231,6 @@ def _settings(
 
 def _quantile(text: str) -> float:
     from tailscope.extra.tail.models.forecast import LOWEST
-    from tailscope.units import quantile_of
 
     quantile = quantile_of(text, "--threshold")
     if not LOWEST <= quantile < 1:
@@ -291,22 +280,20 @@ def _write(plan: TailRequest, fitted: TailModel, tainted: int) -> None:
     if plan.kept_by is not None:
         _keep(path, record, plan.kept_by)
     if plan.figure is not None:
+        from tailscope.extra.tail.figures import tail_pictures
         from tailscope.report.drawing import write_grid
-        from tailscope.report.figures.conclusions import tail_pictures
 
         write_grid([plan.figure], tail_pictures(path.name, record), columns=2, title=path.name)
 
 
 def _keep(path: Path, record: TailRecord, command: Sequence[str]) -> None:
-    from tailscope.store import kept, layout
+    from tailscope.store import kept
     from tailscope.store.reader import read_info
 
-    kept.keep(path, read_info(path), layout.TAIL, record, command=command)
+    kept.keep(path, read_info(path), TAIL, record, command=command)
 
 
 def _print(fitted: TailModel, tainted: int) -> None:
-    from tailscope.cli.table import aligned
-    from tailscope.units import count_text, counted, duration_text, percentile_name
     from tailscope.words.promises import kept
 
     fit, ahead = fitted.fit, fitted.ahead
@@ -341,8 +328,7 @@ def _print(fitted: TailModel, tainted: int) -> None:
                 " 1 is expected",
             )
         )
-    for line in aligned(("beyond", "", f"{fitted.settings.level:.0%} interval"), [rows]):
-        print(line)
+    print_table(("beyond", "", f"{fitted.settings.level:.0%} interval"), [rows])
     for line in _notes(fitted, tainted):
         print(line)
     print(kept("tail"))
@@ -350,16 +336,12 @@ def _print(fitted: TailModel, tainted: int) -> None:
 
 def _largest(fitted: TailModel) -> tuple[str, str]:
     """Return the measured and the predicted maximum of the packets that follow."""
-    from tailscope.units import duration_text
-
     measured = None if fitted.check is None else fitted.check.max_ns
     value = "-" if measured is None else duration_text(measured)
     return value, _predicted(fitted.ahead)
 
 
 def _predicted(ahead: Forecast) -> str:
-    from tailscope.units import duration_text
-
     out = ahead.outlook
     low, high = duration_text(out.low_ns), duration_text(out.known_high_ns)
     if out.high_ns is None:
@@ -371,8 +353,6 @@ def _predicted(ahead: Forecast) -> str:
 
 def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
     """Return the notes below the table."""
-    from tailscope.units import count_text, duration_text, percentile_name
-
     ahead = fitted.ahead
     lowered = lowered_from(fitted)
     if lowered is not None:
@@ -418,8 +398,6 @@ def _beside(ahead: Forecast) -> Iterator[str]:
 
 
 def _rare_text(rare: Rare) -> str:
-    from tailscope.units import duration_text
-
     rate, low, high = rare.rate_per_s(LEVEL)
     largest, smallest = duration_text(rare.sizes_ns[0]), duration_text(rare.sizes_ns[-1])
     sizes = f"of {largest}" if len(rare) == 1 else f"of {smallest} to {largest}"
@@ -437,8 +415,6 @@ def _seconds(value: float) -> str:
 
 
 def _schedule_text(clock: Schedule, next_due_ns: float | None) -> str:
-    from tailscope.units import duration_text
-
     size = duration_text(clock.size_ns)
     if clock.period_ns is not None:
         due = "" if next_due_ns is None else f", the next at {next_due_ns / _NS_PER_S:.1f} s"
@@ -455,14 +431,10 @@ def _span(duration_ns: int) -> str:
 
 
 def _between(estimate: Estimate) -> str:
-    from tailscope.units import duration_text
-
     return f"{duration_text(estimate.ci_low)} to {duration_text(estimate.ci_high)}"
 
 
 def _limit(limit_ns: float | None) -> tuple[str, str]:
-    from tailscope.units import duration_text
-
     if limit_ns is None:
         return "none", "by the most likely law, or bursts beside it"
     return duration_text(limit_ns), "by the most likely law"

@@ -9,8 +9,8 @@ from tailscope.models.estimate import LEVEL
 if TYPE_CHECKING:
     from tailscope.extra.tail.models.forecast import Candidate, Forecast
     from tailscope.extra.tail.models.model import Horizon, TailModel
+    from tailscope.extra.tail.records import TailHorizon, TailRecord, TriedThreshold
     from tailscope.models.estimate import Estimate
-    from tailscope.store.records.tail import TailHorizon, TailRecord, TriedThreshold
 
 DRAWN = ("stability", "levels_ahead", "quantile_pairs")
 """Figures that only drawings need."""
@@ -20,7 +20,7 @@ _NS_PER_S = 1e9
 
 def record_of(fitted: TailModel, tainted: int, *, is_drawn: bool = True) -> TailRecord:
     """Return the content of ``--json`` for a model."""
-    from tailscope.store.records.tail import TailIntervals, TailRecord, TestedStationarity
+    from tailscope.extra.tail.records import TailIntervals, TailRecord, TestedStationarity
 
     fit, ahead, check = fitted.fit, fitted.ahead, fitted.check
     estimates = fitted.estimates()
@@ -75,7 +75,7 @@ def record_of(fitted: TailModel, tainted: int, *, is_drawn: bool = True) -> Tail
 def _drawn(fitted: TailModel) -> dict[str, Any]:
     """Return the data that drawings need."""
     from tailscope.extra.tail.models.diagnostics import levels_ahead, quantile_pairs, stability
-    from tailscope.store.records.tail import LevelAhead, QuantilePair, StabilityAt
+    from tailscope.extra.tail.records import LevelAhead, QuantilePair, StabilityAt
 
     ahead, level = fitted.ahead, fitted.settings.level
     levels = (each.tolist() for each in levels_ahead(fitted.fit, level))
@@ -112,7 +112,7 @@ def _outlook(ahead: Forecast) -> dict[str, Any]:
 
 def _causes(ahead: Forecast) -> dict[str, Any]:
     """Return the figures of the bursts that the law leaves out."""
-    from tailscope.store.records.tail import (
+    from tailscope.extra.tail.records import (
         RareBursts,
         ScheduledBursts,
         StartUpBursts,
@@ -157,7 +157,7 @@ def _causes(ahead: Forecast) -> dict[str, Any]:
 
 
 def _tried(candidate: Candidate) -> TriedThreshold:
-    from tailscope.store.records.tail import TriedThreshold
+    from tailscope.extra.tail.records import TriedThreshold
 
     fit = candidate.fit
     return TriedThreshold(
@@ -174,7 +174,7 @@ def _tried(candidate: Candidate) -> TriedThreshold:
 
 
 def _horizon(horizon: Horizon) -> TailHorizon:
-    from tailscope.store.records.tail import TailHorizon
+    from tailscope.extra.tail.records import TailHorizon
 
     return TailHorizon(
         duration_s=horizon.duration_ns / _NS_PER_S,

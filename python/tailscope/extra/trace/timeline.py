@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tailscope.units import count_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -20,7 +22,6 @@ def write_timeline(run: Path, out: Path | None) -> Iterator[str]:
     """
     from tailscope.extra.trace.perfetto import write_trace
     from tailscope.store.atomic import replacing
-    from tailscope.units import count_text
 
     out = out or _FILE
     with replacing(out) as file:

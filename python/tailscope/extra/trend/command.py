@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from tailscope.cli.options import STANDARD, JsonFile, JunitFile, write_json
+from tailscope.cli.options import STANDARD, JsonFile, JunitFile, argument, option, write_json
 from tailscope.cli.status import OF_VERDICTS
+from tailscope.cli.table import print_table
 from tailscope.cli.terminal import say
 from tailscope.exceptions import EvidenceError, UsageError
 from tailscope.registry import require, service
+from tailscope.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,56 +37,50 @@ _SCHEMA = "tailscope"
 def command(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[DIR...] [FILTER...]",
-            help="Folders (./runs by default), and filters as of `tailscope runs list`.",
+        argument(
+            "[DIR...] [FILTER...]",
+            "Folders (./runs by default), and filters as of `tailscope runs list`.",
         ),
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--from",
-            metavar="DATABASE",
-            help="Runs in PostgreSQL instead of folders: postgresql://USER@HOST/DATABASE, or"
+            "DATABASE",
+            "Runs in PostgreSQL instead of folders: postgresql://USER@HOST/DATABASE, or"
             " service=NAME.",
         ),
     ] = None,
-    schema: Annotated[
-        str, typer.Option("--schema", metavar="NAME", help="Schema of the tables there.")
-    ] = _SCHEMA,
+    schema: Annotated[str, option("--schema", "NAME", "Schema of the tables there.")] = _SCHEMA,
     by: Annotated[
         str,
-        typer.Option(
+        option(
             "--by",
-            metavar="ORDER",
-            help="time: each run is a step; commit: runs with the same tag commit:NAME are one;"
+            "ORDER",
+            "time: each run is a step; commit: runs with the same tag commit:NAME are one;"
             " tag:PREFIX: runs with the same tag that begins so.",
         ),
     ] = "time",
     metric: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--metric",
-            metavar="NAME",
-            help="p50, p90, ... p99.9999, max or lost; repeatable."
-            f"  [default: {', '.join(_METRICS)}]",
+            "NAME",
+            f"p50, p90, ... p99.9999, max or lost; repeatable.  [default: {', '.join(_METRICS)}]",
         ),
     ] = None,
     fail_on: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--fail-on",
-            metavar="LIMIT",
-            help="How much worse the last change may be: 'p99>+10%', 'p99>+5us', 'lost>+0.1%';"
+            "LIMIT",
+            "How much worse the last change may be: 'p99>+10%', 'p99>+5us', 'lost>+0.1%';"
             " repeatable.",
         ),
     ] = None,
     json_file: JsonFile = None,
     junit_file: JunitFile = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Write a page with all series."),
-    ] = None,
+    out: Annotated[Path | None, option("--out -o", "FILE", "Write a page with all series.")] = None,
 ) -> int:
     """Exit status 2: a limit of --fail-on is exceeded; 3: there is not enough evidence."""
     return _run(
@@ -165,7 +159,6 @@ def _run(plan: TrendRequest) -> int:
     from tailscope.extra.trend.changes import trends_of
     from tailscope.extra.trend.series import experiments_of
     from tailscope.store.filters import choose
-    from tailscope.units import printable
     from tailscope.verdict.verdict import worst
 
     require("trend")
@@ -244,9 +237,7 @@ def _write_junit(file: Path, trends: Sequence[Trend]) -> None:
 
 
 def _print(trends: Sequence[Trend], left_out: Sequence[str]) -> None:
-    from tailscope.cli.table import aligned
     from tailscope.extra.trend.words import HEADER, change_rows, finding_text, notes, span
-    from tailscope.units import printable
 
     by_title: dict[str, list[Trend]] = {}
     for trend in trends:
@@ -254,8 +245,7 @@ def _print(trends: Sequence[Trend], left_out: Sequence[str]) -> None:
     for title, own in by_title.items():
         say(printable(f"{title}: {span(own[0])}"))
         rows = [tuple(map(printable, row)) for trend in own for row in change_rows(trend)]
-        for line in aligned(HEADER, [rows]):
-            print(line)
+        print_table(HEADER, [rows])
         said = [f"  {note}" for note in notes(own)]
         said += [
             f"  {each.limit.text}: {each.outcome}: {finding_text(each)}"

@@ -21,6 +21,7 @@ from tailscope.experiment.run.execute import execute_whole
 from tailscope.host.apply import tuned
 from tailscope.models.samples import packets_for_support
 from tailscope.models.special import stdtrit
+from tailscope.units import count_text, percentile_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -102,8 +103,6 @@ def order(arms: Sequence[Arm], rounds: int, seed: int) -> list[list[Arm]]:
 
 def check_support(plan: RunPlan, quantile: float) -> None:
     """See that a run has samples enough for a quantile."""
-    from tailscope.units import count_text, percentile_name
-
     if not 0 < quantile < 1:
         raise UsageError(
             f"--quantile: got {quantile:g}, expected more than 0 and less than 1", code="quantile"

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from msgspec.structs import replace
 
 from tailscope.cli.fields import option_of
@@ -17,11 +16,15 @@ from tailscope.cli.options import (
     JsonFile,
     Profile,
     Quiet,
+    argument,
     named_values,
+    option,
     write_json,
 )
+from tailscope.cli.table import print_table
+from tailscope.cli.terminal import print_lines
 from tailscope.exceptions import TailscopeError, UsageError
-from tailscope.units import printable
+from tailscope.units import duration_text, long_text, percentile_name, printable, quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,22 +37,17 @@ if TYPE_CHECKING:
 
 EXAMPLE = "tailscope host tune mine.yaml"
 
-ExperimentFile = Annotated[Path, typer.Argument(metavar="FILE", help="An experiment of one cell.")]
+ExperimentFile = Annotated[Path, argument("FILE", "An experiment of one cell.")]
 Only = Annotated[
-    list[str] | None,
-    typer.Option("--only", metavar="NAME=VALUE", help="The cell to measure; repeatable."),
+    list[str] | None, option("--only", "NAME=VALUE", "The cell to measure; repeatable.")
 ]
 Knobs = Annotated[
     list[str] | None,
-    typer.Option(
-        "--knob", metavar="NAME", help="A knob; repeatable.  [default: all that apply here]"
-    ),
+    option("--knob", "NAME", "A knob; repeatable.  [default: all that apply here]"),
 ]
-Quantile = Annotated[str, typer.Option("--quantile", metavar="Q", help="Quantile to compare.")]
-Rounds = Annotated[int, typer.Option("--rounds", metavar="N", help="Number of rounds, at least 3.")]
-Seed = Annotated[
-    int, typer.Option("--seed", min=0, metavar="N", help="Seed of the order within the rounds.")
-]
+Quantile = Annotated[str, option("--quantile", "Q", "Quantile to compare.")]
+Rounds = Annotated[int, option("--rounds", "N", "Number of rounds, at least 3.")]
+Seed = Annotated[int, option("--seed", "N", "Seed of the order within the rounds.", min=0)]
 Cpus = Annotated[str | None, option_of("cpus")]
 
 
@@ -76,7 +74,6 @@ def command(
         order,
     )
     from tailscope.host.machine import Machine
-    from tailscope.units import quantile_of
 
     check_rounds(rounds)
     plan, lasts_s = _cell(experiment, profile, only)
@@ -200,42 +197,25 @@ class _Teller:
 
 
 def _describe(
-    plan: RunPlan,
-    cores: Cores,
-    knobs: list[str],
-    runs: int,
-    lasts_s: float,
-    json_file: str | None,
+    plan: RunPlan, cores: Cores, knobs: list[str], runs: int, lasts_s: float, json_file: str | None
 ) -> int:
-    from tailscope.units import long_text
-
     missing = replace(plan, tune=True).missing()
     if json_file is not None:
         write_json(
-            json_file,
-            {"knobs": knobs, "runs": runs, "lasts_s": runs * lasts_s, "missing": missing},
+            json_file, {"knobs": knobs, "runs": runs, "lasts_s": runs * lasts_s, "missing": missing}
         )
         return 0
-    for name, value in plan.describe(cores).items():
-        print(f"{name:<10}{value}")
-    print(f"{'knobs':<10}{', '.join(knobs)}")
-    print(f"{'runs':<10}{runs}, about {long_text(runs * lasts_s)}")
-    for lack in missing:
-        print(f"{'missing':<10}{printable(lack)}")
+    lines = [("knobs", ", ".join(knobs)), ("runs", f"{runs}, about {long_text(runs * lasts_s)}")]
+    print_lines([*plan.describe(cores).items(), *lines, *(("missing", lack) for lack in missing)])
     return 0
 
 
 def _print(
-    ranked: list[Effect],
-    values: Mapping[str, list[int]],
-    quantile: float,
-    partial: str | None,
+    ranked: list[Effect], values: Mapping[str, list[int]], quantile: float, partial: str | None
 ) -> None:
     from statistics import median
 
-    from tailscope.cli.table import aligned
     from tailscope.extra.tune.ablation import ALL, NONE
-    from tailscope.units import duration_text, percentile_name
 
     name = percentile_name(quantile)
     with_all, with_none = (duration_text(median(values[arm])) for arm in (ALL, NONE))
@@ -252,5 +232,4 @@ def _print(
         for effect in ranked
     ]
     header = ("knob", f"{name} without", "against all", "95 % interval, joint", "")
-    for line in aligned(header, [rows]):
-        print(line)
+    print_table(header, [rows])

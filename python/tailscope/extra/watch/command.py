@@ -8,18 +8,22 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tailscope.cli.fields import with_fields
-from tailscope.cli.options import DryRun, Quiet, refuse_idle_options
+from tailscope.cli.options import DryRun, Quiet, option, refuse_idle_options
 from tailscope.cli.panels import MEASUREMENT, OUTPUT, TRAFFIC
 from tailscope.cli.status import INTERRUPTED
+from tailscope.cli.terminal import print_lines, print_plan
 from tailscope.exceptions import UsageError
-from tailscope.units import positive_duration_ns
+from tailscope.units import (
+    count_text,
+    counted,
+    long_text,
+    positive_duration_ns,
+    printable,
+    quantity_text,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tailscope.cli.live import LiveLine
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run.measured import Measured
@@ -39,57 +43,39 @@ _NOWHERE = "none"
 def command(
     *,
     fields: dict[str, object],
-    rate: Annotated[
-        str,
-        typer.Option("--rate", metavar="RATE", help="Packets per second.", rich_help_panel=TRAFFIC),
-    ] = "1k",
+    rate: Annotated[str, option("--rate", "RATE", "Packets per second.", TRAFFIC)] = "1k",
     every: Annotated[
-        str,
-        typer.Option(
-            "--every",
-            metavar="DURATION",
-            help="Duration of each run.",
-            rich_help_panel=MEASUREMENT,
-        ),
+        str, option("--every", "DURATION", "Duration of each run.", MEASUREMENT)
     ] = "1h",
     lasts: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--for",
-            metavar="DURATION",
-            help="Begin no further run after so long.  [default: go on until Ctrl-C]",
-            rich_help_panel=MEASUREMENT,
+            "DURATION",
+            "Begin no further run after so long.  [default: go on until Ctrl-C]",
+            MEASUREMENT,
         ),
     ] = None,
     keep: Annotated[
         int,
-        typer.Option(
+        option(
             "--keep",
-            min=1,
-            metavar="N",
-            help="Number of the newest runs that keep every packet; older ones keep their figures,"
+            "N",
+            "Number of the newest runs that keep every packet; older ones keep their figures,"
             " histograms, worst packets, stalls and kernel events.",
-            rich_help_panel=OUTPUT,
+            OUTPUT,
+            min=1,
         ),
     ] = 24,
     listen: Annotated[
         str,
-        typer.Option(
-            "--listen",
-            metavar="ADDRESS:PORT",
-            help="Where Prometheus reads metrics; none for nowhere.",
-            rich_help_panel=OUTPUT,
+        option(
+            "--listen", "ADDRESS:PORT", "Where Prometheus reads metrics; none for nowhere.", OUTPUT
         ),
     ] = "127.0.0.1:9464",
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="Folder of the runs; a watch that is there goes on.",
-            rich_help_panel=OUTPUT,
-        ),
+        option("--out -o", "DIR", "Folder of the runs; a watch that is there goes on.", OUTPUT),
     ] = None,
     dry_run: DryRun = False,
     quiet: Quiet = False,
@@ -211,8 +197,6 @@ def _address(host: str, port: int) -> str:
 
 
 def _print_run(run: WatchedRun) -> None:
-    from tailscope.units import count_text, printable, quantity_text
-
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started_unix_ns / 1e9))
     parts: list[str] = [run.state]
     if run.figures is not None:
@@ -233,34 +217,19 @@ def _print_run(run: WatchedRun) -> None:
 
 
 def _print_account(account: Account, out: Path) -> None:
-    from tailscope.units import count_text, counted, long_text, printable
-
     times = (
         f"{long_text(account.watched_s)} of {long_text(account.lasted_s)}"
         f" in {counted(account.runs, 'run')}"
     )
     failed = f", of which {count_text(account.failed)} failed" if account.failed else ""
-    print(f"{'watched':<10}{times}{failed}")
-    print(
-        f"{'packets':<10}{count_text(account.sent)} sent, {count_text(account.lost)} lost,"
+    packets = (
+        f"{count_text(account.sent)} sent, {count_text(account.lost)} lost,"
         f" {count_text(account.unsent)} unsent"
     )
-    print(f"{'written':<10}{printable(str(out))}")
+    print_lines([("watched", f"{times}{failed}"), ("packets", packets), ("written", str(out))])
 
 
 def _describe(plan: RunPlan, cores: Cores, out: Path, listen: str) -> int:
-    from tailscope.units import long_text, printable
-
-    described: Mapping[str, str] = {
-        **plan.describe(cores),
-        "each run": long_text(plan.duration_ns / 1e9),
-        "metrics": listen,
-        "out": printable(str(out)),
-    }
-    for name, value in described.items():
-        print(f"{name:<10}{value}")
-    for warning in cores.warnings:
-        print(f"{'warning':<10}{warning}")
-    for lack in plan.missing():
-        print(f"{'missing':<10}{printable(lack)}")
+    each_run = long_text(plan.duration_ns / 1e9)
+    print_plan(plan, cores, [("each run", each_run), ("metrics", listen), ("out", str(out))])
     return 0

@@ -17,6 +17,7 @@ from tailscope.experiment.run.finish import finish
 from tailscope.experiment.run.measured import most_important
 from tailscope.experiment.run.room import check_room_to_keep
 from tailscope.extra.watch.records import WatchedRun
+from tailscope.extra.watch.thin import leave_out_packets
 from tailscope.report.of_run import page_of
 from tailscope.signals import uninterrupted
 from tailscope.store import layout
@@ -24,7 +25,6 @@ from tailscope.store.directory import is_complete
 from tailscope.store.files import is_there
 from tailscope.store.reader import read_figures, read_info, read_mark
 from tailscope.store.records.base import as_content
-from tailscope.store.thin import leave_out_packets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tailscope.exceptions import RunCorruptError
-from tailscope.recommend.evidence import evidence_of
-from tailscope.recommend.tables import tables
-from tailscope.recommend.wording import (
-    RANK_HEADER,
-    TAIL_HEADER,
-    rank_row,
-    tail_row,
-    traffic_text,
-)
+from tailscope.registry import offered
 from tailscope.report.campaign.answer import (
     answers,
     outcome_of_all,
@@ -30,7 +21,6 @@ from tailscope.verdict.trust import trust_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tailscope.recommend.evidence import Evidence
     from tailscope.report.campaign.material import CampaignMaterial
     from tailscope.store.run import Run
 
@@ -40,6 +30,25 @@ LARGEST_BYTES = 2 * 1024 * 1024
 _MOST_CELLS = 600
 _FEWEST_PANELS = 4
 _MOST_DEVICES = 4
+
+
+class CampaignTable(NamedTuple):
+    """A table on the page of a campaign."""
+
+    title: str
+    header: Sequence[str]
+    rows: list[tuple[str, ...]]
+
+
+class CampaignTables(NamedTuple):
+    """Tables that a folder of the wing adds to the page of a campaign."""
+
+    title: str
+    note: str
+    """HTML."""
+    tables: list[CampaignTable]
+    cited: list[tuple[int, str]]
+    """The runs that they rest on: number and name."""
 
 
 def campaign_page(
@@ -55,7 +64,7 @@ def campaign_page(
     What does not fit into `LARGEST_BYTES` is left out, and the page says how much that is.
     """
     content = material.content
-    evidence, host = _evidence(material), content.record.host
+    host = content.record.host
     started_ns = content.record.started_unix_ns
     given = {
         "title": _title(material),
@@ -70,8 +79,8 @@ def campaign_page(
         "same": _same(material),
         "host": {} if host is None else host_rows(host),
         "has_bounds": _has_bounds(material),
-        "tables": _tables(evidence),
-        "evidence": [(case.number, case.name, address(case.name)) for case in evidence.cases],
+        "tabled": [tabled(_runs(material)) for tabled in offered("campaign_tables")],
+        "address": address,
         "links": links or {},
         "repeat": repeat,
         "left_out": left_out,
@@ -185,30 +194,6 @@ def _matrix(
     }
 
 
-def _evidence(material: CampaignMaterial) -> Evidence:
-    """Return the evidence of those runs that recommendations may rest on."""
-    good: dict[str, Run] = {}
-    for combination in material.combinations:
-        for reading in combination.readings:
-            if reading.run is None:
-                continue
-            try:
-                evidence_of({reading.name: reading.run})
-            except RunCorruptError:
-                continue
-            good[reading.name] = reading.run
-    return evidence_of(good)
-
-
-def _tables(evidence: Evidence) -> list[Mapping[str, object]]:
-    """Return the tails and ranks of all combinations, for each traffic."""
-    found: list[Mapping[str, object]] = []
-    for table in tables(evidence):
-        cells = [cell for cell in table.cells if cell.runs]
-        ranks = [row for row in table.ranks if row.runs]
-        for title, header, rows in (
-            (f"The tail {traffic_text(table)}", TAIL_HEADER, [tail_row(cell) for cell in cells]),
-            (f"Ranks {traffic_text(table)}", RANK_HEADER, [rank_row(row) for row in ranks]),
-        ):
-            found.append({"title": title, "header": header, "rows": rows})
-    return found
+def _runs(material: CampaignMaterial) -> dict[str, Run]:
+    readings = (each for combination in material.combinations for each in combination.readings)
+    return {each.name: each.run for each in readings if each.run is not None}

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailscope.report.figures.conclusions import (
-    overload,
-    tail_levels,
-    tail_mean_excess,
-    tail_quantiles,
-    tail_shape,
-)
+from tailscope.registry import offered
+from tailscope.report.figures.conclusions import overload
 from tailscope.report.figures.latency import ccdf, cdf, histogram, percentiles
 from tailscope.report.figures.noise import (
     events,
@@ -30,9 +25,9 @@ if TYPE_CHECKING:
     from tailscope.report.material import Material
     from tailscope.report.picture import Picture
 
-__all__ = ["FIGURES", "pictures"]
+    Figure = Callable[[Sequence[Material]], Picture | None]
 
-FIGURES: tuple[Callable[[Sequence[Material]], Picture | None], ...] = (
+_CAUSES: tuple[Figure, ...] = (
     percentiles,
     worst,
     made_of,
@@ -42,10 +37,8 @@ FIGURES: tuple[Callable[[Sequence[Material]], Picture | None], ...] = (
     events,
     interrupt_counts,
     interrupt_rates,
-    tail_levels,
-    tail_quantiles,
-    tail_shape,
-    tail_mean_excess,
+)
+_REST: tuple[Figure, ...] = (
     overload,
     rate,
     loss,
@@ -56,10 +49,14 @@ FIGURES: tuple[Callable[[Sequence[Material]], Picture | None], ...] = (
     gaps,
     departure_error,
 )
-"""In the order of a page: first what the tail is, then why, then what else there is."""
+
+
+def figures() -> list[Figure]:
+    """List what can be drawn, in the order of a page: the tail, why, then what else there is."""
+    return [*_CAUSES, *(each for added in offered("figures") for each in added), *_REST]
 
 
 def pictures(runs: Sequence[Material]) -> list[Picture]:
     """Every figure that has anything to show."""
-    found = (figure(runs) for figure in FIGURES)
+    found = (figure(runs) for figure in figures())
     return [picture for picture in found if picture is not None]

@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from tailscope.store.layout import FORMAT
-from tailscope.store.records.base import Count, Record, Section, Signed
-from tailscope.store.records.kept import Origin
+from tailscope.store.records.base import Count, Section, Signed
+from tailscope.store.records.kept import KeptRecord
 from tailscope.store.records.stages import Way
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -235,11 +234,9 @@ class ExplainedStages(Section, frozen=True, kw_only=True):
     """Reasons to drop packets, the most frequent one first."""
 
 
-class Explanation(Record, frozen=True, kw_only=True):
+class Explanation(KeptRecord, frozen=True, kw_only=True):
     """The causes of delay of the packets beyond a quantile."""
 
-    format: Literal[2] = FORMAT
-    """Version of the layout, as in `run.json`."""
     quantile: Share
     """Packets beyond this quantile are explained."""
     none_above: Share | None = None
@@ -277,5 +274,3 @@ class Explanation(Record, frozen=True, kw_only=True):
     """The way of packets through the device, if it was recorded."""
     associated: Associated | None = None
     """The result of interrupt counters beside captures."""
-    kept: Origin | None = None
-    """Origin of the result, if it was kept beside captures that were analysed."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tailscope.store.records.base import Count, Section
+from typing import Literal
+
+from tailscope.store.layout import FORMAT
+from tailscope.store.records.base import Count, Record, Section
 
 
 class Origin(Section, frozen=True, kw_only=True):
@@ -19,3 +22,12 @@ class Origin(Section, frozen=True, kw_only=True):
     """Time at which it was kept."""
     content_sha256: str
     """Checksum of everything but `kept`: a conclusion that was changed is left out likewise."""
+
+
+class KeptRecord(Record, frozen=True, kw_only=True):
+    """A conclusion that can be kept beside a run."""
+
+    format: Literal[2] = FORMAT
+    """Version of the layout, as in `run.json`."""
+    kept: Origin | None = None
+    """Origin of the conclusion; null before it is kept in a run."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tailscope.store.layout import FORMAT
-from tailscope.store.records.base import Count, Record, Section
-from tailscope.store.records.kept import Origin
+from tailscope.store.records.base import Count, Section
+from tailscope.store.records.kept import KeptRecord
 
 Word = Literal["pass", "fail", "inconclusive"]
 
@@ -78,11 +77,9 @@ class JudgedRun(Section, frozen=True, kw_only=True):
     """The terms of the service level."""
 
 
-class VerdictRecord(Record, frozen=True, kw_only=True):
+class VerdictRecord(KeptRecord, frozen=True, kw_only=True):
     """The result of `tailscope verify`."""
 
-    format: Literal[2] = FORMAT
-    """Version of the layout, as in `run.json`."""
     slo: str
     """The service level."""
     verdict: Word
@@ -93,5 +90,3 @@ class VerdictRecord(Record, frozen=True, kw_only=True):
     """True if the device was judged with the other programs on its CPU (`--as-it-is`)."""
     runs: tuple[JudgedRun, ...]
     """The runs that were judged: in a run directory, this one."""
-    kept: Origin | None = None
-    """Origin of the conclusion; null before it is kept in a run."""

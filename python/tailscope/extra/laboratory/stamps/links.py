@@ -88,7 +88,7 @@ def on_one_clock(
     post: Path, compared: Comparison, names: tuple[str, str]
 ) -> tuple[PortClocks, str | None]:
     """Convert the times of the capture behind the device to the clock before it."""
-    from tailscope.models.drift import fit_drift
+    from tailscope.extra.laboratory.models.drift import fit_drift
 
     if len(compared.first_ns) < 2:
         raise TestbedError(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tailscope.engine.analysis import Figure
-    from tailscope.recommend.evidence import Case
+    from tailscope.extra.recommend.evidence import Case
 
 FEWEST_RUNS = 3
 """Fewest runs on each side of a difference; docs/calibration.md has how often fewer are wrong."""

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tailscope.host.cpus import parse_cpus
-from tailscope.recommend.compare import (
+from tailscope.extra.recommend.compare import (
     MEDIAN,
     cited,
     have_medians,
@@ -20,8 +19,8 @@ from tailscope.recommend.compare import (
     why_not_above,
     why_overlapping,
 )
-from tailscope.recommend.evidence import CARDS, SHARED_MEMORY
-from tailscope.recommend.rule import (
+from tailscope.extra.recommend.evidence import CARDS, SHARED_MEMORY
+from tailscope.extra.recommend.rule import (
     NoEvidence,
     Rule,
     RunEvidence,
@@ -33,18 +32,19 @@ from tailscope.recommend.rule import (
     times_text,
     where,
 )
-from tailscope.recommend.surroundings import (
+from tailscope.extra.recommend.surroundings import (
     SEVERAL_THREADS,
     SINGLE_THREAD,
 )
+from tailscope.host.cpus import parse_cpus
 from tailscope.units import count_text, duration_text, percentile_name
 from tailscope.words.figures import CLOCKS, unknown_floor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tailscope.recommend.evidence import Case, Evidence, Facts
-    from tailscope.recommend.rule import Said
+    from tailscope.extra.recommend.evidence import Case, Evidence, Facts
+    from tailscope.extra.recommend.rule import Said
 
 JUMP = 2.0
 """Smallest growth of the median in overload, where every packet queues."""

@@ -17,7 +17,7 @@ from wording import assert_wording
 
 from tailscope.cli.view import View
 from tailscope.exceptions import RunCorruptError, RunError
-from tailscope.recommend.evidence import read_evidence, runs_in
+from tailscope.extra.recommend.evidence import read_evidence, runs_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +95,9 @@ def test_a_campaign(tailscope: Run, campaign: Path) -> None:
 
 
 def test_every_field_is_documented(tailscope: Run, campaign: Path) -> None:
-    assert not undocumented(names(recommended(tailscope, campaign)), "recommendation.md")
+    assert not undocumented(
+        names(recommended(tailscope, campaign)), "extra/recommend/recommendation.md"
+    )
 
 
 def unwrapped(text: str) -> list[str]:
@@ -277,7 +279,7 @@ def test_a_measured_campaign(tailscope: Run, place: Place) -> None:
     assert {each["rate_pps"] for each in found["runs"]} == {5_000, 20_000}
     assert {each["technology"] for each in found["runs"]} == {"bare"}
     assert len(found["tables"]) == 2 and found["left_out"] == []
-    assert not undocumented(names(found), "recommendation.md")
+    assert not undocumented(names(found), "extra/recommend/recommendation.md")
 
 
 @pytest.mark.long

@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from tailscope.cli.options import STANDARD, Exact, JsonFile, Verbose, labelled, write_json
+from tailscope.cli.options import STANDARD, Exact, JsonFile, Verbose, argument, labelled, write_json
 from tailscope.cli.status import UNDECIDED
 from tailscope.cli.view import View
 
 if TYPE_CHECKING:
-    from tailscope.recommend.evidence import Evidence, LeftOut
-    from tailscope.recommend.rule import Rule, RuleAnswer
-    from tailscope.recommend.tables import TailTables
+    from tailscope.extra.recommend.evidence import Evidence, LeftOut
+    from tailscope.extra.recommend.rule import Rule, RuleAnswer
+    from tailscope.extra.recommend.tables import TailTables
 
 EXAMPLE = "tailscope recommend runs/mine"
 _TAIL_GIVE_WAY = ("packets", "lost", "max", "optimised", "kernel", "95 % interval", "technology")
@@ -26,9 +24,7 @@ _RANK_GIVE_WAY = ("resources", "security", "cache", "optimised", "kernel", "tech
 def command(
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="CAMPAIGN_OR_RUN...", help="Campaigns, run directories, or folders of them."
-        ),
+        argument("CAMPAIGN_OR_RUN...", "Campaigns, run directories, or folders of them."),
     ],
     json_file: JsonFile = None,
     exact: Exact = False,
@@ -47,7 +43,7 @@ class RecommendRequest:
 
 
 def _plan(given: list[Path]) -> RecommendRequest:
-    from tailscope.recommend.evidence import runs_in
+    from tailscope.extra.recommend.evidence import runs_in
 
     paths: list[Path] = []
     left_out: list[LeftOut] = []
@@ -59,9 +55,9 @@ def _plan(given: list[Path]) -> RecommendRequest:
 
 
 def _run(plan: RecommendRequest, json_file: str | None, view: View) -> int:
-    from tailscope.recommend.evidence import read_evidence
-    from tailscope.recommend.rules import RULES
-    from tailscope.recommend.tables import tables
+    from tailscope.extra.recommend.evidence import read_evidence
+    from tailscope.extra.recommend.rules import RULES
+    from tailscope.extra.recommend.tables import tables
 
     evidence = read_evidence(plan.runs, plan.left_out)
     tail_tables = tables(evidence)
@@ -96,7 +92,7 @@ def _record(
 
 
 def _print_table(table: TailTables, view: View) -> None:
-    from tailscope.recommend.wording import (
+    from tailscope.extra.recommend.wording import (
         RANK_HEADER,
         TAIL_HEADER,
         rank_row,

@@ -11,7 +11,7 @@ from errors import raises
 from trees import tree
 
 from tailscope.exceptions import TestbedError
-from tailscope.host.functions import virtual_functions
+from tailscope.extra.laboratory.functions import virtual_functions
 from tailscope.host.machine import Machine
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tailscope.exceptions import RunCorruptError, RunError, UsageError
+from tailscope.extra.recommend import surroundings
 from tailscope.host.cpus import cpu_list, parse_cpus
 from tailscope.plan.field import fields_of
 from tailscope.plan.fields import FRAMES, PlanFields
-from tailscope.recommend import surroundings
 from tailscope.store.campaign import is_campaign, read_campaign
 from tailscope.store.folders import runs_at
 from tailscope.store.info import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from tailscope.recommend.compare import (
+from tailscope.extra.recommend.compare import (
     best_quantile,
     common_quantile,
     least,
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from tailscope.engine.analysis import Figure
-    from tailscope.recommend.compare import Tail
-    from tailscope.recommend.evidence import Case, Evidence, Facts
+    from tailscope.extra.recommend.compare import Tail
+    from tailscope.extra.recommend.evidence import Case, Evidence, Facts
 
 STATIC_SOURCE = "containers2024 Table 7: from the paper, not measured here"
 

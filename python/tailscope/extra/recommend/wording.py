@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailscope.recommend.compare import cited
-from tailscope.recommend.tables import STATIC_SOURCE
+from tailscope.extra.recommend.compare import cited
+from tailscope.extra.recommend.tables import STATIC_SOURCE
 from tailscope.units import count_text, percentile_name
 from tailscope.words.figures import instrument_text
 
 if TYPE_CHECKING:
-    from tailscope.recommend.tables import Ranked, TailCell, TailTables
+    from tailscope.extra.recommend.tables import Ranked, TailCell, TailTables
 
 _NOTHING = "-"
 TAIL_HEADER = (

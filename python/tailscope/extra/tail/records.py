@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from tailscope.store.layout import FORMAT
-from tailscope.store.records.base import Count, Record, Section
-from tailscope.store.records.kept import Origin
+from tailscope.store.records.base import Count, Section
+from tailscope.store.records.kept import KeptRecord
 
 
 class TailIntervals(Section, frozen=True, kw_only=True):
@@ -186,11 +183,9 @@ class QuantilePair(Section, frozen=True, kw_only=True):
     """The measured one."""
 
 
-class TailRecord(Record, frozen=True, kw_only=True):
+class TailRecord(KeptRecord, frozen=True, kw_only=True):
     """What a model of the tail found."""
 
-    format: Literal[2] = FORMAT
-    """Version of the layout, as in `run.json`."""
     count: Count
     """Number of packets."""
     tainted: Count
@@ -300,5 +295,3 @@ class TailRecord(Record, frozen=True, kw_only=True):
     """Bursts that come by a clock."""
     block_maxima: TailBlockMaxima | None = None
     """A second opinion; null if a block has no burst."""
-    kept: Origin | None = None
-    """Origin of the conclusion; null before it is kept in a run."""

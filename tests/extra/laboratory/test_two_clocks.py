@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from tailscope.models.two_clocks import (
+from tailscope.extra.laboratory.models.two_clocks import (
     Bounds,
     ClockMap,
     ContradictionError,

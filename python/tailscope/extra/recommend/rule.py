@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tailscope.recommend.compare import tails, why_not_above
+from tailscope.extra.recommend.compare import tails, why_not_above
 from tailscope.units import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tailscope.extra.recommend.compare import Tail
+    from tailscope.extra.recommend.evidence import Case, Evidence, Facts
     from tailscope.models.estimate import Estimate
-    from tailscope.recommend.compare import Tail
-    from tailscope.recommend.evidence import Case, Evidence, Facts
 
     Said = Iterator["RunEvidence | NoEvidence"]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailscope.models.drift import fit_drift
+from tailscope.extra.laboratory.models.drift import fit_drift
 
 START_NS = 1_700_000_000 * 10**9
 PIECE_NS = 20 * 10**9

@@ -11,18 +11,18 @@ from msgspec.structs import replace
 from synthetic import OPTIMISED, PACKETS, floor_of, info_of, instrument, latencies, write_run
 from wording import assert_wording
 
-from tailscope.plan.fields import PlanFields
-from tailscope.recommend.compare import (
+from tailscope.extra.recommend.compare import (
     best_quantile,
     least,
     ratio,
     tail_of,
     why_not_above,
 )
-from tailscope.recommend.evidence import Evidence, read_evidence
-from tailscope.recommend.rules import RULES
-from tailscope.recommend.surroundings import cache, networking, optimised
-from tailscope.recommend.tables import tables
+from tailscope.extra.recommend.evidence import Evidence, read_evidence
+from tailscope.extra.recommend.rules import RULES
+from tailscope.extra.recommend.surroundings import cache, networking, optimised
+from tailscope.extra.recommend.tables import tables
+from tailscope.plan.fields import PlanFields
 from tailscope.store.info import kernel
 from tailscope.store.records.host import HostRecord
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tailscope.recommend.rule import RuleAnswer
+    from tailscope.extra.recommend.rule import RuleAnswer
 
     Make = Callable[..., Path]
 

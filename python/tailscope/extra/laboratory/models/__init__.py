@@ -1,0 +1,1 @@
+"""Models of clocks: numbers in, numbers out."""

@@ -1,0 +1,35 @@
+"""A kept model of the tail in words, for reports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailscope.extra.tail.records import TailRecord
+from tailscope.units import count_text, duration_text
+from tailscope.words.figures import Row, interval_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tailscope.store.kept import Conclusions
+
+
+def conclusion_rows(kept: Conclusions) -> Iterator[Row]:
+    """Say what lies beyond the measurement."""
+    found = kept.of(TailRecord)
+    if found is None:
+        return
+    yield Row(
+        f"exceeded by one burst in {count_text(round(found.return_packets))} packets",
+        duration_text(found.return_level_ns),
+        interval_text(found.return_level_ns_ci_low, found.return_level_ns_ci_high),
+    )
+    if found.limit_ns is not None:
+        yield Row("end of the tail", duration_text(found.limit_ns))
+
+
+def conclusion_doubts(kept: Conclusions) -> Iterator[str]:
+    """Say why nothing follows for the future, if nothing does."""
+    found = kept.of(TailRecord)
+    if found is not None and found.refused:
+        yield f"no prediction of the tail: {found.refused}"

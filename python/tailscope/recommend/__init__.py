@@ -1,5 +1,0 @@
-"""Recommendations by the evidence of runs: the papers' recommendations, and their tables.
-
-Read `evidence` first: what runs are, and which of them may be compared. `compare` says when one
-tail lies above another, `rules` what follows from that, `tables` puts all of it side by side.
-"""
