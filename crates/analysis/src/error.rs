@@ -36,7 +36,9 @@ pub enum Error {
         post: String,
     },
     /// No packet is in both captures.
-    #[error("{pre} and {post} hold different traffic: no packet of one is in the other{tried}")]
+    #[error(
+        "{pre} and {post} hold different traffic: no more packets of one are in the other than by chance{tried}"
+    )]
     DifferentTraffic {
         /// The file before the device.
         pre: String,

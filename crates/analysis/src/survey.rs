@@ -33,6 +33,8 @@ const STRAY: f64 = 0.01;
 const MOST_HOPS: i32 = 8;
 /// Flows of packets that travel the other way that are remembered.
 const MOST_FLOWS: usize = 4096;
+/// One packet in so many may match although both captures are of different traffic.
+const CHANCE: u64 = 1_000;
 /// One packet in so many that a capture has again may be a copy for other reasons than that the
 /// capture is of all devices of a host.
 const TWICE: usize = 10;
@@ -294,7 +296,7 @@ pub(crate) fn join_by_best(
             continue;
         }
         let worth = |best: &Join| join.matched > best.matched + best.matched / WORTH + 1;
-        if join.matched > 0 && best.as_ref().is_none_or(worth) {
+        if join.is_more_than_chance(ahead) && best.as_ref().is_none_or(worth) {
             best = Some(join);
         }
     }
@@ -387,6 +389,17 @@ impl Join {
         }
         self.pairs.sort_unstable();
         self.of = span.map_or(0, |(first, last)| (last - first + 1) as u64);
+    }
+
+    /// Returns true if more packets match than by chance: laid over each other at a packet that does,
+    /// samples of one traffic have nearly all others in common.
+    fn is_more_than_chance(&self, ahead: &[Vec<Ahead>; 2]) -> bool {
+        let Some((pre, post)) = self.pairs.get(self.pairs.len() / 2) else {
+            return self.matched > 0;
+        };
+        let [behind_pre, behind_post] = [ahead[0].len() - pre, ahead[1].len() - post];
+        let common = pre.min(post) + behind_pre.min(behind_post);
+        self.matched * CHANCE >= common as u64
     }
 
     /// Returns true if the key leaves addresses out, so that packets of two flows may share it.
