@@ -394,7 +394,7 @@ def test_a_bad_source_does_not_stop_the_others(tailscope: Run, tmp_path: Path) -
     (folder / "notes.txt").write_text("notes")
     done = tailscope("runs", "import", folder, "--out", tmp_path / "out", "--json", "-")
     assert done.returncode == 1
-    assert f"warning: not imported: {folder / 'notes.txt'}" in done.stderr
+    assert str(folder / "notes.txt") in done.stderr
     assert ["error" in run for run in json.loads(done.stdout)] == [True, False]
     assert read_run(tmp_path / "out" / "good").summary["count"] == 60
 
