@@ -31,7 +31,6 @@ def test_two_loops_forward_a_port_each(measure: Measure) -> None:
     assert sorted((first["rx_packets"] > 0, second["rx_packets"] > 0)) == [False, True]
 
 
-@pytest.mark.usefixtures("alone")
 def test_flows_are_spread_over_queues_and_their_loops(measure: Measure) -> None:
     config = "config=(0,0,0),(1,0,0),(0,1,1),(1,1,1)"
     traffic = ("--flows", 6, "--queues", 2, "--rate", "600")
