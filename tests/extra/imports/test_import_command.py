@@ -407,6 +407,7 @@ def test_the_command_that_repeats_an_import_does(tailscope: Run, tables: Path) -
     assert words[4:] == expected
 
 
+@pytest.mark.long
 def test_table_6_of_the_paper(data: Path, tailscope: Run, tmp_path: Path) -> None:
     """Of containers2024, scenario 1: five of its eight values are those of runs at 1 Mpps."""
     rates = data / "containers2024-rates"
