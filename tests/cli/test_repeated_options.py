@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import captures
@@ -64,9 +65,9 @@ def test_a_second_value_is_kept_or_refused(command: Command) -> None:
                 continue
             with pytest.raises(OptionRepeatedError) as refused:
                 parsed(command, words)
-            assert refused.value.format_message().startswith(
-                f"{option.opts[0]}: got 'first' and 'second', "
-            )
+            said = refused.value.format_message()
+            assert said.startswith(f"{option.opts[0]}: ")
+            assert re.findall("'(.*?)'", said)[:2] == ["first", "second"]
             assert parsed(command, words, completing=True)[option.name] == "second"
 
 
@@ -81,7 +82,8 @@ def test_a_flag_may_be_repeated_and_not_contradicted(command: Command) -> None:
             assert parsed(command, [other, other])[option.name] is False
             with pytest.raises(OptionRepeatedError) as refused:
                 parsed(command, [yes, other])
-            assert f"{yes}: got it and {other}" in refused.value.format_message()
+            said = refused.value.format_message()
+            assert said.startswith(f"{yes}: ") and other in re.findall(r"[\w-]+", said)
 
 
 @pytest.mark.parametrize(

@@ -65,12 +65,9 @@ def test_a_run_has_its_report(tailscope: Run, tmp_path: Path) -> None:
     (answer,) = re.findall(r'<p class="answer">(.*)</p>', page)
     assert_wording("report/heading", answer)
     head = page[page.index("<header>") : page.index("</header>")]
-    assert re.findall(r"<title>(.*)</title>|<h1>(.*)</h1>", page) == [
-        ("one: captures · tailscope", ""),
-        ("", "one: captures"),
-    ]
-    assert re.search(r" · (captured|analysed) \d{4}-\d\d-\d\d \d\d:\d\d UTC", head)
-    assert "instrument trust: <b>unknown</b>" in head
+    assert re.findall(r"<(title|h1)>one: captures\b", page) == ["title", "h1"]
+    assert re.search(r" \d{4}-\d\d-\d\d \d\d:\d\d UTC", head)
+    assert "<b>unknown</b>" in head
     linked = re.findall(r'href="#([^"]*)"', head)
     assert linked == ["The-tail", "Over-time", "Distribution", "Tables"]
     assert all(f'id="{name}"' in page for name in linked)
@@ -90,7 +87,8 @@ def test_runs_share_their_figures(tailscope: Run, tmp_path: Path) -> None:
     labels = ("--label", f"before={runs[0]}", "--label", f"after={runs[1]}")
     done = tailscope("report", *runs, *labels, "--out", tmp_path / "both.html")
     assert done.returncode == 0, done.stderr
-    assert "<title>before, after · tailscope</title>" in (tmp_path / "both.html").read_text()
+    (title,) = re.findall(r"<title>(.*) · ", (tmp_path / "both.html").read_text())
+    assert title.split(", ") == ["before", "after"]
     done = tailscope("report", *runs, "--label", f"second={runs[0]}", "--figures", tmp_path / "x")
     assert (done.returncode, code_of(done)) == (1, "label-taken")
 
@@ -202,5 +200,5 @@ def test_a_run_that_is_not_what_it_was_is_refused(
     (run / "run.json").write_text(mark.replace('"format": 3', '"format": 4', 1))
     done = tailscope("report", run, "--out", tmp_path / "page.html")
     assert done.returncode == 1
-    assert "run.json: format: " in done.stderr and "got 4" in done.stderr
+    assert f"{run}/run.json: format: " in done.stderr and "got 4" in done.stderr
     assert not (tmp_path / "page.html").exists()

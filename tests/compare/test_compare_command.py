@@ -156,7 +156,7 @@ def test_captures_beside_a_measurement_are_another_instrument(
     done = tailscope("compare", runs / "a", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert "clock: source" not in done.stdout
-    assert re.search(r"note      \d+ settings differ", done.stdout)
+    assert re.search(r"^note +\d+ ", done.stdout, re.M)
     listed = tailscope("compare", runs / "a", tmp_path / "run", "-v").stdout
     assert "clock: source: tsc → capture-file" in listed
 
@@ -375,16 +375,15 @@ def test_every_unfinished_repeat_is_left_out(runs: Path, tmp_path: Path) -> None
         tmp_path / "campaign", runs / "a", [cell("rate=1k,1", 1, rate="1k"), *repeats]
     )
     found = compared(campaign, runs / "b")
-    assert [text.partition(": ")[2] for text in found["left_out"]] == [
-        "rate=1k,2: failed: no",
-        "rate=1k,3: failed: no",
+    assert [text.split(": ")[1:] for text in found["left_out"]] == [
+        [f"rate=1k,{number}", "failed", "no"] for number in (2, 3)
     ]
 
 
 def test_too_few_packets_are_refused(tailscope: Run, runs: Path) -> None:
     done = tailscope("compare", runs / "a", runs / "few")
     assert (done.returncode, code_of(done)) == (3, "no-comparable-quantile")
-    assert "worth 7.0 independent" in done.stderr and "10 are needed" in done.stderr
+    assert {"7.0", "10"} <= {*re.findall(r"[\d.]+", done.stderr)}
 
 
 def test_limits_decide_where_no_quantile_can_be_compared(

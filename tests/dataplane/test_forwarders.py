@@ -147,17 +147,23 @@ def test_without_routes_everything_goes_to_the_partner(
     assert not dropped(dut)
 
 
-@pytest.mark.parametrize("lookup", ["lpm", "fib"])
+ROUTES = (
+    ("10.0.0.0/8 0\n10.0.1.0/24 1\n", IPV4, True, "lpm", "fib"),
+    ("10.0.1.0/24 1\n0.0.0.0/0 0\n", IPV4, True, "fib", "lpm"),
+    ("10.0.1.1/32 1 02:00:00:00:00:77\n10.0.1.0/24 0\n", IPV4, True, "lpm", "fib"),
+    ("10.0.0.0/8 1\n10.0.1.0/24 0\n", IPV4, False, "fib", "lpm"),
+    ("::/0 0\nfd00:1::/32 1\n", IPV6, True, "lpm", "fib"),
+    ("::/0 1\n", IPV6, True, "lpm", "fib"),
+    ("fd00::/16 1\nfd00:1::1/128 0\n", IPV6, False, "fib", "lpm"),
+)
+"""Routes, with the kind of table that is tried always, and the one that is tried by long tests."""
+
+
 @pytest.mark.parametrize(
-    ("routes", "family", "matched"),
+    ("routes", "family", "matched", "lookup"),
     [
-        ("10.0.0.0/8 0\n10.0.1.0/24 1\n", IPV4, True),
-        ("10.0.1.0/24 1\n0.0.0.0/0 0\n", IPV4, True),
-        ("10.0.1.1/32 1 02:00:00:00:00:77\n10.0.1.0/24 0\n", IPV4, True),
-        ("10.0.0.0/8 1\n10.0.1.0/24 0\n", IPV4, False),
-        ("::/0 0\nfd00:1::/32 1\n", IPV6, True),
-        ("::/0 1\n", IPV6, True),
-        ("fd00::/16 1\nfd00:1::1/128 0\n", IPV6, False),
+        *((*case, always) for *case, always, _ in ROUTES),
+        *(pytest.param(*case, rarely, marks=pytest.mark.long) for *case, _, rarely in ROUTES),
     ],
 )
 def test_the_longest_prefix_decides(
@@ -210,13 +216,13 @@ def test_what_cannot_be_routed_is_refused(options: list[str], code: str, value: 
 def test_a_forwarder_survives_generators_that_come_and_go() -> None:
     with over_memif() as pair, pair.dut(FORWARDERS["l2fwd"], []) as dut:
         dut.wait_ready()
-        for turn in range(4):
-            # Every other generator ends by itself; the rest are killed with full rings.
-            duration = "200ms" if turn % 2 else "60s"
+        for ends in (True, False, True):
+            # The others are killed with full rings.
+            duration = "200ms" if ends else "60s"
             options = ["--rate=500k", "--warm-up=50ms", f"--duration={duration}"]
             with pair.generator(options) as generator:
                 generator.wait_ready()
-                if turn % 2:
+                if ends:
                     result = generator.finish()
                     assert result is not None and result.gen.matched > 0
                 else:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("dataplane")
 
-RATE = ("--rate=20k", "--warm-up=0ns", "--duration=1500ms")
+RATE = ("--rate=20k", "--warm-up=0ns", "--duration=500ms")
 OPTIONS = {
     "l2fwd": [],
     "l3fwd": [],
@@ -25,7 +25,6 @@ OPTIONS = {
 }
 
 
-@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_packets_are_seen_between_both_ends(kind: str, tmp_path: Path) -> None:
     """Each sighting lies between sending and return, as a machine has one counter."""

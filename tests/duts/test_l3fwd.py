@@ -31,7 +31,6 @@ def test_two_loops_forward_a_port_each(measure: Measure) -> None:
     assert sorted((first["rx_packets"] > 0, second["rx_packets"] > 0)) == [False, True]
 
 
-@pytest.mark.usefixtures("alone")
 def test_flows_are_spread_over_queues_and_their_loops(measure: Measure) -> None:
     config = "config=(0,0,0),(1,0,0),(0,1,1),(1,1,1)"
     traffic = ("--flows", 6, "--queues", 2, "--rate", "600")
@@ -39,9 +38,10 @@ def test_flows_are_spread_over_queues_and_their_loops(measure: Measure) -> None:
     assert figures["count"] == figures["sent"]
     loops = sound(figures["out"])["dut"]["result"]["lcores"]
     assert len(loops) == 2
-    # Warm-up packets count, too; flows take queues by turns.
+    # Warm-up packets count, too; flows take queues by turns, and both phases begin with the first
+    # flow: a busy generator may send an odd number of packets in each.
     first, second = (loop["rx_packets"] for loop in loops)
-    assert abs(first - second) <= 1
+    assert abs(first - second) <= 2
     assert first + second >= figures["sent"]
 
 

@@ -167,6 +167,6 @@ def test_a_calibration_is_kept_and_shown(tailscope: Callable[..., Any], place: P
     out = place.path / "out"
     run = tailscope("run", "--dut", "l2fwd", *quick(), "--out", out, env=place.environment)
     assert run.returncode == 0, run.stderr
-    assert "believed up to" in run.stdout and "tailscope calibrate" not in run.stdout
+    assert "believed" in run.stdout and "calibrate" not in run.stdout
     assert json.loads((out / "run.json").read_text())["floor"]["samples"] == found["samples"]
-    assert "believed up to" in (out / "report.html").read_text()
+    assert "believed" in (out / "report.html").read_text()

@@ -46,6 +46,12 @@ def complete(out: Path, *, of_them: int | None = None) -> None:
     assert json.loads((out / "campaign.json").read_text())["complete"] == (of_them is None)
 
 
+def counted(said: str) -> dict[str, int]:
+    """How many cells there are, and how many in each state."""
+    (counts,) = (line for line in said.splitlines() if re.match(r"\d+ cells: ", line))
+    return {what: int(count) for count, what in re.findall(r"(\d+) (\w+)", counts)}
+
+
 @pytest.mark.usefixtures("dataplane")
 def test_an_experiment_is_carried_out(tailscope: Any, place: Place) -> None:
     out = place.path / "out"
@@ -54,7 +60,7 @@ def test_an_experiment_is_carried_out(tailscope: Any, place: Place) -> None:
     complete(out)
     cells = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("[")]
     assert cells == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
-    assert "4 cells: 4 done" in done.stdout.splitlines()
+    assert counted(done.stdout) == {"cells": 4, "done": 4}
     again = tailscope("run", place.experiment(SMALL), "--out", out, env=place.environment)
     assert again.returncode == 1 and code_of(again) == "run-exists"
     resumed = tailscope(
@@ -66,7 +72,7 @@ def test_an_experiment_is_carried_out(tailscope: Any, place: Place) -> None:
         env=place.environment,
     )
     assert other.returncode == 1 and code_of(other) == "other-experiment"
-    assert ": fixed differ " in other.stderr
+    assert ": fixed " in other.stderr
 
 
 def test_a_dry_run_says_what_is_missing(tailscope: Any, place: Place) -> None:
@@ -95,8 +101,9 @@ def test_a_failing_cell_is_marked_and_the_rest_goes_on(tailscope: Any, place: Pl
     assert done.returncode == 1
     states = {cell["values"]["dut"]: cell for cell in records(out)}
     assert states["l2fwd"]["state"] == "done"
-    assert states["snort"]["state"] == "failed" and "no program snort" in states["snort"]["reason"]
-    assert "2 done, 2 failed" in done.stdout and "--resume" in done.stdout
+    assert states["snort"]["state"] == "failed" and "snort" in states["snort"]["reason"]
+    assert counted(done.stdout) == {"cells": 4, "done": 2, "failed": 2}
+    assert "--resume" in done.stdout
 
 
 @pytest.mark.usefixtures("dataplane")
@@ -273,9 +280,6 @@ def test_a_killed_campaign_with_guests_is_resumed_to_its_end(tailscope: Any, pla
     assert not left_behind()
 
 
-NO_CPU = "--cpus: got CPU 4095, expected one of"
-
-
 @pytest.mark.parametrize("by_option", [True, False])
 def test_cpus_that_are_not_there_are_named_alike_by_every_way_to_run(
     tailscope: Any, place: Place, by_option: bool
@@ -285,14 +289,17 @@ def test_cpus_that_are_not_there_are_named_alike_by_every_way_to_run(
     path, out = place.experiment(text), place.path / "out"
     how = {"env": place.environment, "cwd": place.path}
     planned = tailscope("run", path, *option, "--dry-run", **how)
-    assert planned.returncode == 0 and f"missing for 4 of 4 cells: {NO_CPU}" in planned.stdout
+    assert planned.returncode == 0
     done = tailscope("run", path, *option, "--out", out, **how)
     assert done.returncode == 1
     reasons = {cell["reason"] for cell in records(out)}
-    assert len(reasons) == 1 and reasons.pop().startswith(NO_CPU)
+    assert len(reasons) == 1
+    reason = reasons.pop()
+    assert reason.startswith("--cpus: ") and " 4095, " in reason
+    assert f" 4 of 4 cells: {reason}" in planned.stdout
     for more in ([], ["--dry-run"]):
         single = tailscope("run", "--dut", "l2fwd", "--cpus", "4095", *more, **how)
-        assert single.returncode == 1 and f"error: {NO_CPU}" in single.stderr
+        assert single.returncode == 1 and single.stderr.startswith(f"error: {reason} [")
 
 
 def test_a_dry_run_refuses_to_overwrite_as_the_run_does(tailscope: Any, place: Place) -> None:
@@ -316,4 +323,5 @@ def test_a_dry_run_refuses_to_overwrite_as_the_run_does(tailscope: Any, place: P
 def test_co_runners_where_no_cpu_is_are_missing(tailscope: Any, place: Place) -> None:
     options = ("--dut", "l2fwd", "--co-runner", "cpu=1", "--co-runner-cpus", "4095")
     done = tailscope("run", *options, "--dry-run", env=place.environment)
-    assert done.returncode == 0 and "--co-runner-cpus: got CPU 4095" in done.stdout
+    assert done.returncode == 0
+    assert re.search(r"--co-runner-cpus: .* 4095\b", done.stdout)

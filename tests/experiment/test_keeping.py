@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from command import COMMAND
-from errors import code_of, raises
+from errors import advice_of, code_of, commands_in, raises
 from measurements import children, quick
 from msgspec.structs import replace
 from runs import sound
+from wording import assert_wording
 
 from tailscope.exceptions import RunUnfinishedError
 from tailscope.experiment.plan import RunPlan
@@ -78,7 +79,7 @@ def test_a_disk_that_fills_up_costs_no_measurement(
     assert code_of(done) == "not-analysed", done.stderr
     kept = re.search(r"error: (\S+): .*No space", done.stderr)
     assert kept, done.stderr
-    assert f"hint: `tailscope runs finish {kept[1]}` " in done.stderr
+    assert f"tailscope runs finish {kept[1]}" in advice_of(done)
     assert Path(kept[1]).parent == home
     cleaned = tailscope("runs", "clean", env=place.environment)
     assert cleaned.returncode == 0
@@ -103,7 +104,7 @@ def test_a_killed_analysis_costs_no_measurement(
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
     refused = tailscope("run", "--dut", "l2fwd", *quick("--out", out))
     assert code_of(refused) == "run-recorded"
-    assert f"hint: `tailscope runs finish {out}` " in refused.stderr
+    assert f"tailscope runs finish {out}" in advice_of(refused)
     finished(tailscope, out)
 
 
@@ -125,7 +126,7 @@ def test_ctrl_c_waits_for_what_is_being_written(
 
     with pytest.raises(KeyboardInterrupt) as interrupted:
         execute(plan, plan.cores(), out=out, progress=progress)
-    assert f"`tailscope runs finish {out}`" in str(interrupted.value)
+    assert f"tailscope runs finish {out}" in commands_in(str(interrupted.value))
     assert stopped
     finished(tailscope, out)
 
@@ -189,4 +190,5 @@ def test_what_may_not_outlast_a_power_cut_is_whole_all_the_same(
     assert done.returncode == 0, done.stderr
     sound(out)
     assert not (out / "recording").exists()
-    assert tailscope("runs", "finish", out).stdout == f"{out}: lacks nothing\n"
+    again = tailscope("runs", "finish", out)
+    assert_wording("finish/nothing", again.stdout.replace(str(out), "RUN").rstrip())

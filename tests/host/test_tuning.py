@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from errors import code_of, raises
+from errors import code_of, commands_in, raises
 from nobody import as_nobody
 from trees import (
     CPUS,
@@ -169,7 +169,7 @@ def test_a_second_application_is_refused(machine: KernelTree) -> None:
     with raises(TuningError, "already-tuned") as error:
         apply(machine, CORES, ["ksm"], by=BY)
     assert str(error.value).startswith(str(journal_file(machine)))
-    assert "tailscope host revert" in str(error.value.hint)
+    assert "tailscope host revert" in commands_in(error.value.hint)
     assert machine.read("/sys/kernel/mm/ksm/run") == "1\n"
 
 
@@ -209,8 +209,8 @@ def test_the_command_says_what_became_of_it(
     status, output, errors = said("ksm", "stat-interval", cpus="0-15")
     [remark] = remarks(machine, tuple(range(16)))
     assert output.startswith(f"{remark}\n")
-    assert status == 0 and errors.startswith("1 set, 1 refused; ")
-    assert "tailscope host revert" in errors
+    assert status == 0 and re.findall(r"\d+", errors)[:2] == ["1", "1"]
+    assert "tailscope host revert" in commands_in(errors)
 
 
 def test_what_cannot_be_read_is_not_gone(machine: KernelTree) -> None:
@@ -712,7 +712,7 @@ def test_this_machine_comes_back(tailscope: Callable[..., Any], odd_host: dict[s
     assert again.returncode == 1 and code_of(again) == "already-tuned"
     measuring = tailscope("run", "--dut", "l2fwd", "--dry-run")
     reminder = measuring.stderr.splitlines()[0]
-    assert "`tailscope host apply --cpus 0`" in reminder
+    assert "tailscope host apply --cpus 0" in commands_in(reminder)
     assert_wording("host/reminder-unread", as_nobody(reminded))
     back = tailscope("host", "revert")
     assert back.returncode == 0, back.stderr

@@ -40,6 +40,7 @@ OWN = "task tailscope-dp"
 BUSY_METER = "sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo 1'"
 LONG = ("--rate", "100k", "--duration", "60s", "--warm-up", "0s")
 PARTS = ("service_ns", "dut_ns", "queue_ns", "instrument_ns", "unexplained_ns")
+NOISES = ("auto", "events", "stalls")
 
 
 def explanation(out: Path) -> dict[str, Any]:
@@ -123,7 +124,7 @@ def test_bad_arguments_of_explain(stalled: Path, tailscope: Run, tmp_path: Path)
     assert done.returncode == 1 and code_of(done) == "packet-unknown"
     assert "99999999" in done.stderr
     done = tailscope("explain", out, "--quantile", "1")
-    assert done.returncode == 1 and "--quantile: got 1, " in done.stderr
+    assert done.returncode == 1 and done.stderr.startswith("error: --quantile: ")
     pair = tmp_path / "pair"
     assert tailscope("simulate", "--seed", 1, "--packets", 1000, pair).returncode == 0
     pre, post = (next(pair.glob(f"*{side}*")) for side in ("pre", "post"))
@@ -211,7 +212,7 @@ def test_what_tailscope_does_on_the_device_s_cpu_is_the_instrument_s(
         if source == "dut" and cause.startswith("tailscope's ")
     ]
     causes = {cause for cause in table["cause"] if cause.startswith("tailscope's ")}
-    assert any(cause.endswith("reader of power") for cause in causes)
+    assert any(cause.endswith(" power") for cause in causes)
     packets = pq.read_table(measured["out"] / "latency.parquet").to_pydict()
     pre, latency = (np.array(packets[name], np.int64) for name in ("pre_ns", "latency_ns"))
     met = np.zeros(len(pre), np.int64)
@@ -236,16 +237,19 @@ def test_what_tailscope_does_on_the_device_s_cpu_is_the_instrument_s(
 @AS_ROOT
 @pytest.mark.usefixtures("alone")
 def test_a_device_in_a_container_is_not_noise_to_itself(measure: Measure) -> None:
-    """Its loop has another number there than the kernel's events have."""
+    """Its loop has another number there than the kernel's events have.
+
+    Loops of other tests would have its name.
+    """
     needed("lxc-execute")
     measured = measure(
-        "--dut", "l2fwd", "--platform", "lxc", "--noise", "events", "--duration", "2s"
+        "--dut", "l2fwd", "--platform", "lxc", "--noise", "events", "--duration", "600ms"
     )
     sound(measured["out"])
     table = pq.read_table(measured["out"] / "noise.parquet").to_pydict()
     rows = zip(table["source"], table["cause"], table["duration_ns"], strict=True)
     own_ns = sum(lasted for source, cause, lasted in rows if (source, cause) == ("dut", OWN))
-    assert own_ns < 1_000_000_000
+    assert own_ns < 300_000_000
 
 
 @AS_ROOT
@@ -310,7 +314,7 @@ def test_bad_arguments_of_noise(tailscope: Run, place: Place, tmp_path: Path) ->
         (["--cpus", "999"], ["--cpus: ", "CPU 999"]),
         (["--cpus", "x"], ["--cpus: got 'x', ", "[cpu-list]"]),
         (["--duration", "0s"], ["--duration: ", "1ns"]),
-        (["--noise", "all"], ["--noise: got 'all', ", "auto, events, stalls"]),
+        (["--noise", "all"], ["--noise: ", "'all'", *NOISES]),
         (["--disturb", "coffee"], ["--disturb: got 'coffee', ", "tlb, call"]),
         (["--out", str(tmp_path)], ["--out: ", f"{tmp_path} "]),
     ):
@@ -318,7 +322,7 @@ def test_bad_arguments_of_noise(tailscope: Run, place: Place, tmp_path: Path) ->
         assert done.returncode == 1, options
         assert all(name in done.stderr for name in named), done.stderr
     done = tailscope("run", "--dut", "l2fwd", "--noise", "all", env=place.environment)
-    assert all(name in done.stderr for name in ("--noise: got 'all', ", "auto, events, stalls"))
+    assert all(name in done.stderr for name in ("--noise: ", "'all'", *NOISES))
 
 
 def test_every_figure_of_noise_is_documented(tailscope: Run, place: Place) -> None:

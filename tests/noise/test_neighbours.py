@@ -213,7 +213,7 @@ def test_the_best_evidence_is_taken() -> None:
     assert held(stalls=stalls) == ("stalls", 2_001_000)
     assert held(timelines=[timeline()]) == ("events", 30)
     nothing = held_by_neighbours(recorded(), MARK, [1], timelines=None, stalls=None).record
-    assert nothing.known_from is None and "does not say" in str(nothing.unknown_because)
+    assert nothing.known_from is None and nothing.unknown_because is not None
 
 
 def timeline(unnamed_ns: int = 0) -> Timeline:

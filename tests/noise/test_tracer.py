@@ -64,7 +64,6 @@ CLOCK = Clock(1_000_000_000, 0, 0)
 
 
 @AS_ROOT
-@pytest.mark.usefixtures("alone")
 def test_ticks_are_seen_and_nothing_is_left() -> None:
     with RunFolder() as folder:
         found = recorded(folder)
@@ -79,7 +78,6 @@ def test_ticks_are_seen_and_nothing_is_left() -> None:
 
 
 @AS_ROOT
-@pytest.mark.usefixtures("alone")
 def test_another_clock_has_a_bounded_error() -> None:
     before_ns = time.time_ns()
     with RunFolder() as folder:
@@ -96,7 +94,6 @@ def test_another_clock_has_a_bounded_error() -> None:
 
 
 @AS_ROOT
-@pytest.mark.usefixtures("alone")
 def test_a_time_namespace_moves_no_event() -> None:
     """Its monotonic clock is a day ahead of that of the kernel, which stamps the events."""
     needed("unshare")
@@ -111,7 +108,6 @@ def test_a_time_namespace_moves_no_event() -> None:
 
 
 @AS_ROOT
-@pytest.mark.usefixtures("alone")
 def test_lost_events_are_counted() -> None:
     with RunFolder() as folder, Tracer(folder, [CPU], buffer_kb=8) as running:
         running._end.set()
@@ -129,7 +125,6 @@ def test_lost_events_are_counted() -> None:
 
 
 @AS_ROOT
-@pytest.mark.usefixtures("alone")
 def test_what_tailscope_does_itself_is_called_so() -> None:
     with RunFolder() as folder:
         found = recorded(folder)
@@ -142,7 +137,6 @@ def test_what_tailscope_does_itself_is_called_so() -> None:
 
 
 @AS_ROOT
-@pytest.mark.usefixtures("alone")
 def test_buffers_are_read_when_they_fill_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracer, "_READ_AFTER_S", 600.0)
     monkeypatch.setattr(Tracer.__init__, "__kwdefaults__", {"clock": None, "buffer_kb": 256})
@@ -155,7 +149,7 @@ def test_buffers_are_read_when_they_fill_and_not_before(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(tracer.Tracer, "_drain", noted)
     yields = f"import os\nos.sched_setaffinity(0, {{{CPU}}})\n"
-    yields += "for _ in range(200_000): os.sched_yield()"
+    yields += "for _ in range(40_000): os.sched_yield()"
     with RunFolder() as folder, Tracer(folder, [CPU]) as running:
         for other in [subprocess.Popen([sys.executable, "-c", yields]) for _ in range(2)]:
             other.wait()
@@ -167,7 +161,6 @@ def test_buffers_are_read_when_they_fill_and_not_before(monkeypatch: pytest.Monk
 
 
 @AS_ROOT
-@pytest.mark.usefixtures("alone")
 def test_lost_events_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tracer.__init__, "__kwdefaults__", {"clock": None, "buffer_kb": 8})
     monkeypatch.setattr(tracer, "_PAUSE_S", 60.0)
@@ -212,7 +205,7 @@ def test_a_kernel_without_the_events_is_refused(
     monkeypatch.setattr(tracer, "tracefs", bare)
     with RunFolder() as folder, raises(TestbedError, "trace-events") as refused:
         Tracer(folder, [CPU]).__enter__()
-    assert "irq_vectors, irq, sched" in str(refused.value)
+    assert {"irq_vectors", "irq", "sched"} <= {*re.findall(r"\w+", str(refused.value))}
     assert "--noise stalls" in str(refused.value.hint)
 
 
@@ -253,11 +246,12 @@ def test_a_kernel_that_refuses_is_told() -> None:
 
 
 def test_recording_names_what_it_needs() -> None:
+    """By a user to whom no other test gives the tracer."""
     script = (
         "import os\n"
         "from tailscope.exceptions import TestbedError\n"
         "from tailscope.testbed.tracefs import tracefs\n"
-        f"if os.geteuid() == 0: os.setuid({NOBODY})\n"
+        f"if os.geteuid() == 0: os.setuid({NOBODY - 1})\n"
         "try:\n"
         "    tracefs().__enter__()\n"
         "except TestbedError as error:\n"

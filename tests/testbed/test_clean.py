@@ -102,7 +102,8 @@ def test_namespaces_of_the_living_are_left_alone(
         assert link in namespaces()
         # A crash releases the lock in the same way.
         os.close(folder._lock)
-        assert f"process {pid} in network namespace {link}" in clean("--dry-run")
+        found = clean("--dry-run").splitlines()
+        assert any({str(pid), link} <= {*line.split()} for line in found)
         assert link in namespaces()
         assert f"network namespace {link}" in clean()
         assert link not in namespaces()
@@ -338,7 +339,7 @@ def test_cleans_at_the_same_time_all_succeed(
     output = "".join(output for output, _, _ in ended)
     for name in names:
         assert output.count(f"removed {base / name}\n") == 1
-        assert output.count(f"removed network namespace {name}-gen\n") <= 1
+        assert output.count(f" {name}-gen\n") <= 1
 
 
 @pytest.fixture
@@ -442,7 +443,7 @@ def test_locks_that_lxc_left_go(clean: Clean, base: Path) -> None:
             path.mkdir(parents=True)
             (path / ".name").touch()
         output = clean()
-        assert f"removed locks of containers {locks / DEAD}" in output
+        assert str(locks / DEAD) in output
         assert folder.name not in output
         assert [path.exists() for path in inner] == [False, True]
     assert folder.name in clean()

@@ -43,6 +43,7 @@ def graded(
     neighbours: NeighboursRecord | None = WATCHED,
     **instrument: Any,
 ) -> tuple[Grade, str, str]:
+    """The grade, up to where a run is believed or why it is not, and the reasons."""
     assert run.info.noise is not None and run.info.instrument is not None
     floor = convert(synthetic.floor_of(100, 200, believed), FloorRecord)
     info = structs.replace(
@@ -53,16 +54,16 @@ def graded(
     )
     lower = {f"least_latency_ns_{name}": ns for name, ns in (least or {}).items()}
     trust = trust_of({**run.summary, **lower}, info)
-    return trust.grade, trust.label, trust.reason
+    return trust.grade, trust.label.removeprefix("believed to "), trust.reason
 
 
 def test_a_calibrated_quiet_machine_is_green(run: Run) -> None:
-    assert graded(run) == (Grade.GREEN, "believed to p99.99", "")
-    assert graded(run, believed=0.99999)[:2] == (Grade.GREEN, "believed to p99.999")
+    assert graded(run) == (Grade.GREEN, "p99.99", "")
+    assert graded(run, believed=0.99999)[:2] == (Grade.GREEN, "p99.999")
 
 
 def test_green_ends_where_the_floor_is_steady_to_less(run: Run) -> None:
-    assert graded(run, believed=0.999)[:2] == (Grade.AMBER, "believed to p99.9")
+    assert graded(run, believed=0.999)[:2] == (Grade.AMBER, "p99.9")
     assert graded(run, believed=None)[:2] == (Grade.RED, "not believed")
     assert graded(run, is_calibrated=False)[:2] == (Grade.AMBER, "not calibrated")
 
@@ -70,12 +71,12 @@ def test_green_ends_where_the_floor_is_steady_to_less(run: Run) -> None:
 def test_stalls_decide_where_they_change_a_tenth(run: Run) -> None:
     """All packets took 1,000 ns: 910 ns without stalls are within a tenth, 909 ns are not."""
     assert graded(run, least={"p9999": 910})[0] is Grade.GREEN
-    assert graded(run, least={"p9999": 909})[:2] == (Grade.AMBER, "believed to p99.9")
-    assert graded(run, least={"p90": 909})[:2] == (Grade.AMBER, "believed to p50")
+    assert graded(run, least={"p9999": 909})[:2] == (Grade.AMBER, "p99.9")
+    assert graded(run, least={"p90": 909})[:2] == (Grade.AMBER, "p50")
     # Beyond p99.99 it need not be believed.
     assert graded(run, least={"p99999": 500}, believed=0.999999)[:2] == (
         Grade.GREEN,
-        "believed to p99.99",
+        "p99.99",
     )
     assert graded(run, least={"p50": 910})[0] is Grade.GREEN
     assert graded(run, least={"p50": 909})[:2] == (Grade.RED, "machine busy")

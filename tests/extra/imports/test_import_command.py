@@ -395,7 +395,7 @@ def test_a_bad_source_does_not_stop_the_others(tailscope: Run, tmp_path: Path) -
     (folder / "notes.txt").write_text("notes")
     done = tailscope("runs", "import", folder, "--out", tmp_path / "out", "--json", "-")
     assert done.returncode == 1
-    assert f"warning: not imported: {folder / 'notes.txt'}" in done.stderr
+    assert str(folder / "notes.txt") in done.stderr
     assert ["error" in run for run in json.loads(done.stdout)] == [True, False]
     assert read_run(tmp_path / "out" / "good").summary["count"] == 60
 
@@ -409,6 +409,7 @@ def test_the_command_that_repeats_an_import_does(tailscope: Run, tables: Path) -
 
 
 @pytest.mark.skipif("recommend" not in additions(), reason="nothing is recommended")
+@pytest.mark.long
 def test_table_6_of_the_paper(data: Path, tailscope: Run, tmp_path: Path) -> None:
     """Of containers2024, scenario 1: five of its eight values are those of runs at 1 Mpps."""
     rates = data / "containers2024-rates"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import numpy as np
@@ -156,7 +157,7 @@ def test_a_device_that_contradicts_the_captures_is_not_believed() -> None:
     seen[1000:1010] -= 400_000
     found = world.mapped(world.machine(sightings=Sightings(world.seq, seen, seen)))
     assert found.to_captures is None and found.record.method is None
-    assert "contradicts the captures: at 1700000002." in (found.record.problem("the device") or "")
+    assert " 1700000002." in (found.record.problem("the device") or "")
     assert found.record.mappings[0].error_ns is None
     # The mapping by answers is recorded, and not used.
     assert found.record.mappings[1].error_ns is not None
@@ -170,8 +171,7 @@ def test_methods_that_exclude_each_other_are_not_believed() -> None:
     span_ns = (int(world.seen[0]), int(world.seen[-1]))
     found = map_clock(machine, late, world.answers(theirs=False), span_ns)
     assert found.record.method is None and found.record.contradiction is not None
-    assert "ns by packets" in found.record.contradiction
-    assert "ns by answers" in found.record.contradiction
+    assert re.findall(r" ns by (\w+)", found.record.contradiction) == ["packets", "answers"]
 
 
 def rows(source: str, start: list[int], lasted: list[int]) -> dict[str, Column]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 import threading
 from itertools import pairwise
@@ -121,7 +122,7 @@ def test_a_clock_that_cannot_be_read_is_named() -> None:
         comparing(broken, drifting(system, 0, 0)),
     ):
         raise AssertionError("not reached")
-    assert "ptp0 and ptp1" in str(error.value) and "Operation" in str(error.value)
+    assert {"ptp0", "ptp1", "Operation"} <= {*re.findall(r"\w+", str(error.value))}
 
 
 def stamped(folder: Path, second: Callable[[int], int], latencies: list[int]) -> tuple[Path, Path]:
@@ -159,7 +160,7 @@ def test_offset_and_drift_of_two_clocks_are_taken_out(
     with capsys.disabled():
         print(f"\nclock     {description}")
     assert warning is None
-    assert "ptp1 against ptp0: offset " in description
+    assert re.findall(r"\bptp\d", description)[:2] == ["ptp1", "ptp0"]
     assert f"residual of {duration_text(clocks.residual_ns)}; " in description
     assert clocks.offset_ns == pytest.approx(OFFSET_NS, abs=clocks.residual_ns)
     wandered_ppb = wander_ppb * 31 / 100
@@ -198,7 +199,7 @@ def test_a_clock_that_is_adjusted_during_a_run_is_found_out(tmp_path: Path) -> N
     _, post = stamped(tmp_path, second.at, [1000] * 10)
     clocks, warning = on_one_clock(post, found, ("ptp0", "ptp1"))
     assert warning is not None
-    assert "ptp0 and ptp1" in warning
+    assert {"ptp0", "ptp1"} <= {*re.findall(r"\w+", warning)}
     assert f"{clocks.error_ns:,} ns" in warning and clocks.error_ns > 5000
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,7 +35,7 @@ def test_what_a_laboratory_has_to_record_is_asked_of_the_devices_machine(
     """What can be known without a connection is said; what cannot, too."""
     text = SMALL.replace("noise: stalls", how) + f"hosts: {json.dumps(HOSTS)}\n"
     done = planned(tailscope, place, place.experiment(text))
-    assert f"not known yet   whether dut can do {how}\n" in done.stdout
+    assert re.search(rf"^not known yet .*\bdut\b.* {how}$", done.stdout, re.M)
 
 
 def test_what_only_a_connection_can_tell_of_machines_is_listed(
@@ -53,7 +54,7 @@ def test_what_only_a_connection_can_tell_of_machines_is_listed(
     [missing] = [line for line in done.stdout.splitlines() if line.startswith("missing ")]
     assert_wording("laboratory/missing-link", missing)
     by_role = planned(tailscope, place, path, "--cpus", "dut=2-3").stdout
-    assert "has CPU 2-3" in by_role and "4095" not in by_role
+    assert " 2-3" in by_role and "4095" not in by_role
     refused = tailscope("run", path, "--cpus", "2,3", "--dry-run", env=place.environment)
     assert refused.returncode == 1 and code_of(refused) == "cpus-without-roles"
 

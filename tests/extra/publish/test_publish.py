@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -328,8 +329,8 @@ def test_what_was_taken_out_and_what_looks_odd_is_shown(
 def test_nothing_to_take_out_is_said(tailscope: Run, tmp_path: Path) -> None:
     campaigns.write(tmp_path / "campaign", {"rate": ["10k"]})
     done = published(tailscope, tmp_path / "campaign", tmp_path / "site", "--dry-run")
-    assert "taken out nothing" in done.stdout
-    assert "odd       nothing" in done.stdout
+    nothing = [line for line in done.stdout.splitlines() if line.endswith(" nothing")]
+    assert_wording("publish/nothing-odd", "\n".join(nothing))
     assert "marked odd" not in done.stderr
 
 
@@ -390,7 +391,9 @@ def test_files_outside_of_a_run_are_not_taken(tmp_path: Path) -> None:
     plan = plan_site(tmp_path)
     assert not [name for name, _ in plan.files() if "key" in name]
     (problem,) = plan.material.problems()
-    assert "run.json: files: " in problem and "captures/../../key" in problem
+    assert {"files", "run.json"} <= {
+        *re.split(r"[:/ ]+", problem)
+    } and "captures/../../key" in problem
 
 
 def test_ctrl_c_leaves_nothing(campaign: Path, tmp_path: Path) -> None:

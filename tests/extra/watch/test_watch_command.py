@@ -137,7 +137,7 @@ def test_a_watch_of_other_options_is_refused(
         env=place.environment,
     )
     assert other.returncode == 1
-    assert code_of(other) == "other-watch" and ": rate_pps differ " in other.stderr
+    assert code_of(other) == "other-watch" and ": rate_pps " in other.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
