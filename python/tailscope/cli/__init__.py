@@ -8,7 +8,9 @@ heavy libraries are imported where they are used: ``tailscope --help`` is quick.
 
 from __future__ import annotations
 
+import errno
 import gc
+import io
 import os
 import re
 import signal
@@ -30,6 +32,9 @@ from tailscope.units import printable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import FrameType
+    from typing import TextIO
+
+    from _typeshed import ReadableBuffer
 
 __all__ = ["COMMANDS", "application", "main"]
 
@@ -73,6 +78,13 @@ COMMANDS: Mapping[str | None, Mapping[str, str]] = {
 
 _MEASURING = ("calibrate", "noise", "run")
 
+_ERRORS = 2
+"""Descriptor of standard error."""
+_NO_PROCESS = (
+    "no further process or thread can be started",
+    "process-limit",
+    "raise your limit of processes, `ulimit -u`, or that of the container or unit around it",
+)
 _ALLOCATIONS_PER_COLLECTION = 10_000
 
 _app = typer.Typer(
@@ -130,13 +142,41 @@ def application() -> Application:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError):
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    with suppress(AttributeError, io.UnsupportedOperation):
+        sys.stdout, sys.stderr = _stream(sys.stdout), _stream(sys.stderr)
     if arguments is None:
         _collect_seldom()
     _interrupt_by_signals()
-    return _run(None if arguments is None else [*arguments])
+    status = _run(None if arguments is None else [*arguments])
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
+
+
+class _Stream(io.FileIO):
+    """A standard stream: errors of output name it, and nobody could read those of messages."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if self.fileno() == _ERRORS:
+                return memoryview(data).nbytes
+            error.filename = "standard output"
+            raise
+
+
+def _stream(stream: TextIO) -> TextIO:
+    """Return a stream that writes to the same place."""
+    raw = _Stream(stream.fileno(), "w", closefd=False)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        stream.encoding,
+        "backslashreplace",
+        line_buffering=bool(stream.line_buffering),
+    )
 
 
 def _collect_seldom() -> None:
@@ -190,9 +230,10 @@ def _run(arguments: list[str] | None) -> int:
         remains = (interrupt.__cause__ or interrupt).args
         return _failed("interrupted", None, str(remains[0]) if remains else None, INTERRUPTED)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
+        if error.errno == errno.EAGAIN and error.filename is None:
+            return _failed(*_NO_PROCESS)
         name = f"{error.filename}: " if error.filename is not None else ""
         return _failed(f"{name}{error.strerror or error}", "system", None)
     except MemoryError:
@@ -205,6 +246,8 @@ def _run(arguments: list[str] | None) -> int:
 
             missing = f"a package needs {library[1]}, which this system lacks"
             return _failed(missing, "library-missing", LIBRARIES)
+        if isinstance(error, RuntimeError) and str(error).startswith("can't start new thread"):
+            return _failed(*_NO_PROCESS)
         # In some places Python makes another error of what interrupts it.
         if isinstance(error.__cause__, KeyboardInterrupt):
             return _failed("interrupted", None, None, INTERRUPTED)
