@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from command import COMMAND
-from measurements import Place, children, quick, started
+from errors import code_of
+from measurements import Place, children, quick, started, told_nobody
 from runs import AS_ROOT, needed, sound
 
 from tailscope.testbed.folder import RunFolder
@@ -74,6 +75,16 @@ def test_processes_may_be_as_many_as_the_hard_limit_allows() -> None:
     (line,) = (line for line in shown.splitlines() if line.startswith("Max processes"))
     soft, hard = line.split()[2:4]
     assert soft == hard
+
+
+@AS_ROOT
+@pytest.mark.usefixtures("dataplane")
+def test_a_limit_that_cannot_be_raised_is_named(place: Place) -> None:
+    needed("setpriv", "prlimit")
+    place.prefix = ("prlimit", "--nproc=2:2")
+    place.environment["OPENBLAS_NUM_THREADS"] = "1"
+    done = told_nobody(place, "run", *quick("--dut", "l2fwd", "--out", "out"))
+    assert (done.returncode, code_of(done)) == (1, "process-limit")
 
 
 def closed(*numbers: int) -> Callable[[], None]:

@@ -16,6 +16,7 @@ import re
 import signal
 import sys
 from contextlib import suppress
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -234,7 +235,8 @@ def _run(arguments: list[str] | None) -> int:
     except OSError as error:
         if error.errno == errno.EAGAIN and error.filename is None:
             return _failed(*_NO_PROCESS)
-        name = f"{error.filename}: " if error.filename is not None else ""
+        file = _file_of(error)
+        name = "" if file is None else f"{file}: "
         return _failed(f"{name}{error.strerror or error}", "system", None)
     except MemoryError:
         return _failed("out of memory", "memory", None)
@@ -259,6 +261,12 @@ def _run(arguments: list[str] | None) -> int:
             "this is a bug in tailscope; `python -X dev -m tailscope ...` shows where",
         )
     return _failed("interrupted", None, None, INTERRUPTED) if status == INTERRUPTED else status or 0
+
+
+def _file_of(error: OSError) -> object:
+    """Return the file of an error; of one that names none, as of reading, the path at hand then."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return error.filename or frames[-1].f_locals.get("path")
 
 
 def _code_of(error: typer.TyperException) -> str:
