@@ -19,6 +19,9 @@ def main() -> int:
     handled = [each for each in _SIGNALS if _signal.getsignal(each) != _signal.SIG_IGN]
     for number in handled:
         _signal.signal(number, _end)
+    from tailscope.inherited import reset
+
+    reset()
     from tailscope.cli import main as run
 
     try:

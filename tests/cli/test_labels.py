@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import platform
+import random
+import re
 import shlex
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import captures
 import pytest
@@ -17,9 +20,6 @@ from tailscope.exceptions import UsageError
 from tailscope.store.about import NamePattern, labels_of
 from tailscope.store.info import host_of
 from tailscope.store.reader import read_info, read_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Run = Callable[..., Any]
 
@@ -215,3 +215,44 @@ def test_runs_from_before_labels_are_read(
     content.pop("about", None)
     write_mark(run, content)
     assert read_run(run).info.about is None
+
+
+def expression(pattern: str) -> re.Pattern[str]:
+    """The same pattern as an expression, which tries all ways to divide a name."""
+    parts = re.split(r"(\{\w+\}|\*)", pattern)
+    kinds = {"*": "[^/]*?"}
+    return re.compile(
+        "".join(
+            kinds.get(part, "([^/]+?)" if part.startswith("{") else re.escape(part))
+            for part in parts
+        )
+    )
+
+
+def test_a_pattern_divides_names_as_an_expression_does() -> None:
+    draw = random.Random(1)
+    matched = 0
+    for _ in range(2_000):
+        names = draw.sample(["dut", "rate", "repeat", "side"], 2)
+        places = ["*", "*", "/", *(f"{{{name}}}" for name in names)]
+        draw.shuffle(places)
+        pattern = "".join(f"{draw.choice(['', '', 'a', 'b'])}{place}" for place in places)
+        folder, stem = ("".join(draw.choices("ab", k=draw.randint(0, 6))) for _ in range(2))
+        expected = expression(pattern).fullmatch(f"{folder or 'top'}/{stem}")
+        path = Path("/top", folder, "file")
+        if expected is None:
+            with pytest.raises(UsageError):
+                NamePattern(pattern).values(path, stem)
+            continue
+        matched += 1
+        values = dict(zip(re.findall(r"\{(\w+)\}", pattern), expected.groups(), strict=True))
+        values.pop("side", None)
+        assert NamePattern(pattern).values(path, stem) == values
+    assert matched > 100
+
+
+def test_a_pattern_of_many_stars_takes_no_time() -> None:
+    """An expression would take years."""
+    with pytest.raises(UsageError) as error:
+        NamePattern("*a" * 30 + "{dut}b").values(Path("/x"), "a" * 255)
+    assert error.value.code == "name-pattern-mismatch"

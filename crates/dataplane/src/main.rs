@@ -27,6 +27,7 @@ mod options;
 mod packet_ring;
 mod passages;
 mod path;
+mod privileges;
 mod program;
 mod programs;
 mod recorder;
@@ -50,6 +51,7 @@ mod writing;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    privileges::reset();
     match cli::parse(std::env::args().skip(1)) {
         Ok(cli::Request::Say(text)) => {
             println!("{text}");

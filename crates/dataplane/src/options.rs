@@ -1,7 +1,10 @@
 //! The options of a program: those that every program has, and how they are understood.
 
-use clap::{Args, Command, FromArgMatches};
+use crate::privileges;
+use clap::{Arg, ArgAction, Args, Command, FromArgMatches};
 use std::path::PathBuf;
+
+const MORTAL: &str = "die-with-parent";
 
 /// What every program understands.
 #[derive(Args, Clone, Debug)]
@@ -12,12 +15,9 @@ pub struct Common {
     /// Write what was recorded into this folder, as .npy files.
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
-    /// End as by SIGTERM when the process that started this one does.
-    #[arg(long)]
-    pub die_with_parent: bool,
 }
 
-/// Parses the options of one program.
+/// Parses the options of one program, and `--die-with-parent`, which each of them has.
 pub fn parse<T: Args + FromArgMatches>(
     name: &'static str,
     about: &'static str,
@@ -27,6 +27,15 @@ pub fn parse<T: Args + FromArgMatches>(
         .bin_name(format!("tailscope-dp {name} [EAL options] --"))
         .no_binary_name(true);
     // What is common to all has a text of its own, which would stand here else.
-    let command = T::augment_args(command).about(about);
-    T::from_arg_matches(&command.try_get_matches_from(own)?)
+    let command = T::augment_args(command).about(about).arg(
+        Arg::new(MORTAL)
+            .long(MORTAL)
+            .action(ArgAction::SetTrue)
+            .help("Be killed when the process that started this one ends"),
+    );
+    let matches = command.try_get_matches_from(own)?;
+    if matches.get_flag(MORTAL) {
+        privileges::die_with_parent();
+    }
+    T::from_arg_matches(&matches)
 }

@@ -9,6 +9,7 @@ use crate::monitor::{Monitor, Pairs};
 use crate::npy;
 use crate::options::Common;
 use crate::passages::Passages;
+use crate::privileges::{self, capability};
 use crate::sightings::Sighting;
 use crate::stalls::{Stall, StallLog};
 use crate::stop::Stop;
@@ -18,6 +19,7 @@ use messages::{
     LcoreCounts, Message, Outcome, PassedPackets, PortCounts, ProgramCounts, ProgressEvent,
     ReadyEvent, ReadyLcore, ReadyPort, ResultEvent,
 };
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use units::Clock;
@@ -117,10 +119,6 @@ impl Session {
         events::claim_stdout();
         let stop = Stop::on_signals()
             .map_err(|source| Error::File { path: "signal handlers".into(), source })?;
-        if common.die_with_parent {
-            // SAFETY: sets an attribute of this process.
-            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
-        }
         // Before DPDK pins this thread.
         let housekeeping = Cpus::allowed();
         let mut args = vec!["tailscope-dp".to_owned()];
@@ -164,6 +162,14 @@ impl Session {
             housekeeping,
             eal,
         })
+    }
+
+    /// Gives back what root lent to open the ports, but for what closing them takes; `captures` are
+    /// written later, as all that is recorded.
+    pub fn give_back_privileges(&self, captures: Option<&Path>) -> Result<(), Error> {
+        let drivers = self.ports.iter().map(|open| capabilities(&open.info.driver));
+        let kept = drivers.fold(capability::NONE, |all, of_one| all | of_one);
+        privileges::give_back(kept, &[self.common.record.as_deref(), captures])
     }
 
     /// Says that the ports are there.
@@ -336,6 +342,17 @@ impl Lane {
             stall_ns_max: clock.duration(self.log.longest).0.into(),
             stalls_unrecorded: self.log.unrecorded.into(),
         }
+    }
+}
+
+/// What a driver needs once its ports run. AF_XDP detaches its program when a port is closed. What
+/// drivers of cards do then is theirs: they keep what such drivers ask for anywhere.
+fn capabilities(driver: &str) -> u64 {
+    use capability::{BPF, IPC_LOCK, NET_ADMIN, NET_RAW, NONE, SYS_ADMIN, SYS_RAWIO};
+    match driver {
+        "net_memif" | "net_vhost" | "net_virtio_user" | "net_af_packet" | "net_null" => NONE,
+        "net_af_xdp" => BPF | NET_ADMIN | SYS_ADMIN,
+        _ => IPC_LOCK | NET_ADMIN | NET_RAW | SYS_RAWIO,
     }
 }
 

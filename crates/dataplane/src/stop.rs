@@ -37,7 +37,7 @@ impl Stop {
         self.flag.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until SIGTERM has come; a parent that dies sends it, too.
+    /// Waits until SIGTERM has come.
     pub fn wait_for_sigterm(&self) {
         while !self.terminated.load(Ordering::Relaxed) {
             std::thread::sleep(POLL);

@@ -8,12 +8,15 @@ heavy libraries are imported where they are used: ``tailscope --help`` is quick.
 
 from __future__ import annotations
 
+import errno
 import gc
+import io
 import os
 import re
 import signal
 import sys
 from contextlib import suppress
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,6 +33,9 @@ from tailscope.units import printable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import FrameType
+    from typing import TextIO
+
+    from _typeshed import ReadableBuffer
 
 _MISSING_LIBRARY = re.compile(r"(\S+\.so\S*): cannot open shared object file")
 """What Python says where a library of the system is missing, which extensions are linked to."""
@@ -70,6 +76,13 @@ COMMANDS: Mapping[str | None, Mapping[str, str]] = {
 
 _MEASURING = ("calibrate", "noise", "run")
 
+_ERRORS = 2
+"""Descriptor of standard error."""
+_NO_PROCESS = (
+    "no further process or thread can be started",
+    "process-limit",
+    "raise your limit of processes, `ulimit -u`, or that of the container or unit around it",
+)
 _ALLOCATIONS_PER_COLLECTION = 10_000
 
 _app = typer.Typer(
@@ -127,13 +140,41 @@ def application() -> Application:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError):
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    with suppress(AttributeError, io.UnsupportedOperation):
+        sys.stdout, sys.stderr = _stream(sys.stdout), _stream(sys.stderr)
     if arguments is None:
         _collect_seldom()
     _interrupt_by_signals()
-    return _run(None if arguments is None else [*arguments])
+    status = _run(None if arguments is None else [*arguments])
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
+
+
+class _Stream(io.FileIO):
+    """A standard stream: errors of output name it, and nobody could read those of messages."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if self.fileno() == _ERRORS:
+                return memoryview(data).nbytes
+            error.filename = "standard output"
+            raise
+
+
+def _stream(stream: TextIO) -> TextIO:
+    """Return a stream that writes to the same place."""
+    raw = _Stream(stream.fileno(), "w", closefd=False)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        stream.encoding,
+        "backslashreplace",
+        line_buffering=bool(stream.line_buffering),
+    )
 
 
 def _collect_seldom() -> None:
@@ -187,10 +228,12 @@ def _run(arguments: list[str] | None) -> int:
         remains = (interrupt.__cause__ or interrupt).args
         return _failed("interrupted", None, str(remains[0]) if remains else None, INTERRUPTED)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        name = f"{error.filename}: " if error.filename is not None else ""
+        if error.errno == errno.EAGAIN and error.filename is None:
+            return _failed(*_NO_PROCESS)
+        file = _file_of(error)
+        name = "" if file is None else f"{file}: "
         return _failed(f"{name}{error.strerror or error}", "system", None)
     except MemoryError:
         return _failed("out of memory", "memory", None)
@@ -202,6 +245,8 @@ def _run(arguments: list[str] | None) -> int:
 
             missing = f"a package needs {library[1]}, which this system lacks"
             return _failed(missing, "library-missing", LIBRARIES)
+        if isinstance(error, RuntimeError) and str(error).startswith("can't start new thread"):
+            return _failed(*_NO_PROCESS)
         # In some places Python makes another error of what interrupts it.
         if isinstance(error.__cause__, KeyboardInterrupt):
             return _failed("interrupted", None, None, INTERRUPTED)
@@ -213,6 +258,12 @@ def _run(arguments: list[str] | None) -> int:
             "this is a bug in tailscope; `python -X dev -m tailscope ...` shows where",
         )
     return _failed("interrupted", None, None, INTERRUPTED) if status == INTERRUPTED else status or 0
+
+
+def _file_of(error: OSError) -> object:
+    """Return the file of an error; of one that names none, as of reading, the path at hand then."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return error.filename or frames[-1].f_locals.get("path")
 
 
 def _code_of(error: typer.TyperException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -91,7 +92,7 @@ class Oci(Command):
         """Run the image, and wait for its probe."""
         name = _name(context.place.folder)
         # Podman itself puts the container into the namespace of the links.
-        place = Here(context.place.folder, mark=name)
+        place = Here(context.place.folder, mark=name, ended_by=signal.SIGTERM)
         words = filled(words_of("run", self.given["run"]), context) if "run" in self.given else []
         podman = _podman()
         command = [*podman, *self._run(name, context), self._image, *words]

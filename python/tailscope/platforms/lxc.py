@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -124,7 +125,7 @@ class Lxc(Platform):
                 f" partition={self._partition}",
                 code="cpus-any",
             )
-        here = Here(folder.path, mark=folder.name)
+        here = Here(folder.path, mark=folder.name, ended_by=signal.SIGTERM)
         # The wire's sockets are beside the device's folder.
         needed = (folder.path.parent, *dut.needed_files())
         lent_files = (*dut.device_files, *hidden_paths(needed, _NOT_SHARED))
@@ -137,7 +138,8 @@ class Lxc(Platform):
             pid = _wait_running(here, container, process)
             self._check_partition(here, container)
             stack.enter_context(lent(side, pid))
-            place = Here(folder.path, ("lxc-attach", *container, "--"), mark=folder.name)
+            enter = ("lxc-attach", *container, "--")
+            place = Here(folder.path, enter, mark=folder.name, ended_by=signal.SIGTERM)
             for link in ("lo", *side.links):
                 place.run(["ip", "link", "set", "dev", link, "up"])
             about: dict[str, str | int] = {

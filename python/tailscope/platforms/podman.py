@@ -114,7 +114,7 @@ class Podman(Platform):
         pinned: bool = True,  # noqa: ARG002
     ) -> Iterator[OpenPlatform]:
         """Start an idle container, which the device joins."""
-        here = Here(folder.path, mark=folder.name)
+        here = Here(folder.path, mark=folder.name, ended_by=signal.SIGTERM)
         runtime = self._runtime()
         podman = own_podman(folder.path, folder.name, runtime)
         shared = _shared(folder.path, hidden_paths(dut.needed_files(), _NOT_SHARED))
@@ -124,7 +124,7 @@ class Podman(Platform):
             pid = _wait_running(folder.path, process)
             if side.links:
                 stack.enter_context(lent(side, pid))
-            place = Here(folder.path, _joining(pid), mark=folder.name)
+            place = Here(folder.path, _joining(pid), mark=folder.name, ended_by=signal.SIGTERM)
             for link in side.links:
                 place.run(["ip", "link", "set", "dev", link, "up"])
             about: dict[str, str | int] = {

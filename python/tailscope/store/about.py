@@ -56,7 +56,7 @@ class NamePattern:
         folders = self.text.count("/")
         parents = path.absolute().parts[:-1]
         name = "/".join([*parents[len(parents) - folders :], stem])
-        found = self._expression().fullmatch(name)
+        found = _divided(name, _PLACE.sub("\0", self.text).split("\0"), self._least())
         if found is None:
             raise UsageError(
                 f"{path}: --name-pattern: got {name!r}, expected a name such as {self.text!r}",
@@ -64,21 +64,47 @@ class NamePattern:
                 hint="{label} stands for a value, * for anything; the pattern covers the whole"
                 " name without its extensions",
             )
-        values = zip(self._names(), found.groups(), strict=True)
-        return {label: value for label, value in values if label != SIDE}
+        places = zip(_PLACE.finditer(self.text), found, strict=True)
+        return {place[1]: value for place, value in places if place[1] not in (None, SIDE)}
 
     def _names(self) -> list[str]:
         return [each[1] for each in _PLACE.finditer(self.text) if each[2] is None]
 
-    def _expression(self) -> re.Pattern[str]:
-        parts, end = [], 0
-        for place in _PLACE.finditer(self.text):
-            parts += [
-                re.escape(self.text[end : place.start()]),
-                "[^/]*?" if place[2] else "([^/]+?)",
-            ]
-            end = place.end()
-        return re.compile("".join([*parts, re.escape(self.text[end:])]))
+    def _least(self) -> list[int]:
+        """Return the least number of characters at each place."""
+        return [0 if each[2] else 1 for each in _PLACE.finditer(self.text)]
+
+
+def _divided(name: str, texts: list[str], least: list[int]) -> list[str] | None:
+    """Return what stands between texts in a name, each as short as can be; None if it has no such.
+
+    Nothing of that reaches into another folder. The ways to divide a name are countless where a
+    pattern has many places, so for each text, the positions where the rest fits are found first.
+    """
+    never = len(name) + 1
+    ahead: list[list[int]] = []
+    """For each text, the nearest position from here on where it and what follows it fit."""
+    for text, gap in zip(reversed(texts), [None, *reversed(least)], strict=True):
+        nearest = [never] * (never + 1)
+        for at in reversed(range(never)):
+            end = at + len(text)
+            if not name.startswith(text, at):
+                fits = False
+            elif gap is None:
+                fits = end == len(name)
+            else:
+                fits = "/" not in name[end : end + gap] and ahead[-1][min(end + gap, never)] < never
+            further = never if name[at : at + 1] == "/" else nearest[at + 1]
+            nearest[at] = at if fits else further
+        ahead.append(nearest)
+    if ahead[-1][0] != 0:
+        return None
+    found, end = [], len(texts[0])
+    for text, gap, nearest in zip(texts[1:], least, reversed(ahead[:-1]), strict=True):
+        at = nearest[end + gap]
+        found.append(name[end:at])
+        end = at + len(text)
+    return found
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,8 +12,16 @@ if TYPE_CHECKING:
 
 TEMPORARY_SUFFIX = ".part"
 
-_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Errors of writing that do not name the file."""
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an error of the system that names no file name this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 @contextmanager
@@ -26,7 +33,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     """
     path = Path(path).resolve()
     if path.exists() and not path.is_file() and not path.is_dir():
-        with path.open("wb") as file:
+        with naming(path), path.open("wb") as file:
             yield file
         return
     temporary = path.with_name(f".{path.name[:200]}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
@@ -40,10 +47,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError) and (
-            str(error.filename) == str(temporary)
-            or (error.errno in _OF_THE_DISK and not error.filename)
-        ):
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
             error.filename = str(path)
         raise
     sync_folder(path.parent)
@@ -64,6 +68,7 @@ def sync_folder(folder: Path) -> None:
     """Have the names in a folder outlast a power cut."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(handle)
+        with naming(folder):
+            os.fsync(handle)
     finally:
         os.close(handle)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import contextmanager
+from io import BufferedReader, FileIO
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,8 @@ from tailscope.exceptions import RunCorruptError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from io import BufferedReader
+
+    from _typeshed import WriteableBuffer
 
 MOST_RECORD_BYTES: Final = 16 << 20
 """The most that is read of a JSON file."""
@@ -66,7 +68,22 @@ def handle_of(folder: Path, name: str, flags: int = os.O_RDONLY) -> int:
 
 def opened(folder: Path, name: str) -> BufferedReader:
     """Open a file for reading, as `handle_of`."""
-    return os.fdopen(handle_of(folder, name), "rb")
+    return BufferedReader(_NamedFile(handle_of(folder, name), folder / name))
+
+
+class _NamedFile(FileIO):
+    """A file that was opened by a descriptor, whose errors name it all the same."""
+
+    def __init__(self, handle: int, path: Path) -> None:
+        super().__init__(handle, "rb")
+        self._path = path
+
+    def readinto(self, buffer: WriteableBuffer) -> int | None:
+        try:
+            return super().readinto(buffer)
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
 
 
 def read_file(folder: Path, name: str, *, most_bytes: int, size_bytes: int | None = None) -> bytes:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _PREFIX = "tailscope-"
 _NAME = re.compile(rf"{_PREFIX}(\d+)-[0-9a-f]{{8}}")
+_OF_DPDK = re.compile(r"[][,=]")
+"""Characters by which DPDK splits an option, such as one that names a socket in the folder."""
+_LAST_BASES = ("/tmp",)  # noqa: S108 - the folder in it is private
 _RECORDING = "-recording"
 """Suffix of the name of a recording that is kept beside the folder."""
 _NEW = re.compile(r"\.[0-9a-f]{8}")
@@ -190,13 +193,21 @@ def remove_dead(path: Path) -> bool:
 
 
 def _bases() -> list[Path]:
-    return list(dict.fromkeys((_base(), Path(tempfile.gettempdir()))))
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    bases = (*((runtime,) if runtime else ()), tempfile.gettempdir(), *_LAST_BASES)
+    return [Path(base) for base in dict.fromkeys(bases)]
 
 
 def _base() -> Path:
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime and os.access(runtime, os.W_OK | os.X_OK):
-        return Path(runtime)
+    """Return the first folder for private folders that DPDK can name and another user does not own.
+
+    Root has no way into a folder of another user once it has given its capabilities back.
+    """
+    for base in _bases():
+        with suppress(OSError):
+            is_own = base.stat().st_uid in (0, os.geteuid())
+            if is_own and not _OF_DPDK.search(str(base)) and os.access(base, os.W_OK | os.X_OK):
+                return base
     return Path(tempfile.gettempdir())
 
 

@@ -132,10 +132,21 @@ class Place(ABC):
 
 
 class Here(Place):
-    """A place on this machine, perhaps in a namespace or container."""
+    """A place on this machine, perhaps in a namespace or container.
 
-    def __init__(self, folder: Path, command: Sequence[str] = (), *, mark: str = "") -> None:
-        self.folder = folder
+    Its processes are killed when their parent ends, whatever they block or ignore. A container, and
+    what is asked to stop through a parent that entered one, is ended by SIGTERM.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        command: Sequence[str] = (),
+        *,
+        mark: str = "",
+        ended_by: signal.Signals = signal.SIGKILL,
+    ) -> None:
+        self.folder, self._ended_by = folder, ended_by
         self.command = tuple(command)
         self.ran: list[int] = []
         self._mark = mark or folder.name
@@ -180,11 +191,11 @@ class Here(Place):
         urgent: bool = False,
     ) -> Process:
         """Start a process, which ends with this one."""
-        ends_with_us = ("setpriv", "--pdeathsig=TERM") if which("setpriv") else ()
+        has_setpriv = which("setpriv") is not None
         # The program that enters a container stays outside of it, as the parent.
-        outside = (*ends_with_us, *self.command) if self.command else ()
+        outside = (*_ended(signal.SIGKILL, has_setpriv), *self.command) if self.command else ()
         return _Child(
-            [*outside, *ends_with_us, *command],
+            [*outside, *_ended(self._ended_by, has_setpriv), *command],
             log=self.folder / f"{name}.log",
             cpus=set(cpus) or os.sched_getaffinity(0),
             environment=self._environment(),
@@ -212,6 +223,11 @@ class Here(Place):
             FOLDER: str(self.folder),
             MARK: self._mark,
         }
+
+
+def _ended(by: signal.Signals, has_setpriv: bool) -> Sequence[str]:
+    """Return the words before a command that end it with its parent."""
+    return ("setpriv", f"--pdeathsig={by.name}") if has_setpriv else ()
 
 
 class _Child(Process):

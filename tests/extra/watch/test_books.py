@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from errors import raises
+from msgspec.structs import replace
 
 from tailscope.exceptions import RunCorruptError, RunError, RunExistsError
 from tailscope.extra.watch import LOG
@@ -36,6 +37,15 @@ def test_lines_are_there_when_the_books_are_opened_again(tmp_path: Path) -> None
     assert (tmp_path / "watch").stat().st_mode & 0o777 == 0o700
     account = Account.of([line(1), line(2)])
     assert (account.lasted_s, account.watched_s) == (19.0, 16.0)
+
+
+def test_a_clock_set_back_between_runs_takes_no_time_away() -> None:
+    month_ns = 30 * 86400 * 10**9
+    runs = [line(1), line(2)]
+    earlier = [replace(run, started_unix_ns=run.started_unix_ns + month_ns) for run in runs[:1]]
+    earlier = [replace(run, ended_unix_ns=run.ended_unix_ns + month_ns) for run in earlier]
+    account = Account.of([*earlier, *runs[1:]])
+    assert (account.lasted_s, account.watched_s) == (18.0, 16.0)
 
 
 def test_a_line_that_was_being_written_is_taken_away(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ pub fn forwarding<P: Send>(
         Some(every) => Some((every, Mark::register()?)),
     };
     let lcores: Vec<Lcore> = work.iter().map(|(lcore, _)| *lcore).collect();
+    session.give_back_privileges(None)?;
     let (ended, downs) = std::thread::scope(|scope| {
         let monitor = session.monitor(scope, |elapsed_s| progress(elapsed_s, &counters, clock));
         session.ready();

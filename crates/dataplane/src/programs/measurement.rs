@@ -71,6 +71,7 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
         let mut warm_ups = each(names, |name| WarmUp { mark: name.mark(), ..WarmUp::default() });
         let stop = session.stop.clone();
         session.links.wait(self.link_timeout, &stop)?;
+        session.give_back_privileges(self.captures.as_deref())?;
         session.ready();
 
         let (counters, state) = (Counters::default(), AtomicUsize::new(0));

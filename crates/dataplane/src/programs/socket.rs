@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::events;
 use crate::options;
 use crate::packet_ring::{Counted, Frame, Ring};
+use crate::privileges::{self, capability};
 use crate::program::{Program, Spec};
 use crate::recorder::KEPT_BYTES;
 use crate::stop::Stop;
@@ -45,9 +46,6 @@ struct Socket {
     /// Write only what a generator of tailscope has sent.
     #[arg(long)]
     probes: bool,
-    /// End as by SIGTERM when the process that started this one does.
-    #[arg(long)]
-    die_with_parent: bool,
 }
 
 impl Socket {
@@ -62,10 +60,6 @@ impl Socket {
         }
         let stop = Stop::on_signals()
             .map_err(|source| Error::File { path: "signal handlers".into(), source })?;
-        if self.die_with_parent {
-            // SAFETY: sets an attribute of this process.
-            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
-        }
         let mut sides = Vec::new();
         for (name, link, tap) in self.sides() {
             let writer = create(&self.captures.join(file(name)))?;
@@ -74,6 +68,7 @@ impl Socket {
             let side = Side { writer, keyer, hardware: self.hardware, tally: Tally::default() };
             sides.push((ring, side));
         }
+        privileges::give_back(capability::NONE, &[])?;
         events::recording(SPEC.name);
         let results: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> = sides

@@ -24,9 +24,6 @@ struct Stages {
     /// Write events.npy into this folder.
     #[arg(long, value_name = "DIR")]
     record: PathBuf,
-    /// End as by SIGTERM when the process that started this one does.
-    #[arg(long)]
-    die_with_parent: bool,
 }
 
 impl Program for Stages {
@@ -52,6 +49,7 @@ mod recording {
     use crate::error::Error;
     use crate::events;
     use crate::npy::Rows;
+    use crate::privileges::{self, capability};
     use crate::stages::{Config, Event, Ticks, Tracer, drop_reasons};
     use crate::stop::Stop;
     use dpdk::tsc;
@@ -71,10 +69,6 @@ mod recording {
         pub(super) fn record(&self) -> Result<(), Error> {
             let stop = Stop::on_signals()
                 .map_err(|source| Error::File { path: "signal handlers".into(), source })?;
-            if self.die_with_parent {
-                // SAFETY: sets an attribute of this process.
-                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
-            }
             let path = self.record.join(FILE);
             let of_file = |source| Error::File { path: path.clone(), source };
             let mut rows = Rows::create(&path, ROW).map_err(of_file)?;
@@ -82,6 +76,7 @@ mod recording {
             let config = Config { namespace: self.namespace, every: self.every };
             let tracer = Tracer::attach(config)?;
             let mut ticks = Ticks::new(first, tsc::monotonic());
+            privileges::give_back(capability::BPF | capability::PERFMON, &[])?;
             events::recording(SPEC.name);
             let heard: RefCell<Vec<Event>> = RefCell::default();
             let mut reasons = BTreeSet::new();

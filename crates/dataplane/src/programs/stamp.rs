@@ -97,6 +97,7 @@ impl Stamp {
             duration => tsc::now().saturating_add(clock.ticks(duration)),
         };
         let stall_ns = session.common.stall_ns;
+        session.give_back_privileges(None)?;
         let (ended, written, downs) = std::thread::scope(|scope| {
             let clock = timestamps.is_none().then_some(&clock);
             let writers: Vec<_> = recorders

@@ -49,6 +49,7 @@ class Campaign:
         self._started_unix_ns = time.time_ns()
         self.records = {cell.name: _cell_record(cell) for cell in cells}
         self.boots: list[BootRecord] = []
+        self._boot_began_s = 0.0
 
     def check(self, *, resume: bool) -> None:
         """See whether the directory can be opened; nothing is changed."""
@@ -112,6 +113,7 @@ class Campaign:
 
     def begin_boot(self, line: BootLine) -> None:
         """Write down that the machine of the device is being booted."""
+        self._boot_began_s = time.monotonic()
         kernel, parameters = line.kernel, " ".join(line.parameters)
         self.boots.append(
             BootRecord(kernel=kernel, parameters=parameters, started_unix_ns=time.time_ns())
@@ -120,7 +122,7 @@ class Campaign:
 
     def end_boot(self) -> None:
         """Write down that it is back."""
-        lasted_s = round((time.time_ns() - self.boots[-1].started_unix_ns) / 1e9, 3)
+        lasted_s = round(time.monotonic() - self._boot_began_s, 3)
         self.boots[-1] = replace(self.boots[-1], lasted_s=lasted_s)
         self._write()
 

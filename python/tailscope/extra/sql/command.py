@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import sys
+from contextlib import contextmanager
 from datetime import date, time
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
-from tailscope.cli.options import STANDARD, JsonFile, argument, option, write_json
+from tailscope.cli.options import STANDARD, JsonFile, argument, option
 from tailscope.cli.table import print_table
 from tailscope.exceptions import UsageError
 from tailscope.units import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tailscope.extra.sql.query import QueryResult
 
 EXAMPLE = "tailscope runs sql 'SELECT run, count(*) FROM worst GROUP BY run'"
@@ -50,9 +54,11 @@ def command(
             print(printable(f"warning: {warning}"), file=sys.stderr)
         answer = database.ask(query)
         if json_file is not None:
-            write_json(json_file, {"columns": answer.columns, "rows": _json_rows(answer)})
+            with _opened(json_file) as text:
+                _write_json(text, answer)
         elif csv_file is not None:
-            _write_csv(csv_file, answer)
+            with _opened(csv_file) as text:
+                _write_csv(text, answer)
         else:
             _print(answer)
     return 0
@@ -71,10 +77,6 @@ def _cell(value: object) -> str:
     return _NOTHING if value is None else str(value)
 
 
-def _json_rows(answer: QueryResult) -> list[list[object]]:
-    return [[_json_value(value) for value in row] for row in answer.rows]
-
-
 def _json_value(value: object) -> object:
     """Return a value as JSON can hold it; a number that JSON lacks, such as infinity, is null."""
     if isinstance(value, float):
@@ -88,19 +90,30 @@ def _json_value(value: object) -> object:
     return value.isoformat() if isinstance(value, date | time) else str(value)
 
 
-def _write_csv(file: str, answer: QueryResult) -> None:
+@contextmanager
+def _opened(file: str) -> Iterator[TextIO]:
     if file == STANDARD:
-        _write_rows(sys.stdout, answer)
+        yield sys.stdout
         return
     from tailscope.store.atomic import replacing
 
     with replacing(Path(file)) as binary:
         text = io.TextIOWrapper(binary, "utf-8", newline="")
-        _write_rows(text, answer)
+        yield text
         text.detach()
 
 
-def _write_rows(text: TextIO, answer: QueryResult) -> None:
+def _write_json(text: TextIO, answer: QueryResult) -> None:
+    """Write an answer a row at a time: it may be larger than memory."""
+    between = f'{{"columns": {json.dumps(answer.columns)}, "rows": [\n'
+    for row in answer.rows:
+        values = [_json_value(value) for value in row]
+        text.write(f"{between}{json.dumps(values, allow_nan=False)}")
+        between = ",\n"
+    text.write("\n]}\n" if between == ",\n" else f"{between}]}}\n")
+
+
+def _write_csv(text: TextIO, answer: QueryResult) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(answer.columns)
     writer.writerows(answer.rows)

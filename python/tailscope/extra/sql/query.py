@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -40,6 +41,8 @@ _FILES = {
     "power": layout.POWER,
 }
 _FETCHED = 10_000
+_MEMORY, _THREADS = "512MiB", 4
+"""Bounds of DuckDB, which otherwise takes most of the machine; what exceeds them goes to disk."""
 _INTERRUPTED_EVERY_S = 0.1
 _POSITION = re.compile(r"\s*\n\s*LINE \d+:.*", re.DOTALL)
 _HINT = (
@@ -111,7 +114,11 @@ def database_of(folders: Sequence[Path]) -> Iterator[Database]:
             view: _sources(catalogue, file, database.warnings) for view, file in _FILES.items()
         }
         database._waited(partial(_fill, database, tables, views, scratch))
-        yield database
+        try:
+            yield database
+        finally:
+            # To close it waits for the end of a query whose rows nobody wants any more.
+            connection.interrupt()
 
 
 def _fill(
@@ -212,6 +219,8 @@ def _lock(connection: DuckDBPyConnection, readable: list[str], scratch: str) -> 
     """Take from a connection everything but its tables and these files."""
     paths = ", ".join(map(_text_literal, readable))
     for setting in (
+        f"memory_limit = {_text_literal(_MEMORY)}",
+        f"threads = {min(_THREADS, len(os.sched_getaffinity(0)))}",
         f"temp_directory = {_text_literal(f'{scratch}/spilled')}",
         f"allowed_paths = [{paths}]",
         "python_enable_replacements = false",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -43,7 +44,11 @@ class Account:
     def of(cls, runs: Sequence[WatchedRun]) -> Account:
         """Add them up."""
         known = [run.figures for run in runs if run.figures is not None]
-        lasted_ns = runs[-1].ended_unix_ns - runs[0].started_unix_ns if runs else 0
+        lasted_ns = sum(run.ended_unix_ns - run.started_unix_ns for run in runs)
+        # The clock may have been set back while nothing was watched.
+        lasted_ns += sum(
+            max(0, run.started_unix_ns - before.ended_unix_ns) for before, run in pairwise(runs)
+        )
         return cls(
             runs=len(runs),
             failed=sum(run.state == "failed" for run in runs),

@@ -6,7 +6,7 @@ import shutil
 import time
 from calendar import timegm
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from tailscope.store.directory import is_complete
 from tailscope.store.files import is_there
 from tailscope.store.reader import read_figures, read_info, read_mark
 from tailscope.store.records.base import as_content
+from tailscope.testbed.steady import SteadyClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,6 +56,7 @@ class Watch:
     """Number of the newest runs that keep their single packets."""
     lasts_s: float | None = None
     """Time limit for starting runs, in seconds; None until somebody ends it."""
+    _clock: SteadyClock = field(default_factory=SteadyClock)
 
     def check(self) -> None:
         """Check that the existing runs are of this plan."""
@@ -95,7 +97,7 @@ class Watch:
         pause_s, has_measured = _PAUSE_S[0], bool(self._kept)
         self._leave_out()
         while ends_s is None or time.monotonic() < ends_s:
-            started_ns = time.time_ns()
+            started_ns = self._clock.now_ns()
             try:
                 try:
                     run, measured = self._run(started_ns, progress, ending)
@@ -162,7 +164,7 @@ class Watch:
         run = _line(
             None if out is None else folder.name,
             started_ns,
-            time.time_ns(),
+            self._clock.now_ns(),
             measured.figures,
             measured.info,
             [*(lack.what for lack in measured.lacks), *([why] if why else [])],
@@ -184,7 +186,7 @@ class Watch:
             state="failed",
             reason=reason,
             started_unix_ns=started_ns,
-            ended_unix_ns=max(started_ns, time.time_ns()),
+            ended_unix_ns=max(started_ns, self._clock.now_ns()),
         )
 
     def _leave_out(self) -> None:
@@ -207,7 +209,7 @@ class Watch:
         """Return when a run began: its directory says the second; others may have ended in it."""
         said_ns = timegm(time.strptime(path.name[:_NAME_LENGTH], _NAME)) * 1_000_000_000
         before_ns = max((run.ended_unix_ns for run in self.books.runs), default=0)
-        return min(max(said_ns, before_ns), time.time_ns())
+        return min(max(said_ns, before_ns), self._clock.now_ns())
 
     @property
     def _kept(self) -> list[str]:
