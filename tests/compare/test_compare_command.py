@@ -568,4 +568,4 @@ def test_differences_are_drawn_as_they_were_found(runs: Path, tmp_path: Path) ->
         first.layers[0], columns={**first.layers[0].columns, "high": np.full(4, np.inf)}
     )
     write_grid([tmp_path / "drawn.svg"], [replace(first, layers=(endless,))])
-    assert "difference [µs]" in (tmp_path / "drawn.svg").read_text()
+    assert "difference" in (tmp_path / "drawn.svg").read_text()

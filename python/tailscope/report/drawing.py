@@ -46,6 +46,7 @@ _FEW_DECADES = 300
 _LANE = 0.7
 _LANE_IN, _LINE_IN = 0.2, 0.17
 _NUMBER = FuncFormatter(lambda value, _: f"{value:,.10g}")
+_DURATION = FuncFormatter(lambda us, _: tick_text(us))
 
 
 def write_pictures(
@@ -169,8 +170,22 @@ def _ways(linear_up_to: float) -> tuple[Callable[[Floats], Floats], Callable[[Fl
     return partial(spread, linear_up_to=linear_up_to), partial(gathered, linear_up_to=linear_up_to)
 
 
+def tick_text(us: float) -> str:
+    """Write a tick of an axis of durations, in the unit that suits it.
+
+    Examples
+    --------
+    >>> [tick_text(us) for us in (0.5, 20, 10_000, 0)]
+    ['500 ns', '20 µs', '10 ms', '0']
+    """
+    for size, unit in ((1e6, "s"), (1e3, "ms"), (1, "µs"), (1e-3, "ns")):
+        if abs(us) >= size:
+            return f"{us / size:.10g} {unit}"
+    return f"{us:.10g}"
+
+
 def _label(axis: DrawnAxis, direction: Axis) -> None:
-    axis.set_label_text(direction.label)
+    axis.set_label_text(direction.quantity)
     if direction.names:
         axis.set_major_locator(FixedLocator(range(len(direction.names))))
         axis.set_major_formatter(FuncFormatter(lambda at, _: printable(direction.names[int(at)])))
@@ -183,7 +198,7 @@ def _label(axis: DrawnAxis, direction: Axis) -> None:
     elif direction.scale == "log":
         axis.set_major_locator(LogLocator(numticks=12))
         axis.set_minor_formatter(NullFormatter())
-    axis.set_major_formatter(_NUMBER)
+    axis.set_major_formatter(_DURATION if direction.is_duration else _NUMBER)
 
 
 def _draw_layer(axes: Axes, layer: Layer, style: Style, *, rasterized: bool) -> None:

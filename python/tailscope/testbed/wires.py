@@ -22,7 +22,7 @@ from tailscope.testbed.namespaces import (
     namespace,
 )
 from tailscope.testbed.rights import Capability, require
-from tailscope.units import did_you_mean, rate_pps
+from tailscope.units import rate_pps, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 _SOCKET_PATH_BYTES = 107
 _MEMORY_MB = 256
 _STALL_NS, _LINK_STALL_NS = 1000, 20_000
-_MOST_BY_MEMORY_PPS, _MOST_BY_LINKS_PPS = 20_000_000, 2_000_000
-"""Twice of what docs/performance.md has of shared memory, and of a system call for each packet."""
+_MOST_BY_MEMORY_PPS = 20_000_000
+"""Twice of what docs/performance.md has of shared memory."""
 _MEMIF_ROLES = ("client", "server")
 _LINK_DRIVERS = ("af_packet", "af_xdp")
 _CARDS = 4
@@ -84,14 +84,13 @@ class Wire(ABC):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         for name in options:
-            if name not in self.options:
-                names = ", ".join(self.options) or "none"
-                raise UsageError(
-                    f"--wire-option: got {name!r}, expected one of the options of {self.name}:"
-                    f" {names}",
-                    code="unknown-wire-option",
-                    hint=did_you_mean(name, self.options),
-                )
+            refuse_unknown(
+                "--wire-option",
+                name,
+                self.options,
+                "unknown-wire-option",
+                of=f"the options of {self.name}",
+            )
         self._given = dict(options)
 
     @property
@@ -186,10 +185,6 @@ class Veth(Wire):
     def stall_ns(self) -> int:
         """Return the threshold of links, as every turn makes system calls."""
         return _LINK_STALL_NS
-
-    def most_pps(self, frame_bytes: float) -> int:  # noqa: ARG002
-        """Return more than system calls for each packet allow."""
-        return _MOST_BY_LINKS_PPS
 
     def check(self) -> None:
         """Check the capabilities for namespaces, and those for AF_XDP."""
@@ -360,12 +355,7 @@ WIRES: dict[str, type[Wire]] = {wire.name: wire for wire in (Memif, Veth, Pci, V
 
 def wire_named(name: str, options: Mapping[str, str]) -> Wire:
     """Make a wire of the kind that has this name."""
-    if name not in WIRES:
-        raise UsageError(
-            f"--wire: got {name!r}, expected one of {', '.join(WIRES)}",
-            code="unknown-wire",
-            hint=did_you_mean(name, WIRES),
-        )
+    refuse_unknown("--wire", name, WIRES, "unknown-wire")
     return WIRES[name](options)
 
 
