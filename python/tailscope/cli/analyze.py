@@ -23,6 +23,7 @@ from tailscope.cli.options import (
     labels,
     write_json,
 )
+from tailscope.cli.terminal import tell
 from tailscope.exceptions import SwappedError, TailscopeError, UsageError
 from tailscope.units import positive_duration_ns
 
@@ -312,7 +313,6 @@ def _run_pair(plan: PairPlan, options: Options) -> int:
 
 def _run_pairs(plans: Plans, options: Options) -> int:
     from tailscope.cli.figures import one_line
-    from tailscope.units import printable
 
     everything: list[dict[str, Any]] = []
     failed = 0
@@ -321,9 +321,9 @@ def _run_pairs(plans: Plans, options: Options) -> int:
             if isinstance(figures, Exception):
                 failed += 1
                 everything.append({"pair": name, "error": str(figures)})
-                print(printable(f"error: {name}: {figures}"), file=sys.stderr)
+                tell("error", f"{name}: {figures}")
                 if hint := getattr(figures, "hint", None):
-                    print(f"hint: {hint}", file=sys.stderr)
+                    tell("hint", hint)
                 continue
             everything.append({"pair": name, **figures.record()})
             if options.json_file != STANDARD:

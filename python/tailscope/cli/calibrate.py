@@ -10,11 +10,12 @@ from tailscope.cli.options import (
     JsonFile,
     Quiet,
     named_values,
+    packet_rate,
     without_format,
     write_json,
 )
-from tailscope.exceptions import UsageError
-from tailscope.units import positive_duration_ns, rate_pps
+from tailscope.cli.terminal import say_named
+from tailscope.units import positive_duration_ns
 
 if TYPE_CHECKING:
     from tailscope.store.records.floor import FloorRecord
@@ -45,15 +46,9 @@ def command(
     from tailscope.experiment.search.calibration import calibrate
     from tailscope.store import floor
     from tailscope.testbed.cores import pick_cores, read_topology
-    from tailscope.units import did_you_mean, printable
+    from tailscope.units import refuse_unknown
 
-    if wire not in Loop.wires:
-        expected = " or ".join(Loop.wires)
-        raise UsageError(
-            f"--wire: got {wire!r}, expected {expected}",
-            code="wire",
-            hint=did_you_mean(wire, Loop.wires),
-        )
+    refuse_unknown("--wire", wire, Loop.wires, "wire")
     cores = pick_cores(read_topology(), ("generator", "dut"), cpus)
     pace = Pace()
     with LiveLine(quiet=quiet) as line:
@@ -61,7 +56,7 @@ def command(
             wire,
             named_values(wire_option, "--wire-option"),
             cores,
-            rate_pps=rate_pps(rate, "--rate"),
+            rate_pps=packet_rate(rate),
             duration_ns=positive_duration_ns(duration, "--duration"),
             progress=lambda what, event: line.show({"what": f"{what}:", **pace.parts(event)}),
         )
@@ -74,10 +69,10 @@ def command(
     if json_file == STANDARD:
         return 0
     for name, value in _lines(record).items():
-        print(f"{name:<16}{value}")
+        say_named(name, value, width=16)
     for warning in cores.warnings:
-        print(f"{'warning':<16}{warning}")
-    print(f"{'kept':<16}{printable(str(path))}")
+        say_named("warning", warning, width=16)
+    say_named("kept", str(path), width=16)
     return 0
 
 

@@ -11,8 +11,9 @@ import typer
 from tailscope.cli.fields import option_of
 from tailscope.cli.options import STANDARD, DryRun, JsonFile, Quiet, without_format, write_json
 from tailscope.cli.status import INTERRUPTED
+from tailscope.cli.terminal import say, say_named, say_plan
 from tailscope.exceptions import UsageError
-from tailscope.units import did_you_mean, positive_duration_ns
+from tailscope.units import positive_duration_ns, refuse_unknown
 
 if TYPE_CHECKING:
     from tailscope.noise.causes import Cause
@@ -56,16 +57,14 @@ def command(
     if out is not None and out.exists():
         raise UsageError(f"--out: {out} already exists", code="out-exists")
     if dry_run:
-        print(f"{'CPUs':<10}{', '.join(map(str, cores.pollers))}")
-        print(f"{'duration':<10}{duration}")
-        print(f"{'noise':<10}{plan.noise}")
+        cpu_list = ", ".join(map(str, cores.pollers))
+        say_plan({"CPUs": cpu_list, "duration": duration, "noise": plan.noise}, cores.warnings)
         return 0
     watched = _watch(plan, cores, quiet=quiet)
     record = _record(plan, cores, watched)
     if out is not None:
         _keep(out, watched, record)
-    if json_file is not None:
-        write_json(json_file, without_format(record))
+    write_json(json_file, without_format(record))
     if json_file != STANDARD:
         _print(cores, watched, record, out)
     return INTERRUPTED if watched.interrupted else 0
@@ -78,21 +77,10 @@ def _plan(
     from tailscope.noise.watch import WatchPlan
     from tailscope.plan.fields import NOISE
 
-    if noise not in NOISE:
-        raise UsageError(
-            f"--noise: got {noise!r}, expected one of {', '.join(NOISE)}",
-            code="noise",
-            hint=did_you_mean(noise, NOISE),
-        )
+    refuse_unknown("--noise", noise, NOISE, "noise")
     kinds = tuple(disturb.split(",")) if disturb else ()
     for kind in kinds:
-        if kind not in DISTURBANCES:
-            expected = ", ".join(DISTURBANCES)
-            raise UsageError(
-                f"--disturb: got {kind!r}, expected some of {expected}",
-                code="disturb",
-                hint=did_you_mean(kind, DISTURBANCES),
-            )
+        refuse_unknown("--disturb", kind, DISTURBANCES, "disturb")
     return WatchPlan(
         duration_ns=positive_duration_ns(duration, "--duration"),
         stall_ns=stall_ns,
@@ -164,36 +152,35 @@ _HEADER = ("cause", "count", "per s and CPU", "total", "share", "p50", "p99", "m
 
 
 def _print(cores: Cores, watched: Watched, record: WatchedRecord, out: Path | None) -> None:
-    from tailscope.cli.table import aligned
-    from tailscope.units import count_text, duration_text, printable
+    from tailscope.cli.table import print_aligned
+    from tailscope.units import count_text, duration_text
 
     rows = [_row(cause) for cause in watched.causes]
-    for line in aligned(_HEADER, [rows]):
-        print(line)
+    print_aligned(_HEADER, [rows])
     stalls = watched.stalls
-    print(
+    say(
         f"{'stalls':<10}{count_text(stalls.count)}, {stalls.share:.4%} of the time,"
         f" longest {duration_text(stalls.stall_ns_max)}"
     )
     cpus = ", ".join(map(str, cores.pollers))
-    print(f"{'watched':<10}CPU {cpus} for {duration_text(watched.duration_ns)}")
+    say_named("watched", f"CPU {cpus} for {duration_text(watched.duration_ns)}")
     if any(not cause.p99_supported for cause in watched.causes):
-        print("* fewer than 10 events lie beyond: a bound, no estimate")
+        say("* fewer than 10 events lie beyond: a bound, no estimate")
     if watched.cost is not None:
         cost = watched.cost
-        print(
+        say(
             f"{'cost':<10}stalls took {cost.share_with:.4%} of the time with events recorded,"
             f" without {cost.share_without:.4%}"
             f" ({cost.without_s:.1f} s right after; median tenths of a second)"
         )
     if record.events is None:
-        print(f"{'names':<10}unknown: {printable(record.events_missing_because or '')}")
+        say_named("names", f"unknown: {record.events_missing_because or ''}")
     if out is not None:
-        print(f"{'written':<10}{printable(str(out))}")
+        say_named("written", str(out))
     for warning in record.warnings:
-        print(f"{'warning':<10}{printable(warning)}")
+        say_named("warning", warning)
     if watched.interrupted:
-        print("interrupted: everything seen until then was kept", file=sys.stderr)
+        say("interrupted: everything seen until then was kept", stream=sys.stderr)
 
 
 def _row(cause: Cause) -> tuple[str, ...]:

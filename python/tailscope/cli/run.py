@@ -25,6 +25,7 @@ from tailscope.cli.options import (
 )
 from tailscope.cli.panels import EXPERIMENT, MEASUREMENT, OUTPUT
 from tailscope.cli.status import INTERRUPTED
+from tailscope.cli.terminal import say, say_named, say_plan, tell
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -153,7 +154,6 @@ def _run_single(
 ) -> int:
     from tailscope.cli.live import LiveLine
     from tailscope.experiment.fields import no_device, plan_of
-    from tailscope.units import printable
 
     if fields.get("dut") is None:
         raise no_device(hint="or give an experiment FILE")
@@ -164,9 +164,11 @@ def _run_single(
     if out is not None:
         _check_out(plan, folders)
     for text in _about_rate(fields, plan):
-        print(printable(text), file=sys.stderr)
+        say(text, stream=sys.stderr)
     if dry_run:
         return _describe(plan, cores, folders, json_file)
+    for warning in cores.warnings if fields.get("cpus") else ():
+        tell("warning", warning)
     measurements: list[Measured] = []
     for folder in folders:
         line = LiveLine(quiet=quiet)
@@ -235,7 +237,6 @@ def _measure(
     from tailscope.cli.live import Pace
     from tailscope.experiment.run.execute import execute
     from tailscope.report.of_run import page_of
-    from tailscope.units import printable
 
     def draw(run: Run) -> str:
         line.show_work("drawing the report")
@@ -258,12 +259,12 @@ def _measure(
             print_table(measured.analysis, measured.info, [measured.out], view)
     for measured in result:
         for lack in measured.lacks:
-            print(f"{'lacking':<10}{printable(lack.what)}", file=sys.stderr)
+            tell("lacking", lack.what)
         if measured.lacks:
             hint = f"`tailscope runs finish {measured.out}` completes it"
-            print("hint:", printable(hint), file=sys.stderr)
+            tell("hint", hint)
     if result[-1].interrupted:
-        print("interrupted: everything measured until then was kept", file=sys.stderr)
+        say("interrupted: everything measured until then was kept", stream=sys.stderr)
     return result
 
 
@@ -275,10 +276,10 @@ def _folders(plan: RunPlan, out: Path | None, repeat: int) -> list[Path]:
 
 
 def _describe(plan: RunPlan, cores: Cores, folders: list[Path], json_file: str | None) -> int:
+    from tailscope.doctor.measurable import lacks_of
     from tailscope.store.records.base import as_content
-    from tailscope.units import printable
 
-    missing = plan.missing()
+    missing = lacks_of(plan, cores)
     if json_file is not None:
         record = {
             **as_content(plan.record()),
@@ -287,12 +288,8 @@ def _describe(plan: RunPlan, cores: Cores, folders: list[Path], json_file: str |
         }
         write_json(json_file, {**record, "missing": missing})
         return 0
-    for name, value in plan.describe(cores).items():
-        print(f"{name:<10}{value}")
+    say_plan(plan.describe(cores))
     for folder in folders:
-        print(f"{'out':<10}{printable(str(folder))}")
-    for warning in cores.warnings:
-        print(f"{'warning':<10}{warning}")
-    for lack in missing:
-        print(f"{'missing':<10}{printable(lack)}")
+        say_named("out", folder)
+    say_plan({}, cores.warnings, missing)
     return 0

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from tailscope.cli.fields import option_of
-from tailscope.units import count_text, duration_text, positive_duration_ns, printable, rate_pps
+from tailscope.cli.options import packet_rate
+from tailscope.cli.terminal import say
+from tailscope.units import count_text, duration_text, positive_duration_ns, printable
 
 EXAMPLE = "tailscope simulate captures --seed 1"
 
@@ -108,7 +110,7 @@ def command(
     settings: dict[str, object] = {
         "seed": seed,
         "packets": packets,
-        "rate_pps": rate_pps(rate, "--rate"),
+        "rate_pps": packet_rate(rate, frame_bytes=size),
         "pattern": pattern,
         "frame_bytes": size,
         "service_ns": duration_ns(service, "--service"),
@@ -154,4 +156,4 @@ def _print(truth: dict[str, str | int | None]) -> None:
             text = duration_text(int(value))
         else:
             text = count_text(value) if isinstance(value, int) else printable(str(value))
-        print(f"{name.replace('_ns_', ' ').replace('_', ' '):<14}{text}")
+        say(f"{name.replace('_ns_', ' ').replace('_', ' '):<14}{text}")

@@ -16,8 +16,7 @@ from tailscope.duts.suricata import Suricata
 from tailscope.duts.testpmd import Testpmd
 from tailscope.duts.wireguard import Wireguard
 from tailscope.duts.xdp import Xdp
-from tailscope.exceptions import UsageError
-from tailscope.units import did_you_mean
+from tailscope.units import refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,12 +38,7 @@ DUTS: dict[str, type[Dut]] = {
 
 def dut_named(name: str, options: Mapping[str, str], wire: str = "memif") -> Dut:
     """Make a device of the kind that has this name."""
-    if name not in DUTS:
-        raise UsageError(
-            f"--dut: got {name!r}, expected one of {', '.join(DUTS)}",
-            code="unknown-dut",
-            hint=did_you_mean(name, DUTS),
-        )
+    refuse_unknown("--dut", name, DUTS, "unknown-dut")
     return DUTS[name](options, wire)
 
 

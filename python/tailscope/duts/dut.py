@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 from tailscope.exceptions import UsageError
 from tailscope.testbed.programs import find_program, which
-from tailscope.units import did_you_mean
+from tailscope.units import refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -146,23 +146,17 @@ class Dut(ABC):
     """Programs that the device needs, and the packages that contain them."""
 
     def __init__(self, options: Mapping[str, str], wire: str) -> None:
-        if wire not in self.wires:
-            raise UsageError(
-                f"--wire: got {wire!r}, expected {' or '.join(self.wires)} with --dut {self.name}",
-                code="dut-wire",
-                hint=did_you_mean(wire, self.wires),
-            )
+        refuse_unknown("--wire", wire, self.wires, "dut-wire", more=f" with --dut {self.name}")
         self.wire = wire
         self.given = dict(options)
         for name, value in options.items():
-            if name not in self.options:
-                names = ", ".join(self.options) or "none"
-                raise UsageError(
-                    f"--dut-option: got {name!r}, expected one of the options of {self.name}:"
-                    f" {names}",
-                    code="unknown-dut-option",
-                    hint=did_you_mean(name, self.options),
-                )
+            refuse_unknown(
+                "--dut-option",
+                name,
+                self.options,
+                "unknown-dut-option",
+                of=f"the options of {self.name}",
+            )
             self.options[name](name, value)
 
     @property

@@ -13,7 +13,7 @@ from tailscope.exceptions import TestbedError, UsageError
 from tailscope.platforms.catalogue import platform_named
 from tailscope.testbed.stage_recorder import check_stages
 from tailscope.testbed.wires import wire_named
-from tailscope.units import did_you_mean
+from tailscope.units import refuse_unknown
 
 if TYPE_CHECKING:
     from tailscope.duts.dut import Dut
@@ -79,13 +79,13 @@ class Device(Struct, frozen=True, kw_only=True):
                 f" --dut {self.dut}",
                 code="dut-platform",
             )
-        if self.wire not in platform.wires:
-            expected = " or ".join(platform.wires)
-            raise UsageError(
-                f"--wire: got {self.wire!r}, expected {expected} with --platform {self.platform}",
-                code="platform-wire",
-                hint=did_you_mean(self.wire, platform.wires),
-            )
+        refuse_unknown(
+            "--wire",
+            self.wire,
+            platform.wires,
+            "platform-wire",
+            more=f" with --platform {self.platform}",
+        )
 
     def numbered(self, number: int | None) -> Device:
         """Return the device for one of several instances, whose platform has a name of its own."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import UsageError
 from tailscope.host.cpus import cpu_list
 from tailscope.host.knobs.catalogue import KNOBS
 from tailscope.host.knobs.knob import PerCpuFile
-from tailscope.units import did_you_mean
+from tailscope.units import refuse_unknown
 
 if TYPE_CHECKING:
     from tailscope.host.knobs.knob import Cpus, Lasting
@@ -40,12 +39,7 @@ class _Lasting:
 
 def export(machine: Machine, cpus: Cpus, name: str) -> str:
     """Write the settings that should outlive a reboot, in one of `FORMATS`."""
-    if name not in FORMATS:
-        raise UsageError(
-            f"--format: got {name!r}, expected one of {', '.join(FORMATS)}",
-            code="export-format",
-            hint=did_you_mean(name, FORMATS),
-        )
+    refuse_unknown("--format", name, FORMATS, "export-format")
     return FORMATS[name](_collected(machine, cpus)) + "\n"
 
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tailscope.exceptions import OtherKernelError, UsageError
+from tailscope.exceptions import OtherKernelError
 from tailscope.plan.fields import KERNELS
-from tailscope.units import did_you_mean
+from tailscope.units import refuse_unknown
 
 NOHZ = "nohz_full={cpus} isolcpus={cpus} rcu_nocbs={cpus} rcu_nocb_poll"
 """Parameters that keep ticks off CPUs (limbo2022 Table 1, in the kernel's own spelling)."""
@@ -83,12 +83,7 @@ def check_kernel(wanted: str | None, boot: str | None = None) -> None:
         )
     if wanted is None:
         return
-    if wanted not in KERNELS:
-        raise UsageError(
-            f"--kernel: got {wanted!r}, expected one of {', '.join(KERNELS)}",
-            code="kernel-unknown",
-            hint=did_you_mean(wanted, KERNELS),
-        )
+    refuse_unknown("--kernel", wanted, KERNELS, "kernel-unknown")
     running = running_kernel()
     if running.flavour != wanted:
         raise OtherKernelError(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import UsageError
 from tailscope.platforms.bare import Bare
 from tailscope.platforms.lxc import Lxc
 from tailscope.platforms.podman import Podman
 from tailscope.platforms.vm import Vm
-from tailscope.units import did_you_mean
+from tailscope.units import refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,10 +25,5 @@ def platform_named(
     name: str, options: Mapping[str, str], kernel: str | None, boot: str | None
 ) -> Platform:
     """Make a platform of the kind that has this name."""
-    if name not in PLATFORMS:
-        raise UsageError(
-            f"--platform: got {name!r}, expected one of {', '.join(PLATFORMS)}",
-            code="unknown-platform",
-            hint=did_you_mean(name, PLATFORMS),
-        )
+    refuse_unknown("--platform", name, PLATFORMS, "unknown-platform")
     return PLATFORMS[name](options, kernel, boot)

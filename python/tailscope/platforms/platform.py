@@ -6,9 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from tailscope.exceptions import UsageError
 from tailscope.testbed.programs import find_program
-from tailscope.units import did_you_mean
+from tailscope.units import refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,14 +61,13 @@ class Platform(ABC):
         self, options: Mapping[str, str], kernel: str | None = None, boot: str | None = None
     ) -> None:
         for name in options:
-            if name not in self.options:
-                names = ", ".join(self.options) or "none"
-                raise UsageError(
-                    f"--platform-option: got {name!r}, expected one of the options of"
-                    f" {self.name}: {names}",
-                    code="unknown-platform-option",
-                    hint=did_you_mean(name, self.options),
-                )
+            refuse_unknown(
+                "--platform-option",
+                name,
+                self.options,
+                "unknown-platform-option",
+                of=f"the options of {self.name}",
+            )
         self.given, self.kernel, self.boot = dict(options), kernel, boot
 
     @property

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tailscope.cli.terminal import say, say_named
+
 EXAMPLE = "tailscope compare save runs/1 runs/2 --out baseline.json"
 
 
@@ -23,12 +25,12 @@ def command(
     """The file has figures, intervals, settings and machine, and no packets."""
     from tailscope.cli.compare.repeats import repeated
     from tailscope.compare.baseline import save_baseline
-    from tailscope.units import count_text, counted, printable
+    from tailscope.units import count_text, counted
 
     samples = save_baseline(repeated(runs), out)
     size = count_text(out.stat().st_size)
-    print(printable(f"{out}: {counted(len(samples), 'run')}, {size} bytes"))
+    say(f"{out}: {counted(len(samples), 'run')}, {size} bytes")
     for sample in samples:
         for doubt in (*sample.doubts, *sample.time_doubts):
-            print(printable(f"warning   {sample.name}: {doubt.reason}"))
+            say_named("warning", f"{sample.name}: {doubt.reason}")
     return 0

@@ -10,6 +10,7 @@ import typer
 
 from tailscope.cli.options import STANDARD, JsonFile, write_json
 from tailscope.cli.status import UNDECIDED
+from tailscope.cli.terminal import say
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -146,30 +147,25 @@ def _record(name: str, estimate: Estimate | None) -> Mapping[str, float | None]:
 
 
 def _print(drawn: Sequence[_Drawn]) -> None:
-    from tailscope.cli.table import aligned
+    from tailscope.cli.table import print_aligned
     from tailscope.models.energy import PHASES
-    from tailscope.units import printable
 
     first = drawn[0]
     sections = [list(_phase_rows(run)) for run in drawn]
     sections += [list(_more_rows(other, first)) for other in drawn[1:]]
-    for line in aligned(("power", *PHASES), sections):
-        print(printable(line))
+    print_aligned(("power", *PHASES), sections)
     rows = [(run.label, *(_joules(run.figures[name]) for name in _PACKETS)) for run in drawn]
-    for line in aligned(("energy", *_PACKETS.values()), [rows]):
-        print(printable(line))
+    print_aligned(("energy", *_PACKETS.values()), [rows])
     for run in drawn:
-        print(printable(_above_text(run)))
-    print(
-        printable(
-            f"power of {first.power.includes}; processing includes the generator, which runs on"
-            " the same machine"
-        )
+        say(_above_text(run))
+    say(
+        f"power of {first.power.includes}; processing includes the generator, which runs on the"
+        " same machine"
     )
     for run in drawn:
         for name, reason in (run.power.reasons or {}).items():
             if name.startswith("power_w_"):
-                print(printable(f"{run.label}: {name}: {reason}"))
+                say(f"{run.label}: {name}: {reason}")
 
 
 def _phase_rows(run: _Drawn) -> Iterator[tuple[str, ...]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailscope.cli.options import STANDARD, JsonFile, Keep, without_format, write_json
+from tailscope.cli.terminal import say, say_named
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -64,8 +65,7 @@ def command(
     from tailscope.experiment.search.overload import forecast
 
     predicted = forecast(forwarder, function, None if noise is None else noise_given(noise), bursts)
-    if json_file is not None:
-        write_json(json_file, without_format(predicted.record()))
+    write_json(json_file, without_format(predicted.record()))
     if keep:
         _keep(function, predicted, context.obj or ())
     if json_file != STANDARD:
@@ -111,8 +111,8 @@ def _keep(function: Path, predicted: Forecast, command: Sequence[str]) -> None:
 
 def print_forecast(predicted: Forecast) -> None:
     """Print what the model says, and what there is to say about it."""
-    from tailscope.cli.table import aligned
-    from tailscope.units import count_text, duration_text, printable
+    from tailscope.cli.table import print_aligned
+    from tailscope.units import count_text, duration_text
     from tailscope.words.promises import kept
 
     prediction = predicted.prediction
@@ -140,17 +140,16 @@ def print_forecast(predicted: Forecast) -> None:
             interval_text(rate),
         ),
     ]
-    for line in aligned(_HEADER, [rows]):
-        print(line)
-    print(f"{'function':<10}{printable(predicted.function)}")
-    print(f"{'forwarder':<10}{printable(predicted.forwarder)}")
+    print_aligned(_HEADER, [rows])
+    say_named("function", predicted.function)
+    say_named("forwarder", predicted.forwarder)
     if queued is not None:
-        print(f"{'queues':<10}{printable(predicted.queues)}, {count_text(queued.n)} packets queued")
+        say_named("queues", f"{predicted.queues}, {count_text(queued.n)} packets queued")
     if noise is not None:
-        print(f"{'meaning':<10}{_EXPERIENCE}")
+        say_named("meaning", _EXPERIENCE)
     for warning in predicted.warnings:
-        print(f"{'warning':<10}{printable(warning)}")
-    print(kept("overload"))
+        say_named("warning", warning)
+    say(kept("overload"))
 
 
 def interval_text(rate: Estimate) -> str:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tailscope.cli.terminal import say
+
 EXAMPLE = "tailscope runs clean --dry-run"
 
 
@@ -17,22 +19,19 @@ def command(
     from tailscope.exceptions import TestbedError
     from tailscope.testbed.clean import clean
     from tailscope.testbed.folder import find_recordings
-    from tailscope.units import printable
 
     any_leftover, failed = False, []
     for what, reason in clean(dry_run=dry_run):
         any_leftover = True
         if reason is None:
-            print(printable(("would remove " if dry_run else "removed ") + what))
+            say(("would remove " if dry_run else "removed ") + what)
         else:
             failed.append(f"{what}: it cannot be removed: {reason}")
     for path in find_recordings():
         any_leftover = True
-        print(
-            printable(
-                f"left {path}: a measurement that is not analysed: `tailscope runs finish {path}`"
-                " analyses it; if you do not need it, remove it yourself"
-            )
+        say(
+            f"left {path}: a measurement that is not analysed: `tailscope runs finish {path}`"
+            " analyses it; if you do not need it, remove it yourself"
         )
     if failed:
         raise TestbedError(
@@ -41,5 +40,5 @@ def command(
             hint="clean again when nothing uses it, with the rights that made it",
         )
     if not any_leftover:
-        print("nothing was left behind")
+        say("nothing was left behind")
     return 0

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tailscope.cli.terminal import say
+
 EXAMPLE = "tailscope runs finish runs/first"
 
 
@@ -17,9 +19,8 @@ def command(
     """A run is kept as soon as its figures are written. Nothing is measured again."""
     from tailscope.experiment.run.finish import finish
     from tailscope.report.of_run import page_of
-    from tailscope.units import printable
 
     for run in runs:
         written = finish(run, page_of, command=context.obj or ())
-        print(printable(f"{run}: {'wrote ' + ', '.join(written) if written else 'lacks nothing'}"))
+        say(f"{run}: {'wrote ' + ', '.join(written) if written else 'lacks nothing'}")
     return 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailscope.cli.options import STANDARD, Exact, JsonFile, write_json
+from tailscope.cli.terminal import say, tell
 from tailscope.cli.view import View
 
 if TYPE_CHECKING:
@@ -84,24 +85,22 @@ def _plan(arguments: list[str], sort: str, json_file: str | None) -> ListRequest
 def _run(plan: ListRequest, view: View) -> None:
     from tailscope.store.catalogue import catalogue_of
     from tailscope.store.filters import choose
-    from tailscope.units import printable
 
     with catalogue_of(plan.folders) as catalogue:
         runs = choose(catalogue, plan.filters, sort=plan.sort)
     for unread in catalogue.found.unread:
-        print(printable(f"warning: not searched: {unread}"), file=sys.stderr)
-    if plan.json_file is not None:
-        write_json(plan.json_file, {"runs": [_record(run) for run in runs]})
+        tell("warning", f"not searched: {unread}")
+    write_json(plan.json_file, {"runs": [_record(run) for run in runs]})
     if plan.json_file == STANDARD:
         return
     if runs:
         _print_runs(runs, view)
     else:
-        print(f"no match among {len(catalogue.found.runs)} runs")
+        say(f"no match among {len(catalogue.found.runs)} runs")
 
 
 def _print_runs(runs: Sequence[QueriedRow], view: View) -> None:
-    from tailscope.cli.terminal import GAP, cut, fitting, output_columns, width_of
+    from tailscope.cli.terminal import GAP, columns_on, cut, fitting, width_of
     from tailscope.units import counted
 
     view.say(f"{counted(len(runs), 'run')}.")
@@ -112,7 +111,7 @@ def _print_runs(runs: Sequence[QueriedRow], view: View) -> None:
         for at, column in enumerate(rows[0])
         if at < _NEVER_EMPTY or any(row[column] != _NOTHING for row in rows)
     ]
-    columns = output_columns()
+    columns = columns_on(sys.stdout)
     widths = {name: max(map(width_of, [name, *(row[name] for row in rows)])) for name in shown}
     widths["run"] = min(widths["run"], _SHORTEST_NAME)
     chosen = fitting(widths, _IMPORTANCE, columns)
@@ -125,7 +124,7 @@ def _print_runs(runs: Sequence[QueriedRow], view: View) -> None:
     view.print_table(shown, [[[row[column] for column in shown] for row in rows]], notes=notes)
     for run in runs:
         if run["problem"] is not None:
-            view.say_named("warning", f"{run['run']}: {run['problem']}", "warning")
+            view.say_named("warning", f"{run['run']}: {run['problem']}")
 
 
 def _row(run: QueriedRow) -> dict[str, str]:
@@ -178,9 +177,8 @@ def _record(run: QueriedRow) -> dict[str, object]:
 
 
 def _print_fields() -> None:
-    from tailscope.cli.table import aligned
+    from tailscope.cli.table import print_aligned
     from tailscope.store.filters import FIELDS, kind_of
 
     rows = [(name, kind_of(name)) for name in ("tag", "note", *FIELDS)]
-    for line in aligned(("field", "is"), [rows]):
-        print(line)
+    print_aligned(("field", "is"), [rows])

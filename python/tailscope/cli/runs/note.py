@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tailscope.cli.options import RunName, RunsFolder
+from tailscope.cli.terminal import say
 
 EXAMPLE = "tailscope runs note runs/first 'cable of port 2 replaced'"
 
@@ -26,5 +27,5 @@ def command(
     path = run_named(run, folder)
     notes = read_notes(path) if text is None else add_note(path, text)
     for line in note_lines(notes.notes):
-        print(line)
+        say(line)
     return 0

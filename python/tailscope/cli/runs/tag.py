@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tailscope.cli.options import RunNames, RunsFolder
+from tailscope.cli.terminal import say
 
 EXAMPLE = "tailscope runs tag runs/first --add paper"
 
@@ -24,11 +25,10 @@ def command(
 ) -> int:
     from tailscope.store.folders import run_named
     from tailscope.store.notes import change_tags, read_notes
-    from tailscope.units import printable
 
     paths = [run_named(name, folder) for name in runs]
     for path in paths:
         remarks = change_tags(path, add=add or (), remove=remove or ()) if add or remove else None
         tags = (remarks or read_notes(path)).tags
-        print(printable(f"{path}: {' '.join(tags) or 'no tag'}"))
+        say(f"{path}: {' '.join(tags) or 'no tag'}")
     return 0

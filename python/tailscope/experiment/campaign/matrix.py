@@ -14,7 +14,7 @@ from tailscope.experiment.campaign.cell import Cell
 from tailscope.experiment.campaign.spec import Fields
 from tailscope.experiment.campaign.typed import WrongError, typed
 from tailscope.experiment.fields import FIELDS, plan_of
-from tailscope.units import did_you_mean, value_label
+from tailscope.units import refuse_unknown, value_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -66,21 +66,11 @@ def only_cells(cells: list[Cell], only: Mapping[str, str]) -> list[Cell]:
     chosen = cells
     for name, text in only.items():
         known = list(cells[0].values)
-        if name not in known:
-            raise UsageError(
-                f"--only: got {name!r}, expected one of {', '.join(known) or 'no variable at all'}",
-                code="no-such-variable",
-                hint=did_you_mean(name, known),
-            )
+        refuse_unknown("--only", name, known, "no-such-variable")
         wanted = text.split(",")
         values = list(dict.fromkeys(cell.values[name] for cell in cells))
         for value in wanted:
-            if value not in values:
-                raise UsageError(
-                    f"--only {name}: got {value!r}, expected one of {', '.join(values)}",
-                    code="no-such-value",
-                    hint=did_you_mean(value, values),
-                )
+            refuse_unknown(f"--only {name}", value, values, "no-such-value")
         chosen = [cell for cell in chosen if cell.values[name] in wanted]
     if not chosen:
         raise UsageError("--only: no cell has all of these values", code="no-such-cell")

@@ -13,6 +13,7 @@ from tailscope.cli.fields import with_fields
 from tailscope.cli.options import STANDARD, DryRun, JsonFile, JunitFile, Quiet, write_json
 from tailscope.cli.panels import MEASUREMENT, OUTPUT
 from tailscope.cli.status import OF_VERDICTS
+from tailscope.cli.terminal import say
 from tailscope.exceptions import EvidenceError, UsageError
 from tailscope.units import positive_duration_ns
 
@@ -187,8 +188,8 @@ def _tell(judge: Judge, lasted_s: float, json_file: str | None, junit_file: Path
         _write_junit(junit_file, judge.findings, pair_s)
     if json_file != STANDARD:
         for finding in judge.findings:
-            print(f"{finding.limit.text}: {finding.outcome}: {_sentence(finding, pair_s)}")
-        print(
+            say(f"{finding.limit.text}: {finding.outcome}: {_sentence(finding, pair_s)}")
+        say(
             f"{counted(len(judge.pairs), 'pair')} of blocks in {long_text(lasted_s)}; all of this"
             f" holds together with {LEVEL:.0%}, however often it was looked at"
         )
@@ -249,13 +250,13 @@ def _write_junit(file: Path, findings: list[Finding], pair_s: float) -> None:
 
 
 def _describe(sides: tuple[Side, Side], limits: list[Limit]) -> int:
-    from tailscope.units import printable
+    from tailscope.doctor.measurable import lacks_of
 
     for name, (plan, cores) in zip("AB", sides, strict=True):
         for what, text in plan.describe(cores).items():
-            print(f"{name}  {what:<10}{printable(text)}")
-        for lack in plan.missing():
-            print(f"{name}  {'missing':<10}{printable(lack)}")
+            say(f"{name}  {what:<10}{text}")
+        for lack in lacks_of(plan, cores):
+            say(f"{name}  {'missing':<10}{lack}")
     for limit in limits:
-        print(f"   {'limit':<10}{limit.text}")
+        say(f"   {'limit':<10}{limit.text}")
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +17,7 @@ from tailscope.cli.options import (
     labels,
     write_json,
 )
+from tailscope.cli.terminal import say, tell
 from tailscope.exceptions import TailscopeError, UsageError
 from tailscope.units import did_you_mean
 
@@ -88,11 +88,10 @@ class ImportRequest:
 
 def _run(plan: ImportRequest) -> int:
     from tailscope.extra.imports.find import find
-    from tailscope.units import printable
 
     found = find(plan.path, plan.unit)
     for path in found.unread:
-        print(printable(f"warning: not imported: {path}"), file=sys.stderr)
+        tell("warning", f"not imported: {path}")
     everything: list[dict[str, object]] = []
     failed = 0
     for name, folder, result in _imported(plan, found.sources):
@@ -100,15 +99,14 @@ def _run(plan: ImportRequest) -> int:
             failed += 1
             everything.append({"run": name, "error": str(result)})
             code = getattr(result, "code", "system")
-            print(printable(f"error: {result} [{code}]"), file=sys.stderr)
+            tell("error", f"{result} [{code}]")
             if hint := getattr(result, "hint", None):
-                print(printable(f"hint: {hint}"), file=sys.stderr)
+                tell("hint", hint)
             continue
         everything.append({"run": name, **result.summary, "warnings": list(result.warnings)})
         if plan.json_file != STANDARD:
             _print(name, folder, result, in_full=folder == plan.out)
-    if plan.json_file is not None:
-        write_json(plan.json_file, everything)
+    write_json(plan.json_file, everything)
     return 1 if failed else 0
 
 
@@ -143,4 +141,4 @@ def _print(name: str, folder: Path, run: Run, *, in_full: bool) -> None:
     if in_full:
         print_table(run, run.info, written=[folder])
     else:
-        print(one_line(name, run), flush=True)
+        say(one_line(name, run))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.terminal import say
 from tailscope.exceptions import RunError, TailscopeError
 
 if TYPE_CHECKING:
@@ -55,8 +56,7 @@ def command(
     check_schema_name(schema)
     plan = ExportRequest(_found(runs), read_target(to, "--to"), schema, dry_run, json_file)
     records = _dry(plan) if dry_run else _run(plan)
-    if json_file is not None:
-        write_json(json_file, {"to": plan.target.shown, "schema": schema, "runs": records})
+    write_json(json_file, {"to": plan.target.shown, "schema": schema, "runs": records})
     return 1 if any("error" in record for record in records) else 0
 
 
@@ -72,10 +72,8 @@ class ExportRequest:
 
     def say(self, text: str) -> None:
         """Print a line for people, where standard output is theirs."""
-        from tailscope.units import printable
-
         if self.json_file != STANDARD:
-            print(printable(text), flush=True)
+            say(text)
 
 
 def _found(paths: list[Path]) -> list[Path]:
@@ -176,6 +174,4 @@ def _record(path: Path, content: Content) -> dict[str, object]:
 
 
 def _tell(text: str) -> None:
-    from tailscope.units import printable
-
-    print(printable(text), file=sys.stderr)
+    say(text, stream=sys.stderr)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.terminal import columns_on, say, tell
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ EXAMPLE = "tailscope runs sql 'SELECT run, count(*) FROM worst GROUP BY run'"
 
 _MOST_ROWS = 1000
 """Largest number of rows for a terminal; files have all."""
+_FEWEST_COLUMNS_EACH = 12
+"""Width that each column gets on a terminal; the last ones give way to that."""
 _NOTHING = "-"
 
 
@@ -44,13 +47,12 @@ def command(
     """
     from tailscope.extra.sql.query import database_of
     from tailscope.store.folders import RUNS
-    from tailscope.units import printable
 
     if json_file is not None and csv_file is not None:
         raise UsageError("--json, --csv: expected one of them, got both", code="options-exclusive")
     with database_of(folders or [RUNS]) as database:
         for warning in database.warnings:
-            print(printable(f"warning: {warning}"), file=sys.stderr)
+            tell("warning", warning)
         answer = database.ask(query)
         if json_file is not None:
             write_json(json_file, {"columns": answer.columns, "rows": _json_rows(answer)})
@@ -62,16 +64,18 @@ def command(
 
 
 def _print(answer: QueryResult) -> None:
-    from tailscope.cli.table import aligned
+    from tailscope.cli.table import print_aligned
     from tailscope.units import printable
 
     rows = [
         tuple(printable(_cell(value)) for value in row) for row in islice(answer.rows, _MOST_ROWS)
     ]
-    for line in aligned([printable(name) for name in answer.columns], [rows]):
-        print(line)
+    names = [printable(name) for name in answer.columns]
+    most = columns_on(sys.stdout) // _FEWEST_COLUMNS_EACH
+    if left_out := print_aligned(names, [rows], names[: most - 1 : -1] if most else ()):
+        say(f"no room for {', '.join(left_out[::-1])}: --csv and --json have all")
     if next(answer.rows, None) is not None:
-        print(f"only the first {_MOST_ROWS} rows: --csv and --json write all")
+        say(f"only the first {_MOST_ROWS} rows: --csv and --json write all")
 
 
 def _cell(value: object) -> str:

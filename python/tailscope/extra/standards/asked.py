@@ -10,7 +10,7 @@ from tailscope.extra.standards import clauses
 from tailscope.extra.standards.bench import DRAIN_S
 from tailscope.extra.standards.mlrsearch import Goal
 from tailscope.extra.standards.search import most_steps, parse_goal
-from tailscope.units import did_you_mean
+from tailscope.units import refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -115,12 +115,7 @@ STANDARDS: Final = {
 
 def standard_named(name: str) -> Standard:
     """The standard of a name."""
-    if name not in STANDARDS:
-        raise UsageError(
-            f"STANDARD: got {name!r}, expected one of {', '.join(STANDARDS)}",
-            code="unknown-standard",
-            hint=did_you_mean(name, STANDARDS),
-        )
+    refuse_unknown("STANDARD", name, STANDARDS, "unknown-standard")
     return STANDARDS[name]
 
 
@@ -162,13 +157,7 @@ class Asked:
 
     def __post_init__(self) -> None:
         for test in self.tests:
-            if test not in self.standard.tests:
-                expected = ", ".join(self.standard.tests)
-                raise UsageError(
-                    f"--tests: got {test!r}, expected of {expected}",
-                    code="unknown-test",
-                    hint=did_you_mean(test, self.standard.tests),
-                )
+            refuse_unknown("--tests", test, self.standard.tests, "unknown-test")
         if not 0 < self.width < 1:
             raise UsageError(
                 f"--width: got {self.width:g}, expected more than 0 and less than 1", code="width"

@@ -23,6 +23,7 @@ from tailscope.cli.options import (
 )
 from tailscope.cli.panels import MEASUREMENT, OUTPUT, TRAFFIC
 from tailscope.cli.status import UNDECIDED
+from tailscope.cli.terminal import say_named, say_plan
 from tailscope.duts.dataplane import LOOP
 from tailscope.exceptions import RunExistsError, TailscopeError, UsageError
 from tailscope.extra.standards import STANDARD as FILE
@@ -273,10 +274,11 @@ class StandardRequest:
 
     def describe(self) -> int:
         """Say what would be done, by which clauses, and about how long it takes."""
+        from tailscope.doctor.measurable import lacks_of
         from tailscope.extra.standards.conformance import stands
         from tailscope.extra.standards.words import clause_texts
 
-        missing, steps = self.plan.missing(), self.asked.steps()
+        missing, steps = lacks_of(self.plan, self.cores), self.asked.steps()
         each_s = sum(step.lasts_s for step in steps)
         clauses = stands(self.asked, [*self.plans], self.plan.wire, ())
         if self.json_file is not None:
@@ -301,28 +303,24 @@ class StandardRequest:
             write_json(self.json_file, content)
             return 0
         said = self.plan.describe(self.cores)
-        for name in ("device", "platform", "wire", "cores", "tuning"):
-            if name in said:
-                print(f"{name:<10}{printable(said[name])}")
+        names = ("device", "platform", "wire", "cores", "tuning")
+        say_plan({name: said[name] for name in names if name in said})
         self._print_plan(steps, each_s)
         for clause, text in clause_texts(each for each in clauses if not each.conforms).items():
-            print(f"{'clause':<10}{clause}: {printable(text)}")
-        for warning in self.cores.warnings:
-            print(f"{'warning':<10}{warning}")
-        for lack in missing:
-            print(f"{'missing':<10}{printable(lack)}")
+            say_named("clause", f"{clause}: {text}")
+        say_plan({}, self.cores.warnings, missing)
         return 0
 
     def _print_plan(self, steps: Sequence[Step], each_s: float) -> None:
         from tailscope.units import counted, long_text
 
-        print(f"{'frames':<10}{', '.join(self.plans)}")
+        say_named("frames", ", ".join(self.plans))
         for step in steps:
             lasts = f"about {counted(step.trials, 'trial')}, {long_text(step.lasts_s)} a size"
             if not step.trials:
                 lasts = "the streams of latency serve it, too"
-            print(f"{'test':<10}{step.test} ({step.clause.cited}): {lasts}")
-        print(f"{'in all':<10}about {long_text(each_s * len(self.plans))}")
+            say_named("test", f"{step.test} ({step.clause.cited}): {lasts}")
+        say_named("in all", f"about {long_text(each_s * len(self.plans))}")
 
     def run(self) -> int:
         """Make the tests, and say what was found, whatever ends them."""
@@ -396,8 +394,7 @@ class StandardRequest:
         from tailscope.store.atomic import write_text
         from tailscope.store.records.base import encode
 
-        if self.json_file is not None:
-            write_json(self.json_file, without_format(record))
+        write_json(self.json_file, without_format(record))
         if self.out is not None:
             self.out.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_text(self.out / FILE, encode(record))
@@ -437,14 +434,13 @@ class _Teller:
 
 
 def _print(record: StandardRecord, out: Path | None) -> None:
-    from tailscope.cli.table import aligned
+    from tailscope.cli.table import print_aligned
     from tailscope.cli.terminal import say
     from tailscope.extra.standards.words import clause_texts, remarks_of, result_tables
 
     for table in result_tables(record):
-        print(table.title)
-        for line in aligned(table.header, [table.rows]):
-            print(line)
+        say(table.title)
+        print_aligned(table.header, [table.rows])
     for remark in remarks_of(record):
         say(f"{'note':<10}{printable(remark)}")
     for clause, text in clause_texts(record.clauses).items():

@@ -17,12 +17,14 @@ from tailscope.cli.options import (
     DryRun,
     JsonFile,
     Quiet,
+    packet_rate,
     refuse_idle_options,
     without_format,
     write_json,
 )
 from tailscope.cli.panels import MEASUREMENT, OUTPUT
 from tailscope.cli.status import UNDECIDED
+from tailscope.cli.terminal import say, say_named, say_plan
 from tailscope.duts.dataplane import LOOP
 from tailscope.exceptions import ModelError, RunExistsError, TailscopeError, UsageError
 from tailscope.extra.standards import SEARCH
@@ -139,6 +141,7 @@ def command(
 ) -> int:
     """Exit status 3: the lowest rate does not hold, or says nothing about the device."""
     from tailscope.experiment.fields import plan_of
+    from tailscope.experiment.packets import mean_size_bytes
     from tailscope.extra.standards.rates import (
         Search,
         SearchPlan,
@@ -147,15 +150,16 @@ def command(
         trials_of,
     )
     from tailscope.extra.standards.rates import without_device as without
-    from tailscope.units import positive_duration_ns, rate_pps
+    from tailscope.units import positive_duration_ns
     from tailscope.verdict.slo import parse_level
 
     lasts_ns = positive_duration_ns(trial_duration, "--trial-duration")
     refuse_idle_options(fields)
     plan = plan_of({**fields, "warm_up": warm_up, "duration": lasts_ns})
+    frame_bytes = mean_size_bytes(plan.traffic)
     where = SearchPlan(
-        rate_pps(min_rate, "--min-rate"),
-        rate_pps(max_rate, "--max-rate"),
+        packet_rate(min_rate, "--min-rate", frame_bytes),
+        packet_rate(max_rate, "--max-rate", frame_bytes),
         plan.duration_ns / 1e9,
         width,
     )
@@ -211,23 +215,21 @@ class SearchRequest:
 
     def describe(self) -> int:
         """Say what would be done."""
-        where, missing = self.where, self.plan.missing()
+        from tailscope.doctor.measurable import lacks_of
+
+        where, missing = self.where, lacks_of(self.plan, self.cores)
         if self.json_file is not None:
             record = {**self.record(), "cpus": list(self.cores.pollers), "missing": missing}
             write_json(self.json_file, record)
             return 0
         said = self.plan.describe(self.cores)
-        for name in ("device", "platform", "wire", "cores", "tuning"):
-            if name in said:
-                print(f"{name:<10}{said[name]}")
-        print(f"{'rates':<10}{where.min_rate_pps:,} to {where.max_rate_pps:,} packets/s")
-        print(f"{'trials':<10}{where.trial_s:g} s each, until rates are {where.width:.1%} apart")
+        names = ("device", "platform", "wire", "cores", "tuning")
+        say_plan({name: said[name] for name in names if name in said})
+        say_named("rates", f"{where.min_rate_pps:,} to {where.max_rate_pps:,} packets/s")
+        say_named("trials", f"{where.trial_s:g} s each, until rates are {where.width:.1%} apart")
         if self.forwarder is not None:
-            print(f"{'forwarder':<10}{printable(self.forwarder)}")
-        for warning in self.cores.warnings:
-            print(f"{'warning':<10}{warning}")
-        for lack in missing:
-            print(f"{'missing':<10}{printable(lack)}")
+            say_named("forwarder", self.forwarder)
+        say_plan({}, self.cores.warnings, missing)
         return 0
 
     def run(self, search: Search) -> int:
@@ -314,16 +316,15 @@ class SearchRequest:
         if self.json_file != STANDARD:
             _print(found, self.pdr_loss, self.slo, forecast)
             for remark in remarks:
-                print(f"{'warning':<10}{printable(remark)}")
+                say_named("warning", remark)
             for reason in partial:
-                print(f"{'partial':<10}{printable(reason)}")
+                say_named("partial", reason)
 
     def _keep(self, record: SearchRecord) -> None:
         from tailscope.store.atomic import write_text
         from tailscope.store.records.base import encode
 
-        if self.json_file is not None:
-            write_json(self.json_file, without_format(record))
+        write_json(self.json_file, without_format(record))
         if self.out is not None:
             self.out.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_text(self.out / SEARCH, encode(record))
@@ -355,7 +356,7 @@ class _Teller:
 def _print(
     found: list[RateFound], pdr_loss: float, slo: str | None, forecast: Forecast | None
 ) -> None:
-    from tailscope.cli.table import aligned
+    from tailscope.cli.table import print_aligned
 
     means = {"NDR": "no loss", "PDR": f"loss up to {pdr_loss:.3%}", "level": slo}
     rows = [[printable(f"{each.goal}, {means[each.goal]}"), _rate(each.rate_pps)] for each in found]
@@ -370,12 +371,11 @@ def _print(
             row.append(_NOTHING if rate is None else f"{predicted.estimate / rate - 1:+.1%}")
         interval = f"(95 %: {interval_text(predicted)})"
         rows.append(["R_max, predicted", _rate(round(predicted.estimate)), interval])
-    for line in aligned(header, [rows]):
-        print(line)
+    print_aligned(header, [rows])
     for each in found:
-        print(f"{each.goal:<10}{_reason(each)}")
+        say(f"{each.goal:<10}{_reason(each)}")
     for warning in () if forecast is None else forecast.warnings:
-        print(f"{'warning':<10}{printable(warning)}")
+        say_named("warning", warning)
 
 
 def _rate(rate_pps: int | None) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from tailscope.cli.options import DryRun
+from tailscope.cli.terminal import say
 from tailscope.units import printable
 
 EXAMPLE = "tailscope init . --run './forward {eal}' --ready forwarding"
@@ -83,7 +84,7 @@ def command(
     if not dry_run:
         write(project, files)
     for path in files:
-        print(printable(str(project / path)))
+        say(str(project / path))
     if not dry_run:
         print(f"\nnext: see {printable(str(project / FOLDER / 'README.md'))}")
     return 0

@@ -17,11 +17,12 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.cli.status import UNDECIDED
+from tailscope.cli.terminal import say
 from tailscope.exceptions import UsageError
 from tailscope.extra.tail.recorded import lowered_from, record_of
 from tailscope.extra.tail.source import LatencySource, excesses_of
 from tailscope.models.estimate import LEVEL
-from tailscope.units import did_you_mean
+from tailscope.units import refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -172,12 +173,7 @@ class TailRequest:
 
 def _is_papers(text: str) -> bool:
     """Return whether the authors' method is asked for."""
-    if text not in _LAWS:
-        raise UsageError(
-            f"--law: expected one of {', '.join(_LAWS)}, got {text!r}",
-            code="law",
-            hint=did_you_mean(text, _LAWS),
-        )
+    refuse_unknown("--law", text, _LAWS, "law")
     return text == _LAWS[1]
 
 
@@ -217,12 +213,7 @@ def _settings(
         raise UsageError(
             f"--split: expected more than 0 and at most 1, got {split:g}", code="split"
         )
-    if interval not in METHODS:
-        raise UsageError(
-            f"--interval: expected one of {', '.join(METHODS)}, got {interval!r}",
-            code="interval",
-            hint=did_you_mean(interval, METHODS),
-        )
+    refuse_unknown("--interval", interval, METHODS, "interval")
     if resamples < _FEWEST_RESAMPLES:
         raise UsageError(
             f"--resamples: expected at least {_FEWEST_RESAMPLES}, got {resamples}", code="resamples"
@@ -268,25 +259,23 @@ def _run(plan: TailRequest) -> int:
 
 
 def _tabulated(plan: TailRequest) -> int:
-    from tailscope.extra.tail.table import table_lines, table_of
+    from tailscope.extra.tail.table import print_settings, table_of
 
     table = table_of(plan.sources, plan.settings, plan.seed)
-    if plan.json_file is not None:
-        write_json(plan.json_file, table.content())
+    write_json(plan.json_file, table.content())
     if plan.figure is not None:
         from tailscope.report.drawing import write_grid
 
         label = ", ".join(dict.fromkeys(source.path.name for source in plan.sources))
         write_grid([plan.figure], table.pictures(label), columns=2, title=label)
     if plan.json_file != STANDARD:
-        print(*table_lines(table), sep="\n")
+        print_settings(table)
     return 0
 
 
 def _write(plan: TailRequest, fitted: TailModel, tainted: int) -> None:
     record = record_of(fitted, tainted)
-    if plan.json_file is not None:
-        write_json(plan.json_file, without_format(record))
+    write_json(plan.json_file, without_format(record))
     path = plan.sources[0].path
     if plan.kept_by is not None:
         _keep(path, record, plan.kept_by)
@@ -305,7 +294,7 @@ def _keep(path: Path, record: TailRecord, command: Sequence[str]) -> None:
 
 
 def _print(fitted: TailModel, tainted: int) -> None:
-    from tailscope.cli.table import aligned
+    from tailscope.cli.table import print_aligned
     from tailscope.units import count_text, counted, duration_text, percentile_name
     from tailscope.words.promises import kept
 
@@ -341,11 +330,10 @@ def _print(fitted: TailModel, tainted: int) -> None:
                 " 1 is expected",
             )
         )
-    for line in aligned(("beyond", "", f"{fitted.settings.level:.0%} interval"), [rows]):
-        print(line)
+    print_aligned(("beyond", "", f"{fitted.settings.level:.0%} interval"), [rows])
     for line in _notes(fitted, tainted):
-        print(line)
-    print(kept("tail"))
+        say(line)
+    say(kept("tail"))
 
 
 def _largest(fitted: TailModel) -> tuple[str, str]:

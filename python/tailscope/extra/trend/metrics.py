@@ -6,11 +6,10 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.compare.figures import LOST, MAX, quantile_figure
-from tailscope.exceptions import UsageError
 from tailscope.models.counting import share_beyond
 from tailscope.models.differences import Bounds
 from tailscope.models.estimate import LEVEL
-from tailscope.units import QUANTILES, count_text, did_you_mean
+from tailscope.units import QUANTILES, count_text, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,12 +38,7 @@ class Reading(NamedTuple):
 
 def metric_named(name: str, option: str) -> Figure:
     """The figure of a name."""
-    if name not in METRICS:
-        raise UsageError(
-            f"{option}: got {name!r}, expected one of {', '.join(METRICS)}",
-            code="metric",
-            hint=did_you_mean(name, METRICS),
-        )
+    refuse_unknown(f"{option}", name, METRICS, "metric")
     return METRICS[name]
 
 

@@ -20,8 +20,8 @@ from tailscope.cli.options import (
     named_values,
     write_json,
 )
+from tailscope.cli.terminal import say, say_plan
 from tailscope.exceptions import TailscopeError, UsageError
-from tailscope.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -115,7 +115,7 @@ def command(
             _print(ranked, values_of, q, partial)
     elif stopped:
         reason = f"{len(complete)} rounds are complete, at least {FEWEST_ROUNDS} are needed"
-        print(f"{reason}: no knob can be judged", file=sys.stderr)
+        say(f"{reason}: no knob can be judged", stream=sys.stderr)
     if stopped:
         raise stopped
     return 0
@@ -173,9 +173,9 @@ def _knobs(machine: Machine, cpus: tuple[int, ...], named: list[str] | None) -> 
     choice = applicable(machine, cpus, named)
     lagging = {} if named else {knob.name: knob.lags for knob in choice.knobs if knob.lags}
     for name, why in {**choice.left_out, **lagging}.items():
-        print(f"left out: {name}: {printable(why)}", file=sys.stderr)
+        say(f"left out: {name}: {why}", stream=sys.stderr)
     for remark in remarks(machine, cpus):
-        print(remark, file=sys.stderr)
+        say(remark, stream=sys.stderr)
     names = [knob.name for knob in choice.knobs if knob.name not in lagging]
     if not names:
         raise UsageError(
@@ -216,12 +216,9 @@ def _describe(
             {"knobs": knobs, "runs": runs, "lasts_s": runs * lasts_s, "missing": missing},
         )
         return 0
-    for name, value in plan.describe(cores).items():
-        print(f"{name:<10}{value}")
-    print(f"{'knobs':<10}{', '.join(knobs)}")
-    print(f"{'runs':<10}{runs}, about {long_text(runs * lasts_s)}")
-    for lack in missing:
-        print(f"{'missing':<10}{printable(lack)}")
+    described = plan.describe(cores)
+    described |= {"knobs": ", ".join(knobs), "runs": f"{runs}, about {long_text(runs * lasts_s)}"}
+    say_plan(described, missing=missing)
     return 0
 
 
@@ -233,14 +230,16 @@ def _print(
 ) -> None:
     from statistics import median
 
-    from tailscope.cli.table import aligned
+    from tailscope.cli.table import print_aligned
     from tailscope.extra.tune.ablation import ALL, NONE
     from tailscope.units import duration_text, percentile_name
 
     name = percentile_name(quantile)
     with_all, with_none = (duration_text(median(values[arm])) for arm in (ALL, NONE))
-    print(f"{name}, median of all rounds: with all knobs {with_all}, with none {with_none}")
-    print(f"partial: {partial}\n" if partial else "")
+    say(f"{name}, median of all rounds: with all knobs {with_all}, with none {with_none}")
+    if partial:
+        say(f"partial: {partial}")
+    print()
     rows = [
         (
             "all together" if effect.knob == NONE else effect.knob,
@@ -252,5 +251,4 @@ def _print(
         for effect in ranked
     ]
     header = ("knob", f"{name} without", "against all", "95 % interval, joint", "")
-    for line in aligned(header, [rows]):
-        print(line)
+    print_aligned(header, [rows])

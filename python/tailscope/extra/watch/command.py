@@ -14,12 +14,11 @@ from tailscope.cli.fields import with_fields
 from tailscope.cli.options import DryRun, Quiet, refuse_idle_options
 from tailscope.cli.panels import MEASUREMENT, OUTPUT, TRAFFIC
 from tailscope.cli.status import INTERRUPTED
+from tailscope.cli.terminal import say, say_named, say_plan
 from tailscope.exceptions import UsageError
 from tailscope.units import positive_duration_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tailscope.cli.live import LiveLine
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run.measured import Measured
@@ -163,7 +162,7 @@ def _watch(
             if books.runs:
                 _print_account(Account.of(books.runs), out)
     if interrupted:
-        print("interrupted: everything measured until then was kept", file=sys.stderr)
+        say("interrupted: everything measured until then was kept", stream=sys.stderr)
     return INTERRUPTED if interrupted else 0
 
 
@@ -211,7 +210,7 @@ def _address(host: str, port: int) -> str:
 
 
 def _print_run(run: WatchedRun) -> None:
-    from tailscope.units import count_text, printable, quantity_text
+    from tailscope.units import count_text, quantity_text
 
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started_unix_ns / 1e9))
     parts: list[str] = [run.state]
@@ -229,38 +228,32 @@ def _print_run(run: WatchedRun) -> None:
         parts.append(f"lost {count_text(run.figures.lost)} of {count_text(run.figures.sent)}")
     if run.reason is not None:
         parts.append(run.reason)
-    print(f"{began}  {printable(', '.join(parts))}", flush=True)
+    say(f"{began}  {', '.join(parts)}")
 
 
 def _print_account(account: Account, out: Path) -> None:
-    from tailscope.units import count_text, counted, long_text, printable
+    from tailscope.units import count_text, counted, long_text
 
     times = (
         f"{long_text(account.watched_s)} of {long_text(account.lasted_s)}"
         f" in {counted(account.runs, 'run')}"
     )
     failed = f", of which {count_text(account.failed)} failed" if account.failed else ""
-    print(f"{'watched':<10}{times}{failed}")
-    print(
-        f"{'packets':<10}{count_text(account.sent)} sent, {count_text(account.lost)} lost,"
-        f" {count_text(account.unsent)} unsent"
-    )
-    print(f"{'written':<10}{printable(str(out))}")
+    say_named("watched", f"{times}{failed}")
+    sent, lost, unsent = map(count_text, (account.sent, account.lost, account.unsent))
+    say_named("packets", f"{sent} sent, {lost} lost, {unsent} unsent")
+    say_named("written", str(out))
 
 
 def _describe(plan: RunPlan, cores: Cores, out: Path, listen: str) -> int:
-    from tailscope.units import long_text, printable
+    from tailscope.doctor.measurable import lacks_of
+    from tailscope.units import long_text
 
-    described: Mapping[str, str] = {
+    described = {
         **plan.describe(cores),
         "each run": long_text(plan.duration_ns / 1e9),
         "metrics": listen,
-        "out": printable(str(out)),
+        "out": str(out),
     }
-    for name, value in described.items():
-        print(f"{name:<10}{value}")
-    for warning in cores.warnings:
-        print(f"{'warning':<10}{warning}")
-    for lack in plan.missing():
-        print(f"{'missing':<10}{printable(lack)}")
+    say_plan(described, cores.warnings, lacks_of(plan, cores))
     return 0
