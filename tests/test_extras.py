@@ -57,7 +57,7 @@ NEEDED = [
     ("plot", "calibrate instruments --out instruments"),
     ("plot", "runs publish campaign site"),
     ("trace", "report run --format perfetto"),
-    ("trace", "report run --trace --out page.html"),
+    ("trace", "report run --format perfetto --out page.html"),
     ("trend", "trend ."),
     ("cluster", "analyze pairs --scheduler local --out runs"),
     ("cluster", "report campaign --scheduler local"),

@@ -34,6 +34,9 @@ tailscope raises on purpose is a `TailscopeError`, apart from the `OSError` of a
 
 from __future__ import annotations
 
+import errno
+from traceback import walk_tb
+
 __all__ = [
     "AnalysisError",
     "CaptureError",
@@ -101,6 +104,12 @@ class TailscopeError(Exception):
         if hint is not None:
             # Where Python itself prints the error, as in a notebook.
             self.add_note(f"hint: {hint}")
+
+    def retold(self, message: str, kind: type[TailscopeError] | None = None) -> TailscopeError:
+        """Return the error with more to say: its code, hint and remedy stay."""
+        error = (kind or type(self))(message, code=self.code, hint=self.hint)
+        error.remedy = self.remedy
+        return error
 
 
 class UsageError(TailscopeError):
@@ -254,11 +263,28 @@ class RunCorruptError(RunError):
     code = "run-corrupt"
 
 
+_OF_FILES = {
+    errno.ENOENT: "no such file or folder",
+    errno.ENOTDIR: "a part of it is a file, expected folders",
+    errno.EISDIR: "a folder, expected a file",
+    errno.EEXIST: "it exists already",
+    errno.EACCES: "permission denied",
+}
+"""What is wrong with a file, in the words of all errors."""
+
+
 def said(error: Exception) -> str:
     """Return the message of an error, wherever it comes from."""
     if isinstance(error, TailscopeError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
-        name = "" if error.filename is None else f"{error.filename}: "
-        return f"{name}{error.strerror}"
+        file = error.filename or _file_at_hand(error)
+        name = "" if file is None else f"{file}: "
+        return f"{name}{_OF_FILES.get(error.errno or 0, error.strerror)}"
     return f"{type(error).__name__}: {error}"
+
+
+def _file_at_hand(error: OSError) -> object:
+    """Return the file of an error that names none: the path that was at hand then."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return frames[-1].f_locals.get("path") if frames else None

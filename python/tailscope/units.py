@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 QUANTILES = {
     "p50": "p50",
@@ -31,6 +31,8 @@ _BETWEEN_FRAMES_BYTES = 20
 """Preamble of a frame (8 bytes) and gap before the next one (12), as RFC 2544 counts them."""
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 _SHOWN_DIGITS = 4
+_SYNONYMS = {"docker": "podman", "kvm": "vm", "qemu": "vm", "virtio": "vhost"}
+"""Names that people know, and the ones that stand for them here."""
 """Digits that are told of what the instrument may have changed."""
 _UNITS = ((1_000_000_000, 9, "s"), (1_000_000, 6, "ms"), (1_000, 3, "µs"))
 _NANOSECONDS = {"s": 1e9, "ms": 1e6, "µs": 1e3}
@@ -201,15 +203,25 @@ def did_you_mean(got: str, known: Iterable[str]) -> str | None:
     return f"did you mean {' or '.join(near)}?" if near else None
 
 
-def refuse_unknown(option: str, got: str, known: Iterable[str], code: str, whose: str = "") -> None:
-    """Refuse a name that is not known, and ask which one was meant."""
-    names = [*known]
-    if got not in names:
-        raise UsageError(
-            f"{option}: got {got!r}, expected one of {whose}{', '.join(names) or 'none'}",
-            code=code,
-            hint=did_you_mean(got, names),
-        )
+def refuse_unknown(
+    option: str, got: str, known: Collection[str], code: str, *, of: str = "", more: str = ""
+) -> None:
+    """Refuse a value that is none of the known ones, and ask which was meant.
+
+    Examples
+    --------
+    >>> refuse_unknown("--dut", "l2fw", ["l2fwd", "loop"], "unknown-dut")
+    Traceback (most recent call last):
+    tailscope.exceptions.UsageError: --dut: got 'l2fw', expected l2fwd or loop
+    hint: did you mean l2fwd?
+    """
+    if got in known:
+        return
+    names = " or ".join(known) if len(known) == 2 else f"one of {', '.join(known) or 'none'}"
+    expected = f"one of {of}: {', '.join(known) or 'none'}" if of else names
+    meant = _SYNONYMS.get(got)
+    hint = did_you_mean(got, known) if meant not in known else f"did you mean {meant}?"
+    raise UsageError(f"{option}: got {got!r}, expected {expected}{more}", code=code, hint=hint)
 
 
 def percentile_name(q: float) -> str:

@@ -291,8 +291,8 @@ def test_a_folder_is_all_its_pairs(tailscope: Run, tmp_path: Path) -> None:
     assert done.returncode == 1, "one of them failed"
     lines = done.stdout.splitlines()
     assert len(lines) == 2, done.stdout
-    (error,) = done.stderr.splitlines()
-    assert "bad" in error
+    error, hint = done.stderr.splitlines()
+    assert "bad" in error and hint.startswith("hint: ")
     everything = json.loads((tmp_path / "all.json").read_text())
     assert sorted(found.get("count", 0) for found in everything) == [0, 10, 1_000]
     runs = sorted(path.parent for path in (tmp_path / "runs").rglob("run.json"))

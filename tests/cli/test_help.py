@@ -78,7 +78,6 @@ def test_pages_fit_a_terminal(command: Any, monkeypatch: pytest.MonkeyPatch) -> 
         ("run --burst x", "tailscope run"),
         ("run FILE more", "tailscope run"),
         ("model energy --foo", "tailscope model energy"),
-        ("host", "tailscope host"),
         ("host apply", "tailscope host apply"),
         ("xyzzy", "tailscope"),
         ("--xyzzy", "tailscope"),
@@ -90,7 +89,10 @@ def test_errors_lead_to_the_help_of_the_command(
 ) -> None:
     done = tailscope(*words.split())
     assert done.returncode == 1 and done.stdout == ""
-    assert advice_of(done) == [f"{path} --help"]
+    [hint] = done.stderr.splitlines()[1:]
+    assert re.fullmatch(
+        rf"hint: (Such as `.*tailscope |Commands are ).*: see `{path} --help`.", hint
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,6 +116,12 @@ def test_commands_and_options_of_similar_names_are_suggested(
     done = tailscope(*words.split())
     assert done.returncode == 1 and done.stdout == ""
     assert advice_of(done) == [*commands_in(near), f"{path} --help"]
+
+
+@pytest.mark.parametrize("group", ["host", "model", "runs"])
+def test_a_group_alone_prints_its_help(group: str, tailscope: Callable[..., Any]) -> None:
+    alone, asked = tailscope(group), tailscope(group, "--help")
+    assert (alone.returncode, alone.stderr, alone.stdout) == (0, "", asked.stdout)
 
 
 def test_alone_it_prints_the_main_commands_and_the_names_of_all_others(

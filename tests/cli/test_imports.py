@@ -43,7 +43,7 @@ DECLARATION = {"msgspec", "typing_extensions"}
 """What declares the fields of a run, from which commands make their options."""
 
 ALWAYS = {
-    *("tailscope", "tailscope.exceptions", "tailscope.registry", "tailscope.units"),
+    *("tailscope", "tailscope.exceptions", "tailscope.registry"),
     *(
         f"tailscope.cli{name}"
         for name in ("", ".groups", ".lazy", ".panels", ".parsing", ".status")

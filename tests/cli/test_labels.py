@@ -153,7 +153,7 @@ def test_a_label_that_cannot_be_is_refused(
     [
         ("dut: [", ":1: expected the node content"),
         ("dut: a\ndut: b", ":2: dut: it appears twice"),
-        ("- dut", ": expected labels such as `dut: l2fwd`, got list"),
+        ("- dut", ": got a list, expected labels such as `dut: l2fwd`"),
         ("devise: x", ": devise: unknown label"),
         ("rate: true", ": rate: got True, expected a rate such as 10k"),
         ("labels: {a: [1]}", ": labels.a: got [1], expected a text or a number"),

@@ -324,7 +324,7 @@ def test_a_dumb_terminal_gets_plain_lines(terminals: Any, monkeypatch: pytest.Mo
     assert fits(terminal.said.splitlines(), 80) and len(terminal.lines) == 1
 
 
-def test_without_a_terminal_lines_are_whole(
+def test_without_a_terminal_lines_fit_120_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tailscope.cli.live._EVERY_S", 0)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from synthetic import PACKETS, latencies, write_run
 
 from tailscope.cli import application, terminal
-from tailscope.cli.terminal import width_of
+from tailscope.cli.terminal import width_of, wrapped
 from tailscope.store.reader import read_info
 from tailscope.store.records.run import Stalls
 from tailscope.words.levels import note_of, stop_text
@@ -46,6 +46,14 @@ COMMANDS = {
     "list": ("list", "."),
     "analyze": ("analyze", "pre.pcap", "post.pcap"),
 }
+MORE_COMMANDS = {
+    "aliasing": ("model", "aliasing", "quiet"),
+    "audit": ("host", "audit", "--cpus", "0"),
+    "plan": ("plan", "--quantile", "p99.9999", "--rate", "1k", "--relative-error", "0.01"),
+    "run": ("run", "--dut", "l2fwd", "--dry-run"),
+    "standard": ("search", "standard", "2544", "--dut", "l2fwd", "--dry-run"),
+}
+"""Commands without `-v`, or whose numbers are no results."""
 ANSWERS = {
     "show": r"Median [\d.]+ ",
     "verify": r"tainted: (fail|inconclusive), ",
@@ -126,6 +134,34 @@ def test_no_line_is_wider_than_the_terminal(
     monkeypatch.setattr(terminal, "columns_of", lambda _: columns)
     text = said(*COMMANDS[name])
     assert max(map(width_of, text.splitlines())) <= columns, text
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("name", MORE_COMMANDS)
+def test_plans_and_predictions_fit_as_well(
+    said: Said, name: str, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "columns_of", lambda _: columns)
+    text = said(*MORE_COMMANDS[name])
+    assert max(map(width_of, text.splitlines())) <= columns, text
+
+
+@pytest.mark.parametrize("columns", range(20, 60))
+def test_no_line_is_broken_in_what_belongs_together(columns: int) -> None:
+    whole = ("`runs show x`", "12.5 µs", "99 %", "runs/a-b/c.pcap", "1,000 packets/s")
+    text = f"it took {whole[1]} of {whole[3]}, {whole[2]} at {whole[4]}: see {whole[0]}"
+    lines = wrapped(text, columns).splitlines()
+    assert all(any(part in line for line in lines) for part in whole), lines
+    assert max(map(width_of, lines)) <= columns
+    assert " ".join(line.strip() for line in lines) == text
+
+
+@pytest.mark.parametrize("name", ["tainted", "lossy"])
+def test_trust_in_the_instrument_is_one_line(said: Said, name: str) -> None:
+    for words in (("show", name), ("verify", name, "--slo", SLO)):
+        lines = [line for line in said(*words).splitlines() if line.startswith("trust ")]
+        assert len(lines) == 1, words
+        assert re.match(r"trust +(green|amber|red), ", lines[0])
 
 
 @pytest.mark.parametrize("name", ANSWERS)

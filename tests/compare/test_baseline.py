@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from docs.reference import files
 from documentation import undescribed
+from forked import whole_lines
 from shelves import edited
 from synthetic import captured_runs, write_run
 from wording import assert_wording
@@ -230,7 +231,7 @@ def test_a_damaged_baseline_is_refused_by_its_field(
     other = tmp_path / "other.json"
     other.write_text(damaged(baseline, change, is_signed=is_signed))
     assert main(["compare", "baseline", str(other), str(runs / "after")]) == 1
-    error = capsys.readouterr().err
+    error = whole_lines(capsys.readouterr().err)
     assert f"{field}: " in error and str(other) in error
     assert code is None or f"[{code}]" in error
 

@@ -59,9 +59,9 @@ pub enum Error {
     },
     /// The same, and nothing tells whether the clocks are apart.
     #[error(
-        "{pre} and {post}: every packet was seen behind the device first, by up to {} ns: they are \
+        "{pre} and {post}: every packet was seen behind the device first, by up to {}: they are \
          swapped, or their clocks are apart",
-        ns.unsigned_abs()
+        readable(ns.unsigned_abs())
     )]
     SwappedOrApart {
         /// The file before the device.
@@ -124,8 +124,9 @@ pub enum Error {
     },
     /// Packets are further out of order than can be mended on the way.
     #[error(
-        "{file}: byte {offset}: packet {packet}: time goes back: got {got_ns} ns, expected at least \
-         {expected_ns} ns"
+        "{file}: byte {offset}: packet {packet}: time goes back: got {} before an earlier packet, \
+         expected packets in the order of their times",
+        readable(expected_ns - got_ns)
     )]
     TimeGoesBack {
         /// The file.
@@ -232,6 +233,26 @@ pub enum Error {
 /// Returns devices as their user chooses them.
 fn listed(devices: &[capture::Device]) -> String {
     devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Writes a duration in the unit that suits it, with four digits.
+fn readable(ns: u64) -> String {
+    let (unit, scale, digits) = [("s", 1_000_000_000, 9), ("ms", 1_000_000, 6), ("µs", 1_000, 3)]
+        .into_iter()
+        .find(|(_, scale, _)| ns >= *scale)
+        .unwrap_or(("ns", 1, 0));
+    let decimals = match ns / scale {
+        0..=9 => 3,
+        10..=99 => 2,
+        100..=999 => 1,
+        _ => 0,
+    }
+    .min(digits);
+    let fraction = ns % scale / 10_u64.pow(digits - decimals);
+    if decimals == 0 {
+        return format!("{} {unit}", ns / scale);
+    }
+    format!("{}.{fraction:0width$} {unit}", ns / scale, width = decimals as usize)
 }
 
 impl Error {

@@ -48,7 +48,7 @@ pub enum Error {
         file: String,
     },
     /// The first bytes are of no known format.
-    #[error("{file}: byte 0: not a capture: got {got:02x?}, expected the magic of pcap or pcapng")]
+    #[error("{file}: byte 0: not a capture: got {}, expected pcap or pcapng", beginning(.got))]
     NotACapture {
         /// The file.
         file: String,
@@ -230,6 +230,12 @@ impl Error {
             Self::LinkType { .. } => Some(
                 "capture on a network interface, not on a bus or in monitor mode; an interface that is not chosen may be of any link type",
             ),
+            Self::Empty { .. } => Some(
+                "record again, and end the recorder by Ctrl-C: it then writes what it still holds",
+            ),
+            Self::NotACapture { .. } => {
+                Some("captures are written by `tcpdump -w FILE` or `dumpcap -w FILE`")
+            }
             Self::Compressed { .. } | Self::CompressedCut { .. } => {
                 Some("copy or download the file again")
             }
@@ -257,6 +263,14 @@ impl fmt::Display for Ticks {
 
 /// The latest time that a pcap record can hold.
 pub(crate) const PCAP_END: Nanos = Nanos(u32::MAX as u64 * 1_000_000_000 + 999_999_999);
+
+/// Shows the first bytes of a file: as text where they are that.
+fn beginning(bytes: &[u8]) -> String {
+    if bytes.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ') {
+        return format!("the text {:?}", String::from_utf8_lossy(bytes));
+    }
+    format!("the bytes {bytes:02x?}")
+}
 
 fn which(matching: usize) -> String {
     match matching {

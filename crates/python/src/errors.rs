@@ -26,7 +26,12 @@ pub fn probe(error: ::probe::Error) -> PyErr {
 pub fn simulation(error: &sim::Error) -> PyErr {
     match error {
         sim::Error::Capture(error) => capture(error),
-        sim::Error::Io { .. } => PyOSError::new_err(error.to_string()),
+        sim::Error::Io { path, source, .. } => match source.raw_os_error() {
+            Some(number) => {
+                PyOSError::new_err((number, source.to_string(), path.display().to_string()))
+            }
+            None => PyOSError::new_err(error.to_string()),
+        },
         _ => argument(error, error.code()),
     }
 }

@@ -16,19 +16,17 @@ import re
 import signal
 import sys
 from contextlib import suppress
-from traceback import walk_tb
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import _completion_classes
 from typer._click.exceptions import NoSuchOption
 
-from tailscope.cli.groups import Application, NoSuchCommandError
+from tailscope.cli.groups import Application
 from tailscope.cli.lazy import added_commands, commands_of
 from tailscope.cli.status import INTERRUPTED, UNDECIDED
-from tailscope.exceptions import EvidenceError, TailscopeError
+from tailscope.exceptions import EvidenceError, TailscopeError, said
 from tailscope.registry import not_installed
-from tailscope.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -208,33 +206,26 @@ def _interrupt_by_signals() -> None:
 
 def _run(arguments: list[str] | None) -> int:
     """Turn every way in which a command can end into an exit status: the only place that does."""
+    command = ("tailscope", *(sys.argv[1:] if arguments is None else arguments))
     try:
-        command = ("tailscope", *(sys.argv[1:] if arguments is None else arguments))
         status = application().main(
             arguments, prog_name="tailscope", standalone_mode=False, obj=command
         )
         sys.stdout.flush()
-    except typer.TyperException as error:
-        context = getattr(error, "ctx", None)
-        path = "tailscope" if context is None else context.command_path
-        hint = f"{_meant(error, path)}See `{path} --help`."
-        return _failed(_message_of(error), _code_of(error), hint)
-    except EvidenceError as error:
-        return _failed(str(error), error.code, error.hint, UNDECIDED)
-    except TailscopeError as error:
-        return _failed(str(error), error.code, error.hint)
     except (KeyboardInterrupt, typer.Abort) as interrupt:
         # What interrupted a command is the cause of what typer makes of it.
         remains = (interrupt.__cause__ or interrupt).args
         return _failed("interrupted", None, str(remains[0]) if remains else None, INTERRUPTED)
     except BrokenPipeError:
         return 1
-    except OSError as error:
-        if error.errno == errno.EAGAIN and error.filename is None:
+    except (typer.TyperException, TailscopeError, OSError) as error:
+        from tailscope.cli.next_step import next_step
+
+        if isinstance(error, OSError) and error.errno == errno.EAGAIN and error.filename is None:
             return _failed(*_NO_PROCESS)
-        file = _file_of(error)
-        name = "" if file is None else f"{file}: "
-        return _failed(f"{name}{error.strerror or error}", "system", None)
+        status = UNDECIDED if isinstance(error, EvidenceError) else 1
+        hint = next_step(error, application(), command[1:])
+        return _failed(_message_of(error), _code_of(error), hint, status)
     except MemoryError:
         return _failed("out of memory", "memory", None)
     except Exception as error:
@@ -260,38 +251,27 @@ def _run(arguments: list[str] | None) -> int:
     return _failed("interrupted", None, None, INTERRUPTED) if status == INTERRUPTED else status or 0
 
 
-def _file_of(error: OSError) -> object:
-    """Return the file of an error; of one that names none, as of reading, the path at hand then."""
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    return error.filename or frames[-1].f_locals.get("path")
-
-
-def _code_of(error: typer.TyperException) -> str:
-    """Name the kind of an error of typer's: ``no-such-option``, ``missing-parameter``."""
+def _code_of(error: Exception) -> str:
+    """Return the kind of an error; of typer's ``no-such-option``, ``missing-parameter``."""
+    if isinstance(error, TailscopeError):
+        return error.code
+    if isinstance(error, OSError):
+        return "system"
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(error).__name__.removesuffix("Error")).lower()
 
 
-def _message_of(error: typer.TyperException) -> str:
-    return error.message if isinstance(error, NoSuchOption) else error.format_message()
-
-
-def _meant(error: typer.TyperException, path: str) -> str:
-    """Ask which command or option was meant, if there are any like it."""
+def _message_of(error: Exception) -> str:
     if isinstance(error, NoSuchOption):
-        names = list(error.possibilities or ())
-    elif isinstance(error, NoSuchCommandError):
-        names = [f"{path} {name}" for name in error.possibilities]
-    else:
-        return ""
-    return f"Did you mean {' or '.join(f'`{name}`' for name in names[:2])}? " if names else ""
+        return error.message
+    return error.format_message() if isinstance(error, typer.TyperException) else said(error)
 
 
 def _failed(message: str, code: str | None, hint: str | None, status: int = 1) -> int:
     """Report an error and its code on one line, its hint on the next."""
-    behind = "" if code is None else f" [{code}]"
-    from tailscope.cli.terminal import painted
+    from tailscope.cli.terminal import tell
 
-    print(f"{painted('error', 'error', sys.stderr)}: {printable(message)}{behind}", file=sys.stderr)
+    behind = "" if code is None else f" [{code}]"
+    tell("error", f"{message}{behind}")
     if hint:
-        print("hint:", printable(hint), file=sys.stderr)
+        tell("hint", hint)
     return status

@@ -23,8 +23,9 @@ from tailscope.cli.options import (
     option,
     write_json,
 )
+from tailscope.cli.terminal import tell
 from tailscope.exceptions import SwappedError, TailscopeError, UsageError
-from tailscope.units import duration_ns, positive_duration_ns, printable
+from tailscope.units import duration_ns, positive_duration_ns
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -314,9 +315,9 @@ def _run_pairs(plans: Plans, options: Options) -> int:
             if isinstance(figures, Exception):
                 failed += 1
                 everything.append({"pair": name, "error": str(figures)})
-                print(printable(f"error: {name}: {figures}"), file=sys.stderr)
+                tell("error", f"{name}: {figures}")
                 if hint := getattr(figures, "hint", None):
-                    print(f"hint: {hint}", file=sys.stderr)
+                    tell("hint", hint)
                 continue
             everything.append({"pair": name, **figures.record()})
             if options.json_file != STANDARD:

@@ -10,16 +10,16 @@ from tailscope.cli.options import (
     JsonFile,
     Quiet,
     named_values,
+    packet_rate,
     without_format,
     write_json,
 )
+from tailscope.cli.terminal import say_named
 from tailscope.units import (
     count_text,
     duration_text,
     percentile_name,
     positive_duration_ns,
-    printable,
-    rate_pps,
     refuse_unknown,
 )
 
@@ -61,7 +61,7 @@ def command(
             wire,
             named_values(wire_option, "--wire-option"),
             cores,
-            rate_pps=rate_pps(rate, "--rate"),
+            rate_pps=packet_rate(rate),
             duration_ns=positive_duration_ns(duration, "--duration"),
             progress=lambda what, event: line.show({"what": f"{what}:", **pace.parts(event)}),
         )
@@ -74,10 +74,10 @@ def command(
     if json_file == STANDARD:
         return 0
     for name, value in _lines(record).items():
-        print(f"{name:<16}{value}")
+        say_named(name, value, width=16)
     for warning in cores.warnings:
-        print(f"{'warning':<16}{warning}")
-    print(f"{'kept':<16}{printable(str(path))}")
+        say_named("warning", warning, width=16)
+    say_named("kept", str(path), width=16)
     return 0
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace as changed
 
 from tailscope.cli.live import LiveLine, Pace
 from tailscope.cli.options import STANDARD, write_json
+from tailscope.cli.terminal import columns_on, cut, say, say_named, tell
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.bench import Bench, MeasuredCell, bench_of
 from tailscope.experiment.campaign.campaign import Campaign
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.campaign import CellRecord
     from tailscope.store.records.messages import GeneratorProgress
 
+_BESIDE_NAMES = len("    99.9 min  missing") + 2
 _STATES = ("done", "running", "partial", "failed", "waiting", "pending")
 _SHOWN = {"p50": 0.5, "p99": 0.99, "p999": 0.999, "p9999": 0.9999, "p99999": 0.99999}
 
@@ -81,20 +83,19 @@ def run_experiment(
         if resume:
             for what, reason in bench.clean():
                 cleaned = f"cleaned {what}" if reason is None else f"not cleaned: {what}: {reason}"
-                print(printable(cleaned), file=sys.stderr)
+                say(cleaned, stream=sys.stderr)
         names = {cell.name for cell in chosen}
         left = [cell for cell in campaign.left if cell.name in names]
         for text in bench.look(left):
-            print(printable(text), file=sys.stderr)
+            say(text, stream=sys.stderr)
         try:
             with LiveLine(quiet=quiet) as line:
                 _run(campaign, bench, left, line, view)
         except KeyboardInterrupt:
             hint = f"--resume --out {out} continues with the other cells"
-            print(f"hint: {printable(hint)}", file=sys.stderr)
+            tell("hint", hint)
             raise
-    if json_file is not None:
-        write_json(json_file, campaign.content())
+    write_json(json_file, campaign.content())
     if json_file != STANDARD:
         _conclude(campaign, out)
     return 0 if all(campaign.records[name].state == "done" for name in names) else 1
@@ -133,7 +134,7 @@ def _run(campaign: Campaign, bench: Bench, left: list[Cell], line: LiveLine, vie
             # What machines lack, they lack in every cell: once is enough.
             for warning in found.warnings:
                 if warning not in warned:
-                    view.say_named("warning", warning, "warning")
+                    view.say_named("warning", warning)
             sys.stdout.flush()
         warned.update(dict.fromkeys(found.warnings))
 
@@ -200,17 +201,17 @@ def _outcome(record: CellRecord) -> str:
 def _conclude(campaign: Campaign, out: Path) -> None:
     records = [campaign.records[cell.name] for cell in campaign.cells]
     if campaign.boots:
-        print(f"{len(campaign.boots)} boots of the DuT's machine, which stays in the last one")
+        say(f"{len(campaign.boots)} boots of the DuT's machine, which stays in the last one")
     counts = {state: sum(record.state == state for record in records) for state in _STATES}
     states = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    print(f"{len(records)} cells: {states}")
+    say(f"{len(records)} cells: {states}")
     for record in records:
         if record.state == "waiting" and record.hint:
-            print(printable(f"waiting   {record.reason}: {record.hint}; then --resume"))
+            say_named("waiting", f"{record.reason}: {record.hint}; then --resume")
             break
-    print(f"{'written':<10}{printable(str(out))}")
+    say_named("written", str(out))
     if campaign.left:
-        print(f"{'hint':<10}--resume --out {printable(str(out))} continues with the other cells")
+        say_named("hint", f"--resume --out {out!s} continues with the other cells")
 
 
 def _describe(
@@ -240,28 +241,30 @@ def _describe(
         }
         write_json(json_file, content)
         return 0
-    print(f"{'experiment':<16}{printable(experiment.name)}")
+    say_named("experiment", experiment.name, width=16)
     for name, written in experiment.vary.items():
         used = {cell.values[name] for cell in cells}
         values = [value for value in map(value_label, written or ()) if value in used]
-        print(printable(f"{name:<16}{', '.join(values)}"))
+        say_named(name, ", ".join(values), width=16)
     repeats = max(cell.repeat for cell in cells)
     rounds = "1 round" if repeats == 1 else f"{repeats} rounds"
-    print(f"{'cells':<16}{len(cells)}, {rounds}, {experiment.order}")
+    say_named("cells", f"{len(cells)}, {rounds}, {experiment.order}", width=16)
     if experiment.service_levels:
-        print(printable(f"{'service level':<16}{', '.join(experiment.service_levels)}"))
-    print(f"{'takes':<16}about {long_text(lasts_s)}{', and the boots' if bench.boots else ''}")
+        say_named("service level", ", ".join(experiment.service_levels), width=16)
+    boots = ", and the boots" if bench.boots else ""
+    say_named("takes", f"about {long_text(lasts_s)}{boots}", width=16)
     for title, text in bench.described(cells):
-        print(printable(f"{title:<16}{text}"))
+        say_named(title, text, width=16)
     print()
-    width = max(len(cell.name) for cell in cells)
+    width = min(max(len(cell.name) for cell in cells), columns_on(sys.stdout) - _BESIDE_NAMES)
     for cell in cells:
         mark = "missing" if missing.get(cell.name) else ""
-        print(printable(f"  {cell.name:<{width}}  {long_text(cell.lasts_s):>9}  {mark}".rstrip()))
+        name = cut(printable(cell.name), width)
+        print(f"  {name:<{width}}  {long_text(cell.lasts_s):>9}  {mark}".rstrip())
     for reason in dict.fromkeys(reason for reasons in missing.values() for reason in reasons):
         cells_without = sum(reason in reasons for reasons in missing.values())
         print()
-        print(printable(f"missing for {cells_without} of {len(cells)} cells: {reason}"))
+        say(f"missing for {cells_without} of {len(cells)} cells: {reason}")
     return 0
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tailscope.cli.options import STANDARD, write_json
-from tailscope.cli.status import LEVELS, OF_VERDICTS
+from tailscope.cli.status import OF_VERDICTS
 from tailscope.cli.view import View
 from tailscope.exceptions import EvidenceError
 
@@ -51,8 +51,7 @@ class Compared:
     ) -> int:
         """Write files, print what was found, and return the exit status."""
         outcome = self.outcome
-        if json_file is not None:
-            write_json(json_file, self.record())
+        write_json(json_file, self.record())
         if junit_file is not None:
             self._write_junit(junit_file, command)
         if not self.limits:
@@ -125,7 +124,7 @@ class Compared:
         for comparison, judged in self.found:
             _print_comparison(comparison, judged, view)
         for text in self.left_out:
-            view.say_named("left out", text, "warning")
+            view.say_named("left out", text)
         if view.verbose:
             view.say(
                 f"the intervals of all {self.statements} differences hold together with 95 %"
@@ -142,7 +141,7 @@ def _print_comparison(comparison: Comparison, judged: Sequence[Judgement], view:
     view.say(headline(comparison))
     for judgement in judged:
         text = f"{judgement.limit.text}: {judgement_text(judgement)}"
-        view.say_named(judgement.outcome, text, LEVELS[judgement.outcome])
+        view.say_named(judgement.outcome, text)
     print()
     view.say(f"A → B: {title(comparison)}")
     print()
@@ -150,7 +149,7 @@ def _print_comparison(comparison: Comparison, judged: Sequence[Judgement], view:
     view.print_table(HEADER, [rows(comparison)], ("95 % interval",), notes)
     unclear = [each.lacks for each in comparison.findings if each.verdict == Verdict.UNCLEAR]
     if unclear and not view.verbose:
-        view.say_named("unclear", unclear[0] or "", "warning")
+        view.say_named("unclear", unclear[0] or "")
     if view.verbose:
         for text in lacking(comparison):
             view.say(text)
@@ -160,5 +159,5 @@ def _print_comparison(comparison: Comparison, judged: Sequence[Judgement], view:
         differ = "setting differs" if len(comparison.others) == 1 else "settings differ"
         view.say_named("note", f"{len(comparison.others)} {differ}, too (-v lists)")
     for warning in comparison.warnings:
-        view.say_named("warning", warning, "warning")
+        view.say_named("warning", warning)
     print()

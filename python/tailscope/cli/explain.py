@@ -17,12 +17,13 @@ from tailscope.cli.options import (
     argument,
     named_files,
     option,
+    tail_quantile,
     without_format,
     write_json,
 )
 from tailscope.cli.view import View
 from tailscope.exceptions import UsageError
-from tailscope.units import count_text, duration_text, quantile_of
+from tailscope.units import count_text, duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +115,7 @@ def command(
     exact: Exact = False,
     verbose: Verbose = False,
 ) -> int:
-    beginning = None if quantile is None else quantile_of(quantile, "--quantile")
+    beginning = None if quantile is None else tail_quantile(quantile)
     if beginning is not None and not 0 <= beginning < 1:
         raise UsageError(
             f"--quantile: got {beginning:g}, expected at least 0 and less than 1", code="quantile"
@@ -199,6 +200,7 @@ def _run(request: ExplainRequest) -> None:
     from tailscope.noise.story import tell
     from tailscope.noise.table import read_blocked
     from tailscope.store.reader import open_packets, read_figures
+    from tailscope.verdict.trust import trust_of
 
     figures = read_figures(request.run)
     blocked = None
@@ -224,6 +226,8 @@ def _run(request: ExplainRequest) -> None:
         write_json(request.json_file, {"tail": without_format(tail), "packet": story_record})
     if request.json_file != STANDARD:
         _print(request, tail, story, figures.info)
+        if trust := trust_of(figures.summary, figures.info).text:
+            request.view.say_named("trust", trust)
 
 
 def _of_captures(
@@ -274,7 +278,7 @@ def _print(request: ExplainRequest, tail: Explanation, story: Story | None, info
         view.say_named("note", f"stages were not recorded: {no_stages}")
     why_not = None if info.noise is None else info.noise.events_missing_because
     if why_not is not None:
-        view.say_named("warning", f"causes cannot be named: {why_not}", "warning")
+        view.say_named("warning", f"causes cannot be named: {why_not}")
         view.say("stalls of the DuT may be tailscope's own work, if both share a CPU")
 
 

@@ -67,18 +67,23 @@ def print_table(
     for name, value in provenance(summary, about).items():
         if view.verbose or name not in _ORIGIN_DETAILS:
             view.say_named(name, value)
+    if info is not None:
+        from tailscope.verdict.trust import trust_of
+
+        if trust := trust_of(summary, info).text:
+            view.say_named("trust", trust)
     for folder in filter(None, written):
         view.say_named("written", str(folder))
     for warning in [*(() if info is None else info.warnings), *analysis.warnings]:
         note = note_of(warning)
         if note is None:
-            view.say_named("warning", warning, "warning")
+            view.say_named("warning", warning)
         else:
             view.say_named("note", warning if view.verbose else note)
     if info is not None and (stop := stop_text(info)):
-        view.say_named("warning", stop, "warning")
+        view.say_named("warning", stop)
     for reason in () if info is None else info.partial:
-        view.say_named("partial", reason, "warning")
+        view.say_named("partial", reason)
 
 
 def _without_bounds(rows: Sequence[Row]) -> list[Row]:

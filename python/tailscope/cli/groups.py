@@ -26,7 +26,12 @@ class NoSuchCommandError(UsageError):
 
 
 class CommandGroup(SingleValues, TyperGroup):
-    """A group of commands."""
+    """A group of commands; alone it shows its help."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Show the help where nothing is asked for."""
+        asks = args or self.invoke_without_command or ctx.resilient_parsing
+        return super().parse_args(ctx, args if asks else ["--help"])
 
     def resolve_command(
         self, ctx: Context, args: list[str]

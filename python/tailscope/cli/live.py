@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Self
 
-from tailscope.cli.terminal import columns_of, fitted
+from tailscope.cli.terminal import columns_on, fitted, say
 from tailscope.units import count_text, long_text, printable, quantity_text
 
 if TYPE_CHECKING:
@@ -48,9 +48,8 @@ class LiveLine:
         """Show the parts of a line, by name, as far as there is room."""
         if self._quiet:
             return
-        columns = columns_of(sys.stderr)
         # In the last column some terminals begin a new line.
-        text = fitted(parts, _IMPORTANCE, None if columns is None else columns - 1)
+        text = fitted(parts, _IMPORTANCE, columns_on(sys.stderr) - 1)
         if self._in_place:
             sys.stderr.write(f"{_CLEAR}{text}\r")
         elif time.monotonic() - self._last_s >= _EVERY_S:
@@ -75,7 +74,7 @@ class LiveLine:
     def say(self, text: str) -> None:
         """Say something that must be known, and stays; what is shown in place goes."""
         self.clear()
-        print(printable(text), file=sys.stderr, flush=True)
+        say(text, stream=sys.stderr)
 
     def say_finishing(self) -> None:
         """Answer the first Ctrl-C behind the traffic."""

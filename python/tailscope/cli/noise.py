@@ -18,7 +18,7 @@ from tailscope.cli.options import (
 )
 from tailscope.cli.status import INTERRUPTED
 from tailscope.cli.table import print_table
-from tailscope.cli.terminal import print_lines
+from tailscope.cli.terminal import print_lines, say, say_named
 from tailscope.exceptions import UsageError
 from tailscope.units import (
     count_text,
@@ -74,8 +74,7 @@ def command(
     record = _record(plan, cores, watched)
     if out is not None:
         _keep(out, watched, record)
-    if json_file is not None:
-        write_json(json_file, without_format(record))
+    write_json(json_file, without_format(record))
     if json_file != STANDARD:
         _print(cores, watched, record, out)
     return INTERRUPTED if watched.interrupted else 0
@@ -164,29 +163,29 @@ def _print(cores: Cores, watched: Watched, record: WatchedRecord, out: Path | No
     rows = [_row(cause) for cause in watched.causes]
     print_table(_HEADER, [rows])
     stalls = watched.stalls
-    print(
+    say(
         f"{'stalls':<10}{count_text(stalls.count)}, {stalls.share:.4%} of the time,"
         f" longest {duration_text(stalls.stall_ns_max)}"
     )
     cpus = ", ".join(map(str, cores.pollers))
-    print(f"{'watched':<10}CPU {cpus} for {duration_text(watched.duration_ns)}")
+    say_named("watched", f"CPU {cpus} for {duration_text(watched.duration_ns)}")
     if any(not cause.p99_supported for cause in watched.causes):
-        print("* fewer than 10 events lie beyond: a bound, no estimate")
+        say("* fewer than 10 events lie beyond: a bound, no estimate")
     if watched.cost is not None:
         cost = watched.cost
-        print(
+        say(
             f"{'cost':<10}stalls took {cost.share_with:.4%} of the time with events recorded,"
             f" without {cost.share_without:.4%}"
             f" ({cost.without_s:.1f} s right after; median tenths of a second)"
         )
     if record.events is None:
-        print(f"{'names':<10}unknown: {printable(record.events_missing_because or '')}")
+        say_named("names", f"unknown: {record.events_missing_because or ''}")
     if out is not None:
-        print(f"{'written':<10}{printable(str(out))}")
+        say_named("written", str(out))
     for warning in record.warnings:
-        print(f"{'warning':<10}{printable(warning)}")
+        say_named("warning", warning)
     if watched.interrupted:
-        print("interrupted: everything seen until then was kept", file=sys.stderr)
+        say("interrupted: everything seen until then was kept", stream=sys.stderr)
 
 
 def _row(cause: Cause) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ Delete `OLD_NAMES` with the next version.
 
 from __future__ import annotations
 
-import sys
+from tailscope.cli.terminal import tell
 
 OLD_NAMES = {
     "baseline": "compare",
@@ -46,8 +46,8 @@ SYNONYMS = {
     "pdr": "search",
     "perfetto": "report --format perfetto",
     "predict": "model",
-    "rfc2544": "search standard 2544",
-    "rfc8219": "search standard 8219",
+    "rfc2544": "search standard 2544 --dry-run",
+    "rfc8219": "search standard 8219 --dry-run",
     "version": "--version",
     "view": "runs show",
     "why": "explain",
@@ -67,6 +67,6 @@ def led_on(words: list[str], *, quiet: bool) -> list[str]:
             continue
         if not quiet:
             became = "is now" if name in OLD_NAMES else "means"
-            print(f"note: `tailscope {name}` {became} `tailscope {new}`", file=sys.stderr)
+            tell("note", f"`tailscope {name}` {became} `tailscope {new}`")
         return [*new.split(), *words[count:]]
     return words

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from tailscope.cli.panels import EXPERIMENT, OUTPUT
+from tailscope.cli.terminal import tell
 from tailscope.exceptions import UsageError
+from tailscope.paths import step_to
 from tailscope.registry import require
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from tailscope.store.about import Labels
+
+_MEDIAN = 0.5
 
 STANDARD = "-"
 """Name that stands for standard input or output."""
@@ -180,6 +184,27 @@ def named_values(given: list[str] | None, option: str) -> dict[str, str]:
     return values
 
 
+def packet_rate(text: str, option: str = "--rate", frame_bytes: float = 64) -> int:
+    """Read a rate; of one in bits per second, say which packet rate it is."""
+    from tailscope.units import bit_rate_text, is_bit_rate, rate_pps
+
+    pps = rate_pps(text, option, frame_bytes=frame_bytes)
+    if is_bit_rate(text):
+        tell("note", f"{option}: {bit_rate_text(text, pps, frame_bytes)}")
+    return pps
+
+
+def tail_quantile(text: str) -> float:
+    """Read ``--quantile``, and warn of one that nobody means: most packets may be slower."""
+    from tailscope.units import percentile_name, quantile_of
+
+    q = quantile_of(text, "--quantile")
+    if q < _MEDIAN:
+        name = percentile_name(q)
+        tell("warning", f"--quantile: {text} is {name}, below the median; the tail is p99 or p99.9")
+    return q
+
+
 def named_files(texts: list[str], option: str) -> dict[str, Path]:
     """Read files that are given as NAME=FILE; without a name, one is called by its own."""
     files: dict[str, Path] = {}
@@ -188,7 +213,9 @@ def named_files(texts: list[str], option: str) -> dict[str, Path]:
         path = Path(file if equals and "/" not in name else text)
         name = name if equals and "/" not in name else path.name
         if not path.exists():
-            raise UsageError(f"{option}: {path}: no such file or folder", code="no-such-file")
+            raise UsageError(
+                f"{option}: {path}: no such file or folder", code="no-such-file", hint=step_to(path)
+            )
         if name in files:
             raise UsageError(
                 f"{option}: got {name} twice", code="name-twice", hint="name them: NAME=FILE"
@@ -215,8 +242,10 @@ def _content_of(record: Struct) -> dict[str, object]:
     return as_content(record)
 
 
-def write_json(file: str, content: object) -> None:
-    """Write what ``--json`` asks for; records may be part of it."""
+def write_json(file: str | None, content: object) -> None:
+    """Write what ``--json`` asks for, if it does; records may be part of it."""
+    if file is None:
+        return
     text = json.dumps(content, indent=2, allow_nan=False, default=_content_of) + "\n"
     if file == STANDARD:
         sys.stdout.write(text)

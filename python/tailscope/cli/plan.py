@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from tailscope.cli.fields import option_of
-from tailscope.cli.options import STANDARD, JsonFile, option, write_json
+from tailscope.cli.options import STANDARD, JsonFile, option, packet_rate, tail_quantile, write_json
 from tailscope.cli.status import UNDECIDED
 from tailscope.cli.table import print_table
+from tailscope.cli.terminal import say
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -64,9 +65,7 @@ def _plan(
     from_run: Path | None,
     json_file: str | None,
 ) -> SampleRequest:
-    from tailscope.units import quantile_of, rate_pps
-
-    q = quantile_of(quantile, "--quantile")
+    q = tail_quantile(quantile)
     if not 0 < q <= 1 - _LEAST_BEYOND:
         raise UsageError(
             f"--quantile: expected more than 0 and less than 1, got {q:g}",
@@ -78,7 +77,7 @@ def _plan(
             f"--relative-error: expected more than 0 and less than 1, got {relative_error:g}",
             code="relative-error",
         )
-    packets_per_s = rate_pps(rate, "--rate")
+    packets_per_s = packet_rate(rate)
     if not packets_per_s:
         raise UsageError(f"--rate: expected at least 1 packet per second, got {rate}", code="rate")
     return SampleRequest(q, packets_per_s, relative_error, from_run, json_file)
@@ -87,8 +86,7 @@ def _plan(
 def _run(plan: SampleRequest) -> int:
     latency_ns = None if plan.from_run is None else _latencies(plan.from_run)
     sizes = _sizes(plan, latency_ns)
-    if plan.json_file is not None:
-        write_json(plan.json_file, _record(plan, sizes))
+    write_json(plan.json_file, _record(plan, sizes))
     if plan.json_file != STANDARD:
         _print(plan, sizes)
     return UNDECIDED if sizes.reason else 0
@@ -183,11 +181,11 @@ def _print(plan: SampleRequest, sizes: _Sizes) -> None:
     ]
     print_table(_HEADER, [rows])
     if sizes.design_effect is None:
-        print("more packets are needed if delays come in bursts: --from RUN shows how many")
+        say("more packets are needed if delays come in bursts: --from RUN shows how many")
     else:
-        print(f"a burst counts as one: {sizes.design_effect:.1f} packets in that run")
+        say(f"a burst counts as one: {sizes.design_effect:.1f} packets in that run")
     if sizes.reason is not None:
-        print(f"{name} itself: {sizes.reason}")
+        say(f"{name} itself: {sizes.reason}")
 
 
 def _amount(plan: SampleRequest, packets: int | None) -> tuple[str, str]:

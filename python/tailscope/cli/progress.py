@@ -6,6 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from tailscope.cli.terminal import say
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -91,7 +93,7 @@ class TasksBar(ProgressBar):
         """Show it, or once, anywhere, that there is no worker to wait for."""
         if not done.workers and not self._has_said:
             self._has_said = True
-            print("the scheduler has no workers: waiting for the first", file=sys.stderr)
+            say("the scheduler has no workers: waiting for the first", stream=sys.stderr)
         workers = f"{done.workers} workers" if done.workers else "no worker yet"
         self._what = f"{done.tasks} of {done.of_tasks} {self._things}, {workers}"
         if self.callback is not None:

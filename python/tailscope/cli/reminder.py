@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from tailscope.cli.terminal import say
 from tailscope.units import printable
 
 if TYPE_CHECKING:
@@ -30,4 +31,4 @@ def remind(machine: Machine | None = None) -> None:
         except (OSError, TuningError):
             return  # In use, or damaged: `host revert` says so.
         by = "" if journal is None else f" by `{printable(journal.by)}`"
-    print(f"the host was tuned{by} and not reverted: run `tailscope host revert`", file=sys.stderr)
+    say(f"the host was tuned{by} and not reverted: run `tailscope host revert`", stream=sys.stderr)

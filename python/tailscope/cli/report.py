@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from tailscope.cli.options import RunLabels, argument, flag, labelled, option
-from tailscope.cli.terminal import say
+from tailscope.cli.terminal import say, tell
 from tailscope.exceptions import UsageError
 from tailscope.registry import formats as added_formats
 from tailscope.registry import require, service, writer_of
 from tailscope.report.formats import FORMATS, STYLES
 from tailscope.store.layout import REPORT
-from tailscope.units import did_you_mean, printable, refuse_unknown
+from tailscope.units import did_you_mean, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,7 +50,10 @@ def command(
     formats: Annotated[
         str,
         option(
-            "--format", "LIST", "Formats of the figures; or one that an addition writes a run in."
+            "--format",
+            "LIST",
+            "Formats of the figures; or one that an addition writes a run in, such as perfetto:"
+            " with --out PAGE.html beside the page, which leads to it.",
         ),
     ] = _FIGURES,
     style: Annotated[
@@ -57,7 +61,7 @@ def command(
     ] = STYLES[0],
     trace: Annotated[
         bool,
-        flag("--trace", "For a single run: also write its timeline beside the page (.pftrace)."),
+        typer.Option("--trace", hidden=True),
     ] = False,
     pages: Annotated[
         bool, flag("--pages", "For a campaign: also redraw the page of each run.")
@@ -72,13 +76,17 @@ def command(
         ),
     ] = None,
 ) -> int:
+    if trace:
+        tell("note", "`report --trace` is now `report --format perfetto --out PAGE.html`")
+    elif formats in added_formats() and out is not None and out.suffix == ".html":
+        trace, formats = True, _FIGURES
     if formats in added_formats():
         others = (label, figures, trace, pages, scheduler)
         return _write_as(formats, runs, out, alone=not any(others) and style == STYLES[0])
     plan = _plan(runs, label, out, figures, formats, style, trace, pages, scheduler)
     written = _run_campaign(plan) if plan.campaign is not None else _run(plan)
     for path in written:
-        print(printable(str(path)))
+        say(str(path))
     return 0
 
 
@@ -90,7 +98,7 @@ def _write_as(name: str, runs: list[Path], out: Path | None, *, alone: bool) -> 
             code="format-alone",
         )
     for line in writer_of(name)(runs[0], out):
-        print(printable(line))
+        say(line)
     return 0
 
 
@@ -124,7 +132,7 @@ def _plan(
     for name in wanted:
         if name not in FORMATS:
             raise UsageError(
-                f"--format: expected some of {', '.join(FORMATS)}, got {name!r}",
+                f"--format: got {name!r}, expected some of {', '.join(FORMATS)}",
                 code="format",
                 hint=did_you_mean(name, [*FORMATS, *added_formats()]),
             )
@@ -152,7 +160,10 @@ def _plan(
     if out is None and figures is None:
         out = Path(REPORT) if campaign is None else campaign / REPORT
     if trace and (out is None or campaign is not None or len(runs) > 1):
-        raise UsageError("--trace requires a single run and its page", code="requires-single-run")
+        raise UsageError(
+            "--format perfetto --out PAGE.html requires a single run, and no campaign",
+            code="requires-single-run",
+        )
     beside = out.with_suffix(_TRACE) if trace and out is not None else None
     labels = {} if campaign else labelled(runs, label)
     return ReportRequest(labels, campaign, out, figures, wanted, style, beside, pages, scheduler)
@@ -165,7 +176,7 @@ def _run_campaign(plan: ReportRequest) -> list[Path]:
     read_runs = None if plan.scheduler is None else service("read_runs", "--scheduler")
     material = read_material(plan.campaign.absolute(), partial(_readings, plan, read_runs))
     for problem in material.problems():
-        print("warning:", printable(problem), file=sys.stderr)
+        tell("warning", problem)
     written: list[Path] = []
     if plan.figures is not None:
         from tailscope.report.campaign.files import write_families

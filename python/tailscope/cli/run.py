@@ -26,9 +26,9 @@ from tailscope.cli.options import (
 )
 from tailscope.cli.panels import EXPERIMENT, MEASUREMENT, OUTPUT
 from tailscope.cli.status import INTERRUPTED
-from tailscope.cli.terminal import print_plan
+from tailscope.cli.terminal import print_plan, say, tell
 from tailscope.exceptions import UsageError
-from tailscope.units import bit_rate_text, is_bit_rate, printable
+from tailscope.units import bit_rate_text, is_bit_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -148,9 +148,11 @@ def _run_single(
     if out is not None:
         _check_out(plan, folders)
     for text in _about_rate(fields, plan):
-        print(printable(text), file=sys.stderr)
+        say(text, stream=sys.stderr)
     if dry_run:
         return _describe(plan, cores, folders, json_file)
+    for warning in cores.warnings if fields.get("cpus") else ():
+        tell("warning", warning)
     measurements: list[Measured] = []
     for folder in folders:
         line = LiveLine(quiet=quiet)
@@ -240,12 +242,12 @@ def _measure(
             print_table(measured.analysis, measured.info, [measured.out], view)
     for measured in result:
         for lack in measured.lacks:
-            print(f"{'lacking':<10}{printable(lack.what)}", file=sys.stderr)
+            tell("lacking", lack.what)
         if measured.lacks:
             hint = f"`tailscope runs finish {measured.out}` completes it"
-            print("hint:", printable(hint), file=sys.stderr)
+            tell("hint", hint)
     if result[-1].interrupted:
-        print("interrupted: everything measured until then was kept", file=sys.stderr)
+        say("interrupted: everything measured until then was kept", stream=sys.stderr)
     return result
 
 
@@ -257,6 +259,7 @@ def _folders(plan: RunPlan, out: Path | None, repeat: int) -> list[Path]:
 
 
 def _describe(plan: RunPlan, cores: Cores, folders: list[Path], json_file: str | None) -> int:
+    from tailscope.doctor.measurable import lacks_of
     from tailscope.store.records.base import as_content
 
     if json_file is not None:
@@ -265,7 +268,7 @@ def _describe(plan: RunPlan, cores: Cores, folders: list[Path], json_file: str |
             "cpus": list(cores.pollers),
             "out": [str(f) for f in folders],
         }
-        write_json(json_file, {**record, "missing": plan.missing()})
+        write_json(json_file, {**record, "missing": lacks_of(plan, cores)})
         return 0
     print_plan(plan, cores, [("out", str(folder)) for folder in folders])
     return 0

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Annotated
 
 from tailscope.cli.fields import option_of
-from tailscope.cli.options import argument, option
+from tailscope.cli.options import argument, option, packet_rate
+from tailscope.cli.terminal import say
 from tailscope.units import (
     count_text,
     duration_ns,
     duration_text,
     positive_duration_ns,
     printable,
-    rate_pps,
 )
 
 EXAMPLE = "tailscope simulate captures --seed 1"
@@ -80,7 +80,7 @@ def command(
     settings: dict[str, object] = {
         "seed": seed,
         "packets": packets,
-        "rate_pps": rate_pps(rate, "--rate"),
+        "rate_pps": packet_rate(rate, frame_bytes=size),
         "pattern": pattern,
         "frame_bytes": size,
         "service_ns": duration_ns(service, "--service"),
@@ -124,4 +124,4 @@ def _print(truth: dict[str, str | int | None]) -> None:
             text = duration_text(int(value))
         else:
             text = count_text(value) if isinstance(value, int) else printable(str(value))
-        print(f"{name.replace('_ns_', ' ').replace('_', ' '):<14}{text}")
+        say(f"{name.replace('_ns_', ' ').replace('_', ' '):<14}{text}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tailscope.cli.terminal import Level
+Level: TypeAlias = Literal["pass", "note", "warning", "error"]
 
 INTERRUPTED = 130
 """The exit status of what somebody has ended before its time."""

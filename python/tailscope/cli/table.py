@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 from datetime import UTC, datetime
-from itertools import repeat, zip_longest
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from tailscope.cli.terminal import GAP, output_columns, width_of
+from tailscope.cli.terminal import GAP, columns_on, width_of
 from tailscope.units import printable
 
 if TYPE_CHECKING:
@@ -25,25 +26,22 @@ _OF_NAMES = 3
 """Cost of a broken name, relative to a broken figure."""
 
 
-def aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
-    """Align a table: names left, figures right, and a blank line behind each section.
-
-    Cells are broken between words so that lines fit.
-    """
-    lines, _ = fitted_table(header, sections, ())
-    yield from lines
-
-
-def print_table(header: Row, sections: Sequence[Iterable[Row]]) -> None:
-    """Print an aligned table."""
-    for line in aligned(header, sections):
+def print_table(
+    header: Row, sections: Sequence[Iterable[Row]], give_way: Sequence[str] = (), *, left: int = 1
+) -> list[str]:
+    """Print a table that fits; the columns of `give_way` that there is no room for are returned."""
+    lines, left_out = fitted_table(header, sections, give_way, left)
+    for line in lines:
         print(printable(line))
+    return left_out
 
 
 def fitted_table(
-    header: Row, sections: Sequence[Iterable[Row]], give_way: Sequence[str]
+    header: Row, sections: Sequence[Iterable[Row]], give_way: Sequence[str], left: int = 1
 ) -> tuple[list[str], list[str]]:
     """Align a table that fits, and name its columns of `give_way` that there is no room for.
+
+    The first `left` columns are names, which begin in one column; figures end in one.
 
     By hand, because laying out a table with rich takes longer than the whole analysis.
     """
@@ -52,7 +50,7 @@ def fitted_table(
         for section in sections
     ]
     columns = list(zip_longest(header, *(row for part in parts for row in part), fillvalue=""))
-    most = output_columns()
+    most = columns_on(sys.stdout)
     left_out: list[str] = []
     for name in give_way:
         if _table_width([max(map(width_of, column)) for column in columns]) <= most:
@@ -70,10 +68,12 @@ def fitted_table(
             for cell, width in zip(row, widths, strict=False)
         )
         for cells in zip_longest(*broken, fillvalue=""):
-            padded = zip(cells, widths, strict=False)
-            blanks = [" " * (width - width_of(cell)) for cell, width in padded]
-            figures = map("".join, zip(repeat(GAP), blanks[1:], cells[1:], strict=False))
-            yield f"{cells[0]}{blanks[0]}{''.join(figures)}".rstrip().replace(_UNBROKEN, " ")
+            padded = [
+                cell + blank if at < left else blank + cell
+                for at, (cell, width) in enumerate(zip(cells, widths, strict=False))
+                for blank in (" " * (width - width_of(cell)),)
+            ]
+            yield GAP.join(padded).rstrip().replace(_UNBROKEN, " ")
 
     laid_out = [*lines(next(rows)), "─" * _table_width(widths)]
     for part in filter(None, parts):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +22,7 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.cli.status import LEVELS, OF_VERDICTS
+from tailscope.cli.terminal import tell
 from tailscope.cli.view import MARK_NOTE, View
 from tailscope.exceptions import RunError, UsageError
 from tailscope.units import (
@@ -136,7 +136,7 @@ def _doubt(level: Level) -> None:
             name = term.text.partition("<")[0]
             meant = did_you_mean(name, QUANTILES.values())
             more = f"; {meant}" if meant else ""
-            print(f"warning: --slo: {name} is below the median{more}", file=sys.stderr)
+            tell("warning", f"--slo: {name} is below the median{more}")
 
 
 def _level_of(runs: list[Path]) -> str:
@@ -163,8 +163,7 @@ def _run(plan: VerifyRequest, command: Sequence[str] | None) -> int:
     named_verdicts = _verdicts(plan)
     verdicts = [verdict for _, verdict in named_verdicts]
     outcome = worst(run_verdict.outcome for run_verdict in verdicts)
-    if plan.json_file is not None:
-        write_json(plan.json_file, without_format(_record(plan, verdicts)))
+    write_json(plan.json_file, without_format(_record(plan, verdicts)))
     if command is not None:
         _keep(plan, named_verdicts, command)
     if plan.junit_file is not None:
@@ -270,15 +269,18 @@ def _print(plan: VerifyRequest, verdicts: list[RunVerdict], outcome: Outcome) ->
     outcomes = [str(verdict.outcome) for verdict in verdicts]
     if len(verdicts) == 1:
         view.say(_answer(verdicts[0], plan.level), LEVELS[outcome])
-        if verdicts[0].neighbours and not view.verbose:
-            view.say_named("warning", f"{verdicts[0].neighbours}.", "warning")
+        is_said = bool(verdicts[0].neighbours) and not view.verbose
+        if is_said:
+            view.say_named("warning", f"{verdicts[0].neighbours}.")
+        if trust := verdicts[0].trust:
+            view.say_named("trust", trust.partition(":")[0] if is_said else trust)
     else:
         counts = ", ".join(f"{outcomes.count(each)} {each}" for each in dict.fromkeys(outcomes))
         view.say(f"{len(verdicts)} runs: {outcome} ({counts}).", LEVELS[outcome])
     print()
     for verdict in verdicts:
         if verdict.reason is not None:
-            view.say_named(verdict.outcome, f"{verdict.name}: {verdict.reason}", "warning")
+            view.say_named(verdict.outcome, f"{verdict.name}: {verdict.reason}")
     if view.verbose:
         for verdict in verdicts:
             if verdict.reason is None:
@@ -345,7 +347,7 @@ def _print_details(verdict: RunVerdict, view: View) -> None:
     """Print how the verdict on a run came about."""
     view.say(f"{verdict.name}: {verdict.outcome}")
     if verdict.neighbours:
-        view.say_named("warning", f"{verdict.neighbours}.", "warning")
+        view.say_named("warning", f"{verdict.neighbours}.")
     notes = [
         f"{term.term.text}: {view.text(reason)}"
         for term in verdict.terms

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tailscope.cli.table import fitted_table
-from tailscope.cli.terminal import GAP, output_columns, painted, say, wrapped
+from tailscope.cli.terminal import GAP, painted, say, say_named
 from tailscope.units import printable, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tailscope.cli.terminal import Level
+    from tailscope.cli.status import Level
 
 MARK = "~"
 """Stands behind a figure that the instrument's own stalls may have changed."""
@@ -49,13 +49,11 @@ class View:
 
     def say(self, text: str, level: Level = "note") -> None:
         """Print a line as it is shown; only what is more serious than a note has a colour."""
-        print(painted(wrapped(self.text(text), output_columns()), level, sys.stdout))
+        say(self.text(text), level)
 
-    def say_named(self, name: str, text: str, level: Level = "note") -> None:
+    def say_named(self, name: str, text: str) -> None:
         """Print a line that begins with what it is."""
-        shown = wrapped(f"{name:<9} {self.text(text)}", output_columns())
-        head, rest = shown[: len(name)], shown[len(name) :]
-        print(f"{painted(head, level, sys.stdout)}{rest}")
+        say_named(name, self.text(text))
 
     def print_table(
         self,

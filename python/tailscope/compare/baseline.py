@@ -109,7 +109,9 @@ def read_baseline(path: Path) -> BaselineRecord:
         check_lines(content, path)
         _check(record, path)
     except (FileNotFoundError, NotADirectoryError):
-        raise RunError(f"{path}: no such file", code="no-such-file", hint=_AGAIN) from None
+        raise RunError(
+            f"{path}: no such file or folder", code="no-such-file", hint=_AGAIN
+        ) from None
     except RunCorruptError as error:
         raise RunCorruptError(
             f"no baseline, or a damaged one: {error}", code=error.code, hint=_AGAIN

@@ -11,13 +11,16 @@ from tailscope.doctor.trial import examined, start_programs
 from tailscope.duts.catalogue import DUTS
 from tailscope.duts.dut import DutContext
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.experiment.plan import failures
 from tailscope.host import remedies
 from tailscope.host.apply import needs_root
 from tailscope.host.machine import Machine
 from tailscope.noise.tracer import Tracer
+from tailscope.platforms.bare import Bare
 from tailscope.platforms.catalogue import PLATFORMS
 from tailscope.registry import extras
 from tailscope.testbed import co_runners
+from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.places import Here
 from tailscope.testbed.power import Rapl
 from tailscope.testbed.process import find_binary
@@ -26,6 +29,7 @@ from tailscope.testbed.wires import WIRES, Veth
 
 if TYPE_CHECKING:
     from tailscope.duts.dut import Dut
+    from tailscope.experiment.plan import RunPlan
     from tailscope.platforms.platform import Platform
     from tailscope.store.records.doctor import Finding, State
     from tailscope.testbed.cores import Cores
@@ -111,14 +115,28 @@ def _device(
         return "found", None
     dut.check()
     start_programs(what, kind.programs)
-    if dut.uses_dpdk or dut.starts_in_s > _LONGEST_START_S or wire != Veth.name:
-        return "found", None
+    return _started(dut, folder, cores), None
+
+
+def lacks_of(plan: RunPlan, cores: Cores) -> list[str]:
+    """Return what this machine lacks for a run; a device that starts quickly is started."""
+    missing = plan.missing()
+    if missing or plan.platform != Bare.name:
+        return missing
+    with RunFolder() as folder:
+        return failures([partial(_started, plan.device.make_dut(), folder, cores)])
+
+
+def _started(dut: Dut, folder: Folder, cores: Cores) -> State:
+    """Start a device for a moment, if it is the kernel's and that is quick."""
+    if dut.uses_dpdk or dut.starts_in_s > _LONGEST_START_S or dut.wire != Veth.name:
+        return "found"
     try:
-        _open(dut, folder.part(f"dut-{kind.name}"), cores)
+        _open(dut, folder.part(f"dut-{dut.name}"), cores)
     except TestbedError as error:
         remedy = error.remedy or remedies.KERNEL_OF_DEBIAN
         raise TestbedError(str(error), code=error.code, remedy=remedy) from None
-    return "tried", None
+    return "tried"
 
 
 def _any_of(findings: list[Finding]) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 _READY_S = 60.0
 _LINKS = re.compile(r"\{links\}|\{link\d+\}")
 _NAMED = ("{link0}", "{link1}")
+_BRACED = re.compile(r"\{\w+\}")
+_KNOWN = ("{links}", *_NAMED, "{eal}", "{cpus}", "{folder}")
+_LIKE = 0.8
+"""Likeness of a word in braces to a known one from which on it is a slip, not the program's own."""
 
 
 def words_of(name: str, value: str) -> list[str]:
@@ -93,7 +98,15 @@ class Command(Dut):
 
     def _check_ports(self) -> None:
         """Check that the ports that the command names exist."""
-        links = sorted({*_LINKS.findall(" ".join(self.given.values()))})
+        text = " ".join(self.given.values())
+        for word in {*_BRACED.findall(text)} - {*_KNOWN, *_LINKS.findall(text)}:
+            if near := get_close_matches(word, _KNOWN, 1, _LIKE):
+                raise UsageError(
+                    f"dut {self.name}: got {word}, expected {', '.join(_KNOWN)}",
+                    code="unknown-placeholder",
+                    hint=f"did you mean {near[0]}?",
+                )
+        links = sorted({*_LINKS.findall(text)})
         beyond = [word for word in links if word not in ("{links}", *_NAMED[: self.ports])]
         if beyond:
             expected = ", ".join(("{links}", *_NAMED[: self.ports]))

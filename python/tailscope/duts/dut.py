@@ -146,7 +146,7 @@ class Dut(ABC):
     """Programs that the device needs, and the packages that contain them."""
 
     def __init__(self, options: Mapping[str, str], wire: str) -> None:
-        refuse_unknown("--wire", wire, self.wires, "dut-wire", f"those of --dut {self.name}: ")
+        refuse_unknown("--wire", wire, self.wires, "dut-wire", more=f" with --dut {self.name}")
         self.wire = wire
         self.given = dict(options)
         for name, value in options.items():
@@ -155,7 +155,7 @@ class Dut(ABC):
                 name,
                 self.options,
                 "unknown-dut-option",
-                f"the options of {self.name}: ",
+                of=f"the options of {self.name}",
             )
             self.options[name](name, value)
 

@@ -193,7 +193,7 @@ class Ovs(Dut):
         except TestbedError as error:
             words = process.last_words()
             text = f"{_SWITCH}: {error}; it said: {words}"
-            raise TestbedError(text, code=error.code, hint=error.hint) from None
+            raise error.retold(text) from None
 
     def _apart(self) -> list[str]:
         """Return the words that start the switch in its own namespace over shared memory.

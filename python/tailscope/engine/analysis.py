@@ -9,6 +9,7 @@ import math
 import mmap
 import os
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import tailscope._engine as _engine
@@ -21,6 +22,7 @@ from tailscope.exceptions import (
     SwappedError,
     UsageError,
 )
+from tailscope.paths import refuse_absent
 from tailscope.units import duration_ns
 
 if TYPE_CHECKING:
@@ -470,6 +472,8 @@ def source_of(capture: str | os.PathLike[str]) -> tuple[str, str | None]:
     file, colon, interface = text.rpartition(":")
     is_interface = colon and interface and os.path.exists(file)  # noqa: PTH110
     if not is_interface or os.path.exists(text):  # noqa: PTH110
+        if text != "-":
+            refuse_absent(Path(text), CaptureError, "capture-io")
         return text, None
     return file, interface
 

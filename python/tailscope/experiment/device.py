@@ -84,7 +84,7 @@ class Device(Struct, frozen=True, kw_only=True):
             self.wire,
             platform.wires,
             "platform-wire",
-            f"those of --platform {self.platform}: ",
+            more=f" with --platform {self.platform}",
         )
 
     def numbered(self, number: int | None) -> Device:

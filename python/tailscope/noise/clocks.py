@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import UsageError
 from tailscope.store.records.explanation import Alignment
-from tailscope.units import did_you_mean, duration_ns
+from tailscope.units import duration_ns, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,12 +36,8 @@ def by_name(texts: Sequence[str], names: Sequence[str], option: str) -> dict[str
     values: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.rpartition("=")
-        if equals and name not in names:
-            raise UsageError(
-                f"{option}: got {name!r}, expected one of {', '.join(names)}",
-                code="offset-name",
-                hint=did_you_mean(name, names),
-            )
+        if equals:
+            refuse_unknown(option, name, names, "offset-name")
         if name in values:
             raise UsageError(
                 f"{option}: got two values for {name or 'all files'}", code="offset-twice"

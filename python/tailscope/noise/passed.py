@@ -83,7 +83,7 @@ def _of_loop(recorded: LoopStages, clock: Clock, *, back: bool) -> NewColumns:
         noted = load_ticks(recorded.folder, "passed_seq")
         ticks = [load_ticks(recorded.folder, f"passed_{point}_tsc") for point in LOOP_POINTS]
     except AnalysisError as error:
-        raise DataplaneError(str(error), code="events-unreadable") from None
+        raise DataplaneError(str(error), code="events-unreadable", hint=error.hint) from None
     rows = np.flatnonzero(_is_measured(noted, back=back))
     numbers, first = np.unique(noted[rows] & ~np.uint64(_BACK), return_index=True)
     rows = rows[first]

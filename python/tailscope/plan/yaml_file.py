@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 256 << 10
 _MOST_DEPTH = 32
+_NO_YAML = "captures are read by `tailscope analyze PRE POST`, runs by `tailscope runs show`"
 _MOST_VALUES = 10_000
 _MOST_CHARACTERS = 40
 
@@ -26,6 +27,12 @@ class YamlFile:
     node: yaml.Node | None
     """Node that tells the lines of the content; None if the file is empty."""
     content: object
+
+    @property
+    def kind(self) -> str:
+        """Return what the file is, where fields were expected."""
+        kinds = {type(None): "an empty file", list: "a list"}
+        return kinds.get(type(self.content), "a single value")
 
 
 def read_yaml(path: Path) -> YamlFile:
@@ -53,12 +60,18 @@ def _text_of(path: Path) -> str:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
         raise UsageError(
-            f"{path}: expected at most {_MOST_BYTES} bytes, got more", code="file-too-large"
+            f"{path}: expected at most {_MOST_BYTES >> 10} KiB of YAML, got more",
+            code="file-too-large",
+            hint=_NO_YAML,
         )
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: {error}", code="not-text") from None
+        raise UsageError(
+            f"{path}: byte {error.start}: {error.reason}, expected YAML in UTF-8",
+            code="not-text",
+            hint=_NO_YAML,
+        ) from None
 
 
 class _RefusedError(yaml.MarkedYAMLError):

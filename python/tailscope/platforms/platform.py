@@ -66,7 +66,7 @@ class Platform(ABC):
                 name,
                 self.options,
                 "unknown-platform-option",
-                f"the options of {self.name}: ",
+                of=f"the options of {self.name}",
             )
         self.given, self.kernel, self.boot = dict(options), kernel, boot
 

@@ -57,14 +57,15 @@ def title_of(run: Run) -> str:
 
 
 def date_of(run: Run) -> str:
-    """Say when a run was measured; of captures without such stamps, and imports, when written."""
+    """Say when a run was measured or captured; of imports, when they were written."""
     info, seconds = run.info, run.rate["pre"].start_ns
     word, unix_ns = "measured", info.clock.unix_ns
     if isinstance(info.plan, ImportPlan):
         word, unix_ns = "imported", None
     elif isinstance(info.plan, AnalysisPlan):
-        is_clocked = len(seconds) > 0 and int(seconds[0]) >= _CLOCKED_NS
-        word, unix_ns = ("captured", int(seconds[0])) if is_clocked else ("analysed", None)
+        if not len(seconds) or int(seconds[0]) < _CLOCKED_NS:
+            return "captured at an unknown time"
+        word, unix_ns = "captured", int(seconds[0])
     return f"{word} {date_text(unix_ns or info.written_unix_ns)}"
 
 

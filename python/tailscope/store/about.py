@@ -146,11 +146,11 @@ def read_about_file(file: Path) -> dict[str, object]:
     """Read labels from a file."""
     from tailscope.plan.yaml_file import read_yaml
 
-    content = read_yaml(file).content
+    found = read_yaml(file)
+    content = found.content
     if not isinstance(content, dict):
         raise UsageError(
-            f"{file}: expected labels such as `dut: l2fwd`, got {type(content).__name__}",
-            code="labels",
+            f"{file}: got {found.kind}, expected labels such as `dut: l2fwd`", code="labels"
         )
     flat: dict[str, object] = {}
     for name, value in content.items():

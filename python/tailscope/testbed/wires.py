@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 _SOCKET_PATH_BYTES = 107
 _MEMORY_MB = 256
 _STALL_NS, _LINK_STALL_NS = 1000, 20_000
-_MOST_BY_MEMORY_PPS, _MOST_BY_LINKS_PPS = 20_000_000, 2_000_000
-"""Twice of what docs/performance.md has of shared memory, and of a system call for each packet."""
+_MOST_BY_MEMORY_PPS = 20_000_000
+"""Twice of what docs/performance.md has of shared memory."""
 _MEMIF_ROLES = ("client", "server")
 _LINK_DRIVERS = ("af_packet", "af_xdp")
 _CARDS = 4
@@ -89,7 +89,7 @@ class Wire(ABC):
                 name,
                 self.options,
                 "unknown-wire-option",
-                f"the options of {self.name}: ",
+                of=f"the options of {self.name}",
             )
         self._given = dict(options)
 
@@ -185,10 +185,6 @@ class Veth(Wire):
     def stall_ns(self) -> int:
         """Return the threshold of links, as every turn makes system calls."""
         return _LINK_STALL_NS
-
-    def most_pps(self, frame_bytes: float) -> int:  # noqa: ARG002
-        """Return more than system calls for each packet allow."""
-        return _MOST_BY_LINKS_PPS
 
     def check(self) -> None:
         """Check the capabilities for namespaces, and those for AF_XDP."""

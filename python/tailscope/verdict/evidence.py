@@ -13,6 +13,7 @@ from tailscope.exceptions import RunCorruptError, RunError, UsageError
 from tailscope.store.info import is_emulated, neighbours_of
 from tailscope.units import duration_ns
 from tailscope.verdict.taken import Taken
+from tailscope.verdict.trust import trust_of
 from tailscope.words.neighbours import held_text, programs_text, unusable_text
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class RunSample:
     """Description of what neighbours took of the device's CPU; empty if they took nothing, or it is
     not known.
     """
+    trust: str = ""
+    """Trust in the instrument, in a line; empty if nothing is known of it."""
 
     def doubts_of(self, term: Term) -> list[Doubt]:
         """Return the doubts about a verdict on a term."""
@@ -155,6 +158,7 @@ def evidence_of(path: Path, run: Run, *, with_neighbours: bool = False) -> RunSa
         doubts=_doubts(summary, info),
         time_doubts=_time_doubts(counts, summary, info),
         neighbours=_neighbours(info, is_judged=with_neighbours),
+        trust=trust_of(summary, info).text,
     )
 
 

@@ -48,6 +48,13 @@ class Trust:
     reason: str = ""
     """Reasons, as a clause; empty for the best grade."""
 
+    @property
+    def text(self) -> str:
+        """Return all of it in a line; empty where nothing is known."""
+        if self.grade is Grade.UNKNOWN:
+            return ""
+        return f"{self.grade}, {self.label}" + (f": {self.reason}" if self.reason else "")
+
 
 def trust_of(summary: Mapping[str, Figure], info: RunInfo) -> Trust:
     """Grade the instrument of a run.

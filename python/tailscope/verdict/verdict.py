@@ -150,6 +150,8 @@ class RunVerdict:
     """Reason why it could not be judged."""
     neighbours: str = ""
     """Description of what other programs took of the device's CPU, if it may matter."""
+    trust: str = ""
+    """Trust in the instrument, in a line; empty if nothing is known of it."""
 
     def record(self) -> JudgedRun:
         """Return the verdict as JSON has it."""
@@ -187,6 +189,7 @@ def judge(level: Level, evidence: RunSample, *, runs: int = 1) -> RunVerdict:
         terms,
         evidence.rate_pps,
         neighbours=evidence.neighbours,
+        trust=evidence.trust,
     )
 
 

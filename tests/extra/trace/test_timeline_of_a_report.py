@@ -25,7 +25,7 @@ def analysed(tailscope: Run, folder: Path, name: str, scale: int = 1) -> Path:
 
 def test_a_timeline_is_written_beside_its_page(tailscope: Run, tmp_path: Path) -> None:
     run, page = analysed(tailscope, tmp_path, "run"), tmp_path / "a page.html"
-    done = tailscope("report", run, "--out", page, "--trace")
+    done = tailscope("report", run, "--out", page, "--format", "perfetto")
     assert done.returncode == 0, done.stderr
     timeline = tmp_path / "a page.pftrace"
     assert done.stdout.splitlines() == [str(timeline), str(page)]

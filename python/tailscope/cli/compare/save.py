@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from tailscope.cli.options import argument, option
-from tailscope.units import count_text, counted, printable
+from tailscope.cli.terminal import say, say_named
+from tailscope.units import count_text, counted
 
 EXAMPLE = "tailscope compare save runs/1 runs/2 --out baseline.json"
 
@@ -23,8 +24,8 @@ def command(
 
     samples = save_baseline(repeated(runs), out)
     size = count_text(out.stat().st_size)
-    print(printable(f"{out}: {counted(len(samples), 'run')}, {size} bytes"))
+    say(f"{out}: {counted(len(samples), 'run')}, {size} bytes")
     for sample in samples:
         for doubt in (*sample.doubts, *sample.time_doubts):
-            print(printable(f"warning   {sample.name}: {doubt.reason}"))
+            say_named("warning", f"{sample.name}: {doubt.reason}")
     return 0

@@ -9,6 +9,7 @@ import typer
 
 from tailscope.cli.host.changes import change_text
 from tailscope.cli.options import CpusToFree, flag, option
+from tailscope.cli.terminal import say
 from tailscope.exceptions import UsageError
 from tailscope.units import printable
 
@@ -38,23 +39,23 @@ def command(
     if dry_run or not yes:
         for knob, changes in plan:
             for path, text in changes:
-                print(f"{knob.name}: {change_text(path, machine.read(path), text)}")
+                say(f"{knob.name}: {change_text(path, machine.read(path), text)}")
     for name, why in applicable(machine, wanted, only, holding=False).left_out.items():
-        print(f"left out: {name}: {printable(why)}")
+        say(f"left out: {name}: {printable(why)}")
     for remark in remarks(machine, wanted):
-        print(remark)
+        say(remark)
     if not plan:
-        print("nothing to change")
+        say("nothing to change")
     if dry_run or not plan or not (yes or _agreed()):
         return 0
     outcomes = apply(machine, wanted, only, by=f"tailscope host apply --cpus {cpus}")
     for outcome in outcomes:
         change = change_text(outcome.path, outcome.original, outcome.wanted)
         refused = "" if outcome.refused is None else f"  refused: {outcome.refused}"
-        print(f"{outcome.knob}: {change}{printable(refused)}")
+        say(f"{outcome.knob}: {change}{printable(refused)}")
     count = sum(outcome.refused is None for outcome in outcomes)
     back = "; `tailscope host revert` restores them" if count else ""
-    print(f"{count} set, {len(outcomes) - count} refused{back}", file=sys.stderr)
+    say(f"{count} set, {len(outcomes) - count} refused{back}", stream=sys.stderr)
     return 0 if count else 1
 
 

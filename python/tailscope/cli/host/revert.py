@@ -6,6 +6,7 @@ from typing import Annotated
 
 from tailscope.cli.host.changes import one_line
 from tailscope.cli.options import flag
+from tailscope.cli.terminal import say
 from tailscope.units import printable
 
 EXAMPLE = "sudo tailscope host revert"
@@ -21,12 +22,12 @@ def command(
 
     reverted = revert(Machine(), dry_run=dry_run)
     if reverted.aside is not None:
-        print(f"booted since, which takes all settings back; the journal is {reverted.aside}")
+        say(f"booted since, which takes all settings back; the journal is {reverted.aside}")
     elif reverted.by is None:
-        print("nothing to revert")
+        say("nothing to revert")
     for entry in reverted.restored:
         verb = "would restore" if dry_run else "restored"
-        print(f"{verb} {printable(entry.path)} to {one_line(entry.original)}")
+        say(f"{verb} {printable(entry.path)} to {one_line(entry.original)}")
     for entry, why in reverted.failed:
-        print(f"failed {entry.path}: {printable(why)}")
+        say(f"failed {entry.path}: {printable(why)}")
     return 1 if reverted.failed else 0

@@ -18,6 +18,7 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.cli.table import print_table
+from tailscope.cli.terminal import say
 from tailscope.exceptions import RunError, UsageError
 from tailscope.units import printable
 
@@ -239,7 +240,7 @@ def _run(plan: AliasingRequest) -> None:
         for source, counters in zip(fitted.sources, names, strict=True):
             if counters is not None:
                 counters_text = printable(", ".join(counters) or "no counter")
-                print(f"{source.periodic.rate_hz:.4f} Hz is counted by: {counters_text}")
+                say(f"{source.periodic.rate_hz:.4f} Hz is counted by: {counters_text}")
 
 
 def _names(fitted: Fit, interrupts: Mapping[str, Path]) -> list[list[str] | None]:
@@ -286,7 +287,7 @@ def _run_recorded(plan: AliasingRequest) -> None:
         write_json(plan.json_file, record)
     _draw(plan, run.label, arrival_ns, latency_ns, prediction)
     if plan.json_file != STANDARD:
-        print(f"{count_text(len(start_ns))} interruptions were recorded on the device's CPU\n")
+        say(f"{count_text(len(start_ns))} interruptions were recorded on the device's CPU\n")
         _print_beside(prediction)
         _print_left_out(tainted)
 
@@ -295,7 +296,7 @@ def _print_left_out(tainted: int) -> None:
     from tailscope.units import counted
 
     if tainted:
-        print(f"left out: {counted(tainted, 'packet')} that the instrument's stalls taint")
+        say(f"left out: {counted(tainted, 'packet')} that the instrument's stalls taint")
 
 
 def _draw(
@@ -381,8 +382,8 @@ def _print(fitted: Fit, prediction: Prediction | None) -> None:
     from tailscope.words.promises import kept
 
     if prediction is None:
-        print(fitted.reason)
-        print(
+        say(fitted.reason or "")
+        say(
             f"median {duration_text(fitted.base_latency_ns)} of"
             f" {count_text(fitted.packets)} packets"
         )
@@ -392,10 +393,10 @@ def _print(fitted: Fit, prediction: Prediction | None) -> None:
     _print_beside(prediction)
     p_values = [source.p_value for source in fitted.sources if source.p_value is not None]
     if p_values:
-        print(f"packets without these clocks look like this with p <= {max(p_values):.2g}")
+        say(f"packets without these clocks look like this with p <= {max(p_values):.2g}")
     assert fitted.threshold_ns is not None
-    print(f"packets count as delayed above {duration_text(fitted.threshold_ns)}")
-    print(kept("aliasing"))
+    say(f"packets count as delayed above {duration_text(fitted.threshold_ns)}")
+    say(kept("aliasing"))
 
 
 def _print_beside(prediction: Prediction) -> None:
@@ -409,7 +410,7 @@ def _print_beside(prediction: Prediction) -> None:
     rows.append(("delayed packets", *(count_text(figures["delayed"]) for figures in both)))
     print_table(("latency", "measured", "predicted"), [rows])
     if prediction.agreement is not None:
-        print(
+        say(
             f"{prediction.agreement:.1%} of the packets measured as delayed met the prediction,"
             f" within {duration_text(prediction.tolerance_ns)}"
         )

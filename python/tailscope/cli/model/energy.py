@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tailscope.cli.options import STANDARD, JsonFile, argument, write_json
 from tailscope.cli.status import UNDECIDED
 from tailscope.cli.table import print_table
+from tailscope.cli.terminal import say
 from tailscope.exceptions import RunError, UsageError
-from tailscope.units import printable, quantity_text
+from tailscope.units import quantity_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -154,17 +155,15 @@ def _print(drawn: Sequence[_Drawn]) -> None:
     rows = [(run.label, *(_joules(run.figures[name]) for name in _PACKETS)) for run in drawn]
     print_table(("energy", *_PACKETS.values()), [rows])
     for run in drawn:
-        print(printable(_above_text(run)))
-    print(
-        printable(
-            f"power of {first.power.includes}; processing includes the generator, which runs on"
-            " the same machine"
-        )
+        say(_above_text(run))
+    say(
+        f"power of {first.power.includes}; processing includes the generator, which runs on the"
+        " same machine"
     )
     for run in drawn:
         for name, reason in (run.power.reasons or {}).items():
             if name.startswith("power_w_"):
-                print(printable(f"{run.label}: {name}: {reason}"))
+                say(f"{run.label}: {name}: {reason}")
 
 
 def _phase_rows(run: _Drawn) -> Iterator[tuple[str, ...]]:

@@ -71,8 +71,7 @@ def command(
     from tailscope.experiment.search.overload import forecast
 
     predicted = forecast(forwarder, function, None if noise is None else noise_given(noise), bursts)
-    if json_file is not None:
-        write_json(json_file, without_format(predicted.record()))
+    write_json(json_file, without_format(predicted.record()))
     if keep:
         _keep(function, predicted, context.obj or ())
     if json_file != STANDARD:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from tailscope.cli.options import flag
-from tailscope.units import printable
+from tailscope.cli.terminal import say
 
 EXAMPLE = "tailscope runs clean --dry-run"
 
@@ -23,16 +23,14 @@ def command(
     for what, reason in clean(dry_run=dry_run):
         any_leftover = True
         if reason is None:
-            print(printable(("would remove " if dry_run else "removed ") + what))
+            say(("would remove " if dry_run else "removed ") + what)
         else:
             failed.append(f"{what}: it cannot be removed: {reason}")
     for path in find_recordings():
         any_leftover = True
-        print(
-            printable(
-                f"left {path}: a measurement that is not analysed: `tailscope runs finish {path}`"
-                " analyses it; if you do not need it, remove it yourself"
-            )
+        say(
+            f"left {path}: a measurement that is not analysed: `tailscope runs finish {path}`"
+            " analyses it; if you do not need it, remove it yourself"
         )
     if failed:
         raise TestbedError(
@@ -41,5 +39,5 @@ def command(
             hint="clean again when nothing uses it, with the rights that made it",
         )
     if not any_leftover:
-        print("nothing was left behind")
+        say("nothing was left behind")
     return 0

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tailscope.cli.options import argument
-from tailscope.units import printable
+from tailscope.cli.terminal import say
 
 EXAMPLE = "tailscope runs finish runs/first"
 
@@ -22,5 +22,5 @@ def command(
 
     for run in runs:
         written = finish(run, page_of, command=context.obj or ())
-        print(printable(f"{run}: {'wrote ' + ', '.join(written) if written else 'lacks nothing'}"))
+        say(f"{run}: {'wrote ' + ', '.join(written) if written else 'lacks nothing'}")
     return 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tailscope.cli.options import STANDARD, Exact, JsonFile, argument, flag, option, write_json
 from tailscope.cli.table import print_table
+from tailscope.cli.terminal import say, tell
 from tailscope.cli.view import View
 from tailscope.units import count_text, counted, printable, shortened, typed_duration
 
@@ -83,19 +84,18 @@ def _run(plan: ListRequest, view: View) -> None:
     with catalogue_of(plan.folders) as catalogue:
         runs = choose(catalogue, plan.filters, sort=plan.sort)
     for unread in catalogue.found.unread:
-        print(printable(f"warning: not searched: {unread}"), file=sys.stderr)
-    if plan.json_file is not None:
-        write_json(plan.json_file, {"runs": [_record(run) for run in runs]})
+        tell("warning", f"not searched: {unread}")
+    write_json(plan.json_file, {"runs": [_record(run) for run in runs]})
     if plan.json_file == STANDARD:
         return
     if runs:
         _print_runs(runs, view)
     else:
-        print(f"no match among {len(catalogue.found.runs)} runs")
+        say(f"no match among {len(catalogue.found.runs)} runs")
 
 
 def _print_runs(runs: Sequence[QueriedRow], view: View) -> None:
-    from tailscope.cli.terminal import GAP, cut, fitting, output_columns, width_of
+    from tailscope.cli.terminal import GAP, columns_on, cut, fitting, width_of
 
     view.say(f"{counted(len(runs), 'run')}.")
     print()
@@ -105,7 +105,7 @@ def _print_runs(runs: Sequence[QueriedRow], view: View) -> None:
         for at, column in enumerate(rows[0])
         if at < _NEVER_EMPTY or any(row[column] != _NOTHING for row in rows)
     ]
-    columns = output_columns()
+    columns = columns_on(sys.stdout)
     widths = {name: max(map(width_of, [name, *(row[name] for row in rows)])) for name in shown}
     widths["run"] = min(widths["run"], _SHORTEST_NAME)
     chosen = fitting(widths, _IMPORTANCE, columns)
@@ -118,7 +118,7 @@ def _print_runs(runs: Sequence[QueriedRow], view: View) -> None:
     view.print_table(shown, [[[row[column] for column in shown] for row in rows]], notes=notes)
     for run in runs:
         if run["problem"] is not None:
-            view.say_named("warning", f"{run['run']}: {run['problem']}", "warning")
+            view.say_named("warning", f"{run['run']}: {run['problem']}")
 
 
 def _row(run: QueriedRow) -> dict[str, str]:

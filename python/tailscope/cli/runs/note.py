@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from tailscope.cli.options import RunName, RunsFolder, argument
+from tailscope.cli.terminal import say
 
 EXAMPLE = "tailscope runs note runs/first 'cable of port 2 replaced'"
 
@@ -22,5 +23,5 @@ def command(
     path = run_named(run, folder)
     notes = read_notes(path) if text is None else add_note(path, text)
     for line in note_lines(notes.notes):
-        print(line)
+        say(line)
     return 0

@@ -16,9 +16,10 @@ from tailscope.cli.options import (
     without_format,
     write_json,
 )
+from tailscope.cli.terminal import say
 from tailscope.cli.view import View
 from tailscope.exceptions import RunCorruptError
-from tailscope.units import count_text, printable
+from tailscope.units import count_text
 
 if TYPE_CHECKING:
     from tailscope.store.notes import Remarks
@@ -45,8 +46,7 @@ def command(
     shown = read_run(path)
     states = file_states(path, shown.info, checksums=verify)
     remarks = read_notes(path)
-    if json_file is not None:
-        write_json(json_file, _record(path, shown, states, remarks))
+    write_json(json_file, _record(path, shown, states, remarks))
     if json_file != STANDARD:
         _print(path, shown, states, remarks, View(exact, verbose))
     bad = [f"{name} ({state})" for name, state in states.items() if state in _BAD]
@@ -90,7 +90,7 @@ def _print(path: Path, run: Run, states: dict[str, str], remarks: Remarks, view:
 
     print_table(run, run.info, [path], view)
     if remarks.tags:
-        print(printable(f"{'tags':<10}{' '.join(remarks.tags)}"))
+        view.say_named("tags", " ".join(remarks.tags))
     if run.explanation is not None:
         from tailscope.cli.explain import print_tail
 
@@ -99,7 +99,7 @@ def _print(path: Path, run: Run, states: dict[str, str], remarks: Remarks, view:
     if remarks.notes:
         print("\nnotes")
         for line in note_lines(remarks.notes):
-            print(line)
+            say(line)
         print()
     files = run.info.files
     if view.verbose or set(states.values()) != {"there"}:

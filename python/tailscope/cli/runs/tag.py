@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from tailscope.cli.options import RunNames, RunsFolder, option
-from tailscope.units import printable
+from tailscope.cli.terminal import say
 
 EXAMPLE = "tailscope runs tag runs/first --add paper"
 
@@ -24,5 +24,5 @@ def command(
     for path in paths:
         remarks = change_tags(path, add=add or (), remove=remove or ()) if add or remove else None
         tags = (remarks or read_notes(path)).tags
-        print(printable(f"{path}: {' '.join(tags) or 'no tag'}"))
+        say(f"{path}: {' '.join(tags) or 'no tag'}")
     return 0

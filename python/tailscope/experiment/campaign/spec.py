@@ -15,6 +15,7 @@ from tailscope import registry
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.typed import WrongError, typed
 from tailscope.experiment.fields import FIELDS, TRAFFIC
+from tailscope.paths import refuse_absent
 from tailscope.plan.field import NAME, Scalar
 from tailscope.plan.yaml_file import read_yaml
 from tailscope.units import refuse_unknown, value_label
@@ -243,20 +244,17 @@ def _with_sections() -> type[Experiment]:
     return whole
 
 
+_NO_FILE = "`tailscope run --dut NAME` makes a single run without an experiment"
+
+
 class Document:
     """The text of an experiment, and where in it things stand."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            found = read_yaml(path)
-        except FileNotFoundError:
-            raise UsageError(
-                f"{path}: there is no such file",
-                code="no-such-file",
-                hint="expected an experiment; `tailscope run --dut NAME` makes a single run",
-            ) from None
-        self._node, self.content = found.node, found.content
+        refuse_absent(path, UsageError, "no-such-file", _NO_FILE)
+        found = read_yaml(path)
+        self._node, self.content, self.kind = found.node, found.content, found.kind
 
     def error(
         self,
@@ -301,11 +299,10 @@ def load_experiment(path: Path, profile: str | None = None) -> tuple[Experiment,
     """Read an experiment."""
     document = Document(path)
     if not isinstance(document.content, dict):
-        names = {type(None): "an empty file", list: "a list"}
-        found = names.get(type(document.content), "a single value")
         raise UsageError(
-            f"{path}: got {found}, expected an experiment: fields and their values",
+            f"{path}: got {document.kind}, expected an experiment: fields and their values",
             code="not-an-experiment",
+            hint="docs/experiments.md shows one; `tailscope run --dut NAME` makes a single run",
         )
     try:
         experiment = typed(document.content, _with_sections())
@@ -313,7 +310,7 @@ def load_experiment(path: Path, profile: str | None = None) -> tuple[Experiment,
         raise document.error(wrong.where, wrong.message, code=wrong.code) from None
     if profile is not None:
         refuse_unknown(
-            "--profile", profile, experiment.profiles, "no-such-profile", f"those of {path}: "
+            "--profile", profile, experiment.profiles, "no-such-profile", of=f"those of {path}"
         )
         experiment = _with_profile(experiment, experiment.profiles[profile])
     return experiment, document

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from msgspec.structs import replace
 
-from tailscope.exceptions import TailscopeError, TestbedError
+from tailscope.exceptions import TailscopeError, TestbedError, said
 from tailscope.experiment.run.evaluate import evaluate
 from tailscope.experiment.run.instance import Instance
 from tailscope.experiment.run.room import check_room
@@ -163,8 +163,10 @@ def _failure(errors: Sequence[BaseException]) -> BaseException:
         return first
     if isinstance(first, KeyboardInterrupt):
         return KeyboardInterrupt("; ".join([*map(str, first.args), *places]))
-    code, hint = (first.code, first.hint) if isinstance(first, TailscopeError) else (None, None)
-    return TestbedError("; ".join([str(first), *places]), code=code, hint=hint)
+    text = "; ".join([said(first) if isinstance(first, Exception) else str(first), *places])
+    if isinstance(first, TailscopeError):
+        return first.retold(text, TestbedError)
+    return TestbedError(text)
 
 
 def _say_nothing() -> None:

@@ -98,13 +98,12 @@ def _copied(writer: RunWriter, run: RecordedRun, source: Path) -> bool:
 def _say_kept(path: Path, error: BaseException) -> NoReturn:
     """Raise what ended an analysis again, and say that nothing is lost."""
     if isinstance(error, AnalysisError):
-        raise AnalysisError(
-            f"{error}; {path} keeps what was recorded", code=error.code, hint=error.hint
-        ) from error
+        raise error.retold(f"{error}; {path} keeps what was recorded", AnalysisError) from error
     hint = f"`tailscope runs finish {path}` analyses it"
     if isinstance(error, KeyboardInterrupt):
         raise KeyboardInterrupt(f"{path}: what was recorded is kept; {hint}") from error
     if not isinstance(error, Exception):
         raise error
     why = f"{path}: recorded and kept, but not analysed: {said(error)}"
-    raise RunUnfinishedError(why, code="not-analysed", hint=hint) from error
+    hints = "; then ".join(filter(None, (getattr(error, "hint", None), hint)))
+    raise RunUnfinishedError(why, code="not-analysed", hint=hints) from error

@@ -20,8 +20,9 @@ from tailscope.cli.options import (
 )
 from tailscope.cli.panels import MEASUREMENT, OUTPUT
 from tailscope.cli.status import OF_VERDICTS
+from tailscope.cli.terminal import say
 from tailscope.exceptions import EvidenceError, UsageError
-from tailscope.units import counted, duration_text, long_text, positive_duration_ns, printable
+from tailscope.units import counted, duration_text, long_text, positive_duration_ns
 
 if TYPE_CHECKING:
     from tailscope.compare.limits import Limit
@@ -173,8 +174,8 @@ def _tell(judge: Judge, lasted_s: float, json_file: str | None, junit_file: Path
         _write_junit(junit_file, judge.findings, pair_s)
     if json_file != STANDARD:
         for finding in judge.findings:
-            print(f"{finding.limit.text}: {finding.outcome}: {_sentence(finding, pair_s)}")
-        print(
+            say(f"{finding.limit.text}: {finding.outcome}: {_sentence(finding, pair_s)}")
+        say(
             f"{counted(len(judge.pairs), 'pair')} of blocks in {long_text(lasted_s)}; all of this"
             f" holds together with {LEVEL:.0%}, however often it was looked at"
         )
@@ -231,11 +232,13 @@ def _write_junit(file: Path, findings: list[Finding], pair_s: float) -> None:
 
 
 def _describe(sides: tuple[Side, Side], limits: list[Limit]) -> int:
+    from tailscope.doctor.measurable import lacks_of
+
     for name, (plan, cores) in zip("AB", sides, strict=True):
         for what, text in plan.describe(cores).items():
-            print(f"{name}  {what:<10}{printable(text)}")
-        for lack in plan.missing():
-            print(f"{name}  {'missing':<10}{printable(lack)}")
+            say(f"{name}  {what:<10}{text}")
+        for lack in lacks_of(plan, cores):
+            say(f"{name}  {'missing':<10}{lack}")
     for limit in limits:
-        print(f"   {'limit':<10}{limit.text}")
+        say(f"   {'limit':<10}{limit.text}")
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,8 +19,9 @@ from tailscope.cli.options import (
     option,
     write_json,
 )
+from tailscope.cli.terminal import tell
 from tailscope.exceptions import TailscopeError, UsageError
-from tailscope.units import did_you_mean, printable
+from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,7 +96,7 @@ def _run(plan: ImportRequest) -> int:
 
     found = find(plan.path, plan.unit)
     for path in found.unread:
-        print(printable(f"warning: not imported: {path}"), file=sys.stderr)
+        tell("warning", f"not imported: {path}")
     everything: list[dict[str, object]] = []
     failed = 0
     for name, folder, result in _imported(plan, found.sources):
@@ -104,9 +104,9 @@ def _run(plan: ImportRequest) -> int:
             failed += 1
             everything.append({"run": name, "error": str(result)})
             code = getattr(result, "code", "system")
-            print(printable(f"error: {result} [{code}]"), file=sys.stderr)
+            tell("error", f"{result} [{code}]")
             if hint := getattr(result, "hint", None):
-                print(printable(f"hint: {hint}"), file=sys.stderr)
+                tell("hint", hint)
             continue
         everything.append({"run": name, **result.summary, "warnings": list(result.warnings)})
         if plan.json_file != STANDARD:

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tailscope.cli.fields import option_of
-from tailscope.cli.options import Quiet, option
-from tailscope.units import count_text, duration_text, positive_duration_ns, printable, rate_pps
+from tailscope.cli.options import Quiet, option, packet_rate
+from tailscope.cli.terminal import say, say_named
+from tailscope.cli.view import View
+from tailscope.units import count_text, duration_text, positive_duration_ns
 
 if TYPE_CHECKING:
     from tailscope.extra.instruments.compare import Seen
@@ -36,7 +38,7 @@ def command(
     line = LiveLine(quiet=quiet)
     results = compare(
         cores,
-        rate_pps=rate_pps(rate, "--rate"),
+        rate_pps=packet_rate(rate),
         duration_ns=positive_duration_ns(duration, "--duration"),
         tell=lambda name: line.show_step(f"measuring with {name}"),
     )
@@ -47,7 +49,7 @@ def command(
         if instrument.analysis is not None
     }
     for path in write_pictures([instruments(seen, TRUTH)], out, ["svg"]) if seen else ():
-        print(path)
+        say(str(path))
     return 0 if seen else 1
 
 
@@ -55,13 +57,11 @@ def _print(results: list[Seen]) -> None:
     from tailscope.extra.instruments.compare import HIGH_NS, LOW_NS
 
     names = ("p50", "p90", "p99", "p999")
-    header = ("p50", "p90", "p99", "p99.9")
-    print(f"{'instrument':<20}{'packets':>9}" + "".join(f"{label:>15}" for label in header))
-    truth = (LOW_NS, LOW_NS, LOW_NS, HIGH_NS)
-    print(f"{'truth':<20}{'':>9}" + "".join(f"{duration_text(ns):>15}" for ns in truth))
+    header = ("instrument", "packets", "p50", "p90", "p99", "p99.9")
+    rows = [("truth", "", *map(duration_text, (LOW_NS, LOW_NS, LOW_NS, HIGH_NS)))]
     for seen in results:
         if seen.analysis is None:
-            print(f"{seen.name:<20}not available: {printable(seen.why_not)}")
+            say_named("left out", f"{seen.name}: {seen.why_not}")
             continue
         summary = seen.analysis.summary
         cells = [
@@ -71,4 +71,5 @@ def _print(results: list[Seen]) -> None:
             for name in names
         ]
         count = count_text(int(summary["count"] or 0))
-        print(f"{seen.name:<20}{count:>9}" + "".join(f"{cell:>15}" for cell in cells))
+        rows.append((seen.name, count, *cells))
+    View().print_table(header, [rows], ("packets",))

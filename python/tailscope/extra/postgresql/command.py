@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tailscope.cli.options import STANDARD, JsonFile, argument, flag, option, write_json
+from tailscope.cli.terminal import say
 from tailscope.exceptions import RunError, TailscopeError
-from tailscope.units import count_text, printable
+from tailscope.units import count_text
 
 if TYPE_CHECKING:
     from tailscope.extra.postgresql.content import Content
@@ -51,8 +52,7 @@ def command(
     check_schema_name(schema)
     plan = ExportRequest(_found(runs), read_target(to, "--to"), schema, dry_run, json_file)
     records = _dry(plan) if dry_run else _run(plan)
-    if json_file is not None:
-        write_json(json_file, {"to": plan.target.shown, "schema": schema, "runs": records})
+    write_json(json_file, {"to": plan.target.shown, "schema": schema, "runs": records})
     return 1 if any("error" in record for record in records) else 0
 
 
@@ -69,7 +69,7 @@ class ExportRequest:
     def say(self, text: str) -> None:
         """Print a line for people, where standard output is theirs."""
         if self.json_file != STANDARD:
-            print(printable(text), flush=True)
+            say(text)
 
 
 def _found(paths: list[Path]) -> list[Path]:
@@ -167,4 +167,4 @@ def _record(path: Path, content: Content) -> dict[str, object]:
 
 
 def _tell(text: str) -> None:
-    print(printable(text), file=sys.stderr)
+    say(text, stream=sys.stderr)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tailscope.cli.options import argument, flag
 from tailscope.cli.progress import ProgressBar
+from tailscope.cli.terminal import say, say_named, tell
 from tailscope.registry import require
-from tailscope.units import count_text, counted, printable
+from tailscope.units import count_text, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,7 +44,7 @@ def command(
         require("plot")
     plan = plan_site(campaign, packets=packets)
     for problem in plan.material.problems():
-        print("warning:", printable(problem), file=sys.stderr)
+        tell("warning", problem)
     review = review_site(plan)
     if dry_run:
         check_place(plan, out.resolve())
@@ -55,7 +55,7 @@ def command(
     with ProgressBar("publishing", unit="runs") as bar:
         write_site(plan, out, bar.callback)
     _say_left_out(plan)
-    print(f"{'written':<10}{printable(str(out / 'index.html'))}")
+    say_named("written", str(out / "index.html"))
     return 0
 
 
@@ -64,8 +64,8 @@ def _describe(plan: Publication) -> None:
     for name, size in plan.files():
         total += size or 0
         text = "made" if size is None else count_text(size)
-        print(printable(f"{text:>15}  {name}"))
-    print(f"{count_text(total):>15}  bytes of data, plus generated files")
+        say(f"{text:>15}  {name}")
+    say(f"{count_text(total):>15}  bytes of data, plus generated files")
     _say_left_out(plan)
 
 
@@ -73,7 +73,7 @@ def _say_left_out(plan: Publication) -> None:
     if plan.left_out:
         size = count_text(sum(plan.left_out.values()))
         count = count_text(len(plan.left_out))
-        print(f"{'left out':<10}{count} files of single packets, {size} bytes; see --with-packets")
+        say_named("left out", f"{count} files of single packets, {size} bytes; see --with-packets")
 
 
 def _say_private(review: Review, at_most: int | None = None) -> None:
@@ -87,10 +87,10 @@ def _say_private(review: Review, at_most: int | None = None) -> None:
     _say("odd", ((each, review.odd[each], each.why) for each in odd[:at_most]))
     _say_rest("odd", odd[len(odd[:at_most]) :])
     if odd:
-        print(
-            f"warning: {counted(len(odd), 'line')} marked odd: published as shown, so check before"
-            " you put the site on a server",
-            file=sys.stderr,
+        tell(
+            "warning",
+            f"{counted(len(odd), 'line')} marked odd: published as shown, so check before you put"
+            " the site on a server",
         )
 
 
@@ -98,16 +98,16 @@ def _say(title: str, found: Iterable[tuple[Removed | Odd, int, Iterable[str]]]) 
     is_any = False
     for each, count, reasons in found:
         times = f", {count_text(count)} times" if count > 1 else ""
-        line = printable(f"{each.where}: {_excerpt(each.shown)}  ({', '.join(reasons)}{times})")
-        print(f"{title:<10}{line}")
+        line = f"{each.where}: {_excerpt(each.shown)}  ({', '.join(reasons)}{times})"
+        say_named(title, line)
         is_any = True
     if not is_any:
-        print(f"{title:<10}nothing")
+        say_named(title, "nothing")
 
 
 def _say_rest(title: str, rest: Iterable[Removed | Odd]) -> None:
     if count := len([*rest]):
-        print(f"{title:<10}and {counted(count, 'more line')}; --dry-run lists them all")
+        say_named(title, f"and {counted(count, 'more line')}; --dry-run lists them all")
 
 
 def _excerpt(line: str) -> str:

@@ -62,8 +62,7 @@ def _run(plan: RecommendRequest, json_file: str | None, view: View) -> int:
     evidence = read_evidence(plan.runs, plan.left_out)
     tail_tables = tables(evidence)
     answers = [(rule, rule.answer(evidence)) for rule in RULES]
-    if json_file is not None:
-        write_json(json_file, _record(evidence, tail_tables, answers))
+    write_json(json_file, _record(evidence, tail_tables, answers))
     if json_file != STANDARD:
         _print_answers(answers, view)
         for table in tail_tables:

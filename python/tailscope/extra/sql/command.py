@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 from tailscope.cli.options import STANDARD, JsonFile, argument, option
 from tailscope.cli.table import print_table
+from tailscope.cli.terminal import columns_on, say, tell
 from tailscope.exceptions import UsageError
 from tailscope.units import printable
 
@@ -27,6 +28,8 @@ EXAMPLE = "tailscope runs sql 'SELECT run, count(*) FROM worst GROUP BY run'"
 
 _MOST_ROWS = 1000
 """Largest number of rows for a terminal; files have all."""
+_FEWEST_COLUMNS_EACH = 12
+"""Width that each column gets on a terminal; the last ones give way to that."""
 _NOTHING = "-"
 
 
@@ -51,7 +54,7 @@ def command(
         raise UsageError("--json, --csv: expected one of them, got both", code="options-exclusive")
     with database_of(folders or [RUNS]) as database:
         for warning in database.warnings:
-            print(printable(f"warning: {warning}"), file=sys.stderr)
+            tell("warning", warning)
         answer = database.ask(query)
         if json_file is not None:
             with _opened(json_file) as text:
@@ -68,9 +71,12 @@ def _print(answer: QueryResult) -> None:
     rows = [
         tuple(printable(_cell(value)) for value in row) for row in islice(answer.rows, _MOST_ROWS)
     ]
-    print_table([printable(name) for name in answer.columns], [rows])
+    names = [printable(name) for name in answer.columns]
+    most = columns_on(sys.stdout) // _FEWEST_COLUMNS_EACH
+    if left_out := print_table(names, [rows], names[: most - 1 : -1] if most else ()):
+        say(f"no room for {', '.join(left_out[::-1])}: --csv and --json have all")
     if next(answer.rows, None) is not None:
-        print(f"only the first {_MOST_ROWS} rows: --csv and --json write all")
+        say(f"only the first {_MOST_ROWS} rows: --csv and --json write all")
 
 
 def _cell(value: object) -> str:

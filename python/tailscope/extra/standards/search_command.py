@@ -16,6 +16,7 @@ from tailscope.cli.options import (
     JsonFile,
     Quiet,
     option,
+    packet_rate,
     write_json,
 )
 from tailscope.cli.panels import MEASUREMENT
@@ -105,6 +106,7 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     """Exit status 3: the lowest rate does not hold, or says nothing about the device."""
+    from tailscope.experiment.packets import mean_size_bytes
     from tailscope.extra.standards.rates import (
         Search,
         SearchPlan,
@@ -113,14 +115,15 @@ def command(
         trials_of,
     )
     from tailscope.extra.standards.rates import without_device as without
-    from tailscope.units import positive_duration_ns, rate_pps
+    from tailscope.units import positive_duration_ns
     from tailscope.verdict.slo import parse_level
 
     lasts_ns = positive_duration_ns(trial_duration, "--trial-duration")
     plan = trial_plan(fields, warm_up=warm_up, duration=lasts_ns)
+    frame_bytes = mean_size_bytes(plan.traffic)
     where = SearchPlan(
-        rate_pps(min_rate, "--min-rate"),
-        rate_pps(max_rate, "--max-rate"),
+        packet_rate(min_rate, "--min-rate", frame_bytes),
+        packet_rate(max_rate, "--max-rate", frame_bytes),
         plan.duration_ns / 1e9,
         width,
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from tailscope.cli.options import DryRun, argument, option
+from tailscope.cli.terminal import say
 from tailscope.units import printable
 
 EXAMPLE = "tailscope init . --run './forward {eal}' --ready forwarding"
@@ -73,7 +74,7 @@ def command(
     if not dry_run:
         write(project, files)
     for path in files:
-        print(printable(str(project / path)))
+        say(str(project / path))
     if not dry_run:
         print(f"\nnext: see {printable(str(project / FOLDER / 'README.md'))}")
     return 0

@@ -20,6 +20,7 @@ from tailscope.cli.options import (
 )
 from tailscope.cli.status import UNDECIDED
 from tailscope.cli.table import print_table
+from tailscope.cli.terminal import say
 from tailscope.exceptions import UsageError
 from tailscope.extra.tail import TAIL
 from tailscope.extra.tail.recorded import lowered_from, record_of
@@ -257,25 +258,23 @@ def _run(plan: TailRequest) -> int:
 
 
 def _tabulated(plan: TailRequest) -> int:
-    from tailscope.extra.tail.table import table_lines, table_of
+    from tailscope.extra.tail.table import print_settings, table_of
 
     table = table_of(plan.sources, plan.settings, plan.seed)
-    if plan.json_file is not None:
-        write_json(plan.json_file, table.content())
+    write_json(plan.json_file, table.content())
     if plan.figure is not None:
         from tailscope.report.drawing import write_grid
 
         label = ", ".join(dict.fromkeys(source.path.name for source in plan.sources))
         write_grid([plan.figure], table.pictures(label), columns=2, title=label)
     if plan.json_file != STANDARD:
-        print(*table_lines(table), sep="\n")
+        print_settings(table)
     return 0
 
 
 def _write(plan: TailRequest, fitted: TailModel, tainted: int) -> None:
     record = record_of(fitted, tainted)
-    if plan.json_file is not None:
-        write_json(plan.json_file, without_format(record))
+    write_json(plan.json_file, without_format(record))
     path = plan.sources[0].path
     if plan.kept_by is not None:
         _keep(path, record, plan.kept_by)
@@ -330,8 +329,8 @@ def _print(fitted: TailModel, tainted: int) -> None:
         )
     print_table(("beyond", "", f"{fitted.settings.level:.0%} interval"), [rows])
     for line in _notes(fitted, tainted):
-        print(line)
-    print(kept("tail"))
+        say(line)
+    say(kept("tail"))
 
 
 def _largest(fitted: TailModel) -> tuple[str, str]:

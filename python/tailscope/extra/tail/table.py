@@ -245,9 +245,10 @@ def _by_equation_1(excesses: Excesses, settings: Settings) -> Equation1 | None:
         return None
 
 
-def table_lines(table: TailTable) -> Iterator[str]:
-    """Write a line for each setting; one exceedance is expected."""
-    from tailscope.cli.table import aligned
+def print_settings(table: TailTable) -> None:
+    """Print a line for each setting; one exceedance is expected."""
+    from tailscope.cli.table import print_table
+    from tailscope.cli.terminal import say
 
     header = ("setting", "runs", "refused", "bursts", "bounded", "inside", "by Eq. 1", "bounded")
     rows = [
@@ -263,12 +264,12 @@ def table_lines(table: TailTable) -> Iterator[str]:
         )
         for line in (_setting(name, own) for name, own in table.by_setting())
     ]
-    yield from aligned(header, [rows])
-    yield "bursts of the rest beyond the return level: 1 is expected; inside: the largest latency"
+    print_table(header, [rows])
+    say("bursts of the rest beyond the return level: 1 is expected; inside: the largest latency")
     for reason in dict.fromkeys(run.refused for run in table.runs if run.foretold is None):
         names = [f"{run.setting}/{run.name}" for run in table.runs if run.refused == reason]
         more = "" if len(names) == 1 else f" and {len(names) - 1} more"
-        yield f"{names[0]}{more}: {reason}"
+        say(f"{names[0]}{more}: {reason}")
 
 
 def _number(value: float | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from tailscope.cli.options import STANDARD, JsonFile, JunitFile, argument, option, write_json
 from tailscope.cli.status import OF_VERDICTS
 from tailscope.cli.table import print_table
-from tailscope.cli.terminal import say
+from tailscope.cli.terminal import say, say_named, tell
 from tailscope.exceptions import EvidenceError, UsageError
 from tailscope.registry import require, service
 from tailscope.units import printable
@@ -165,7 +164,7 @@ def _run(plan: TrendRequest) -> int:
     with _catalogue(plan) as catalogue:
         rows = choose(catalogue, plan.filters)
     for unread in catalogue.found.unread:
-        print(printable(f"warning: not searched: {unread}"), file=sys.stderr)
+        tell("warning", f"not searched: {unread}")
     experiments, left_out = experiments_of(rows, plan.order)
     if not experiments:
         raise EvidenceError(
@@ -176,8 +175,7 @@ def _run(plan: TrendRequest) -> int:
     trends = trends_of(experiments, plan.figures, plan.limits)
     findings = [finding for trend in trends for finding in trend.findings]
     outcome = worst(finding.outcome for finding in findings) if plan.limits else None
-    if plan.json_file is not None:
-        write_json(plan.json_file, _record(trends, left_out, outcome))
+    write_json(plan.json_file, _record(trends, left_out, outcome))
     if plan.junit_file is not None:
         _write_junit(plan.junit_file, trends)
     if plan.out is not None:
@@ -243,7 +241,7 @@ def _print(trends: Sequence[Trend], left_out: Sequence[str]) -> None:
     for trend in trends:
         by_title.setdefault(trend.experiment.title, []).append(trend)
     for title, own in by_title.items():
-        say(printable(f"{title}: {span(own[0])}"))
+        say(f"{title}: {span(own[0])}")
         rows = [tuple(map(printable, row)) for trend in own for row in change_rows(trend)]
         print_table(HEADER, [rows])
         said = [f"  {note}" for note in notes(own)]
@@ -253,13 +251,13 @@ def _print(trends: Sequence[Trend], left_out: Sequence[str]) -> None:
             for each in trend.findings
         ]
         for line in said:
-            say(printable(line))
+            say(line)
         if said:
             print()
     for text in left_out[:_MOST_LEFT_OUT]:
-        say(printable(f"left out  {text}"))
+        say_named("left out", text)
     if len(left_out) > _MOST_LEFT_OUT:
-        print(f"left out  {len(left_out) - _MOST_LEFT_OUT} more: --json lists them")
+        say_named("left out", f"{len(left_out) - _MOST_LEFT_OUT} more: --json lists them")
     say(
         "series that do not change show a change with at most 5 %, all of them together; an"
         " interval is that of one change"

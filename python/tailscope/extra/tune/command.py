@@ -22,9 +22,9 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.cli.table import print_table
-from tailscope.cli.terminal import print_lines
+from tailscope.cli.terminal import print_lines, say
 from tailscope.exceptions import TailscopeError, UsageError
-from tailscope.units import duration_text, long_text, percentile_name, printable, quantile_of
+from tailscope.units import duration_text, long_text, percentile_name, quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -112,7 +112,7 @@ def command(
             _print(ranked, values_of, q, partial)
     elif stopped:
         reason = f"{len(complete)} rounds are complete, at least {FEWEST_ROUNDS} are needed"
-        print(f"{reason}: no knob can be judged", file=sys.stderr)
+        say(f"{reason}: no knob can be judged", stream=sys.stderr)
     if stopped:
         raise stopped
     return 0
@@ -170,9 +170,9 @@ def _knobs(machine: Machine, cpus: tuple[int, ...], named: list[str] | None) -> 
     choice = applicable(machine, cpus, named)
     lagging = {} if named else {knob.name: knob.lags for knob in choice.knobs if knob.lags}
     for name, why in {**choice.left_out, **lagging}.items():
-        print(f"left out: {name}: {printable(why)}", file=sys.stderr)
+        say(f"left out: {name}: {why}", stream=sys.stderr)
     for remark in remarks(machine, cpus):
-        print(remark, file=sys.stderr)
+        say(remark, stream=sys.stderr)
     names = [knob.name for knob in choice.knobs if knob.name not in lagging]
     if not names:
         raise UsageError(
@@ -219,8 +219,10 @@ def _print(
 
     name = percentile_name(quantile)
     with_all, with_none = (duration_text(median(values[arm])) for arm in (ALL, NONE))
-    print(f"{name}, median of all rounds: with all knobs {with_all}, with none {with_none}")
-    print(f"partial: {partial}\n" if partial else "")
+    say(f"{name}, median of all rounds: with all knobs {with_all}, with none {with_none}")
+    if partial:
+        say(f"partial: {partial}")
+    print()
     rows = [
         (
             "all together" if effect.knob == NONE else effect.knob,

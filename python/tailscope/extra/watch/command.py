@@ -12,14 +12,13 @@ from tailscope.cli.fields import with_fields
 from tailscope.cli.options import DryRun, Quiet, option, refuse_idle_options
 from tailscope.cli.panels import MEASUREMENT, OUTPUT, TRAFFIC
 from tailscope.cli.status import INTERRUPTED
-from tailscope.cli.terminal import print_lines, print_plan
+from tailscope.cli.terminal import print_lines, print_plan, say
 from tailscope.exceptions import UsageError
 from tailscope.units import (
     count_text,
     counted,
     long_text,
     positive_duration_ns,
-    printable,
     quantity_text,
 )
 
@@ -149,7 +148,7 @@ def _watch(
             if books.runs:
                 _print_account(Account.of(books.runs), out)
     if interrupted:
-        print("interrupted: everything measured until then was kept", file=sys.stderr)
+        say("interrupted: everything measured until then was kept", stream=sys.stderr)
     return INTERRUPTED if interrupted else 0
 
 
@@ -213,7 +212,7 @@ def _print_run(run: WatchedRun) -> None:
         parts.append(f"lost {count_text(run.figures.lost)} of {count_text(run.figures.sent)}")
     if run.reason is not None:
         parts.append(run.reason)
-    print(f"{began}  {printable(', '.join(parts))}", flush=True)
+    say(f"{began}  {', '.join(parts)}")
 
 
 def _print_account(account: Account, out: Path) -> None:

@@ -140,7 +140,7 @@ class Boots:
             self._rebooter.boot(wanted, running)
         except TailscopeError as error:
             self._failed[wanted] = error
-            raise OtherKernelError(str(error), code=error.code, hint=error.hint) from None
+            raise error.retold(str(error), OtherKernelError) from None
         self._campaign.end_boot()
         self._say(f"booted {wanted}")
 
