@@ -34,6 +34,8 @@ tailscope raises on purpose is a `TailscopeError`, apart from the `OSError` of a
 
 from __future__ import annotations
 
+import errno
+
 __all__ = [
     "AnalysisError",
     "CaptureError",
@@ -59,6 +61,7 @@ __all__ = [
     "TuningError",
     "UsageError",
     "WorkerLostError",
+    "advice",
     "said",
 ]
 
@@ -252,6 +255,26 @@ class RunCorruptError(RunError):
     """A run directory that is not what was once written."""
 
     code = "run-corrupt"
+
+
+_ADVICE = {
+    errno.ENOSPC: "free some space on that disk, and repeat the command",
+    errno.EDQUOT: "free some of your quota on that disk, and repeat the command",
+    errno.EIO: "see `dmesg` for what is wrong with that disk, and repeat the command on another",
+    errno.EROFS: "choose a place that can be written",
+    errno.EACCES: "choose another place, or ask its owner for the rights",
+    errno.EPERM: "choose another place, or ask its owner for the rights",
+    errno.ENOENT: "check the path",
+    errno.EEXIST: "move it away, or choose another name",
+    errno.ENOMEM: "end other programs, and repeat the command",
+    errno.EAGAIN: "end other programs, and repeat the command",
+    errno.EMFILE: "raise the limit, such as by `ulimit -n 4096`, and repeat the command",
+}
+
+
+def advice(number: int | None) -> str:
+    """Return what can be done about an error of the system, by its number."""
+    return _ADVICE.get(number or 0, "repeat the command when the cause is gone")
 
 
 def said(error: Exception) -> str:

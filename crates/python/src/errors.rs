@@ -26,13 +26,19 @@ pub fn probe(error: ::probe::Error) -> PyErr {
 pub fn simulation(error: &sim::Error) -> PyErr {
     match error {
         sim::Error::Capture(error) => capture(error),
-        sim::Error::Io { .. } => PyOSError::new_err(error.to_string()),
+        sim::Error::Io { source, .. } => {
+            set(PyOSError::new_err(error.to_string()), "errno", source.raw_os_error())
+        }
         _ => argument(error, error.code()),
     }
 }
 
 pub fn capture(error: &capture::Error) -> PyErr {
-    raised(CaptureError::new_err(error.to_string()), error.code(), error.hint())
+    let exception = raised(CaptureError::new_err(error.to_string()), error.code(), error.hint());
+    match error {
+        capture::Error::Io { source, .. } => set(exception, "errno", source.raw_os_error()),
+        _ => exception,
+    }
 }
 
 pub fn analysis(error: &::analysis::Error) -> PyErr {

@@ -8,6 +8,7 @@ heavy libraries are imported where they are used: ``tailscope --help`` is quick.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import re
@@ -23,7 +24,7 @@ from typer._click.exceptions import NoSuchOption
 from tailscope.cli.groups import Application, NoSuchCommandError
 from tailscope.cli.lazy import added_commands, commands_of
 from tailscope.cli.status import INTERRUPTED, UNDECIDED
-from tailscope.exceptions import EvidenceError, TailscopeError
+from tailscope.exceptions import EvidenceError, TailscopeError, advice
 from tailscope.registry import not_installed
 from tailscope.units import printable
 
@@ -194,9 +195,9 @@ def _run(arguments: list[str] | None) -> int:
         return 1
     except OSError as error:
         name = f"{error.filename}: " if error.filename is not None else ""
-        return _failed(f"{name}{error.strerror or error}", "system", None)
+        return _failed(f"{name}{error.strerror or error}", "system", advice(error.errno))
     except MemoryError:
-        return _failed("out of memory", "memory", None)
+        return _failed("out of memory", "memory", advice(errno.ENOMEM))
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and (lacking := not_installed(error)):
             return _failed(str(lacking), lacking.code, lacking.hint)

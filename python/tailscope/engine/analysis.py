@@ -20,6 +20,7 @@ from tailscope.exceptions import (
     KeysRepeatError,
     SwappedError,
     UsageError,
+    advice,
 )
 from tailscope.units import duration_ns
 
@@ -552,7 +553,9 @@ def engine_errors() -> Iterator[None]:
         raise KeyChangesError(str(error), key=error.key, code=error.code, hint=error.hint) from None
     except _engine.EngineError as error:
         kind = _ERRORS.get(type(error), AnalysisError)
-        raise kind(str(error), code=error.code, hint=error.hint) from None
+        number = getattr(error, "errno", None)
+        hint = error.hint or (None if number is None else advice(number))
+        raise kind(str(error), code=error.code, hint=hint) from None
     except _engine.ArgumentError as error:
         raise UsageError(str(error), code=error.code) from None
     except (ValueError, OverflowError) as error:
@@ -934,8 +937,11 @@ def load_ticks(folder: str | os.PathLike[str], name: str) -> Ticks:
     path = Path(folder) / f"{name}.npy"
     try:
         ticks: Ticks = np.load(path, mmap_mode="r")
-    except (OSError, ValueError) as error:
+    except (FileNotFoundError, IsADirectoryError, ValueError) as error:
         raise AnalysisError(f"{path}: not a recording: {error}", code="recording") from None
+    except OSError as error:
+        error.filename = str(path)
+        raise
     if ticks.dtype != np.uint64 or ticks.ndim != 1:
         raise AnalysisError(f"{path}: expected uint64 of one dimension", code="recording")
     return ticks

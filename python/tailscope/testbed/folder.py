@@ -59,9 +59,10 @@ class RunFolder(Folder):
     network namespaces, carries the `name` of its folder.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_disk: bool = False) -> None:
         name = f"{_PREFIX}{os.getuid()}-{secrets.token_hex(4)}"
-        super().__init__(name, _base() / name)
+        base = Path(tempfile.gettempdir()) if on_disk else _base()
+        super().__init__(name, base / name)
         self._lock = -1
 
     @property
