@@ -69,6 +69,7 @@ def attempt(bench: Bench, judge: Judge, command: Command, each: Try) -> dict[str
     """Carry out a try: a row of the results."""
     furnish(bench.workshop, bench.work, command)
     before = judge.before(command)
+    bench.commands = 0
     fault = next((fault for fault in FAULTS if fault.name == each.fault), None)
     if fault is None:
         ended = bench.together(command, TOGETHER[each.fault])
@@ -82,6 +83,7 @@ def attempt(bench: Bench, judge: Judge, command: Command, each: Try) -> dict[str
     return {
         **each._asdict(),
         "fired": bool(fired),
+        "commands": bench.commands,
         "status": [one.status for one in ended],
         "answers": answers,
         "said": said,
@@ -100,20 +102,26 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def print_table(rows: list[dict[str, Any]]) -> None:
-    """Print a row for each command and fault: tries, and how many got a bad answer."""
-    table: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        if row["fired"]:
-            table[row["command"], row["fault"]].append(row)
-            table[row["command"], "all"].append(row)
-            table["all", row["fault"]].append(row)
-            table["all", "all"].append(row)
-    print(f"| command | fault | tries | {' | '.join(ANSWERS)} |")
-    print("|---" * (3 + len(ANSWERS)) + "|")
-    for (command, fault), of in sorted(table.items(), key=lambda item: ("all" in item[0], item[0])):
-        bad = [sum(not row["answers"].get(answer, True) for row in of) for answer in ANSWERS]
-        print(f"| {command} | {fault} | {len(of)} | {' | '.join(map(str, bad))} |")
+def print_tables(rows: list[dict[str, Any]]) -> None:
+    """Print tries, and how many of them got a bad answer: by command, by fault, and by both."""
+    tried = [row for row in rows if row["fired"]]
+    _print_table(tried, "command")
+    _print_table(tried, "fault")
+    _print_table(tried, "command", "fault")
+    bad = sum(map(_bad, tried))
+    print(f"{len(tried)} tries, {sum(row['commands'] for row in tried)} commands, {bad} bad")
+
+
+def _print_table(tried: list[dict[str, Any]], *by: str) -> None:
+    table: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+    for row in tried:
+        table[tuple(row[name] for name in by)].append(row)
+    print(f"| {' | '.join((*by, 'tries', *ANSWERS))} |")
+    print("|---" * (len(by) + 1 + len(ANSWERS)) + "|")
+    for names, of in table.items():
+        bad = [sum(not row["answers"][answer] for row in of) for answer in ANSWERS]
+        print(f"| {' | '.join((*names, str(len(of)), *map(str, bad)))} |")
+    print()
 
 
 def main() -> int:
@@ -124,11 +132,11 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="only one of so many tries")
     parser.add_argument("--number", type=int, help="only at this operation")
     parser.add_argument("--together", type=int, default=5, help="tries of several at once")
-    parser.add_argument("--json", type=Path, help="file of results, one a line; taken up again")
-    parser.add_argument("--table", action="store_true", help="only print the table of --json")
+    parser.add_argument("--json", type=Path, help="results, a line each; taken up again")
+    parser.add_argument("--table", action="store_true", help="only print the tables of --json")
     asked = parser.parse_args()
     if asked.table:
-        print_table(rows_of(asked.json))
+        print_tables(rows_of(asked.json))
         return 0
     if "LD_PRELOAD" not in os.environ:
         return _with_shim()
@@ -148,7 +156,7 @@ def main() -> int:
                 row = attempt(bench, judge, command, each)
                 rows.append(row)
                 _say(row, asked.json)
-    print_table(rows)
+    print_tables(rows)
     return int(any(_bad(row) for row in rows))
 
 

@@ -53,13 +53,20 @@ class _Started(NamedTuple):
 
 
 class Bench:
-    """Where commands are tried: a folder with all they need, and one that each works in."""
+    """Where commands are tried: a folder with all they need, and one that each works in.
+
+    Attributes
+    ----------
+    commands : int
+        How many were started.
+    """
 
     def __init__(self, folder: Path, shim: Shim) -> None:
         self.workshop, self.work, self._said = (folder / each for each in ("shop", "work", "said"))
         for path in (self.workshop, self._said):
             path.mkdir()
         self.shim = shim
+        self.commands = 0
         ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def reference(self, command: Command) -> list[Operation]:
@@ -117,6 +124,7 @@ class Bench:
         self._end_others()
 
     def _start(self, folder: Path, words: str, *, counts: bool = False) -> _Started:
+        self.commands += 1
         number = time.monotonic_ns()
         started = _Started(0, self._said / f"{number}.out", self._said / f"{number}.err")
         pid = os.fork()

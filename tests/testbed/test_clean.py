@@ -18,6 +18,7 @@ from runs import AS_ROOT, left_behind, needed
 from test_removal import deepen
 
 from tailscope.exceptions import TestbedError
+from tailscope.store.atomic import SUFFIX
 from tailscope.testbed import clean as cleaning
 from tailscope.testbed.folder import LOCK, RunFolder, owner_of
 from tailscope.testbed.places import FOLDER, MARK
@@ -388,7 +389,8 @@ def test_root_removes_what_dead_measurements_of_others_left(clean: Clean, base: 
 
 
 def test_what_was_killed_while_it_began_goes(clean: Clean, base: Path) -> None:
-    paths = [base / f"{DEAD}.0123abcd", dead(base, f"{DEAD}.4567abcd")]
+    names = [f".{DEAD}.{token}{SUFFIX}" for token in ("0123abcd", "4567abcd")]
+    paths = [base / names[0], dead(base, names[1])]
     paths[0].mkdir()
     output = clean()
     for path in paths:

@@ -73,9 +73,9 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def temporary_folder(path: Path) -> Iterator[Path]:
+def temporary_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
     """Have a folder beside a path for a block, or until this process is killed."""
-    with _temporary(path, is_folder=True) as (temporary, _):
+    with _temporary(path, mode) as (temporary, _):
         yield temporary
 
 
@@ -122,33 +122,37 @@ def leftovers_below(folder: Path, *, dry_run: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def _temporary(path: Path, *, is_folder: bool = False) -> Iterator[tuple[Path, int]]:
-    """Hold what is not whole yet; at the end it has its name, or is removed."""
+def _temporary(path: Path, folder_mode: int | None = None) -> Iterator[tuple[Path, int]]:
+    """Hold a file, or a folder of a mode; at the end it has its name, or is removed."""
     remove_leftovers(path.parent)
-    temporary, handle = _held(path, is_folder=is_folder)
+    while (held := _held(path, folder_mode)) is None:
+        pass
     try:
-        yield temporary, handle
+        yield held
     finally:
-        _remove(temporary)
-        os.close(handle)
+        _remove(held[0])
+        os.close(held[1])
 
 
-def _held(path: Path, *, is_folder: bool) -> tuple[Path, int]:
-    while True:
-        temporary = path.with_name(f".{path.name[:200]}.{os.urandom(4).hex()}{SUFFIX}")
-        try:
-            if is_folder:
-                temporary.mkdir()
-            handle = os.open(temporary, _LOOK if is_folder else _NEW, 0o666)
-        except OSError as error:
-            error.filename = str(path)
-            raise
-        # A disk without locks has no leftovers either: nobody can tell them.
-        with suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.fstat(handle).st_nlink:
-            return temporary, handle
-        os.close(handle)  # Another writer took it for a leftover before it was locked.
+def _held(path: Path, folder_mode: int | None) -> tuple[Path, int] | None:
+    """Make and lock it; None if another writer took it for a leftover in between."""
+    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(4).hex()}{SUFFIX}")
+    try:
+        if folder_mode is not None:
+            temporary.mkdir(folder_mode)
+        handle = os.open(temporary, _NEW if folder_mode is None else _LOOK, 0o666)
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and path.parent.is_dir():
+            return None
+        error.filename = str(path)
+        raise
+    # A disk without locks has no leftovers either: nobody can tell them.
+    with suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    if os.fstat(handle).st_nlink:
+        return temporary, handle
+    os.close(handle)
+    return None
 
 
 def _exchange(new: Path, old: Path) -> None:
