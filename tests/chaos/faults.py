@@ -79,7 +79,8 @@ def attempt(bench: Bench, judge: Judge, command: Command, each: Try) -> dict[str
         step_ns = STEPS_S[each.number % len(STEPS_S)] * 10**9
         ended = [bench.run(command, fault, each.number, step_ns=step_ns)]
     fired = bench.shim.fired if fault else 1
-    answers, said = judge.judge(command, before, ended)
+    taken = command.measures and _was_taken(bench, each.number)
+    answers, said = judge.judge(command, before, ended, taken=taken)
     return {
         **each._asdict(),
         "fired": bool(fired),
@@ -89,6 +90,15 @@ def attempt(bench: Bench, judge: Judge, command: Command, each: Try) -> dict[str
         "said": said,
         "errors": [one.errors.strip()[-600:] for one in ended],
     }
+
+
+def _was_taken(bench: Bench, number: int) -> bool:
+    """Whether the command had begun to read what its generator recorded."""
+    before = bench.shim.operations()[:number]
+    return any(
+        each.pid == before[0].pid and "/generator/" in each.name and each.name.endswith(".npy")
+        for each in before
+    )
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

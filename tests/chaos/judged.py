@@ -12,6 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import TailscopeError
+from tailscope.store.atomic import SUFFIX, is_temporary
+from tailscope.store.directory import is_complete
 from tailscope.store.reader import read_info, read_run, verified
 
 from .commands import HOME, furnish
@@ -61,7 +63,7 @@ class Judge:
         return found
 
     def judge(
-        self, command: Command, before: Before, ended: Sequence[Ended]
+        self, command: Command, before: Before, ended: Sequence[Ended], *, taken: bool
     ) -> tuple[dict[str, bool], list[str]]:
         """Answer the questions, and repeat the command."""
         said: list[str] = []
@@ -69,7 +71,7 @@ class Judge:
             "ended": all(each.status is not None for each in ended) or _no(said, "it did not end"),
             "whole or refused": self._is_whole(command, ended, said),
             "unharmed": self._is_unharmed(command, before, said),
-            "measurement kept": self._is_kept(command, before, said),
+            "measurement kept": self._is_kept(command, before, said, taken=taken),
             "says what to do": min(_tells(command, each, said) for each in ended),
         }
         answers["mended"] = self._is_mended(command, ended, said)
@@ -137,6 +139,8 @@ class Judge:
     def _is_unharmed(self, command: Command, before: Before, said: list[str]) -> bool:
         there, made = _checksums(self._bench.work), self._made[command.name]
         for name, checksum in before.files.items():
+            if is_temporary(name.rpartition("/")[2]) or _is_below(name, command.recorded):
+                continue
             if any(fnmatch.fnmatch(name, pattern) for pattern in command.replaces):
                 if name not in there and name in made:
                     return _no(said, f"{name}: gone")
@@ -144,8 +148,14 @@ class Judge:
                 return _no(said, f"{name}: {'changed' if name in there else 'gone'}")
         return True
 
-    def _is_kept(self, command: Command, before: Before, said: list[str]) -> bool:
+    def _is_kept(self, command: Command, before: Before, said: list[str], *, taken: bool) -> bool:
         """Whether what was measured is in a whole run, or recorded as it was."""
+        if taken:
+            found = [*self._bench.work.rglob("arrival_tsc.npy")]
+            found += [
+                each for each in self._bench.work.rglob("run.json") if is_complete(each.parent)
+            ]
+            return bool(found) or _no(said, "what was measured is gone")
         if not command.recorded:
             return True
         path = self._bench.work / command.recorded
@@ -167,14 +177,18 @@ class Judge:
             again = self._bench.again(command.words)
         if not (again.status == command.status or _DONE.search(again.errors)):
             return _no(said, f"again: {again.status}: {again.errors.strip()[-300:]}")
-        if any(name.startswith("run/") for name in _checksums(self._bench.work)):
-            self._bench.again("runs clean")
+        if any(name.startswith("run/") or SUFFIX in name for name in _checksums(self._bench.work)):
+            self._bench.again("runs clean .")
         if not self._is_complete(command, said, "repeated"):
             return False
         made = self._made[command.name]
         left = [name for name in _checksums(self._bench.work) if name not in made]
         if command.measures:
-            left = [name for name in left if name.startswith(("run/", ".")) or "/." in name]
+            left = [
+                name
+                for name in left
+                if (name.startswith("run/") and "-recording/" not in name) or "/." in name
+            ]
         return not left or _no(said, f"left behind: {', '.join(left[:3])}")
 
     def _finish(self, ended: Ended) -> bool:
@@ -201,6 +215,11 @@ def _tells(command: Command, ended: Ended, said: list[str]) -> bool:
         or any(name in message for name in names)
         or _no(said, f"no file is named: {message.strip()}")
     )
+
+
+def _is_below(name: str, folder: str) -> bool:
+    """Whether a file is of a run whose recording counts, and not what was made of it."""
+    return bool(folder) and name.startswith(f"{folder}/")
 
 
 def _no(said: list[str], what: str) -> bool:

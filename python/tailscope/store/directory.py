@@ -375,8 +375,11 @@ def _refuse_held(path: Path, *, resumes: bool) -> None:
     is_other = path.exists() and not (path.is_dir() and is_vacant(path))
     mark = read_mark(path)
     if mark is not None and mark.complete:
+        lacks_page = not is_there(path, layout.REPORT)
+        finish = f"`tailscope runs finish {path}` makes its page; or " if lacks_page else ""
         raise RunExistsError(
-            f"{path}: already holds a complete run", hint="choose another directory or remove it"
+            f"{path}: already holds a complete run",
+            hint=f"{finish}choose another directory or remove it",
         )
     if is_there(path, layout.RECORDED) and not resumes:
         raise RunExistsError(
