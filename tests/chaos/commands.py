@@ -11,7 +11,7 @@ import numpy as np
 import synthetic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     Start = Callable[[Path, str], None]
@@ -95,31 +95,32 @@ COMMANDS = (
 )
 
 
-def make_workshop(folder: Path, start: Start) -> None:
-    """Write what commands need; `start` carries out a command in a folder, and kills
-    it before the figures of a measurement are there."""
+def make_workshop(folder: Path, commands: Iterable[Command], start: Start) -> None:
+    """Write what commands need; `start` carries out a measurement in a folder, and kills it."""
+    names = {need.partition(":")[0] for command in commands for need in command.needs}
     for name in HOME:
-        (folder / name).mkdir(mode=0o700)
-    latencies = [5_000 + 13 * at % 900 + (40_000 if at % 50 == 0 else 0) for at in range(400)]
-    captures.pair(folder / "in", latencies)
-    for seed, name in enumerate(("run-a", "run-b")):
-        _write_run(folder / name, seed)
-    for seed, name in enumerate(("one", "two")):
-        _write_run(folder / "runs" / name, seed + 2)
-    campaigns.write(folder / "campaign", {"rate": ["10k", "20k"]})
-    (folder / "hdr").mkdir()
-    shutil.copyfile(folder / "run-a" / "histogram.hlog", folder / "hdr" / "histogram.hlog")
+        (folder / name).mkdir(parents=True, mode=0o700)
+    for seed, name in enumerate(("run-a", "run-b", "drawn", "runs/one", "runs/two")):
+        if name.partition("/")[0] in names:
+            _write_run(folder / name, seed)
+    if "in" in names:
+        slow = [5_000 + 13 * at % 900 + (40_000 if at % 50 == 0 else 0) for at in range(400)]
+        captures.pair(folder / "in", slow)
+    if "long" in names:
+        _write_run(folder / "long", 5, packets=synthetic.PACKETS)
+    if "campaign" in names:
+        campaigns.write(folder / "campaign", {"rate": ["10k", "20k"]})
+    if "hdr" in names:
+        _write_run(folder / "hdr", 6)
     (folder / "faults.yaml").write_text(_CAMPAIGN)
-    shutil.copytree(folder / "run-a", folder / "drawn")
-    (folder / "drawn" / "report.html").unlink(missing_ok=True)
-    _write_run(folder / "long", 5, packets=synthetic.PACKETS)
-    start(folder, f"run {_MEASURED} --out recorded")
-    (folder / "run").rename(folder / "killed")
-    (folder / "run").mkdir(mode=0o700)
+    if names & {"recorded", "killed"}:
+        start(folder, f"run {_MEASURED} --out recorded")
+        (folder / "run").rename(folder / "killed")
+        (folder / "run").mkdir(mode=0o700)
 
 
 def _write_run(path: Path, seed: int, *, packets: int = 2_000) -> None:
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     found = synthetic.latencies(seed, base_ns=2_000 + 100 * seed)[:packets]
     synthetic.write_run(path, found.astype(np.int64))
 

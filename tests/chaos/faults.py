@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from .commands import Command
+    from .shim import Operation
 
 TOGETHER = {"two at once": 2, "six at once": 6}
 STEPS_S = (-3600, 86_400, -400 * 86_400)
@@ -38,9 +39,8 @@ _SPREAD = 0x9E3779B1
 """Odd, so that a share of all places is spread over them, whatever it is."""
 
 
-def tries_of(command: Command, bench: Bench, *, together: int) -> list[Try]:
+def tries_of(command: Command, operations: list[Operation], *, together: int) -> list[Try]:
     """All tries of a command: each fault at each operation that it suits."""
-    operations = bench.reference(command)
     found = [
         Try(command.name, fault.name, number, f"{operation.kind.name.lower()} {operation.name}")
         for number, operation in enumerate(operations, 1)
@@ -68,7 +68,7 @@ def chosen(every: int, tries: list[Try]) -> Iterator[Try]:
 def attempt(bench: Bench, judge: Judge, command: Command, each: Try) -> dict[str, Any]:
     """Carry out a try: a row of the results."""
     furnish(bench.workshop, bench.work, command)
-    before = judge.before(command)
+    before = judge.before()
     bench.commands = 0
     fault = next((fault for fault in FAULTS if fault.name == each.fault), None)
     if fault is None:
@@ -156,10 +156,10 @@ def main() -> int:
     commands = [each for each in COMMANDS if _asked(asked.commands, each.name)]
     file = Path(os.environ["CHAOS_FAULTS"])
     bench = Bench(file.parent, Shim(file))
-    make_workshop(bench.workshop, bench.cut_short)
+    make_workshop(bench.workshop, commands, bench.cut_short)
     judge = Judge(bench)
     for command in commands:
-        tries = tries_of(command, bench, together=asked.together)
+        tries = tries_of(command, judge.learn(command), together=asked.together)
         for each in chosen(asked.every, tries):
             is_asked = _asked(asked.faults, each.fault) and asked.number in (None, each.number)
             if is_asked and (each.command, each.fault, each.number) not in done:

@@ -16,13 +16,14 @@ from tailscope.store.atomic import SUFFIX, is_temporary
 from tailscope.store.directory import is_complete
 from tailscope.store.reader import read_info, read_run, verified
 
-from .commands import HOME, furnish
+from .commands import HOME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from .commands import Command
+    from .shim import Operation
     from .tries import Bench, Ended
 
 ANSWERS = ("ended", "whole or refused", "unharmed", "measurement kept", "says what to do", "mended")
@@ -46,21 +47,21 @@ class Judge:
         self._bench = bench
         self._made: dict[str, dict[str, set[str]]] = {}
 
-    def before(self, command: Command) -> Before:
+    def before(self) -> Before:
         """Take down what is there."""
-        if command.name not in self._made:
-            self._made[command.name] = self._makes(command)
-            furnish(self._bench.workshop, self._bench.work, command)
         return Before(_checksums(self._bench.work))
 
-    def _makes(self, command: Command) -> dict[str, set[str]]:
-        """The files that a command makes, and their checksums: several, where they differ."""
-        found: dict[str, set[str]] = {}
+    def learn(self, command: Command) -> list[Operation]:
+        """See what a command does without a fault.
+
+        Files have several checksums where they differ from one time to the next.
+        """
+        found = self._made[command.name] = {}
         for _ in range(1 if command.measures else 2):
-            self._bench.reference(command)
+            operations = self._bench.reference(command)
             for name, checksum in _checksums(self._bench.work).items():
                 found.setdefault(name, set()).add(checksum)
-        return found
+        return operations
 
     def judge(
         self, command: Command, before: Before, ended: Sequence[Ended], *, taken: bool
@@ -200,6 +201,8 @@ class Judge:
 def _tells(command: Command, ended: Ended, said: list[str]) -> bool:
     """Whether a command that failed says what, where and what to do."""
     if ended.status in (command.status, None, -signal.SIGKILL):
+        return True
+    if command.measures and "\npartial " in ended.output:
         return True
     errors = ended.errors
     if "Traceback" in errors or "this is a bug" in errors or "error: " not in errors:
