@@ -61,7 +61,7 @@ __all__ = [
     "TuningError",
     "UsageError",
     "WorkerLostError",
-    "advice",
+    "hint_of",
     "said",
 ]
 
@@ -272,9 +272,11 @@ _ADVICE = {
 }
 
 
-def advice(number: int | None) -> str:
-    """Return what can be done about an error of the system, by its number."""
-    return _ADVICE.get(number or 0, "repeat the command when the cause is gone")
+def hint_of(error: Exception) -> str | None:
+    """Return what can be done about an error, wherever it comes from."""
+    if isinstance(error, OSError):
+        return _ADVICE.get(error.errno or 0, "repeat the command when the cause is gone")
+    return getattr(error, "hint", None)
 
 
 def said(error: Exception) -> str:

@@ -24,7 +24,7 @@ from typer._click.exceptions import NoSuchOption
 from tailscope.cli.groups import Application, NoSuchCommandError
 from tailscope.cli.lazy import added_commands, commands_of
 from tailscope.cli.status import INTERRUPTED, UNDECIDED
-from tailscope.exceptions import EvidenceError, TailscopeError, advice
+from tailscope.exceptions import EvidenceError, TailscopeError, hint_of
 from tailscope.registry import not_installed
 from tailscope.units import printable
 
@@ -195,9 +195,9 @@ def _run(arguments: list[str] | None) -> int:
         return 1
     except OSError as error:
         name = f"{error.filename}: " if error.filename is not None else ""
-        return _failed(f"{name}{error.strerror or error}", "system", advice(error.errno))
+        return _failed(f"{name}{error.strerror or error}", "system", hint_of(error))
     except MemoryError:
-        return _failed("out of memory", "memory", advice(errno.ENOMEM))
+        return _failed("out of memory", "memory", hint_of(OSError(errno.ENOMEM, "")))
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and (lacking := not_installed(error)):
             return _failed(str(lacking), lacking.code, lacking.hint)

@@ -23,7 +23,7 @@ from tailscope.cli.options import (
     labels,
     write_json,
 )
-from tailscope.exceptions import SwappedError, TailscopeError, UsageError
+from tailscope.exceptions import SwappedError, TailscopeError, UsageError, hint_of, said
 from tailscope.units import positive_duration_ns
 
 if TYPE_CHECKING:
@@ -320,9 +320,9 @@ def _run_pairs(plans: Plans, options: Options) -> int:
         for name, figures in zip(plans, analyses, strict=True):
             if isinstance(figures, Exception):
                 failed += 1
-                everything.append({"pair": name, "error": str(figures)})
-                print(printable(f"error: {name}: {figures}"), file=sys.stderr)
-                if hint := getattr(figures, "hint", None):
+                everything.append({"pair": name, "error": said(figures)})
+                print(printable(f"error: {name}: {said(figures)}"), file=sys.stderr)
+                if hint := hint_of(figures):
                     print(f"hint: {hint}", file=sys.stderr)
                 continue
             everything.append({"pair": name, **figures.record()})

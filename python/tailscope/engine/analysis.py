@@ -20,7 +20,7 @@ from tailscope.exceptions import (
     KeysRepeatError,
     SwappedError,
     UsageError,
-    advice,
+    hint_of,
 )
 from tailscope.units import duration_ns
 
@@ -554,7 +554,7 @@ def engine_errors() -> Iterator[None]:
     except _engine.EngineError as error:
         kind = _ERRORS.get(type(error), AnalysisError)
         number = getattr(error, "errno", None)
-        hint = error.hint or (None if number is None else advice(number))
+        hint = error.hint or (None if number is None else hint_of(OSError(number, "")))
         raise kind(str(error), code=error.code, hint=hint) from None
     except _engine.ArgumentError as error:
         raise UsageError(str(error), code=error.code) from None

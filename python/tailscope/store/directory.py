@@ -200,7 +200,7 @@ class RunWriter:
             move(folder)
         except BaseException:
             with suppress(OSError):
-                (self.path / layout.RECORDED).unlink()
+                (self.path / layout.RECORDED).unlink(missing_ok=True)
                 folder.rmdir()
             raise
         self._is_recorded = True

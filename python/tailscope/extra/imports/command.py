@@ -18,7 +18,7 @@ from tailscope.cli.options import (
     labels,
     write_json,
 )
-from tailscope.exceptions import TailscopeError, UsageError
+from tailscope.exceptions import TailscopeError, UsageError, hint_of, said
 from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
@@ -98,10 +98,10 @@ def _run(plan: ImportRequest) -> int:
     for name, folder, result in _imported(plan, found.sources):
         if isinstance(result, Exception):
             failed += 1
-            everything.append({"run": name, "error": str(result)})
+            everything.append({"run": name, "error": said(result)})
             code = getattr(result, "code", "system")
-            print(printable(f"error: {result} [{code}]"), file=sys.stderr)
-            if hint := getattr(result, "hint", None):
+            print(printable(f"error: {said(result)} [{code}]"), file=sys.stderr)
+            if hint := hint_of(result):
                 print(printable(f"hint: {hint}"), file=sys.stderr)
             continue
         everything.append({"run": name, **result.summary, "warnings": list(result.warnings)})
