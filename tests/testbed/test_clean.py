@@ -398,6 +398,18 @@ def test_what_was_killed_while_it_began_goes(clean: Clean, base: Path) -> None:
         assert not path.exists()
 
 
+def test_what_was_being_written_goes_too(clean: Clean, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "first"
+    run.mkdir(parents=True)
+    left, whole = run / f".run.json.0123abcd{SUFFIX}", run / "run.json"
+    for path in (left, whole):
+        path.touch()
+    assert f"would remove {left}" in clean("--dry-run", str(tmp_path))
+    assert left.exists()
+    assert f"removed {left}" in clean(str(tmp_path))
+    assert [*run.iterdir()] == [whole]
+
+
 def test_a_folder_too_deep_for_recursion_goes_with_all_else(clean: Clean, base: Path) -> None:
     paths = [dead(base, f"{DEAD[:-1]}{number}") for number in range(2)]
     deepen(paths[0])
