@@ -31,6 +31,7 @@ ANSWERS = ("ended", "whole or refused", "unharmed", "measurement kept", "says wh
 
 
 _DONE = re.compile("already holds a complete run|already exists")
+_SAYS = re.compile("^(?:error: |lacking )", re.M)
 _FINISH = re.compile("`tailscope (runs finish [^`]+)`")
 
 
@@ -205,11 +206,11 @@ def _tells(command: Command, ended: Ended, said: list[str]) -> bool:
     if command.measures and "\npartial " in ended.output:
         return True
     errors = ended.errors
-    if "Traceback" in errors or "this is a bug" in errors or "error: " not in errors:
+    if "Traceback" in errors or "this is a bug" in errors or not _SAYS.search(errors):
         return _no(said, f"exit status {ended.status}: {errors.strip()[-300:]}")
     if "hint: " not in errors:
         return _no(said, f"no hint: {errors.strip()[-200:]}")
-    message = errors[errors.rindex("error: ") :].partition("hint: ")[0]
+    message = _SAYS.split(errors)[-1].partition("hint: ")[0]
     names = [
         word for word in command.words.split() if "/" in word or (len(word) > 2 and "-" not in word)
     ]
