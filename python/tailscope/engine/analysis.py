@@ -553,8 +553,9 @@ def engine_errors() -> Iterator[None]:
         raise KeyChangesError(str(error), key=error.key, code=error.code, hint=error.hint) from None
     except _engine.EngineError as error:
         kind = _ERRORS.get(type(error), AnalysisError)
-        number = getattr(error, "errno", None)
-        hint = error.hint or (None if number is None else hint_of(OSError(number, "")))
+        hint = error.hint
+        if hint is None and hasattr(error, "errno"):
+            hint = hint_of(OSError(error.errno, ""))
         raise kind(str(error), code=error.code, hint=hint) from None
     except _engine.ArgumentError as error:
         raise UsageError(str(error), code=error.code) from None

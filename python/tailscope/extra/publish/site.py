@@ -204,6 +204,12 @@ def _fill(plan: Publication, site: Path, progress: Progress | None) -> None:
         progress(len(runs), len(runs))
     # The site is a campaign itself: what it shows is what it holds.
     material = read_material(site)
+    for name, problem in _problems(material):
+        raise RunError(
+            f"{name}: published, and not to be read again: {problem}",
+            code="not-published",
+            hint="repeat the command when the cause is gone",
+        )
     write_text(site / ENVIRONMENT, encode(_environments(material)))
     write_families(material, site / FIGURES, _FORMATS, _STYLE)
     drawn = [f"{FIGURES}/{path.name}" for path in sorted((site / FIGURES).iterdir())]
