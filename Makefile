@@ -262,9 +262,10 @@ bench: $(ENGINE) dataplane
 calibration: $(ENGINE)
 	python -m docs.calibration
 
-## make chaos    attack measurements at random for an hour (CHAOS_MINUTES=N), and print what became of them
+## make chaos    let each file operation of commands fail, attack measurements for an hour (CHAOS_MINUTES=N), and print tables
 CHAOS_MINUTES ?= 60
 chaos: $(ENGINE) dataplane
+	python -m tests.chaos.faults --json target/faults-$$(git describe --always --dirty).jsonl
 	python -m tests.chaos --minutes $(CHAOS_MINUTES)
 
 ## make soak     measure for 30 minutes without a pause, and see whether anything grows (SOAK_MINUTES=N)

@@ -20,7 +20,7 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,6 +100,24 @@ def whole_lines(said: str) -> str:
 
 def serve(requests: socket.socket) -> None:
     """Fork a command for each request, and answer with its number and then its exit status."""
+    import_everything()
+    while True:
+        request, files, _, _ = socket.recv_fds(requests, REQUEST_BYTES, len(MODES))
+        if not request:
+            return
+        pid = os.fork()
+        if pid == 0:
+            requests.detach()
+            become(files, **json.loads(request))
+        for file in files:
+            os.close(file)
+        requests.send(str(pid).encode())
+        _, status = os.waitpid(pid, 0)
+        requests.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def import_everything() -> None:
+    """Import what commands may need, as long as this process may be forked."""
     import tailscope
 
     for found in pkgutil.walk_packages(tailscope.__path__, "tailscope."):
@@ -110,29 +128,12 @@ def serve(requests: socket.socket) -> None:
     gc.freeze()
     threads = [*Path("/proc/self/task").iterdir()]
     assert len(threads) == 1, "a process with threads must not be forked"
-    while True:
-        request, files, _, _ = socket.recv_fds(requests, REQUEST_BYTES, len(MODES))
-        if not request:
-            return
-        pid = os.fork()
-        if pid == 0:
-            requests.detach()
-            status = become(files, **json.loads(request))
-            atexit._run_exitfuncs()
-            sys.stdout.flush()
-            # Not `sys.exit`: to take down all that was imported would take longer than the command.
-            os._exit(status)
-        for file in files:
-            os.close(file)
-        requests.send(str(pid).encode())
-        _, status = os.waitpid(pid, 0)
-        requests.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
 def become(
     files: Sequence[int], words: Sequence[str], environment: Mapping[str, str], folder: str
-) -> int:
-    """Be the command."""
+) -> NoReturn:
+    """Be the command until its end."""
     from tailscope.cli import main
 
     for number, file in enumerate(files):
@@ -146,7 +147,11 @@ def become(
         os.fdopen(number, mode, closefd=False) for number, mode in enumerate(MODES)
     )
     faulthandler.enable(sys.stderr)
-    return main()
+    status = main()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    # Not `sys.exit`: to take down all that was imported would take longer than the command.
+    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,9 @@ _MOST_NAMES = 4
 _STEPS = {
     errno.EACCES: "`ls -l` shows who may; name another path, or run it as that user",
     errno.EPERM: "run it as root, or name another path",
+    errno.EIO: "`dmesg` may say what is wrong with that disk; write to another",
+    errno.ENOMEM: "end other programs, and repeat the command",
+    errno.EAGAIN: "end other programs, and repeat the command",
     errno.ENOSPC: "free some space, or write to another disk",
     errno.EDQUOT: "free some space, or write to another disk",
     errno.EROFS: "name a folder of a disk that can be written",
@@ -24,6 +27,11 @@ _STEPS = {
     errno.ENAMETOOLONG: "give it a shorter name",
     errno.ELOOP: "`ls -l` shows where its links lead",
 }
+
+
+def hint_of(error: Exception) -> str | None:
+    """Return what can be done about an error, wherever it comes from."""
+    return step_after(error) if isinstance(error, OSError) else getattr(error, "hint", None)
 
 
 def step_after(error: OSError) -> str:

@@ -24,6 +24,7 @@ from tailscope.experiment.campaign.matrix import cells_of
 from tailscope.experiment.campaign.spec import load_experiment
 from tailscope.host.kernel import running_kernel
 from tailscope.plan.fields import KERNELS
+from tailscope.store.owner import LOCK
 
 if TYPE_CHECKING:
     from measurements import Place
@@ -195,12 +196,12 @@ def test_a_lock_of_a_campaign_that_leads_elsewhere_is_refused(tailscope: Any, pl
     out = place.path / "out"
     out.mkdir()
     (out / "campaign.json").touch()
-    (out / ".lock").symlink_to(place.path / "elsewhere")
+    (out / LOCK).symlink_to(place.path / "elsewhere")
     done = tailscope(
         "run", place.experiment(SMALL), "--out", out, "--resume", env=place.environment
     )
     assert done.returncode == 1
-    assert str(out / ".lock") in done.stderr
+    assert str(out / LOCK) in done.stderr
     assert not (place.path / "elsewhere").exists()
 
 

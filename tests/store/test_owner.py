@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -23,6 +24,7 @@ from tailscope.store.directory import RunWriter, refuse_foreign
 from tailscope.store.owner import LOCK, is_vacant, owned
 from tailscope.store.provenance import analysis_info
 from tailscope.store.records.plan import AnalysisPlan
+from tailscope.store.records.run import RunMark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +105,19 @@ def test_a_writer_that_fails_leaves_a_later_one_alone(pair: list[Path], tmp_path
     with writing(out) as second:
         finish(second, pair)
     assert_whole(out)
+
+
+def test_a_recording_that_does_not_fit_leaves_nothing_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    out = tmp_path / "run"
+    with pytest.raises(OSError, match="No space"), RunWriter(out) as writer:
+        monkeypatch.setattr("tailscope.store.directory.write_text", full)
+        writer.keep(RunMark(format=3, complete=False), lambda _: None)  # type: ignore[arg-type]
+    assert not out.exists()
 
 
 def test_the_name_is_free_again_when_its_owner_was_killed(pair: list[Path], tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from runs import AS_ROOT, left_behind, needed
 from test_removal import deepen
 
 from tailscope.exceptions import TestbedError
+from tailscope.store.atomic import SUFFIX
 from tailscope.testbed import clean as cleaning
 from tailscope.testbed.folder import LOCK, RunFolder, owner_of
 from tailscope.testbed.places import FOLDER, MARK
@@ -389,12 +390,25 @@ def test_root_removes_what_dead_measurements_of_others_left(clean: Clean, base: 
 
 
 def test_what_was_killed_while_it_began_goes(clean: Clean, base: Path) -> None:
-    paths = [base / f"{DEAD}.0123abcd", dead(base, f"{DEAD}.4567abcd")]
+    names = [f".{DEAD}.{token}{SUFFIX}" for token in ("0123abcd", "4567abcd")]
+    paths = [base / names[0], dead(base, names[1])]
     paths[0].mkdir()
     output = clean()
     for path in paths:
         assert f"removed {path}" in output
         assert not path.exists()
+
+
+def test_what_was_being_written_goes_too(clean: Clean, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "first"
+    run.mkdir(parents=True)
+    left, whole = run / f".run.json.0123abcd{SUFFIX}", run / "run.json"
+    for path in (left, whole):
+        path.touch()
+    assert f"would remove {left}" in clean("--dry-run", str(tmp_path))
+    assert left.exists()
+    assert f"removed {left}" in clean(str(tmp_path))
+    assert [*run.iterdir()] == [whole]
 
 
 def test_a_folder_too_deep_for_recursion_goes_with_all_else(clean: Clean, base: Path) -> None:

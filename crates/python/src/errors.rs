@@ -37,7 +37,11 @@ pub fn simulation(error: &sim::Error) -> PyErr {
 }
 
 pub fn capture(error: &capture::Error) -> PyErr {
-    raised(CaptureError::new_err(error.to_string()), error.code(), error.hint())
+    let exception = raised(CaptureError::new_err(error.to_string()), error.code(), error.hint());
+    match error {
+        capture::Error::Io { source, .. } => set(exception, "errno", source.raw_os_error()),
+        _ => exception,
+    }
 }
 
 pub fn analysis(error: &::analysis::Error) -> PyErr {

@@ -6,10 +6,9 @@ use crate::simulation::{Event, Simulation};
 use crate::truth::Totals;
 use capture::{Compression, Draft, Format, Writer};
 use serde::Serialize;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Events between two calls of the progress callback.
@@ -63,7 +62,7 @@ pub fn write_pair(
     let [pre, post] = paths;
     cut(&post, scenario.cut_bytes).map_err(|source| io_error(&post, "cut", source))?;
     let (truth, totals) = (dir.join("truth.json"), *simulation.totals());
-    write_truth(dir, &truth, &TruthFile { scenario, totals: &totals })
+    write_truth(&truth, &TruthFile { scenario, totals: &totals })
         .map_err(|source| io_error(&truth, "write", source))?;
     Ok(Written { pre, post, truth, totals })
 }
@@ -112,14 +111,12 @@ fn cut(path: &Path, bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-fn write_truth(dir: &Path, path: &Path, truth: &TruthFile<'_>) -> io::Result<()> {
-    let permissions = Permissions::from_mode(0o666); // less what the user's mask takes
-    let mut file = tempfile::Builder::new().permissions(permissions).tempfile_in(dir)?;
-    serde_json::to_writer_pretty(&mut file, truth)?;
-    file.write_all(b"\n")?;
-    file.as_file().sync_all()?;
-    file.persist(path)?;
-    Ok(())
+fn write_truth(path: &Path, truth: &TruthFile<'_>) -> io::Result<()> {
+    let mut file = Draft::create(path)?;
+    let mut text = serde_json::to_vec_pretty(truth)?;
+    text.push(b'\n');
+    file.write_all(&text)?;
+    file.publish()
 }
 
 fn io_error(path: &Path, action: &'static str, source: io::Error) -> Error {

@@ -227,7 +227,7 @@ def _run(arguments: list[str] | None) -> int:
         hint = next_step(error, application(), command[1:])
         return _failed(_message_of(error), _code_of(error), hint, status)
     except MemoryError:
-        return _failed("out of memory", "memory", None)
+        return _failed("out of memory", "memory", "end other programs, and repeat the command")
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and (lacking := not_installed(error)):
             return _failed(str(lacking), lacking.code, lacking.hint)

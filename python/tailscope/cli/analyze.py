@@ -24,7 +24,8 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.cli.terminal import tell
-from tailscope.exceptions import SwappedError, TailscopeError, UsageError
+from tailscope.exceptions import SwappedError, TailscopeError, UsageError, said
+from tailscope.paths import hint_of
 from tailscope.units import duration_ns, positive_duration_ns
 
 if TYPE_CHECKING:
@@ -314,9 +315,9 @@ def _run_pairs(plans: Plans, options: Options) -> int:
         for name, figures in zip(plans, analyses, strict=True):
             if isinstance(figures, Exception):
                 failed += 1
-                everything.append({"pair": name, "error": str(figures)})
-                tell("error", f"{name}: {figures}")
-                if hint := getattr(figures, "hint", None):
+                everything.append({"pair": name, "error": said(figures)})
+                tell("error", f"{name}: {said(figures)}")
+                if hint := hint_of(figures):
                     tell("hint", hint)
                 continue
             everything.append({"pair": name, **figures.record()})

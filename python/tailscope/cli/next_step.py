@@ -8,7 +8,7 @@ from typer._click.exceptions import NoSuchOption
 
 from tailscope import exceptions
 from tailscope.cli.groups import CommandGroup, NoSuchCommandError
-from tailscope.paths import step_after
+from tailscope.paths import hint_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,10 +39,8 @@ _STEPS: dict[type[exceptions.TailscopeError], str] = {
 
 def next_step(error: Exception, application: CommandGroup, words: Sequence[str]) -> str:
     """Return what can be done about an error: what it says itself, or what its kind suggests."""
-    if isinstance(error, OSError):
-        return step_after(error)
-    if hint := getattr(error, "hint", None):
-        return str(hint)
+    if hint := hint_of(error):
+        return hint
     for kind, step in _STEPS.items():
         if isinstance(error, kind):
             return step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ from tailscope.cli.status import INTERRUPTED
 from tailscope.cli.table import print_table
 from tailscope.cli.terminal import print_lines, say, say_named
 from tailscope.exceptions import UsageError
+from tailscope.store.owner import is_vacant, owned
 from tailscope.units import (
     count_text,
     duration_text,
@@ -64,20 +66,28 @@ def command(
 ) -> int:
     plan = _plan(duration, stall_ns, noise or "auto", counter_interval, disturb)
     cores = _cores(cpus)
-    if out is not None and out.exists():
-        raise UsageError(f"--out: {out} already exists", code="out-exists")
+    _refuse_other(out)
     if dry_run:
         cpus_text = ", ".join(map(str, cores.pollers))
         print_lines([("CPUs", cpus_text), ("duration", duration), ("noise", plan.noise)])
         return 0
-    watched = _watch(plan, cores, quiet=quiet)
-    record = _record(plan, cores, watched)
-    if out is not None:
-        _keep(out, watched, record)
+    with owned(out) if out else nullcontext():
+        _refuse_other(out)
+        watched = _watch(plan, cores, quiet=quiet)
+        record = _record(plan, cores, watched)
+        if out is not None:
+            _keep(out, watched, record)
     write_json(json_file, without_format(record))
     if json_file != STANDARD:
         _print(cores, watched, record, out)
     return INTERRUPTED if watched.interrupted else 0
+
+
+def _refuse_other(out: Path | None) -> None:
+    if out is not None and out.exists() and not (out.is_dir() and is_vacant(out)):
+        raise UsageError(
+            f"--out: {out} already exists", code="out-exists", hint="choose another folder"
+        )
 
 
 def _plan(

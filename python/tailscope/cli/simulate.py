@@ -111,7 +111,9 @@ def _run(out: Path, suffix: str, settings: dict[str, object]) -> dict[str, str |
     import tailscope._engine as _engine
     from tailscope.cli.progress import ProgressBar
     from tailscope.engine.analysis import engine_errors
+    from tailscope.store.atomic import remove_leftovers
 
+    remove_leftovers(out)
     with engine_errors(), ProgressBar("simulating", unit="packets") as bar:
         return _engine.simulate(str(out), suffix=suffix, progress=bar.callback, **settings)
 

@@ -22,7 +22,7 @@ from tailscope.exceptions import (
     SwappedError,
     UsageError,
 )
-from tailscope.paths import refuse_absent
+from tailscope.paths import hint_of, refuse_absent
 from tailscope.units import duration_ns
 
 if TYPE_CHECKING:
@@ -451,7 +451,10 @@ def engine_errors() -> Iterator[None]:
         raise KeyChangesError(str(error), key=error.key, code=error.code, hint=error.hint) from None
     except _engine.EngineError as error:
         kind = _ERRORS.get(type(error), AnalysisError)
-        raise kind(str(error), code=error.code, hint=error.hint) from None
+        hint = error.hint
+        if hint is None and hasattr(error, "errno"):
+            hint = hint_of(OSError(error.errno, ""))
+        raise kind(str(error), code=error.code, hint=hint) from None
     except _engine.ArgumentError as error:
         raise UsageError(str(error), code=error.code) from None
     except (ValueError, OverflowError) as error:
@@ -728,8 +731,11 @@ def load_ticks(folder: str | os.PathLike[str], name: str) -> Ticks:
     path = Path(folder) / f"{name}.npy"
     try:
         ticks: Ticks = np.load(path, mmap_mode="r")
-    except (OSError, ValueError) as error:
+    except (FileNotFoundError, IsADirectoryError, ValueError) as error:
         raise AnalysisError(f"{path}: not a recording: {error}", code="recording") from None
+    except OSError as error:
+        error.filename = str(path)
+        raise
     if ticks.dtype != np.uint64 or ticks.ndim != 1:
         raise AnalysisError(f"{path}: expected uint64 of one dimension", code="recording")
     return ticks

@@ -2,14 +2,13 @@
 
 Run directories are the truth. What was read of them is kept in a file in the user's cache, one for
 each choice of folders, so that the next command reads only what has changed: a database of SQLite
-behind its checksum. Every command reads that file whole. It is never changed in place: a new one is
-written under another name and renamed. So readers need no lock; of several writers one writes while
-the others make do with what they have in memory, as everybody does where nothing can be written.
+behind its checksum. Every command reads that file whole. It is never changed in place, so readers
+need no lock; of several writers the last one prevails. Where nothing can be written, commands make
+do with what they have in memory.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import sqlite3
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import tailscope
+from tailscope.store.atomic import write_bytes
 from tailscope.store.columns import TABLES, TEXT, TIME, TRUTH
 from tailscope.store.folders import FoundRuns, find_runs
 from tailscope.store.record import read_record
@@ -194,19 +194,8 @@ def _stored(value: Value) -> str | int | float | None:
 
 
 def _keep(connection: sqlite3.Connection, file: Path) -> None:
-    """Keep the tables for the next refresh, unless another process is about to, or none can be."""
+    """Keep the tables for the next refresh, if that is possible."""
     with suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(file.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _write(connection.serialize(), file)
-        finally:
-            os.close(lock)
-
-
-def _write(content: bytes, file: Path) -> None:
-    part = file.with_suffix(".part")
-    part.write_bytes(_checksum(content) + content)
-    part.chmod(0o600)
-    part.replace(file)
+        content = connection.serialize()
+        write_bytes(file, _checksum(content) + content)

@@ -23,7 +23,7 @@ from tailscope.engine.analysis import Series
 from tailscope.exceptions import RunExistsError, RunUnfinishedError, said
 from tailscope.signals import uninterrupted
 from tailscope.store import layout, tables
-from tailscope.store.atomic import TEMPORARY_SUFFIX, replacing, write_text
+from tailscope.store.atomic import replacing, replacing_folder, write_text
 from tailscope.store.files import is_there
 from tailscope.store.latency import LatencyFile
 from tailscope.store.owner import is_vacant, owned, refuse_owned
@@ -59,14 +59,10 @@ _RECORDED = (layout.NOISE, layout.NEIGHBOURS, layout.STAGES, layout.INTERRUPTS, 
 
 def write_noise(path: Path, record: WatchedRecord, noise: NewColumns, samples: NewColumns) -> None:
     """Write what was seen of CPUs without packets: a folder of its own."""
-    path.mkdir(mode=0o700, parents=True)
-    try:
-        write_parquet(path / layout.NOISE, noise)
-        write_parquet(path / layout.INTERRUPTS, samples)
-        write_text(path / layout.WATCHED, encode(record))
-    except BaseException:
-        shutil.rmtree(path)
-        raise
+    with replacing_folder(path) as folder:
+        write_parquet(folder / layout.NOISE, noise)
+        write_parquet(folder / layout.INTERRUPTS, samples)
+        write_text(folder / layout.WATCHED, encode(record))
 
 
 class Lack(NamedTuple):
@@ -119,8 +115,6 @@ class RunWriter:
             self._written += [name for name in _RECORDED if (self.path / name).exists()]
             captures = sorted((self.path / layout.CAPTURES).glob("*"))
             self._written += [f"{layout.CAPTURES}/{path.name}" for path in captures]
-        for leftover in self.path.glob(f".*{TEMPORARY_SUFFIX}"):
-            leftover.unlink()
         try:
             self._write(layout.RUN, encode(RunMark(format=layout.RUN_FORMAT, complete=False)))
             if self._has_packets:
@@ -206,7 +200,7 @@ class RunWriter:
             move(folder)
         except BaseException:
             with suppress(OSError):
-                (self.path / layout.RECORDED).unlink()
+                (self.path / layout.RECORDED).unlink(missing_ok=True)
                 folder.rmdir()
             raise
         self._is_recorded = True
@@ -381,8 +375,11 @@ def _refuse_held(path: Path, *, resumes: bool) -> None:
     is_other = path.exists() and not (path.is_dir() and is_vacant(path))
     mark = read_mark(path)
     if mark is not None and mark.complete:
+        lacks_page = not is_there(path, layout.REPORT)
+        finish = f"`tailscope runs finish {path}` makes its page; or " if lacks_page else ""
         raise RunExistsError(
-            f"{path}: already holds a complete run", hint="choose another directory or remove it"
+            f"{path}: already holds a complete run",
+            hint=f"{finish}choose another directory or remove it",
         )
     if is_there(path, layout.RECORDED) and not resumes:
         raise RunExistsError(

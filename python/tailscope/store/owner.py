@@ -11,22 +11,25 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import RunExistsError
 from tailscope.signals import uninterrupted
-from tailscope.store.atomic import TEMPORARY_SUFFIX
+from tailscope.store.atomic import SUFFIX, is_temporary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-LOCK = ".lock"
+LOCK = f".owner{SUFFIX}"
 """The file in a directory that its owner has locked; it is there only as long as there is one."""
 
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _HELD = (errno.EWOULDBLOCK, errno.EACCES)
+_LOOKS, _LOOK_S = 5, 0.01
+"""Who looks whether a lock was left behind holds it for a moment."""
 
 
 @contextmanager
@@ -54,16 +57,15 @@ def refuse_owned(path: Path) -> None:
         return
     try:
         _lock(lock, path)
+        if os.fstat(lock).st_nlink:
+            (path / LOCK).unlink()
     finally:
         os.close(lock)
 
 
 def is_vacant(path: Path) -> bool:
     """Return whether there is nothing in a directory but what an owner that has died began with."""
-    names = (each.name for each in path.iterdir())
-    return all(
-        name == LOCK or (name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)) for name in names
-    )
+    return all(is_temporary(each.name) for each in path.iterdir())
 
 
 def _taken(path: Path) -> int:
@@ -85,12 +87,18 @@ def _taken(path: Path) -> int:
 
 def _lock(lock: int, path: Path) -> None:
     """Lock the file of a directory; on a disk without locks, nobody else has."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in _HELD:
-            raise RunExistsError(
-                f"{path}: another process is working on it",
-                code="run-in-use",
-                hint="wait until it has ended, or choose another directory",
-            ) from None
+    for look in range(_LOOKS):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in _HELD:
+                return
+        else:
+            return
+        if look + 1 < _LOOKS:
+            time.sleep(_LOOK_S)
+    raise RunExistsError(
+        f"{path}: another process is working on it",
+        code="run-in-use",
+        hint="wait until it has ended, or choose another directory",
+    )

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import TestbedError
+from tailscope.store.atomic import remove_leftovers
 from tailscope.testbed.containers import container_names, lock_folders, remove_cgroups
 from tailscope.testbed.folder import (
     LOCK,
+    bases,
     find_folders,
     folders_of,
     is_held,
@@ -81,6 +83,8 @@ def clean(*, dry_run: bool = False) -> Iterator[Leftover]:
         for thing in things:
             if thing.owners <= dead:
                 yield from [Leftover(thing.what)] if dry_run else _removed(thing)
+    for base in bases():
+        yield from (Leftover(str(path)) for path in remove_leftovers(base, dry_run=dry_run))
 
 
 def _removed(thing: _Thing) -> Iterator[Leftover]:
@@ -154,8 +158,7 @@ def _things(stack: ExitStack) -> Iterator[_Thing]:
             yield _Thing(frozenset({path.name}), what, partial(_remove_locks, path))
     # Folders come last: if cleaning is cut short, they still tell the next one who is dead.
     for path in find_folders():
-        owner = path.name.removesuffix(path.suffix)
-        yield _Thing(frozenset({owner}), str(path), partial(remove_dead, path), (path,))
+        yield _Thing(frozenset({path.name}), str(path), partial(remove_dead, path), (path,))
 
 
 def _marked() -> Iterator[_Marked]:

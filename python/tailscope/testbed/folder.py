@@ -7,7 +7,6 @@ import fcntl
 import os
 import re
 import secrets
-import shutil
 import stat
 import tempfile
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tailscope.signals import uninterrupted
+from tailscope.store.atomic import temporary_folder
 from tailscope.testbed.removal import remove_tree
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ _OF_DPDK = re.compile(r"[][,=]")
 _LAST_BASES = ("/tmp",)  # noqa: S108 - the folder in it is private
 _RECORDING = "-recording"
 """Suffix of the name of a recording that is kept beside the folder."""
-_NEW = re.compile(r"\.[0-9a-f]{8}")
-"""Suffix of the name of a folder whose lock is not held yet."""
 LOCK = "lock"
 """Name of the file that a measurement locks to hold its folder."""
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -62,9 +60,10 @@ class RunFolder(Folder):
     network namespaces, carries the `name` of its folder.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_disk: bool = False) -> None:
         name = f"{_PREFIX}{os.getuid()}-{secrets.token_hex(4)}"
-        super().__init__(name, _base() / name)
+        base = Path(tempfile.gettempdir()) if on_disk else _base()
+        super().__init__(name, base / name)
         self._lock = -1
 
     @property
@@ -75,9 +74,7 @@ class RunFolder(Folder):
     def __enter__(self) -> Self:
         try:
             with uninterrupted():
-                while (lock := _made(self.path)) is None:
-                    pass
-                self._lock = lock
+                self._lock = _made(self.path)
         except KeyboardInterrupt:
             self.__exit__()
             raise
@@ -90,47 +87,35 @@ class RunFolder(Folder):
             os.close(self._lock)
 
 
-def _made(path: Path) -> int | None:
-    """Make a folder and return its held lock; None if it was cleaned away before that.
-
-    The folder has another name until then: under its final name, a free lock means a crash.
-    """
-    new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    with ExitStack() as undo:
-        new.mkdir(mode=0o700)
-        undo.callback(shutil.rmtree, new, ignore_errors=True)
+def _made(path: Path) -> int:
+    """Make a folder and return its held lock: under its name, a free lock means a crash."""
+    with temporary_folder(path, 0o700) as new:
+        lock = os.open(new / LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
-            lock = os.open(new / LOCK, flags, 0o600)
-            undo.callback(os.close, lock)
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if os.fstat(lock).st_nlink == 0:
-                return None
             new.rename(path)
-        except FileNotFoundError:
-            return None
-        undo.pop_all()
+        except BaseException:
+            os.close(lock)
+            raise
         return lock
 
 
 def find_folders() -> Iterator[Path]:
     """Find the folders of measurements, dead or alive, that this user may remove.
 
-    This includes folders that are being made, and excludes those whose owner or lock is not as
-    tailscope makes them.
+    This excludes those whose owner or lock is not as tailscope makes them.
     """
-    for base in _bases():
+    for base in bases():
         with suppress(OSError):
             for path in sorted(base.iterdir()):
-                owner = owner_of(_named(path.name))
-                if owner is not None and may_remove(owner) and _is_made(path):
+                if _NAME.fullmatch(path.name) and may_remove(path.name) and _is_made(path):
                     yield path
 
 
 def find_recordings() -> list[Path]:
     """Find the recordings beside the folders of this user's measurements; root finds all."""
     recordings = []
-    for base in _bases():
+    for base in bases():
         with suppress(OSError):
             for path in sorted(base.glob(f"{_PREFIX}*{_RECORDING}*")):
                 owner = owner_of(path.name)
@@ -141,7 +126,7 @@ def find_recordings() -> list[Path]:
 
 def folders_of(name: str) -> list[Path]:
     """Return the places where the folder of a measurement may be for this user."""
-    return [base / name for base in _bases()]
+    return [base / name for base in bases()]
 
 
 def owner_of(name: str) -> str | None:
@@ -177,12 +162,8 @@ def remove_dead(path: Path) -> bool:
     The lock is held meanwhile: a measurement that is about to start waits, and makes another one.
     """
     with ExitStack() as stack:
-        try:
+        with suppress(FileNotFoundError):
             lock = stack.enter_context(_opened_lock(path))
-        except FileNotFoundError:
-            if _NEW.fullmatch(path.suffix):
-                return _removed_empty(path)
-        else:
             if not _taken(lock) or os.fstat(lock).st_nlink == 0:
                 return False
         try:
@@ -192,7 +173,8 @@ def remove_dead(path: Path) -> bool:
         return True
 
 
-def _bases() -> list[Path]:
+def bases() -> list[Path]:
+    """Return where the folders of this user's measurements may be."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     bases = (*((runtime,) if runtime else ()), tempfile.gettempdir(), *_LAST_BASES)
     return [Path(base) for base in dict.fromkeys(bases)]
@@ -203,20 +185,12 @@ def _base() -> Path:
 
     Root has no way into a folder of another user once it has given its capabilities back.
     """
-    for base in _bases():
+    for base in bases():
         with suppress(OSError):
             is_own = base.stat().st_uid in (0, os.geteuid())
             if is_own and not _OF_DPDK.search(str(base)) and os.access(base, os.W_OK | os.X_OK):
                 return base
     return Path(tempfile.gettempdir())
-
-
-def _named(name: str) -> str:
-    """Return the final name of a measurement's folder; empty if this is no such folder."""
-    final = _NAME.match(name)
-    if final is None or not (final.end() == len(name) or _NEW.fullmatch(name, final.end())):
-        return ""
-    return final[0]
 
 
 def _user_of(owner: str) -> int:
@@ -274,10 +248,3 @@ def _locked(lock: int, how: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _removed_empty(path: Path) -> bool:
-    with suppress(OSError):
-        path.rmdir()
-        return True
-    return False

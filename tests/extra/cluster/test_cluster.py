@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +38,7 @@ from tailscope.extra.cluster.cluster import differing_versions, open_cluster
 from tailscope.extra.cluster.shared import Shared, aside, shared_folders
 from tailscope.extra.cluster.tasks import Task, map_tasks, run_tasks, stop_if_unwanted
 from tailscope.report.of_run import page_of
+from tailscope.store.atomic import SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,6 +129,13 @@ def until_exists(path: Path) -> None:
     while not path.exists():
         assert time.monotonic() < end, path
         time.sleep(0.05)
+
+
+def sharing(plan: PairPlan) -> AbstractContextManager[Shared]:
+    """What a command shares for a pair."""
+    assert plan.out is not None
+    assert plan.csv_folder is not None
+    return shared_folders(plan.out.parent, plan.csv_folder)
 
 
 def left_aside(folder: Path) -> list[Path]:
@@ -324,9 +332,9 @@ def test_tasks_have_outcomes_in_their_order() -> None:
 def test_two_that_write_the_same_run_do_not_meet(plan: PairPlan) -> None:
     """One of them was taken for lost, and still is at work when the other one is ready."""
     assert plan.out is not None
-    with aside(plan, "token") as first:
+    with sharing(plan) as shared, aside(plan, shared) as first:
         analyze_pair(first, page_of)
-        with aside(plan, "token") as second:
+        with aside(plan, shared) as second:
             analyze_pair(second, page_of)
             assert not plan.out.exists()
         before = (plan.out / "run.json").read_bytes()
@@ -343,7 +351,7 @@ def test_another_run_is_never_replaced(plan: PairPlan, tmp_path: Path) -> None:
     before = (plan.out / "run.json").read_bytes()
     other = captures.pair(tmp_path / "other", [3_000, 4_000])
     changed = replace(plan, pre=str(other[0]), post=str(other[1]))
-    with pytest.raises(RunExistsError), aside(changed, "token") as second:
+    with sharing(plan) as shared, pytest.raises(RunExistsError), aside(changed, shared) as second:
         analyze_pair(second, page_of)
     assert (plan.out / "run.json").read_bytes() == before
     assert not left_aside(plan.out.parents[1])
@@ -353,8 +361,8 @@ def test_an_unfinished_run_is_replaced(plan: PairPlan) -> None:
     assert plan.out is not None
     plan.out.mkdir(parents=True)
     (plan.out / "run.json").write_text('{"format": 3, "complete": false}')
-    (plan.out / ".latency.parquet.0000.part").write_text("half")
-    with aside(plan, "token") as planned:
+    (plan.out / f".latency.parquet.0000{SUFFIX}").write_text("half")
+    with sharing(plan) as shared, aside(plan, shared) as planned:
         analyze_pair(planned, page_of)
     assert json.loads((plan.out / "run.json").read_text())["complete"]
     assert not left_aside(plan.out.parents[1])
@@ -363,16 +371,19 @@ def test_an_unfinished_run_is_replaced(plan: PairPlan) -> None:
 def test_what_a_killed_worker_left_is_removed_at_the_end(plan: PairPlan, tmp_path: Path) -> None:
     """And nothing of another command that writes there too."""
     runs = tmp_path / "runs"
-    with shared_folders(runs) as shared:
-        shared.check()
-        (runs / "p" / f".x.{shared.token}.0000.part").mkdir(parents=True)
-        (runs / "p" / f".x.{shared.token}.0000.part" / "summary.json").write_text("{}")
-        (runs / "p" / ".x.1234.0000.part").mkdir()
-    assert [path.name for path in left_aside(runs)] == [".x.1234.0000.part"]
+    with shared_folders(runs) as other:
+        with shared_folders(runs) as shared:
+            shared.check()
+            (shared.places[0] / "0123").mkdir()
+            (shared.places[0] / "0123" / "summary.json").write_text("{}")
+        other.check()
+        with raises(NotSharedError, "not-shared"):
+            shared.check()
+    assert not left_aside(tmp_path)
 
 
 def test_a_folder_that_a_worker_does_not_see_is_named(tmp_path: Path) -> None:
     """The worker has a folder of that name, but it is another one."""
     with raises(NotSharedError, "not-shared") as caught:
-        Shared((tmp_path,), "0123").check()
+        Shared((tmp_path / "0123",)).check()
     assert "--out" in str(caught.value.hint)

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from tailscope.extra.cluster import pairs
 from tailscope.extra.cluster.shared import shared_folders
 from tailscope.extra.cluster.tasks import Task, run_tasks
 from tailscope.report.of_run import page_of
+from tailscope.store.atomic import SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -120,7 +122,14 @@ def workers_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
 def at_work(out: Path) -> Callable[[], bool]:
     """Whether a worker has begun to write a run."""
-    return lambda: any((out / "runs").rglob(".*.part/*/run.json"))
+
+    def has_begun() -> bool:
+        # It may be done, and gone, while one looks.
+        with suppress(FileNotFoundError):
+            return any((out / "runs").glob(f".*{SUFFIX}/*/*/run.json"))
+        return False
+
+    return has_begun
 
 
 def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:

@@ -1,26 +1,37 @@
-"""``tailscope runs clean``: remove what crashed measurements left behind."""
+"""``tailscope runs clean``: remove what commands left behind that were killed."""
 
 from __future__ import annotations
 
+from itertools import chain
+from pathlib import Path
 from typing import Annotated
 
-from tailscope.cli.options import flag
+from tailscope.cli.options import argument, flag
 from tailscope.cli.terminal import say
 
 EXAMPLE = "tailscope runs clean --dry-run"
 
 
 def command(
+    folders: Annotated[
+        list[Path] | None,
+        argument("DIR...", "Folders of runs.", show_default="runs"),
+    ] = None,
+    *,
     dry_run: Annotated[
         bool, flag("--dry-run", "Show what would be removed, without removing it.")
     ] = False,
 ) -> int:
     from tailscope.exceptions import TestbedError
-    from tailscope.testbed.clean import clean
+    from tailscope.store.atomic import leftovers_below
+    from tailscope.store.folders import RUNS
+    from tailscope.testbed.clean import Leftover, clean
     from tailscope.testbed.folder import find_recordings
 
     any_leftover, failed = False, []
-    for what, reason in clean(dry_run=dry_run):
+    unwritten = (leftovers_below(folder, dry_run=dry_run) for folder in folders or [RUNS])
+    files = (Leftover(str(path)) for path in chain.from_iterable(unwritten))
+    for what, reason in chain(clean(dry_run=dry_run), files):
         any_leftover = True
         if reason is None:
             say(("would remove " if dry_run else "removed ") + what)

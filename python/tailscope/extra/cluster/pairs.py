@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.engine.analysis import Series
@@ -22,13 +21,14 @@ from tailscope.extra.cluster.cluster import open_cluster
 from tailscope.extra.cluster.shared import Shared, aside, shared_folders
 from tailscope.extra.cluster.tasks import Task, run_tasks, stop_if_unwanted
 from tailscope.report.of_run import page_of
-from tailscope.store.atomic import TEMPORARY_SUFFIX, replacing
+from tailscope.store.atomic import replacing
 from tailscope.store.directory import refuse_foreign
 from tailscope.store.latency import LatencyFile
 from tailscope.store.packets import Packets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
+    from pathlib import Path
 
     from tailscope.cli.progress import TasksDone
     from tailscope.engine.analysis import Analysis, Sink
@@ -58,8 +58,7 @@ class _Work(NamedTuple):
     @property
     def rows(self) -> Path:
         """The shared folder in which the matches of its slices wait to be merged."""
-        folder = self.plan.out.parent if self.plan.out else self.plan.csv_folder or Path()
-        return folder / f".{self.shared.token}.rows{self.number}{TEMPORARY_SUFFIX}"
+        return self.shared.places[0] / f"rows{self.number}"
 
 
 def analyze_pairs(
@@ -83,7 +82,8 @@ def analyze_pairs(
                 yield work
                 continue
             outcome = next(outcomes)
-            shutil.rmtree(work.rows, ignore_errors=True)
+            if work.keeps_rows:
+                shutil.rmtree(work.rows, ignore_errors=True)
             if outcome.error is not None:
                 yield _known(outcome.error)
             else:
@@ -126,7 +126,7 @@ def _task(work: _Work, total: int, threads: int) -> Task[Figures]:
 def _analyze(work: _Work) -> Figures:
     """Analyse a pair; called on a worker."""
     _check(work)
-    with aside(work.plan, work.shared.token) as plan:
+    with aside(work.plan, work.shared) as plan:
         return analyze_pair(plan, page_of, stop_if_unwanted())
 
 
@@ -170,7 +170,7 @@ def _analyze_slice(item: tuple[_Work, int], found: Split) -> Part | None:
 @contextmanager
 def _written(path: Path) -> Iterator[Sink]:
     """Keep the matches of a slice in a file."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.mkdir(exist_ok=True)
     with replacing(path) as file, LatencyFile(file) as rows:
         yield lambda *columns: rows.write(Series(*columns))
 
@@ -199,7 +199,7 @@ def _merge(work: _Work, *slices: Part | None) -> Figures:
                         sink(*columns)
         return found
 
-    with aside(work.plan, work.shared.token) as plan:
+    with aside(work.plan, work.shared) as plan:
         return write_pair(plan, page_of, find)
 
 

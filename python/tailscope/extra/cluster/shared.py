@@ -1,8 +1,9 @@
 """Files that workers write into folders they share with the command.
 
-A worker writes beside the place where the result shall be, and puts it there when it is whole: a
-worker that is killed leaves nothing in the way of the one that repeats its work, and two that do
-the same, because one of them was taken for lost, do not meet.
+The command has a temporary folder in each of them, which tells workers that they see the same. A
+worker writes there what a result shall be, and puts it in place when it is whole: a worker that is
+killed leaves nothing in the way of the one that repeats its work, and two that do the same, because
+one of them was taken for lost, do not meet.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import NotSharedError, RunExistsError
-from tailscope.store.atomic import TEMPORARY_SUFFIX
+from tailscope.store.atomic import temporary_folder
 from tailscope.store.directory import refuse_foreign
 from tailscope.store.owner import owned
 from tailscope.store.reader import read_info, read_mark
@@ -27,83 +28,73 @@ if TYPE_CHECKING:
     from tailscope.experiment.run.pair import PairPlan
     from tailscope.store.records.run import FileEntry
 
-_TOKEN_BYTES = 8
-
 
 class Shared(NamedTuple):
     """Folders that the command shares with its workers."""
 
-    folders: tuple[Path, ...]
-    """Absolute."""
-    token: str
-    """Names what is written for this command, and marks that it has made in each folder."""
+    places: tuple[Path, ...]
+    """The command's own folder in each of them; absolute."""
 
     def check(self) -> None:
         """See that this worker sees the folders."""
-        for folder in self.folders:
-            if not _mark(folder, self.token).exists():
+        for place in self.places:
+            if not place.exists():
                 raise NotSharedError(
-                    f"{folder}: not shared with the worker on {os.uname().nodename}",
+                    f"{place.parent}: not shared with the worker on {os.uname().nodename}",
                     hint="use a folder on storage that all workers see under the same path; "
                     "without --out, --csv and --pages, workers write nothing",
                 )
 
+    @contextmanager
+    def beside(self, target: Path) -> Iterator[Path]:
+        """Have a folder on the file system of a target, until the block or the command ends."""
+        [place] = (each for each in self.places if target.is_relative_to(each.parent))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder = place / secrets.token_hex(4)
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
 
 @contextmanager
 def shared_folders(*folders: Path) -> Iterator[Shared]:
-    """Make folders and mark them for a block, at whose end nothing unfinished is left in them."""
-    shared = Shared(tuple(dict.fromkeys(folders)), secrets.token_hex(_TOKEN_BYTES))
-    made = [folder for folder in shared.folders if not folder.exists()]
-    try:
-        for folder in shared.folders:
-            folder.mkdir(parents=True, exist_ok=True)
-            _mark(folder, shared.token).touch(mode=0o600)
-        yield shared
-    finally:
-        for folder in shared.folders:
-            for left in sorted(folder.rglob(f".*{shared.token}*{TEMPORARY_SUFFIX}")):
-                if left.is_dir():
-                    shutil.rmtree(left, ignore_errors=True)
-                else:
-                    left.unlink(missing_ok=True)
+    """Make folders and share them for a block, at whose end nothing unfinished is left in them."""
+    folders = tuple(dict.fromkeys(folders))
+    made = [folder for folder in folders if not folder.exists()]
+    with ExitStack() as stack:
         for folder in made:
-            with suppress(OSError):
-                folder.rmdir()
+            stack.callback(_remove_empty, folder)
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+        yield Shared(
+            tuple(stack.enter_context(temporary_folder(folder / "shared")) for folder in folders)
+        )
 
 
-def _mark(folder: Path, token: str) -> Path:
-    return folder / f".shared.{token}{TEMPORARY_SUFFIX}"
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 @contextmanager
-def aside(plan: PairPlan, token: str) -> Iterator[PairPlan]:
+def aside(plan: PairPlan, shared: Shared) -> Iterator[PairPlan]:
     """Plan the same pair with results elsewhere; they are put in place when the block succeeds."""
     with ExitStack() as stack:
         out = csv_folder = None
         if plan.out is not None:
             # The same name: it is what the run is called in its report.
-            out = stack.enter_context(_private(plan.out, token)) / plan.out.name
+            out = stack.enter_context(shared.beside(plan.out)) / plan.out.name
         if plan.csv_folder is not None:
             capture = plan.csv_folder / Path(plan.pre).name
-            csv_folder = stack.enter_context(_private(capture, token))
+            csv_folder = stack.enter_context(shared.beside(capture))
         yield replace(plan, out=out, csv_folder=csv_folder)
         if csv_folder is not None and plan.csv_folder is not None:
             for path in sorted(csv_folder.iterdir()):
                 path.replace(plan.csv_folder / path.name)
         if out is not None and plan.out is not None:
             _put_in_place(out, plan.out)
-
-
-@contextmanager
-def _private(target: Path, token: str) -> Iterator[Path]:
-    """A folder beside a target, on the same file system."""
-    folder = target.with_name(f".{token}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _put_in_place(run: Path, target: Path) -> None:

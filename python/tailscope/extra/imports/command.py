@@ -20,7 +20,8 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.cli.terminal import tell
-from tailscope.exceptions import TailscopeError, UsageError
+from tailscope.exceptions import TailscopeError, UsageError, said
+from tailscope.paths import hint_of
 from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
@@ -102,10 +103,10 @@ def _run(plan: ImportRequest) -> int:
     for name, folder, result in _imported(plan, found.sources):
         if isinstance(result, Exception):
             failed += 1
-            everything.append({"run": name, "error": str(result)})
+            everything.append({"run": name, "error": said(result)})
             code = getattr(result, "code", "system")
-            tell("error", f"{result} [{code}]")
-            if hint := getattr(result, "hint", None):
+            tell("error", f"{said(result)} [{code}]")
+            if hint := hint_of(result):
                 tell("hint", hint)
             continue
         everything.append({"run": name, **result.summary, "warnings": list(result.warnings)})

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
-import tempfile
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, TypeVar
@@ -23,9 +20,8 @@ from tailscope.extra.publish.records import (
     PublishedCampaign,
 )
 from tailscope.report.campaign.material import CampaignMaterial, read_material
-from tailscope.signals import uninterrupted
 from tailscope.store import layout
-from tailscope.store.atomic import write_bytes, write_text
+from tailscope.store.atomic import replacing, replacing_folder, write_bytes, write_text
 from tailscope.store.info import shown_as
 from tailscope.store.kept import Conclusions, kept_files, with_origin
 from tailscope.store.notes import Remarks
@@ -151,34 +147,10 @@ def write_site(plan: Publication, out: Path, progress: Progress | None = None) -
     """Write a site as a whole, or nothing."""
     out = out.resolve()
     check_place(plan, out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with _scratch(out) as work:
-        site = work / "site"
-        site.mkdir()
+    with replacing_folder(out) as site:
         _fill(plan, site, progress)
-        before = work / "before"
         # Filling takes a while, in which others may have written there.
         check_place(plan, out)
-        with uninterrupted():
-            if out.exists():
-                out.rename(before)
-            try:
-                site.rename(out)
-            except OSError:
-                if before.exists():
-                    before.rename(out)
-                raise
-
-
-@contextmanager
-def _scratch(out: Path) -> Iterator[Path]:
-    """A folder beside a place, which is gone afterwards."""
-    path = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-    try:
-        yield path
-    finally:
-        with uninterrupted():
-            shutil.rmtree(path)
 
 
 def check_place(plan: Publication, out: Path) -> None:
@@ -232,6 +204,12 @@ def _fill(plan: Publication, site: Path, progress: Progress | None) -> None:
         progress(len(runs), len(runs))
     # The site is a campaign itself: what it shows is what it holds.
     material = read_material(site)
+    for name, problem in _problems(material):
+        raise RunError(
+            f"{name}: published, and not to be read again: {problem}",
+            code="not-published",
+            hint="repeat the command when the cause is gone",
+        )
     write_text(site / ENVIRONMENT, encode(_environments(material)))
     write_families(material, site / FIGURES, _FORMATS, _STYLE)
     drawn = [f"{FIGURES}/{path.name}" for path in sorted((site / FIGURES).iterdir())]
@@ -481,7 +459,7 @@ def _identity(content: CampaignContent) -> PublishedCampaign:
 def _copy(source: Path, target: Path, expected: str) -> None:
     """Copy a file that is the one that was written."""
     digest = hashlib.sha256()
-    with source.open("rb") as old, _parent(target).open("xb") as new:
+    with source.open("rb") as old, replacing(_parent(target)) as new:
         while block := old.read(_BLOCK_BYTES):
             digest.update(block)
             new.write(block)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from tailscope.store import layout
 from tailscope.store.catalogue import catalogue_of, quoted
 from tailscope.store.columns import PACKETS, TABLES
 from tailscope.store.record import plain
+from tailscope.testbed.folder import RunFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -105,7 +105,7 @@ def database_of(folders: Sequence[Path]) -> Iterator[Database]:
 
     with (
         catalogue_of(folders) as catalogue,
-        tempfile.TemporaryDirectory() as scratch,
+        RunFolder(on_disk=True) as scratch,
         duckdb.connect(":memory:") as connection,
     ):
         database = Database(connection, list(catalogue.found.unread))
@@ -113,7 +113,7 @@ def database_of(folders: Sequence[Path]) -> Iterator[Database]:
         views = {
             view: _sources(catalogue, file, database.warnings) for view, file in _FILES.items()
         }
-        database._waited(partial(_fill, database, tables, views, scratch))
+        database._waited(partial(_fill, database, tables, views, str(scratch.path)))
         try:
             yield database
         finally:

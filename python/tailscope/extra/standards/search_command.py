@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,12 +210,13 @@ class SearchRequest:
         from tailscope.experiment.search.overload import measured_forecast
         from tailscope.extra.standards.rates import in_place_of_device
         from tailscope.report.of_run import page_of
+        from tailscope.testbed.folder import RunFolder
 
         def tell(plan: RunPlan) -> None:
             self.line.show_step(f"low load: {plan.dut} at {plan.rate_pps:,} packets/s")
 
         with ExitStack() as stack:
-            folder = self.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            folder = self.out or stack.enter_context(RunFolder(on_disk=True)).path
             plan = in_place_of_device(self.plan, forwarder)
             try:
                 return measured_forecast(plan, self.plan, self.cores, folder, page_of, tell)

@@ -9,6 +9,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tailscope.exceptions import UsageError
+from tailscope.store.atomic import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,8 +74,8 @@ class Starter(NamedTuple):
 
 
 def write(project: Path, files: Mapping[str, str]) -> None:
-    """Write files into a project; none of them if one is there already."""
-    there = [path for path in files if (project / path).exists()]
+    """Write files into a project; none of them if another one is there already."""
+    there = [path for path in files if _is_other(project / path, files[path])]
     if there:
         raise UsageError(
             f"{project / there[0]}: expected no file there",
@@ -83,8 +84,10 @@ def write(project: Path, files: Mapping[str, str]) -> None:
         )
     for path, text in files.items():
         target = project / path
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text)
-        except OSError as error:
-            raise UsageError(f"{target}: {error.strerror}", code="not-written") from None
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_text(target, text)
+
+
+def _is_other(path: Path, text: str) -> bool:
+    """Whether something is there, and not what an interrupted command has written."""
+    return path.exists() and not (path.is_file() and path.read_text(errors="replace") == text)
