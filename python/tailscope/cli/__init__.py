@@ -186,8 +186,8 @@ def _run(arguments: list[str] | None) -> int:
     except TailscopeError as error:
         return _failed(str(error), error.code, error.hint)
     except (KeyboardInterrupt, typer.Abort) as interrupt:
-        # What interrupted a command is the cause of what typer makes of it.
-        remains = (interrupt.__cause__ or interrupt).args
+        # What interrupted a command may be the cause of what typer makes of it.
+        remains = interrupt.args or getattr(interrupt.__cause__, "args", ())
         return _failed("interrupted", None, str(remains[0]) if remains else None, INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
