@@ -146,6 +146,7 @@ def analyze_recording(
     stall_start_tsc: _Array,
     stall_duration_tsc: _Array,
     *,
+    cut_off: bool,
     trim_ns: int,
     window_ns: int,
     worst: int,

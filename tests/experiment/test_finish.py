@@ -223,9 +223,9 @@ def test_what_does_not_fit_is_not_measured(tailscope: Run, place: Place) -> None
     done = tailscope("run", "--dut", "l2fwd", *endless, env=place.environment)
     assert done.returncode == 1
     assert code_of(done) == "no-room"
-    assert " 1152 TB, " in done.stderr
+    assert " 1440 TB, " in done.stderr
     [hint] = [line for line in done.stderr.splitlines() if line.startswith("hint: ")]
-    assert "XDG_RUNTIME_DIR" in hint and "TMPDIR" in hint
+    assert "--out" in hint
     assert not out.exists()
     assert not place.left()
 
@@ -323,13 +323,13 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 
 @pytest.mark.usefixtures("dataplane")
-def test_recordings_that_no_disk_takes_leave_nothing(
+def test_a_disk_that_takes_nothing_ends_a_measurement_before_it_begins(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     plan = RunPlan(dut="l2fwd", duration_ns=100_000_000, warm_up_ns=0, noise="stalls")
     full = OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr(os, "rename", raising(full))
+    monkeypatch.setattr(RunWriter, "keep", raising(full))
     with pytest.raises(OSError) as raised:
         execute(plan, plan.cores(), out=out)
     assert raised.value.errno == errno.ENOSPC

@@ -37,6 +37,8 @@ pub struct Recording<'a> {
     pub stall_start_tsc: &'a [u64],
     /// Duration of each stall; no stall reaches into the next.
     pub stall_duration_tsc: &'a [u64],
+    /// True if it ends before the traffic did: what had not arrived by then is not known to be lost.
+    pub cut_off: bool,
 }
 
 /// Analyses a recording just as [`analyze_pair`](crate::analyze_pair) does the captures of the same
@@ -68,10 +70,17 @@ pub fn analyze_recording(
         observer,
     };
     let mut analysis = Run::recorded(pre, post, config, total_bytes)?.finish(&mut instrumented)?;
+    if recording.cut_off {
+        analysis = analysis.judged();
+    }
     let mut instrument = instrumented.instrument;
     let done = Progress { done_bytes: bytes, total_bytes };
     recording.add_departures(&stalls, &mut instrument, done, observer)?;
-    let corrupt = recording.corrupt(&analysis);
+    let mut corrupt = recording.corrupt(&analysis);
+    if recording.cut_off {
+        // Some may have come back from behind what is judged.
+        corrupt = corrupt.min(analysis.counts.lost);
+    }
     let counts = &analysis.counts;
     let told = instrument.least_latency.count();
     assert_eq!(told, counts.matched, "every match has the least that it can have taken");

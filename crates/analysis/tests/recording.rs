@@ -40,6 +40,7 @@ impl Arrays {
             corrupt_seq: &self.corrupt,
             stall_start_tsc: &self.stall_start,
             stall_duration_tsc: &self.stall_lasts,
+            cut_off: false,
         }
     }
 }
@@ -165,6 +166,32 @@ proptest! {
                 prop_assert_eq!(recorded.corrupt, arrays.corrupt.len() as u64);
             }
         }
+    }
+
+    /// What is on its way when a recording ends is not lost.
+    #[test]
+    fn nothing_is_lost_that_a_cut_hides(
+        stalls in prop::collection::vec((0..200_000_u64, 0..90_000_u64), 0..40),
+        packets in prop::collection::vec((1..20_000_u64, 0..300_000_u64), 2..300),
+        kept in 0.0..1.0_f64,
+    ) {
+        let (mut arrays, _) = stalling(&stalls, &packets);
+        let arrived = (arrays.seq.len() as f64 * kept) as usize;
+        arrays.seq.truncate(arrived);
+        arrays.arrival.truncate(arrived);
+        let end = arrays.arrival.last().copied().unwrap_or(0);
+        let sent = arrays.departure.partition_point(|at| *at <= end).max(1);
+        arrays.departure.truncate(sent);
+        arrays.intended.truncate(sent);
+        let recording = Recording { clock: PLAIN, cut_off: true, ..arrays.recording() };
+        let counts = analyze_recording(&recording, &Config::default(), &mut ()).unwrap().counts;
+        prop_assert_eq!(counts.matched, arrived as u64);
+        prop_assert_eq!(counts.matched + counts.lost + counts.outside, sent as u64);
+        let longest = arrays.seq.iter().zip(&arrays.arrival);
+        let longest = longest.map(|(seq, at)| at - arrays.departure[*seq as usize]).max().unwrap_or(0);
+        let mut missing = (0..sent as u64).filter(|seq| !arrays.seq.contains(seq));
+        let is_due = |seq: &u64| arrays.departure[*seq as usize] + longest <= end;
+        prop_assert_eq!(counts.lost, missing.by_ref().filter(is_due).count() as u64);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use crate::counters::Count;
 use crate::error::Error;
 use crate::live::Live;
-use crate::series::{Arrivals, Departures};
+use crate::series::Departures;
+use crate::stream::Stream;
 use crate::ticks::Ticks;
 use probe::headers::{Payload, transport_payload};
 use probe::payload;
@@ -12,34 +13,28 @@ use probe::payload;
 pub const WARM_UP: u64 = 1 << 63;
 /// Packets with this bit in their number travel the other way.
 pub const BACK: u64 = 1 << 62;
-/// Corrupt packets of which the number is kept.
-const CORRUPT_ROOM: usize = 1 << 16;
+/// Packets with this bit in their number left when the disk was behind: they are counted, and nothing else.
+pub const UNRECORDED: u64 = 1 << 61;
 
 /// Where departures and arrivals are noted.
 pub trait Book {
-    /// The number of the next packet.
-    fn next_seq(&self) -> u64;
-    /// The next `count` packets left at `tsc`.
-    fn departed(&mut self, count: usize, tsc: u64);
-    /// The next packets of the schedule will not leave.
-    fn gave_up(&mut self, late: GivenUp);
+    /// The number of the next packet, of `count` that may leave now.
+    fn next_seq(&mut self, count: usize) -> u64;
+    /// The next packets, which were meant to leave at these times, left at `tsc`.
+    fn departed(&mut self, intended: &[u64], tsc: u64);
+    /// The next packets of the schedule, which were meant to leave at these times, will not. Since the time of
+    /// the first so many `refused` the wire has taken less than was due.
+    fn gave_up(&mut self, intended: &[u64], refused: usize);
     /// This frame arrived at `tsc`.
     fn arrived(&mut self, frame: &[u8], tsc: u64);
     /// Whether everything that left has arrived.
     fn all_arrived(&self) -> bool;
 }
 
-/// Packets of the schedule that will not leave.
-#[derive(Clone, Copy, Debug)]
-pub struct GivenUp {
-    /// How many.
-    pub count: u64,
-    /// Of those, the first so many: since their time the wire has taken less than was due.
-    pub refused: u64,
-}
-
 /// Says which packet a frame is.
 pub trait Identify {
+    /// Whether packets carry their number. Else they are known by their place, and each is recorded.
+    const IS_NUMBERED: bool;
     /// Looks at a frame that has arrived.
     fn identify(&self, frame: &[u8], departures: &Departures) -> Found;
     /// What is set in the numbers of packets that warm up, apart from [`WARM_UP`].
@@ -59,6 +54,8 @@ pub enum Found {
     Foreign,
     /// One of several.
     Ambiguous,
+    /// One of which nothing is recorded.
+    Unrecorded,
 }
 
 /// Packets are known by the probe that they carry.
@@ -73,6 +70,8 @@ pub struct Probes {
 }
 
 impl Identify for Probes {
+    const IS_NUMBERED: bool = true;
+
     #[inline(always)]
     fn identify(&self, frame: &[u8], departures: &Departures) -> Found {
         let probe = probe_of(frame, self.payload_at);
@@ -84,9 +83,17 @@ impl Identify for Probes {
         if seq & WARM_UP != 0 {
             return if seq & BACK == 0 { Found::WarmUp } else { Found::Foreign };
         }
-        let Some(departure) = departures.get(seq) else { return Found::Foreign };
+        if seq & UNRECORDED != 0 {
+            return if seq & BACK == 0 { Found::Unrecorded } else { Found::Foreign };
+        }
+        if !departures.has(seq) {
+            return Found::Foreign;
+        }
         let stamped = payload::read_departure(payload).map(|(actual, _)| u64::from(actual));
-        if stamped == Some(self.ticks.unix_ns(departure) % payload::MAX_ERROR_NS) {
+        let is_stamp =
+            |departure| Some(self.ticks.unix_ns(departure) % payload::MAX_ERROR_NS) == stamped;
+        // The stamp of one that left long ago is not remembered.
+        if departures.when(seq).is_none_or(is_stamp) {
             Found::Packet(seq)
         } else {
             Found::Corrupt(seq)
@@ -136,15 +143,15 @@ pub struct WarmUp {
 }
 
 impl Book for WarmUp {
-    fn next_seq(&self) -> u64 {
+    fn next_seq(&mut self, _count: usize) -> u64 {
         WARM_UP | self.sent
     }
 
-    fn departed(&mut self, count: usize, _tsc: u64) {
-        self.sent += count as u64;
+    fn departed(&mut self, intended: &[u64], _tsc: u64) {
+        self.sent += intended.len() as u64;
     }
 
-    fn gave_up(&mut self, _late: GivenUp) {}
+    fn gave_up(&mut self, _intended: &[u64], _refused: usize) {}
 
     fn arrived(&mut self, frame: &[u8], _tsc: u64) {
         let seq = moved_probe(frame).and_then(payload::read);
@@ -157,88 +164,89 @@ impl Book for WarmUp {
     }
 }
 
-/// The book of the measurement. With `CAPTURE` it also keeps the bytes of what arrives.
+/// The book of the measurement. With `CAPTURE` it also keeps what captures are written of.
 #[derive(Debug)]
 pub struct Measured<'a, I, const CAPTURE: bool> {
     names: &'a I,
     seen: &'a Seen,
-    /// When every packet left.
+    /// Where departures and arrivals are recorded.
+    pub stream: Stream,
+    /// Packets that left.
     pub departures: Departures,
-    /// Which packets of the schedule never left.
-    pub skipped: Skipped,
-    /// What arrived.
-    pub arrivals: Arrivals,
-    /// The bytes of what arrived.
-    pub frames: Frames,
-    /// Numbers of packets whose stamps came back changed.
-    pub corrupt: Vec<u64>,
+    /// What left and what arrived, for captures.
+    pub kept: Kept,
+    is_recorded: bool,
+    /// Packets whose stamps came back changed.
+    pub corrupt: u64,
     /// Arrivals of packets that had arrived before.
     pub duplicated: u64,
     /// Frames that are none of ours.
     pub foreign: u64,
     /// Packets of the warm-up that arrived late.
     pub warm_up_received: u64,
-    /// Corrupt packets of which the number was not kept.
-    pub corrupt_unrecorded: u64,
     /// Frames that could be more than one of ours.
     pub ambiguous: u64,
+    /// Packets that left when the disk was behind.
+    pub unrecorded_sent: u64,
+    /// Arrivals of those.
+    pub unrecorded_received: u64,
 }
 
 impl<'a, I: Identify, const CAPTURE: bool> Measured<'a, I, CAPTURE> {
-    /// An empty book with room for `scheduled` packets of at most `longest` bytes from `tsc` on.
+    /// An empty book with room for `scheduled` packets of at most `longest` bytes.
     pub fn with_room(
         scheduled: u64,
         longest: usize,
         names: &'a I,
-        tsc: u64,
+        stream: Stream,
         seen: &'a Seen,
     ) -> Result<Self, Error> {
-        // An eighth more for duplicates; beyond that they are only counted.
-        let arrivals = scheduled.saturating_add(scheduled / 8).saturating_add(1024);
         Ok(Self {
             names,
             seen,
+            stream,
             departures: Departures::with_room(scheduled)?,
-            skipped: Skipped::with_room(scheduled),
-            arrivals: Arrivals::with_room(arrivals, tsc)?,
-            frames: Frames::with_room(if CAPTURE { arrivals } else { 0 }, longest)?,
-            corrupt: Vec::with_capacity(CORRUPT_ROOM),
+            kept: Kept::with_room(if CAPTURE { scheduled } else { 0 }, longest)?,
+            is_recorded: true,
+            corrupt: 0,
             duplicated: 0,
             foreign: 0,
             warm_up_received: 0,
-            corrupt_unrecorded: 0,
             ambiguous: 0,
+            unrecorded_sent: 0,
+            unrecorded_received: 0,
         })
-    }
-
-    #[cold]
-    fn corrupted(&mut self, seq: u64) {
-        if self.corrupt.len() < self.corrupt.capacity() {
-            self.corrupt.push(seq);
-        } else {
-            self.corrupt_unrecorded += 1;
-        }
     }
 }
 
 impl<I: Identify, const CAPTURE: bool> Book for Measured<'_, I, CAPTURE> {
     #[inline(always)]
-    fn next_seq(&self) -> u64 {
-        self.departures.len() as u64
+    fn next_seq(&mut self, count: usize) -> u64 {
+        self.is_recorded = !I::IS_NUMBERED || self.stream.takes(count);
+        if self.is_recorded { self.departures.len() } else { UNRECORDED | self.unrecorded_sent }
     }
 
     #[inline(always)]
-    fn departed(&mut self, count: usize, tsc: u64) {
-        self.departures.push(tsc, count);
-        self.skipped.left(count as u64);
-        debug_assert!(self.skipped.slot >= self.departures.len() as u64, "each has its slot");
-        self.seen.sent.add(count as u64);
+    fn departed(&mut self, intended: &[u64], tsc: u64) {
+        if !self.is_recorded {
+            self.unrecorded_sent += intended.len() as u64;
+            return;
+        }
+        for intended in intended {
+            self.departures.push(tsc);
+            self.stream.departed(*intended, tsc);
+            if CAPTURE {
+                self.kept.departures.push((*intended, tsc));
+            }
+        }
+        self.seen.sent.add(intended.len() as u64);
     }
 
-    fn gave_up(&mut self, late: GivenUp) {
-        self.skipped.skip(late.refused, true);
-        self.skipped.skip(late.count - late.refused, false);
-        self.seen.unsent.add(late.count);
+    fn gave_up(&mut self, intended: &[u64], refused: usize) {
+        for (at, intended) in intended.iter().enumerate() {
+            self.stream.unsent(*intended, at < refused);
+        }
+        self.seen.unsent.add(intended.len() as u64);
     }
 
     #[inline(always)]
@@ -246,24 +254,33 @@ impl<I: Identify, const CAPTURE: bool> Book for Measured<'_, I, CAPTURE> {
         let seq = match self.names.identify(frame, &self.departures) {
             Found::Packet(seq) => seq,
             Found::WarmUp => return self.warm_up_received += 1,
-            Found::Corrupt(seq) => return self.corrupted(seq),
+            Found::Corrupt(seq) => {
+                self.corrupt += 1;
+                return self.stream.corrupt(seq);
+            }
             Found::Foreign => return self.foreign += 1,
             Found::Ambiguous => return self.ambiguous += 1,
+            Found::Unrecorded => return self.unrecorded_received += 1,
         };
-        let Some(departure) = self.departures.get(seq) else { return self.foreign += 1 };
+        if !self.departures.has(seq) {
+            return self.foreign += 1;
+        }
         if self.departures.arrive(seq) {
             self.seen.received.add(1);
-            self.seen.latency.record(tsc.saturating_sub(departure));
+            if let Some(departure) = self.departures.when(seq) {
+                self.seen.latency.record(tsc.saturating_sub(departure));
+            }
         } else {
             self.duplicated += 1;
         }
-        if self.arrivals.push(seq, tsc) && CAPTURE {
-            self.frames.push(frame);
+        self.stream.arrived(seq, tsc);
+        if CAPTURE {
+            self.kept.arrived(frame, tsc);
         }
     }
 
     fn all_arrived(&self) -> bool {
-        self.seen.received.get() >= self.departures.len() as u64
+        self.seen.received.get() >= self.departures.len()
     }
 }
 
@@ -284,119 +301,89 @@ fn moved_probe(frame: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Which packets of a schedule never left, and which of them the wire refused: a bit each.
+/// What captures are written of: when packets were meant to leave and left, and what arrived. The bytes of
+/// each frame have as much room as the frame that was sent, and a tag more.
 #[derive(Debug)]
-pub struct Skipped {
-    bits: Bits,
-    refused: Bits,
-    slot: u64,
-}
-
-#[derive(Debug)]
-struct Bits(Vec<u64>);
-
-impl Bits {
-    fn with_room(bits: u64) -> Self {
-        // Not zeros, which the system would only promise.
-        let mut words = vec![u64::MAX; (bits / 64 + 1) as usize];
-        words.fill(0);
-        Self(words)
-    }
-
-    fn set(&mut self, bit: u64) {
-        self.0[(bit / 64) as usize] |= 1 << (bit % 64);
-    }
-
-    fn has(&self, bit: u64) -> bool {
-        self.0[(bit / 64) as usize] >> (bit % 64) & 1 == 1
-    }
-}
-
-impl Skipped {
-    fn with_room(scheduled: u64) -> Self {
-        Self { bits: Bits::with_room(scheduled), refused: Bits::with_room(scheduled), slot: 0 }
-    }
-
-    #[inline(always)]
-    fn left(&mut self, count: u64) {
-        self.slot += count;
-    }
-
-    fn skip(&mut self, count: u64, refused: bool) {
-        for slot in self.slot..self.slot + count {
-            self.bits.set(slot);
-            if refused {
-                self.refused.set(slot);
-            }
-        }
-        self.slot += count;
-    }
-
-    /// Whether this packet of the schedule left.
-    pub fn has_left(&self, slot: u64) -> bool {
-        slot < self.slot && !self.bits.has(slot)
-    }
-
-    /// Whether this packet never left; and if so, whether the wire refused packets meanwhile.
-    pub fn was_refused(&self, slot: u64) -> Option<bool> {
-        (slot < self.slot && self.bits.has(slot)).then(|| self.refused.has(slot))
-    }
-}
-
-/// The bytes of frames, each in as much room as the frame that was sent has, and a tag more.
-#[derive(Debug)]
-pub struct Frames {
+pub struct Kept {
+    /// When packets were meant to leave, and left.
+    pub departures: Vec<(u64, u64)>,
+    arrivals: Vec<(u64, u16)>,
     bytes: Vec<u8>,
-    lens: Vec<u16>,
     stride: usize,
+    /// Frames for which there was no room.
+    pub without_room: u64,
 }
 
-impl Frames {
+impl Kept {
     /// Headers and probe are well within.
     const MOST: usize = 128;
 
-    fn with_room(frames: u64, frame_bytes: usize) -> Result<Self, Error> {
+    fn with_room(packets: u64, frame_bytes: usize) -> Result<Self, Error> {
+        // An eighth more for duplicates; beyond that they are only counted.
+        let frames = if packets == 0 { 0 } else { packets + packets / 8 + 1024 };
         let stride = (frame_bytes + 4).min(Self::MOST);
-        let memory =
-            || Error::Memory { packets: frames, bytes: frames.saturating_mul(stride as u64) };
-        let room = usize::try_from(frames).map_err(|_| memory())?;
-        let (mut bytes, mut lens) = (Vec::new(), Vec::new());
-        let all = room.checked_mul(stride).ok_or_else(memory)?;
-        bytes.try_reserve_exact(all).map_err(|_| memory())?;
-        lens.try_reserve_exact(room).map_err(|_| memory())?;
-        bytes.resize(all, u8::MAX);
-        bytes.clear();
-        lens.resize(room, u16::MAX);
-        lens.clear();
-        Ok(Self { bytes, lens, stride })
+        let bytes = frames.saturating_mul(stride as u64 + 32);
+        let memory = || Error::Memory { packets: frames, bytes };
+        Ok(Self {
+            departures: touched(packets, (u64::MAX, u64::MAX)).ok_or_else(memory)?,
+            arrivals: touched(frames, (u64::MAX, u16::MAX)).ok_or_else(memory)?,
+            bytes: touched(frames.saturating_mul(stride as u64), u8::MAX).ok_or_else(memory)?,
+            stride,
+            without_room: 0,
+        })
     }
 
     #[inline(always)]
-    fn push(&mut self, frame: &[u8]) {
-        debug_assert!(self.lens.len() < self.lens.capacity(), "memory is there beforehand");
+    fn arrived(&mut self, frame: &[u8], tsc: u64) {
+        if self.arrivals.len() == self.arrivals.capacity() {
+            self.without_room += 1;
+            return;
+        }
         let kept = frame.len().min(self.stride);
         self.bytes.extend_from_slice(&frame[..kept]);
         self.bytes.resize(self.bytes.len() + self.stride - kept, 0);
-        self.lens.push(frame.len() as u16);
-        debug_assert_eq!(self.bytes.len(), self.lens.len() * self.stride, "frames lie in a row");
+        self.arrivals.push((tsc, frame.len() as u16));
+        debug_assert_eq!(
+            self.bytes.len(),
+            self.arrivals.len() * self.stride,
+            "frames lie in a row"
+        );
     }
 
-    /// What was kept of each frame, and its length.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], u32)> {
-        assert_eq!(self.bytes.len(), self.lens.len() * self.stride, "frames lie in a row");
-        self.bytes
-            .chunks_exact(self.stride)
-            .zip(&self.lens)
-            .map(|(bytes, len)| (&bytes[..usize::from(*len).min(bytes.len())], u32::from(*len)))
+    /// How many packets there are, of both kinds.
+    pub fn len(&self) -> usize {
+        self.departures.len() + self.arrivals.len()
     }
+
+    /// When each frame arrived, what was kept of it, and its length.
+    pub fn arrivals(&self) -> impl Iterator<Item = (u64, &[u8], u32)> {
+        assert_eq!(self.bytes.len(), self.arrivals.len() * self.stride, "frames lie in a row");
+        let frames = self.bytes.chunks_exact(self.stride).zip(&self.arrivals);
+        frames.map(|(bytes, (tsc, len))| {
+            (*tsc, &bytes[..usize::from(*len).min(bytes.len())], u32::from(*len))
+        })
+    }
+}
+
+/// Empty, with room for so many. Every page is written to, so that none is missing later.
+fn touched<T: Clone>(room: u64, mark: T) -> Option<Vec<T>> {
+    let room = usize::try_from(room).ok()?;
+    let mut values = Vec::new();
+    values.try_reserve_exact(room).ok()?;
+    values.resize(room, mark);
+    values.clear();
+    Some(values)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stop::Stop;
+    use crate::stream::{Recorder, numbers};
     use crate::template::{Content, Template};
     use probe::headers::{Addresses, Headers, Protocol};
     use std::net::Ipv4Addr;
+    use std::sync::atomic::AtomicBool;
     use units::Clock;
 
     const CLOCK: Clock = Clock { tsc_hz: 3_000_000_000, tsc: 0, unix_ns: 1 << 60 };
@@ -434,11 +421,17 @@ mod tests {
         let (template, seen) = (template(None), Seen::new());
         let (payload_at, ticks) = (template.payload_at(), Ticks::new(CLOCK));
         let probes = Probes { payload_at, mark: 0, ticks };
-        let mut book = Measured::<_, true>::with_room(10, 64, &probes, 0, &seen).unwrap();
-        book.departed(2, 3000);
-        book.gave_up(GivenUp { count: 3, refused: 1 });
-        book.departed(1, 9000);
-        assert_eq!(book.next_seq(), 3);
+        let folder = tempfile::tempdir().unwrap();
+        let (mut streams, _stalls, recorder) =
+            Recorder::create(folder.path(), &[""], 10, 1000, 0).unwrap();
+        let stream = streams.remove(0);
+        let mut book = Measured::<_, true>::with_room(10, 64, &probes, stream, &seen).unwrap();
+        assert_eq!(book.next_seq(2), 0);
+        book.departed(&[2000, 2500], 3000);
+        book.gave_up(&[2600, 2700, 2800], 1);
+        assert_eq!(book.next_seq(1), 2);
+        book.departed(&[8000], 9000);
+        assert_eq!(book.next_seq(1), 3);
         let mut changed = frame(&template, 1, 3000);
         changed[template.payload_at() + payload::DEPARTED_LEN - 1] ^= 1;
         let frames = [
@@ -448,24 +441,59 @@ mod tests {
             changed,                             // corrupt
             frame(&template, 3, 9000),           // never sent
             frame(&template, WARM_UP | 7, 100),  // warm-up
+            frame(&template, UNRECORDED, 100),   // when the disk was behind
             frame(&marked(None, BACK), 1, 3000), // the other way
             frame(&marked(None, BACK), WARM_UP | 7, 100),
+            frame(&marked(None, BACK), UNRECORDED, 100),
             vec![0; 60], // something else
             vec![],
         ];
         for (frame, tsc) in frames.iter().zip(10_000..) {
             book.arrived(frame, tsc);
         }
-        let arrivals: Vec<_> = book.arrivals.iter().collect();
-        assert_eq!(arrivals, [(2, 10_000), (0, 10_001), (0, 10_002)]);
-        assert_eq!((seen.received.get(), book.duplicated, book.foreign), (2, 1, 5));
-        assert_eq!((book.corrupt.as_slice(), book.warm_up_received), ([1].as_slice(), 1));
-        let left: Vec<_> = (0..10).filter(|slot| book.skipped.has_left(*slot)).collect();
-        assert_eq!((left, seen.unsent.get(), book.all_arrived()), (vec![0, 1, 5], 3, false));
-        let unsent: Vec<_> = (0..10).filter_map(|slot| book.skipped.was_refused(slot)).collect();
-        assert_eq!(unsent, [true, false, false]);
-        let kept: Vec<_> = book.frames.iter().map(|(bytes, len)| (bytes.to_vec(), len)).collect();
-        assert_eq!(kept, frames[..3].iter().map(|frame| (frame.clone(), 64)).collect::<Vec<_>>());
+        assert_eq!((seen.received.get(), book.duplicated, book.foreign), (2, 1, 6));
+        assert_eq!((book.corrupt, book.warm_up_received, book.unrecorded_received), (1, 1, 1));
+        assert_eq!((seen.unsent.get(), book.all_arrived()), (3, false));
+        assert_eq!(book.kept.departures, [(2000, 3000), (2500, 3000), (8000, 9000)]);
+        let kept: Vec<_> =
+            book.kept.arrivals().map(|(tsc, bytes, len)| (tsc, bytes.to_vec(), len)).collect();
+        let expected = (10_000..).zip(&frames[..3]).map(|(tsc, frame)| (tsc, frame.clone(), 64));
+        assert_eq!(kept, expected.collect::<Vec<_>>());
+        let written = recorder.run(&AtomicBool::new(true), &Stop::default());
+        assert!(written.error.is_none());
+        let array = |stem: &str| numbers(&folder.path().join(format!("{stem}.npy")));
+        assert_eq!(array("intended_tsc"), [2000, 2500, 8000]);
+        assert_eq!(array("departure_tsc"), [3000, 3000, 9000]);
+        assert_eq!(
+            (array("arrival_seq"), array("arrival_tsc")),
+            (vec![2, 0, 0], vec![10_000, 10_001, 10_002])
+        );
+        assert_eq!(
+            (array("unsent_tsc"), array("unsent_refused")),
+            (vec![2600, 2700, 2800], vec![1, 0, 0])
+        );
+        assert_eq!(array("corrupt_seq"), [1]);
+    }
+
+    #[test]
+    fn what_leaves_while_the_disk_is_behind_is_counted_and_nothing_else() {
+        let (template, seen) = (template(None), Seen::new());
+        let (payload_at, ticks) = (template.payload_at(), Ticks::new(CLOCK));
+        let probes = Probes { payload_at, mark: 0, ticks };
+        let (stream, _rows) = Stream::new(4);
+        let mut book = Measured::<_, false>::with_room(10, 64, &probes, stream, &seen).unwrap();
+        let seqs = [0, 1, 2, UNRECORDED, UNRECORDED | 1];
+        for seq in seqs {
+            assert_eq!(book.next_seq(1), seq);
+            book.departed(&[3000], 3000);
+        }
+        for seq in seqs {
+            book.arrived(&frame(&template, seq, 3000), 4000);
+        }
+        assert_eq!((seen.sent.get(), seen.received.get()), (3, 3));
+        assert_eq!((book.unrecorded_sent, book.unrecorded_received), (2, 2));
+        // Of the three that came back, one had room.
+        assert_eq!((book.stream.unrecorded, book.foreign), (2, 0));
     }
 
     #[test]
@@ -473,8 +501,9 @@ mod tests {
         let (sent, seen) = (template(None), Seen::new());
         let (payload_at, ticks) = (sent.payload_at(), Ticks::new(CLOCK));
         let probes = Probes { payload_at, mark: 0, ticks };
-        let mut book = Measured::<_, false>::with_room(1, 64, &probes, 0, &seen).unwrap();
-        book.departed(1, 3000);
+        let mut book =
+            Measured::<_, false>::with_room(1, 64, &probes, Stream::nowhere(), &seen).unwrap();
+        book.departed(&[3000], 3000);
         book.arrived(&frame(&template(Some(9)), 0, 3000), 4000);
         assert_eq!((seen.received.get(), book.foreign), (1, 0));
     }

@@ -42,6 +42,7 @@ mod sightings;
 mod stages;
 mod stalls;
 mod stop;
+mod stream;
 mod template;
 mod ticks;
 mod turns;

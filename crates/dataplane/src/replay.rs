@@ -125,6 +125,8 @@ pub struct Names {
 }
 
 impl Identify for Names {
+    const IS_NUMBERED: bool = false;
+
     #[inline(always)]
     fn identify(&self, frame: &[u8], _departures: &Departures) -> Found {
         let Keyed::Key(key) = self.keyer.key(frame, frame.len() as u32) else {

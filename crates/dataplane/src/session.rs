@@ -13,6 +13,7 @@ use crate::privileges::{self, capability};
 use crate::sightings::Sighting;
 use crate::stalls::{Stall, StallLog};
 use crate::stop::Stop;
+use crate::stream::{Recorder, Recording, Written as Streamed};
 use crate::writing::{Told, Writing};
 use dpdk::{Eal, Info, Lcore, Mempool, Port, PortConfig, RxQueue, TxQueue, tsc};
 use messages::{
@@ -78,8 +79,12 @@ pub struct Session {
     pub links: Links,
     pub partial: Vec<String>,
     recorded: Vec<String>,
+    /// The parts of the folder of `--record`, each of which is read alone.
+    pub parts: &'static [&'static str],
     /// The thread that watches links; 0 while there was none.
     monitor_tid: Arc<AtomicU64>,
+    /// The thread that writes what is recorded meanwhile; 0 while there was none.
+    recorder_tid: Arc<AtomicU64>,
     /// The counter and Unix time, read at once now and then.
     pairs: Pairs,
     started_tsc: u64,
@@ -154,7 +159,9 @@ impl Session {
             links,
             partial: Vec::new(),
             recorded: Vec::new(),
+            parts: &[""],
             monitor_tid: Arc::default(),
+            recorder_tid: Arc::default(),
             pairs: Arc::new(Mutex::new(vec![pair])),
             started_tsc: tsc::now(),
             told: Told::default(),
@@ -195,6 +202,22 @@ impl Session {
         Monitor::start(self.housekeeping, scope, shared, &self.monitor_tid, state)
     }
 
+    /// Writes what `recorder` is handed over from now on, where the monitor runs.
+    pub fn write_meanwhile<'scope, 'env>(
+        &self,
+        scope: &'scope std::thread::Scope<'scope, 'env>,
+        recorder: Recorder,
+    ) -> Recording<'scope> {
+        recorder.start(self.housekeeping, scope, &self.recorder_tid, self.stop.clone())
+    }
+
+    /// Takes what was written meanwhile.
+    pub fn wrote_meanwhile(&mut self, written: Streamed) {
+        self.recorded.extend(written.files);
+        self.partial
+            .extend(written.error.map(|error| format!("the recording ends early: {error}")));
+    }
+
     /// There are `values` more to be written, if anything is.
     pub fn expect(&mut self, values: usize) {
         if self.common.record.is_some() {
@@ -221,18 +244,17 @@ impl Session {
         }
     }
 
-    /// Writes the stalls of all lcores in order of time, into `part` of the folder of `--record`.
-    pub fn record_stalls(&mut self, lanes: &[Lane], part: &str) {
+    /// Writes the stalls of all lcores in order of time.
+    fn record_stalls(&mut self, lanes: &[Lane]) {
         let mut all: Vec<(Stall, u32)> = Vec::new();
         for lane in lanes {
             all.extend(lane.log.stalls().iter().map(|stall| (*stall, lane.lcore.0)));
         }
         all.sort_by_key(|(stall, _)| stall.start);
         self.expect(3 * all.len());
-        let name = |stem: &str| format!("{part}{stem}");
-        self.record(&name("stall_start_tsc"), all.iter().map(|(stall, _)| stall.start));
-        self.record(&name("stall_duration_tsc"), all.iter().map(|(stall, _)| stall.duration));
-        self.record(&name("stall_lcore"), all.iter().map(|(_, lcore)| u64::from(*lcore)));
+        self.record("stall_start_tsc", all.iter().map(|(stall, _)| stall.start));
+        self.record("stall_duration_tsc", all.iter().map(|(stall, _)| stall.duration));
+        self.record("stall_lcore", all.iter().map(|(_, lcore)| u64::from(*lcore)));
     }
 
     /// Writes when packets were seen, in order of time, and what the counter was in Unix time meanwhile.
@@ -244,9 +266,12 @@ impl Session {
         self.record("sighted_seq", seen.iter().map(|sighting| sighting.seq));
         self.record("sighted_tsc", seen.iter().map(|sighting| sighting.tsc));
         let pairs = self.pairs.lock().expect("noting does not panic").clone();
-        self.record("pair_tsc", pairs.iter().map(|pair| pair.clock.tsc));
-        self.record("pair_unix_ns", pairs.iter().map(|pair| pair.clock.unix_ns));
-        self.record("pair_width_tsc", pairs.iter().map(|pair| pair.width));
+        for part in self.parts {
+            let name = |stem: &str| format!("{part}pair_{stem}");
+            self.record(&name("tsc"), pairs.iter().map(|pair| pair.clock.tsc));
+            self.record(&name("unix_ns"), pairs.iter().map(|pair| pair.clock.unix_ns));
+            self.record(&name("width_tsc"), pairs.iter().map(|pair| pair.width));
+        }
     }
 
     /// Writes when packets were received and sent, of each lcore in order of time; says how many times.
@@ -269,12 +294,12 @@ impl Session {
 
     /// Prints what came out. `own` is what only this program has to say.
     pub fn finish(mut self, lanes: &[Lane], link_downs: &[u64], own: Outcome) {
+        self.record_stalls(lanes);
         self.print_result(lanes, link_downs, own);
     }
 
     /// Prints the result; the ports stay.
     pub fn print_result(&mut self, lanes: &[Lane], link_downs: &[u64], own: Outcome) {
-        self.record_stalls(lanes, "");
         self.record_clock(lanes);
         let counts = ProgramCounts {
             complete: self.partial.is_empty(),
@@ -295,6 +320,7 @@ impl Session {
             partial: self.partial.clone(),
             record: self.recorded.clone(),
             monitor_tid: self.monitor_tid.load(Ordering::Relaxed).into(),
+            recorder_tid: self.recorder_tid.load(Ordering::Relaxed).into(),
             own,
         })));
     }

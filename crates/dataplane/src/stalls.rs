@@ -1,5 +1,7 @@
 //! The stall log: when a loop did not run.
 
+use crate::stream::Stalls;
+
 /// An interval between two readings of the counter, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
@@ -13,12 +15,14 @@ pub struct Stall {
 #[derive(Debug)]
 pub struct StallLog {
     stalls: Vec<Stall>,
+    stream: Option<Stalls>,
     /// Those for which there was no room.
     pub unrecorded: u64,
     /// Ticks of all stalls.
     pub total: u64,
     /// Ticks of the longest.
     pub longest: u64,
+    count: u64,
 }
 
 impl StallLog {
@@ -29,16 +33,24 @@ impl StallLog {
     pub fn new(room: usize) -> Self {
         let mut stalls = vec![Stall { start: 1, duration: 1 }; room];
         stalls.clear();
-        Self { stalls, unrecorded: 0, total: 0, longest: 0 }
+        Self { stalls, stream: None, unrecorded: 0, total: 0, longest: 0, count: 0 }
+    }
+
+    /// An empty log that hands stalls over instead of keeping them.
+    pub fn handing_over(stream: Stalls) -> Self {
+        Self { stream: Some(stream), ..Self::new(0) }
     }
 
     /// Notes one.
     #[cold]
     #[inline(never)]
     pub fn push(&mut self, start: u64, duration: u64) {
+        self.count += 1;
         self.total += duration;
         self.longest = self.longest.max(duration);
-        if self.stalls.len() < self.stalls.capacity() {
+        if let Some(stream) = &mut self.stream {
+            self.unrecorded += u64::from(stream.push([start, duration]).is_err());
+        } else if self.stalls.len() < self.stalls.capacity() {
             self.stalls.push(Stall { start, duration });
         } else {
             self.unrecorded += 1;
@@ -52,7 +64,7 @@ impl StallLog {
 
     /// How many there were.
     pub fn count(&self) -> u64 {
-        self.stalls.len() as u64 + self.unrecorded
+        self.count
     }
 }
 

@@ -21,6 +21,9 @@ pub struct ResultEvent {
     pub record: Vec<String>,
     /// The number of the thread that watched its links and told how far it was; 0 without one.
     pub monitor_tid: Count,
+    /// The number of the thread that wrote its recording meanwhile; 0 without one.
+    #[schemars(extend("default" = 0))]
+    pub recorder_tid: Count,
     /// What only this program has to say.
     #[serde(flatten)]
     pub own: Outcome,

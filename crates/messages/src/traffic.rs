@@ -19,8 +19,14 @@ pub struct DirectionCounts {
     pub foreign: Count,
     /// Packets that arrived and could be one of several.
     pub ambiguous: Count,
-    /// Packets that arrived when there was no more room to record them.
+    /// Arrivals, and packets that did not leave, which found no room to be recorded.
     pub unrecorded: Count,
+    /// Packets that left while the recorder was behind: nothing else is known of them, and no figure has them.
+    #[schemars(extend("default" = 0))]
+    pub unrecorded_sent: Count,
+    /// Arrivals of those.
+    #[schemars(extend("default" = 0))]
+    pub unrecorded_received: Count,
     /// Packets of the warm-up that left.
     pub warm_up_sent: Count,
     /// Packets of the warm-up that came back.

@@ -154,7 +154,7 @@ pub fn interfaces(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Listed>> {
 #[pyfunction]
 #[pyo3(signature = (
     clock, intended_tsc, departure_tsc, arrival_seq, arrival_tsc, corrupt_seq, stall_start_tsc,
-    stall_duration_tsc, *, trim_ns, window_ns, worst, series=false, sink=None, progress=None
+    stall_duration_tsc, *, cut_off, trim_ns, window_ns, worst, series=false, sink=None, progress=None
 ))]
 #[allow(clippy::too_many_arguments)]
 pub fn analyze_recording(
@@ -167,6 +167,7 @@ pub fn analyze_recording(
     corrupt_seq: Ticks<'_>,
     stall_start_tsc: Ticks<'_>,
     stall_duration_tsc: Ticks<'_>,
+    cut_off: bool,
     trim_ns: u64,
     window_ns: u64,
     worst: usize,
@@ -184,6 +185,7 @@ pub fn analyze_recording(
         corrupt_seq: corrupt_seq.as_slice()?,
         stall_start_tsc: stall_start_tsc.as_slice()?,
         stall_duration_tsc: stall_duration_tsc.as_slice()?,
+        cut_off,
     };
     let (trim, window) = (Nanos(trim_ns), Nanos(window_ns));
     let config = Config { trim, window, worst, ..Config::default() };

@@ -213,8 +213,8 @@ def _run(arguments: list[str] | None) -> int:
         )
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort) as interrupt:
-        # What interrupted a command is the cause of what typer makes of it.
-        remains = (interrupt.__cause__ or interrupt).args
+        # What interrupted a command may be the cause of what typer makes of it.
+        remains = interrupt.args or getattr(interrupt.__cause__, "args", ())
         return _failed("interrupted", None, str(remains[0]) if remains else None, INTERRUPTED)
     except BrokenPipeError:
         return 1

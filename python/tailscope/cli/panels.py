@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from tailscope.cli.groups import summaries
@@ -39,6 +40,13 @@ class PanelCommand(SingleValues, TyperCommand):
     """A call of it, which its help begins with."""
     beside: Mapping[str, Command] = MappingProxyType({})
     """The commands that its name begins, too."""
+
+    def invoke(self, ctx: Context) -> object:
+        """Call it; typer would forget what an interrupt says."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            raise typer.Abort from interrupt
 
     def format_usage(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the usage, and the example below it."""

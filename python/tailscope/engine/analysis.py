@@ -233,9 +233,38 @@ class Recording(NamedTuple):
     """The instrument's own stalls: those of the generator, and others that taint samples."""
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], clock: Clock) -> Recording:
-        """Map the arrays that ``tailscope-dp gen --record`` has written."""
-        return cls(clock, *(load_ticks(folder, name) for name in cls._fields[1:]))
+    def load(
+        cls, folder: str | os.PathLike[str], clock: Clock, *, cut_off: bool = False
+    ) -> Recording:
+        """Map the arrays that ``tailscope-dp gen --record`` has written.
+
+        Those of one that ended before its time (`cut_off`) may end at different packets.
+        """
+        whole = cls(clock, *(load_ticks(folder, name) for name in cls._fields[1:]))
+        return whole._consistent() if cut_off else whole
+
+    def _consistent(self) -> Recording:
+        """Return what all arrays have: some may end some packets before others."""
+        import numpy as np
+
+        sent = min(len(self.intended_tsc), len(self.departure_tsc))
+        arrived = min(len(self.arrival_seq), len(self.arrival_tsc)) if sent else 0
+        if arrived:
+            # What left later arrived later, too.
+            last = np.searchsorted(self.arrival_tsc[:arrived], self.departure_tsc[sent - 1])
+            is_unknown = self.arrival_seq[last:arrived] >= sent
+            arrived = int(last + np.argmax(is_unknown)) if is_unknown.any() else arrived
+        stalls = min(len(self.stall_start_tsc), len(self.stall_duration_tsc))
+        return Recording(
+            self.clock,
+            self.intended_tsc[:sent],
+            self.departure_tsc[:sent],
+            self.arrival_seq[:arrived],
+            self.arrival_tsc[:arrived],
+            self.corrupt_seq[self.corrupt_seq < sent],
+            self.stall_start_tsc[:stalls],
+            self.stall_duration_tsc[:stalls],
+        )
 
 
 class Distribution:
@@ -461,6 +490,9 @@ def engine_errors() -> Iterator[None]:
         raise UsageError(str(error), code="argument") from None
 
 
+_AT_ONCE = 1 << 20
+"""Values of an array that are looked at together."""
+
 _ERRORS: dict[type[_engine.EngineError], type[AnalysisError]] = {
     _engine.CaptureError: CaptureError,
     _engine.ClocksApartError: ClocksApartError,
@@ -643,6 +675,7 @@ def analyze(
 def analyze_recording(
     recording: Recording,
     *,
+    cut_off: bool = False,
     trim: int | str = 0,
     window: int | str = "5s",
     worst: int = 5000,
@@ -655,7 +688,8 @@ def analyze_recording(
     The summary also says how late packets left (``departure_error_ns_*``), latency from when they
     were meant to (``intended_latency_ns_*``), how many samples the instrument's own stalls taint
     (``tainted``), and the least that latencies can have been, without any of its stalls
-    (``least_latency_ns_*``). Of each match, `series` takes 41 bytes, and `sink` receives the
+    (``least_latency_ns_*``). Of a recording that ended before its time (`cut_off`), what had not
+    arrived by then is not lost. Of each match, `series` takes 41 bytes, and `sink` receives the
     columns of `Series`, in the order of departure.
     """
     trim_ns, window_ns = checked_extent(trim, window, worst)
@@ -663,6 +697,7 @@ def analyze_recording(
         return Analysis(
             _engine.analyze_recording(
                 *recording,
+                cut_off=cut_off,
                 trim_ns=trim_ns,
                 window_ns=window_ns,
                 worst=worst,
@@ -682,19 +717,13 @@ class _Forgetting:
     _EVERY = 32
 
     def __init__(self, recording: Recording, progress: Progress | None) -> None:
-        import numpy as np
-
-        # What maps the file has no public name in NumPy.
-        arrays = [each for each in recording if isinstance(each, np.memmap)]
-        self._maps = [array._mmap for array in arrays]  # type: ignore[attr-defined]
-        self._progress = progress
+        self._recording, self._progress = recording, progress
         self._calls = 0
 
     def __call__(self, done_bytes: int, total_bytes: int | None) -> None:
         self._calls += 1
         if self._calls % self._EVERY == 0:
-            for mapped in self._maps:
-                mapped.madvise(mmap.MADV_DONTNEED)
+            _forget(self._recording)
         if self._progress is not None:
             self._progress(done_bytes, total_bytes)
 
@@ -720,6 +749,23 @@ def read_keys(
         if not len(packets.ts_ns):
             return
         yield packets
+
+
+def pieces(*arrays: Ticks) -> Iterator[tuple[Ticks, ...]]:
+    """Yield arrays of one length a piece at a time, and give back the memory of what was read."""
+    for first in range(0, len(arrays[0]), _AT_ONCE):
+        yield tuple(array[first : first + _AT_ONCE] for array in arrays)
+        _forget(arrays)
+
+
+def _forget(arrays: Iterable[object]) -> None:
+    """Give back the memory of mapped files; what is needed again is read again."""
+    import numpy as np
+
+    for array in arrays:
+        if isinstance(array, np.memmap):
+            # What maps the file has no public name in NumPy.
+            array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 def load_ticks(folder: str | os.PathLike[str], name: str) -> Ticks:

@@ -6,7 +6,7 @@ import math
 import re
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -53,7 +53,7 @@ class Traffic(Struct, frozen=True, kw_only=True):
     seed: int
 
     @property
-    def ways(self) -> tuple[str, ...]:
+    def ways(self) -> tuple[Literal["forth", "back"], ...]:
         """Directions of packets: from the generator's first port to its second, and back."""
         return ("forth", "back") if self.direction == "both" else ("forth",)
 

@@ -337,13 +337,16 @@ def _intervals(
 
     And one more array of the same length.
     """
-    ticks = _load(folder, f"{name}_start_tsc")
-    start = clock.all_at_ns(ticks)
-    end = clock.all_at_ns(ticks + _load(folder, f"{name}_duration_tsc"))
+    columns = [_load(folder, f"{name}_{column}_tsc") for column in ("start", "duration")]
+    columns += [] if more is None else [_load(folder, more)]
+    # What was cut off may have more of one than of another.
+    shortest = min(map(len, columns))
+    ticks, lasted, *rest = (column[:shortest] for column in columns)
+    start, end = clock.all_at_ns(ticks), clock.all_at_ns(ticks + lasted)
     is_within = np.ones(len(start), bool)
     if within_ns is not None:
         is_within = (start >= within_ns[0]) & (start < within_ns[1])
-    others = np.zeros(len(start), np.int64) if more is None else _load(folder, more)
+    [others] = rest or [np.zeros(len(start), np.int64)]
     return start[is_within], end[is_within], others[is_within]
 
 

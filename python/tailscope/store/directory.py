@@ -24,7 +24,7 @@ from tailscope.exceptions import RunExistsError, RunUnfinishedError, said
 from tailscope.signals import uninterrupted
 from tailscope.store import layout, tables
 from tailscope.store.atomic import replacing, replacing_folder, write_text
-from tailscope.store.files import is_there
+from tailscope.store.files import holds_packets, is_there
 from tailscope.store.latency import LatencyFile
 from tailscope.store.owner import is_vacant, owned, refuse_owned
 from tailscope.store.parquet import write_parquet
@@ -191,20 +191,23 @@ class RunWriter:
         move_all(captures, self.path / layout.CAPTURES)
         self._written += [f"{layout.CAPTURES}/{path.name}" for path in captures]
 
-    def keep(self, run: RecordedRun, move: Callable[[Path], None]) -> Path:
-        """Keep what was recorded until the run is complete, whatever ends the analysis before."""
-        folder = self.path / layout.RECORDING
-        folder.mkdir(mode=0o700, exist_ok=True)
-        try:
-            write_text(self.path / layout.RECORDED, encode(run))
-            move(folder)
-        except BaseException:
-            with suppress(OSError):
-                (self.path / layout.RECORDED).unlink(missing_ok=True)
-                folder.rmdir()
-            raise
-        self._is_recorded = True
+    def record(self) -> Path:
+        """Make the folder that packets are recorded in."""
+        folder = (self.path / layout.RECORDING).absolute()
+        # Of a measurement that was killed before there were any.
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
         return folder
+
+    def keep(self, run: RecordedRun) -> None:
+        """Keep what is recorded until the run is complete, whatever ends the analysis before."""
+        write_text(self.path / layout.RECORDED, encode(run))
+        self._is_recorded = True
+
+    @property
+    def holds_packets(self) -> bool:
+        """Return whether packets were recorded that are not yet part of a whole run."""
+        return not self.is_whole and holds_packets(self.path)
 
     def withdraw(self) -> None:
         """Take back what was written: what was recorded is analysed, or kept elsewhere."""
@@ -317,6 +320,9 @@ class RunWriter:
         write_parquet(self.path / name, columns)
 
     def _undo(self) -> None:
+        if not holds_packets(self.path):
+            shutil.rmtree(self.path / layout.RECORDING, ignore_errors=True)
+            self._is_recorded = False
         recorded = (layout.RUN, layout.CAPTURES, *_RECORDED) if self._is_recorded else ()
         for name in self._written:
             if Path(name).parts[0] not in recorded:
@@ -381,7 +387,7 @@ def _refuse_held(path: Path, *, resumes: bool) -> None:
             f"{path}: already holds a complete run",
             hint=f"{finish}choose another directory or remove it",
         )
-    if is_there(path, layout.RECORDED) and not resumes:
+    if holds_packets(path) and not resumes:
         raise RunExistsError(
             f"{path}: holds a measurement that was recorded and not analysed",
             code="run-recorded",

@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 from tailscope.exceptions import RunCorruptError
+from tailscope.store import layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,8 @@ MOST_CAMPAIGN_BYTES: Final = 64 << 20
 MOST_NOISE_BYTES: Final = 1 << 30
 """The most that is read of ``noise.parquet`` where no checksum says how much it is."""
 
+_HEAD_BYTES = 128
+
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS = {
@@ -43,6 +46,24 @@ _KINDS = {
 def is_there(folder: Path, name: str) -> bool:
     """Return whether a directory has an entry of this name, whatever that is."""
     return os.path.lexists(folder / name)
+
+
+def holds_packets(run: Path) -> bool:
+    """Return whether packets were recorded in a run directory, and it is known what they are."""
+    if not is_there(run, layout.RECORDED):
+        return False
+    try:
+        # The header of an array of which nothing was written yet.
+        return b"(0,)" not in read_head(run, f"{layout.RECORDING}/departure_tsc.npy")
+    except OSError:
+        # A timestamper's captures.
+        return True
+
+
+def read_head(folder: Path, name: str) -> bytes:
+    """Read the first bytes of a file."""
+    with opened(folder, name) as file:
+        return file.read(_HEAD_BYTES)
 
 
 def size_of(folder: Path, name: str) -> int:

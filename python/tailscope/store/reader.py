@@ -11,7 +11,7 @@ import msgspec
 from tailscope.engine.analysis import Histogram, Quantile, Rate, Worst
 from tailscope.exceptions import RunCorruptError, RunError, RunIncompleteError
 from tailscope.store import layout, tables
-from tailscope.store.files import MOST_RECORD_BYTES, is_there, opened, read_file, size_of
+from tailscope.store.files import MOST_RECORD_BYTES, holds_packets, opened, read_file, size_of
 from tailscope.store.info import foreign_text, shown_as
 from tailscope.store.kept import Conclusions, kept, kept_files
 from tailscope.store.notes import Remarks, read_notes
@@ -123,7 +123,7 @@ def read_info(path: Path) -> RunInfo:
         )
     check_format(found.mark.format, layout.RUN_FORMAT, file)
     if not found.mark.complete:
-        is_recorded = is_there(path, layout.RECORDED)
+        is_recorded = holds_packets(path)
         hint = f"`tailscope runs finish {path}` analyses what was recorded"
         raise RunIncompleteError(
             f"{path}: the run was never finished",

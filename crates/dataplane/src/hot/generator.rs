@@ -1,4 +1,4 @@
-use crate::book::{Book, GivenUp};
+use crate::book::Book;
 use crate::counters::Counters;
 use crate::template::Content;
 use crate::ticks::Ticks;
@@ -59,7 +59,7 @@ pub fn generate<C: Content, B: Book, S: Iterator<Item = u64>, const N: usize>(
         }
     }
     for line in &mut lines {
-        line.book.gave_up(line.due.give_up(u64::MAX, 0));
+        line.due.give_up(u64::MAX, 0, line.book);
     }
 }
 
@@ -91,7 +91,7 @@ impl<'a, C: Content, B: Book, S: Iterator<Item = u64>> Line<'a, C, B, S> {
             *next = schedule.next();
         }
         if !due.is_empty() {
-            book.gave_up(due.give_up(now, wire.give_up));
+            due.give_up(now, wire.give_up, *book);
             handled += send(wire, due, *book, counters);
         }
         handled
@@ -123,7 +123,7 @@ fn send<C: Content, B: Book>(
         due.refused = tsc::now();
         return 0;
     }
-    let first = book.next_seq();
+    let first = book.next_seq(all);
     let actual = tsc::now();
     let actual_ns = wire.ticks.unix_ns(actual);
     for ((packet, intended), seq) in due.burst.iter_mut().zip(&due.intended).zip(first..) {
@@ -134,7 +134,7 @@ fn send<C: Content, B: Book>(
         [tx] => tx.send(&mut due.burst, all),
         queues => send_by_flow(queues, &wire.content, &mut due.burst, first, all),
     };
-    book.departed(sent, actual);
+    book.departed(&due.intended[..sent], actual);
     due.intended.drain(..sent);
     if sent < all {
         due.refused = actual;
@@ -184,10 +184,12 @@ impl Due {
 
     /// Forgets the times of packets that are too late. The packets that were made for them have no
     /// number yet: they serve the others.
-    fn give_up(&mut self, now: u64, limit: u64) -> GivenUp {
+    fn give_up(&mut self, now: u64, limit: u64, book: &mut impl Book) {
         let late = self.intended.iter().take_while(|intended| now - **intended > limit).count();
-        let refused = self.intended[..late].partition_point(|intended| *intended <= self.refused);
+        if late > 0 {
+            let late = &self.intended[..late];
+            book.gave_up(late, late.partition_point(|intended| *intended <= self.refused));
+        }
         self.intended.drain(..late);
-        GivenUp { count: late as u64, refused: refused as u64 }
     }
 }

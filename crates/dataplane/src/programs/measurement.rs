@@ -1,6 +1,6 @@
 //! A measurement: warm up, send, drain, and say what came out.
 
-use crate::book::{Book, Identify, Measured, Seen, WarmUp};
+use crate::book::{Book, Identify, Kept, Measured, Seen, WarmUp};
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::hot::generator::{Line, Wire, generate};
@@ -8,6 +8,7 @@ use crate::schedule::{Schedule, Times};
 use crate::session::{Lane, Session};
 use crate::stalls::StallLog;
 use crate::stop::Stop;
+use crate::stream::{MOST_WAITING, Recorder, Recording, Stream};
 use crate::template::{Content, FCS_BYTES};
 use crate::ticks::Ticks;
 use crate::turns::Turns;
@@ -67,7 +68,9 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
         own: DirectionCounts,
     ) -> Result<(), Error> {
         let (ticks, seen) = (self.ways[0].wire.ticks, [(); N].map(|()| Seen::new()));
-        let mut books = self.books::<I, CAPTURE>(names, &seen)?;
+        session.parts = &PARTS[..N];
+        let (streams, mut log, recorder) = self.streams::<I>(&session)?;
+        let mut books = self.books::<I, CAPTURE>(names, &seen, streams)?;
         let mut warm_ups = each(names, |name| WarmUp { mark: name.mark(), ..WarmUp::default() });
         let stop = session.stop.clone();
         session.links.wait(self.link_timeout, &stop)?;
@@ -86,8 +89,9 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
                 start_tsc: start_tsc + later,
             })
         };
-        let (mut log, clock, ways) = (StallLog::new(StallLog::ROOM), session.clock, &mut self.ways);
-        let (measured, downs) = std::thread::scope(|scope| {
+        let (clock, ways) = (session.clock, &mut self.ways);
+        let (measured, downs, written) = std::thread::scope(|scope| {
+            let recording = recorder.map(|recorder| session.write_meanwhile(scope, recorder));
             let monitor = session.monitor(scope, |elapsed_s| {
                 let state = STATES[state.load(Ordering::Relaxed)];
                 progress(elapsed_s, state, &seen, &counters, &clock)
@@ -111,28 +115,28 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
                 (measured, ended)
             };
             let ended = run_on(vec![(lcore, Box::new(job) as Box<dyn FnOnce() -> _ + Send>)]);
-            (ended, monitor.finish())
+            (ended, monitor.finish(), recording.map(Recording::finish))
         });
         let (measured, ended): ([Schedule; N], u64) = measured?.remove(0);
         self.note_partial(&mut session, measured[0].start_tsc, ended, &downs);
-        for seen in &seen {
-            let packets = (seen.sent.get() + seen.received.get()) as usize;
-            let frames = if CAPTURE { packets } else { 0 };
-            session.expect(2 * (packets + seen.unsent.get() as usize) + frames);
+        if let Some(written) = written {
+            session.wrote_meanwhile(written);
+        }
+        for book in &books {
+            session.expect(book.kept.len());
         }
         let mut said = Vec::new();
         for at in 0..N {
-            let (book, schedule) = (&books[at], &measured[at]);
+            let book = &books[at];
             let (sent, received) = (seen[at].sent.get(), seen[at].received.get());
-            assert_eq!(sent, book.departures.len() as u64, "every packet sent has its departure");
+            assert_eq!(sent, book.departures.len(), "every packet sent has its departure");
             assert!(received <= sent, "a packet arrives for the first time once");
             note_unrecorded(&mut session, book);
-            record(&mut session, PARTS[at], schedule, book)?;
             let content = &self.ways[at].wire.content;
             if let Some(folder) = &self.captures {
                 let folder = folder.join(PARTS[at]);
                 if let Err(error) =
-                    write_captures(&folder, &mut session, content, ticks, schedule, book)
+                    write_captures(&folder, &mut session, content, ticks, &book.kept)
                 {
                     session.partial.push(error.to_string());
                 }
@@ -151,9 +155,6 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
             dropped: Vec::new(),
         }];
         let (there, back) = (said[0], said.get(1).copied());
-        if back.is_some() {
-            session.record_stalls(&lanes, PARTS[1]);
-        }
         let traffic = GeneratedTraffic { there, back };
         session.print_result(&lanes, &downs, Outcome::Gen { r#gen: traffic });
         if self.keep_ports {
@@ -163,16 +164,34 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
         Ok(())
     }
 
+    /// Where the loop hands over what is recorded, and what writes it.
+    fn streams<I: Identify>(
+        &self,
+        session: &Session,
+    ) -> Result<(Vec<Stream>, StallLog, Option<Recorder>), Error> {
+        let Some(folder) = &session.common.record else {
+            let nowhere = (0..N).map(|_| Stream::nowhere()).collect();
+            return Ok((nowhere, StallLog::new(StallLog::ROOM), None));
+        };
+        // A capture that is sent again is in memory, too.
+        let waiting = if I::IS_NUMBERED { MOST_WAITING } else { u64::MAX };
+        let (scheduled, lcore) = (self.scheduled, session.lcores[0].0);
+        let (streams, stalls, recorder) =
+            Recorder::create(folder, &PARTS[..N], scheduled, waiting, lcore)?;
+        Ok((streams, StallLog::handing_over(stalls), Some(recorder)))
+    }
+
     fn books<'a, I: Identify, const CAPTURE: bool>(
         &self,
         names: &'a [I; N],
         seen: &'a [Seen; N],
+        streams: Vec<Stream>,
     ) -> Result<[Measured<'a, I, CAPTURE>; N], Error> {
         let mut books = Vec::with_capacity(N);
-        for (at, way) in self.ways.iter().enumerate() {
+        for (at, (way, stream)) in self.ways.iter().zip(streams).enumerate() {
             let longest = way.wire.content.longest();
             let (name, seen) = (&names[at], &seen[at]);
-            books.push(Measured::with_room(self.scheduled, longest, name, tsc::now(), seen)?);
+            books.push(Measured::with_room(self.scheduled, longest, name, stream, seen)?);
         }
         Ok(books.try_into().unwrap_or_else(|_| unreachable!("one for each direction")))
     }
@@ -210,39 +229,18 @@ fn lines<'a, C: Content, B: Book, const N: usize>(
 }
 
 fn note_unrecorded<I, const CAPTURE: bool>(session: &mut Session, book: &Measured<'_, I, CAPTURE>) {
-    let unrecorded = book.arrivals.unrecorded + book.corrupt_unrecorded;
+    let (unrecorded, without_room) = (book.stream.unrecorded, book.kept.without_room);
     if unrecorded > 0 {
-        session.partial.push(format!("no room to record {unrecorded} arrivals"));
+        session.partial.push(format!("the recorder was behind: {unrecorded} arrivals are missing"));
+    }
+    if without_room > 0 {
+        session.partial.push(format!("no room to capture {without_room} arrivals"));
     }
 }
 
 /// Bytes of all frames that were sent, with their check sequences.
 fn sent_bytes<C: Content>(content: &C, sent: u64) -> u64 {
     (0..sent).map(|seq| (content.frame_len(seq) + FCS_BYTES) as u64).sum()
-}
-
-fn record<I, const CAPTURE: bool>(
-    session: &mut Session,
-    part: &str,
-    measured: &Schedule,
-    book: &Measured<'_, I, CAPTURE>,
-) -> Result<(), Error> {
-    let Some(folder) = &session.common.record else { return Ok(()) };
-    make_folder(&folder.join(part))?;
-    let name = |stem: &str| format!("{part}{stem}");
-    session.record(&name("intended_tsc"), intended(measured, book));
-    let unsent = || {
-        measured.iter().zip(0..).filter_map(|(intended, slot)| {
-            book.skipped.was_refused(slot).map(|refused| (intended, refused))
-        })
-    };
-    session.record(&name("unsent_tsc"), unsent().map(|(intended, _)| intended));
-    session.record(&name("unsent_refused"), unsent().map(|(_, refused)| u64::from(refused)));
-    session.record(&name("departure_tsc"), book.departures.iter());
-    session.record(&name("arrival_seq"), book.arrivals.iter().map(|(seq, _)| seq));
-    session.record(&name("arrival_tsc"), book.arrivals.iter().map(|(_, tsc)| tsc));
-    session.record(&name("corrupt_seq"), book.corrupt.iter().copied());
-    Ok(())
 }
 
 fn make_folder(path: &Path) -> Result<(), Error> {
@@ -260,23 +258,16 @@ fn counts<I, const CAPTURE: bool>(
         matched: seen.received.get().into(),
         unsent: seen.unsent.get().into(),
         duplicated: book.duplicated.into(),
-        corrupt: (book.corrupt.len() as u64 + book.corrupt_unrecorded).into(),
+        corrupt: book.corrupt.into(),
         foreign: book.foreign.into(),
         ambiguous: book.ambiguous.into(),
-        unrecorded: book.arrivals.unrecorded.into(),
+        unrecorded: book.stream.unrecorded.into(),
+        unrecorded_sent: book.unrecorded_sent.into(),
+        unrecorded_received: book.unrecorded_received.into(),
         warm_up_sent: warm_up.sent.into(),
         warm_up_received: (warm_up.received + book.warm_up_received).into(),
         ..own
     }
-}
-
-/// When the packets that left were meant to.
-fn intended<I, const CAPTURE: bool>(
-    measured: &Schedule,
-    book: &Measured<'_, I, CAPTURE>,
-) -> impl Iterator<Item = u64> {
-    let slots = measured.iter().zip(0..);
-    slots.filter(|(_, slot)| book.skipped.has_left(*slot)).map(|(intended, _)| intended)
 }
 
 fn progress(
@@ -318,27 +309,25 @@ fn progress(
 }
 
 /// Writes what left and what arrived, at the times that the recording has.
-fn write_captures<C: Content, I, const CAPTURE: bool>(
+fn write_captures<C: Content>(
     folder: &Path,
     session: &mut Session,
     content: &C,
     ticks: Ticks,
-    measured: &Schedule,
-    book: &Measured<'_, I, CAPTURE>,
+    kept: &Kept,
 ) -> Result<(), Error> {
     make_folder(folder)?;
     let create = |name| Writer::create(&folder.join(name), Format::PcapNg, Compression::Zstd);
     let mut pre = create("pre.pcapng.zst")?;
     let mut frame = Vec::new();
-    let times = intended(measured, book).zip(book.departures.iter());
-    for ((intended, departure), seq) in times.zip(0..) {
+    for (&(intended, departure), seq) in kept.departures.iter().zip(0..) {
         content.copy(&mut frame, seq, ticks.unix_ns(intended), ticks.unix_ns(departure));
         pre.write(session.clock.unix(departure), frame.len() as u32, &frame)?;
         session.wrote();
     }
     pre.finish()?;
     let mut post = create("post.pcapng.zst")?;
-    for ((_, arrival), (bytes, len)) in book.arrivals.iter().zip(book.frames.iter()) {
+    for (arrival, bytes, len) in kept.arrivals() {
         post.write(session.clock.unix(arrival), len, bytes)?;
         session.wrote();
     }

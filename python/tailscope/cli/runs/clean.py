@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from tailscope.cli.options import argument, flag
 from tailscope.cli.terminal import say
+from tailscope.units import printable
 
 EXAMPLE = "tailscope runs clean --dry-run"
 
@@ -21,12 +25,14 @@ def command(
     dry_run: Annotated[
         bool, flag("--dry-run", "Show what would be removed, without removing it.")
     ] = False,
+    yes: Annotated[bool, flag("--yes", "Also remove measurements that are not analysed.")] = False,
 ) -> int:
     from tailscope.exceptions import TestbedError
     from tailscope.store.atomic import leftovers_below
     from tailscope.store.folders import RUNS
     from tailscope.testbed.clean import Leftover, clean
     from tailscope.testbed.folder import find_recordings
+    from tailscope.testbed.removal import remove_tree
 
     any_leftover, failed = False, []
     unwritten = (leftovers_below(folder, dry_run=dry_run) for folder in folders or [RUNS])
@@ -39,10 +45,14 @@ def command(
             failed.append(f"{what}: it cannot be removed: {reason}")
     for path in find_recordings():
         any_leftover = True
-        say(
-            f"left {path}: a measurement that is not analysed: `tailscope runs finish {path}`"
-            " analyses it; if you do not need it, remove it yourself"
-        )
+        if not dry_run and (yes or _is_unwanted(path)):
+            remove_tree(path)
+            say(f"removed {path}")
+        else:
+            say(
+                f"left {path}: a measurement that is not analysed: `tailscope runs finish {path}`"
+                " analyses it, `tailscope runs clean --yes` removes it"
+            )
     if failed:
         raise TestbedError(
             "; ".join(failed),
@@ -52,3 +62,10 @@ def command(
     if not any_leftover:
         say("nothing was left behind")
     return 0
+
+
+def _is_unwanted(path: Path) -> bool:
+    """Ask whether a measurement is to be removed; without a terminal it is not."""
+    if not sys.stdin.isatty():
+        return False
+    return typer.confirm(printable(f"remove {path}, a measurement that is not analysed?"), err=True)

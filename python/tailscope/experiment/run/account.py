@@ -59,8 +59,6 @@ _UNPINNED = (
     "the DuT is not pinned to CPUs (dut=any): of what kept it from its work, only its own stalls"
     " are known"
 )
-_AT_ONCE = 1 << 20
-"""Packets that were not sent, of which there may be as many as were to be."""
 
 
 def measurement_record(
@@ -89,6 +87,7 @@ def measurement_record(
             *_stage_warnings(ended),
             *unsent_texts(generator.unsent, held_back),
             *_replay_warnings(generator),
+            *_unrecorded_warnings(generator),
         ),
         instrument=Instrument(
             unsent=generator.unsent,
@@ -137,11 +136,7 @@ def _noise_of(ended: EndedInstance) -> RecordedNoise:
     """Return the noise, and by how much the clock was set, even if it was set back again."""
     if ended.noise.clock_set_by_ns:
         return ended.noise
-    folder = ended.folders["generator"]
-    # Both directions have one generator, which reads clocks for the first.
-    pairs = counter_pairs(
-        folder.parent if ended.direction == "back" else folder, ended.result.clock
-    )
+    pairs = counter_pairs(ended.folders["generator"], ended.result.clock)
     return replace(ended.noise, clock_set_by_ns=largest_step_ns(*pairs))
 
 
@@ -158,6 +153,7 @@ def recorded_run(ended: EndedInstance, info: RunInfo) -> RecordedRun:
         others_lost=ended.others_lost,
         came=generator.matched + generator.corrupt + generator.ambiguous,
         foreign=generator.foreign,
+        cut_off=ended.cut_off,
     )
 
 
@@ -242,6 +238,16 @@ def _replay_warnings(generated: GeneratedTraffic) -> Sequence[str]:
     )
 
 
+def _unrecorded_warnings(generated: GeneratedTraffic) -> Sequence[str]:
+    sent = generated.unrecorded_sent
+    if not sent:
+        return ()
+    return (
+        f"recorder behind: {sent:,} packets were sent while the disk of the recording was busy, and"
+        " are in no figure",
+    )
+
+
 def _loss_warnings(losses: Losses) -> Sequence[str]:
     if not losses.in_instrument:
         return ()
@@ -252,7 +258,7 @@ def _held_back(ended: EndedInstance, generator: SideNoise) -> HeldBack:
     """Packets that were not sent because of the generator."""
     import numpy as np
 
-    from tailscope.engine.analysis import Clock, load_ticks
+    from tailscope.engine.analysis import Clock, load_ticks, pieces
     from tailscope.noise.intervals import union
 
     folder = ended.folders["generator"]
@@ -261,10 +267,9 @@ def _held_back(ended: EndedInstance, generator: SideNoise) -> HeldBack:
     start, lasted = generator.stalls_ns()
     stalls = union(start, start + lasted)
     found = HeldBack(0, 0)
-    for first in range(0, len(unsent_tsc), _AT_ONCE):
-        some = slice(first, first + _AT_ONCE)
-        unsent_ns = clock.all_at_ns(np.asarray(unsent_tsc[some], np.int64))
-        more = held_back_by_generator(unsent_ns, refused[some] > 0, *stalls)
+    for some_tsc, some_refused in pieces(unsent_tsc, refused):
+        unsent_ns = clock.all_at_ns(np.asarray(some_tsc, np.int64))
+        more = held_back_by_generator(unsent_ns, some_refused > 0, *stalls)
         found = HeldBack(found.stalled + more.stalled, found.slow + more.slow)
     return found
 

@@ -23,7 +23,7 @@ from tailscope.experiment.run.account import (
     with_losses,
 )
 from tailscope.experiment.run.instance import PLATFORM_PART
-from tailscope.experiment.run.keeping import kept, move_recording
+from tailscope.experiment.run.keeping import kept, replace_changed
 from tailscope.experiment.run.measured import Measured, own_figures
 from tailscope.signals import uninterrupted
 from tailscope.store.records.plan import MeasurementPlan
@@ -88,7 +88,6 @@ def evaluate(
     packets: int,
     writer: RunWriter | None,
     *,
-    spare: Path,
     later: bool = False,
 ) -> Measured:
     """Analyse what was recorded, and write it down; `describe` says what it was asked for."""
@@ -108,7 +107,7 @@ def evaluate(
     folder = ended.folders["generator"]
     with uninterrupted():
         clock = Clock(**asdict(ended.result.clock))
-        recording = Recording.load(folder, clock)
+        recording = Recording.load(folder, clock, cut_off=ended.cut_off)
         try:
             sides = _sides(ended, clock)
         except (TailscopeError, OSError) as error:
@@ -124,26 +123,18 @@ def evaluate(
         )
         run = recorded_run(ended, describe(record))
     blocked = blocked_by(dut.timelines, instrument.timelines, own_work=own)
-    keeping: AbstractContextManager[Path] = nullcontext(folder)
+
+    def write(place: RunWriter) -> None:
+        _write_recorded(place, ended, sides, energy, clock, held)
+        replace_changed(recording, folder)
+
+    keeping: AbstractContextManager[None] = nullcontext()
     if writer is not None:
-        keeping = kept(
-            writer,
-            run,
-            spare=spare,
-            write=partial(
-                _write_recorded,
-                ended=ended,
-                sides=sides,
-                energy=energy,
-                clock=clock,
-                held=held,
-            ),
-            move=partial(move_recording, recording, folder),
-        )
+        keeping = kept(writer, run, write)
     with keeping:
         if later:
             raise KeyboardInterrupt
-        found = analysed(run, of_recording(recording), blocked, writer)
+        found = analysed(run, of_recording(recording, run), blocked, writer)
     out = None if writer is None else writer.path
     dut_folder = ended.folders.get("dut")
     return Measured(
@@ -157,12 +148,13 @@ def evaluate(
     )
 
 
-def of_recording(recording: Recording) -> Find:
+def of_recording(recording: Recording, run: RecordedRun) -> Find:
     """Have what a generator recorded analysed: what `analysed` takes."""
 
     def find(plan: MeasurementPlan, sink: Sink | None) -> Analysis:
         return analyze_recording(
             recording,
+            cut_off=run.cut_off,
             trim=plan.trim_ns,
             window=plan.window_ns,
             worst=plan.worst,
@@ -283,7 +275,7 @@ def _sides(ended: EndedInstance, clock: Clock) -> list[SideNoise]:
     loops = [lcore.tid for lcore in ended.dut_lcores] if "dut" in ended.folders else []
     working = ended.noise.threads_of(ended.dut_mark, loops)
     own = ended.noise.own_threads(PLATFORM_PART, working)
-    own |= {ended.result.monitor_tid: "generator"}
+    own |= dict.fromkeys((ended.result.monitor_tid, ended.result.recorder_tid), "generator")
     own |= dict.fromkeys(ended.power.processes, "reader of power")
     sides = []
     for source, role, cpus, threads in (

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from msgspec.structs import replace
 
 from tailscope.exceptions import TailscopeError, TestbedError, said
 from tailscope.experiment.run.evaluate import evaluate
 from tailscope.experiment.run.instance import Instance
+from tailscope.experiment.run.keeping import raise_kept
 from tailscope.experiment.run.room import check_room
 from tailscope.experiment.run.traffic import LiveTraffic
 from tailscope.signals import Patience, patient
@@ -25,11 +27,15 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from tailscope.experiment.device import InstanceCpus
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run.instance import Progress
     from tailscope.experiment.run.measured import Measured
     from tailscope.host.apply import KnobOutcome
     from tailscope.store.directory import Draw, RunWriter
+    from tailscope.store.provenance import MeasurementRecord
+    from tailscope.store.records.messages import ReadyEvent
+    from tailscope.store.records.run import RunInfo
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.wires import WireEnds
 
@@ -77,7 +83,8 @@ def execute(
         tuning = stack.enter_context(_tuned(cores) if plan.tune else nullcontext(()))
         folder = stack.enter_context(RunFolder())
         check_room(plan.volume(), folder.path.parent, out)
-        instances = _instances(plan, cores, folder)
+        describe = partial(measurement_info, plan.record())
+        instances = _instances(plan, cores, folder, writers, describe)
         for instance in instances:
             instance.put_up(stack)
         with ExitStack() as finishing:
@@ -94,14 +101,12 @@ def execute(
                     measurement, plan.host, instances, folder, cores, ways=len(traffic.ways)
                 ).run(progress, finish)
             (analysing or _say_nothing)()
-            describe = partial(measurement_info, plan.record())
             found = []
             packets = sum(each.sent for each in ended.ways if each is not None)
             failed = [] if ended.problem is None else [ended.problem]
-            for number, (each, writer) in enumerate(zip_longest(ended.ways, writers), 1):
+            for each, writer in zip_longest(ended.ways, writers):
                 if each is None:
                     continue
-                spare = folder.spare if plan.runs == 1 else folder.spare.with_suffix(f".{number}")
                 try:
                     measured = evaluate(
                         describe,
@@ -111,7 +116,6 @@ def execute(
                         each,
                         packets,
                         writer,
-                        spare=spare,
                         later=bool(failed),
                     )
                 except (KeyboardInterrupt, TailscopeError, OSError, MemoryError) as error:
@@ -125,10 +129,21 @@ def execute(
     return [dataclasses.replace(each, interrupted=patience.asked) for each in found]
 
 
-def _instances(plan: RunPlan, cores: Cores, folder: RunFolder) -> list[Instance]:
-    device = plan.device
-    return [
-        Instance(
+def _instances(
+    plan: RunPlan,
+    cores: Cores,
+    folder: RunFolder,
+    writers: Sequence[RunWriter],
+    describe: Callable[[MeasurementRecord], RunInfo],
+) -> list[Instance]:
+    """Make the instances; each records into its run directories, where there are any."""
+    device, ways, left = plan.device, plan.traffic.ways, list(writers)
+
+    def instance(number: int, cpus: InstanceCpus) -> Instance:
+        own: list[RunWriter] = []
+        if cpus.generator is not None:
+            own, left[:] = left[: len(ways)], left[len(ways) :]
+        return Instance(
             device,
             cores,
             folder,
@@ -137,9 +152,37 @@ def _instances(plan: RunPlan, cores: Cores, folder: RunFolder) -> list[Instance]
             sends=plan.generator_options(),
             captures=plan.measurement.captures,
             stages_every=plan.stages_every if plan.records_stages else None,
+            record=_record(own),
+            begun=partial(_begun, own, ways, describe, cores),
         )
-        for number, cpus in enumerate(device.instance_cpus(cores), 1)
-    ]
+
+    return [instance(*each) for each in enumerate(device.instance_cpus(cores), 1)]
+
+
+def _record(writers: Sequence[RunWriter]) -> Path | None:
+    """Make the folder that a generator records into; that of packets back leads to their run."""
+    if not writers:
+        return None
+    first, *others = (writer.record() for writer in writers)
+    for other in others:
+        (first / "back").symlink_to(os.path.relpath(other, first))
+    return first
+
+
+def _begun(
+    writers: Sequence[RunWriter],
+    ways: Sequence[Literal["forth", "back"]],
+    describe: Callable[[MeasurementRecord], RunInfo],
+    cores: Cores,
+    instance: Instance,
+    ready: ReadyEvent,
+) -> None:
+    """Write down what is known when packets begin to be recorded: whatever ends it, they count."""
+    from tailscope.experiment.run.cut_off import begun_run
+
+    for writer, way in zip(writers, ways, strict=False):
+        direction = way if len(ways) > 1 else None
+        writer.keep(begun_run(describe, cores, instance, ready, direction))
 
 
 def execute_whole(plan: RunPlan, cores: Cores, **how: Unpack[ExecuteOptions]) -> Measured:
@@ -184,7 +227,14 @@ def _directories(
         if len(folders) > 1:
             for above in dict.fromkeys([out, *(folder.parent for folder in folders)]):
                 stack.callback(_remove_empty, above)
-        yield [stack.enter_context(RunWriter(folder, draw=draw)) for folder in folders]
+        writers = [stack.enter_context(RunWriter(folder, draw=draw)) for folder in folders]
+        try:
+            yield writers
+        except BaseException as error:
+            for writer in writers:
+                if writer.holds_packets and str(writer.path) not in str(error):
+                    raise_kept(writer.path, error)
+            raise
 
 
 def _remove_empty(folder: Path) -> None:

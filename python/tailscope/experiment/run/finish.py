@@ -88,14 +88,16 @@ def _analysed(path: Path, draw: Draw) -> list[str]:
         file = path / layout.RECORDED
         content = read_file(path, layout.RECORDED, most_bytes=MOST_RECORD_BYTES)
         run = read_record(content, RecordedRun, file, newest=RECORDED_FORMAT)
-        found = analysed(run, _kept(path, run), read_recorded(path, run.info), writer)
+        run, find = _kept(path, run)
+        found = analysed(run, find, read_recorded(path, run.info), writer)
     check_whole(path, found.lacks)
     return sorted(each.name for each in path.iterdir() if each.name not in before)
 
 
-def _kept(path: Path, run: RecordedRun) -> Find:
-    """Return the function that analyses the recording of a run, or its captures."""
+def _kept(path: Path, run: RecordedRun) -> tuple[RecordedRun, Find]:
+    """Return what is known of a run, and what analyses its recording, or its captures."""
     from tailscope.engine.analysis import Clock, Recording
+    from tailscope.experiment.run.cut_off import counted
     from tailscope.experiment.run.evaluate import of_captures, of_recording
 
     instrument, clock = run.info.instrument, run.info.clock
@@ -104,7 +106,7 @@ def _kept(path: Path, run: RecordedRun) -> Find:
             _capture(path, each.path)
             for each in (instrument.timestamper.files.pre, instrument.timestamper.files.post)
         )
-        return of_captures(pre, post)
+        return run, of_captures(pre, post)
     for name in Recording._fields[1:]:
         size_of(path, f"{layout.RECORDING}/{name}.npy")
     if clock.tsc_hz is None or clock.tsc is None or clock.unix_ns is None:
@@ -112,10 +114,13 @@ def _kept(path: Path, run: RecordedRun) -> Find:
         raise RunCorruptError(
             f"{file}: info.clock: expected tsc_hz, tsc and unix_ns", code="recording-clock"
         )
+    folder = path / layout.RECORDING
     recording = Recording.load(
-        path / layout.RECORDING, Clock(clock.tsc_hz, clock.tsc, clock.unix_ns)
+        folder, Clock(clock.tsc_hz, clock.tsc, clock.unix_ns), cut_off=run.cut_off
     )
-    return of_recording(recording)
+    if run.cut_off:
+        run = counted(run, folder, recording)
+    return run, of_recording(recording, run)
 
 
 def _capture(path: Path, remote: str) -> Path:

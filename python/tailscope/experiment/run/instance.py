@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 
 from tailscope.duts.dut import DutContext
 from tailscope.exceptions import TailscopeError, said
+from tailscope.experiment.run.cut_off import recorded_packets, result_of
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         GeneratorProgress,
         GeneratorResult,
         LcoreCounts,
+        ReadyEvent,
     )
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.folder import Folder
@@ -93,6 +95,8 @@ class EndedInstance:
     """Its direction, where traffic goes in both."""
     others_lost: int = 0
     """Packets of the other one that never came back."""
+    cut_off: bool = False
+    """True if its generator, or what that recorded, ended before its time."""
 
     def by_direction(self) -> list[EndedInstance]:
         """Each direction with a book of its own; itself where there is one."""
@@ -117,7 +121,7 @@ class EndedInstance:
             if name.startswith(_BACK) == bool(part)
         ]
         folders = {
-            role: path / part if role in _OF_DIRECTIONS else path
+            role: (path / part).resolve() if role in _OF_DIRECTIONS else path
             for role, path in self.folders.items()
         }
         return dataclasses.replace(
@@ -164,8 +168,12 @@ class Instance:
         sends: Sequence[str],
         captures: bool,
         stages_every: int | None,
+        record: Path | None = None,
+        begun: Callable[[Instance, ReadyEvent], None] | None = None,
     ) -> None:
-        """Options `sends` say what its generator sends.
+        """Options `sends` say what its generator sends; it records into the folder `record`.
+
+        `begun` is called when it has its ports, and begins to record.
 
         Of `stages_every` packets one is looked at in the device; none where that is None.
         """
@@ -174,7 +182,8 @@ class Instance:
         self._cores, self._number = cores, number
         self._sends, self._stages_every = sends, stages_every
         self._folder = folder if number is None else folder.part(str(number))
-        self._folders = {"generator": self._folder.make("generator")}
+        self._folders = {"generator": record or self._folder.make("generator")}
+        self._begun = begun
         if captures:
             self._folders["captures"] = self._folder.make("captures")
         self._dut, self._dut_mark = device.make_dut(), ""
@@ -230,7 +239,7 @@ class Instance:
         if self._platform is not None:
             self._platform.hand_over()
         # A program of others may crash when its link goes: the device is stopped first.
-        options = [*self._sends, "--keep-ports", f"--record={self._folders['generator']}"]
+        options = [*self._sends, "--keep-ports", f"--record={self.record}"]
         if "captures" in self._folders:
             options.append(f"--captures={self._folders['captures']}")
         self._generator = stack.enter_context(
@@ -250,6 +259,17 @@ class Instance:
         """The CPUs of its device, by what processes of that are known by; none without one."""
         cpus = frozenset(self.cpus.dut_anywhere or self.cpus.dut)
         return {self._dut_mark: cpus} if self._dut_mark else {}
+
+    @property
+    def record(self) -> Path:
+        """The folder that its generator records into."""
+        return self._folders["generator"]
+
+    @property
+    def is_urgent(self) -> bool:
+        """True if its generator goes before other processes."""
+        assert self._generator is not None
+        return self._generator.process.urgent
 
     @property
     def sends(self) -> bool:
@@ -278,7 +298,7 @@ class Instance:
 
     def listen(self, progress: Progress | None) -> bool:
         """Take what the generator has said by now; whether it goes on."""
-        from tailscope.store.records.messages import GeneratorProgress
+        from tailscope.store.records.messages import GeneratorProgress, ReadyEvent
 
         assert self._generator is not None
         while True:
@@ -289,6 +309,8 @@ class Instance:
             if event is None or self._generator.result is not None:
                 self.writes = self._generator.result is not None
                 return False
+            if isinstance(event, ReadyEvent) and self._begun is not None:
+                self._begun(self, event)
             if isinstance(event, GeneratorProgress):
                 self.writes = event.state == "writing"
                 if progress is not None:
@@ -330,10 +352,13 @@ class Instance:
             return None
         result = self._generator.result
         if result is None:
-            # A generator that has only just started is ended by Ctrl-C, without a result.
-            if self.interrupted:
-                raise KeyboardInterrupt
-            raise self._generator.failure()
+            if self._generator.ready is None or not recorded_packets(self.record):
+                # A generator that has only just started is ended by Ctrl-C, without a result.
+                if self.interrupted:
+                    raise KeyboardInterrupt
+                raise self._generator.failure()
+            partial.append(str(self._generator.failure()))
+            result = result_of(self._generator.ready, self.record)
         return EndedInstance(
             number=self._number,
             device=self.device,
@@ -341,7 +366,7 @@ class Instance:
             folders=self._folders,
             side=self._side,
             result=result,
-            raised_priority=self._generator.process.urgent,
+            raised_priority=self.is_urgent,
             interrupted=self.interrupted,
             partial=[*partial, *result.partial],
             dut=self._dut,
@@ -352,6 +377,8 @@ class Instance:
             noise=noise,
             power=power,
             stages=self._noted() or stages,
+            cut_off=self._generator.result is None
+            or recorded_packets(self.record) < result.gen.sent,
         )
 
     def _noted(self) -> StagesOutcome | None:

@@ -30,17 +30,19 @@ _OTHERS_BYTES = 8 << 20
 
 
 def check_room(volume: Volume, folder: Path, out: Path | None) -> None:
-    """See that the recordings of a run will fit, and its directory."""
-    recorded = volume.packets * _RECORDED_BYTES + _captures(volume) + volume.staged * _STAGED_BYTES
+    """See that the recordings of a run will fit, and its directory, where packets are recorded."""
+    packets = volume.packets * _RECORDED_BYTES
+    others = _captures(volume) + volume.staged * _STAGED_BYTES
+    recorded = others if out is not None else others + packets
     _check(folder, recorded, "recordings", "set XDG_RUNTIME_DIR or TMPDIR to a folder that has it")
     if out is not None:
-        check_room_to_keep(volume, out)
+        check_room_to_keep(volume, out, recorded=packets)
 
 
-def check_room_to_keep(volume: Volume, out: Path) -> None:
+def check_room_to_keep(volume: Volume, out: Path, *, recorded: int = 0) -> None:
     """See that the directory of a run will fit; as `check_room`."""
     kept = volume.packets * _KEPT_BYTES + _captures(volume) + volume.staged * _STAGED_KEPT_BYTES
-    _check(out, kept + _OTHERS_BYTES, "the run", "make room, or choose another --out")
+    _check(out, kept + recorded + _OTHERS_BYTES, "the run", "make room, or choose another --out")
 
 
 def _captures(volume: Volume) -> int:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from tailscope.exceptions import AnalysisError, HostError
 from tailscope.experiment.run.evaluate import analysed, of_captures
-from tailscope.experiment.run.keeping import kept
 from tailscope.experiment.run.measured import Measured
 from tailscope.extra.laboratory.agents import agent_on
+from tailscope.extra.laboratory.keeping import kept
 from tailscope.extra.laboratory.machines import by_role, cpus_of
 from tailscope.extra.laboratory.protocol import (
     CapturesEvent,

@@ -136,7 +136,7 @@ class MachineWatch:
         working = [lcore.tid for lcore in result.lcores]
         own = noise.own_threads(PLATFORM_PART, working)
         own = {tid: what for tid, what in own.items() if tid not in working}
-        own[result.monitor_tid] = "generator"
+        own |= dict.fromkeys((result.monitor_tid, result.recorder_tid), "generator")
         seen = _sent_and_received(Recording.load(folder, clock_of(result.clock)))
         return self._made("loadgen", noise, (result.clock, folder, working, own), seen)
 

@@ -248,7 +248,12 @@ class DirectionCounts(Section, frozen=True, kw_only=True, omit_defaults=True):
     ambiguous: Count
     """Packets that arrived and could be one of several."""
     unrecorded: Count
-    """Packets that arrived when there was no more room to record them."""
+    """Arrivals, and packets that did not leave, which found no room to be recorded."""
+    unrecorded_sent: Count = 0
+    """Packets that left while the recorder was behind: nothing else is known of them, and no figure
+    has them."""
+    unrecorded_received: Count = 0
+    """Arrivals of those."""
     warm_up_sent: Count
     """Packets of the warm-up that left."""
     warm_up_received: Count
@@ -357,6 +362,8 @@ class ResultEvent(ProgramCounts, frozen=True, kw_only=True, tag_field="event", t
     """The files that it has written."""
     monitor_tid: Count
     """The number of the thread that watched its links and told how far it was; 0 without one."""
+    recorder_tid: Count = 0
+    """The number of the thread that wrote its recording meanwhile; 0 without one."""
 
 
 class GeneratorResult(ResultEvent, frozen=True, kw_only=True):

@@ -27,3 +27,6 @@ class RecordedRun(Record, frozen=True, kw_only=True):
     """Packets that came back, changed ones and those that could be several included."""
     foreign: Count
     """Frames that came and are none of them."""
+    cut_off: bool = False
+    """True if packets were recorded until something ended it before its time. Of counts there is
+    what was known when it began."""
