@@ -28,6 +28,7 @@ from tailscope.cli.panels import EXPERIMENT, MEASUREMENT, OUTPUT
 from tailscope.cli.status import INTERRUPTED
 from tailscope.cli.terminal import print_plan, say, tell
 from tailscope.exceptions import UsageError
+from tailscope.paths import refuse_absent
 from tailscope.units import bit_rate_text, is_bit_rate
 
 if TYPE_CHECKING:
@@ -120,6 +121,8 @@ def _refuse_beside(experiment: Path, fields: Mapping[str, object], repeat: int |
     """Refuse options that an experiment sets in its file."""
     given = [name for name, value in fields.items() if value not in (None, {}) and name != "cpus"]
     if given or repeat is not None:
+        quotes = "a value with a blank needs quotes, such as --rate '10 k'"
+        refuse_absent(experiment, UsageError, "no-such-file", quotes)
         option = f"--{given[0].replace('_', '-')}" if given else "--repeat"
         raise UsageError(
             f"{option}: set it in {experiment}, not on the command line", code="option-beside-file"

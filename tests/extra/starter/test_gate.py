@@ -165,6 +165,7 @@ def test_nothing_is_overwritten(tailscope: Any, tmp_path: Path) -> None:
     ("options", "code"),
     [
         (("--run", "forward {eal}"), "no-probe"),
+        (("--run", "forward", "--ready", "x"), "no-ports"),
         (("--run", "forward {link2}", "--ready", "up"), "unknown-link"),
         (("--run", "forward {eal}", "--ready", "up", "--slo", "quick"), "slo-profile"),
     ],

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from tailscope.cli.options import DryRun, argument, option
 from tailscope.cli.terminal import say
+from tailscope.exceptions import UsageError
 from tailscope.units import printable
 
 EXAMPLE = "tailscope init . --run './forward {eal}' --ready forwarding"
@@ -52,6 +53,18 @@ def command(
     from tailscope.extra.starter.files import FOLDER, Starter, write
     from tailscope.verdict.slo import parse_level
 
+    if (ready is None) == (ready_command is None):
+        raise UsageError(
+            "--ready, --ready-command: expected one of them",
+            code="no-probe",
+            hint="such as --ready forwarding: a text that the program prints once it forwards",
+        )
+    if not any(word in run for word in ("{eal}", "{link")):
+        raise UsageError(
+            f"--run: got {run!r}, expected {{eal}} or {{links}} in it, by which it gets its ports",
+            code="no-ports",
+            hint=f"such as --run '{run} {{eal}}' for a program of DPDK, or '{run} {{links}}'",
+        )
     options = {"run": run}
     if ready is not None:
         options["ready"] = ready
