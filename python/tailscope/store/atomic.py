@@ -141,12 +141,14 @@ def _temporary(path: Path, folder_mode: int | None = None) -> Iterator[tuple[Pat
 def _held(path: Path, folder_mode: int | None) -> tuple[Path, int] | None:
     """Make and lock it; None if another writer took it for a leftover in between."""
     temporary = path.with_name(f".{path.name[:200]}.{os.urandom(4).hex()}{SUFFIX}")
+    made = False
     try:
         if folder_mode is not None:
             temporary.mkdir(folder_mode)
+            made = True
         handle = os.open(temporary, _NEW if folder_mode is None else _LOOK, 0o666)
     except OSError as error:
-        if isinstance(error, FileNotFoundError) and path.parent.is_dir():
+        if made and isinstance(error, FileNotFoundError):
             return None
         error.filename = str(path)
         raise
