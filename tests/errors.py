@@ -35,6 +35,11 @@ def refuses_argument(name: str) -> Iterator[pytest.ExceptionInfo[ValueError]]:
     assert str(raised.value).partition(": ")[0] == name, raised.value
 
 
+def unwrapped(text: str) -> str:
+    """Lines as they are where there is room: those that were broken, put together again."""
+    return re.sub(r"\n {4}(?=\S)", " ", text)
+
+
 def commands_in(hint: str | None) -> list[str]:
     """The commands that a hint names."""
     return re.findall("`([^`]+)`", hint or "")
@@ -42,11 +47,11 @@ def commands_in(hint: str | None) -> list[str]:
 
 def advice_of(done: subprocess.CompletedProcess[str]) -> list[str]:
     """The commands that the hint of the error names that a command ended with."""
-    (hint,) = (line for line in done.stderr.splitlines() if line.startswith("hint: "))
+    (hint,) = (line for line in unwrapped(done.stderr).splitlines() if line.startswith("hint: "))
     return commands_in(hint)
 
 
 def code_of(done: subprocess.CompletedProcess[str]) -> str | None:
     """The code of the error that a command ended with; None where it printed none."""
-    found = _ERROR.findall(done.stderr)
+    found = _ERROR.findall(unwrapped(done.stderr))
     return found[-1] if found else None

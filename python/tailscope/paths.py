@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _OF_THE_KERNEL = tuple(map(Path, ("/proc", "/sys", "/dev")))
 _MOST_NAMES = 4
 
+STANDARD_OUTPUT = "standard output"
+"""How errors of writing to it name it."""
 _STEPS = {
     errno.EACCES: "`ls -l` shows who may; name another path, or run it as that user",
     errno.EPERM: "run it as root, or name another path",
@@ -36,7 +38,7 @@ def hint_of(error: Exception) -> str | None:
 
 def step_after(error: OSError) -> str:
     """Return what can be done about an error of the system."""
-    if error.filename is None:
+    if error.filename in (None, STANDARD_OUTPUT):
         return _STEPS.get(error.errno or 0, "try it again; `dmesg` may say more")
     path = Path(os.fsdecode(error.filename))
     if error.errno == errno.ENOENT:

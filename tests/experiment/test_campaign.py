@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import COMMAND
-from errors import code_of
+from errors import code_of, unwrapped
 from measurements import SMALL, polling, wait_until
 from runs import left_behind, needed, records, sound
 from wording import assert_wording
@@ -81,7 +81,7 @@ def test_a_dry_run_says_what_is_missing(tailscope: Any, place: Place) -> None:
     environment = {**place.environment, "PATH": "/usr/bin:/bin"}
     done = tailscope("run", place.experiment(text), "--dry-run", env=environment, cwd=place.path)
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    lines = unwrapped(done.stdout).splitlines()
     [takes] = [line for line in lines if line.startswith("takes ")]
     assert re.search(r"about \d", takes)
     stable = ("cells ", "missing for ")

@@ -13,7 +13,7 @@ import captures
 import numpy as np
 import pytest
 from documentation import undocumented
-from errors import code_of
+from errors import code_of, unwrapped
 from msgspec.structs import replace
 from runs import write_mark
 from wording import assert_wording
@@ -114,7 +114,7 @@ def test_what_is_not_known_is_no_zero(tailscope: Run, runs: Path, tmp_path: Path
     assert record["runs"][1]["power_w_idle"] is record["differences"][0]["more_share_idle"] is None
     assert record["differences"][0]["more_w_running"] == pytest.approx(0)
     text = tailscope("model", "energy", short).stdout
-    assert f"{short}: power_w_idle: {reason}" in text
+    assert f"{short}: power_w_idle: {reason}" in unwrapped(text)
 
 
 def test_runs_that_cannot_be_compared_are_refused(

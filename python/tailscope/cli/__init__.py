@@ -26,6 +26,7 @@ from tailscope.cli.groups import Application
 from tailscope.cli.lazy import added_commands, commands_of
 from tailscope.cli.status import INTERRUPTED, UNDECIDED
 from tailscope.exceptions import EvidenceError, TailscopeError, said
+from tailscope.paths import STANDARD_OUTPUT
 from tailscope.registry import not_installed
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class _Stream(io.FileIO):
         except OSError as error:
             if self.fileno() == _ERRORS:
                 return memoryview(data).nbytes
-            error.filename = "standard output"
+            error.filename = STANDARD_OUTPUT
             raise
 
 

@@ -199,7 +199,7 @@ def tail_quantile(text: str) -> float:
     from tailscope.units import percentile_name, quantile_of
 
     q = quantile_of(text, "--quantile")
-    if q < _MEDIAN:
+    if 0 < q < _MEDIAN:
         name = percentile_name(q)
         tell("warning", f"--quantile: {text} is {name}, below the median; the tail is p99 or p99.9")
     return q

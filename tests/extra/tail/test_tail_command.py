@@ -159,7 +159,7 @@ def test_a_queue_of_known_law() -> None:
         ([], ["--worst", "--count"]),
         (["--worst", "x.csv"], ["--worst", "--count"]),
         (["RUN", "--count", "3"], ["--worst", "--count"]),
-        (["RUN", "--law", "gumbel"], ["--law: ", "tailscope, equation-1", "'gumbel'"]),
+        (["RUN", "--law", "gumbel"], ["--law: ", "equation-1", "'gumbel'"]),
         (["RUN", "--split", "0"], ["--split: ", "got 0"]),
         (["RUN", "--split", "nan"], ["--split: ", "got nan"]),
         (["RUN", "--threshold", "0.5"], ["--threshold: ", "0.99"]),

@@ -144,4 +144,4 @@ def _described_boots(
     )
     for number, (line, run) in enumerate(boots, 1):
         many = "1 cell" if len(run) == 1 else f"{len(run)} cells"
-        yield f"{number:>14}. ", f"{line}: {many}"
+        yield f"{number:>14}.", f"{line}: {many}"
