@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import postgres_server
+from errors import unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -442,18 +443,20 @@ class Folder:
     def _check(self, number: int, command: Command) -> None:
         said, status = self._said / f"{number}", self._said / f"{number}.status"
         assert status.exists(), f"{command.place}: it did not end\n{command.text}"
-        ended, output = int(status.read_text()), said.read_text().splitlines()
-        errors = said.with_suffix(".errors").read_text().splitlines()
+        # A page has whole lines, a pipe has lines that fit.
+        ended, output = int(status.read_text()), unwrapped(said.read_text()).splitlines()
+        errors = unwrapped(said.with_suffix(".errors").read_text()).splitlines()
         assert ended in command.statuses, "\n".join(
             [f"{command.place}: status {ended}", command.text, *output, *errors]
         )
         if command.shown is not None:
             # What goes on is told to people who wait; a result or an error is told to all.
             came = [*output, *(line for line in errors if line.startswith(("error:", "hint:")))]
-            assert alike(command.shown, came), "\n".join(
+            shown = unwrapped("\n".join(command.shown)).splitlines()
+            assert alike(shown, came), "\n".join(
                 [
                     f"{command.place}: what is shown",
-                    *map(shape, command.shown),
+                    *map(shape, shown),
                     "is not what came",
                     *map(shape, came),
                 ]

@@ -295,7 +295,6 @@ def test_a_rate_in_bits_is_that_of_the_frames_that_are_sent(
     [
         ({"rate": "100M"}, True),
         ({"rate": "1M"}, False),
-        ({"rate": "5M", "wire": "veth"}, True),
         ({"replay": "a.pcap"}, False),
         ({"rate": "100M", "wire": "pci"}, False),
     ],
