@@ -223,7 +223,7 @@ def test_what_does_not_fit_is_not_measured(tailscope: Run, place: Place) -> None
     done = tailscope("run", "--dut", "l2fwd", *endless, env=place.environment)
     assert done.returncode == 1
     assert code_of(done) == "no-room"
-    assert " 1440 TB, " in done.stderr
+    assert " 1,440 TB, " in " ".join(done.stderr.split())
     [hint] = [line for line in done.stderr.splitlines() if line.startswith("hint: ")]
     assert "--out" in hint
     assert not out.exists()

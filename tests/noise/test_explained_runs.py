@@ -310,6 +310,7 @@ def test_only_root_may_insist(measure: Measure, tailscope: Run, place: Place) ->
 
 
 def test_bad_arguments_of_noise(tailscope: Run, place: Place, tmp_path: Path) -> None:
+    (tmp_path / "kept").touch()
     for options, named in (
         (["--cpus", "999"], ["--cpus: ", "CPU 999"]),
         (["--cpus", "x"], ["--cpus: got 'x', ", "[cpu-list]"]),

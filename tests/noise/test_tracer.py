@@ -46,6 +46,21 @@ def burn(lasts_s: float) -> None:
 
 BURNT_S = 0.5
 
+SWITCHES = f"""
+import os
+os.sched_setaffinity(0, {{{CPU}}})
+asked, answered = os.pipe(), os.pipe()
+child = os.fork()
+for _ in range(2000):
+    if child:
+        os.write(asked[1], b"x")
+        os.read(answered[0], 1)
+    else:
+        os.read(asked[0], 1)
+        os.write(answered[1], b"x")
+"""
+"""Script of two processes that wait for each other: the CPU changes between them each time."""
+
 
 def recorded(folder: RunFolder, **options: object) -> RecordedTrace:
     with Tracer(folder, [CPU], **options) as running:  # type: ignore[arg-type]
@@ -113,11 +128,7 @@ def test_lost_events_are_counted() -> None:
         running._end.set()
         running._thread.join()  # type: ignore[union-attr]
         burn(0.2)
-        yields = (
-            f"import os\nos.sched_setaffinity(0, {{{CPU}}})\nfor _ in range(3000): os.sched_yield()"
-        )
-        for other in [subprocess.Popen([sys.executable, "-c", yields]) for _ in range(2)]:
-            other.wait()
+        subprocess.run([sys.executable, "-c", SWITCHES], check=True)
         found = running.finish()
         assert found.lost[CPU] > 0
         [events] = read_events(found, CLOCK, [CPU], [os.getpid()])
@@ -165,11 +176,7 @@ def test_lost_events_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tracer.__init__, "__kwdefaults__", {"clock": None, "buffer_kb": 8})
     monkeypatch.setattr(tracer, "_PAUSE_S", 60.0)
     with RunFolder() as folder, NoiseRecorder(folder, [CPU], what="events") as recorder:
-        yields = (
-            f"import os\nos.sched_setaffinity(0, {{{CPU}}})\nfor _ in range(3000): os.sched_yield()"
-        )
-        for other in [subprocess.Popen([sys.executable, "-c", yields]) for _ in range(2)]:
-            other.wait()
+        subprocess.run([sys.executable, "-c", SWITCHES], check=True)
         noise = recorder.finish()
     events = noise.record([]).events
     assert events is not None and events.lost[str(CPU)] > 0

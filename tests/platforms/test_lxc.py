@@ -97,7 +97,7 @@ def test_the_container_has_a_namespace_and_cpus_of_its_own(
         "grep Cpus_allowed_list /proc/self/status >&3\necho up\nexec sleep 60\n"
     )
     script.chmod(0o755)
-    given = ("--dut-option", f"run={script}", "--dut-option", "ready=^up$")
+    given = ("--dut-option", f"run={script} {{cpus}}", "--dut-option", "ready=^up$")
     options = ("--platform", "lxc", "--platform-option", "name=seen", "--wire", "veth")
     figures = measure("--dut", "command", *given, *options, *RATE, "--cpus", "0,1", expected=1)
     info = sound(figures["out"])

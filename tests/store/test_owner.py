@@ -116,7 +116,8 @@ def test_a_recording_that_does_not_fit_leaves_nothing_in_the_way(
     out = tmp_path / "run"
     with pytest.raises(OSError, match="No space"), RunWriter(out) as writer:
         monkeypatch.setattr("tailscope.store.directory.write_text", full)
-        writer.keep(RunMark(format=3, complete=False), lambda _: None)  # type: ignore[arg-type]
+        writer.record()
+        writer.keep(RunMark(format=3, complete=False))  # type: ignore[arg-type]
     assert not out.exists()
 
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import COMMAND
-from errors import raises
+from errors import commands_in, raises
 from measurements import children, wait_until
 
-from tailscope.exceptions import DataplaneError
+from tailscope.exceptions import DataplaneError, RunUnfinishedError
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run.execute import execute
+from tailscope.store.reader import read_run
 from tailscope.testbed import waiting
 from tailscope.testbed.places import Here
 from tailscope.testbed.waiting import Countdown, Watchdog
@@ -107,13 +108,19 @@ def test_a_generator_that_was_stopped_is_waited_for(tmp_path: Path, lasts_s: flo
 
 @pytest.mark.usefixtures("dataplane", "few_looks")
 def test_a_generator_that_is_stuck_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tailscope: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr("tailscope.experiment.run.traffic.LOOK_S", 0.2)
-    with raises(DataplaneError, "program-stuck") as error:
-        execute(PLAN, PLAN.cores(), out=tmp_path / "out", progress=stop_once(None))
-    assert str(error.value).startswith("generator: ")
-    assert not (tmp_path / "out").exists()
+    out = tmp_path / "out"
+    with raises(RunUnfinishedError, "not-analysed") as error:
+        execute(PLAN, PLAN.cores(), out=out, progress=stop_once(None))
+    cause = error.value.__cause__
+    assert isinstance(cause, DataplaneError) and cause.code == "program-stuck"
+    assert str(cause).startswith("generator: ")
+    assert commands_in(error.value.hint) == [f"tailscope runs finish {out}"]
+    done = tailscope("runs", "finish", out)
+    assert done.returncode == 0, done.stderr
+    assert read_run(out).info.partial
 
 
 @pytest.mark.long

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _CMD_CREATE = 6
 _OSNOISE = "osnoise"
 _WORKLOAD = "OSNOISE_WORKLOAD"
+_LOOK_S, _BUSY_S = 0.01, 1.0
 
 
 @contextmanager
@@ -93,12 +96,20 @@ def _has_unused_osnoise(root: Path, cpus: set[int]) -> bool:
 def remove_instance(root: Path, name: str) -> None:
     """Stop an instance, remove it with its buffers, and undo the change that it stands for."""
     path = root / "instances" / name
+    until_s = time.monotonic() + _BUSY_S
     with suppress(OSError):
         (path / "tracing_on").write_text("0")
     if name.endswith(f"-{_OSNOISE}"):
         (path / "current_tracer").write_text("nop")
         (root / "osnoise/options").write_text(_WORKLOAD)
-    path.rmdir()
+    while True:
+        try:
+            return path.rmdir()
+        except OSError as error:
+            # Another measurement looks which tracers are in use: it has a file open for an instant.
+            if error.errno != errno.EBUSY or time.monotonic() > until_s:
+                raise
+            time.sleep(_LOOK_S)
 
 
 def remove_leftover(root: Path, name: str) -> bool:

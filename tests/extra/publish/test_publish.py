@@ -308,7 +308,7 @@ def test_what_was_taken_out_and_what_looks_odd_is_shown(
     dry = published(tailscope, campaign, tmp_path / "site", "--dry-run")
     done = published(tailscope, campaign, tmp_path / "site")
     for output in (dry.stdout, done.stdout):
-        lines = output.splitlines()
+        lines = output.replace("\n    ", " ").splitlines()
         removed = [line for line in lines if line.startswith("taken out ")]
         named = "(named like a secret)"
         assert f"taken out run.json knobs.api_key: {REMOVED}  {named}" in removed
