@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from tailscope.exceptions import TuningError
-from tailscope.store.atomic import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,7 +73,7 @@ class Journal:
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         head = {"format": FORMAT, "by": by, "machine": journal.machine, "boot": journal.boot}
         _append(file, head, 0)
-        sync_folder(file.parent)
+        _sync(file.parent)
         return journal
 
     @classmethod
@@ -128,7 +127,7 @@ class Journal:
     def remove(self) -> None:
         """Remove it: all is as it was."""
         self.file.unlink()
-        sync_folder(self.file.parent)
+        _sync(self.file.parent)
 
 
 def journal_file(machine: Machine) -> Path:
@@ -245,3 +244,11 @@ def _parsed(line: bytes, at: int, kind: type[L]) -> L | None:
 
 def _name(identity: str | None) -> str:
     return (identity or "unknown").strip()
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict, replace
 
 from tailscope.engine.analysis import Clock, Recording, load_ticks
-from tailscope.store import floor
-from tailscope.store.provenance import MeasurementRecord
 from tailscope.store.records.messages import DirectionCounts, GeneratedTraffic, GeneratorResult
-from tailscope.store.records.recorded import RecordedRun
-from tailscope.store.records.run import ClockRecord, Instrument, Stalls, StallsOfSides
-from tailscope.testbed.messages import generator_counts
+from tailscope.store.records.run import Stalls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from tailscope.experiment.run.instance import Instance
     from tailscope.store.records.messages import ReadyEvent
-    from tailscope.store.records.run import RunInfo
-    from tailscope.testbed.cores import Cores
+    from tailscope.store.records.recorded import RecordedRun
 
 _BACK = "back"
-_ENDED = "tailscope ended before the measurement did: nothing is known but what was recorded"
-_NO_STALLS = Stalls(count=0, stall_ns_total=0, stall_ns_max=0, unrecorded=0)
 
 
 def recorded_packets(folder: Path) -> int:
@@ -53,45 +44,6 @@ def result_of(ready: ReadyEvent, folder: Path) -> GeneratorResult:
         gen=GeneratedTraffic(
             **asdict(_counts(folder, clock)), back=_counts(back, clock) if back.exists() else None
         ),
-    )
-
-
-def begun_run(
-    describe: Callable[[MeasurementRecord], RunInfo],
-    cores: Cores,
-    instance: Instance,
-    ready: ReadyEvent,
-    direction: Literal["forth", "back"] | None,
-) -> RecordedRun:
-    """Collect what is known of a measurement when its packets begin to be recorded."""
-    result = result_of(ready, instance.record)
-    record = MeasurementRecord(
-        clock=ClockRecord(source="tsc", **asdict(ready.clock)),
-        floor=floor.load(instance.device.instrument),
-        partial=(_ENDED,),
-        warnings=cores.warnings,
-        instrument=Instrument(
-            unsent=0,
-            lost_in_dut=0,
-            lost_in_instrument=0,
-            lost_where_unknown=0,
-            dropped_by_dut=None,
-            stalls=StallsOfSides(generator=_NO_STALLS),
-            cpus=instance.cpus.named(),
-            raised_priority=instance.is_urgent,
-            generator=generator_counts(result),
-            direction=direction,
-        ),
-        dut=None,
-        platform=None,
-    )
-    return RecordedRun(
-        info=describe(record),
-        lost_in_instrument=0,
-        warm_up_lost=0,
-        came=0,
-        foreign=0,
-        cut_off=True,
     )
 
 

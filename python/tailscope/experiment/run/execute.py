@@ -178,7 +178,7 @@ def _begun(
     ready: ReadyEvent,
 ) -> None:
     """Write down what is known when packets begin to be recorded: whatever ends it, they count."""
-    from tailscope.experiment.run.cut_off import begun_run
+    from tailscope.experiment.run.begun import begun_run
 
     for writer, way in zip(writers, ways, strict=False):
         direction = way if len(ways) > 1 else None
