@@ -263,6 +263,8 @@ class RunCorruptError(RunError):
     code = "run-corrupt"
 
 
+STANDARD_OUTPUT = "standard output"
+"""How errors of writing to it name it."""
 _OF_FILES = {
     errno.ENOENT: "no such file or folder",
     errno.ENOTDIR: "a part of it is a file, expected folders",

@@ -8,14 +8,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tailscope.exceptions import STANDARD_OUTPUT
+
 if TYPE_CHECKING:
     from tailscope.exceptions import TailscopeError
 
 _OF_THE_KERNEL = tuple(map(Path, ("/proc", "/sys", "/dev")))
 _MOST_NAMES = 4
 
-STANDARD_OUTPUT = "standard output"
-"""How errors of writing to it name it."""
 _STEPS = {
     errno.EACCES: "`ls -l` shows who may; name another path, or run it as that user",
     errno.EPERM: "run it as root, or name another path",

@@ -44,7 +44,7 @@ def test_packets_are_seen_between_both_ends(kind: str, tmp_path: Path) -> None:
         return np.load(folders[role] / f"{name}.npy").astype(np.int64)
 
     seq, seen = column("dut", "sighted_seq"), column("dut", "sighted_tsc")
-    assert len(seq) > 10 and (np.diff(seen) > 0).all() and len(np.unique(seq)) == len(seq)
+    assert len(seq) > 5 and (np.diff(seen) > 0).all() and len(np.unique(seq)) == len(seq)
     # At most one is recorded every 4 ms.
     assert np.diff(seen).min() >= 4e-3 * ended.clock.tsc_hz
     departed = column("generator", "departure_tsc")

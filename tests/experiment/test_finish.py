@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from errors import advice_of, code_of, raises
+from errors import advice_of, code_of, raises, unwrapped
 from measurements import started, wait_until
 from runs import sound, write_mark
 from wording import assert_wording
@@ -74,7 +74,7 @@ def test_a_page_that_does_not_fit_costs_no_analysis(
     assert done.returncode == 1
     assert code_of(done) == "run-without-page"
     named = (f"error: {out}: ", f": {out}/report.html: ", "File too large")
-    assert all(text in done.stderr for text in named)
+    assert all(text in unwrapped(done.stderr) for text in named)
     assert f"tailscope runs finish {out}" in advice_of(done)
     assert tailscope("runs", "show", out, "--verify").returncode == 0
     assert sorted(path.name for path in out.iterdir() if path.name.startswith(".")) == []

@@ -307,6 +307,7 @@ def test_where_nothing_may_be_written_stalls_are_left() -> None:
 
 
 @AS_ROOT
+@pytest.mark.alone
 @pytest.mark.usefixtures("alone")
 def test_a_tracer_that_is_read_is_not_said_to_be_removed() -> None:
     name = "tailscope-0-0123abcd-events"

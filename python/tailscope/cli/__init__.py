@@ -25,8 +25,7 @@ from typer._click.exceptions import NoSuchOption
 from tailscope.cli.groups import Application
 from tailscope.cli.lazy import added_commands, commands_of
 from tailscope.cli.status import INTERRUPTED, UNDECIDED
-from tailscope.exceptions import EvidenceError, TailscopeError, said
-from tailscope.paths import STANDARD_OUTPUT
+from tailscope.exceptions import STANDARD_OUTPUT, EvidenceError, TailscopeError, said
 from tailscope.registry import not_installed
 
 if TYPE_CHECKING:

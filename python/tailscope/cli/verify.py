@@ -52,7 +52,6 @@ _OBSERVED_NOTE = "* describes only the packets of this run"
 _MARK_NOTE = (
     "~ from without to with the instrument's stalls, and what other programs held the device's CPU"
 )
-_CAPTURES_NOTE = "~ from what the captures prove to what they leave possible"
 _USUAL = View()
 _NOTHING = "-"
 _NEVER = "never came"
@@ -297,9 +296,7 @@ def _print(plan: VerifyRequest, verdicts: list[RunVerdict], outcome: Outcome) ->
 
 def _mark_note(verdicts: Sequence[RunVerdict]) -> str:
     """Say what a range leaves open: the instrument's stalls, and what else there was."""
-    if any(verdict.neighbours for verdict in verdicts):
-        return _MARK_NOTE
-    return MARK_NOTE if any(verdict.trust for verdict in verdicts) else _CAPTURES_NOTE
+    return _MARK_NOTE if any(verdict.neighbours for verdict in verdicts) else MARK_NOTE
 
 
 def _answer(verdict: RunVerdict, level: Level) -> str:
