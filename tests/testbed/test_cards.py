@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
 pytestmark = AS_ROOT
 
 STEERING = "%s/queues/rx-*/rps_cpus"
-CARDS = {"generator": ("tsgen0", "tsgen1"), "dut": ("tsdut0", "tsdut1")}
+# Other processes may test with cards at the same time.
+CARDS = {
+    role: tuple(f"ts{role[0]}{port}-{os.getpid()}" for port in (0, 1))
+    for role in ("generator", "dut")
+}
 
 
 def links() -> list[str]:
@@ -75,7 +80,7 @@ def test_links_are_lent_and_come_back(
 
 
 def test_a_card_that_is_not_there_is_named(tailscope: Any, place: Any, cabled: Any) -> None:
-    options = ("--wire-option", "generator=tsgen0+nothing7", *cabled[2:])
+    options = ("--wire-option", f"generator={CARDS['generator'][0]}+nothing7", *cabled[2:])
     arguments = ("run", "--dut", "l2fwd", "--wire", "pci", *options, "--out", place.path / "out")
     done = tailscope(*arguments, env=place.environment)
     assert done.returncode == 1 and code_of(done) == "no-link" and "nothing7" in done.stderr

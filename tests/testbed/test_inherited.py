@@ -79,9 +79,10 @@ def test_processes_may_be_as_many_as_the_hard_limit_allows() -> None:
 
 @AS_ROOT
 @pytest.mark.usefixtures("dataplane")
-def test_a_limit_that_cannot_be_raised_is_named(place: Place) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_limit_that_cannot_be_raised_is_named(place: Place, processes: int) -> None:
     needed("setpriv", "prlimit")
-    place.prefix = ("prlimit", "--nproc=2:2")
+    place.prefix = ("prlimit", f"--nproc={processes}:{processes}")
     place.environment["OPENBLAS_NUM_THREADS"] = "1"
     done = told_nobody(place, "run", *quick("--dut", "l2fwd", "--out", "out"))
     assert (done.returncode, code_of(done)) == (1, "process-limit")
@@ -191,7 +192,10 @@ def gone(pids: Iterable[int]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("wire", ["memif", pytest.param("veth", marks=AS_ROOT)])
+# A killed command leaves its namespaces until they are cleaned: tests beside it would see them.
+@pytest.mark.parametrize(
+    "wire", ["memif", pytest.param("veth", marks=[AS_ROOT, pytest.mark.alone])]
+)
 @pytest.mark.usefixtures("dataplane")
 def test_nothing_of_root_is_kept_while_packets_fly(wire: str, place: Place) -> None:
     """And the processes are killed with the command, whatever they are doing."""

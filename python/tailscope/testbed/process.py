@@ -44,6 +44,8 @@ def find_binary() -> tuple[Path, str]:
         version = subprocess.run(  # noqa: S603
             [_BINARY, "--version"], capture_output=True, text=True, timeout=_READY_S, check=True
         ).stdout.strip()
+    except BlockingIOError:  # No further process may be started, whatever it is.
+        raise
     except (OSError, subprocess.SubprocessError) as error:
         raise DataplaneError(
             f"tailscope-dp does not start: {error}",
