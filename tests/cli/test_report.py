@@ -93,6 +93,19 @@ def test_runs_share_their_figures(tailscope: Run, tmp_path: Path) -> None:
     assert (done.returncode, code_of(done)) == (1, "label-taken")
 
 
+def test_a_file_that_nobody_named_is_not_replaced(tailscope: Run, tmp_path: Path) -> None:
+    run = analysed(tailscope, tmp_path, "run")
+    page = tmp_path / "report.html"
+    for content, status in (("of another tool", 1), ((run / "report.html").read_text(), 0)):
+        page.write_text(content)
+        done = tailscope("report", run, cwd=tmp_path)
+        assert done.returncode == status
+        assert ("other-page" in done.stderr, page.read_text() == content) == (status == 1, True)
+    page.write_text("of another tool")
+    assert tailscope("report", run, "--out", page).returncode == 0
+    check_page(page.read_text())
+
+
 def test_figures_come_in_every_format(tailscope: Run, tmp_path: Path) -> None:
     run = analysed(tailscope, tmp_path, "run")
     done = tailscope("report", run, "--figures", tmp_path / "figures")

@@ -134,6 +134,18 @@ def test_a_program_that_knows_no_version_starts(
     trial.start_programs("dut x", {"silent": "a-package"})
 
 
+def test_what_a_program_keeps_while_it_is_tried_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "keeping"
+    program.write_text(f'#!/bin/sh\necho > "$XDG_RUNTIME_DIR/kept"; pwd > {tmp_path}/tried\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    trial.start_programs("dut x", {"keeping": "a-package"})
+    assert (tmp_path / "tried").is_file() and not (tmp_path / "kept").exists()
+
+
 def test_a_run_says_before_it_starts_who_uses_its_cpus_and_what_its_rate_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from errors import raises
-from measurements import children, quick, said_to_nobody, started
+from measurements import NOBODY, children, quick, said_to_nobody, started
 from runs import AS_ROOT, left_behind, needed, sound
 
 from tailscope.exceptions import UsageError
@@ -14,7 +15,6 @@ from tailscope.platforms.catalogue import platform_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from measurements import Place
 
@@ -46,7 +46,10 @@ def test_a_device_lives_in_a_container(measure_hidden: Measure, dut: str) -> Non
 def test_an_ordinary_user_has_containers(place: Place, dataplane: Path) -> None:
     options = ("--dut", "l2fwd", "--platform", "podman", *quick(*RATE))
     out = place.path / "out"
+    place.environment.pop("XDG_RUNTIME_DIR", None)
     said_to_nobody(place, "run", *options, "--out", str(out))
+    folders = (*Path("/tmp").glob("containers-user-*"), *Path("/tmp").glob("podman-run-*"))
+    assert not [path for path in folders if path.stat().st_uid == NOBODY]
     info = sound(out)
     assert info["platform"]["name"] == "podman"
     assert "--cgroup-parent" not in info["platform"]["configuration"]

@@ -159,6 +159,7 @@ def _plan(
         )
     if out is None and figures is None:
         out = Path(REPORT) if campaign is None else campaign / REPORT
+        _refuse_other(out)
     if trace and (out is None or campaign is not None or len(runs) > 1):
         raise UsageError(
             "--format perfetto --out PAGE.html requires a single run, and no campaign",
@@ -167,6 +168,18 @@ def _plan(
     beside = out.with_suffix(_TRACE) if trace and out is not None else None
     labels = {} if campaign else labelled(runs, label)
     return ReportRequest(labels, campaign, out, figures, wanted, style, beside, pages, scheduler)
+
+
+def _refuse_other(page: Path) -> None:
+    """Raise an error for a file that nobody named and that is no page of tailscope's."""
+    from tailscope.report.page import is_page
+
+    if page.exists() and not is_page(page):
+        raise UsageError(
+            f"{page} is there already, and is no page of tailscope's",
+            code="other-page",
+            hint="--out FILE names another file, or this one, which is replaced then",
+        )
 
 
 def _run_campaign(plan: ReportRequest) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
+import tempfile
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -57,17 +58,22 @@ def start_programs(what: str, programs: Mapping[str, str]) -> None:
 
 @cache
 def _refusal(path: Path) -> str | None:
-    """Return why a program does not start; None if it does, whatever it says to ``--version``."""
+    """Return why a program does not start; None if it does, whatever it says to ``--version``.
+
+    What a program keeps while it runs, as podman does even then, goes where it is removed.
+    """
     try:
-        done = subprocess.run(  # noqa: S603
-            [path, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_START_S,
-            check=False,
-        )
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(  # noqa: S603
+                [path, "--version"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_START_S,
+                check=False,
+                env={**os.environ, "XDG_RUNTIME_DIR": folder},
+            )
     except subprocess.TimeoutExpired:
         return None
     except OSError as error:

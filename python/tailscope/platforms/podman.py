@@ -29,7 +29,7 @@ from tailscope.testbed.podman import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tailscope.duts.dut import Dut
     from tailscope.testbed.folder import Folder
@@ -129,7 +129,7 @@ class Podman(Platform):
                 place.run(["ip", "link", "set", "dev", link, "up"])
             about: dict[str, str | int] = {
                 "container": folder.name,
-                "version": _version(here, runtime),
+                "version": _version(here, podman, runtime),
                 "configuration": " ".join(command),
                 "cgroup_version": cgroup_version(),
             }
@@ -274,6 +274,7 @@ def _wait_gone(pid: int) -> None:
         time.sleep(_POLL_S)
 
 
-def _version(here: Here, runtime: str) -> str:
-    versions = (here.run([program, "--version"]) for program in ("podman", runtime))
+def _version(here: Here, podman: Sequence[str], runtime: str) -> str:
+    """Return both versions; asked outside of its own folders, podman makes others in /tmp."""
+    versions = (here.run([*program, "--version"]) for program in (podman, [runtime]))
     return ", ".join(version.splitlines()[0] for version in versions)

@@ -69,6 +69,7 @@ from tailscope.words.neighbours import unusable_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -86,7 +87,15 @@ _FIRST = ("percentiles", "tail-made-of", "stages")
 _HEADLINE = ("p50", "p99.9", "max", "lost", "floor p50")
 _WORST = 3
 _NS_PER_S = 1e9
+_GENERATOR = b'<meta name="generator" content="tailscope">'
+_HEAD_BYTES = 1000
 _MATHS = re.compile(r"(?<=\$)(?=\$)|(?<=\\)(?=[\[(])")
+
+
+def is_page(path: Path) -> bool:
+    """Return True if a file is a page that tailscope made."""
+    with path.open("rb") as file:
+        return _GENERATOR in file.read(_HEAD_BYTES)
 
 
 def page(
