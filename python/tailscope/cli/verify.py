@@ -23,7 +23,7 @@ from tailscope.cli.options import (
 )
 from tailscope.cli.status import LEVELS, OF_VERDICTS
 from tailscope.cli.terminal import tell
-from tailscope.cli.view import MARK_NOTE, View
+from tailscope.cli.view import MARK, View
 from tailscope.exceptions import RunError, UsageError
 from tailscope.units import (
     QUANTILES,
@@ -49,9 +49,6 @@ _COMMANDS = {"pass": "notice", "fail": "error", "inconclusive": "warning"}
 _HEADER = ("term", "found", "beyond", "of", "share beyond", "allowed", "a burst", "verdict")
 _SHORT_HEADER = ("run", "term", "found", "limit", "verdict")
 _OBSERVED_NOTE = "* describes only the packets of this run"
-_MARK_NOTE = (
-    "~ from without to with the instrument's stalls, and what other programs held the device's CPU"
-)
 _USUAL = View()
 _NOTHING = "-"
 _NEVER = "never came"
@@ -295,8 +292,10 @@ def _print(plan: VerifyRequest, verdicts: list[RunVerdict], outcome: Outcome) ->
 
 
 def _mark_note(verdicts: Sequence[RunVerdict]) -> str:
-    """Say what a range leaves open: the instrument's stalls, and what else there was."""
-    return _MARK_NOTE if any(verdict.neighbours for verdict in verdicts) else MARK_NOTE
+    """Say what a range is, and what it depends on."""
+    spoilt = {verdict.spoilt for verdict in verdicts if verdict.spoilt}
+    why = f"; it depends on {spoilt.pop()}" if len(spoilt) == 1 else " (-v says why)"
+    return f"{MARK} the least and the most that it can be{why}"
 
 
 def _answer(verdict: RunVerdict, level: Level) -> str:

@@ -152,6 +152,8 @@ class RunVerdict:
     """Description of what other programs took of the device's CPU, if it may matter."""
     trust: str = ""
     """Trust in the instrument, in a line; empty if nothing is known of it."""
+    spoilt: str = ""
+    """Description of what leaves a range open between the least and the most that can be."""
 
     def record(self) -> JudgedRun:
         """Return the verdict as JSON has it."""
@@ -190,6 +192,7 @@ def judge(level: Level, evidence: RunSample, *, runs: int = 1) -> RunVerdict:
         evidence.rate_pps,
         neighbours=evidence.neighbours,
         trust=evidence.trust,
+        spoilt=evidence.spoilt,
     )
 
 
