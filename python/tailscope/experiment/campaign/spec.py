@@ -244,6 +244,7 @@ def _with_sections() -> type[Experiment]:
     return whole
 
 
+_SEE = "docs/experiments.md shows an experiment, and `tailscope schema` has every field"
 _NO_FILE = "`tailscope run --dut NAME` makes a single run without an experiment"
 
 
@@ -266,8 +267,10 @@ class Document:
     ) -> UsageError:
         """Return the error about the field at `where`, with its line."""
         field = ".".join(str(part) for part in where)
+        if hint is None and code == "unknown-field" and field in Fields.__struct_fields__:
+            hint = f"`{field}` belongs below `fixed`, or with a list of values below `vary`"
         return UsageError(
-            f"{self.path}:{self._line(where)}: {field}: {message}", code=code, hint=hint
+            f"{self.path}:{self._line(where)}: {field}: {message}", code=code, hint=hint or _SEE
         )
 
     def _line(self, where: Sequence[str | int]) -> int:
