@@ -140,7 +140,7 @@ def _plan(
     if figures is not None:
         require("plot")
     from tailscope.store.campaign import is_campaign
-    from tailscope.store.folders import runs_at
+    from tailscope.store.files import runs_at
 
     runs = [each for path in runs for each in (not is_campaign(path) and runs_at(path)) or [path]]
     campaigns = [path for path in runs if is_campaign(path)]

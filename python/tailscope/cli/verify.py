@@ -246,7 +246,7 @@ def _judged(plan: VerifyRequest, path: Path, name: str, runs: int) -> RunVerdict
 def _named(path: Path) -> Iterator[tuple[str, Path | None, str | None]]:
     """Return the runs at a path, under names that tell them apart."""
     from tailscope.store.campaign import is_campaign, read_campaign
-    from tailscope.store.folders import runs_at
+    from tailscope.store.files import runs_at
 
     if is_campaign(path):
         for run in read_campaign(path):

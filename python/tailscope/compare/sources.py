@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.exceptions import RunError
 from tailscope.store.campaign import is_campaign, read_campaign
-from tailscope.store.folders import runs_at
+from tailscope.store.files import runs_at
 from tailscope.store.layout import CAMPAIGN, RUN
 
 if TYPE_CHECKING:

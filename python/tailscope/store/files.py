@@ -48,6 +48,19 @@ def is_there(folder: Path, name: str) -> bool:
     return os.path.lexists(folder / name)
 
 
+def runs_at(path: Path) -> list[Path]:
+    """A run itself, or the runs right below a folder, such as those of a watch."""
+    if is_there(path, layout.RUN):
+        return [path]
+    return sorted(each.parent for each in path.glob(f"*/{layout.RUN}"))
+
+
+def named_below(path: Path, otherwise: str) -> str:
+    """Return a hint that names a run right below a folder, if there is one."""
+    below = runs_at(path)
+    return f"runs are below it, such as {below[0]}" if below else otherwise
+
+
 def holds_packets(run: Path) -> bool:
     """Return whether packets were recorded in a run directory, and it is known what they are."""
     if not is_there(run, layout.RECORDED):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.exceptions import RunError, UsageError
 from tailscope.store import layout
-from tailscope.store.files import is_there
+from tailscope.store.files import is_there, named_below
 from tailscope.store.record import plain
 from tailscope.units import did_you_mean
 
@@ -89,13 +89,6 @@ def find_runs(folders: Sequence[Path]) -> FoundRuns:
     return found
 
 
-def runs_at(path: Path) -> list[Path]:
-    """A run itself, or the runs right below a folder, such as those of a watch."""
-    if is_there(path, layout.RUN):
-        return [path]
-    return sorted(each.parent for each in path.glob(f"*/{layout.RUN}"))
-
-
 def run_named(text: str, folder: Path = RUNS) -> Path:
     """The run directory that somebody means: a path, or a name of a run in a folder."""
     if is_there(Path(text), layout.RUN):
@@ -114,7 +107,8 @@ def run_named(text: str, folder: Path = RUNS) -> Path:
     raise UsageError(
         f"{text}: neither a run directory nor the name of a run in {folder}",
         code="no-such-run",
-        hint=did_you_mean(text, runs) or "`tailscope runs list` lists runs",
+        hint=did_you_mean(text, runs)
+        or named_below(Path(text), "`tailscope runs list` lists runs"),
     )
 
 

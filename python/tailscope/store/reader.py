@@ -11,7 +11,14 @@ import msgspec
 from tailscope.engine.analysis import Histogram, Quantile, Rate, Worst
 from tailscope.exceptions import RunCorruptError, RunError, RunIncompleteError
 from tailscope.store import layout, tables
-from tailscope.store.files import MOST_RECORD_BYTES, holds_packets, opened, read_file, size_of
+from tailscope.store.files import (
+    MOST_RECORD_BYTES,
+    holds_packets,
+    named_below,
+    opened,
+    read_file,
+    size_of,
+)
 from tailscope.store.info import foreign_text, shown_as
 from tailscope.store.kept import Conclusions, kept, kept_files
 from tailscope.store.notes import Remarks, read_notes
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
     from tailscope.store.run import TableColumns
     from tailscope.store.tables import Cell, Table
 
+_WRITERS = "`tailscope run --out RUN` and `tailscope analyze PRE POST --out RUN` write one"
 _RECORDS = (layout.SUMMARY, layout.PERCENTILES, layout.EXPLANATION)
 """Files of figures, which are read as a whole and are never large."""
 
@@ -119,7 +127,7 @@ def read_info(path: Path) -> RunInfo:
         raise RunError(
             f"{path}: not a run directory: no {layout.RUN} in it",
             code="not-a-run",
-            hint="`tailscope run --out RUN` and `tailscope analyze PRE POST --out RUN` write one",
+            hint=named_below(path, _WRITERS),
         )
     check_format(found.mark.format, layout.RUN_FORMAT, file)
     if not found.mark.complete:

@@ -91,12 +91,13 @@ def _plan(
     from tailscope.compare.figures import figures_with
     from tailscope.compare.limits import parse_limit
     from tailscope.compare.sources import pairs_of, read_source
+    from tailscope.store.files import named_below
 
     if len(runs) == 1:
         raise UsageError(
             f"got {runs[0]} only, expected two runs or more; the first is the baseline",
             code="one-run",
-            hint="`tailscope runs show RUN` shows the figures of one run",
+            hint=named_below(runs[0], "`tailscope runs show RUN` shows the figures of one run"),
         )
     if len({run.resolve() for run in runs}) < max(2, len(runs)):
         raise UsageError(

@@ -11,7 +11,7 @@ from tailscope.host.cpus import cpu_list, parse_cpus
 from tailscope.plan.field import fields_of
 from tailscope.plan.fields import FRAMES, PlanFields
 from tailscope.store.campaign import is_campaign, read_campaign
-from tailscope.store.folders import runs_at
+from tailscope.store.files import runs_at
 from tailscope.store.info import (
     EMULATED,
     about_of,
