@@ -8,8 +8,15 @@ import re
 import select
 import subprocess
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
+import pytest
+from runs import AS_ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BUSY = "setup: this machine is busy"
 STEP = Path(__file__).resolve().parents[1] / "scripts" / "step"
 
 
@@ -18,10 +25,15 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def step(
-    home: Path, what: str, command: str, stderr: IO[str] | int = subprocess.PIPE
+    home: Path,
+    what: str,
+    command: str,
+    stderr: IO[str] | int = subprocess.PIPE,
+    *,
+    before: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [STEP, what, "bash", "-c", command],
+        [*before, STEP, what, "bash", "-c", command],
         stdout=subprocess.PIPE,
         stderr=stderr,
         env=environment(home),
@@ -35,6 +47,7 @@ def test_a_long_step_says_how_long_it_took_last_time(tmp_path: Path) -> None:
     first = step(tmp_path, thirty_packages, "echo noise; sleep 2.1").stderr.splitlines()
     (file,) = (tmp_path / "tailscope" / "steps").iterdir()
     kept = file.read_text().strip()
+    first = [line for line in first if not line.startswith(BUSY)]
     assert first == [f"setup: {thirty_packages}", f"setup: {thirty_packages} took {kept} s"]
     assert int(kept) >= 2
     with (tmp_path / "said").open("w+") as said:
@@ -50,6 +63,17 @@ def test_a_quick_step_says_nothing_and_a_failed_one_everything(tmp_path: Path) -
     failed = step(tmp_path, "looking", "echo out; echo err >&2; exit 7")
     assert failed.returncode == 1
     assert {"out", "err"} <= set(failed.stderr.splitlines())
+
+
+@AS_ROOT
+@pytest.mark.parametrize("load", [0, 100_000])
+def test_a_step_on_a_busy_machine_says_so(tmp_path: Path, load: int) -> None:
+    loads = tmp_path / "loads"
+    loads.write_text(f"{load}.07 1.00 1.00 1/100 1000\n")
+    replaced = f'mount --bind {loads} /proc/loadavg && exec "$0" "$@"'
+    before = ("unshare", "--mount", "sh", "-c", replaced)
+    said = step(tmp_path, "waiting", "sleep 1.5", before=before).stderr
+    assert (BUSY in said) == (load > 0)
 
 
 def test_a_clock_moves_on_a_terminal(tmp_path: Path) -> None:
