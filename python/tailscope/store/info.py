@@ -23,6 +23,7 @@ FOREIGN = {
     "rtla": "a histogram of rtla",
     "sockperf": "a log of sockperf",
     "irtt": "a result of irtt",
+    "trex": "statistics of TRex",
     "values": "a list of latencies",
 }
 """Results of others, in words."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fuzz.python.files import write_input
 
-from tailscope.extra.imports import hdr, moongen, realtime, values
+from tailscope.extra.imports import hdr, moongen, realtime, trex, values
 from tailscope.extra.imports.authors import KINDS, grouped
 from tailscope.extra.imports.figures import run_of
 from tailscope.store.provenance import import_info
@@ -56,6 +56,11 @@ def irtt(content: bytes, folder: Path) -> None:
     _import([values.read_irtt(write_input(folder, "x.json", content), None)], folder)
 
 
+def statistics(content: bytes, folder: Path) -> None:
+    """Statistics of TRex."""
+    _import(trex.read_trex(write_input(folder, "x.json", content), None), folder)
+
+
 def authors(content: bytes, folder: Path) -> None:
     """Tables of the papers' authors, one after the other; a zero byte stands between two."""
     paths = []
@@ -91,4 +96,5 @@ TARGETS = {
     "moongen": moongen_csv,
     "rtla": rtla,
     "sockperf": sockperf,
+    "trex": statistics,
 }

@@ -9,7 +9,7 @@ import pytest
 from errors import raises
 
 from tailscope.exceptions import TailscopeError, UsageError
-from tailscope.extra.imports import hdr, realtime, values
+from tailscope.extra.imports import hdr, realtime, trex, values
 from tailscope.extra.imports.find import find
 
 if TYPE_CHECKING:
@@ -98,6 +98,17 @@ def irtt(lost: tuple[str, ...] = ("false", "true_up", "false")) -> str:
     return json.dumps({"version": {"irtt": "0.9.0"}, "round_trips": trips}, indent=4)
 
 
+def statistics(group: object = None, **more: object) -> str:
+    """Statistics of TRex: those of ports come before the packets of a group."""
+    histogram = {"0": 3, "20": 5, "100": 0, "200": 2}
+    latency = {"histogram": histogram, "total_max": 234.5, "average": 31.2, "jitter": 2}
+    counted = {"err_cntrs": {"dropped": 4, "dup": 0}, "latency": latency}
+    groups = {"7": counted if group is None else group, "global": {"bad_hdr": 0, "old_flow": 0}}
+    sent = {"7": {"tx_pkts": {"0": 14, "total": 14}}, "g": {"rx_err": {}}}
+    ports = {str(port): {"opackets": 14, "tx_pps": 1.5} for port in range(100)}
+    return json.dumps({**ports, "flow_stats": sent, "latency": groups, **more}, indent=2)
+
+
 def read(folder: Path, content: str, unit: str | None = None) -> list[ForeignRun]:
     path = folder / "result.txt"
     path.write_text(content)
@@ -144,6 +155,15 @@ def test_round_trips_of_irtt(tmp_path: Path) -> None:
     assert (run.figures["sent"], run.figures["lost"]) == (3, 1)
 
 
+def test_each_group_of_packets_of_trex_is_a_run(tmp_path: Path) -> None:
+    (run,) = read(tmp_path, statistics())
+    assert run.tag == "7"
+    assert edges(run) == [(0, 10_000, 3), (20_000, 30_000, 5), (200_000, 235_500, 2)]
+    assert (run.figures["sent"], run.figures["lost"]) == (14, 4)
+    (without_counters,) = read(tmp_path, statistics(flow_stats={}))
+    assert not without_counters.figures
+
+
 def test_percentiles_within_the_output_of_wrk2(tmp_path: Path) -> None:
     (run,) = read(tmp_path, WRK2)
     assert run.unit == "ms"
@@ -179,6 +199,11 @@ def test_values_by_themselves(tmp_path: Path) -> None:
         (values.read_irtt, irtt().replace('"rtt": 1000', '"rtt": -1'), None, "latency-range"),
         (values.read_irtt, irtt(("true",)), None, "no-latencies"),
         (values.read_irtt, '{"version": {"irtt": 1}, "round_trips": 5}', None, "irtt"),
+        (trex.read_trex, statistics(), "ns", "unit-differs"),
+        (trex.read_trex, statistics({"latency": 5}), None, "trex"),
+        (trex.read_trex, statistics().replace('"20"', '"-2"'), None, "histogram-row"),
+        (trex.read_trex, statistics().replace('"20": 5', '"20": -5'), None, "histogram-row"),
+        (trex.read_trex, statistics(latency={"global": {}}), None, "no-latencies"),
         (values.read_values, "3\nfour\n", "us", "histogram-row"),
         (values.read_values, "3\n4\n", None, "unit-missing"),
     ],

@@ -41,8 +41,8 @@ def command(
         argument(
             "FILE | DIR",
             "Tables of the papers' authors; a log or percentile output of HdrHistogram or wrk2;"
-            " a histogram of MoonGen, cyclictest or rtla; sockperf's full log; irtt's JSON; one"
-            " latency a line; or a folder with such files.",
+            " a histogram of MoonGen, cyclictest or rtla; sockperf's full log; irtt's, TRex' JSON;"
+            " one latency a line; or a folder with such files.",
         ),
     ],
     out: Annotated[

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import CaptureError, UsageError
-from tailscope.extra.imports import hdr, moongen, realtime, values
+from tailscope.extra.imports import hdr, moongen, realtime, trex, values
 from tailscope.extra.imports.authors import KINDS, grouped
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     Reader = Callable[[Path, str | None], list[ForeignRun] | ForeignRun]
 
-_BEGINNING = 4096
+_BEGINNING_BYTES = 65_536
 _EXPECTED = (
     f"expected tables of the papers' authors (STEM.trim_msN.KIND.csv, KIND one of"
     f" {', '.join(KINDS)}), an HdrHistogram log or percentile output, a histogram of MoonGen,"
-    " cyclictest or rtla, sockperf's full log, irtt's JSON, or a latency a line"
+    " cyclictest or rtla, sockperf's full log, irtt's or TRex' JSON, or a latency a line"
 )
 
 
@@ -76,7 +76,7 @@ def find(path: Path, unit: str | None) -> Found:
 def _source(file: Path, unit: str | None) -> Source | None:
     """A single file that is a source by itself."""
     with file.open("rb") as content:
-        beginning = content.read(_BEGINNING)
+        beginning = content.read(_BEGINNING_BYTES)
     first = next((line for line in beginning.splitlines() if line.strip()), b"").strip()
     readers = (
         (moongen.LINE.fullmatch(first), moongen.read),
@@ -87,6 +87,7 @@ def _source(file: Path, unit: str | None) -> Source | None:
         (hdr.HEADER.search(beginning), hdr.read_percentiles),
         (values.SOCKPERF.search(beginning), values.read_sockperf),
         (values.IRTT.match(beginning), values.read_irtt),
+        (first.startswith(b"{") and trex.STATISTICS.search(beginning), trex.read_trex),
         (values.VALUE.fullmatch(first), values.read_values),
     )
     read = next((read for is_it, read in readers if is_it), None)

@@ -165,3 +165,12 @@ def unit_needed(path: Path, what: str) -> UsageError:
         code="unit-missing",
         hint=f"--unit {'|'.join(UNITS)}: the unit in which they were recorded, or printed",
     )
+
+
+def unit_differs(path: Path, unit: str | None, expected: str, what: str) -> CaptureError:
+    """Return the error of a unit that a file's format contradicts."""
+    return CaptureError(
+        f"{path}: --unit: got {unit}, expected {expected}: {what} is in {expected}",
+        code="unit-differs",
+        hint="leave --unit out",
+    )

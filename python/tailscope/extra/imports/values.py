@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailscope.exceptions import CaptureError
-from tailscope.extra.imports.foreign import MOST, count_of, exact_run, ns_of, text_of, unit_needed
+from tailscope.extra.imports.foreign import (
+    MOST,
+    count_of,
+    exact_run,
+    ns_of,
+    text_of,
+    unit_differs,
+    unit_needed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +43,7 @@ def read_sockperf(path: Path, unit: str | None) -> ForeignRun:
     sockperf prints half of it as its latency; a half is measured by nobody.
     """
     if unit not in (None, "s"):
-        raise _other_unit(path, unit, "s", "sockperf's log")
+        raise unit_differs(path, unit, "s", "sockperf's log")
     text = text_of(path)
     rows = list(_sockperf_rows(path, text))
     dropped = _SOCKPERF_DROPPED.search(text)
@@ -54,7 +62,7 @@ def read_sockperf(path: Path, unit: str | None) -> ForeignRun:
 def read_irtt(path: Path, unit: str | None) -> ForeignRun:
     """Read ``irtt client -o``: each round trip without the server's own time."""
     if unit not in (None, "ns"):
-        raise _other_unit(path, unit, "ns", "irtt's JSON")
+        raise unit_differs(path, unit, "ns", "irtt's JSON")
     try:
         trips = json.loads(text_of(path))["round_trips"]
         answered = [trip for trip in trips if trip["lost"] == "false"]
@@ -137,11 +145,3 @@ def _seconds(text: str, where: str) -> Decimal:
 def _lost(answered: int, lost: int) -> dict[str, Figure]:
     sent = answered + lost
     return {"sent": sent, "lost": lost, "loss_ratio": lost / sent if sent else None}
-
-
-def _other_unit(path: Path, unit: str | None, expected: str, what: str) -> CaptureError:
-    return CaptureError(
-        f"{path}: --unit: got {unit}, expected {expected}: {what} is in {expected}",
-        code="unit-differs",
-        hint="leave --unit out",
-    )

@@ -17,6 +17,7 @@ Foreign: TypeAlias = Literal[
     "rtla",
     "sockperf",
     "irtt",
+    "trex",
     "values",
 ]
 """Kinds of results of others."""
