@@ -41,7 +41,7 @@ def command(
         argument(
             "FILE | DIR",
             "Tables of the papers' authors; a log or percentile output of HdrHistogram or wrk2;"
-            " a histogram of MoonGen, cyclictest or rtla; sockperf's full log; irtt's, TRex' JSON;"
+            " a histogram of MoonGen, cyclictest or rtla; sockperf's full log; JSON of irtt or TRex;"
             " one latency a line; or a folder with such files.",
         ),
     ],
