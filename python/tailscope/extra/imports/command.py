@@ -41,7 +41,7 @@ def command(
         argument(
             "FILE | DIR",
             "Tables of the papers' authors; a log or percentile output of HdrHistogram or wrk2;"
-            " a histogram of MoonGen, cyclictest or rtla; sockperf's full log; JSON of irtt or TRex;"
+            " a histogram of MoonGen, cyclictest, rtla; sockperf's full log; JSON of irtt or TRex;"
             " one latency a line; or a folder with such files.",
         ),
     ],
