@@ -75,6 +75,26 @@ def pcapng(packets: list[Packet], *, link: int = 1) -> bytes:
     return b"".join(parts)
 
 
+def erf(packets: list[Packet], ports: list[int], *, lost: int = 0, extended: bool = False) -> bytes:
+    """A file of a capture card: `lost` packets before each, an extension header if need be.
+
+    Lengths on the wire and bytes include a frame check sequence, and a record without a packet
+    comes first.
+    """
+    parts: list[bytes] = []
+    for (ts, orig_len, data), port in zip(packets, ports, strict=True):
+        ticks = -(-((ts % SECOND) << 32) // SECOND) | ts // SECOND << 32
+        if not parts:
+            parts.append(struct.pack("<Q", ticks) + struct.pack(">BBHHH8x", 27, 0, 24, 0, 0))
+        whole = data if len(data) < orig_len else data + bytes(4)
+        body = (bytes(8) if extended else b"") + bytes(2) + whole
+        body += bytes(-len(body) % 8)
+        kind = 2 | (0x80 if extended else 0)
+        head = struct.pack(">BBHHH", kind, 4 | port, 16 + len(body), lost, orig_len + 4)
+        parts.append(struct.pack("<Q", ticks) + head + body)
+    return b"".join(parts)
+
+
 def _block(kind: int, body: bytes) -> bytes:
     body += bytes(-len(body) % 4)
     length = struct.pack("<I", len(body) + 12)

@@ -30,7 +30,7 @@ pub const ENCODING_VERSION: u32 = 4;
 const SLICE: &str = "slice";
 const PART: &str = "part";
 
-const FORMATS: [Format; 2] = [Format::Pcap, Format::PcapNg];
+const FORMATS: [Format; 4] = [Format::Pcap, Format::PcapNg, Format::Erf, Format::Snoop];
 const COMPRESSIONS: [Compression; 6] = [
     Compression::None,
     Compression::Gzip,

@@ -42,13 +42,13 @@ pub enum Error {
         source: io::Error,
     },
     /// The file has no content.
-    #[error("{file}: empty: got 0 bytes, expected a pcap or pcapng capture")]
+    #[error("{file}: empty: got 0 bytes, expected a capture")]
     Empty {
         /// The file.
         file: String,
     },
     /// The first bytes are of no known format.
-    #[error("{file}: byte 0: not a capture: got {}, expected pcap or pcapng", beginning(.got))]
+    #[error("{file}: byte 0: not a capture: got {}, expected pcap, pcapng, ERF or snoop", beginning(.got))]
     NotACapture {
         /// The file.
         file: String,
@@ -93,7 +93,7 @@ pub enum Error {
         expected: String,
     },
     /// The first bytes are of another format, which is known.
-    #[error("{file}: byte 0: format: got {got}, expected pcap or pcapng")]
+    #[error("{file}: byte 0: format: got {got}, expected pcap, pcapng, ERF or snoop")]
     Format {
         /// The file.
         file: String,

@@ -12,6 +12,10 @@ pub enum Format {
     Pcap,
     /// The block format: sections and interfaces.
     PcapNg,
+    /// Records of capture cards (Endace); read, not written.
+    Erf,
+    /// The format of Solaris (RFC 1761); read, not written.
+    Snoop,
 }
 
 /// The compression of a capture.
@@ -118,6 +122,8 @@ impl fmt::Display for Format {
         f.write_str(match self {
             Self::Pcap => "pcap",
             Self::PcapNg => "pcapng",
+            Self::Erf => "erf",
+            Self::Snoop => "snoop",
         })
     }
 }

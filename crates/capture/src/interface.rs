@@ -225,7 +225,7 @@ impl Interfaces {
             self.wanted = Wanted::One(index);
             return Ok(());
         }
-        let cooked = self.matching(|interface| interface.link_type == LinkType::COOKED_V2);
+        let cooked = self.matching(|interface| interface.link_type.names_devices());
         if let (InterfaceChoice::Name(name), [], [index]) = (choice, &found[..], &cooked[..])
             && let Some(device) = Device::named(name)
         {

@@ -21,6 +21,7 @@
 
 mod decode;
 mod draft;
+mod erf;
 mod error;
 mod info;
 mod interface;
@@ -31,6 +32,7 @@ mod pcap;
 mod pcapng;
 mod reader;
 mod retime;
+mod snoop;
 mod step;
 mod stream;
 mod time;

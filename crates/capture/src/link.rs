@@ -30,6 +30,8 @@ enum Framing {
     Cooked,
     /// `LINKTYPE_LINUX_SLL2`.
     CookedV2,
+    /// A whole Ethernet frame, and the port of the card that saw it.
+    OfPort(u8),
     /// IPv4 or IPv6, as the first bits say.
     Ip,
     Ipv4,
@@ -51,6 +53,13 @@ impl LinkType {
     pub const ETHERNET: Self = Self(1);
     /// The Linux cooked capture whose packets name their device, as `tcpdump -i any` writes it.
     pub(crate) const COOKED_V2: Self = Self(276);
+    /// Records of a capture card, which name its port.
+    pub(crate) const ERF: Self = Self(197);
+
+    /// Returns true if packets name the device, or the port, that saw them.
+    pub(crate) fn names_devices(self) -> bool {
+        self == Self::COOKED_V2 || self == Self::ERF
+    }
 
     fn name(self) -> Option<&'static str> {
         Some(match self.0 {
@@ -90,6 +99,11 @@ impl Shape {
     /// Ethernet frames without a frame check sequence.
     pub const PLAIN: Self = Self { framing: Framing::Ethernet, fcs_bytes: 0 };
 
+    /// Returns the shape of Ethernet frames that a port of a capture card saw.
+    pub const fn of_port(port: u8) -> Self {
+        Self { framing: Framing::OfPort(port), fcs_bytes: 0 }
+    }
+
     /// Returns the shape of packets of a link type; `None` where that is not read.
     pub fn new(link_type: LinkType, fcs_bytes: u8) -> Option<Self> {
         let framing = match link_type.0 {
@@ -108,8 +122,13 @@ impl Shape {
     /// Returns the index of the device that a packet crossed, where each packet says it.
     #[inline]
     pub fn device(self, data: &[u8]) -> Option<u32> {
-        let index = (self.framing == Framing::CookedV2).then(|| data.get(4..8))??;
-        Some(u32::from_be_bytes(index.try_into().expect("four bytes")))
+        match self.framing {
+            Framing::CookedV2 => data
+                .get(4..8)
+                .map(|index| u32::from_be_bytes(index.try_into().expect("four bytes"))),
+            Framing::OfPort(port) => Some(port.into()),
+            _ => None,
+        }
     }
 
     #[inline]
@@ -148,7 +167,7 @@ impl Shape {
 
     fn growth(self) -> u32 {
         match self.framing {
-            Framing::Ethernet => 0,
+            Framing::Ethernet | Framing::OfPort(_) => 0,
             _ => ETHERNET_HEADER.saturating_sub(self.header_bytes()) as u32,
         }
     }
@@ -156,7 +175,11 @@ impl Shape {
     /// Returns the bytes before the network layer that an Ethernet header takes the place of.
     fn header_bytes(self) -> usize {
         match self.framing {
-            Framing::Ethernet | Framing::Ip | Framing::Ipv4 | Framing::Ipv6 => 0,
+            Framing::Ethernet
+            | Framing::OfPort(_)
+            | Framing::Ip
+            | Framing::Ipv4
+            | Framing::Ipv6 => 0,
             Framing::Loopback => 4,
             Framing::Cooked => 16,
             Framing::CookedV2 => 20,
@@ -175,7 +198,7 @@ impl Shape {
         debug_assert!(self.lengths_hold(data.len() as u32, orig_len), "lengths were checked");
         let orig_len = orig_len - u32::from(self.fcs_bytes);
         let data = &data[..data.len().min(orig_len as usize)];
-        if self.framing == Framing::Ethernet {
+        if matches!(self.framing, Framing::Ethernet | Framing::OfPort(_)) {
             return (orig_len, data);
         }
         let header = self.header_bytes();
@@ -205,7 +228,9 @@ impl Shape {
                 6 => IPV6,
                 _ => NOT_IP,
             },
-            Framing::Ethernet => unreachable!("an Ethernet frame is handed out as it is"),
+            Framing::Ethernet | Framing::OfPort(_) => {
+                unreachable!("an Ethernet frame is handed out as it is")
+            }
         })
     }
 }

@@ -9,17 +9,16 @@ use std::sync::Arc;
 use units::{Nanos, counted};
 
 use crate::decode::decoder;
+use crate::erf;
 use crate::error::Error;
 use crate::info::{ChosenInterface, Compression, Info};
 use crate::interface::{Device, Interface, InterfaceChoice, Interfaces};
 use crate::map::Map;
 use crate::step::{Record, Site, Step};
 use crate::stream::{Ending, Stream};
-use crate::walk::Walk;
+use crate::walk::{MAGIC, Walk};
 use crate::window::Window;
 
-/// Number of bytes that tell a format.
-const MAGIC: usize = 4;
 /// Number of packets that [`interfaces`] reads.
 const BEGINNING_PACKETS: u64 = 64 * 1024;
 const BEGINNING_BYTES: u64 = 16 * 1024 * 1024;
@@ -188,7 +187,18 @@ impl Reader {
     fn begin(origin: Origin, mut window: Window, interfaces: Interfaces) -> Result<Self, Error> {
         window.fill(MAGIC);
         let head = &window.ahead()[..window.ahead().len().min(MAGIC)];
-        let Some(walk) = Walk::detect(head, interfaces) else {
+        let found = match Walk::detect(head, interfaces) {
+            Err(interfaces) if other_format(head).is_none() => {
+                window.fill(erf::BEGINNING);
+                Walk::detect(
+                    &window.ahead()[..window.ahead().len().min(erf::BEGINNING)],
+                    interfaces,
+                )
+            }
+            found => found,
+        };
+        let Ok(walk) = found else {
+            let head = &window.ahead()[..window.ahead().len().min(MAGIC)];
             return Err(origin.no_capture(head, &window));
         };
         let (headers, scratch) = (vec![], vec![]);
@@ -507,7 +517,6 @@ fn other_format(magic: &[u8]) -> Option<(&'static str, &'static str)> {
         [0xac | 0xab, 0x01, 0x00, 0x1c] | [0x1c, 0x00, 0x01, 0xac | 0xab] => {
             ("IXIA's pcap", EDITCAP)
         }
-        b"snoo" => ("snoop", EDITCAP),
         b"GMBU" | b"RTSS" => ("Microsoft Network Monitor", EDITCAP),
         [0x02, 0x21, 0x4c, 0x18] => {
             ("LZ4's legacy format", "compress it again with lz4, without -l")

@@ -1,11 +1,16 @@
 //! One step through a capture's records, whatever its format: bytes in, a packet's place out.
 
+use crate::erf::Erf;
 use crate::error::Error;
 use crate::info::{ByteOrder, Format};
 use crate::interface::Interfaces;
 use crate::pcap::Pcap;
 use crate::pcapng::PcapNg;
+use crate::snoop::{self, Snoop};
 use crate::step::{Record, Site, Step};
+
+/// Number of bytes that tell a format, where it has a magic.
+pub(crate) const MAGIC: usize = 4;
 
 /// The state of a walk through one capture.
 pub(crate) struct Walk {
@@ -16,16 +21,24 @@ pub(crate) struct Walk {
 enum State {
     Pcap(Pcap),
     PcapNg(PcapNg),
+    Erf(Erf),
+    Snoop(Snoop),
 }
 
 impl Walk {
-    /// Returns the walk that the first four bytes ask for, over the packets of `interfaces`.
-    pub fn detect(head: &[u8], interfaces: Interfaces) -> Option<Self> {
-        let format = match head {
-            [0x0a, 0x0d, 0x0d, 0x0a] => State::PcapNg(PcapNg::default()),
-            _ => State::Pcap(Pcap::detect(head)?),
+    /// Returns the walk that the beginning of a capture asks for, over the packets of `interfaces`:
+    /// its first four bytes, or as many as ERF is told from, which has no magic.
+    pub fn detect(beginning: &[u8], interfaces: Interfaces) -> Result<Self, Interfaces> {
+        let format = match beginning.get(..MAGIC) {
+            Some([0x0a, 0x0d, 0x0d, 0x0a]) => State::PcapNg(PcapNg::default()),
+            Some(head) if head == snoop::MAGIC => State::Snoop(Snoop::default()),
+            head => match head.and_then(Pcap::detect) {
+                Some(pcap) => State::Pcap(pcap),
+                None if Erf::detect(beginning) => State::Erf(Erf::new()),
+                None => return Err(interfaces),
+            },
         };
-        Some(Self { format, interfaces })
+        Ok(Self { format, interfaces })
     }
 
     /// Returns the packet that lies next, where that is quick to tell and it is a frame already;
@@ -35,6 +48,7 @@ impl Walk {
         match &self.format {
             State::Pcap(pcap) => pcap.peek(ahead),
             State::PcapNg(pcapng) => pcapng.peek(ahead),
+            State::Erf(_) | State::Snoop(_) => None,
         }
     }
 
@@ -42,6 +56,8 @@ impl Walk {
         match &mut self.format {
             State::Pcap(pcap) => pcap.step(ahead, &mut self.interfaces, site),
             State::PcapNg(pcapng) => pcapng.step(ahead, &mut self.interfaces, site),
+            State::Erf(erf) => erf.step(ahead, &mut self.interfaces, site),
+            State::Snoop(snoop) => snoop.step(ahead, &mut self.interfaces, site),
         }
     }
 
@@ -54,7 +70,8 @@ impl Walk {
         &self.interfaces
     }
 
-    /// Takes note of a packet of pcap's one interface; [`Walk::step`] counts those of pcapng.
+    /// Takes note of a packet of the one interface of a format that has no more; [`Walk::step`] counts
+    /// those of pcapng.
     pub fn count(&mut self, device: Option<u32>) {
         self.interfaces.count(0, device);
     }
@@ -68,6 +85,8 @@ impl Walk {
         match self.format {
             State::Pcap(_) => Format::Pcap,
             State::PcapNg(_) => Format::PcapNg,
+            State::Erf(_) => Format::Erf,
+            State::Snoop(_) => Format::Snoop,
         }
     }
 
@@ -75,6 +94,8 @@ impl Walk {
         match &self.format {
             State::Pcap(pcap) => pcap.order(),
             State::PcapNg(pcapng) => pcapng.order(),
+            State::Erf(_) => ByteOrder::Little,
+            State::Snoop(_) => ByteOrder::Big,
         }
     }
 }

@@ -76,6 +76,10 @@ impl<W: Write> Writer<W> {
         match format {
             Format::Pcap => out.write_all(&pcap_header())?,
             Format::PcapNg => out.write_all(&pcapng_header())?,
+            Format::Erf | Format::Snoop => {
+                let text = format!("{format} is read, not written");
+                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+            }
         }
         Ok(Self { out, format, name })
     }
@@ -92,7 +96,7 @@ impl<W: Write> Writer<W> {
         let written = match self.format {
             Format::Pcap if ts > PCAP_END => return Err(self.too_late(ts)),
             Format::Pcap => self.write_record(ts, captured, orig_len, data),
-            Format::PcapNg => self.write_block(ts, captured, orig_len, data),
+            _ => self.write_block(ts, captured, orig_len, data),
         };
         let file = || self.name.clone();
         written.map_err(|source| Error::Io { file: file(), action: "write", source })

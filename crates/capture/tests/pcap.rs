@@ -114,14 +114,13 @@ fn other_formats_are_refused_by_name() {
         (&0xa1b2_cd34u32.to_le_bytes(), "Kuznetsov's modified pcap"),
         (&0xa1b2_cd34u32.to_be_bytes(), "Kuznetsov's modified pcap"),
         (&[0xac, 1, 0, 0x1c], "IXIA's pcap"),
-        (b"snoo", "snoop"),
         (b"GMBU", "Microsoft Network Monitor"),
         (&[2, 0x21, 0x4c, 0x18], "LZ4's legacy format"),
         (b"PK\x03\x04", "a zip archive"),
     ] {
         let bytes = [head, &[0; 60][..]].concat();
         let error = Reader::from_bytes("x", bytes).err().expect("an error");
-        let text = format!("x: byte 0: format: got {name}, expected pcap or pcapng");
+        let text = format!("x: byte 0: format: got {name}, expected pcap, pcapng, ERF or snoop");
         assert_eq!(error.to_string(), text);
         assert!(error.hint().is_some());
     }

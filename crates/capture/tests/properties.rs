@@ -35,16 +35,14 @@ fn packets() -> impl Strategy<Value = Vec<Owned>> {
 fn foreign(packets: &[Owned], format: Format, order: ByteOrder) -> Vec<u8> {
     let start = match format {
         Format::Pcap => Bytes::new(order).pcap(0xa1b2_3c4d, 1),
-        Format::PcapNg => {
-            Bytes::new(order).section().interface(1, |options| options.option(9, &[9]))
-        }
+        _ => Bytes::new(order).section().interface(1, |options| options.option(9, &[9])),
     };
     let add = |bytes: Bytes, packet: &Owned| match format {
         Format::Pcap => {
             let (seconds, fraction) = (packet.ts.0 / 1_000_000_000, packet.ts.0 % 1_000_000_000);
             bytes.record(seconds as u32, fraction as u32, packet.orig_len, &packet.data)
         }
-        Format::PcapNg => bytes.block(6, |body| {
+        _ => bytes.block(6, |body| {
             let (high, low) = ((packet.ts.0 >> 32) as u32, packet.ts.0 as u32);
             let words = [0, high, low, packet.data.len() as u32, packet.orig_len];
             let padding = packet.data.len().next_multiple_of(4) - packet.data.len();

@@ -4,6 +4,7 @@
 //! Each panics if it does not hold, and says whether the bytes are of the kind that the parser reads.
 
 pub mod compressed;
+pub mod erf;
 pub mod hdr;
 pub mod interfaces;
 pub mod keys;
@@ -11,6 +12,7 @@ pub mod pair;
 pub mod part;
 pub mod pcap;
 pub mod pcapng;
+pub mod snoop;
 pub mod survey;
 pub mod trace;
 
@@ -18,8 +20,9 @@ pub mod trace;
 pub type Target = fn(&[u8]) -> bool;
 
 /// The functions by their names.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 11] = [
     ("compressed", compressed::run),
+    ("erf", erf::run),
     ("hdr", hdr::run),
     ("interfaces", interfaces::run),
     ("keys", keys::run),
@@ -27,5 +30,6 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("part", part::run),
     ("pcap", pcap::run),
     ("pcapng", pcapng::run),
+    ("snoop", snoop::run),
     ("trace", trace::run),
 ];

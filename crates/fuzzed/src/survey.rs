@@ -130,14 +130,16 @@ fn drain(reader: &mut Reader, bytes: &[u8]) -> Vec<Owned> {
 fn check(packet: Packet<'_>, next_offset: u64, bytes: &[u8]) -> u64 {
     let Packet { orig_len, data, offset, .. } = packet;
     assert!(offset >= next_offset && data.len() <= orig_len as usize);
-    // The packet's bytes lie behind its header: 16 bytes in pcap, 28 in pcapng.
+    // The packet's bytes lie behind its header: 16 bytes in pcap, 24 in snoop, 28 in pcapng, and in
+    // ERF 18 with 8 for each extension.
     let record = &bytes[offset as usize..];
     let stored = |head: usize, data: &[u8]| record.get(head..head + data.len()) == Some(data);
     let made = |head: usize| {
         let (header, payload) = data.split_at_checked(ETHERNET_HEADER).unwrap_or_default();
         header.starts_with(&[0; 12]) && HEADERS.iter().any(|more| stored(head + more, payload))
     };
-    assert!([16, 28].into_iter().any(|head| stored(head, data) || made(head)));
+    let mut heads = [16, 24, 28].into_iter().chain((18..record.len()).step_by(8));
+    assert!(heads.any(|head| stored(head, data) || made(head)));
     offset + 16 + data.len().saturating_sub(ETHERNET_HEADER) as u64
 }
 

@@ -90,6 +90,8 @@ fn suffix(format: Format, compression: Compression) -> String {
     let format = match format {
         Format::Pcap => "pcap",
         Format::PcapNg => "pcapng",
+        Format::Erf => "erf",
+        Format::Snoop => "snoop",
     };
     let compression = match compression {
         Compression::None => "",

@@ -44,7 +44,7 @@ _Captures = Annotated[
     list[str] | None,
     argument(
         "PRE POST | BOTH | DIR",
-        "Captures before and after the device (pcap or pcapng, compressed or not; - is "
+        "Captures before and after the device (pcap, pcapng, ERF, snoop, compressed or not; - is "
         "standard input), a pcapng with an interface for each, or a folder with pairs *-pre-* "
         "and *-post-*.",
     ),

@@ -1,0 +1,8 @@
+//! Reading of snoop.
+
+use capture::Format;
+
+/// Reads all packets.
+pub fn run(bytes: &[u8]) -> bool {
+    crate::survey::survey(bytes, Format::Snoop)
+}
