@@ -99,6 +99,17 @@ def test_snoop_as_editcap_writes_it(tmp_path: Path) -> None:
     check(tmp_path / "pre", tmp_path / "post", coarse_ns=1_000)
 
 
+def test_numbers_that_moonsniff_keeps_are_matched(tmp_path: Path) -> None:
+    for name, packets in (("pre", SENT), ("post", CAME)):
+        (tmp_path / f"{name}.mscap").write_bytes(
+            b"".join(
+                struct.pack("<QI", packet.ts, int.from_bytes(packet.data[42:46], "little"))
+                for packet in packets
+            )
+        )
+    check(tmp_path / "pre.mscap", tmp_path / "post.mscap")
+
+
 @pytest.mark.parametrize(
     ("at", "changed", "code"),
     [

@@ -30,7 +30,8 @@ pub const ENCODING_VERSION: u32 = 4;
 const SLICE: &str = "slice";
 const PART: &str = "part";
 
-const FORMATS: [Format; 4] = [Format::Pcap, Format::PcapNg, Format::Erf, Format::Snoop];
+const FORMATS: [Format; 5] =
+    [Format::Pcap, Format::PcapNg, Format::Erf, Format::Snoop, Format::Mscap];
 const COMPRESSIONS: [Compression; 6] = [
     Compression::None,
     Compression::Gzip,

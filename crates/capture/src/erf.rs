@@ -7,9 +7,6 @@ use crate::link::{LinkType, Shape};
 use crate::step::{Record, Site, Step};
 use crate::time::{Clock, Resolution};
 
-/// Number of bytes from which the format is told.
-pub(crate) const BEGINNING: usize = 4096;
-
 const HEADER: usize = 16;
 /// Length of an extension header, of which each says in its first bit whether another follows.
 const EXTENSION: usize = 8;

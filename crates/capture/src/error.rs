@@ -48,7 +48,7 @@ pub enum Error {
         file: String,
     },
     /// The first bytes are of no known format.
-    #[error("{file}: byte 0: not a capture: got {}, expected pcap, pcapng, ERF or snoop", beginning(.got))]
+    #[error("{file}: byte 0: not a capture: got {}, expected pcap, pcapng, ERF, snoop or mscap", beginning(.got))]
     NotACapture {
         /// The file.
         file: String,
@@ -93,7 +93,7 @@ pub enum Error {
         expected: String,
     },
     /// The first bytes are of another format, which is known.
-    #[error("{file}: byte 0: format: got {got}, expected pcap, pcapng, ERF or snoop")]
+    #[error("{file}: byte 0: format: got {got}, expected pcap, pcapng, ERF, snoop or mscap")]
     Format {
         /// The file.
         file: String,

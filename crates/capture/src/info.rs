@@ -16,6 +16,8 @@ pub enum Format {
     Erf,
     /// The format of Solaris (RFC 1761); read, not written.
     Snoop,
+    /// Times and numbers of packets, as MoonSniff writes them; read, not written.
+    Mscap,
 }
 
 /// The compression of a capture.
@@ -124,6 +126,7 @@ impl fmt::Display for Format {
             Self::PcapNg => "pcapng",
             Self::Erf => "erf",
             Self::Snoop => "snoop",
+            Self::Mscap => "mscap",
         })
     }
 }

@@ -27,6 +27,7 @@ mod info;
 mod interface;
 mod link;
 mod map;
+mod mscap;
 mod option;
 mod pcap;
 mod pcapng;

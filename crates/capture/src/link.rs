@@ -8,6 +8,8 @@ pub(crate) const MAX_CAPTURED: u32 = 256 * 1024;
 const ETHERNET_HEADER: usize = 14;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
+/// The first ethertype for experiments (IEEE 802).
+const EXPERIMENTAL: u16 = 0x88b5;
 /// A length of an 802.3 frame in the place of an ethertype: nobody takes what follows for IP.
 const NOT_IP: u16 = 0;
 
@@ -32,6 +34,8 @@ enum Framing {
     CookedV2,
     /// A whole Ethernet frame, and the port of the card that saw it.
     OfPort(u8),
+    /// The number of a packet, of which nothing else is known.
+    Number,
     /// IPv4 or IPv6, as the first bits say.
     Ip,
     Ipv4,
@@ -98,6 +102,9 @@ impl fmt::Display for LinkType {
 impl Shape {
     /// Ethernet frames without a frame check sequence.
     pub const PLAIN: Self = Self { framing: Framing::Ethernet, fcs_bytes: 0 };
+
+    /// Numbers in the place of packets.
+    pub const NUMBER: Self = Self { framing: Framing::Number, fcs_bytes: 0 };
 
     /// Returns the shape of Ethernet frames that a port of a capture card saw.
     pub const fn of_port(port: u8) -> Self {
@@ -177,6 +184,7 @@ impl Shape {
         match self.framing {
             Framing::Ethernet
             | Framing::OfPort(_)
+            | Framing::Number
             | Framing::Ip
             | Framing::Ipv4
             | Framing::Ipv6 => 0,
@@ -221,6 +229,7 @@ impl Shape {
             Framing::Cooked => cooked(word(2), word(14)),
             Framing::CookedV2 => cooked(word(8), word(0)),
             Framing::Loopback => of_family([head[0], head[1], head[2], head[3]]),
+            Framing::Number => EXPERIMENTAL,
             Framing::Ipv4 => IPV4,
             Framing::Ipv6 => IPV6,
             Framing::Ip => match payload.first()? >> 4 {

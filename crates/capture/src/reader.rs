@@ -9,14 +9,13 @@ use std::sync::Arc;
 use units::{Nanos, counted};
 
 use crate::decode::decoder;
-use crate::erf;
 use crate::error::Error;
 use crate::info::{ChosenInterface, Compression, Info};
 use crate::interface::{Device, Interface, InterfaceChoice, Interfaces};
 use crate::map::Map;
 use crate::step::{Record, Site, Step};
 use crate::stream::{Ending, Stream};
-use crate::walk::{MAGIC, Walk};
+use crate::walk::{BEGINNING, MAGIC, Walk};
 use crate::window::Window;
 
 /// Number of packets that [`interfaces`] reads.
@@ -189,11 +188,8 @@ impl Reader {
         let head = &window.ahead()[..window.ahead().len().min(MAGIC)];
         let found = match Walk::detect(head, interfaces) {
             Err(interfaces) if other_format(head).is_none() => {
-                window.fill(erf::BEGINNING);
-                Walk::detect(
-                    &window.ahead()[..window.ahead().len().min(erf::BEGINNING)],
-                    interfaces,
-                )
+                window.fill(BEGINNING);
+                Walk::detect(&window.ahead()[..window.ahead().len().min(BEGINNING)], interfaces)
             }
             found => found,
         };

@@ -4,6 +4,7 @@ use crate::erf::Erf;
 use crate::error::Error;
 use crate::info::{ByteOrder, Format};
 use crate::interface::Interfaces;
+use crate::mscap::Mscap;
 use crate::pcap::Pcap;
 use crate::pcapng::PcapNg;
 use crate::snoop::{self, Snoop};
@@ -11,6 +12,8 @@ use crate::step::{Record, Site, Step};
 
 /// Number of bytes that tell a format, where it has a magic.
 pub(crate) const MAGIC: usize = 4;
+/// Number of bytes that tell one that has none.
+pub(crate) const BEGINNING: usize = 4096;
 
 /// The state of a walk through one capture.
 pub(crate) struct Walk {
@@ -23,11 +26,12 @@ enum State {
     PcapNg(PcapNg),
     Erf(Erf),
     Snoop(Snoop),
+    Mscap(Mscap),
 }
 
 impl Walk {
     /// Returns the walk that the beginning of a capture asks for, over the packets of `interfaces`:
-    /// its first four bytes, or as many as ERF is told from, which has no magic.
+    /// its first four bytes, or as many as formats are told from that have no magic.
     pub fn detect(beginning: &[u8], interfaces: Interfaces) -> Result<Self, Interfaces> {
         let format = match beginning.get(..MAGIC) {
             Some([0x0a, 0x0d, 0x0d, 0x0a]) => State::PcapNg(PcapNg::default()),
@@ -35,6 +39,7 @@ impl Walk {
             head => match head.and_then(Pcap::detect) {
                 Some(pcap) => State::Pcap(pcap),
                 None if Erf::detect(beginning) => State::Erf(Erf::new()),
+                None if Mscap::detect(beginning) => State::Mscap(Mscap::default()),
                 None => return Err(interfaces),
             },
         };
@@ -48,7 +53,7 @@ impl Walk {
         match &self.format {
             State::Pcap(pcap) => pcap.peek(ahead),
             State::PcapNg(pcapng) => pcapng.peek(ahead),
-            State::Erf(_) | State::Snoop(_) => None,
+            State::Erf(_) | State::Snoop(_) | State::Mscap(_) => None,
         }
     }
 
@@ -58,6 +63,7 @@ impl Walk {
             State::PcapNg(pcapng) => pcapng.step(ahead, &mut self.interfaces, site),
             State::Erf(erf) => erf.step(ahead, &mut self.interfaces, site),
             State::Snoop(snoop) => snoop.step(ahead, &mut self.interfaces, site),
+            State::Mscap(mscap) => mscap.step(ahead, &mut self.interfaces, site),
         }
     }
 
@@ -87,6 +93,7 @@ impl Walk {
             State::PcapNg(_) => Format::PcapNg,
             State::Erf(_) => Format::Erf,
             State::Snoop(_) => Format::Snoop,
+            State::Mscap(_) => Format::Mscap,
         }
     }
 
@@ -94,7 +101,7 @@ impl Walk {
         match &self.format {
             State::Pcap(pcap) => pcap.order(),
             State::PcapNg(pcapng) => pcapng.order(),
-            State::Erf(_) => ByteOrder::Little,
+            State::Erf(_) | State::Mscap(_) => ByteOrder::Little,
             State::Snoop(_) => ByteOrder::Big,
         }
     }

@@ -120,7 +120,8 @@ fn other_formats_are_refused_by_name() {
     ] {
         let bytes = [head, &[0; 60][..]].concat();
         let error = Reader::from_bytes("x", bytes).err().expect("an error");
-        let text = format!("x: byte 0: format: got {name}, expected pcap, pcapng, ERF or snoop");
+        let text =
+            format!("x: byte 0: format: got {name}, expected pcap, pcapng, ERF, snoop or mscap");
         assert_eq!(error.to_string(), text);
         assert!(error.hint().is_some());
     }

@@ -8,6 +8,7 @@ pub mod erf;
 pub mod hdr;
 pub mod interfaces;
 pub mod keys;
+pub mod mscap;
 pub mod pair;
 pub mod part;
 pub mod pcap;
@@ -20,12 +21,13 @@ pub mod trace;
 pub type Target = fn(&[u8]) -> bool;
 
 /// The functions by their names.
-pub const TARGETS: [(&str, Target); 11] = [
+pub const TARGETS: [(&str, Target); 12] = [
     ("compressed", compressed::run),
     ("erf", erf::run),
     ("hdr", hdr::run),
     ("interfaces", interfaces::run),
     ("keys", keys::run),
+    ("mscap", mscap::run),
     ("pair", pair::run),
     ("part", part::run),
     ("pcap", pcap::run),

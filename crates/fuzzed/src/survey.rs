@@ -130,7 +130,7 @@ fn drain(reader: &mut Reader, bytes: &[u8]) -> Vec<Owned> {
 fn check(packet: Packet<'_>, next_offset: u64, bytes: &[u8]) -> u64 {
     let Packet { orig_len, data, offset, .. } = packet;
     assert!(offset >= next_offset && data.len() <= orig_len as usize);
-    // The packet's bytes lie behind its header: 16 bytes in pcap, 24 in snoop, 28 in pcapng, and in
+    // The packet's bytes lie behind its header: 8 bytes in mscap, 16 in pcap, 24 in snoop, 28 in pcapng, and in
     // ERF 18 with 8 for each extension.
     let record = &bytes[offset as usize..];
     let stored = |head: usize, data: &[u8]| record.get(head..head + data.len()) == Some(data);
@@ -138,9 +138,9 @@ fn check(packet: Packet<'_>, next_offset: u64, bytes: &[u8]) -> u64 {
         let (header, payload) = data.split_at_checked(ETHERNET_HEADER).unwrap_or_default();
         header.starts_with(&[0; 12]) && HEADERS.iter().any(|more| stored(head + more, payload))
     };
-    let mut heads = [16, 24, 28].into_iter().chain((18..record.len()).step_by(8));
+    let mut heads = [8, 16, 24, 28].into_iter().chain((18..record.len()).step_by(8));
     assert!(heads.any(|head| stored(head, data) || made(head)));
-    offset + 16 + data.len().saturating_sub(ETHERNET_HEADER) as u64
+    offset + 8 + data.len().saturating_sub(ETHERNET_HEADER) as u64
 }
 
 /// The packets after a round through this crate's own writer, which can hold any of them.

@@ -92,6 +92,7 @@ fn suffix(format: Format, compression: Compression) -> String {
         Format::PcapNg => "pcapng",
         Format::Erf => "erf",
         Format::Snoop => "snoop",
+        Format::Mscap => "mscap",
     };
     let compression = match compression {
         Compression::None => "",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tailscope.exceptions import UsageError
 
-_KINDS = (".pcap", ".pcapng", ".cap", ".erf", ".snoop")
+_KINDS = (".pcap", ".pcapng", ".cap", ".erf", ".snoop", ".mscap")
 _COMPRESSIONS = ("", ".gz", ".zst", ".xz", ".lz4", ".bz2")
 _SUFFIXES = tuple(kind + compression for kind in _KINDS for compression in _COMPRESSIONS)
 

@@ -312,7 +312,7 @@ GROUPS = (
                 "Packets that were earlier than one in front of them, and were put in order.",
             ),
             FigureLine(("pre_file",), "text", "Path of the capture, or `standard input`."),
-            FigureLine(("pre_format",), "text", "`pcap`, `pcapng`, `erf` or `snoop`."),
+            FigureLine(("pre_format",), "text", "`pcap`, `pcapng`, `erf`, `snoop` or `mscap`."),
             FigureLine(("pre_resolution",), "text", "The coarsest unit of its timestamps."),
             FigureLine(
                 ("pre_dropped",),
