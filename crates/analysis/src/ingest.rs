@@ -4,16 +4,18 @@ use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 use std::sync::mpsc::{Receiver, SyncSender};
 
-use capture::{Cut, Info, Mark, Packet, Reader};
+use capture::{Cut, Files, Info, Mark, Packet, Reader};
+use probe::flow::Flow as PacketFlow;
 use probe::headers::addresses;
 use probe::key::{Key, Keyed, Keyer};
-use probe::{is_local, is_to_group};
+use probe::{is_control, is_local, is_to_group};
 use units::Nanos;
 
 use crate::basis::{Flow, Skew};
 use crate::error::Error;
 use crate::order::{BATCH, Order, Timed};
 use crate::side::Side;
+use crate::varieties::{News, Numbers};
 
 /// A packet reduced to what matching needs.
 #[derive(Clone, Copy, Debug)]
@@ -21,9 +23,13 @@ pub(crate) struct Stamped {
     pub ts: u64,
     hi: u64,
     lo: u32,
-    keyed: bool,
-    pub kind: Kind,
+    /// Bit 0: it has a key; bits 1 and 2: its kind; the others: its variety.
+    marks: u32,
 }
+
+const KEYED: u32 = 1;
+const KIND_BITS: u32 = 1;
+const VARIETY_BITS: u32 = 3;
 
 /// The kind of a packet without a counterpart, as far as its headers tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +49,28 @@ impl Stamped {
     #[inline]
     pub fn new(ts: u64, key: Option<Key>) -> Self {
         let Key { hi, lo } = key.unwrap_or(Key { hi: 0, lo: 0 });
-        Self { ts, hi, lo: lo as u32, keyed: key.is_some(), kind: Kind::Forward }
+        Self { ts, hi, lo: lo as u32, marks: u32::from(key.is_some()) }
+    }
+
+    #[inline]
+    pub fn of(self, kind: Kind, variety: u32) -> Self {
+        let kind = kind as u32;
+        Self { marks: self.marks | kind << KIND_BITS | variety << VARIETY_BITS, ..self }
+    }
+
+    #[inline]
+    pub fn kind(&self) -> Kind {
+        match self.marks >> KIND_BITS & 3 {
+            0 => Kind::Forward,
+            1 => Kind::Local,
+            _ => Kind::Back,
+        }
+    }
+
+    /// Returns the number of its flow and size.
+    #[inline]
+    pub fn variety(&self) -> u32 {
+        self.marks >> VARIETY_BITS
     }
 
     /// Returns the slot that [`Matcher::warm_up`](crate::matcher::Matcher::warm_up) takes.
@@ -54,7 +81,7 @@ impl Stamped {
 
     #[inline]
     pub fn key(&self) -> Option<Key> {
-        self.keyed.then_some(Key { hi: self.hi, lo: u64::from(self.lo) })
+        (self.marks & KEYED != 0).then_some(Key { hi: self.hi, lo: u64::from(self.lo) })
     }
 }
 
@@ -72,6 +99,10 @@ pub(crate) enum Message {
         packets: Vec<Stamped>,
         before: u64,
         consumed_bytes: u64,
+        /// Varieties that no batch before had.
+        news: News,
+        /// Gaps between files, in ns, that begin before the batch ends, and that no batch before had.
+        gaps: Vec<(u64, u64)>,
     },
     End(Box<Result<End, Error>>),
 }
@@ -80,6 +111,7 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) struct End {
     pub side: Side,
+    pub files: Option<Files>,
     pub info: Info,
     pub cut: Option<Cut>,
 }
@@ -161,6 +193,10 @@ pub(crate) struct Reading {
     pub skew: Skew,
     /// True if control traffic of the link is marked.
     pub marks_local: bool,
+    /// True if control traffic is marked, but not what has no hop left: behind a router there may be none.
+    pub marks_control: bool,
+    /// True if flows are told apart.
+    pub tells_flows: bool,
     /// True if frames to several stations are marked, too.
     pub marks_groups: bool,
     /// Flows that travel the other way.
@@ -172,6 +208,7 @@ impl Reading {
     fn kind(&self, frame: &[u8]) -> Kind {
         match () {
             () if self.marks_local && is_local(frame) => Kind::Local,
+            () if self.marks_control && is_control(frame) => Kind::Local,
             () if self.marks_groups && is_to_group(frame) => Kind::Local,
             () if !self.back.is_empty() && self.is_back(frame) => Kind::Back,
             () => Kind::Forward,
@@ -193,6 +230,8 @@ pub(crate) struct Ingest {
     batches: SyncSender<Message>,
     used: Receiver<Vec<Stamped>>,
     order: Order<Stamped>,
+    numbers: Numbers,
+    told_gaps: usize,
     read: u64,
     passed: u64,
     over: bool,
@@ -220,6 +259,8 @@ impl Ingest {
             batches,
             used,
             order,
+            numbers: Numbers::default(),
+            told_gaps: 0,
             read: passed,
             passed,
             over: false,
@@ -234,7 +275,8 @@ impl Ingest {
                 let (info, cut) = (reader.info().clone(), reader.cut().cloned());
                 self.side.disordered = self.order.disordered;
                 self.side.disorder_ns_max = self.order.disorder_ns_max;
-                let end = End { side: self.side, info, cut };
+                let files = reader.files().cloned();
+                let end = End { side: self.side, files, info, cut };
                 let _ = self.batches.send(Message::End(Box::new(Ok(end))));
             }
             Err(error) => {
@@ -288,7 +330,12 @@ impl Ingest {
             Keyed::Short { need } => return Err(self.short(&packet, need)),
         };
         let kind = self.reading.kind(packet.data);
-        self.order.push(Stamped { kind, ..Stamped::new(ts, key) });
+        let variety = if self.reading.tells_flows {
+            self.numbers.of(PacketFlow::of(packet.data, packet.orig_len), packet.orig_len)
+        } else {
+            0
+        };
+        self.order.push(Stamped::new(ts, key).of(kind, variety));
         Ok(())
     }
 
@@ -325,7 +372,13 @@ impl Ingest {
         if packets.is_empty() {
             return Ok(());
         }
-        let message = Message::Batch { packets, before, consumed_bytes: reader.consumed_bytes() };
+        let news = self.numbers.take_news();
+        let consumed_bytes = reader.consumed_bytes();
+        let gaps = reader.files().map_or(&[][..], |files| &files.gaps[self.told_gaps..]).to_vec();
+        self.told_gaps += gaps.len();
+        let skew = self.reading.skew;
+        let gaps = gaps.into_iter().map(|(from, to)| (skew.undo(from), skew.undo(to))).collect();
+        let message = Message::Batch { packets, before, consumed_bytes, news, gaps };
         self.batches.send(message).map_err(|_| Hangup)
     }
 

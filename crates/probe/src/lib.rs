@@ -5,6 +5,7 @@
 //! packets come from.
 
 mod error;
+pub mod flow;
 pub mod headers;
 pub mod key;
 mod layers;
@@ -15,4 +16,4 @@ pub mod payload;
 pub mod schedule;
 
 pub use error::Error;
-pub use local::{is_local, is_to_group};
+pub use local::{is_control, is_local, is_to_group};

@@ -16,7 +16,7 @@ from tailscope.exceptions import (
     RunError,
     TailscopeError,
 )
-from tailscope.experiment.run.pair import Figures, PairPlan, analyze_pair, file_of, write_pair
+from tailscope.experiment.run.pair import Figures, PairPlan, analyze_pair, files_of, write_pair
 from tailscope.extra.cluster.cluster import open_cluster
 from tailscope.extra.cluster.shared import Shared, aside, shared_folders
 from tailscope.extra.cluster.tasks import Task, run_tasks, stop_if_unwanted
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.cli.progress import TasksDone
-    from tailscope.engine.analysis import Analysis, Sink
+    from tailscope.engine.analysis import Analysis, PacketSink, Sink
 
 SLICE_BYTES = 64 << 20
 """Least size of a slice of captures: less is analysed sooner than it is divided."""
@@ -52,8 +52,8 @@ class _Work(NamedTuple):
 
     @property
     def keeps_rows(self) -> bool:
-        """True if every match is written, and not only counted."""
-        return self.plan.out is not None or self.plan.csv_folder is not None
+        """True if every match of its slices is written, and not only counted."""
+        return self.plan.csv_folder is not None
 
     @property
     def rows(self) -> Path:
@@ -104,7 +104,7 @@ def _prepared(plan: PairPlan, shared: Shared, number: int) -> _Work | Exception:
     try:
         if plan.out is not None:
             refuse_foreign(plan.out)
-        sizes = file_of(plan.pre).stat().st_size, file_of(plan.post).stat().st_size
+        sizes = _size(plan.pre), _size(plan.post)
     except (RunError, OSError) as error:
         return error
     return _Work(plan, sizes, shared, number)
@@ -113,7 +113,9 @@ def _prepared(plan: PairPlan, shared: Shared, number: int) -> _Work | Exception:
 def _task(work: _Work, total: int, threads: int) -> Task[Figures]:
     """One task, or several for a pair of more than a thread's share."""
     at_most = min(-(-work.size * threads // total), work.size // SLICE_BYTES)
-    if at_most < 2:
+    # Slices do not tell flows apart, which a run directory does, and are of one file.
+    is_whole = any(len(files_of(name)) > 1 for name in (work.plan.pre, work.plan.post))
+    if at_most < 2 or work.plan.out is not None or is_whole:
         return Task(_analyze, work, size=work.size)
     split = Task(_split, (work, at_most), size=0)
     slices = tuple(
@@ -189,12 +191,13 @@ def _merge(work: _Work, *slices: Part | None) -> Figures:
     if found.deserves_second_look:
         return _analyze(work)
 
-    def find(sink: Sink | None) -> Analysis:
+    def find(*, sink: Sink | None, packets: PacketSink | None) -> Analysis:
+        assert packets is None, "only counted, or written as CSV"
         if sink is not None:
             for index in range(len(parts)):
                 path = work.rows / _name(index)
-                with Packets(path.open("rb"), str(path)) as packets:
-                    for columns in packets.batches("seq", "pre_ns", "latency_ns"):
+                with Packets(path.open("rb"), str(path)) as rows:
+                    for columns in rows.batches("seq", "pre_ns", "latency_ns"):
                         look()
                         sink(*columns)
         return found
@@ -207,12 +210,17 @@ def _name(index: int) -> str:
     return f"{index}.parquet"
 
 
+def _size(capture: str) -> int:
+    """The size of all files of a capture in bytes."""
+    return sum(file.stat().st_size for file in files_of(capture))
+
+
 def _check(work: _Work) -> None:
     """See that this worker sees the same captures and folders."""
     work.shared.check()
     for name, expected in zip((work.plan.pre, work.plan.post), work.sizes, strict=True):
-        file = file_of(name)
-        got = file.stat().st_size if file.exists() else None
+        is_there = all(file.exists() for file in files_of(name))
+        got = _size(name) if is_there else None
         if got != expected:
             seen = "none" if got is None else f"{got} bytes"
             raise CaptureError(

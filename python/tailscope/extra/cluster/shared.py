@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tailscope.experiment.run.pair import files_of
 from tailscope.exceptions import NotSharedError, RunExistsError
 from tailscope.store.atomic import temporary_folder
 from tailscope.store.directory import refuse_foreign
@@ -87,7 +88,7 @@ def aside(plan: PairPlan, shared: Shared) -> Iterator[PairPlan]:
             # The same name: it is what the run is called in its report.
             out = stack.enter_context(shared.beside(plan.out)) / plan.out.name
         if plan.csv_folder is not None:
-            capture = plan.csv_folder / Path(plan.pre).name
+            capture = plan.csv_folder / files_of(plan.pre)[0].name
             csv_folder = stack.enter_context(shared.beside(capture))
         yield replace(plan, out=out, csv_folder=csv_folder)
         if csv_folder is not None and plan.csv_folder is not None:
