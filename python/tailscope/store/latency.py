@@ -7,14 +7,15 @@ from typing import IO, TYPE_CHECKING, Self
 import numpy as np
 
 import tailscope._engine as _engine
-from tailscope.engine.analysis import Series
 from tailscope.store.parquet import ROWS_PER_GROUP, handed
 from tailscope.store.tables import LATENCY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Future, ThreadPoolExecutor
     from types import TracebackType
 
+    from tailscope.engine.analysis import Series
     from tailscope.engine.columns import Values
 
 _ENCODINGS = {"intended_ns": "plain", "tainted": "plain"}
@@ -38,7 +39,11 @@ class LatencyFile:
                 for each in LATENCY.columns
             ]
         )
-        self._waiting: list[Series] = []
+        self._group: list[Values | None] = []
+        self._rows = 0
+        # A group is encoded while the next matches come in.
+        self._pool: ThreadPoolExecutor | None = None
+        self._encoding: Future[None] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -49,37 +54,48 @@ class LatencyFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None:
-            self._flush()
-            self._file.write(self._writer.finish())
+        try:
+            if error is None:
+                self._wait()
+                if self._rows:
+                    self._encode(self._group, self._rows)
+                self._file.write(self._writer.finish())
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown()
 
     def write(self, series: Series) -> None:
-        """Append matches; they reach the file a group of rows at a time."""
-        self._waiting.append(series)
-        if sum(len(each.seq) for each in self._waiting) >= self.ROWS_PER_GROUP:
-            self._flush(whole_groups=True)
+        """Append matches: the same file, in whatever pieces they come."""
+        rows, taken = len(series.seq), 0
+        while taken < rows:
+            if not self._rows:
+                self._group = [
+                    None if column is None else np.empty(self.ROWS_PER_GROUP, column.dtype)
+                    for column in series
+                ]
+            count = min(rows - taken, self.ROWS_PER_GROUP - self._rows)
+            for own, column in zip(self._group, series, strict=True):
+                if own is not None and column is not None:
+                    own[self._rows : self._rows + count] = column[taken : taken + count]
+            taken, self._rows = taken + count, self._rows + count
+            if self._rows == self.ROWS_PER_GROUP:
+                self._hand_over()
 
-    def _flush(self, *, whole_groups: bool = False) -> None:
-        """Write what waits: the same file, in whatever pieces the matches came."""
-        if not self._waiting:
-            return
-        columns = [_whole(pieces) for pieces in zip(*self._waiting, strict=True)]
-        self._waiting = []
-        assert columns[0] is not None, "every match has a number"
-        rows = len(columns[0])
-        ready = rows - (rows % self.ROWS_PER_GROUP if whole_groups else 0)
-        for start in range(0, ready, self.ROWS_PER_GROUP):
-            self._write_group(columns, slice(start, min(start + self.ROWS_PER_GROUP, ready)))
-        if ready < rows:
-            rest = [None if column is None else column[ready:].copy() for column in columns]
-            self._waiting = [Series(*rest)]  # type: ignore[arg-type]
+    def _hand_over(self) -> None:
+        """Have a whole group encoded, when the one before is."""
+        self._wait()
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
 
-    def _write_group(self, columns: Sequence[Values | None], rows: slice) -> None:
-        group = [handed(None if column is None else column[rows]) for column in columns]
-        self._file.write(self._writer.write(rows.stop - rows.start, group))
+            self._pool = ThreadPoolExecutor(1)
+        self._encoding = self._pool.submit(self._encode, self._group, self._rows)
+        self._group, self._rows = [], 0
 
+    def _wait(self) -> None:
+        encoding, self._encoding = self._encoding, None
+        if encoding is not None:
+            encoding.result()
 
-def _whole(pieces: Sequence[Values | None]) -> Values | None:
-    """Join pieces of a column; None if it has no values."""
-    there = [piece for piece in pieces if piece is not None]
-    return np.concatenate(there) if len(there) == len(pieces) else None
+    def _encode(self, group: Sequence[Values | None], rows: int) -> None:
+        columns = [handed(None if column is None else column[:rows]) for column in group]
+        self._file.write(self._writer.write(rows, columns))
