@@ -70,6 +70,11 @@ class Analysis:
     def worst_keys(self, pre: _Source) -> list[str]: ...
     def hlog(self) -> str: ...
 
+@final
+class Coverage:
+    def __init__(self, start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> None: ...
+    def until(self, moments_ns: NDArray[np.int64]) -> NDArray[np.int64]: ...
+
 class Distribution:
     def __init__(self) -> None: ...
     def record(self, values_ns: _Array) -> None: ...
@@ -178,15 +183,9 @@ class CpuTrace(TypedDict):
     untold_switches: int
     gap_start: _Array
     gap_end: _Array
-    kinds: list[tuple[str, int, str]]
-    kind: _Array
+    kinds: list[tuple[tuple[str, int, str], bool, int, int, int]]
+    kind: NDArray[np.uint32]
     start: _Array
-    end: _Array
-    own: _Array
-    function: _Array
-    flush: NDArray[np.bool_]
-    sender_pid: NDArray[np.int64]
-    sender_cpu: NDArray[np.int64]
     sent: _Array
     segment_start: _Array
     segment_end: _Array

@@ -24,7 +24,7 @@ from forked import ONE_THREAD, import_everything
 
 from .commands import COMMANDS, furnish, make_workshop
 from .judged import ANSWERS, Judge
-from .shim import FAULTS, Action, Shim
+from .shim import FAULTS, Action, Kind, Shim
 from .tries import Bench, Try
 
 if TYPE_CHECKING:
@@ -93,12 +93,14 @@ def attempt(bench: Bench, judge: Judge, command: Command, each: Try) -> dict[str
 
 
 def _was_taken(bench: Bench, number: int) -> bool:
-    """Whether the command had begun to read what its generator recorded."""
-    before = bench.shim.operations()[:number]
-    return any(
-        each.pid == before[0].pid and "/generator/" in each.name and each.name.endswith(".npy")
-        for each in before
-    )
+    """Whether the command had begun to read what its generator recorded.
+
+    It first looks at the arrays when they are empty, and then says what will be in them.
+    """
+    before = bench.shim.operations()[: number - 1]
+    own = [each for each in before if each.pid == before[0].pid and "/recording/" in each.name]
+    said = [at for at, each in enumerate(own) if each.kind == Kind.RENAME]
+    return bool(said) and any(each.name.endswith(".npy") for each in own[said[0] :])
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

@@ -32,6 +32,8 @@ ANSWERS = ("ended", "whole or refused", "unharmed", "measurement kept", "says wh
 
 _DONE = re.compile("already holds a complete run|already exists")
 _SAYS = re.compile("^(?:error: |lacking )", re.M)
+_SAYS_OF_PART = re.compile(r"^(?:partial |\[\S+\] \S+ +failed: [^(]*\()", re.M)
+"""A run that is kept, or a cell with what to do in brackets, though the others went on."""
 _FINISH = re.compile("`tailscope (runs finish [^`]+)`")
 
 
@@ -177,8 +179,10 @@ class Judge:
         again = self._bench.again(command.words)
         if self._finish(again):
             again = self._bench.again(command.words)
+        if "hint: --resume " in again.errors:
+            again = self._bench.again(f"{command.words} --resume")
         if not (again.status == command.status or _DONE.search(again.errors)):
-            return _no(said, f"again: {again.status}: {again.errors.strip()[-300:]}")
+            return _no(said, f"again: {again.status}: {again.errors.strip()[-1500:]}")
         if any(name.startswith("run/") or SUFFIX in name for name in _checksums(self._bench.work)):
             self._bench.again("runs clean .")
         if not self._is_complete(command, said, "repeated"):
@@ -203,7 +207,7 @@ def _tells(command: Command, ended: Ended, said: list[str]) -> bool:
     """Whether a command that failed says what, where and what to do."""
     if ended.status in (command.status, None, -signal.SIGKILL):
         return True
-    if command.measures and "\npartial " in ended.output:
+    if command.measures and _SAYS_OF_PART.search(ended.output):
         return True
     errors = ended.errors
     if "Traceback" in errors or "this is a bug" in errors or not _SAYS.search(errors):

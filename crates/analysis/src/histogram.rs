@@ -12,11 +12,12 @@ const PAGE: usize = 1 << PAGE_BITS;
 const LOW_PAGES: usize = 4096;
 
 /// Number of samples from which on a page is an array of counters.
-pub const DENSE_FROM: usize = 4096;
+pub const DENSE_FROM: usize = 2048;
 
 #[derive(Clone, Debug)]
 enum Page {
     Sparse(Vec<u16>),
+    Narrow(Box<[u8; PAGE]>),
     Dense(Box<[u64; PAGE]>),
 }
 
@@ -31,6 +32,10 @@ impl Page {
     fn add(&mut self, cell: u16) {
         match self {
             Self::Dense(counts) => counts[usize::from(cell) % PAGE] += 1,
+            Self::Narrow(counts) => match counts[usize::from(cell) % PAGE].checked_add(1) {
+                Some(count) => counts[usize::from(cell) % PAGE] = count,
+                None => self.widened()[usize::from(cell) % PAGE] += 1,
+            },
             Self::Sparse(cells) => {
                 cells.push(cell);
                 if cells.len() >= DENSE_FROM {
@@ -45,22 +50,39 @@ impl Page {
             Self::Sparse(cells) if cells.len() as u64 + count < DENSE_FROM as u64 => {
                 cells.extend(std::iter::repeat_n(cell, count as usize));
             }
-            _ => {
+            Self::Sparse(_) => {
                 self.condense();
-                let Self::Dense(counts) = self else { unreachable!("it was condensed") };
-                counts[usize::from(cell) % PAGE] += count;
+                self.add_many(cell, count);
             }
+            Self::Narrow(counts) => {
+                let sum = u64::from(counts[usize::from(cell) % PAGE]) + count;
+                match u8::try_from(sum) {
+                    Ok(sum) => counts[usize::from(cell) % PAGE] = sum,
+                    Err(_) => self.widened()[usize::from(cell) % PAGE] = sum,
+                }
+            }
+            Self::Dense(counts) => counts[usize::from(cell) % PAGE] += count,
         }
     }
 
+    /// Makes counters of a list.
     #[cold]
     fn condense(&mut self) {
-        if let Self::Sparse(cells) = self {
-            let mut counts = Box::new([0; PAGE]);
-            for &cell in cells.iter() {
-                counts[usize::from(cell)] += 1;
-            }
-            *self = Self::Dense(counts);
+        if let Self::Sparse(cells) = std::mem::replace(self, Self::Narrow(Box::new([0; PAGE]))) {
+            cells.into_iter().for_each(|cell| self.add(cell));
+        }
+    }
+
+    /// Makes room for counts of any size.
+    #[cold]
+    fn widened(&mut self) -> &mut [u64; PAGE] {
+        if let Self::Narrow(counts) = self {
+            let wide: Vec<u64> = counts.iter().map(|&count| count.into()).collect();
+            *self = Self::Dense(wide.try_into().expect("as many"));
+        }
+        match self {
+            Self::Dense(counts) => counts,
+            _ => unreachable!("only narrow counters are widened"),
         }
     }
 
@@ -70,6 +92,11 @@ impl Page {
             Self::Dense(counts) => {
                 for (cell, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
                     each(cell as u64, count);
+                }
+            }
+            Self::Narrow(counts) => {
+                for (cell, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+                    each(cell as u64, count.into());
                 }
             }
             Self::Sparse(cells) => {
@@ -286,6 +313,19 @@ mod tests {
         sorted.sort_unstable();
         let ranks: Vec<u64> = (1..=values.len() as u64).collect();
         assert_eq!(filled(&values).values_at(&ranks), sorted);
+    }
+
+    #[test]
+    fn a_counter_that_is_full_becomes_a_long_one() {
+        for more in [1, 2, u64::from(u8::MAX), 1 << 40] {
+            let mut histogram = filled(&Vec::from_iter(0..PAGE as u64));
+            histogram.record_many(7, u64::from(u8::MAX) - 1);
+            histogram.record_many(8, more);
+            histogram.record(7);
+            let counts: Vec<u64> =
+                histogram.buckets(1).into_iter().map(|(_, count)| count).collect();
+            assert_eq!(counts[6..10], [1, u64::from(u8::MAX) + 1, 1 + more, 1]);
+        }
     }
 
     #[test]

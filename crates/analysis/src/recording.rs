@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use probe::key::{Key, MatchOn};
 use units::Clock;
@@ -69,13 +71,26 @@ pub fn analyze_recording(
         batch: Vec::new(),
         observer,
     };
-    let mut analysis = Run::recorded(pre, post, config, total_bytes)?.finish(&mut instrumented)?;
+    let stopped = AtomicBool::new(false);
+    let (matched, departures) = thread::scope(|scope| {
+        // Nothing that is matched is needed for them.
+        let departures = scope.spawn(|| recording.departures(&stalls, &stopped));
+        let run = Run::recorded(pre, post, config, total_bytes);
+        let matched = run.and_then(|run| run.finish(&mut instrumented));
+        stopped.store(matched.is_err(), Ordering::Relaxed);
+        (matched, departures.join().expect("counting does not panic"))
+    });
+    let mut analysis = matched?;
     if recording.cut_off {
         analysis = analysis.judged();
     }
-    let mut instrument = instrumented.instrument;
-    let done = Progress { done_bytes: bytes, total_bytes };
-    recording.add_departures(&stalls, &mut instrument, done, observer)?;
+    let matched = instrumented.instrument;
+    let instrument = Instrument {
+        tainted: matched.tainted,
+        least_latency: matched.least_latency,
+        intended_latency: matched.intended_latency,
+        ..departures
+    };
     let mut corrupt = recording.corrupt(&analysis);
     if recording.cut_off {
         // Some may have come back from behind what is judged.
@@ -157,18 +172,15 @@ impl Recording<'_> {
         stalls
     }
 
-    fn add_departures(
-        &self,
-        stalls: &[Stall],
-        instrument: &mut Instrument,
-        done: Progress,
-        observer: &mut dyn Observer,
-    ) -> Result<(), Error> {
-        let mut overlaps = Stalls::new(stalls);
-        for at in 0..self.departure_tsc.len() {
-            look(at, done, observer)?;
-            let intended = self.clock.unix(self.intended_tsc[at]).0;
-            let departure = self.clock.unix(self.departure_tsc[at]).0;
+    /// Counts how late packets left, and how long the instrument stalled; part of it if `stopped`.
+    fn departures(&self, stalls: &[Stall], stopped: &AtomicBool) -> Instrument {
+        let (mut instrument, mut overlaps) = (Instrument::default(), Stalls::new(stalls));
+        let times = self.intended_tsc.iter().zip(self.departure_tsc).enumerate();
+        for (at, (&intended, &departure)) in times {
+            if at % LOOK == 0 && stopped.load(Ordering::Relaxed) {
+                break;
+            }
+            let (intended, departure) = (self.clock.unix(intended).0, self.clock.unix(departure).0);
             instrument.departure_error.record(departure - intended);
             if overlaps.overlap_ns(intended, departure) == 0 {
                 instrument.untainted_departure_error.record(departure - intended);
@@ -178,7 +190,7 @@ impl Recording<'_> {
         instrument.stalls = stalls.len() as u64;
         instrument.stall_ns_total = lasts.clone().sum();
         instrument.stall_ns_max = lasts.max().unwrap_or(0);
-        Ok(())
+        instrument
     }
 
     /// Packets that count as lost so far, but came back changed.

@@ -4,6 +4,7 @@
 #![allow(missing_docs)]
 
 mod analysis;
+mod coverage;
 mod distribution;
 mod errors;
 mod follow;
@@ -23,6 +24,8 @@ mod _engine {
 
     #[pymodule_export]
     use super::analysis::{Analysis, analyze, analyze_recording, estimate_clocks, interfaces};
+    #[pymodule_export]
+    use super::coverage::Coverage;
     #[pymodule_export]
     use super::distribution::Distribution;
     #[pymodule_export]

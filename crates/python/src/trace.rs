@@ -36,16 +36,21 @@ pub fn read_trace<'py>(
     Ok(list)
 }
 
+/// What spans have in common that are told of in the same words.
+type Alike<'a> = (&'a Kind, bool, u64, i64, i64);
+
 fn one<'py>(py: Python<'py>, cpu: CpuTrace) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    let mut known: HashMap<&Kind, u32> = HashMap::new();
-    let mut kinds: Vec<(&str, i64, &str)> = Vec::new();
+    let mut known: HashMap<Alike<'_>, u32> = HashMap::new();
+    let mut kinds: Vec<(Described<'_>, bool, u64, i64, i64)> = Vec::new();
     let of_span: Vec<u32> = cpu
         .spans
         .iter()
-        .map(|span| {
-            *known.entry(&span.kind).or_insert_with(|| {
-                kinds.push(described(&span.kind));
+        .zip(&cpu.senders)
+        .map(|(span, sender)| {
+            let (pid, on) = sender.map_or((-1, -1), |by: Sender| (by.pid.into(), by.cpu.into()));
+            *known.entry((&span.kind, span.flush, span.function, pid, on)).or_insert_with(|| {
+                kinds.push((described(&span.kind), span.flush, span.function, pid, on));
                 kinds.len() as u32 - 1
             })
         })
@@ -61,21 +66,8 @@ fn one<'py>(py: Python<'py>, cpu: CpuTrace) -> PyResult<Bound<'py, PyDict>> {
     dict.set_item("gap_end", gaps(|gap| gap.1))?;
     dict.set_item("kinds", kinds)?;
     dict.set_item("kind", of_span.into_pyarray(py))?;
-    let spans = |of: fn(&trace::spans::Span) -> u64| -> Bound<'py, PyArray1<u64>> {
-        cpu.spans.iter().map(of).collect::<Vec<_>>().into_pyarray(py)
-    };
-    dict.set_item("start", spans(|span| span.start))?;
-    dict.set_item("end", spans(|span| span.end))?;
-    dict.set_item("own", spans(|span| span.own))?;
-    dict.set_item("function", spans(|span| span.function))?;
-    let flush: Vec<bool> = cpu.spans.iter().map(|span| span.flush).collect();
-    dict.set_item("flush", flush.into_pyarray(py))?;
-    let sender = |of: fn(Sender) -> i64| -> Bound<'py, PyArray1<i64>> {
-        let numbers = cpu.senders.iter().map(|sender| sender.map_or(-1, of));
-        numbers.collect::<Vec<_>>().into_pyarray(py)
-    };
-    dict.set_item("sender_pid", sender(|sender| sender.pid.into()))?;
-    dict.set_item("sender_cpu", sender(|sender| sender.cpu.into()))?;
+    let starts = cpu.spans.iter().map(|span| span.start);
+    dict.set_item("start", starts.collect::<Vec<_>>().into_pyarray(py))?;
     let sent = cpu.spans.iter().zip(&cpu.senders);
     let sent = sent.map(|(span, sender)| sender.map_or(span.start, |sender| sender.time));
     dict.set_item("sent", sent.collect::<Vec<_>>().into_pyarray(py))?;
@@ -88,7 +80,9 @@ fn one<'py>(py: Python<'py>, cpu: CpuTrace) -> PyResult<Bound<'py, PyDict>> {
     Ok(dict)
 }
 
-fn described(kind: &Kind) -> (&str, i64, &str) {
+type Described<'a> = (&'a str, i64, &'a str);
+
+fn described(kind: &Kind) -> Described<'_> {
     match kind {
         Kind::Vector(name) => ("vector", 0, name),
         Kind::Irq { number, name } => ("irq", *number as i64, name),

@@ -25,6 +25,22 @@ impl Clock {
     #[inline]
     #[must_use]
     pub fn unix(&self, tsc: u64) -> Nanos {
+        self.unix_since(tsc).unwrap_or_else(|| self.unix_anyway(tsc))
+    }
+
+    /// Returns the same without wide division, which takes longer than all else that is done with a
+    /// packet's time; `None` before the moment at which the counter was read, and centuries after.
+    #[inline]
+    fn unix_since(&self, tsc: u64) -> Option<Nanos> {
+        const NS: u64 = NS_PER_S as u64;
+        let since = tsc.checked_sub(self.tsc)?;
+        let (whole, rest) = (since / self.tsc_hz, since % self.tsc_hz);
+        let ns = whole.checked_mul(NS)?.checked_add(rest.checked_mul(NS)? / self.tsc_hz)?;
+        self.unix_ns.checked_add(ns).map(Nanos)
+    }
+
+    #[cold]
+    fn unix_anyway(&self, tsc: u64) -> Nanos {
         let since = i128::from(tsc) - i128::from(self.tsc);
         let ns = (since * NS_PER_S as i128).div_euclid(i128::from(self.tsc_hz));
         let at_ns = (i128::from(self.unix_ns) + ns).clamp(0, i128::from(u64::MAX));
@@ -68,6 +84,19 @@ mod tests {
                 assert_eq!(at(CLOCK.tsc - ticks), CLOCK.unix_ns - seconds * 1_000_000_000);
             }
         }
+    }
+
+    #[test]
+    fn short_division_finds_the_same() {
+        for tsc_hz in [1, 999, 2_999_999_999, u64::MAX] {
+            let clock = Clock { tsc_hz, ..CLOCK };
+            for since in [0, 1, 999, tsc_hz - 1, tsc_hz, (1 << 50) + 12_345, u64::MAX - CLOCK.tsc] {
+                let tsc = CLOCK.tsc.saturating_add(since);
+                assert!(clock.unix_since(tsc).is_none_or(|short| short == clock.unix_anyway(tsc)));
+            }
+        }
+        let tsc = CLOCK.tsc + 100 * 365 * 86_400 * CLOCK.tsc_hz;
+        assert_eq!(CLOCK.unix_since(tsc), Some(CLOCK.unix_anyway(tsc)));
     }
 
     #[test]

@@ -23,7 +23,7 @@ class Texts:
     places: Values
     """For each row, the place of its text among the others."""
     names: Sequence[str | None]
-    """The texts; None where one is missing."""
+    """The texts, each once; None where one is missing."""
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Texts:
@@ -37,6 +37,12 @@ class Texts:
 
     def __getitem__(self, rows: slice | Values) -> Texts:
         return Texts(self.places[rows], self.names)
+
+    def are(self, text: str) -> NDArray[np.bool_]:
+        """Mark the rows that have a text."""
+        place = self.names.index(text) if text in self.names else len(self.names)
+        is_text: NDArray[np.bool_] = self.places == place
+        return is_text
 
     def array(self) -> NDArray[np.object_]:
         """Return the text of each row; equal ones are one object."""

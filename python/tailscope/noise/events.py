@@ -129,16 +129,12 @@ def _named(
     own: Mapping[int, str],
 ) -> Events:
     """Name the events of a CPU; events that are alike share a name."""
-    first, which = _alike(
-        trace["kind"], trace["flush"], trace["function"], trace["sender_pid"], trace["sender_cpu"]
-    )
     causes: dict[str, int] = {}
     details: dict[str, int] = {}
     cause, detail = [], []
-    for at in first.tolist():
-        what, called = trace["kinds"][trace["kind"][at]], symbols.name(int(trace["function"][at]))
-        sender = (int(trace["sender_pid"][at]), int(trace["sender_cpu"][at]))
-        flush = bool(trace["flush"][at]) or called.startswith(_FLUSH)
+    for what, is_flush, function, *sender in trace["kinds"]:
+        called = symbols.name(function)
+        flush = is_flush or called.startswith(_FLUSH)
         name = name_of(what, recorded.comms, flush=flush)
         if what[0] == "task" and what[1] in own:
             name = OWN + own[what[1]]
@@ -150,8 +146,8 @@ def _named(
         cpu,
         list(causes),
         list(details),
-        np.array(cause, np.int64)[which],
-        np.array(detail, np.int64)[which],
+        np.array(cause, np.int64)[trace["kind"]],
+        np.array(detail, np.int64)[trace["kind"]],
         at_ns(trace["start"]),
         at_ns(trace["sent"]),
         at_ns(trace["segment_start"]),
@@ -164,17 +160,6 @@ def _named(
         at_ns(trace["gap_start"]),
         at_ns(trace["gap_end"]),
     )
-
-
-def _alike(*columns: NDArray[np.generic]) -> tuple[Integers, Integers]:
-    """Number rows so that those that are alike have the same number."""
-    which: Integers = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        values, codes = np.unique(column, return_inverse=True)
-        which = np.unique(which * len(values) + codes.reshape(-1), return_inverse=True)[1]
-        which = which.reshape(-1)
-    first = np.unique(which, return_index=True)[1]
-    return first, which
 
 
 def name_of(kind: tuple[str, int, str], comms: Mapping[int, str], *, flush: bool) -> str:
@@ -193,7 +178,7 @@ def name_of(kind: tuple[str, int, str], comms: Mapping[int, str], *, flush: bool
 
 
 def _note(
-    kind: tuple[str, int, str], function: str, sender: tuple[int, int], comms: Mapping[int, str]
+    kind: tuple[str, int, str], function: str, sender: Sequence[int], comms: Mapping[int, str]
 ) -> str:
     """Return the details: a task's number, the function called, and the CPU that requested it."""
     what, number, _ = kind

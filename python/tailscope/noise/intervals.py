@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+import tailscope._engine as _engine
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -78,8 +80,9 @@ class Coverage:
     """The coverage of other intervals by a list, for many queries."""
 
     def __init__(self, start: Integers, end: Integers) -> None:
-        self._start, self._end = start, end
+        self._start = start
         self._total = np.concatenate([[0], np.cumsum(end - start)])
+        self._engine = _engine.Coverage(_contiguous(start), _contiguous(end))
 
     def within(self, start: Integers, end: Integers) -> Integers:
         """Return the covered part of each interval, in nanoseconds, shape (n,)."""
@@ -99,10 +102,11 @@ class Coverage:
         return np.where(inside, self._start[at] + left - self._total[at], end)
 
     def _until(self, when: Integers) -> Integers:
-        begun = np.searchsorted(self._start, when, "left")
-        rest = np.where(begun > 0, self._end[begun - 1] - when, 0)
-        before: Integers = self._total[begun] - np.maximum(rest, 0)
-        return before
+        return self._engine.until(_contiguous(when))
+
+
+def _contiguous(times: Integers) -> Integers:
+    return np.ascontiguousarray(times, np.int64)
 
 
 def covered(start: Integers, end: Integers, other_start: Integers, other_end: Integers) -> Integers:

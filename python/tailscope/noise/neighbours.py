@@ -98,14 +98,17 @@ def held_by_tasks(
     programs: Counter[str] = Counter()
     starts, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for timeline in timelines:
-        codes = np.stack([timeline.cause, timeline.detail]).astype(np.int64)
-        pairs, which = np.unique(codes, axis=1, return_inverse=True)
-        are_neighbours = [
-            _is_neighbour(timeline.causes[cause], timeline.details[detail], platform)
-            for cause, detail in pairs.T.tolist()
+        code = timeline.cause.astype(np.int64) * len(timeline.details) + timeline.detail
+        neighbours = [
+            each
+            for each in np.unique(code).tolist()
+            if _is_neighbour(
+                timeline.causes[each // len(timeline.details)],
+                timeline.details[each % len(timeline.details)],
+                platform,
+            )
         ]
-        is_neighbour = np.array(are_neighbours, bool)[which.reshape(-1)]
-        pieces = is_neighbour[timeline.event]
+        pieces = np.isin(code, neighbours)[timeline.event]
         start, end = timeline.start_ns[pieces], timeline.end_ns[pieces]
         causes = timeline.cause[timeline.event[pieces]]
         for cause in np.unique(causes).tolist():

@@ -181,8 +181,7 @@ class SideNoise:
 
     def stalls_ns(self) -> tuple[Integers, Integers]:
         """Start and duration of each stall of its loops."""
-        kinds = self.rows.text("kind")
-        stalls = kinds.places == kinds.names.index(_STALL)
+        stalls = self.rows.text("kind").are(_STALL)
         return self.rows.number("start_ns")[stalls], self.rows.number("duration_ns")[stalls]
 
 
@@ -286,7 +285,7 @@ def read_timelines(content: bytes, name: str) -> dict[str, list[Timeline]]:
             start, lasted, event, cpus = (
                 values(rows[column]) for column in ("start_ns", "duration_ns", "event", "cpu")
             )
-            is_cause = _are(texts["kind"], _CAUSE)
+            is_cause = texts["kind"].are(_CAUSE)
             for code, source in enumerate(map(str, texts["source"].names)):
                 own = is_cause & (texts["source"].places == code)
                 for cpu in np.unique(cpus[own]).tolist():
@@ -299,13 +298,6 @@ def read_timelines(content: bytes, name: str) -> dict[str, list[Timeline]]:
         made = _timeline(cpu, *whole, causes=causes.names, details=details.names)
         timelines.setdefault(source, []).append(made)
     return timelines
-
-
-def _are(texts: Texts, name: str) -> NDArray[np.bool_]:
-    """Mark the rows that have a text."""
-    place = texts.names.index(name) if name in texts.names else -1
-    is_text: NDArray[np.bool_] = texts.places == place
-    return is_text
 
 
 def _timeline(

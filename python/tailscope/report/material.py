@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from tailscope.engine.columns import Column
     from tailscope.store.run import Run
     from tailscope.store.tables import Table
 
@@ -81,7 +82,7 @@ class Material:
         """Seconds since the begin of the run."""
         return (np.asarray(ns).astype(np.int64) - self.begin_ns) / _NS_PER_S
 
-    def table(self, table: Table, columns: Sequence[str]) -> Mapping[str, NDArray[Any]] | None:
+    def table(self, table: Table, columns: Sequence[str]) -> Mapping[str, Column] | None:
         """Columns of a table; None where the run has none."""
         return run_table(self.run, table, columns)
 

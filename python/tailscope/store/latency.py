@@ -13,6 +13,7 @@ from tailscope.store.tables import FLOW_COLUMNS, LATENCY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Future, ThreadPoolExecutor
     from types import TracebackType
 
     from tailscope.engine.analysis import Series
@@ -42,8 +43,11 @@ class PacketFile:
                 for each in table.columns
             ]
         )
-        self._waiting: list[tuple[Values | None, ...]] = []
+        self._group: list[Values | None] = []
         self._rows = 0
+        # A group is encoded while the next matches come in.
+        self._pool: ThreadPoolExecutor | None = None
+        self._encoding: Future[None] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -54,36 +58,59 @@ class PacketFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None:
-            self._flush()
-            self._file.write(self._writer.finish())
+        try:
+            if error is None:
+                self._wait()
+                if self._rows:
+                    self._encode(self._group, self._rows)
+                self._file.write(self._writer.finish())
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown()
 
     def append(self, columns: Sequence[Values | None]) -> None:
-        """Append rows by their columns, of which the last may be left out: they are null."""
+        """Append rows by their columns, of which the last may be left out: they are null.
+
+        The file is the same, in whatever pieces rows come.
+        """
         assert columns[0] is not None, "every packet has a number"
-        self._waiting.append((*columns, *[None] * (len(self._names) - len(columns))))
-        self._rows += len(columns[0])
-        if self._rows >= self.ROWS_PER_GROUP:
-            self._flush(whole_groups=True)
+        columns = (*columns, *[None] * (len(self._names) - len(columns)))
+        rows, taken = len(columns[0]), 0
+        while taken < rows:
+            if not self._rows:
+                self._group = [
+                    None if column is None else np.empty(self.ROWS_PER_GROUP, column.dtype)
+                    for column in columns
+                ]
+            count = min(rows - taken, self.ROWS_PER_GROUP - self._rows)
+            for own, column in zip(self._group, columns, strict=True):
+                if own is not None and column is not None:
+                    own[self._rows : self._rows + count] = column[taken : taken + count]
+            taken, self._rows = taken + count, self._rows + count
+            if self._rows == self.ROWS_PER_GROUP:
+                self._hand_over()
 
-    def _flush(self, *, whole_groups: bool = False) -> None:
-        """Write what waits: the same file, in whatever pieces the packets came."""
-        if not self._waiting:
-            return
-        columns = [_whole(pieces) for pieces in zip(*self._waiting, strict=True)]
-        ready = self._rows - (self._rows % self.ROWS_PER_GROUP if whole_groups else 0)
-        for start in range(0, ready, self.ROWS_PER_GROUP):
-            self._write_group(columns, slice(start, min(start + self.ROWS_PER_GROUP, ready)))
-        rest = tuple(None if column is None else column[ready:].copy() for column in columns)
-        self._waiting = [rest] if ready < self._rows else []
-        self._rows -= ready
+    def _hand_over(self) -> None:
+        """Have a whole group encoded, when the one before is."""
+        self._wait()
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
 
-    def _write_group(self, columns: Sequence[Values | None], rows: slice) -> None:
-        group = [
-            handed(None if column is None else self._cells(name, column[rows]))
-            for name, column in zip(self._names, columns, strict=True)
+            self._pool = ThreadPoolExecutor(1)
+        self._encoding = self._pool.submit(self._encode, self._group, self._rows)
+        self._group, self._rows = [], 0
+
+    def _wait(self) -> None:
+        encoding, self._encoding = self._encoding, None
+        if encoding is not None:
+            encoding.result()
+
+    def _encode(self, group: Sequence[Values | None], rows: int) -> None:
+        columns = [
+            handed(None if column is None else self._cells(name, column[:rows]))
+            for name, column in zip(self._names, group, strict=True)
         ]
-        self._file.write(self._writer.write(rows.stop - rows.start, group))
+        self._file.write(self._writer.write(rows, columns))
 
     def _cells(self, name: str, column: Values) -> Values | Texts:
         if name == "flow":
@@ -104,9 +131,3 @@ class LatencyFile(PacketFile):
     def write(self, series: Series) -> None:
         """Append matches; they reach the file a group of rows at a time."""
         self.append(series)
-
-
-def _whole(pieces: Sequence[Values | None]) -> Values | None:
-    """Join pieces of a column; None if it has no values."""
-    there = [piece for piece in pieces if piece is not None]
-    return np.concatenate(there) if len(there) == len(pieces) else None

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.engine.analysis import Figure, Side
+    from tailscope.engine.columns import Column
     from tailscope.store.records.run import FileEntry
     from tailscope.store.run import NewColumns, TableColumns
     from tailscope.store.tables import Cell, Table
@@ -232,13 +233,13 @@ def packets_of(run: Run) -> Packets | None:
     return Packets(file.open("rb"), str(file)) if file.exists() else None
 
 
-def run_table(run: Run, table: Table, columns: Sequence[str]) -> TableColumns | None:
+def run_table(run: Run, table: Table, columns: Sequence[str]) -> Mapping[str, Column] | None:
     """Read columns of a Parquet table of a run; None where it has no such table."""
     source = _source(run, table.file)
     if source is None:
         return None
     with TableFile(source, str(run.path / table.file if run.path else table.file), table) as file:
-        return file.read(columns)
+        return file.columns(columns)
 
 
 def arrow_table(run: Run, *tables: Table) -> pa.Table | None:

@@ -12,7 +12,14 @@ from msgspec import convert
 from msgspec.structs import replace
 
 import tailscope
-from tailscope.exceptions import OtherKernelError, RunError, RunExistsError, TailscopeError
+from tailscope.exceptions import (
+    OtherKernelError,
+    RunError,
+    RunExistsError,
+    TailscopeError,
+    said,
+)
+from tailscope.paths import hint_of
 from tailscope.store.atomic import write_text
 from tailscope.store.campaign import read_record
 from tailscope.store.layout import CAMPAIGN, RECORDED
@@ -96,8 +103,7 @@ class Campaign:
         except OtherKernelError as error:
             record = replace(running, state="waiting", reason=str(error), hint=error.hint)
         except (TailscopeError, OSError) as error:
-            hint = error.hint if isinstance(error, TailscopeError) else None
-            record = replace(running, state="failed", reason=str(error), hint=hint)
+            record = replace(running, state="failed", reason=said(error), hint=hint_of(error))
         except KeyboardInterrupt:
             record = replace(running, state="pending", reason="interrupted")
             interrupted = True

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import RunInfo
     from tailscope.testbed.cores import Cores
 
-_ENDED = "tailscope ended before the measurement did: nothing is known but what was recorded"
+_ENDED = (
+    "tailscope ended before the measurement did: packets and stalls of the generator are recorded;"
+    " causes, counters of the device and power are missing"
+)
 _NO_STALLS = Stalls(count=0, stall_ns_total=0, stall_ns_max=0, unrecorded=0)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from msgspec.structs import asdict, replace
 
 from tailscope.duts.dut import DutContext
-from tailscope.exceptions import TailscopeError, said
+from tailscope.exceptions import DataplaneError, TailscopeError, said
 from tailscope.experiment.run.cut_off import recorded_packets, result_of
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
@@ -320,9 +320,13 @@ class Instance:
         return True
 
     def check_progress(self) -> None:
-        """Look whether the generator works, as `Dataplane.check_progress`."""
+        """Look whether the generator works, and end it if not: what it recorded is there."""
         assert self._generator is not None
-        self._generator.check_progress()
+        try:
+            self._generator.check_progress()
+        except DataplaneError:
+            # `finish` says why it was given up.
+            self._generator.process.kill()
 
     def interrupt(self) -> None:
         """End the traffic before its time."""

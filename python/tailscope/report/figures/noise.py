@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tailscope.engine.columns import values
 from tailscope.host.cpus import parse_cpus
 from tailscope.report.figures.common import NS_PER_US, TIME, dash_of, unless_empty
 from tailscope.report.picture import Axis, Layer, Picture
@@ -15,14 +16,15 @@ from tailscope.units import percentile_name
 from tailscope.words.figures import part_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from tailscope.engine.columns import Texts
     from tailscope.report.material import Material
     from tailscope.report.picture import Mark
 
-    Columns = Mapping[str, NDArray[Any]]
+    Integers = NDArray[np.int64]
 
 _SOURCES = {"dut": "DuT", "instrument": "instrument"}
 _MOST_LANES = 12
@@ -97,9 +99,9 @@ def stalls(runs: Sequence[Material]) -> Picture | None:
     if found is None:
         return None
     layers = []
-    for colour, (name, which) in enumerate(_cores(found, found["kind"] == "stall")):
-        x = runs[0].since_s(found["start_ns"][which])
-        y = found["duration_ns"][which] / NS_PER_US
+    for colour, (name, which) in enumerate(_cores(found, found.kind.are("stall"))):
+        x = runs[0].since_s(found.start_ns[which])
+        y = found.duration_ns[which] / NS_PER_US
         kept = extremes(x, y)
         columns = {"x": x[kept], "y": y[kept]}
         layers.append(Layer("points", runs[0].label, name, columns, name, colour))
@@ -120,20 +122,25 @@ def events(runs: Sequence[Material]) -> Picture | None:
     found = _noise(runs)
     if found is None:
         return None
-    spent: dict[tuple[str, str], tuple[int, NDArray[np.bool_]]] = {}
-    named = (found["kind"] == "cause") & (found["cause"] != "stall")
+    causes = found.cause
+    named = found.kind.are("cause") & ~causes.are("stall")
+    spent: dict[tuple[str, str], float] = {}
+    of_core = {}
     for name, which in _cores(found, named):
-        for cause in sorted(set(found["cause"][which].tolist())):
-            here = which & (found["cause"] == cause)
-            spent[name, cause] = (int(found["duration_ns"][here].sum()), here)
-    most = sorted(spent, key=lambda lane: -spent[lane][0])[:_MOST_LANES]
-    lanes = sorted(most, key=lambda lane: (lane[0], -spent[lane][0]), reverse=True)
+        of_core[name] = which
+        spent_ns = np.bincount(
+            causes.places[which], found.duration_ns[which], minlength=len(causes.names)
+        )
+        there = np.unique(causes.places[which]).tolist()
+        spent |= {(name, str(causes.names[place])): float(spent_ns[place]) for place in there}
+    most = sorted(sorted(spent), key=lambda lane: -spent[lane])[:_MOST_LANES]
+    lanes = sorted(most, key=lambda lane: (lane[0], -spent[lane]), reverse=True)
     cores = sorted({core for core, _ in lanes})
     layers = []
     for height, (core, cause) in enumerate(lanes):
-        here = spent[core, cause][1]
-        start = runs[0].since_s(found["start_ns"][here])
-        lasted = found["duration_ns"][here] / 1e9
+        here = of_core[core] & causes.are(cause)
+        start = runs[0].since_s(found.start_ns[here])
+        lasted = found.duration_ns[here] / 1e9
         kept = longest(start, lasted, np.zeros(len(start), np.int64), columns=_TIME_COLUMNS)
         columns = {
             "x": start[kept],
@@ -184,32 +191,54 @@ def interrupt_rates(runs: Sequence[Material]) -> Picture | None:
     )
 
 
-def _noise(runs: Sequence[Material]) -> Columns | None:
+class _Noise(NamedTuple):
+    """Columns of ``noise.parquet``; a run may have millions of rows."""
+
+    source: Texts
+    cpu: Integers
+    kind: Texts
+    cause: Texts
+    start_ns: Integers
+    duration_ns: Integers
+
+    def only(self, which: NDArray[np.bool_]) -> _Noise:
+        """Leave in some rows."""
+        return _Noise(
+            self.source[which],
+            self.cpu[which],
+            self.kind[which],
+            self.cause[which],
+            self.start_ns[which],
+            self.duration_ns[which],
+        )
+
+
+def _noise(runs: Sequence[Material]) -> _Noise | None:
     """The intervals within the run; of one run, for those of several would hide each other."""
     if len(runs) > 1:
         return None
-    names = ("source", "cpu", "kind", "cause", "start_ns", "duration_ns")
-    found = runs[0].table(tables.NOISE, names)
-    if found is None:
+    columns = runs[0].table(tables.NOISE, _Noise._fields)
+    if columns is None:
         return None
-    since_ns = found["start_ns"].astype(np.int64) - runs[0].begin_ns
-    within = (since_ns >= 0) & (since_ns < runs[0].lasts_ns)
-    return {name: values[within] for name, values in found.items()}
+    found = _Noise(**columns)  # type: ignore[arg-type]
+    since_ns = found.start_ns.astype(np.int64) - runs[0].begin_ns
+    return found.only((since_ns >= 0) & (since_ns < runs[0].lasts_ns))
 
 
-def _cores(found: Columns, wanted: NDArray[np.bool_]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+def _cores(found: _Noise, wanted: NDArray[np.bool_]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """Each core of each side that has any of what is wanted, by its name."""
     for source, side in _SOURCES.items():
-        of_side = wanted & (found["source"] == source)
-        for cpu in np.unique(found["cpu"][of_side]):
-            yield f"{side}, CPU {cpu}", of_side & (found["cpu"] == cpu)
+        of_side = wanted & found.source.are(source)
+        for cpu in np.unique(found.cpu[of_side]):
+            yield f"{side}, CPU {cpu}", of_side & (found.cpu == cpu)
 
 
 def _counters(runs: Sequence[Material], *, per_second: bool) -> tuple[Layer, ...]:
     names = ("unix_ns", "interrupt", "cpu", "count")
-    found = runs[0].table(tables.INTERRUPTS, names) if len(runs) == 1 else None
-    if found is None:
+    table = runs[0].table(tables.INTERRUPTS, names) if len(runs) == 1 else None
+    if table is None:
         return ()
+    found = {name: values(column) for name, column in table.items()}
     instrument = runs[0].run.info.instrument
     polling = {} if instrument is None else instrument.cpus
     measured = {cpu for cpus in polling.values() for cpu in parse_cpus(cpus)}

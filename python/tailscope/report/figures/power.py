@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tailscope.engine.columns import values
 from tailscope.report.figures.common import TIME, dash_of, unless_empty
 from tailscope.report.picture import Axis, Layer, Picture
 from tailscope.report.reduce import extremes
@@ -22,9 +23,10 @@ def power(runs: Sequence[Material]) -> Picture | None:
     """Power of each domain, idle before the run included."""
     layers: list[Layer] = []
     for each in runs:
-        found = each.table(tables.POWER, ("domain", "start_ns", "end_ns", "watts"))
-        if found is None:
+        table = each.table(tables.POWER, ("domain", "start_ns", "end_ns", "watts"))
+        if table is None:
             continue
+        found = {name: values(column) for name, column in table.items()}
         for domain in dict.fromkeys(found["domain"]):
             which = found["domain"] == domain
             start, end = (each.since_s(found[name][which]) for name in ("start_ns", "end_ns"))
