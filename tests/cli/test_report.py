@@ -93,6 +93,7 @@ def test_runs_share_their_figures(tailscope: Run, tmp_path: Path) -> None:
     assert (done.returncode, code_of(done)) == (1, "label-taken")
 
 
+@pytest.mark.long
 def test_figures_come_in_every_format(tailscope: Run, tmp_path: Path) -> None:
     run = analysed(tailscope, tmp_path, "run")
     done = tailscope("report", run, "--figures", tmp_path / "figures")

@@ -201,6 +201,7 @@ def test_the_page_of_a_campaign_stays_where_workers_do_not_see_its_runs(tmp_path
         assert page.read_text() != "earlier"
 
 
+@pytest.mark.long
 def test_certificates_are_those_of_dasks_configuration(tmp_path: Path) -> None:
     """A command without them is told; docs/extra/cluster/scale.md has the names."""
     captures.pair(tmp_path / "in", list(range(1_000, 2_000)))

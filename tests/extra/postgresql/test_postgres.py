@@ -404,7 +404,11 @@ def copying(database: Database, process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "ending", [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+    "ending",
+    [
+        signal.SIGKILL,
+        *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGINT, signal.SIGTERM)),
+    ],
 )
 def test_what_is_interrupted_leaves_nothing(
     noms: Callable[[str], Path], run: Path, database: Database, ending: signal.Signals

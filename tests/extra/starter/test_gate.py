@@ -178,6 +178,7 @@ def test_what_would_not_work_is_not_written(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_the_action_hands_inputs_over_as_variables(project: Path, place: Place) -> None:
     """Its steps as GitHub runs them, but for what pip installs."""
     action = yaml.safe_load((ROOT / "action.yml").read_text())
