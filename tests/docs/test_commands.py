@@ -54,6 +54,7 @@ LONG = {
     "docs/security.md",
     "docs/stages.md",
     "docs/start/ci.md",
+    "docs/start/paper.md",
     "docs/start/program.md",
     "docs/verdict.md",
 }

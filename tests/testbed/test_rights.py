@@ -284,7 +284,7 @@ def given_away(alone: None, place: Place) -> Iterator[Place]:
                 path.chmod(status.st_mode & 0o7777)
 
 
-@pytest.mark.parametrize("wire", ["memif", "veth"])
+@pytest.mark.parametrize("wire", ["memif", pytest.param("veth", marks=pytest.mark.long)])
 def test_a_tracer_that_was_given_away_will_do(
     given_away: Place, request: pytest.FixtureRequest, wire: str
 ) -> None:

@@ -176,6 +176,7 @@ def test_the_users_own_scheduler_is_used(tmp_path: Path) -> None:
                 next(outcomes)
 
 
+@pytest.mark.long
 def test_the_page_of_a_campaign_stays_where_workers_do_not_see_its_runs(tmp_path: Path) -> None:
     """The worker works elsewhere: for it the same path leads to another folder."""
     synthetic.write_run(tmp_path / "campaign" / "a", np.arange(1_000, 2_000))

@@ -431,6 +431,7 @@ def test_what_is_interrupted_leaves_nothing(
     assert database.integers(numbers) == [[2]]
 
 
+@pytest.mark.long
 def test_two_at_once_take_turns(tmp_path: Path, database: Database) -> None:
     pair = captures.pair(tmp_path, [500] * 2_000)
     runs = [analyzed(*pair, tmp_path / f"run{number}") for number in range(3)]

@@ -89,6 +89,7 @@ def test_a_gate_measures_judges_and_compares(project: Path, place: Place) -> Non
     assert (results / "comparison.xml").exists() and not (results / "verdicts.xml").exists()
 
 
+@pytest.mark.long
 def test_the_command_of_its_readme_judges(project: Path, place: Place) -> None:
     readme = (project / FOLDER / "README.md").read_text()
     commands = readme.partition("```sh\n")[2].partition("```")[0]
