@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,12 @@ def imported(source: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, "relative imports are not followed"
             yield from (f"{node.module}.{each.name}" for each in node.names)
+
+
+@cache
+def imports(path: Path) -> tuple[str, ...]:
+    """Every name that a file imports."""
+    return tuple(imported(path.read_text()))
 
 
 def of_a_model(source: str) -> list[str]:
@@ -94,7 +101,7 @@ def test_only_one_place_imports_the_packages_of_an_extra(place: str, extra: Extr
     knows = {
         path.relative_to(PACKAGE).as_posix()
         for path in sources(PACKAGE)
-        if any(f"{name}.".startswith(packages) for name in imported(path.read_text()))
+        if any(f"{name}.".startswith(packages) for name in imports(path))
     }
     assert knows
     assert not {path for path in knows if not path.startswith(place)}
@@ -106,7 +113,7 @@ def test_the_core_imports_nothing_of_the_wing() -> None:
         f"{path.relative_to(PACKAGE)}: {name}"
         for path in sources(PACKAGE)
         if not path.is_relative_to(PACKAGE / "extra")
-        for name in imported(path.read_text())
+        for name in imports(path)
         if name.startswith(wing)
     }
     assert not wanted
@@ -118,7 +125,7 @@ def test_a_folder_of_the_wing_imports_no_other(folder: str) -> None:
     wanted = {
         f"{path.relative_to(PACKAGE)}: {name}"
         for path in sources(PACKAGE / "extra" / folder)
-        for name in imported(path.read_text())
+        for name in imports(path)
         if f"{name}.".startswith(f"{extra.__name__}.") and not f"{name}.".startswith(own)
     }
     assert not wanted

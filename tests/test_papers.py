@@ -31,6 +31,7 @@ PAIRS = {
         289_986, (68_937, 74_162, 88_087, 106_699, 1_673_450, 2_518_062, 2_654_950)
     ),
 }
+FIRST, LONG = ("dpdk-l2fwd/hw", "pcap.gz"), pytest.mark.long
 BURSTS = {"burst-32batch/vm": 484_300, "burst-4batch/vm": 280_013}
 
 
@@ -40,8 +41,16 @@ def pair_of(data: Path, name: str) -> tuple[Path, Path]:
     return pre, post
 
 
-@pytest.mark.parametrize("kind", ["pcap.zst", "pcap.gz", "pcap", "pcapng"])
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        pytest.param(
+            name, kind, marks=[] if kind == "pcap.zst" or (name, kind) == FIRST else [LONG]
+        )
+        for name in PAIRS
+        for kind in ("pcap.zst", "pcap.gz", "pcap", "pcapng")
+    ],
+)
 def test_tables_are_reproduced(data: Path, scratch: Path, name: str, kind: str) -> None:
     pre, post = pair_of(data, name)
     if kind != "pcap.zst":
@@ -61,7 +70,10 @@ def test_figure_5_is_reproduced(data: Path, name: str) -> None:
     assert summary["latency_ns_p50"] == BURSTS[name]
 
 
-@pytest.mark.parametrize("name", [*PAIRS, *BURSTS])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name == FIRST[0] else [LONG]) for name in (*PAIRS, *BURSTS)],
+)
 def test_every_packet_equals_a_dictionary_join(data: Path, name: str) -> None:
     pre, post = (captures.packets(captures.unzstd(path)) for path in pair_of(data, name))
     place_of = {captures.frame_key(packet.data): place for place, packet in enumerate(pre)}

@@ -15,7 +15,10 @@ from tailscope.registry import additions
 ROOT = Path(__file__).parents[1]
 COPIED = ("python", "tests", "docs", "bench", "experiments", "scripts", "ci", "fuzz", "crates")
 FOLDERS = sorted(additions())
-QUICK = ("house", "help", "links", "reference", "security", "which_command")
+QUICK = (
+    *("tests/test_house.py", "tests/cli/test_help.py"),
+    *(f"tests/docs/test_{name}.py" for name in ("links", "reference", "security", "which_command")),
+)
 """Tests of the core that would notice a command, a page or a file that is missed."""
 
 
@@ -38,11 +41,10 @@ def without(folders: list[str], root: Path) -> Path:
     return root
 
 
-def passes(root: Path) -> None:
-    """Collect all tests of a copy on the package of the copy, and run the quick ones."""
-    chosen = " or ".join(f"test_{name}.py" for name in QUICK)
+def passes(root: Path, *options: str) -> None:
+    """Run tests of a copy on the package of the copy."""
     tested = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, "tests"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
         cwd=root,
         env={**os.environ, "PYTHONPATH": str(root / "python"), "PYTEST_ADDOPTS": ""},
         capture_output=True,
@@ -52,12 +54,13 @@ def passes(root: Path) -> None:
 
 
 def test_the_core_works_without_the_wing(tmp_path: Path) -> None:
-    root = without(FOLDERS, tmp_path)
-    passes(root)
+    passes(without(FOLDERS, tmp_path), *QUICK)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_the_core_works_without_a_folder(tmp_path: Path, folder: str) -> None:
-    root = without([folder], tmp_path)
-    passes(root)
+@pytest.mark.parametrize(
+    "folders", [FOLDERS, *([folder] for folder in FOLDERS)], ids=["all", *FOLDERS]
+)
+def test_all_tests_of_the_core_are_collected(tmp_path: Path, folders: list[str]) -> None:
+    chosen = " or ".join(Path(name).name for name in QUICK)
+    passes(without(folders, tmp_path), "-k", chosen, "tests")

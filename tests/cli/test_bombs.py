@@ -57,7 +57,7 @@ def analyzed(*arguments: object) -> tuple[int, subprocess.CompletedProcess[str]]
     return int(peak_kib), done
 
 
-@pytest.mark.parametrize("many", ["pre", "post"])
+@pytest.mark.parametrize("many", ["pre", pytest.param("post", marks=pytest.mark.long)])
 def test_memory_follows_the_size_of_a_file(tmp_path: Path, many: str) -> None:
     """Not the packets in it: three times as many of them take no more."""
     peaks = []
@@ -88,6 +88,7 @@ def test_a_bomb_is_named(tmp_path: Path) -> None:
     assert "--window" in hint and "decompress" in hint
 
 
+@pytest.mark.long
 def test_the_same_packets_may_be_decompressed_first(tmp_path: Path) -> None:
     """What is as large as it looks is analysed: all packets are in flight at once."""
     pair = []

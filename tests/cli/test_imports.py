@@ -115,11 +115,12 @@ def test_help_of_a_command_imports_that_command(words: list[str], typers: set[st
     assert "tailscope._engine" not in found
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize(
-    "words",
-    [[], ["model"], ["model", "energy"], ["run"], ["compare"], ["compare", "save"]],
-    ids=" ".join,
+    ("words", "shell"),
+    [
+        *(([], shell) for shell in ("bash", "zsh", "fish")),
+        *((words.split(), "bash") for words in ("model", "model energy", "run", "compare save")),
+    ],
 )
 def test_completion_imports_what_is_completed(
     words: list[str], shell: str, typers: set[str]

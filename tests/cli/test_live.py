@@ -391,7 +391,10 @@ def begins_with_results(lines: list[str]) -> bool:
 
 
 @pytest.mark.usefixtures("dataplane")
-@pytest.mark.parametrize("press", [None, "\x03"], ids=["ends", "Ctrl-C"])
+@pytest.mark.parametrize(
+    "press",
+    [pytest.param(None, id="ends", marks=pytest.mark.long), pytest.param("\x03", id="Ctrl-C")],
+)
 def test_a_run_leaves_its_results_alone(place: Place, press: str | None) -> None:
     terminal = Terminal(80)
     lasts = "1200ms" if press is None else "20s"
@@ -408,6 +411,7 @@ def test_a_run_leaves_its_results_alone(place: Place, press: str | None) -> None
 
 
 @pytest.mark.usefixtures("dataplane")
+@pytest.mark.long
 def test_a_quiet_run_shows_results_alone(place: Place) -> None:
     terminal = Terminal(80)
     traffic = ("--dut", "l2fwd", "--rate", "1k", "--warm-up", "50ms", "--duration", "1200ms")

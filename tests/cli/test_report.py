@@ -106,6 +106,7 @@ def test_a_file_that_nobody_named_is_not_replaced(tailscope: Run, tmp_path: Path
     check_page(page.read_text())
 
 
+@pytest.mark.long
 def test_figures_come_in_every_format(tailscope: Run, tmp_path: Path) -> None:
     run = analysed(tailscope, tmp_path, "run")
     done = tailscope("report", run, "--figures", tmp_path / "figures")

@@ -116,7 +116,13 @@ IPV4 = ("--src-ip=10.0.0.1", "--dst-ip=10.0.1.1")
 IPV6 = ("--src-ip=fd00::1", "--dst-ip=fd00:1::1", "--size=84")
 
 
-@pytest.mark.parametrize("program", ["l2fwd", "l3fwd", "delay", "work"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        "l2fwd",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("l3fwd", "delay", "work")),
+    ],
+)
 def test_a_single_port_forwards_to_itself(program: str) -> None:
     generator, dut = forwarded([], [], program, ports=1)
     lost = dut.lcores[0].tx_dropped
@@ -148,23 +154,30 @@ def test_without_routes_everything_goes_to_the_partner(
 
 
 ROUTES = (
-    ("10.0.0.0/8 0\n10.0.1.0/24 1\n", IPV4, True, "lpm", "fib"),
-    ("10.0.1.0/24 1\n0.0.0.0/0 0\n", IPV4, True, "fib", "lpm"),
-    ("10.0.1.1/32 1 02:00:00:00:00:77\n10.0.1.0/24 0\n", IPV4, True, "lpm", "fib"),
-    ("10.0.0.0/8 1\n10.0.1.0/24 0\n", IPV4, False, "fib", "lpm"),
-    ("::/0 0\nfd00:1::/32 1\n", IPV6, True, "lpm", "fib"),
-    ("::/0 1\n", IPV6, True, "lpm", "fib"),
-    ("fd00::/16 1\nfd00:1::1/128 0\n", IPV6, False, "fib", "lpm"),
+    ("10.0.1.0/24 1\n0.0.0.0/0 0\n", IPV4, True, "fib"),
+    ("10.0.1.1/32 1 02:00:00:00:00:77\n10.0.1.0/24 0\n", IPV4, True, "lpm"),
+    ("::/0 0\nfd00:1::/32 1\n", IPV6, True, "lpm"),
+    ("fd00::/16 1\nfd00:1::1/128 0\n", IPV6, False, "fib"),
 )
-"""Routes, with the kind of table that is tried always, and the one that is tried by long tests."""
+"""Routes that are tried always, with a kind of table."""
+
+MORE_ROUTES = (
+    *((*case, {"lpm": "fib", "fib": "lpm"}[lookup]) for *case, lookup in ROUTES),
+    *(
+        (*case, lookup)
+        for case in (
+            ("10.0.0.0/8 0\n10.0.1.0/24 1\n", IPV4, True),
+            ("10.0.0.0/8 1\n10.0.1.0/24 0\n", IPV4, False),
+            ("::/0 1\n", IPV6, True),
+        )
+        for lookup in ("lpm", "fib")
+    ),
+)
 
 
 @pytest.mark.parametrize(
     ("routes", "family", "matched", "lookup"),
-    [
-        *((*case, always) for *case, always, _ in ROUTES),
-        *(pytest.param(*case, rarely, marks=pytest.mark.long) for *case, _, rarely in ROUTES),
-    ],
+    [*ROUTES, *(pytest.param(*case, marks=pytest.mark.long) for case in MORE_ROUTES)],
 )
 def test_the_longest_prefix_decides(
     tmp_path: Path, routes: str, family: tuple[str, ...], matched: bool, lookup: str
@@ -218,7 +231,7 @@ def test_a_forwarder_survives_generators_that_come_and_go() -> None:
         dut.wait_ready()
         for ends in (True, False, True):
             # The others are killed with full rings.
-            duration = "200ms" if ends else "60s"
+            duration = "100ms" if ends else "60s"
             options = ["--rate=500k", "--warm-up=50ms", f"--duration={duration}"]
             with pair.generator(options) as generator:
                 generator.wait_ready()
@@ -226,7 +239,7 @@ def test_a_forwarder_survives_generators_that_come_and_go() -> None:
                     result = generator.finish()
                     assert result is not None and result.gen.matched > 0
                 else:
-                    time.sleep(0.3)
+                    time.sleep(0.1)
             assert dut.is_running
         dut.stop()
         result = dut.finish()

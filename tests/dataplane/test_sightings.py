@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("dataplane")
 
-RATE = ("--rate=20k", "--warm-up=0ns", "--duration=500ms")
+RATE = ("--rate=20k", "--warm-up=0ns", "--duration=300ms")
 OPTIONS = {
     "l2fwd": [],
     "l3fwd": [],
@@ -25,7 +25,13 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("kind", OPTIONS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[] if kind in ("l2fwd", "work") else [pytest.mark.long])
+        for kind in OPTIONS
+    ],
+)
 def test_packets_are_seen_between_both_ends(kind: str, tmp_path: Path) -> None:
     """Each sighting lies between sending and return, as a machine has one counter."""
     program = FORWARDERS["l2fwd" if kind == "buffered" else kind]
@@ -69,7 +75,7 @@ def test_packets_are_seen_between_both_ends(kind: str, tmp_path: Path) -> None:
 def test_the_counter_is_read_beside_unix_time_all_along(tmp_path: Path) -> None:
     with over_memif() as pair:
         device = pair.dut(FORWARDERS["l2fwd"], [f"--record={tmp_path}"])
-        with device, pair.generator(["--rate=1k", "--warm-up=0ns", "--duration=2500ms"]) as load:
+        with device, pair.generator(["--rate=1k", "--warm-up=0ns", "--duration=1500ms"]) as load:
             assert load.finish() is not None
             device.stop()
             ended = device.finish()
@@ -79,7 +85,7 @@ def test_the_counter_is_read_beside_unix_time_all_along(tmp_path: Path) -> None:
         for name in ("tsc", "unix_ns", "width_tsc")
     )
     # It is read at the beginning, once a second, and at the end.
-    assert len(tsc) >= 4 and (np.diff(tsc) > 0).all() and (np.diff(unix_ns) > 0).all()
+    assert len(tsc) >= 3 and (np.diff(tsc) > 0).all() and (np.diff(unix_ns) > 0).all()
     assert (width > 0).all() and int(tsc[0]) == ended.clock.tsc
     lasted_s = float(tsc[-1] - tsc[0]) / ended.clock.tsc_hz
     assert (unix_ns[-1] - unix_ns[0]) / 1e9 == pytest.approx(lasted_s, rel=5e-3)

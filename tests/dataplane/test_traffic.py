@@ -99,7 +99,7 @@ def only(packets: Sequence[dict[str, str]], name: str) -> set[str]:
     return {packet[name] for packet in packets}
 
 
-@pytest.mark.parametrize("mix", ["imix", "64:7,594:4,1518:1"])
+@pytest.mark.parametrize("mix", ["imix", pytest.param("64:7,594:4,1518:1", marks=pytest.mark.long)])
 def test_a_mix_has_each_size_as_often_as_it_says(tmp_path: Path, mix: str) -> None:
     result, folder = sent(tmp_path, f"--size={mix}", "--flows=12")
     conserved(result.gen)
@@ -121,11 +121,16 @@ def test_a_mix_has_each_size_as_often_as_it_says(tmp_path: Path, mix: str) -> No
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (
+        pytest.param(
             ["--protocol=tcp", "--size=76"],
             {"tcp.srcport": {"1024"}, "tcp.flags.str": {"·······AP···"}},
+            marks=pytest.mark.long,
         ),
-        (["--protocol=icmp"], {"icmp.type": {"8"}, "icmp.ident": {"1024"}}),
+        pytest.param(
+            ["--protocol=icmp"],
+            {"icmp.type": {"8"}, "icmp.ident": {"1024"}},
+            marks=pytest.mark.long,
+        ),
         (["--vlan=7", "--size=68"], {"vlan.id": {"7"}, "udp.dstport": {"53"}}),
         (
             ["--src-ip=10.0.0.1..10.0.0.3", "--dst-port=80,443", "--dst-ip=192.0.2.7"],
@@ -148,7 +153,9 @@ def test_a_mix_has_each_size_as_often_as_it_says(tmp_path: Path, mix: str) -> No
             ["--src-ip=fd00::1", "--dst-ip=fd00::9", "--protocol=icmp", "--size=100", "--vlan=9"],
             {"icmpv6.type": {"128"}, "vlan.id": {"9"}},
         ),
-        (["--protocol=tcp", "--flows=5", "--size=81:1,1001:3"], {}),
+        pytest.param(
+            ["--protocol=tcp", "--flows=5", "--size=81:1,1001:3"], {}, marks=pytest.mark.long
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -29,13 +29,15 @@ if TYPE_CHECKING:
 
 SHELL = ("sh", "console")
 LONG = {
+    "docs/analyze.md",
     "docs/baseline.md",
     "docs/campaign-report.md",
     "docs/catalogue.md",
     "docs/compare.md",
     "docs/concepts/aliasing.md",
-    "docs/experiments.md",
     "docs/doctor.md",
+    "docs/energy.md",
+    "docs/experiments.md",
     "docs/explain-captures.md",
     "docs/host.md",
     "docs/models.md",
@@ -46,9 +48,15 @@ LONG = {
     "docs/papers/limbo2022.md",
     "docs/papers/microsecond2017.md",
     "docs/papers/noms2020.md",
+    "docs/python.md",
     "docs/reports.md",
+    "docs/run.md",
     "docs/security.md",
     "docs/stages.md",
+    "docs/start/ci.md",
+    "docs/start/paper.md",
+    "docs/start/program.md",
+    "docs/verdict.md",
 }
 """Pages that measure, or look at many runs: otherwise only their commands are parsed."""
 LONG |= {str(path.relative_to(ROOT)) for path in PAGES if (ROOT / "docs" / "extra") in path.parents}

@@ -88,6 +88,7 @@ def active_rules(path: Path) -> int:
     return sum(bool(line) and line[0] not in "# " for line in path.read_text().splitlines())
 
 
+@pytest.mark.long
 def test_all_kinds_of_generated_rules_are_understood(tmp_path: Path) -> None:
     """Suricata reads as many rules as a real set has."""
     rules = tmp_path / "made.rules"

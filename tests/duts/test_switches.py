@@ -86,6 +86,7 @@ def test_a_switch_forwards_between_links_and_drops_as_flows_say(
 
 
 @AS_ROOT
+@pytest.mark.long
 def test_an_ordinary_user_has_a_switch(place: Place, dataplane: Path) -> None:
     needed("ovs-vsctl")
     words = ("run", "--dut", "ovs", *RATE, "--duration", "200ms", "--json", "-")

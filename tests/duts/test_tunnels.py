@@ -148,8 +148,8 @@ def test_the_kernel_has_tunnels_or_says_what_it_lacks(
 @pytest.mark.parametrize(
     ("stage", "ending"),
     [
-        ("wireguard-go", signal.SIGINT),
         ("tailscope-dp", signal.SIGKILL),
+        pytest.param("wireguard-go", signal.SIGINT, marks=pytest.mark.long),
         pytest.param("wireguard-go", signal.SIGKILL, marks=pytest.mark.long),
         pytest.param("tailscope-dp", signal.SIGINT, marks=pytest.mark.long),
     ],

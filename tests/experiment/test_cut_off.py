@@ -99,6 +99,7 @@ def test_both_directions_are_kept(place: Place, tailscope: Callable[..., Any]) -
     assert tailscope("runs", "clean", env=place.environment).returncode == 0
 
 
+@pytest.mark.long
 def test_ctrl_c_three_times_keeps_what_was_recorded(
     place: Place, tailscope: Callable[..., Any]
 ) -> None:

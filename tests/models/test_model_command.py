@@ -138,7 +138,12 @@ def test_words_say_the_same(tailscope: Run, runs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "start"), [("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF")]
+    ("suffix", "start"),
+    [
+        ("svg", b"<?xml"),
+        pytest.param("png", b"\x89PNG", marks=pytest.mark.long),
+        pytest.param("pdf", b"%PDF", marks=pytest.mark.long),
+    ],
 )
 def test_the_figure_comes_in_every_format(
     tailscope: Run, runs: Path, tmp_path: Path, suffix: str, start: bytes

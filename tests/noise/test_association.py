@@ -97,8 +97,12 @@ def null_alarms(seed: int, offsets: Offsets, windows: int, lasted_s: int) -> boo
 
 @pytest.mark.parametrize(
     ("offsets", "windows", "seeds"),
-    [(KNOWN, 40, 200), (UNKNOWN, 60, 30)],
-    ids=["known", "searched"],
+    [
+        pytest.param(KNOWN, 40, 60, id="known"),
+        pytest.param(UNKNOWN, 60, 8, id="searched"),
+        pytest.param(KNOWN, 40, 200, id="known, often", marks=pytest.mark.long),
+        pytest.param(UNKNOWN, 60, 30, id="searched, often", marks=pytest.mark.long),
+    ],
 )
 def test_counters_that_have_nothing_to_do_with_it_are_named_at_the_stated_level(
     offsets: Offsets, windows: int, seeds: int

@@ -37,7 +37,9 @@ def lxc() -> None:
     needed("lxc-execute")
 
 
-@pytest.mark.parametrize("dut", ["l2fwd", "mirred", pytest.param("l3fwd", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "dut", ["l2fwd", *(pytest.param(dut, marks=pytest.mark.long) for dut in ("mirred", "l3fwd"))]
+)
 def test_a_device_lives_in_a_container(measure_hidden: Measure, dut: str) -> None:
     figures = measure_hidden("--dut", dut, "--platform", "lxc", *RATE, "--noise", "auto")
     info = sound(figures["out"])

@@ -118,6 +118,7 @@ def test_a_page_is_drawn_and_asks_for_nothing(
         check(seen, page)
 
 
+@pytest.mark.long
 def test_axes_and_legends_answer(
     chromium: Browser, tailscope: Run, analysed: Path, tmp_path: Path
 ) -> None:
@@ -160,7 +161,7 @@ def test_axes_and_legends_answer(
         check(seen, page)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_what_speaks_against_a_run_is_a_line_on_a_phone(
     chromium: Browser, analysed: Path, tmp_path: Path, theme: str
 ) -> None:
@@ -224,7 +225,7 @@ def test_nothing_is_cut_on_a_phone(chromium: Browser, tmp_path: Path) -> None:
             assert all(end < start for (_, end), (start, _) in itertools.pairwise(row))
 
 
-@pytest.mark.parametrize("kind", ["run", "campaign"])
+@pytest.mark.parametrize("kind", ["run", pytest.param("campaign", marks=pytest.mark.long)])
 def test_no_name_of_others_runs(chromium: Browser, tmp_path: Path, kind: str) -> None:
     """What slipped through would ask for something, complain, or be an element."""
     strings = [before + each for before in BEFORE for each in RUNNING]
@@ -324,6 +325,7 @@ def test_differences_come_first(
         check(seen, page)
 
 
+@pytest.mark.long
 def test_a_tail_of_few_packets_is_explained(
     chromium: Browser, tailscope: Run, measure: Callable[..., dict[str, Any]]
 ) -> None:

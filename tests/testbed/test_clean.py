@@ -347,7 +347,7 @@ def test_cleans_at_the_same_time_all_succeed(
         namespace(f"{name}-gen")
         (tracers / "instances" / f"{name}-events").mkdir()
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen([COMMAND, "runs", "clean"], **pipes) for _ in range(12)]
+    processes = [subprocess.Popen([COMMAND, "runs", "clean"], **pipes) for _ in range(6)]
     ended = [(*process.communicate(timeout=120), process.returncode) for process in processes]
     assert [errors for _, errors, status in ended if status] == []
     folders = [path.name for path in base.iterdir()]

@@ -62,7 +62,7 @@ def test_a_run_keeps_everything_else_off_the_cpus_that_poll(place: Place, tmp_pa
     polled = CPUS[-1]
     options = ["--dut", "loop", "--wire", "memif", "--rate", "5k", "--cpus", str(polled)]
     recording = ["--counter-interval", "100ms", "--power", "command:echo 1"]
-    recording += ["--power-phase", "100ms", "--warm-up", "100ms", "--duration", "4s"]
+    recording += ["--power-phase", "100ms", "--warm-up", "100ms", "--duration", "2s"]
     out = tmp_path / "out"
     process = started(place, "run", *options, *recording, "--out", str(out), processes=1)
     cpus_by_thread = {

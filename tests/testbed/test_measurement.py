@@ -150,6 +150,7 @@ def test_runs_are_repeated(tailscope: Run, place: Place) -> None:
     assert all((out / f"run-{number}" / "report.html").exists() for number in (1, 2))
 
 
+@pytest.mark.long
 def test_an_interrupted_run_is_not_repeated(place: Place) -> None:
     process = running(place, "--repeat", "3")
     process.send_signal(signal.SIGINT)
@@ -179,7 +180,7 @@ def running(place: Place, *options: str) -> subprocess.Popen[str]:
     [
         (signal.SIGINT, ()),
         pytest.param(signal.SIGTERM, (), marks=pytest.mark.long),
-        (signal.SIGTERM, IN_BACKGROUND),
+        pytest.param(signal.SIGTERM, IN_BACKGROUND, marks=pytest.mark.long),
     ],
     ids=["Ctrl-C", "SIGTERM", "SIGTERM in the background"],
 )
@@ -210,9 +211,9 @@ def woken(pid: int) -> int:
 def test_the_supervisor_sleeps_while_packets_fly(place: Place) -> None:
     """It may share a CPU: it wakes once a second for progress, four times for neighbours."""
     process = running(place)
-    time.sleep(1)
+    time.sleep(0.3)
     began_s, before = time.monotonic(), woken(process.pid)
-    time.sleep(2)
+    time.sleep(1)
     often, lasted_s = woken(process.pid) - before, time.monotonic() - began_s
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
@@ -247,7 +248,7 @@ def test_a_signal_during_the_warm_up_leaves_nothing(place: Place) -> None:
 
 
 def test_a_device_that_dies_leaves_a_partial_result(place: Place) -> None:
-    process = running(place, "--duration", "4s")
+    process = running(place, "--duration", "2s")
     os.kill(children(process.pid)["l2fwd"], signal.SIGKILL)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 1, errors
@@ -258,7 +259,7 @@ def test_a_device_that_dies_leaves_a_partial_result(place: Place) -> None:
 
 
 def test_a_device_that_is_not_pinned_may_run_anywhere(place: Place) -> None:
-    process = running(place, "--duration", "1s", "--cpus", "dut=any")
+    process = running(place, "--duration", "700ms", "--cpus", "dut=any")
     allowed = {name: os.sched_getaffinity(pid) for name, pid in children(process.pid).items()}
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors

@@ -156,7 +156,7 @@ def test_each_capability_is_needed_for_what_the_page_says(place: Place, missing:
     assert not (place.path / "out").exists()
 
 
-@pytest.mark.parametrize("mounted", [False, True])
+@pytest.mark.parametrize("mounted", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_events_need_two_capabilities(place: Place, mounted: bool) -> None:
     """One is enough if the tracer's files are mounted already."""
     enough = TRACER - {"sys_admin"} if mounted else TRACER
@@ -189,13 +189,14 @@ def test_af_xdp_needs_to_lock_memory(place: Place) -> None:
     assert "sent" in done.stdout
 
 
-@pytest.mark.parametrize("wire", ["veth", "pci"])
+@pytest.mark.parametrize("wire", [pytest.param("veth", marks=pytest.mark.long), "pci"])
 def test_devices_of_the_kernel_and_cards_work_too(
     place: Place, cabled: tuple[str, ...], wire: str
 ) -> None:
     measured(place, "--dut", "bridge", "--wire", wire, *(cabled if wire == "pci" else ()))
 
 
+@pytest.mark.long
 def test_a_folder_of_ones_own_for_namespaces_will_do(place: Place) -> None:
     own = f"mount -t tmpfs -o uid={NOBODY},mode=755 tmpfs /run"
     place.outside = after(own)
@@ -283,7 +284,7 @@ def given_away(alone: None, place: Place) -> Iterator[Place]:
                 path.chmod(status.st_mode & 0o7777)
 
 
-@pytest.mark.parametrize("wire", ["memif", "veth"])
+@pytest.mark.parametrize("wire", ["memif", pytest.param("veth", marks=pytest.mark.long)])
 def test_a_tracer_that_was_given_away_will_do(
     given_away: Place, request: pytest.FixtureRequest, wire: str
 ) -> None:

@@ -97,7 +97,7 @@ def stop_once(lasts_s: float | None) -> Callable[[Any], None]:
 
 
 @pytest.mark.usefixtures("dataplane")
-@pytest.mark.parametrize("lasts_s", [2.0, pytest.param(OLD_MARGIN_S + 10, marks=pytest.mark.long)])
+@pytest.mark.parametrize("lasts_s", [1.0, pytest.param(OLD_MARGIN_S + 10, marks=pytest.mark.long)])
 def test_a_generator_that_was_stopped_is_waited_for(tmp_path: Path, lasts_s: float) -> None:
     [measured] = execute(PLAN, PLAN.cores(), out=tmp_path / "out", progress=stop_once(lasts_s))
     assert (measured.analysis.summary["count"] or 0) > 0

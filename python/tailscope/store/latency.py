@@ -73,9 +73,10 @@ class PacketFile:
 
         The file is the same, in whatever pieces rows come.
         """
-        assert columns[0] is not None, "every packet has a number"
+        numbers = columns[0]
+        assert numbers is not None, "every packet has a number"
         columns = (*columns, *[None] * (len(self._names) - len(columns)))
-        rows, taken = len(columns[0]), 0
+        rows, taken = len(numbers), 0
         while taken < rows:
             if not self._rows:
                 self._group = [

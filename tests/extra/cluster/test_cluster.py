@@ -176,6 +176,7 @@ def test_the_users_own_scheduler_is_used(tmp_path: Path) -> None:
                 next(outcomes)
 
 
+@pytest.mark.long
 def test_the_page_of_a_campaign_stays_where_workers_do_not_see_its_runs(tmp_path: Path) -> None:
     """The worker works elsewhere: for it the same path leads to another folder."""
     synthetic.write_run(tmp_path / "campaign" / "a", np.arange(1_000, 2_000))
@@ -201,6 +202,7 @@ def test_the_page_of_a_campaign_stays_where_workers_do_not_see_its_runs(tmp_path
         assert page.read_text() != "earlier"
 
 
+@pytest.mark.long
 def test_certificates_are_those_of_dasks_configuration(tmp_path: Path) -> None:
     """A command without them is told; docs/extra/cluster/scale.md has the names."""
     captures.pair(tmp_path / "in", list(range(1_000, 2_000)))

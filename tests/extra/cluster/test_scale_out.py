@@ -153,6 +153,7 @@ def test_two_processes_write_what_one_writes(
     assert json.loads((tmp_path / "out" / "all.json").read_text()) == expected[2]
 
 
+@pytest.mark.long
 def test_a_killed_worker_costs_nothing_but_time(
     folder: Path, tmp_path: Path, environment: dict[str, str], expected: tuple[str, Files, Any]
 ) -> None:

@@ -99,6 +99,7 @@ def test_times_of_the_kernel_are_warned_of(lab: Laboratory, tailscope: Any, tmp_
     assert counts["auto"] == counts["tcpdump"] == {"pre": 0, "post": 0}
 
 
+@pytest.mark.long
 def test_the_load_generator_can_be_this_machine(lab: Laboratory, tmp_path: Path) -> None:
     shared = min(os.sched_getaffinity(0))
     hosts = {
@@ -158,6 +159,7 @@ def test_a_host_that_is_not_there_is_named(lab: Laboratory, tmp_path: Path) -> N
     assert "failed: dut (dut): ssh: " in output and "refused" in output
 
 
+@pytest.mark.long
 def test_packets_that_nobody_hands_on_are_counted(lab: Laboratory, tmp_path: Path) -> None:
     device = {"dut": "command", "dut_options": {"run": "sleep 60", "ready-command": "true"}}
     out = tmp_path / "out"
@@ -290,6 +292,7 @@ def test_ctrl_c_ends_the_traffic_and_keeps_the_rest(lab: Laboratory, tmp_path: P
     assert not agents(lab)
 
 
+@pytest.mark.long
 def test_the_second_ctrl_c_gives_up(lab: Laboratory, tmp_path: Path) -> None:
     out = tmp_path / "out"
     process = sending(lab, out)

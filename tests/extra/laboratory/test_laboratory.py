@@ -255,7 +255,8 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("captures", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.long
+@pytest.mark.parametrize("captures", [False, True])
 def test_captures_that_are_here_are_kept_and_finished_later(
     lab: Laboratory, tailscope: Any, tmp_path: Path, captures: bool
 ) -> None:

@@ -128,6 +128,7 @@ def test_only_probes_are_written_where_these_are_asked_for(cables: Cables, tmp_p
     assert result.complete
 
 
+@pytest.mark.long
 def test_frames_that_find_no_room_are_counted(cables: Cables, tmp_path: Path) -> None:
     """A stopped recorder gets more frames than its ring can hold."""
     sent = 400_000

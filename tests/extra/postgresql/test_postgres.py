@@ -404,7 +404,11 @@ def copying(database: Database, process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "ending", [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+    "ending",
+    [
+        signal.SIGKILL,
+        *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGINT, signal.SIGTERM)),
+    ],
 )
 def test_what_is_interrupted_leaves_nothing(
     noms: Callable[[str], Path], run: Path, database: Database, ending: signal.Signals
@@ -427,6 +431,7 @@ def test_what_is_interrupted_leaves_nothing(
     assert database.integers(numbers) == [[2]]
 
 
+@pytest.mark.long
 def test_two_at_once_take_turns(tmp_path: Path, database: Database) -> None:
     pair = captures.pair(tmp_path, [500] * 2_000)
     runs = [analyzed(*pair, tmp_path / f"run{number}") for number in range(3)]

@@ -269,6 +269,7 @@ vary:
 
 
 @pytest.mark.usefixtures("dataplane")
+@pytest.mark.long
 def test_a_measured_campaign(tailscope: Run, place: Place) -> None:
     (place.path / "small.yaml").write_text(MEASURED)
     out = place.path / "out"

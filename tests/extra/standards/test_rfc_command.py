@@ -64,6 +64,7 @@ def made(tailscope: Tailscope, place: Place, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("dataplane")
+@pytest.mark.long
 def test_rfc_8219_on_a_forwarder(tailscope: Tailscope, place: Place) -> None:
     tests = ("--tests", "throughput,latency,pdv,recovery")
     found = made(tailscope, place, "8219", "--dut", "l2fwd", *LOW, *SHORT, *tests)
@@ -159,6 +160,7 @@ def test_delays_are_those_of_a_runs_packets(measure: Callable[..., dict[str, Any
 
 
 @pytest.mark.usefixtures("dataplane")
+@pytest.mark.long
 def test_ctrl_c_leaves_the_trials(place: Place) -> None:
     out, pipe = place.path / "out", subprocess.PIPE
     command = [

@@ -248,7 +248,7 @@ def test_a_loss_is_a_ratio(ratio: float) -> None:
         loss_goals(ratio)
 
 
-SHORT = ("--trial-duration", "200ms", "--warm-up", "100ms", "--width", "0.4")
+SHORT = ("--trial-duration", "100ms", "--warm-up", "50ms", "--width", "0.8")
 RATES = ("--min-rate", "5k", "--max-rate", "40k")
 
 

@@ -89,6 +89,7 @@ def test_a_gate_measures_judges_and_compares(project: Path, place: Place) -> Non
     assert (results / "comparison.xml").exists() and not (results / "verdicts.xml").exists()
 
 
+@pytest.mark.long
 def test_the_command_of_its_readme_judges(project: Path, place: Place) -> None:
     readme = (project / FOLDER / "README.md").read_text()
     commands = readme.partition("```sh\n")[2].partition("```")[0]
@@ -178,6 +179,7 @@ def test_what_would_not_work_is_not_written(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_the_action_hands_inputs_over_as_variables(project: Path, place: Place) -> None:
     """Its steps as GitHub runs them, but for what pip installs."""
     action = yaml.safe_load((ROOT / "action.yml").read_text())

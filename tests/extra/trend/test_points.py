@@ -14,9 +14,9 @@ from tailscope.extra.trend.points import change_points, fewest_values
 if TYPE_CHECKING:
     from pathlib import Path
 
-SERIES = 40
-MOST_FALSE = 7
-"""Most false alarms in 40 series at 5 %: more come by chance once in a thousand times."""
+SERIES = 20
+MOST_FALSE = 5
+"""Most false alarms in 20 series at 5 %: more come by chance once in a thousand times."""
 
 
 def stationary(seed: int, n: int = 12) -> np.ndarray:

@@ -142,7 +142,7 @@ def test_a_knob_is_measured_and_set_back(tailscope: Run, place: Place, tmp_path:
 @AS_ROOT
 @pytest.mark.usefixtures("dataplane", "alone")
 @pytest.mark.parametrize(
-    ("at", "is_enough"), [pytest.param(2, False, marks=pytest.mark.long), (4, True)]
+    ("at", "is_enough"), [(2, False), pytest.param(4, True, marks=pytest.mark.long)]
 )
 def test_complete_rounds_survive_ctrl_c(
     place: Place, tmp_path: Path, at: int, is_enough: bool

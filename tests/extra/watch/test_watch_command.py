@@ -54,6 +54,7 @@ def lines(out: Path) -> int:
     return len(Books.read(out)) if (out / "watch.jsonl").exists() else 0
 
 
+@pytest.mark.long
 def test_a_watch_is_killed_and_goes_on(place: Place, tailscope: Tailscope, watch: Path) -> None:
     first = begun(place, watch, "--keep", "1")
     wait_until(lambda: lines(watch) >= 1, first)
