@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tailscope.store.packets import Latencies, Packets
     from tailscope.store.records.explanation import ExplainedStages, Explanation
     from tailscope.store.records.run import RunInfo
+    from tailscope.store.run import Run
 
 EXAMPLE = "tailscope explain runs/first"
 
@@ -203,6 +204,8 @@ def _run(request: ExplainRequest) -> None:
     from tailscope.verdict.trust import trust_of
 
     figures = read_figures(request.run)
+    if request.recordings is None and request.packet is None and _told_by_packets(request, figures):
+        return
     blocked = None
     if request.recordings is None:
         blocked = read_blocked(request.run, figures.info)
@@ -228,6 +231,20 @@ def _run(request: ExplainRequest) -> None:
         _print(request, tail, story, figures.info)
         if trust := trust_of(figures.summary, figures.info).text:
             request.view.say_named("trust", trust)
+
+
+def _told_by_packets(request: ExplainRequest, figures: Run) -> bool:
+    """Print what packets of captures say by themselves, if a folder of the wing knows."""
+    from tailscope.registry import offered
+    from tailscope.store.records.plan import AnalysisPlan
+
+    explainers = offered("packets_alone") if isinstance(figures.info.plan, AnalysisPlan) else []
+    for explain_packets in explainers:
+        patterns, show = explain_packets(request.run, figures.info, request.quantile)
+        write_json(request.json_file, {"tail": None, "packet": None, "patterns": patterns})
+        if request.json_file != STANDARD:
+            show(request.view)
+    return bool(explainers)
 
 
 def _of_captures(

@@ -209,8 +209,11 @@ def series_of(
     size = np.array([packet.size for packet in sent])
     flow = np.array([packet.flow for packet in sent])
     gone = np.array([0 if each is None else each for each in left])
-    gone = gone + np.abs(rng.normal(0, noise_ns, len(gone))).astype(np.int64)
     kept = ~is_lost
+    order = np.argsort(gone, kind="stable")
+    late = gone[order] + np.abs(rng.normal(0, noise_ns, len(gone))).astype(np.int64)
+    # A capture writes packets in the order in which they leave.
+    gone[order] = np.maximum.accumulate(late)
     return Series(
         came[kept],
         (gone - came)[kept],

@@ -31,7 +31,7 @@ _STRETCHES = (2, 4, 8, 16, 32, 64, 256, 1024)
 _LEAST_CHAIN = 8
 _AT_ONCE = 0.25
 """A policer delays by less than so much of the time that its burst lasts at its rate."""
-_STEPS = (0.025, 0.005, 0.001)
+_STEPS = (0.025, 0.005, 0.001, 2e-4, 4e-5)
 _TIMES = (-3, -2, -1, 1, 2, 3)
 """Rates are searched so far on both sides of the best, in steps that become finer."""
 _HIGHEST = (0.99, 0.995, 0.998, 0.999, 0.9995, 1.0)
@@ -152,7 +152,7 @@ def _best(series: Series) -> _Police | None:
     alike = sizes is not None and sizes.min() == sizes.max()
     found = [
         _divided(series, unit, rate)
-        for unit in ("bytes",) if alike else series.sizes
+        for unit in (["bytes"] if alike else [*series.sizes])
         for rate in _rates(series, unit)
     ]
     if not found:
