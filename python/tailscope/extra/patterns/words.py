@@ -71,15 +71,13 @@ def _token_bucket(figures: Figures) -> str:
 
 
 def _policer(figures: Figures) -> str:
-    burst = (
-        f"bursts of {_size('burst', figures)}"
-        if figures.get("burst_bytes") or figures.get("burst_packets")
-        else "bursts of unknown size (the bucket was never full)"
-    )
+    low = {name.removesuffix("_low"): value for name, value in figures.items()}
+    least = "" if "burst_bytes" in figures or "burst_packets" in figures else "at least "
     return (
-        f"packets beyond {_rate(figures)} and {burst} are dropped, none is delayed for that:"
-        f" {figures['exceeding_share']:.1%} of {count_text(figures['lost_packets'])} lost packets"
-        f" exceed them, {figures['conforming_share']:.1%} of the others do not"
+        f"packets beyond {_rate(figures)} after bursts of {least}{_size('burst', low)} are dropped,"
+        f" and none is delayed for that: {figures['exceeding_share']:.1%} of"
+        f" {count_text(figures['lost_packets'])} lost packets exceed it,"
+        f" {figures['conforming_share']:.1%} of the others do not"
     )
 
 
@@ -153,13 +151,23 @@ def _listed(texts: Any) -> str:
 
 
 def _rate(figures: Figures) -> str:
-    """Return a rate in bits, packets or both."""
+    """Return a rate in bits, packets or both; or the range that it lies in."""
     texts = []
-    if (rate := figures.get("rate_bytes_per_s")) is not None:
-        texts.append(_scaled(rate * _BITS, "bit/s"))
-    if (rate := figures.get("rate_packets_per_s")) is not None:
-        texts.append(f"{count_text(round(rate))} packets/s")
+    for unit, shown in (("bytes", _bit_rate), ("packets", _packet_rate)):
+        if (rate := figures.get(f"rate_{unit}_per_s")) is not None:
+            texts.append(shown(rate))
+        elif (low := figures.get(f"rate_{unit}_per_s_low")) is not None:
+            high = figures[f"rate_{unit}_per_s_high"]
+            texts.append(f"a rate of {shown(low)} to {shown(high)}")
     return " or ".join(texts)
+
+
+def _bit_rate(bytes_per_s: float) -> str:
+    return _scaled(bytes_per_s * _BITS, "bit/s")
+
+
+def _packet_rate(packets_per_s: float) -> str:
+    return f"{count_text(round(packets_per_s))} packets/s"
 
 
 def _size(name: str, figures: Figures) -> str:

@@ -26,14 +26,22 @@ _CONFORMING = 0.985
 _EXCEEDING = 0.95
 _FASTER = 1.5
 """A burst passes so many times as fast as the rate."""
-_STRETCHES = (2, 4, 8, 16, 32, 64, 256, 1024)
-"""Losses of a chain are at most so many times as far apart as usual: the bucket stays used up."""
+_CHAINS = 10
+"""Losses of a chain are less apart than a time, of which so many are tried."""
+_OF_MEAN = (1, 1.5, 2.25, 3.4, 5)
+"""Times the mean rate of what was accepted that are tried, too."""
+_AWAY = (1.02, 1.05, 1.1, 1.2, 1.4, 2, 3, 5, 10)
+"""Times the best rate at which it is seen whether another does as well."""
+_KNOWN = 1.1
+"""A rate is known if those that do as well differ less."""
 _LEAST_CHAIN = 8
 _AT_ONCE = 0.25
 """A policer delays by less than so much of the time that its burst lasts at its rate."""
 _STEPS = (0.025, 0.005, 0.001, 2e-4, 4e-5)
 _TIMES = (-3, -2, -1, 1, 2, 3)
 """Rates are searched so far on both sides of the best, in steps that become finer."""
+_NS_PER_S = 1e9
+_EVENLY = 0.9
 _HIGHEST = (0.99, 0.995, 0.998, 0.999, 0.9995, 1.0)
 """Quantiles of the fill that may be the burst."""
 
@@ -117,6 +125,12 @@ def policer(series: Series, system: System) -> Answer:
     lost_ns = series.losses.arrival_ns
     if len(lost_ns) < _FEWEST_LOST:
         return Refusal("policer", f"{len(lost_ns)} packets were lost, expected {_FEWEST_LOST}")
+    if _every_nth(series):
+        return Refusal(
+            "policer",
+            "each loss follows as many packets as the others: what comes unevenly would tell a rate"
+            " from a count",
+        )
     best = _best(series)
     if best is None:
         return Refusal("policer", "losses are too far apart to tell a rate")
@@ -135,15 +149,31 @@ def policer(series: Series, system: System) -> Answer:
             f"packets before a loss waited {waited_ns / 1e6:.3g} ms: what exceeds the rate is"
             " queued before it is dropped",
         )
-    from_empty = _was_empty(best, series)
+    low, high = _range(series, best)
+    is_known = high / low < _KNOWN
+    # A bucket that was never full may hold more.
+    burst = f"burst_{best.unit}" + ("" if _was_full(best, series) else "_low")
     figures: dict[str, float | int | str | None] = {
         **rates(series, Pace(best.unit, best.rate, 1.0, 0.0, 0, np.zeros(0, bool))),
-        f"burst_{best.unit}": best.burst if from_empty else None,
+        burst: best.burst,
         "lost_packets": len(lost_ns),
         "exceeding_share": best.exceeding,
         "conforming_share": best.conforming,
     }
+    if not is_known:
+        figures = {name: figures[name] for name in figures if not name.startswith("rate_")}
+        figures |= {
+            f"rate_{best.unit}_per_s_low": low * _NS_PER_S,
+            f"rate_{best.unit}_per_s_high": high * _NS_PER_S,
+        }
     return Finding("policer", figures)
+
+
+def _every_nth(series: Series) -> bool:
+    """Say whether losses are as many packets apart as each other."""
+    assert series.losses is not None, "there are lost packets"
+    apart = np.diff(np.searchsorted(series.arrival_ns, series.losses.arrival_ns))
+    return bool(np.mean(np.abs(apart - np.median(apart)) <= 1) >= _EVENLY and np.median(apart) > 2)
 
 
 def _best(series: Series) -> _Police | None:
@@ -175,20 +205,42 @@ def _rates(series: Series, unit: str) -> list[float]:
     total = np.append(0, np.cumsum(sizes))
     passed = np.diff(total[np.searchsorted(series.arrival_ns, lost_ns)])
     apart_ns = np.diff(lost_ns)
-    usual_ns = float(np.median(apart_ns))
+    usual_ns = max(float(np.median(apart_ns)), 1.0)
     found: list[float] = []
-    for times in _STRETCHES:
-        near = apart_ns <= times * usual_ns
+    for limit_ns in np.geomspace(2 * usual_ns, max(float(apart_ns.max()), 2 * usual_ns), _CHAINS):
+        near = apart_ns <= limit_ns
         chain = np.cumsum(~near)
         losses = np.bincount(chain[near], minlength=int(chain[-1]) + 1)
         # At both ends of a chain it is not known how much was left of the bucket.
         used = near & (losses[chain] >= _LEAST_CHAIN)
         took_ns = float(apart_ns[used].sum())
         if took_ns > 0 and passed[used].sum() > 0:
-            rate = float(passed[used].sum()) / took_ns
-            if all(abs(rate / other - 1) > _STEPS[-1] for other in found):
-                found.append(rate)
-    return found
+            found.append(float(passed[used].sum()) / took_ns)
+    mean = float(total[-1]) / max(float(series.arrival_ns[-1]), 1.0)
+    return _apart([*found, *(mean * times for times in _OF_MEAN)])
+
+
+def _apart(rates: list[float]) -> list[float]:
+    """Leave out rates that are the same as others."""
+    kept: list[float] = []
+    for rate in sorted(rates):
+        if not kept or rate / kept[-1] - 1 > _STEPS[-2]:
+            kept.append(rate)
+    return kept
+
+
+def _range(series: Series, best: _Police) -> tuple[float, float]:
+    """Return the rates that divide as well as the best: packets that come in bursts allow many."""
+    bounds = []
+    for sign in (-1, 1):
+        reached = best.rate
+        for times in _AWAY:
+            other = _divided(series, best.unit, best.rate * times**sign)
+            if other.exceeding < _EXCEEDING or other.conforming < _CONFORMING:
+                break
+            reached = other.rate
+        bounds.append(reached)
+    return bounds[0], bounds[1]
 
 
 def _divided(series: Series, unit: str, rate: float) -> _Police:
@@ -207,7 +259,7 @@ def _divided(series: Series, unit: str, rate: float) -> _Police:
     return _Police(unit, rate, float(bursts[at]), conforming[at], exceeding[at], filled)
 
 
-def _was_empty(police: _Police, series: Series) -> bool:
-    """Say whether the bucket was idle for long enough to be full, once the capture had begun."""
+def _was_full(police: _Police, series: Series) -> bool:
+    """Say whether the bucket was unused for long enough to be full, once the capture had begun."""
     sizes: Numbers | Floats = series.sizes[police.unit]
     return bool(np.any(police.filled[1:] <= sizes[1:]))

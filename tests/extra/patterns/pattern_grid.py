@@ -10,8 +10,8 @@ import numpy as np
 
 from tailscope.extra.patterns.models.answer import Finding
 from tailscope.extra.patterns.models.detect import detect
-from tests.extra.patterns import devices
-from tests.extra.patterns.devices import MS, US, Sent, series_of, traffic
+import pattern_devices as devices
+from pattern_devices import MS, US, Sent, series_of, traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -201,6 +201,10 @@ def _none(packets: int) -> Iterator[Case]:
             lost, left = left > 0, max(left - 1, 0)
             yield None if lost else packet.at_ns + 20 * US + int(rng.exponential(2 * US))
 
+    def every_50th(sent, rng):
+        for number, packet in enumerate(sent):
+            yield None if number % 50 == 49 else packet.at_ns + 20 * US + int(rng.exponential(2 * US))
+
     def step(sent, rng):
         for number, packet in enumerate(sent):
             yield packet.at_ns + (20 * US if number < len(sent) / 2 else 220 * US) + int(
@@ -234,6 +238,7 @@ def _none(packets: int) -> Iterator[Case]:
         "random loss 1 %": losing(0.01),
         "random loss 20 %": losing(0.2),
         "loss in runs": in_runs,
+        "every 50th lost": every_50th,
         "step": step,
         "by size": by_size,
         "random stalls": at_random,
