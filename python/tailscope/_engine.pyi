@@ -52,6 +52,21 @@ class Analysis:
         self, side: Literal["pre", "post"], bucket_ns: int
     ) -> tuple[_Array, _Array]: ...
     def rate_per_second(self, side: Literal["pre", "post"]) -> tuple[_Array, _Array]: ...
+    @property
+    def worst_flows(self) -> tuple[list[str], list[int]] | None: ...
+    @property
+    def resegmented_ns(self) -> _Array: ...
+    @property
+    def loss_runs(self) -> list[tuple[str | None, int, int, int]]: ...
+    def groups(
+        self, by: str
+    ) -> list[
+        tuple[
+            str,
+            tuple[int, int, int, int],
+            tuple[int | None, int | None, int | None, int | None, bool],
+        ]
+    ]: ...
     def worst_keys(self, pre: _Source) -> list[str]: ...
     def hlog(self) -> str: ...
 
@@ -97,6 +112,7 @@ def analyze(
     whole: bool = False,
     series: bool = False,
     sink: Callable[[_Array, _Array, _Array], None] | None = None,
+    packets: object | None = None,
     progress: _Progress | None = None,
 ) -> Analysis: ...
 

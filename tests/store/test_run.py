@@ -71,7 +71,8 @@ def test_the_files_agree(run: Path) -> None:
     assert summary["count"] == 3_000
     latency = pq.read_table(run / "latency.parquet")
     recorded = ["intended_ns", "tainted", "instrument_stall_ns"]
-    assert latency.column_names == ["seq", "pre_ns", "latency_ns", *recorded]
+    flows = ["flow", "size_bytes"]
+    assert latency.column_names == ["seq", "pre_ns", "latency_ns", *recorded, *flows]
     assert latency["latency_ns"].to_pylist() == LATENCIES
     assert latency["seq"].to_pylist() == list(range(3_000))
     assert [latency[name].null_count for name in recorded] == [3_000] * 3

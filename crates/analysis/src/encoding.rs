@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use capture::{
     ByteOrder, ChosenInterface, Compression, Cut, Format, Info, LinkType, Mark, Resolution,
 };
+use probe::flow::Flow;
 use probe::key::MatchOn;
 use units::Nanos;
 
@@ -15,6 +16,7 @@ use crate::counts::Counts;
 use crate::error::Error;
 use crate::floor::Floor;
 use crate::histogram::Histogram;
+use crate::ledger::Ledger;
 use crate::matcher::Tail;
 use crate::pair::Analysis;
 use crate::part::{Covered, Part};
@@ -25,7 +27,7 @@ use crate::variation::Variation;
 use crate::worst::{Worst, worst_of};
 
 /// Goes up whenever other bytes are written.
-pub const ENCODING_VERSION: u32 = 4;
+pub const ENCODING_VERSION: u32 = 5;
 
 const SLICE: &str = "slice";
 const PART: &str = "part";
@@ -72,7 +74,7 @@ impl Part {
     /// Returns the part as bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let Self { heads, covered, found } = self;
+        let Self { heads, covered, sightings, found } = self;
         let Analysis { config, basis, counts, latency, variation, reordered, worst, .. } = found;
         // What `from_bytes` will ask for.
         assert!(!covered.is_empty(), "a part covers something");
@@ -83,6 +85,10 @@ impl Part {
         write_basis(&mut to, basis);
         heads.iter().for_each(|head| write_head(&mut to, head));
         to.list(covered, write_covered);
+        to.list(&sightings.iter().collect::<Vec<_>>(), |to, (flow, counts)| {
+            write_flow(to, flow);
+            counts.iter().for_each(|count| to.number(*count));
+        });
         // Less than nothing may have been lost.
         counts.clone().all().into_iter().for_each(|count| to.signed(*count as i64));
         write_histogram(&mut to, latency);
@@ -111,6 +117,9 @@ impl Part {
         let covered = from.list(read_covered)?;
         let apart = covered.is_sorted_by(|a, b| a.times.end() < b.times.start());
         from.expect(apart && !covered.is_empty(), "others", "stretches that ascend")?;
+        let sighting =
+            |from: &mut Reading<'_>| Ok((read_flow(from)?, [from.count()?, from.count()?]));
+        let sightings = from.list(sighting)?.into_iter().collect();
         let counts = read_counts(&mut from)?;
         let latency = read_histogram(&mut from)?;
         from.expect(latency.count() == counts.matched, latency.count(), "a latency a match")?;
@@ -137,14 +146,53 @@ impl Part {
             pre,
             post,
             instrument,
+            resegmented_ns: Vec::new(),
+            ledger: Ledger::default(),
             tail,
             floor,
             residue: None,
             considerable: false,
             torn,
         };
-        Ok(Self { heads, covered, found })
+        Ok(Self { heads, covered, sightings, found })
     }
+}
+
+fn write_flow(to: &mut Writing, flow: &Flow) {
+    for address in [flow.from, flow.to] {
+        to.number((address >> 64) as u64);
+        to.number(address as u64);
+    }
+    for field in [flow.ethertype, flow.protocol.into(), flow.tos.into()] {
+        to.number(field.into());
+    }
+    for field in [flow.from_port, flow.to_port, flow.vlan] {
+        to.option(field, |to, field| to.number(field.into()));
+    }
+}
+
+fn read_flow(from: &mut Reading<'_>) -> Result<Flow, Error> {
+    let address = |from: &mut Reading<'_>| {
+        Ok::<_, Error>(u128::from(from.number()?) << 64 | u128::from(from.number()?))
+    };
+    let half = |from: &mut Reading<'_>| {
+        let number = from.number()?;
+        u16::try_from(number).map_err(|_| from.flaw(number, "a number of 16 bits"))
+    };
+    let byte = |from: &mut Reading<'_>| {
+        let number = from.number()?;
+        u8::try_from(number).map_err(|_| from.flaw(number, "a number of 8 bits"))
+    };
+    Ok(Flow {
+        from: address(from)?,
+        to: address(from)?,
+        ethertype: half(from)?,
+        protocol: byte(from)?,
+        tos: byte(from)?,
+        from_port: from.option(half)?,
+        to_port: from.option(half)?,
+        vlan: from.option(half)?,
+    })
 }
 
 fn write_config(to: &mut Writing, config: &Config) {
@@ -477,7 +525,7 @@ fn read_variation(from: &mut Reading<'_>) -> Result<Variation, Error> {
 }
 
 fn write_worst(to: &mut Writing, worst: &Worst) {
-    let Worst { pre_ns, latency_ns, seq, tag } = *worst;
+    let Worst { pre_ns, latency_ns, seq, tag, .. } = *worst;
     [pre_ns, latency_ns, seq, tag].into_iter().for_each(|number| to.number(number));
 }
 
@@ -485,7 +533,8 @@ fn read_worst(from: &mut Reading<'_>) -> Result<Worst, Error> {
     let (pre_ns, latency_ns) = (from.number()?, from.number()?);
     let end = pre_ns.checked_add(latency_ns);
     from.expect(end.is_some(), latency_ns, "an arrival within 64 bits")?;
-    Ok(Worst { pre_ns, latency_ns, seq: from.number()?, tag: from.number()? })
+    let (seq, tag, variety) = (from.number()?, from.number()?, None);
+    Ok(Worst { pre_ns, latency_ns, seq, tag, variety })
 }
 
 fn write_side(to: &mut Writing, side: &Side) {

@@ -200,6 +200,17 @@ pub enum Error {
         /// The window.
         window: Nanos,
     },
+    /// Packets cannot be grouped by this.
+    #[error("by: got {got:?}, expected {expected}")]
+    By {
+        /// What was asked for.
+        got: String,
+        /// What may be.
+        expected: String,
+    },
+    /// A flow is never seen behind the device, and slices do not tell whether it goes elsewhere.
+    #[error("packets of a flow are never seen behind the device: slices do not tell why")]
+    FlowsUnseen,
     /// Parts are not those of one pair.
     #[error("parts: {what}: got {got}, expected {expected}")]
     Parts {
@@ -298,6 +309,8 @@ impl Error {
             Self::Recording { .. } => "recording",
             Self::Pipe { .. } => "pipe",
             Self::Torn { .. } => "keys-repeat",
+            Self::FlowsUnseen => "flows-unseen",
+            Self::By { .. } => "by",
             Self::Parts { what: "times", .. } => "parts-missing",
             Self::Parts { what: "begin of one", .. } => "parts-overlap",
             Self::Parts { what: "captures", .. } => "parts-captures",
@@ -345,7 +358,7 @@ impl Error {
             Self::ClocksUnknown { .. } => {
                 Some("say --clocks offset=TIME, if you know the difference")
             }
-            Self::Torn { .. } => Some("analyse the pair in one piece"),
+            Self::Torn { .. } | Self::FlowsUnseen => Some("analyse the pair in one piece"),
             Self::TimeGoesBack { .. } => {
                 Some("sort the capture by time first, for instance with reordercap")
             }

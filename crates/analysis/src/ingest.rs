@@ -5,6 +5,7 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::mpsc::{Receiver, SyncSender};
 
 use capture::{Cut, Info, Mark, Packet, Reader};
+use probe::flow::Flow as PacketFlow;
 use probe::headers::addresses;
 use probe::key::{Key, Keyed, Keyer};
 use probe::{is_local, is_to_group};
@@ -14,6 +15,7 @@ use crate::basis::{Flow, Skew};
 use crate::error::Error;
 use crate::order::{BATCH, Order, Timed};
 use crate::side::Side;
+use crate::varieties::{News, Numbers};
 
 /// A packet reduced to what matching needs.
 #[derive(Clone, Copy, Debug)]
@@ -21,9 +23,13 @@ pub(crate) struct Stamped {
     pub ts: u64,
     hi: u64,
     lo: u32,
-    keyed: bool,
-    pub kind: Kind,
+    /// Bit 0: it has a key; bits 1 and 2: its kind; the others: its variety.
+    marks: u32,
 }
+
+const KEYED: u32 = 1;
+const KIND_BITS: u32 = 1;
+const VARIETY_BITS: u32 = 3;
 
 /// The kind of a packet without a counterpart, as far as its headers tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +49,28 @@ impl Stamped {
     #[inline]
     pub fn new(ts: u64, key: Option<Key>) -> Self {
         let Key { hi, lo } = key.unwrap_or(Key { hi: 0, lo: 0 });
-        Self { ts, hi, lo: lo as u32, keyed: key.is_some(), kind: Kind::Forward }
+        Self { ts, hi, lo: lo as u32, marks: u32::from(key.is_some()) }
+    }
+
+    #[inline]
+    pub fn of(self, kind: Kind, variety: u32) -> Self {
+        let kind = kind as u32;
+        Self { marks: self.marks | kind << KIND_BITS | variety << VARIETY_BITS, ..self }
+    }
+
+    #[inline]
+    pub fn kind(&self) -> Kind {
+        match self.marks >> KIND_BITS & 3 {
+            0 => Kind::Forward,
+            1 => Kind::Local,
+            _ => Kind::Back,
+        }
+    }
+
+    /// Returns the number of its flow and size.
+    #[inline]
+    pub fn variety(&self) -> u32 {
+        self.marks >> VARIETY_BITS
     }
 
     /// Returns the slot that [`Matcher::warm_up`](crate::matcher::Matcher::warm_up) takes.
@@ -54,7 +81,7 @@ impl Stamped {
 
     #[inline]
     pub fn key(&self) -> Option<Key> {
-        self.keyed.then_some(Key { hi: self.hi, lo: u64::from(self.lo) })
+        (self.marks & KEYED != 0).then_some(Key { hi: self.hi, lo: u64::from(self.lo) })
     }
 }
 
@@ -72,6 +99,8 @@ pub(crate) enum Message {
         packets: Vec<Stamped>,
         before: u64,
         consumed_bytes: u64,
+        /// Varieties that no batch before had.
+        news: News,
     },
     End(Box<Result<End, Error>>),
 }
@@ -161,6 +190,8 @@ pub(crate) struct Reading {
     pub skew: Skew,
     /// True if control traffic of the link is marked.
     pub marks_local: bool,
+    /// True if flows are told apart.
+    pub tells_flows: bool,
     /// True if frames to several stations are marked, too.
     pub marks_groups: bool,
     /// Flows that travel the other way.
@@ -193,6 +224,7 @@ pub(crate) struct Ingest {
     batches: SyncSender<Message>,
     used: Receiver<Vec<Stamped>>,
     order: Order<Stamped>,
+    numbers: Numbers,
     read: u64,
     passed: u64,
     over: bool,
@@ -220,6 +252,7 @@ impl Ingest {
             batches,
             used,
             order,
+            numbers: Numbers::default(),
             read: passed,
             passed,
             over: false,
@@ -288,7 +321,12 @@ impl Ingest {
             Keyed::Short { need } => return Err(self.short(&packet, need)),
         };
         let kind = self.reading.kind(packet.data);
-        self.order.push(Stamped { kind, ..Stamped::new(ts, key) });
+        let variety = if self.reading.tells_flows {
+            self.numbers.of(PacketFlow::of(packet.data, packet.orig_len), packet.orig_len)
+        } else {
+            0
+        };
+        self.order.push(Stamped::new(ts, key).of(kind, variety));
         Ok(())
     }
 
@@ -325,7 +363,9 @@ impl Ingest {
         if packets.is_empty() {
             return Ok(());
         }
-        let message = Message::Batch { packets, before, consumed_bytes: reader.consumed_bytes() };
+        let news = self.numbers.take_news();
+        let consumed_bytes = reader.consumed_bytes();
+        let message = Message::Batch { packets, before, consumed_bytes, news };
         self.batches.send(message).map_err(|_| Hangup)
     }
 

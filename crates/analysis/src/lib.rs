@@ -16,6 +16,7 @@
 
 mod arrival;
 mod basis;
+mod by;
 mod bytes;
 mod chain;
 mod chunk;
@@ -33,6 +34,7 @@ mod hlog;
 mod ingest;
 mod instrument;
 mod keys;
+mod ledger;
 mod matcher;
 mod order;
 mod pair;
@@ -46,10 +48,13 @@ mod skim;
 mod slice;
 mod summary;
 mod survey;
+mod tally;
 mod variation;
+mod varieties;
 mod worst;
 
 pub use basis::{Basis, Bounds, Clocks, Grid, Skew, Tried};
+pub use by::{By, Group};
 pub use clocks::estimate_clocks;
 pub use config::Config;
 pub use counts::Counts;
@@ -59,6 +64,7 @@ pub use hdr::{Bucket, read_hdr};
 pub use histogram::Histogram;
 pub use instrument::{Instrument, Recorded};
 pub use keys::{KeyColumns, Keys, worst_keys};
+pub use ledger::{LossRun, Lost, Packets};
 pub use matcher::{MAX_WINDOW, Match};
 pub use pair::{Analysis, Captured, Observer, Progress, analyze_pair, analyze_pair_on};
 pub use part::Part;

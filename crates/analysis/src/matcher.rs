@@ -35,6 +35,34 @@ pub struct Match {
     pub(crate) tag: u64,
 }
 
+/// What became of a packet that has no match, by its place in pre.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It counts as lost, unless it turns out to be late.
+    Lost { seq: u64, pre_ns: u64 },
+    /// One that counts as lost so far is late.
+    Late { seq: u64 },
+    /// It is not judged.
+    Outside { seq: u64 },
+    /// It was seen behind the device before it was sent.
+    Negative { seq: u64 },
+    /// It may have been seen behind the device.
+    Ambiguous { seq: u64 },
+}
+
+impl Fate {
+    /// Returns the place of the packet that was decided about; 0 if that was decided before.
+    pub fn at(&self) -> u64 {
+        match *self {
+            Self::Lost { seq, .. }
+            | Self::Outside { seq }
+            | Self::Negative { seq }
+            | Self::Ambiguous { seq } => seq,
+            Self::Late { .. } => 0,
+        }
+    }
+}
+
 /// A pre packet within its window. Twelve bytes, so that an [`Entry`] has 32.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sent {
@@ -130,6 +158,8 @@ impl Waiting for Flight<Sent> {
 /// A pre packet that left its window without a match.
 #[derive(Clone, Copy, Debug, Default)]
 struct Unmatched {
+    /// Its place in pre.
+    seq: u64,
     late: bool,
     /// True if it was sent before the capture behind the device began.
     early: bool,
@@ -143,8 +173,9 @@ struct Orphan {
     kept: bool,
     claimed: bool,
     lateness: Lateness,
-    /// The place of the packet that it is late for.
+    /// The place of the packet that it is late for, and the place of that one in pre.
     late_of: u64,
+    late_seq: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -269,6 +300,7 @@ pub(crate) struct Matcher {
     /// Packets without a counterpart, if they are to be kept.
     residue: Option<Residue>,
     matches: Vec<Match>,
+    fates: Vec<Fate>,
     /// Names of the two sides.
     names: [String; 2],
     /// The bytes of both captures, if they bound how many packets may wait.
@@ -304,6 +336,7 @@ impl Matcher {
             counts: Counts::default(),
             residue: None,
             matches: Vec::new(),
+            fates: Vec::new(),
             names,
             sized_for: None,
         }
@@ -475,10 +508,27 @@ impl Matcher {
         debug_assert!(into.is_sorted_by_key(|found| found.seq), "matches are in order of pre");
     }
 
+    /// Takes what became of packets of this stretch without a match, in the order in which that was
+    /// decided.
+    pub fn take_fates(&mut self, into: &mut Vec<Fate>) {
+        into.clear();
+        std::mem::swap(into, &mut self.fates);
+    }
+
+    /// Returns the place in pre of the oldest packet that is undecided.
+    pub fn oldest_seq(&self) -> u64 {
+        self.before_pre + self.pre.oldest()
+    }
+
     /// Returns the counts, in which unknown posts behind the last pre packet are unknown.
     pub fn counts(&self) -> Counts {
         let post_unknown = self.counts.post_unknown + self.tail.post_after;
         Counts { post_unknown, ..self.counts }
+    }
+
+    /// Returns the time of the last packet of post, in ns.
+    pub fn newest_post_ns(&self) -> Option<u64> {
+        self.newest_post_ns
     }
 
     /// Returns what has no counterpart behind the last packet of the other capture.
@@ -603,19 +653,24 @@ impl Matcher {
             let (pre_ns, latency_ns, tag) = (entry.ts, latency, entry.tag);
             self.matches.push(Match { seq, post_seq, pre_ns, latency_ns, tag });
         } else {
-            self.settle_without_match(entry, [matched, ambiguous, owned, kept]);
+            self.settle_without_match(place, entry, [matched, ambiguous, owned, kept]);
         }
     }
 
     #[cold]
-    fn settle_without_match(&mut self, entry: Entry<Sent>, decided: [bool; 4]) {
+    fn settle_without_match(&mut self, place: u64, entry: Entry<Sent>, decided: [bool; 4]) {
         let [matched, ambiguous, owned, kept] = decided;
         let Entry { ts, state, .. } = entry;
+        let seq = self.before_pre + place;
         let passed = Sent::UNKEYED | Sent::COPY | Sent::SEEN_BEFORE | Sent::LOCAL | Sent::BACK;
         let passed = state.is(passed);
         let early = ts < self.rules.begin_ns[1];
         if !matched && !ambiguous && !passed {
-            self.unmatched.insert(Entry::new(entry.key(), ts, Unmatched { late: !kept, early }));
+            self.unmatched.insert(Entry::new(
+                entry.key(),
+                ts,
+                Unmatched { seq, late: !kept, early },
+            ));
         }
         if !owned {
             return;
@@ -626,19 +681,27 @@ impl Matcher {
             () if !kept => return counts.pre_trimmed += 1,
             () if state.is(Sent::UNKEYED) => return counts.pre_unkeyed += 1,
             () if state.is(Sent::COPY) => return counts.repeated += 1,
-            () if ambiguous => return counts.ambiguous += 1,
+            () if ambiguous => {
+                self.fates.push(Fate::Ambiguous { seq });
+                return counts.ambiguous += 1;
+            }
             () if state.is(Sent::SEEN_BEFORE) && two_way => return counts.reverse += 1,
             () if state.is(Sent::BACK) => return counts.reverse += 1,
             () if state.is(Sent::SEEN_BEFORE) => {
                 counts.negative += 1;
+                self.fates.push(Fate::Negative { seq });
                 if let Some(residue) = &mut self.residue {
                     residue.negative[0].push(ts, entry.key());
                 }
             }
             () if state.is(Sent::LOCAL) => return counts.local += 1,
-            () if early => counts.outside += 1,
+            () if early => {
+                counts.outside += 1;
+                self.fates.push(Fate::Outside { seq });
+            }
             () => {
                 counts.lost = counts.lost.wrapping_add(1);
+                self.fates.push(Fate::Lost { seq, pre_ns: ts });
                 if let Some(residue) = &mut self.residue {
                     residue.unmatched[0].push(ts, entry.key());
                 }
@@ -710,6 +773,7 @@ impl Matcher {
     #[cold]
     fn orphan(&mut self, ts: u64, key: Key, kept: bool) {
         let late_of = self.unmatched.newest(key);
+        let late_seq = late_of.map_or(0, |place| self.unmatched.get(place).state.seq);
         let lateness = match late_of {
             Some(place) => {
                 let state = &mut self.unmatched.get_mut(place).state;
@@ -722,7 +786,7 @@ impl Matcher {
             None => Lateness::Unknown,
         };
         let late_of = late_of.unwrap_or(0);
-        let orphan = Orphan { back: 0, kept, claimed: false, lateness, late_of };
+        let orphan = Orphan { back: 0, kept, claimed: false, lateness, late_of, late_seq };
         let (place, former) = self.orphans.insert(Entry::new(key, ts, orphan));
         if let Some(former) = former {
             assert!((1..MOST as u64).contains(&(place - former)), "the older orphan is in reach");
@@ -789,7 +853,7 @@ impl Matcher {
 
     fn settle_orphan(&mut self) {
         let (_, entry) = self.orphans.pop();
-        let Entry { ts, state: Orphan { kept, claimed, lateness, .. }, .. } = entry;
+        let Entry { ts, state: Orphan { kept, claimed, lateness, late_seq, .. }, .. } = entry;
         if let Some(residue) = self.residue.as_mut().filter(|_| kept) {
             match lateness {
                 _ if claimed => residue.negative[1].push(ts, entry.key()),
@@ -804,7 +868,10 @@ impl Matcher {
         }
         let counts = &mut self.counts;
         match lateness {
-            Lateness::OfLost => counts.lost = counts.lost.wrapping_sub(1),
+            Lateness::OfLost => {
+                counts.lost = counts.lost.wrapping_sub(1);
+                self.fates.push(Fate::Late { seq: late_seq });
+            }
             Lateness::OfOutside => counts.outside = counts.outside.wrapping_sub(1),
             Lateness::Unknown | Lateness::Further => {}
         }

@@ -19,11 +19,13 @@ use crate::floor::Floor;
 use crate::histogram::Histogram;
 use crate::ingest::{Ahead, End, Extent, Ingest, Message, Reading, Stamped};
 use crate::instrument::{Instrument, Recorded};
-use crate::matcher::{AT_ONCE, Match, Matcher, Rules, Stretch, Tail};
+use crate::ledger::{Ledger, Lost, Packets};
+use crate::matcher::{AT_ONCE, Fate, Match, Matcher, Rules, Stretch, Tail};
 use crate::residue::Residue;
 use crate::side::Side;
 use crate::survey::{Relation, Survey, decide};
 use crate::variation::Variation;
+use crate::varieties::News;
 use crate::worst::{Worst, WorstPackets};
 
 /// Batches that may wait between an ingest thread and the matcher.
@@ -46,6 +48,16 @@ pub trait Observer {
     /// Matches that are final and within the trimmed interval, in order of pre.
     fn matches(&mut self, _batch: &[Match]) -> ControlFlow<()> {
         ControlFlow::Continue(())
+    }
+
+    /// Takes the same matches before [`matches`](Self::matches) does, and lost packets, with their flows.
+    fn packets(&mut self, _packets: &Packets<'_>) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    /// True if [`packets`](Self::packets) listens.
+    fn wants_packets(&self) -> bool {
+        false
     }
 
     /// Takes matches, with what only a recording knows of each; called instead of `matches` for
@@ -99,6 +111,9 @@ pub struct Analysis {
     pub post: Captured,
     /// Record of the instrument, if it recorded the pair.
     pub instrument: Option<Instrument>,
+    /// Times in ns of packets that an observer heard were lost, and that came out in another form.
+    pub resegmented_ns: Vec<u64>,
+    pub(crate) ledger: Ledger,
     pub(crate) tail: Tail,
     pub(crate) floor: Floor,
     pub(crate) residue: Option<Residue>,
@@ -175,6 +190,7 @@ impl Reading {
             keyer: Keyer::new(&config.match_on, tap, basis.limit_bytes),
             skew: if tap == Tap::Post { config.clocks.skew() } else { Skew::NONE },
             marks_local: marked && tap == Tap::Pre,
+            tells_flows: tap == Tap::Pre,
             marks_groups: basis.routed && tap == Tap::Pre,
             back: if tap == Tap::Pre { basis.back.clone() } else { BTreeSet::new() },
         }
@@ -208,8 +224,8 @@ impl Analysis {
         let (dropped, pre_dropped) = (dropped(&self.post), dropped(&self.pre));
         let tail = std::mem::take(&mut self.tail);
         let (last, longest) = (self.post.side.last_ns.unwrap_or(0), self.latency.max());
-        let ends_later = |ts: u64, longest| ts.checked_add(longest).is_none_or(|end| end > last);
-        let late = |ts: &&u64| longest.is_none_or(|longest| ends_later(**ts, longest));
+        let window = self.config.window.0;
+        let late = |ts: &&u64| ends_later(**ts, longest, window, last);
         let near = tail.near_ns.iter().filter(late).count() as u64;
         if !self.config.whole {
             self.counts.set_outside(near + tail.after, tail.post_after);
@@ -246,6 +262,10 @@ pub(crate) trait Source {
     fn before(&self) -> u64 {
         0
     }
+    /// Takes the varieties that are new since the last call.
+    fn take_news(&mut self) -> News {
+        News::default()
+    }
     /// Takes the first `count` of them.
     fn take(&mut self, count: usize);
     /// Bytes that were read so far.
@@ -262,6 +282,7 @@ pub(crate) struct Ingested {
     batch: Vec<Stamped>,
     next: usize,
     before: Option<u64>,
+    news: News,
     begin_bytes: u64,
     consumed_bytes: u64,
     end: Option<End>,
@@ -291,6 +312,7 @@ impl Ingested {
             batch: Vec::new(),
             next: 0,
             before: None,
+            news: News::default(),
             begin_bytes,
             consumed_bytes: begin_bytes,
             end: None,
@@ -306,7 +328,8 @@ impl Source for Ingested {
     fn waiting(&mut self) -> Result<&[Stamped], Error> {
         while self.next == self.batch.len() && self.end.is_none() {
             match self.messages.recv() {
-                Ok(Message::Batch { packets, before, consumed_bytes }) => {
+                Ok(Message::Batch { packets, before, consumed_bytes, news }) => {
+                    self.news.extend(news);
                     assert!(!packets.is_empty(), "a batch holds packets");
                     self.consumed_bytes = consumed_bytes;
                     self.before.get_or_insert(before);
@@ -322,6 +345,10 @@ impl Source for Ingested {
 
     fn before(&self) -> u64 {
         self.before.unwrap_or(0)
+    }
+
+    fn take_news(&mut self) -> News {
+        std::mem::take(&mut self.news)
     }
 
     fn take(&mut self, count: usize) {
@@ -350,6 +377,11 @@ pub(crate) struct Run<S> {
     matcher: Matcher,
     reached_ns: u64,
     matches: Vec<Match>,
+    fates: Vec<Fate>,
+    lost: Vec<Lost>,
+    ledger: Ledger,
+    /// Flows whose names the observer knows.
+    told_flows: usize,
     latency: Histogram,
     variation: Variation,
     reordering: Reordering,
@@ -436,6 +468,7 @@ impl<S: Source> Run<S> {
         };
         let names = [pre.name(), post.name()];
         Self {
+            ledger: Ledger::new(config.window.0, stretch.before_pre),
             matcher: Matcher::new(rules, &stretch, names),
             worst: WorstPackets::new(config.worst),
             config,
@@ -446,6 +479,9 @@ impl<S: Source> Run<S> {
             stretch,
             reached_ns: 0,
             matches: Vec::new(),
+            fates: Vec::new(),
+            lost: Vec::new(),
+            told_flows: 0,
             latency: Histogram::default(),
             variation: Variation::default(),
             reordering: Reordering::default(),
@@ -474,6 +510,7 @@ impl<S: Source> Run<S> {
             self.collect(observer)?;
         }
         self.collect(observer)?;
+        self.collect_rest(observer)?;
         let (pre, post) = (self.pre.finish(), self.post.finish());
         let counts = self.matcher.counts();
         assert_eq!(counts.matched, self.latency.count(), "every match has its latency");
@@ -493,6 +530,8 @@ impl<S: Source> Run<S> {
             pre,
             post,
             instrument: None,
+            resegmented_ns: Vec::new(),
+            ledger: self.ledger,
             tail: self.matcher.tail().clone(),
             floor: self.floor,
             residue: self.matcher.take_residue(),
@@ -503,6 +542,12 @@ impl<S: Source> Run<S> {
 
     /// Merges the packets at hand by time until one side needs more; `false` when there are none.
     fn step(&mut self) -> Result<bool, Error> {
+        self.pre.waiting()?;
+        let news = self.pre.take_news();
+        if !news.is_empty() {
+            self.ledger.learn(news);
+        }
+        let tells_flows = !self.ledger.is_empty();
         let (pre, post) = (self.pre.waiting()?, self.post.waiting()?);
         let (mut i, mut j) = (0, 0);
         let first_ns =
@@ -522,7 +567,10 @@ impl<S: Source> Run<S> {
             let packet = side[*next];
             *next += 1;
             if is_pre {
-                self.matcher.pre(packet.ts, packet.key(), packet.kind)?;
+                self.matcher.pre(packet.ts, packet.key(), packet.kind())?;
+                if tells_flows {
+                    self.ledger.push(packet.variety());
+                }
             } else {
                 self.matcher.post(packet.ts, packet.key())?;
             }
@@ -543,17 +591,46 @@ impl<S: Source> Run<S> {
             self.reordering.forget();
         }
         let matches = &self.matches[own];
+        self.matcher.take_fates(&mut self.fates);
+        if !self.ledger.is_empty() {
+            self.ledger.settle(matches, &self.fates);
+            self.lost.clear();
+            let newest_post_ns = self.matcher.newest_post_ns().unwrap_or(0);
+            self.ledger.take_lost(self.reached_ns, newest_post_ns, &mut self.lost);
+            if observer.wants_packets() && matches.len() + self.lost.len() > 0 {
+                let packets = self.ledger.packets(&mut self.told_flows, matches, &self.lost);
+                continue_unless_stopped(observer.packets(&packets))?;
+            }
+        }
         for found in matches {
             self.latency.record(found.latency_ns);
             self.floor.push(found.pre_ns, found.latency_ns as i64);
             self.variation.push(found);
-            self.worst.push(found);
+            self.worst.push(found, || self.ledger.variety(found.seq));
             self.reordering.push(found);
         }
-        if matches.is_empty() {
+        if !matches.is_empty() {
+            continue_unless_stopped(observer.matches(matches))?;
+        }
+        self.ledger.forget_before(self.matcher.oldest_seq());
+        Ok(())
+    }
+
+    /// Takes the lost packets that no longer can turn out to be late, as nothing follows.
+    fn collect_rest(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
+        if self.ledger.is_empty() {
             return Ok(());
         }
-        continue_unless_stopped(observer.matches(matches))
+        let (longest, whole) = (self.latency.max(), self.config.whole);
+        let last = self.matcher.newest_post_ns().unwrap_or(0);
+        let window = self.config.window.0;
+        self.lost.clear();
+        self.ledger.take_rest(|ts| !whole && ends_later(ts, longest, window, last), &mut self.lost);
+        if observer.wants_packets() && !self.lost.is_empty() {
+            let packets = self.ledger.packets(&mut self.told_flows, &[], &self.lost);
+            continue_unless_stopped(observer.packets(&packets))?;
+        }
+        Ok(())
     }
 
     /// Returns which of the matches are counted here. Those before are only asked what they were
@@ -563,6 +640,13 @@ impl<S: Source> Run<S> {
         let start = self.matches.partition_point(|found| found.pre_ns < *own.start());
         start..self.matches.partition_point(|found| found.pre_ns <= *own.end()).max(start)
     }
+}
+
+/// Returns true if a packet that was sent at `ts` would have come out when the capture behind the device had
+/// ended, at `last`, if it had taken as long as the slowest.
+fn ends_later(ts: u64, longest_ns: Option<u64>, window_ns: u64, last: u64) -> bool {
+    let longest_ns = longest_ns.unwrap_or(window_ns);
+    ts.checked_add(longest_ns).is_none_or(|end| end > last)
 }
 
 pub(crate) fn continue_unless_stopped(flow: ControlFlow<()>) -> Result<(), Error> {

@@ -1,10 +1,13 @@
 //! The figures of some slices of a pair, and their joining into those of all of it.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+use probe::flow::Flow;
 use units::counted;
 
 use crate::error::Error;
+use crate::ledger::FEWEST;
 use crate::matcher::Tail;
 use crate::pair::{Analysis, Captured};
 use crate::side::Side;
@@ -23,6 +26,8 @@ use crate::worst::worst_of;
 pub struct Part {
     pub(crate) heads: [Head; 2],
     pub(crate) covered: Vec<Covered>,
+    /// How often packets of each flow were seen behind the device, and how many were lost.
+    pub(crate) sightings: BTreeMap<Flow, [u64; 2]>,
     pub(crate) found: Analysis,
 }
 
@@ -57,7 +62,9 @@ impl Part {
             |(first, last)| times.contains(&first) && first <= last && last <= *times.end();
         assert!(kept.into_iter().flatten().all(within), "what is counted lies in the slice");
         let covered = vec![Covered { times, matches: found.variation.ends, kept }];
-        Self { heads, covered, found }
+        let sightings = std::mem::take(&mut found.ledger).sightings();
+        found.worst.iter_mut().for_each(|packet| packet.variety = None);
+        Self { heads, covered, sightings, found }
     }
 
     /// Joins two parts of one pair.
@@ -75,6 +82,10 @@ impl Part {
             }
         }
         self.found.add(&other.found);
+        for (flow, more) in &other.sightings {
+            let sum = self.sightings.entry(*flow).or_default();
+            *sum = [sum[0] + more[0], sum[1] + more[1]];
+        }
         self.covered.clear();
         for next in covered {
             match self.covered.last_mut() {
@@ -112,6 +123,9 @@ impl Part {
         self.check_complete()?;
         if self.found.torn {
             return Err(Error::Torn { window: self.found.config.window });
+        }
+        if self.sightings.values().any(|[seen, lost]| *seen == 0 && *lost >= FEWEST) {
+            return Err(Error::FlowsUnseen);
         }
         assert_eq!(self.covered.len(), 1, "a stretch of all times leaves none to others");
         let Analysis { pre, post, counts, .. } = &mut self.found;

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use capture::{Packet, Reader};
+use probe::flow::Flow;
 use probe::key::{Keyed, MatchOn, Tap};
 use probe::parts::{fragment, segment};
 use units::Nanos;
@@ -32,6 +33,8 @@ const AT_ONCE: u64 = 1 << 14;
 #[derive(Default)]
 struct Left {
     parts: Vec<Part>,
+    /// Flow and length of each part.
+    flows: Vec<(Flow, u32)>,
     sample: Vec<Ahead>,
 }
 
@@ -93,9 +96,9 @@ fn look_again(
         return Err(Error::KeyChanges { key: key.to_string() });
     }
     let [sent, seen] = divided([&pre_left.parts, &post_left.parts]);
-    let times =
-        |places: Vec<usize>, parts: &[Part]| places.iter().map(|at| parts[*at].ts).collect();
-    found.set_resegmented(times(sent, &pre_left.parts), times(seen, &post_left.parts));
+    let sent = sent.into_iter().map(|at| (pre_left.parts[at].ts, pre_left.flows[at])).collect();
+    let seen = seen.into_iter().map(|at| post_left.parts[at].ts).collect();
+    found.set_resegmented(sent, seen);
     Ok(())
 }
 
@@ -119,6 +122,7 @@ impl Left {
             if is_unmatched {
                 let (segment, fragment) = (segment(data, orig_len), fragment(data, orig_len));
                 left.parts.push(Part { ts, segment, fragment });
+                left.flows.push((Flow::of(data, orig_len), orig_len));
             }
             if !is_unmatched && !negative.contain(&trace) {
                 return;
@@ -211,16 +215,18 @@ impl Analysis {
     }
 
     /// Packets at these times came in other packets: they are neither lost nor unknown.
-    fn set_resegmented(&mut self, sent: Vec<u64>, seen: Vec<u64>) {
+    fn set_resegmented(&mut self, sent: Vec<(u64, (Flow, u32))>, seen: Vec<u64>) {
         let last = |side: &crate::side::Side| side.last_ns.unwrap_or(0);
         let (pre_last, post_last) = (last(&self.pre.side), last(&self.post.side));
         let mut told: HashMap<u64, u64> = HashMap::new();
-        for ts in sent.into_iter().filter(|ts| *ts <= post_last) {
+        for (ts, (flow, size_bytes)) in sent.into_iter().filter(|(ts, _)| *ts <= post_last) {
             if self.counts.lost == 0 {
                 break;
             }
             self.counts.lost -= 1;
             self.counts.resegmented += 1;
+            self.ledger.take_back(&flow, size_bytes);
+            self.resegmented_ns.push(ts);
             *told.entry(ts).or_default() += 1;
         }
         self.tail.near_ns.retain(|ts| match told.get_mut(ts) {

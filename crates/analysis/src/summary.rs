@@ -4,6 +4,7 @@ use probe::key::MatchOn;
 use units::counted;
 
 use crate::basis::{Basis, Bounds, Clocks, Skew, Tried, nearest_whole, whole};
+use crate::counts::Counts;
 use crate::histogram::Histogram;
 use crate::instrument::Instrument;
 use crate::pair::{Analysis, Captured};
@@ -150,7 +151,10 @@ impl Analysis {
     /// Returns the number of lost packets that cannot be among what is only known from behind the
     /// device. A recording knows each packet that it sent.
     fn lost_proven(&self) -> u64 {
-        if self.instrument.is_some() { self.counts.lost } else { self.counts.lost_proven() }
+        if self.instrument.is_some() {
+            return self.counts.lost;
+        }
+        self.counts.lost_proven().saturating_sub(self.ledger.lost_of(&self.unseen_flows()))
     }
 
     fn add_latency(&self, figures: &mut Figures) {
@@ -422,7 +426,8 @@ impl Analysis {
             "no key: not matched",
         );
         warn(counts.corrupt, ["packet", "packets"], "came back changed");
-        warn_of_loss(counts.lost, self.lost_proven(), counts.post_unknown, warnings);
+        self.warn_of_flows(warnings);
+        warn_of_loss(counts, self.lost_proven(), warnings);
         if let Some(instrument) = &self.instrument {
             warnings.extend(instrument.warnings(&self.latency));
         }
@@ -430,8 +435,9 @@ impl Analysis {
 }
 
 /// Says how many packets were lost for certain, and why not all.
-fn warn_of_loss(lost: u64, proven: u64, unknown: u64, warnings: &mut Vec<String>) {
-    if proven < lost {
+fn warn_of_loss(counts: &Counts, proven: u64, warnings: &mut Vec<String>) {
+    let (lost, unknown) = (counts.lost, counts.post_unknown);
+    if unknown > 0 && proven < lost {
         warnings.push(format!(
             "lost {proven} to {lost}: {unknown} packets behind the device are not known from before it, and \
              may be some of the lost ones in another form (a proxy, or encryption)"

@@ -14,6 +14,8 @@ pub struct Worst {
     /// Place of the packet in pre, in order of time.
     pub seq: u64,
     pub(crate) tag: u64,
+    /// The number of its flow and size; `None` where flows are not told apart.
+    pub(crate) variety: Option<u32>,
 }
 
 /// Keeps the `capacity` packets of the highest latency; of equal ones the earlier.
@@ -35,13 +37,13 @@ impl WorstPackets {
 
     /// Adds the next match in order of pre.
     #[inline]
-    pub fn push(&mut self, found: &Match) {
+    pub fn push(&mut self, found: &Match, variety: impl FnOnce() -> Option<u32>) {
         // Matches come in order of pre, so one of the least latency kept so far comes too late.
         if found.latency_ns < self.least_ns {
             return;
         }
         let &Match { seq, pre_ns, latency_ns, tag, .. } = found;
-        self.candidates.push(Worst { pre_ns, latency_ns, seq, tag });
+        self.candidates.push(Worst { pre_ns, latency_ns, seq, tag, variety: variety() });
         if self.candidates.len() >= (2 * self.capacity).max(1) {
             self.select();
         }
@@ -85,7 +87,7 @@ mod tests {
             let mut worst = WorstPackets::new(n);
             for (seq, &latency_ns) in (0u64..).zip(&latencies) {
                 let pre_ns = seq / 3;
-                worst.push(&Match { seq, post_seq: 0, pre_ns, latency_ns, tag: seq });
+                worst.push(&Match { seq, post_seq: 0, pre_ns, latency_ns, tag: seq }, || None);
             }
             let mut sorted: Vec<(u64, u64)> = (0u64..).zip(latencies).collect();
             sorted.sort_by_key(|&(index, latency)| (Reverse(latency), index));

@@ -5,6 +5,7 @@
 //! packets come from.
 
 mod error;
+pub mod flow;
 pub mod headers;
 pub mod key;
 mod layers;

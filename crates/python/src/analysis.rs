@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ::analysis::{
-    Bounds, Clocks, Config, Histogram, Recording, Skew, Value, analyze_files,
+    Bounds, By, Clocks, Config, Histogram, Recording, Skew, Value, analyze_files,
     analyze_recording as analyze_slices, estimate_clocks as estimate, worst_keys,
 };
 use capture::{InterfaceChoice, Reader};
@@ -21,6 +21,8 @@ type Pairs<'py> = (Array<'py>, Array<'py>);
 type Series = (Py<PyArray1<u64>>, Py<PyArray1<u64>>, Py<PyArray1<u64>>);
 type More = (Py<PyArray1<u64>>, Py<PyArray1<bool>>, Py<PyArray1<u64>>);
 type Ticks<'py> = PyReadonlyArray1<'py, u64>;
+type Grouped =
+    (String, (u64, u64, u64, u64), (Option<u64>, Option<u64>, Option<u64>, Option<u64>, bool));
 type Found = (f64, u64, Option<u64>, Option<u64>, u64, bool);
 
 #[pyclass(frozen, module = "tailscope._engine")]
@@ -80,7 +82,7 @@ pub(crate) fn config(
 #[pyfunction]
 #[pyo3(signature = (
     pre, post, *, match_on, trim_ns, window_ns, worst, joined_by=None, clocks=None, whole=false, series=false, sink=None,
-    progress=None
+    packets=None, progress=None
 ))]
 #[allow(clippy::too_many_arguments)]
 pub fn analyze(
@@ -96,13 +98,14 @@ pub fn analyze(
     whole: bool,
     series: bool,
     sink: Option<Py<PyAny>>,
+    packets: Option<Py<PyAny>>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Analysis> {
     let joined_by = joined_by.map(str::parse).transpose().map_err(errors::probe)?;
     let known = config(match_on, trim_ns, window_ns, worst, clocks)?;
     let config = Config { joined_by, whole, ..known };
     let series = series.then(Columns::default);
-    let follower = Follower { series, sink, progress, ..Follower::default() };
+    let follower = Follower { series, sink, packets, progress, ..Follower::default() };
     let run = move |follower: &mut Follower| -> Result<_, ::analysis::Error> {
         let both = || Ok([open(&pre)?, open(&post)?]);
         analyze_files(both, &config, follower)
@@ -289,6 +292,34 @@ impl Analysis {
             column(|packet| packet.pre_ns + packet.latency_ns),
             column(|packet| packet.seq),
         )
+    }
+
+    #[getter]
+    fn worst_flows(&self) -> Option<(Vec<String>, Vec<u64>)> {
+        self.found.worst_flows().map(|of| of.into_iter().unzip())
+    }
+
+    #[getter]
+    fn resegmented_ns<'py>(&self, py: Python<'py>) -> Array<'py> {
+        self.found.resegmented_ns.clone().into_pyarray(py)
+    }
+
+    fn groups(&self, by: &str) -> PyResult<Vec<Grouped>> {
+        let by: By = by.parse().map_err(|error: ::analysis::Error| {
+            errors::argument(error.to_string(), error.code())
+        })?;
+        let groups = self.found.groups(by).into_iter().map(|group| {
+            let counts = (group.sent, group.matched, group.lost, group.unseen);
+            let [p50, p99] = group.quantiles_ns;
+            (group.name, counts, (p50, p99, group.worst_ns, group.tail, group.exact))
+        });
+        Ok(groups.collect())
+    }
+
+    #[getter]
+    fn loss_runs(&self) -> Vec<(Option<String>, u64, u64, u64)> {
+        let runs = self.found.loss_runs().into_iter();
+        runs.map(|run| (run.flow, run.start_ns, run.end_ns, run.lost)).collect()
     }
 
     fn worst_keys(&self, py: Python<'_>, pre: Chosen) -> PyResult<Vec<String>> {

@@ -57,7 +57,9 @@ pub fn analysis(error: &::analysis::Error) -> PyErr {
         ::analysis::Error::Swapped { .. } | ::analysis::Error::SwappedOrApart { .. } => {
             SwappedError::new_err(message)
         }
-        ::analysis::Error::Torn { .. } => KeysRepeatError::new_err(message),
+        ::analysis::Error::Torn { .. } | ::analysis::Error::FlowsUnseen => {
+            KeysRepeatError::new_err(message)
+        }
         _ => EngineError::new_err(message),
     };
     raised(exception, error.code(), error.hint())

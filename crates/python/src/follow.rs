@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use ::analysis::{Match, Observer, Progress, Recorded};
+use ::analysis::{Match, Observer, Packets, Progress, Recorded};
 use numpy::IntoPyArray;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -56,6 +56,7 @@ pub struct Follower {
     pub series: Option<Columns>,
     pub more: MoreColumns,
     pub sink: Option<Py<PyAny>>,
+    pub packets: Option<Py<PyAny>>,
     pub progress: Option<Py<PyAny>>,
     pub raised: Option<PyErr>,
     pub stopped: Arc<AtomicBool>,
@@ -105,6 +106,45 @@ impl Observer for Follower {
                 chunk.latency_ns.into_pyarray(py),
             );
             follower.sink.as_ref().map_or(Ok(()), |sink| sink.call1(py, columns).map(drop))
+        })
+    }
+
+    fn wants_packets(&self) -> bool {
+        self.packets.is_some() && !self.stopped.load(Ordering::Relaxed)
+    }
+
+    fn packets(&mut self, packets: &Packets<'_>) -> ControlFlow<()> {
+        let mut chunk = Columns::default();
+        chunk.extend(packets.matches);
+        let [flow, size_bytes] = packets.of_matches.clone();
+        let lost_seq: Vec<u64> = packets.lost.iter().map(|lost| lost.seq).collect();
+        let lost_ns: Vec<u64> = packets.lost.iter().map(|lost| lost.pre_ns).collect();
+        let [lost_flow, lost_bytes] = packets.of_lost.clone();
+        self.call(|py, follower| {
+            let Some(to) = follower.packets.as_ref().map(|to| to.bind(py)) else { return Ok(()) };
+            if !packets.flows.is_empty() {
+                to.call_method1("flows", (packets.flows.clone(),))?;
+            }
+            if !chunk.seq.is_empty() {
+                let columns = (
+                    chunk.seq.into_pyarray(py),
+                    chunk.pre_ns.into_pyarray(py),
+                    chunk.latency_ns.into_pyarray(py),
+                    flow.into_pyarray(py),
+                    size_bytes.into_pyarray(py),
+                );
+                to.call_method1("matches", columns)?;
+            }
+            if !lost_seq.is_empty() {
+                let columns = (
+                    lost_seq.into_pyarray(py),
+                    lost_ns.into_pyarray(py),
+                    lost_flow.into_pyarray(py),
+                    lost_bytes.into_pyarray(py),
+                );
+                to.call_method1("lost", columns)?;
+            }
+            Ok(())
         })
     }
 

@@ -159,23 +159,23 @@ impl<S: Source + 'static> Batches<S> {
 fn column(reader: &mut ColumnReader, kind: Kind, rows: usize, name: &str) -> Result<Column, Error> {
     let (cells, missing) = match (reader, kind) {
         (ColumnReader::BoolColumnReader(reader), Kind::Bool) => {
-            let (values, missing) = cells(reader, rows, name)?;
+            let (values, missing) = cells(reader, rows, name, Default::default())?;
             (Cells::Bool(values), missing)
         }
         (ColumnReader::Int64ColumnReader(reader), Kind::Int64) => {
-            let (values, missing) = cells(reader, rows, name)?;
+            let (values, missing) = cells(reader, rows, name, Default::default())?;
             (Cells::Int64(values), missing)
         }
         (ColumnReader::Int64ColumnReader(reader), Kind::UInt64) => {
-            let (values, missing) = cells(reader, rows, name)?;
+            let (values, missing) = cells(reader, rows, name, Default::default())?;
             (Cells::UInt64(values.into_iter().map(|cell| cell as u64).collect()), missing)
         }
         (ColumnReader::DoubleColumnReader(reader), Kind::Double) => {
-            let (values, missing) = cells(reader, rows, name)?;
+            let (values, missing) = cells(reader, rows, name, Default::default())?;
             (Cells::Double(values), missing)
         }
         (ColumnReader::ByteArrayColumnReader(reader), Kind::Text) => {
-            let (values, missing) = cells(reader, rows, name)?;
+            let (values, missing) = cells(reader, rows, name, ByteArray::from(""))?;
             let (places, names) = texts(values, name)?;
             (Cells::Text(places, names), missing)
         }
@@ -190,6 +190,7 @@ fn cells<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
     name: &str,
+    absent: T::T,
 ) -> Result<Found<T::T>, Error> {
     let (mut levels, mut values) = (Vec::new(), Vec::new());
     let mut got = 0;
@@ -210,8 +211,8 @@ fn cells<T: DataType>(
     }
     let mut values = values.into_iter();
     let spread = missing.iter().map(|&is_missing| match is_missing {
-        true => T::T::default(),
-        false => values.next().unwrap_or_default(),
+        true => absent.clone(),
+        false => values.next().unwrap_or_else(|| absent.clone()),
     });
     Ok((spread.collect(), Some(missing)))
 }
@@ -222,18 +223,18 @@ fn texts(values: Vec<ByteArray>, name: &str) -> Result<(Vec<u32>, Vec<String>), 
     let mut codes = Vec::with_capacity(values.len());
     let mut before: Option<(ByteArray, u32)> = None;
     for value in values {
-        if let Some((_, code)) = before.as_ref().filter(|(text, _)| own(text) == own(&value)) {
+        if let Some((_, code)) = before.as_ref().filter(|(text, _)| text.data() == value.data()) {
             codes.push(*code);
             continue;
         }
-        let code = match places.get(own(&value)) {
+        let code = match places.get(value.data()) {
             Some(&code) => code,
             None => {
-                let text = std::str::from_utf8(own(&value))
+                let text = std::str::from_utf8(value.data())
                     .map_err(|error| Error::Damaged(format!("{name}: {error}")))?;
                 let code = u32::try_from(names.len()).expect("a batch has fewer rows");
                 names.push(text.to_owned());
-                places.insert(own(&value).to_vec(), code);
+                places.insert(value.data().to_vec(), code);
                 code
             }
         };
@@ -241,9 +242,4 @@ fn texts(values: Vec<ByteArray>, name: &str) -> Result<(Vec<u32>, Vec<String>), 
         before = Some((value, code));
     }
     Ok((codes, names))
-}
-
-/// The bytes of a text; one that is missing has none.
-fn own(value: &ByteArray) -> &[u8] {
-    if value.is_empty() { &[] } else { value.data() }
 }

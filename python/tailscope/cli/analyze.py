@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
     Plans = Mapping[str, PairPlan | UsageError]
 
+GROUPED_BY = ("flow", "dst_port", "protocol", "size", "vlan", "tos")
+"""What packets may be grouped by."""
+
 EXAMPLE = "tailscope analyze pre.pcap post.pcap --out runs/mine"
 
 _Captures = Annotated[
@@ -75,6 +78,15 @@ def command(
     window: Annotated[str, option_of("window", own_default=True)] = "5s",
     bucket_size: Annotated[str, option_of("bucket", own_default=True)] = "100ns",
     worst: Annotated[int, option_of("worst", own_default=True)] = 5000,
+    by: Annotated[
+        list[str] | None,
+        option(
+            "--by",
+            "FIELD",
+            "Show figures of packets that have something in common: flow, dst_port, protocol, "
+            "size, vlan or tos; repeatable.",
+        ),
+    ] = None,
     json_file: JsonFile = None,
     csv_folder: Annotated[
         Path | None, option("--csv", "DIR", "Write the CSV files of the papers' authors into DIR.")
@@ -109,6 +121,7 @@ def command(
         window_ns=positive_duration_ns(window, "--window"),
         bucket_ns=positive_duration_ns(bucket_size, "--bucket-size"),
         worst=worst,
+        by=tuple(by or ()),
         json_file=json_file,
         csv_folder=csv_folder,
         out=out,
@@ -185,6 +198,7 @@ class Options:
     window_ns: int
     bucket_ns: int
     worst: int
+    by: tuple[str, ...]
     json_file: str | None
     csv_folder: Path | None
     out: Path | None
@@ -197,6 +211,11 @@ class Options:
             raise UsageError(
                 "--about, -D and --name-pattern describe a run: they require --out",
                 code="requires-out",
+            )
+        if wrong := [by for by in self.by if by not in GROUPED_BY]:
+            raise UsageError(
+                f"--by: got {wrong[0]}, expected {', '.join(GROUPED_BY)}",
+                code="by",
             )
 
     def plan(self, pre: str, post: str, csv_folder: Path | None, out: Path | None) -> PairPlan:
@@ -214,6 +233,7 @@ class Options:
             window_ns=self.window_ns,
             bucket_ns=self.bucket_ns,
             worst=self.worst,
+            by=self.by or (() if self.json_file == STANDARD else ("protocol",)),
             csv_folder=csv_folder,
             out=out,
             about=run_labels,
@@ -292,7 +312,7 @@ def _plan_found(folder: Path, pair: Pair, options: Options) -> PairPlan | UsageE
 
 
 def _run_pair(plan: PairPlan, options: Options) -> int:
-    from tailscope.cli.figures import print_table
+    from tailscope.cli.figures import print_groups, print_table
     from tailscope.cli.progress import ProgressBar
     from tailscope.experiment.run.pair import analyze_pair
     from tailscope.report.of_run import page_of
@@ -303,6 +323,7 @@ def _run_pair(plan: PairPlan, options: Options) -> int:
         write_json(options.json_file, figures.record())
     if options.json_file != STANDARD:
         print_table(figures, plan.record(), [plan.csv_folder, plan.out], options.view)
+        print_groups(figures, options.by, options.view)
     return 0
 
 

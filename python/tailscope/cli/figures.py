@@ -17,6 +17,13 @@ from tailscope.words.figures import (
     latency_rows,
     provenance,
 )
+from tailscope.words.flows import (
+    GROUP_HEADER,
+    group_notes,
+    group_rows,
+    loss_run_text,
+    tail_of,
+)
 from tailscope.words.levels import note_of, stop_text
 from tailscope.words.neighbours import unusable_text
 
@@ -30,6 +37,8 @@ if TYPE_CHECKING:
     from tailscope.store.run import Run
     from tailscope.words.figures import Row
 
+_MOST_GROUPS = 20
+_MOST_RUNS = 3
 _USUAL = View()
 _HEADER = ("latency, packets", "value", "95 % interval", "beyond")
 _ALWAYS = ("sent", "matched", "lost")
@@ -84,6 +93,23 @@ def print_table(
         view.say_named("warning", stop)
     for reason in () if info is None else info.partial:
         view.say_named("partial", reason)
+
+
+def print_groups(figures: Figures, asked: Sequence[str], view: View) -> None:
+    """Print the figures of groups of packets, and runs of lost ones.
+
+    What nobody asked for is printed if there are several groups: they may not be one median.
+    """
+    for by, groups in figures.groups.items():
+        if by not in asked and len(groups) < 2:
+            continue
+        print()
+        shown = groups if view.verbose else groups[:_MOST_GROUPS]
+        rows = group_rows(shown, tail_of(groups))
+        notes = group_notes(groups, len(shown))
+        view.print_table((by, *GROUP_HEADER), [rows], ("share of the tail",), notes)
+    for run in figures.loss_runs[: None if view.verbose else _MOST_RUNS]:
+        view.say_named("lost in a row", loss_run_text(run, figures.first_ns))
 
 
 def _without_bounds(rows: Sequence[Row]) -> list[Row]:

@@ -10,7 +10,7 @@ import mmap
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 import tailscope._engine as _engine
 from tailscope.exceptions import (
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     Nanoseconds: TypeAlias = NDArray[np.uint64]
     Counts: TypeAlias = NDArray[np.uint64]
+    Places: TypeAlias = NDArray[np.uint32]
     Ticks: TypeAlias = NDArray[np.uint64]
     Marks: TypeAlias = NDArray[np.bool_]
     Sink: TypeAlias = Callable[..., None]
@@ -111,6 +112,57 @@ class Worst(NamedTuple):
     pre_ns: Nanoseconds
     post_ns: Nanoseconds
     pre_seq: Counts
+
+
+class Group(NamedTuple):
+    """The figures of packets that have something in common."""
+
+    name: str
+    sent: int
+    """Packets that are to be found behind the device."""
+    matched: int
+    lost: int
+    unseen: int
+    """Of `lost`, those of flows that never appear behind the device: they may go elsewhere."""
+    latency_ns_p50: int | None
+    latency_ns_p99: int | None
+    """Quantiles of the latency; None without a match, or with too many groups to keep them."""
+    latency_ns_max: int | None
+    tail: int | None
+    """Matches above the 99th percentile of all packets."""
+    exact: bool
+    """False where quantiles are up to a 2048th too low, because the packets were too many."""
+
+
+class LossRun(NamedTuple):
+    """Packets that were lost one behind the other: at least ten."""
+
+    flow: str | None
+    """None for all packets, whatever their flow."""
+    start_ns: int
+    end_ns: int
+    """When the first and the last of them were seen before the device, since 1970."""
+    lost: int
+
+
+class PacketSink(Protocol):
+    """Receives packets with their flows as they become final: constant memory."""
+
+    def flows(self, names: list[str]) -> None:
+        """Take the names of flows that follow those before; flows are numbered from 0."""
+
+    def matches(
+        self,
+        seq: Counts,
+        pre_ns: Nanoseconds,
+        latency_ns: Nanoseconds,
+        flow: Places,
+        size_bytes: Places,
+    ) -> None:
+        """Take matches in the order of the pre capture."""
+
+    def lost(self, seq: Counts, pre_ns: Nanoseconds, flow: Places, size_bytes: Places) -> None:
+        """Take lost packets in the order of the pre capture."""
 
 
 class Series(NamedTuple):
@@ -422,6 +474,41 @@ class Analysis:
         """The worst packets."""
         return Worst(*self._engine.worst)
 
+    def groups(self, by: str) -> list[Group]:
+        """Figures of packets that have something in common, those of the most packets first.
+
+        Parameters
+        ----------
+        by : {"flow", "dst_port", "protocol", "size", "vlan", "tos"}
+            A flow has addresses, ports, protocol and VLAN: of the inner packet in a tunnel.
+
+        Returns
+        -------
+        list of Group
+            Empty for a recording, and for a pair that was merged from slices.
+        """
+        with engine_errors():
+            found = self._engine.groups(by)
+        return [
+            Group(name, *counts, p50_ns, p99_ns, max_ns, tail, exact)
+            for name, counts, (p50_ns, p99_ns, max_ns, tail, exact) in found
+        ]
+
+    @property
+    def loss_runs(self) -> list[LossRun]:
+        """Runs of at least ten lost packets, the longest first: of each flow, and of all."""
+        return [LossRun(*run) for run in self._engine.loss_runs]
+
+    @property
+    def worst_flows(self) -> tuple[list[str], list[int]] | None:
+        """Flow and size in bytes of each of `worst`; None where flows are not known."""
+        return self._engine.worst_flows
+
+    @property
+    def resegmented_ns(self) -> Nanoseconds:
+        """Times of packets that a `PacketSink` took for lost, and that came out in another form."""
+        return self._engine.resegmented_ns
+
     @property
     def series(self) -> Series | None:
         """Every match, or None when `analyze` was told not to keep them."""
@@ -605,6 +692,7 @@ def analyze(
     whole: bool = False,
     series: bool = True,
     sink: Sink | None = None,
+    packets: PacketSink | None = None,
     progress: Progress | None = None,
 ) -> Analysis:
     """Match two captures of the same traffic and measure what happened in between.
@@ -634,6 +722,8 @@ def analyze(
     sink : callable, optional
         Receives every match in the order of the pre capture, as chunks of three uint64 arrays
         (position in pre, time in pre in ns, latency in ns): all of them in constant memory.
+    packets : PacketSink, optional
+        Receives matches and lost packets with their flows, likewise.
     progress : callable, optional
         Receives (bytes done, bytes in total or None).
 
@@ -662,12 +752,13 @@ def analyze(
                     whole=whole,
                     series=series,
                     sink=sink,
+                    packets=packets,
                     progress=progress,
                 )
                 return Analysis(matched)
         except KeyChangesError as changes:
             # There are few keys, and each one is less specific.
-            if sink is not None:
+            if sink is not None or packets is not None:
                 raise
             joined_by = changes.key
 

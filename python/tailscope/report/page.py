@@ -65,6 +65,13 @@ from tailscope.words.figures import (
     verdict_text,
     worst_rows,
 )
+from tailscope.words.flows import (
+    GROUP_HEADER,
+    group_notes,
+    group_rows,
+    loss_run_text,
+    tail_of,
+)
 from tailscope.words.neighbours import unusable_text
 
 if TYPE_CHECKING:
@@ -86,6 +93,8 @@ _FIRST = ("percentiles", "tail-made-of", "stages")
 """Figures of the first screen."""
 _HEADLINE = ("p50", "p99.9", "max", "lost", "floor p50")
 _WORST = 3
+_FLOWS = 50
+_LOSS_RUNS = 10
 _NS_PER_S = 1e9
 _GENERATOR = b'<meta name="generator" content="tailscope">'
 _HEAD_BYTES = 1000
@@ -385,12 +394,29 @@ def _worst(run: Run) -> list[dict[str, object]]:
     ]
 
 
+def _flows(run: Run) -> dict[str, object] | None:
+    """The figures of flows; None where there is but one, or nothing is known of them."""
+    if len(run.flows) < 2:
+        return None
+    starts_ns = run.rate["pre"].start_ns
+    first_ns = int(starts_ns[0]) if len(starts_ns) else 0
+    shown = run.flows[:_FLOWS]
+    return {
+        "header": ("flow", *GROUP_HEADER),
+        "rows": group_rows(shown, tail_of(run.flows)),
+        "notes": group_notes(run.flows, len(run.flows)),
+        "more": len(run.flows) - len(shown),
+        "lost": [loss_run_text(each, first_ns) for each in run.loss_runs[:_LOSS_RUNS]],
+    }
+
+
 def _about(run: Run) -> dict[str, object]:
     # In a laboratory the machine where the command was typed measures nothing.
     hosts = run.info.hosts or {"": host_of(run.info)}
     doubt = unusable_text(run.info)
     return {
         "label": run.label,
+        "flows": _flows(run),
         "headline": _headline(run),
         "title": title_of(run),
         "date": date_of(run),

@@ -97,6 +97,7 @@ def _view(*parts: Table) -> dict[str, str]:
 
 PACKETS: dict[str, Mapping[str, str]] = {
     "latency": _view(tables.LATENCY),
+    "lost": _view(tables.LOST),
     "worst": _view(tables.WORST, tables.WORST_EXPLAINED),
     "noise": _view(tables.NOISE),
     "stages": _view(tables.STAGES),

@@ -12,6 +12,7 @@ import hashlib
 import io
 import shutil
 import time
+from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +26,9 @@ from tailscope.signals import uninterrupted
 from tailscope.store import layout, tables
 from tailscope.store.atomic import replacing, replacing_folder, write_text
 from tailscope.store.files import holds_packets, is_there
-from tailscope.store.latency import LatencyFile
+from tailscope.store.latency import LatencyFile, PacketFile
 from tailscope.store.owner import is_vacant, owned, refuse_owned
-from tailscope.store.parquet import write_parquet
+from tailscope.store.parquet import TableFile, write_parquet
 from tailscope.store.reader import read_mark
 from tailscope.store.records.base import encode, encode_content
 from tailscope.store.records.run import FileEntry, RunMark
@@ -41,7 +42,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tailscope.engine.analysis import Analysis, Counts, Figure, Marks, Nanoseconds, Side, Worst
+    from tailscope.engine.analysis import (
+        Analysis,
+        Counts,
+        Figure,
+        Marks,
+        Nanoseconds,
+        Places,
+        Side,
+        Worst,
+    )
     from tailscope.engine.columns import Column
     from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.recorded import RecordedRun
@@ -90,15 +100,19 @@ class RunWriter:
         *,
         draw: Draw | None = None,
         has_packets: bool = True,
+        has_flows: bool = False,
         resumes: bool = False,
     ) -> None:
         self.path = Path(path)
         self._draw = draw
         self._has_packets = has_packets
+        self._has_flows = has_flows
         self._resumes = self._is_recorded = resumes
         self._stack, self._ownership = ExitStack(), ExitStack()
         self._written: list[str] = []
         self._latency: LatencyFile | None = None
+        self._lost: PacketFile | None = None
+        self._flows: list[str] = []
         self._explain: Explain | None = None
         self.is_whole = False
 
@@ -119,7 +133,12 @@ class RunWriter:
             self._write(layout.RUN, encode(RunMark(format=layout.RUN_FORMAT, complete=False)))
             if self._has_packets:
                 file = self._stack.enter_context(replacing(self.path / layout.LATENCY))
-                self._latency = self._stack.enter_context(LatencyFile(file))
+                self._latency = self._stack.enter_context(
+                    LatencyFile(file, self._flows if self._has_flows else None)
+                )
+            if self._has_flows:
+                file = self._stack.enter_context(replacing(self.path / layout.LOST))
+                self._lost = self._stack.enter_context(PacketFile(file, tables.LOST, self._flows))
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise
@@ -155,6 +174,28 @@ class RunWriter:
         series = Series(seq, pre_ns, latency_ns, intended_ns, tainted, instrument_stall_ns)
         self._latency.write(series)
 
+    def flows(self, names: list[str]) -> None:
+        """Take names of flows: the writer of a run that has them is a `PacketSink`."""
+        self._flows += names
+
+    def matches(
+        self,
+        seq: Counts,
+        pre_ns: Nanoseconds,
+        latency_ns: Nanoseconds,
+        flow: Places,
+        size_bytes: Places,
+    ) -> None:
+        """Take matches with their flows."""
+        assert self._latency is not None, "the writer is a context"
+        unknown = (None, None, None)
+        self._latency.append((seq, pre_ns, latency_ns, *unknown, flow, size_bytes))
+
+    def lost(self, seq: Counts, pre_ns: Nanoseconds, flow: Places, size_bytes: Places) -> None:
+        """Take lost packets with their flows."""
+        assert self._lost is not None, "the writer is a context"
+        self._lost.append((seq, pre_ns, flow, size_bytes))
+
     def add_noise(self, noise: NewColumns) -> None:
         """Write ``noise.parquet``: what kept a core from running, on the clock of the packets."""
         self._write_table(layout.NOISE, noise)
@@ -166,6 +207,8 @@ class RunWriter:
     def close_packets(self) -> None:
         """Write the rest of ``latency.parquet``: no match will follow."""
         self._begin(layout.LATENCY)
+        if self._has_flows:
+            self._begin(layout.LOST)
         self._stack.close()
 
     def add_stages(self, passed: NewColumns) -> None:
@@ -242,6 +285,8 @@ class RunWriter:
         self._write_csv(tables.GAPS, _sided(run.gaps))
         self._write_csv(tables.RATE, _sided(run.rate))
         self._write(layout.HLOG, analysis.hlog())
+        if self._has_flows:
+            self._write_flows(analysis, run)
         lacks: list[Lack] = []
         with _kept_going("run-not-explained", "not explained", lacks):
             if self._explain is not None:
@@ -312,8 +357,31 @@ class RunWriter:
         writer.writerows(rows)
         self._write(table.file, text.getvalue())
 
+    def _write_flows(self, analysis: Analysis, run: Run) -> None:
+        self._write_csv(tables.FLOWS, run.flows)
+        self._write_csv(tables.LOSS_RUNS, run.loss_runs)
+        if len(analysis.resegmented_ns):
+            self._take_back(analysis.resegmented_ns)
+
+    def _take_back(self, resegmented_ns: Nanoseconds) -> None:
+        """Leave out of ``lost.parquet`` what came out in another form."""
+        import numpy as np
+
+        path = self.path / layout.LOST
+        with TableFile(path.open("rb"), str(path), tables.LOST) as file:
+            lost = file.columns()
+        taken = Counter(resegmented_ns.tolist())
+        is_lost = []
+        for ts in np.asarray(lost["pre_ns"]).tolist():
+            is_lost.append(not taken[ts])
+            taken[ts] -= not is_lost[-1]
+        rows = np.array(is_lost, bool)
+        self._write_table(layout.LOST, {name: column[rows] for name, column in lost.items()})
+
     def _write_worst(self, run: Run) -> None:
-        self._write_table(layout.WORST, {**run.worst._asdict(), **run.worst_explained})
+        self._write_table(
+            layout.WORST, {**run.worst._asdict(), **run.worst_explained, **run.worst_flows}
+        )
 
     def _write_table(self, name: str, columns: NewColumns) -> None:
         self._begin(name)

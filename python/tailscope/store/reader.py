@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, TypedDict
 
 import msgspec
 
-from tailscope.engine.analysis import Histogram, Quantile, Rate, Worst
+from tailscope.engine.analysis import Group, Histogram, LossRun, Quantile, Rate, Worst
 from tailscope.exceptions import RunCorruptError, RunError, RunIncompleteError
 from tailscope.store import layout, tables
 from tailscope.store.files import (
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from tailscope.engine.analysis import Figure, Side
     from tailscope.store.records.run import FileEntry
-    from tailscope.store.run import TableColumns
+    from tailscope.store.run import NewColumns, TableColumns
     from tailscope.store.tables import Cell, Table
 
 _WRITERS = "`tailscope run --out RUN` and `tailscope analyze PRE POST --out RUN` write one"
@@ -85,6 +85,7 @@ class _WorstPackets(TypedDict):
 
     worst: Worst
     worst_explained: TableColumns
+    worst_flows: NewColumns
 
 
 def read_run(path: Path, *, label: str | None = None) -> Run:
@@ -99,6 +100,8 @@ def read_run(path: Path, *, label: str | None = None) -> Run:
         gaps={side: Histogram(*_columns(gaps[side])) for side in SIDES},
         rate={side: Rate(*_columns(rate[side])) for side in SIDES},
         **_read_worst(path, info),
+        flows=[Group(*row) for row in _rows_if_any(path, info, tables.FLOWS)],  # type: ignore[arg-type]
+        loss_runs=[LossRun(*row) for row in _rows_if_any(path, info, tables.LOSS_RUNS)],  # type: ignore[arg-type]
         explanation=read_explanation(path, info) or figures["kept"].explanation,
     )
 
@@ -386,6 +389,11 @@ def _rows(path: Path, info: RunInfo, table: Table) -> list[tuple[Cell, ...]]:
     return rows_of(verified(path, info, table.file), table, str(path / table.file))
 
 
+def _rows_if_any(path: Path, info: RunInfo, table: Table) -> list[tuple[Cell, ...]]:
+    """Read a table that measurements and runs of former versions do not have."""
+    return _rows(path, info, table) if table.file in info.files else []
+
+
 def _of_sides(path: Path, info: RunInfo, table: Table) -> dict[Side, list[tuple[Cell, ...]]]:
     rows = _rows(path, info, table)
     return {side: [row[1:] for row in rows if row[0] == side] for side in SIDES}
@@ -400,13 +408,14 @@ def _columns(rows: Sequence[tuple[Cell, ...]], number: int = 2) -> NDArray[np.ui
 
 def _read_worst(path: Path, info: RunInfo) -> _WorstPackets:
     if _lacks(info, layout.WORST):
-        return {"worst": _no_worst(), "worst_explained": {}}
+        return {"worst": _no_worst(), "worst_explained": {}, "worst_flows": {}}
     content = verified(path, info, layout.WORST)
     name = str(path / layout.WORST)
     with TableFile(content, name, tables.WORST, tables.WORST_EXPLAINED) as file:
         columns = file.read([*dict.fromkeys((*Worst._fields, *file.names))])
     worst = Worst(*(columns.pop(name) for name in Worst._fields))
-    return {"worst": worst, "worst_explained": columns}
+    flows = {name: columns.pop(name) for name in tables.FLOW_COLUMNS if name in columns}
+    return {"worst": worst, "worst_explained": columns, "worst_flows": {**flows}}
 
 
 def _read_latency(path: Path, info: RunInfo) -> _Latencies:

@@ -10,6 +10,7 @@ from tailscope.store.grid import grid_for
 from tailscope.store.info import shown_as
 from tailscope.store.kept import Conclusions
 from tailscope.store.notes import Remarks
+from tailscope.store.tables import FLOW_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +19,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tailscope.engine.analysis import Analysis, Figure, Histogram, Quantile, Rate, Side, Worst
+    from tailscope.engine.analysis import (
+        Analysis,
+        Figure,
+        Group,
+        Histogram,
+        LossRun,
+        Quantile,
+        Rate,
+        Side,
+        Worst,
+    )
     from tailscope.engine.columns import Column
     from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.run import RunInfo
@@ -89,6 +100,12 @@ class Run:
     """Buckets of an imported histogram, with both edges."""
     worst_explained: ExplainedColumns = field(default_factory=dict)
     """The parts of the worst packets' latencies and their causes; empty where nothing is known."""
+    worst_flows: NewColumns = field(default_factory=dict)
+    """Flow and size of the worst packets; empty where flows are not known."""
+    flows: Sequence[Group] = ()
+    """Figures of each flow; empty where flows are not known."""
+    loss_runs: Sequence[LossRun] = ()
+    """Runs of lost packets, the longest first."""
     explanation: Explanation | None = None
     """Explanation of the tail; None where nothing is known."""
     path: Path | None = None
@@ -109,7 +126,11 @@ class Run:
         path: Path | None = None,
     ) -> Run:
         """Collect the content of a run from an analysis."""
+        flows = analysis.worst_flows
         return cls(
+            worst_flows={} if flows is None else _named_flows(*flows),
+            flows=analysis.groups("flow"),
+            loss_runs=analysis.loss_runs,
             label=shown_as(label, info),
             info=info,
             summary=analysis.summary,
@@ -121,6 +142,12 @@ class Run:
             worst=analysis.worst,
             path=path,
         )
+
+
+def _named_flows(names: Sequence[str], sizes: Sequence[int]) -> NewColumns:
+    import numpy as np
+
+    return dict(zip(FLOW_COLUMNS, (names, np.array(sizes, np.uint64)), strict=True))
 
 
 def check_conservation(

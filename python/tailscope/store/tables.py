@@ -130,6 +130,66 @@ LATENCY = Table(
         ),
     ),
 )
+_FLOW = (
+    TableColumn(
+        "flow",
+        "string",
+        "Source, destination and protocol of the packet, of the inner one in a tunnel, and its "
+        "VLAN; null where that is not known, as for measurements.",
+        may_be_null=True,
+    ),
+    TableColumn("size_bytes", "uint64", "Its length on the wire; null likewise.", may_be_null=True),
+)
+FLOW_COLUMNS = tuple(column.name for column in _FLOW)
+"""Columns of packets that name their flow."""
+LATENCY = LATENCY._replace(columns=(*LATENCY.columns, *_FLOW))
+LOST = Table(
+    layout.LOST,
+    "Of captures: every lost packet, in the order in which packets were sent. Some may not be "
+    "proven to be lost: `lost_proven` in `summary.json`.",
+    (
+        TableColumn("seq", "uint64", "Number of the packet before the device, from 0."),
+        TableColumn("pre_ns", "uint64", "When it was seen before the device, since 1970."),
+        *_FLOW,
+    ),
+)
+FLOWS = Table(
+    layout.FLOWS,
+    "Of captures: figures of each flow, those of the most packets first. At most 65,535 flows are "
+    "told apart.",
+    (
+        TableColumn("flow", "str", "Source, destination, protocol and VLAN."),
+        TableColumn("sent", "int", "Packets that are to be found behind the device."),
+        TableColumn("matched", "int", "Those that were matched."),
+        TableColumn("lost", "int", "Those that were lost."),
+        TableColumn(
+            "unseen",
+            "int",
+            "Of `lost`, those of a flow that never appears behind the device: it may leave by "
+            "another port.",
+        ),
+        TableColumn("latency_ns_p50", "int", "Median of the latency.", may_be_null=True),
+        TableColumn("latency_ns_p99", "int", "99th percentile.", may_be_null=True),
+        TableColumn("latency_ns_max", "int", "Highest latency.", may_be_null=True),
+        TableColumn(
+            "tail", "int", "Matches above the 99th percentile of all packets.", may_be_null=True
+        ),
+        TableColumn(
+            "exact", "bool", "False if quantiles are up to a 2048th too low: too many packets."
+        ),
+    ),
+)
+LOSS_RUNS = Table(
+    layout.LOSS_RUNS,
+    "Of captures: runs of at least ten packets that were lost one behind the other, the longest "
+    "first.",
+    (
+        TableColumn("flow", "str", "The flow; empty for all packets, whatever their flow."),
+        TableColumn("start_ns", "int", "When the first was seen before the device, since 1970."),
+        TableColumn("end_ns", "int", "When the last was."),
+        TableColumn("lost", "int", "Number of packets."),
+    ),
+)
 WORST = Table(
     layout.WORST,
     "The worst packets, by latency, then by time.",
@@ -143,6 +203,7 @@ WORST = Table(
             "Number of the packet before the device, from 0; null where that was not imported.",
             may_be_null=True,
         ),
+        *_FLOW,
     ),
 )
 _PART = "This part of its latency: [noise.md](../noise.md)."
@@ -304,6 +365,9 @@ READINGS = Table(
 TABLES = (
     PERCENTILES,
     LATENCY,
+    LOST,
+    FLOWS,
+    LOSS_RUNS,
     WORST,
     WORST_EXPLAINED,
     HISTOGRAM,

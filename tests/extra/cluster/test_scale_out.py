@@ -22,7 +22,7 @@ from command import COMMAND, run
 from errors import code_of
 
 from tailscope.engine.slices import split
-from tailscope.experiment.run.pair import PairPlan, analyze_pair
+from tailscope.experiment.run.pair import Figures, PairPlan, analyze_pair
 from tailscope.extra.cluster import pairs
 from tailscope.extra.cluster.shared import shared_folders
 from tailscope.extra.cluster.tasks import Task, run_tasks
@@ -247,13 +247,16 @@ def write_many_in_flight(folder: Path, packets: int) -> None:
 def test_a_large_pair_is_divided_and_its_files_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Large is what is more than the share of a process; here it need not be large as well."""
+    """Large is what is more than the share of a process; here it need not be large as well.
+
+    Slices do not tell flows apart, so a pair of which a run directory is written stays whole.
+    """
     options = ("--seed", 1, "--packets", 20_000, "--rate", "10k", "--loss", "0.001")
     assert run("simulate", tmp_path / "in", *options).returncode == 0
     (pre,), (post,) = ((tmp_path / "in").glob(f"*-{side}-*") for side in ("pre", "post"))
     plan = PairPlan(
         pre=str(pre), post=str(post), match_on="auto", trim_ns=100_000_000, window_ns=10_000_000,
-        bucket_ns=100, worst=50, csv_folder=tmp_path / "alone/csv", out=tmp_path / "alone/runs/x",
+        bucket_ns=100, worst=50, csv_folder=tmp_path / "alone/csv", out=None,
     )  # fmt: skip
     alone = analyze_pair(plan, page_of)
     monkeypatch.setattr(pairs, "SLICE_BYTES", pre.stat().st_size // 2)
@@ -264,14 +267,17 @@ def test_a_large_pair_is_divided_and_its_files_are_the_same(
         return run_tasks(client, tasks, **options)
 
     monkeypatch.setattr(pairs, "run_tasks", noted)
-    divided = replace(plan, csv_folder=tmp_path / "out/csv", out=tmp_path / "out/runs/x")
-    folders = [tmp_path / "out/csv", tmp_path / "out/runs"]
-    (found,) = pairs.analyze_pairs("local:2", [divided], folders)
-    assert found == alone
+    divided = replace(plan, csv_folder=tmp_path / "out/csv")
+    whole = replace(divided, csv_folder=None, out=tmp_path / "runs/x")
+    folders = [tmp_path / "out/csv", tmp_path / "runs"]
+    found, found_whole = pairs.analyze_pairs("local:4", [divided, whole], folders)
+    assert isinstance(found, Figures)
+    assert isinstance(found_whole, Figures)
+    assert found.record() == found_whole.record() == alone.record()
     assert files(tmp_path / "out") == files(tmp_path / "alone")
     assert not list((tmp_path / "out").rglob(".*"))
-    (task,) = given
-    assert len(task.needs) == 2
+    task, whole_task = given
+    assert (len(task.needs), len(whole_task.needs)) == (2, 0)
     assert len(split(pre, post, at_most=2, trim=plan.trim_ns, window=plan.window_ns).slices) == 2
 
 

@@ -1,9 +1,11 @@
 //! The engine's answer, told in the reference's words.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use analysis::{
-    Analysis, Basis, Clocks, Config, Error, Histogram, Match, Observer, analyze_pair_on,
+    Analysis, Basis, By, Clocks, Config, Error, Group, Histogram, Match, Observer, Packets,
+    analyze_pair_on,
 };
 use capture::Reader;
 use units::Nanos;
@@ -11,13 +13,30 @@ use units::Nanos;
 use crate::keys::match_on;
 use crate::reference::{self, Counts, Figures, Question, Side, Worst};
 
-/// Every match that the engine hands out.
+/// Every match and every lost packet that the engine hands out, and the sizes of both.
 #[derive(Default)]
-pub struct Matches(pub Vec<Match>);
+pub struct Found {
+    pub matches: Vec<Match>,
+    pub lost: Vec<u64>,
+    pub sizes: HashMap<u64, u32>,
+}
 
-impl Observer for Matches {
+impl Observer for Found {
+    fn packets(&mut self, packets: &Packets<'_>) -> ControlFlow<()> {
+        self.lost.extend(packets.lost.iter().map(|lost| lost.seq));
+        let matched = packets.matches.iter().map(|found| found.seq);
+        self.sizes.extend(matched.zip(packets.of_matches[1].iter().copied()));
+        let lost = packets.lost.iter().map(|lost| lost.seq);
+        self.sizes.extend(lost.zip(packets.of_lost[1].iter().copied()));
+        ControlFlow::Continue(())
+    }
+
+    fn wants_packets(&self) -> bool {
+        true
+    }
+
     fn matches(&mut self, batch: &[Match]) -> ControlFlow<()> {
-        self.0.extend_from_slice(batch);
+        self.matches.extend_from_slice(batch);
         ControlFlow::Continue(())
     }
 }
@@ -57,14 +76,36 @@ fn run_on(
     basis: Basis,
 ) -> Result<(Analysis, Figures), Error> {
     let (pre, post) = (Reader::from_bytes("pre", pre)?, Reader::from_bytes("post", post)?);
-    let mut matches = Matches::default();
-    let analysis = analyze_pair_on(pre, post, config, basis, &mut matches)?;
-    let figures = figures(&analysis, &matches.0);
+    let mut found = Found::default();
+    let analysis = analyze_pair_on(pre, post, config, basis, &mut found)?;
+    assert_eq!(found.sizes.len(), found.matches.len() + found.lost.len());
+    check_groups(&analysis);
+    let figures = figures(&analysis, &found.matches, &found.lost);
     Ok((analysis, figures))
 }
 
+/// Each packet that was sent is one of one group, whatever packets are grouped by.
+fn check_groups(analysis: &Analysis) {
+    let counts = &analysis.counts;
+    let worst = analysis.worst.first().map(|packet| packet.latency_ns);
+    for (_, by) in By::ALL {
+        let groups = analysis.groups(by);
+        let sum = |of: fn(&Group) -> u64| groups.iter().map(of).sum::<u64>();
+        assert_eq!(sum(|group| group.matched), counts.matched, "{groups:?}");
+        assert_eq!(sum(|group| group.lost), counts.lost, "{groups:?}");
+        assert_eq!(sum(|group| group.sent), counts.sent, "{groups:?}");
+        if worst.is_some() {
+            assert_eq!(groups.iter().filter_map(|group| group.worst_ns).max(), worst);
+        }
+        let tails: u64 = groups.iter().filter_map(|group| group.tail).sum();
+        let p99 = analysis.latency.quantiles(&[0.99]).first().map_or(0, |q| q.value_ns);
+        let above = values(&analysis.latency).into_iter().filter(|ns| *ns > p99).count();
+        assert_eq!(tails, above as u64);
+    }
+}
+
 /// Every figure of an analysis.
-pub fn figures(analysis: &Analysis, matches: &[Match]) -> Figures {
+pub fn figures(analysis: &Analysis, matches: &[Match], lost: &[u64]) -> Figures {
     let worst = analysis.worst.iter().map(|worst| Worst {
         latency: worst.latency_ns,
         pre_ts: worst.pre_ns,
@@ -80,6 +121,7 @@ pub fn figures(analysis: &Analysis, matches: &[Match]) -> Figures {
     Figures {
         counts: counts(analysis),
         matches: matches.iter().map(in_words).collect(),
+        lost: lost.to_vec(),
         latencies: values(&analysis.latency),
         ipdv: values(analysis.variation.magnitude()),
         ipdv_range: analysis.variation.range_ns(),

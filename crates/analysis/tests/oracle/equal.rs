@@ -16,6 +16,7 @@ pub fn difference(got: &Figures, want: &Figures) -> Option<String> {
     }
     differ("counts", &got.counts, &want.counts)
         .or_else(|| differ("matches", &got.matches, &want.matches))
+        .or_else(|| differ("lost", &got.lost, &want.lost))
         .or_else(|| differ("latencies", &got.latencies, &want.latencies))
         .or_else(|| differ("ipdv", &got.ipdv, &want.ipdv))
         .or_else(|| differ("ipdv range", &got.ipdv_range, &want.ipdv_range))

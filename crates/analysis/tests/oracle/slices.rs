@@ -3,7 +3,7 @@
 use analysis::{Analysis, Config, Error, Match, Part, Plan, Slice, Value, analyze_slice};
 use capture::Reader;
 
-use crate::engine::{self, Matches, figures};
+use crate::engine::{self, Found, figures};
 use crate::equal::{difference, shrunk, stir};
 use crate::generate::{self, Case, Dice, pcap};
 use crate::reference::{Figures, MatchOn, Packet, Question};
@@ -51,13 +51,19 @@ impl Pair {
 
     fn part(&self, slice: &Slice) -> Result<(Part, Vec<Match>), Error> {
         let (pre, post) = self.readers()?;
-        let mut matches = Matches::default();
-        let part = analyze_slice(pre, post, slice, &mut matches)?;
-        Ok((part, matches.0))
+        let mut found = Found::default();
+        let part = analyze_slice(pre, post, slice, &mut found)?;
+        Ok((part, found.matches))
     }
 
     /// Divides, sends slices there and parts back, and joins these in any order.
-    fn joined(&self, slices: &[Slice], dice: &mut Dice) -> Result<(Analysis, Figures), Error> {
+    /// Which packets were lost, slices do not say: they are taken from the whole pair.
+    fn joined(
+        &self,
+        slices: &[Slice],
+        lost: &[u64],
+        dice: &mut Dice,
+    ) -> Result<(Analysis, Figures), Error> {
         let (mut parts, mut matches) = (Vec::new(), Vec::new());
         for slice in slices {
             let sent = Slice::from_bytes(&slice.to_bytes())?;
@@ -73,7 +79,7 @@ impl Pair {
             parts.push(sent_back(&one.join(&other)?)?);
         }
         let analysis = parts.remove(0).finish()?;
-        let figures = figures(&analysis, &matches);
+        let figures = figures(&analysis, &matches, lost);
         Ok((analysis, figures))
     }
 }
@@ -111,10 +117,10 @@ fn complaint(pair: &Pair, ask: &Question, cuts: &[u64], dice: &mut Dice) -> Opti
         (one, other) => return Some(format!("whole: {:?}, plan: {:?}", one.err(), other.err())),
     };
     let plan = pair.plan(ask).expect("it was there before");
-    let (got, figures) = match pair.joined(&plan.cut_at(cuts), dice) {
+    let (got, figures) = match pair.joined(&plan.cut_at(cuts), &want.lost, dice) {
         Ok(joined) => joined,
         Err(Error::Torn { .. }) if cuts.is_empty() => return Some("torn into one piece".into()),
-        Err(Error::Torn { .. }) => return None,
+        Err(Error::Torn { .. } | Error::FlowsUnseen) => return None,
         Err(error) => return Some(error.to_string()),
     };
     let (one, other) = (said(&got), said(&whole));

@@ -9,18 +9,23 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tailscope.exceptions import ClocksApartError, KeyChangesError
 from tailscope.store.records.plan import AnalysisPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from tailscope.engine.analysis import Analysis, Figure, Progress, Sink
+    from tailscope.engine.analysis import (
+        Analysis,
+        Figure,
+        Group,
+        LossRun,
+        PacketSink,
+        Progress,
+        Sink,
+    )
     from tailscope.store.directory import Draw, RunWriter
     from tailscope.store.records.about import AboutRecord
 
@@ -32,10 +37,32 @@ class Figures(NamedTuple):
     """Every figure by its flat name."""
     warnings: tuple[str, ...]
     """Warnings that a reader of the figures must know."""
+    groups: Mapping[str, Sequence[Group]] = {}
+    """Figures of packets that have something in common, by what it is."""
+    loss_runs: Sequence[LossRun] = ()
+    """Runs of lost packets, the longest first."""
+    first_ns: int = 0
+    """When the first packet was seen before the device, since 1970."""
 
-    def record(self) -> dict[str, Figure | list[str]]:
+    def record(self) -> dict[str, object]:
         """The figures as ``--json`` writes them."""
-        return {**self.summary, "warnings": list(self.warnings)}
+        groups = {
+            "groups": {
+                by: [group._asdict() for group in groups] for by, groups in self.groups.items()
+            }
+        }
+        return {
+            **self.summary,
+            "warnings": list(self.warnings),
+            **(groups if self.groups else {}),
+        }
+
+
+class Find(Protocol):
+    """Analyses a pair, and hands out its packets."""
+
+    def __call__(self, *, sink: Sink | None, packets: PacketSink | None) -> Analysis:
+        """Return the analysis; `packets` hears of flows, too."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +83,8 @@ class PairPlan:
     """Folder for the authors' CSV files."""
     out: Path | None
     """The run directory."""
+    by: tuple[str, ...] = ()
+    """What packets are grouped by."""
     clocks: str = "detect"
     about: AboutRecord | None = None
     """The user's own words about the pair."""
@@ -106,7 +135,7 @@ def _analyze_by(
 ) -> Figures:
     from tailscope.engine.analysis import analyze
 
-    def find(sink: Sink | None) -> Analysis:
+    def find(*, sink: Sink | None, packets: PacketSink | None) -> Analysis:
         return analyze(
             plan.pre,
             plan.post,
@@ -118,17 +147,17 @@ def _analyze_by(
             worst=plan.worst,
             series=False,
             sink=sink,
+            packets=packets,
             progress=progress,
         )
 
     return write_pair(plan, draw, find)
 
 
-def write_pair(plan: PairPlan, draw: Draw, find: Callable[[Sink | None], Analysis]) -> Figures:
+def write_pair(plan: PairPlan, draw: Draw, find: Find) -> Figures:
     """Write what was asked for of one pair; a failure leaves nothing behind."""
     with ExitStack() as stack:
         csv_writer = run_writer = None
-        sinks: list[Sink] = []
         if plan.csv_folder is not None:
             from tailscope.store.authors import CsvWriter
 
@@ -141,18 +170,19 @@ def write_pair(plan: PairPlan, draw: Draw, find: Callable[[Sink | None], Analysi
                     worst=plan.worst,
                 )
             )
-            sinks.append(csv_writer.sink)
         if plan.out is not None:
             from tailscope.store.directory import RunWriter
 
-            run_writer = stack.enter_context(RunWriter(plan.out, draw=draw))
-            sinks.append(run_writer.sink)
-        analysis = find(_to_all(sinks))
+            run_writer = stack.enter_context(RunWriter(plan.out, draw=draw, has_flows=True))
+        analysis = find(sink=None if csv_writer is None else csv_writer.sink, packets=run_writer)
         if csv_writer is not None:
             csv_writer.finish(analysis)
         if run_writer is not None:
             _finish(run_writer, analysis, plan)
-    return Figures(dict(analysis.summary), analysis.warnings)
+        groups = {by: analysis.groups(by) for by in plan.by}
+        runs = analysis.loss_runs
+        first_ns = int(analysis.rate("pre").start_ns[0]) if runs else 0
+    return Figures(dict(analysis.summary), analysis.warnings, groups, runs, first_ns)
 
 
 def _finish(writer: RunWriter, analysis: Analysis, plan: PairPlan) -> None:
@@ -165,14 +195,3 @@ def _finish(writer: RunWriter, analysis: Analysis, plan: PairPlan) -> None:
         bucket_ns=plan.bucket_ns,
     )
     check_whole(writer.path, lacks)
-
-
-def _to_all(sinks: list[Sink]) -> Sink | None:
-    if len(sinks) < 2:
-        return sinks[0] if sinks else None
-
-    def sink(*columns: NDArray[np.uint64]) -> None:
-        for each in sinks:
-            each(*columns)
-
-    return sink

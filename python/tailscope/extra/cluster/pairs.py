@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.cli.progress import TasksDone
-    from tailscope.engine.analysis import Analysis, Sink
+    from tailscope.engine.analysis import Analysis, PacketSink, Sink
 
 SLICE_BYTES = 64 << 20
 """Least size of a slice of captures: less is analysed sooner than it is divided."""
@@ -52,8 +52,8 @@ class _Work(NamedTuple):
 
     @property
     def keeps_rows(self) -> bool:
-        """True if every match is written, and not only counted."""
-        return self.plan.out is not None or self.plan.csv_folder is not None
+        """True if every match of its slices is written, and not only counted."""
+        return self.plan.csv_folder is not None
 
     @property
     def rows(self) -> Path:
@@ -113,7 +113,8 @@ def _prepared(plan: PairPlan, shared: Shared, number: int) -> _Work | Exception:
 def _task(work: _Work, total: int, threads: int) -> Task[Figures]:
     """One task, or several for a pair of more than a thread's share."""
     at_most = min(-(-work.size * threads // total), work.size // SLICE_BYTES)
-    if at_most < 2:
+    # Slices do not tell flows apart, which a run directory does.
+    if at_most < 2 or work.plan.out is not None:
         return Task(_analyze, work, size=work.size)
     split = Task(_split, (work, at_most), size=0)
     slices = tuple(
@@ -189,12 +190,13 @@ def _merge(work: _Work, *slices: Part | None) -> Figures:
     if found.deserves_second_look:
         return _analyze(work)
 
-    def find(sink: Sink | None) -> Analysis:
+    def find(*, sink: Sink | None, packets: PacketSink | None) -> Analysis:
+        assert packets is None, "only counted, or written as CSV"
         if sink is not None:
             for index in range(len(parts)):
                 path = work.rows / _name(index)
-                with Packets(path.open("rb"), str(path)) as packets:
-                    for columns in packets.batches("seq", "pre_ns", "latency_ns"):
+                with Packets(path.open("rb"), str(path)) as rows:
+                    for columns in rows.batches("seq", "pre_ns", "latency_ns"):
                         look()
                         sink(*columns)
         return found

@@ -43,7 +43,7 @@ def command(
         str | None, option("--csv", "FILE", "Write all rows as CSV; - is standard output.")
     ] = None,
 ) -> int:
-    """The tables latency, worst, noise, interrupts and power are the files of these names.
+    """The tables latency, lost, worst, noise, interrupts and power are the files of these names.
 
     Nothing can be changed.
     """

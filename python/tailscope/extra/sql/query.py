@@ -34,6 +34,7 @@ T = TypeVar("T")
 
 _FILES = {
     "latency": layout.LATENCY,
+    "lost": layout.LOST,
     "worst": layout.WORST,
     "noise": layout.NOISE,
     "stages": layout.STAGES,

@@ -342,7 +342,7 @@ pub fn keep(
     ask: &Question,
     twist: Twist,
     counts: &mut Counts,
-) -> Vec<Match> {
+) -> (Vec<Match>, Vec<u64>) {
     let first = post.iter().map(|packet| packet.ts).min();
     let cut = first.filter(|_| ask.trim > 0).map(|ts| i128::from(ts) + i128::from(ask.trim));
     let is_kept = |ts: u64| match twist {
@@ -358,7 +358,7 @@ pub fn keep(
         (i128::from(ts) < first_post && twist != Twist::EarlyIsLost)
             || (in_flight && twist != Twist::TailIsLost)
     };
-    let mut matches = Vec::new();
+    let (mut matches, mut lost) = (Vec::new(), Vec::new());
     counts.pre_packets = pre.len() as u64;
     counts.post_packets = post.len() as u64;
     for (seq, (packet, &fate)) in pre.iter().zip(fates.0).enumerate() {
@@ -379,7 +379,7 @@ pub fn keep(
             PreFate::Local => counts.local += 1,
             PreFate::Late => counts.late += 1,
             PreFate::Lost if is_outside(packet.ts) => counts.outside += 1,
-            PreFate::Lost => counts.lost += 1,
+            PreFate::Lost => lost.push(seq as u64),
             PreFate::Matched(post_seq) => matches.push(Match {
                 seq: seq as u64,
                 post_seq: post_seq as u64,
@@ -389,6 +389,7 @@ pub fn keep(
         }
     }
     counts.count = matches.len() as u64;
+    counts.lost = lost.len() as u64;
     counts.sent = counts.count + counts.lost + counts.late + counts.negative + counts.outside;
     for (packet, &fate) in post.iter().zip(fates.1) {
         let counter = match fate {
@@ -410,7 +411,7 @@ pub fn keep(
         };
         *counter += 1;
     }
-    matches
+    (matches, lost)
 }
 
 /// The first and the last time of packets in order; nothing lies between them where there are none.

@@ -194,6 +194,8 @@ pub struct Figures {
     pub counts: Counts,
     /// The kept matches in the order of pre.
     pub matches: Vec<Match>,
+    /// Places in pre of the packets that were lost.
+    pub lost: Vec<u64>,
     /// Sorted.
     pub latencies: Vec<u64>,
     /// Absolute values of the delay variation, sorted.
@@ -210,7 +212,8 @@ pub fn figures(pre: &[Packet], post: &[Packet], ask: &Question, twist: Twist) ->
     let (pre, post) = (by_time(pre), by_time(post));
     let (pre_fates, post_fates) = fates::fates(&pre, &post, ask, twist);
     let mut counts = Counts::default();
-    let matches = fates::keep(&pre, &post, (&pre_fates, &post_fates), ask, twist, &mut counts);
+    let (matches, lost) =
+        fates::keep(&pre, &post, (&pre_fates, &post_fates), ask, twist, &mut counts);
     counts.reordered = order::reordered(&matches, twist);
     let changes = order::ipdv(&matches, twist);
     Figures {
@@ -221,6 +224,7 @@ pub fn figures(pre: &[Packet], post: &[Packet], ask: &Question, twist: Twist) ->
         pre: sides::side(&pre, &post, ask.trim, twist),
         post: sides::side(&post, &pre, ask.trim, twist),
         matches,
+        lost,
         counts,
     }
 }
