@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from tailscope.store.packets import Latencies, Packets
     from tailscope.store.records.explanation import ExplainedStages, Explanation
     from tailscope.store.records.run import RunInfo
-    from tailscope.store.run import Run
 
 EXAMPLE = "tailscope explain runs/first"
 
@@ -196,18 +195,23 @@ def _recordings(
 
 
 def _run(request: ExplainRequest) -> None:
+    from tailscope.noise.attribution import NEVER
     from tailscope.noise.explanation import TAIL_QUANTILE, explain_tail
     from tailscope.noise.stages import read_stages
     from tailscope.noise.story import tell
     from tailscope.noise.table import read_blocked
     from tailscope.store.reader import open_packets, read_figures
+    from tailscope.store.records.plan import AnalysisPlan
     from tailscope.verdict.trust import trust_of
 
     figures = read_figures(request.run)
-    if request.recordings is None and request.packet is None and _told_by_packets(request, figures):
+    is_alone = request.recordings is None and isinstance(figures.info.plan, AnalysisPlan)
+    if is_alone and request.packet is None and _told_by_packets(request, figures.info):
         return
     blocked = None
-    if request.recordings is None:
+    if is_alone and request.packet is not None:
+        blocked = NEVER
+    elif request.recordings is None:
         blocked = read_blocked(request.run, figures.info)
     stages = read_stages(request.run, figures.info)
     with open_packets(request.run, figures.info) as packets:
@@ -233,14 +237,13 @@ def _run(request: ExplainRequest) -> None:
             request.view.say_named("trust", trust)
 
 
-def _told_by_packets(request: ExplainRequest, figures: Run) -> bool:
+def _told_by_packets(request: ExplainRequest, info: RunInfo) -> bool:
     """Print what packets of captures say by themselves, if a folder of the wing knows."""
     from tailscope.registry import offered
-    from tailscope.store.records.plan import AnalysisPlan
 
-    explainers = offered("packets_alone") if isinstance(figures.info.plan, AnalysisPlan) else []
+    explainers = offered("packets_alone")
     for explain_packets in explainers:
-        patterns, show = explain_packets(request.run, figures.info, request.quantile)
+        patterns, show = explain_packets(request.run, info, request.quantile)
         write_json(request.json_file, {"tail": None, "packet": None, "patterns": patterns})
         if request.json_file != STANDARD:
             show(request.view)

@@ -118,7 +118,7 @@ def _buckets(packets: int) -> Iterator[Case]:
 
 def _stalls_and_batches(packets: int) -> Iterator[Case]:
     for kind in ("even", "random"):
-        for period, held in ((10 * MS, 400 * US), (4 * MS, 100 * US), (50 * MS, 3 * MS)):
+        for period, held in ((10 * MS, 400 * US), (4 * MS, 100 * US), (25 * MS, 1500 * US)):
             yield Case(
                 f"stall {kind}",
                 frozenset({"periodic stall"}),

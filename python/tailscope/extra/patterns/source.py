@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tailscope.extra.patterns.models.series import Losses, Series
-from tailscope.store.reader import open_packets
+from tailscope.engine.columns import values
+from tailscope.store.parquet import TableFile
+from tailscope.store.reader import open_packets, verified_file
+from tailscope.store.tables import LOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +49,7 @@ def read_series(run: Path, info: RunInfo) -> Searched:
     series = Series(
         pre_ns.astype(np.int64) - start_ns,
         latency_ns.astype(np.int64),
-        None if size is None else size.astype(np.int64),
+        _known(size),
         flow,
         _losses(run, info, start_ns, int(pre_ns[-1])),
     )
@@ -91,6 +94,20 @@ def _joined(batches: Iterator[list[Any]]) -> list[Any]:
     ]
 
 
-def _losses(run: Path, info: RunInfo, first_ns: int, last_ns: int) -> Losses | None:
+def _losses(run: Path, info: RunInfo, start_ns: int, end_ns: int) -> Losses | None:
     """Read the packets that were lost meanwhile; None for runs that do not tell."""
-    return None
+    if LOST.file not in info.files:
+        return None
+    times, sizes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    with TableFile(verified_file(run, info, LOST.file), str(run / LOST.file), LOST) as file:
+        for batch in file.batches(("pre_ns", "size_bytes")):
+            pre_ns, size = (values(batch[name]) for name in ("pre_ns", "size_bytes"))
+            meanwhile = (pre_ns >= start_ns) & (pre_ns <= end_ns)
+            times.append(pre_ns[meanwhile].astype(np.int64) - start_ns)
+            sizes.append(size[meanwhile].astype(np.int64))
+    return Losses(np.concatenate(times), _known(np.concatenate(sizes)))
+
+
+def _known(size: NDArray[Any] | None) -> NDArray[np.int64] | None:
+    """Return sizes if all are known: those of very many flows and sizes are 0."""
+    return None if size is None or not size.all() else size.astype(np.int64)

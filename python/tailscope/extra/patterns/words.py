@@ -40,6 +40,8 @@ def evidence_text(named: NamedPattern) -> str:
     """Return the evidence of a pattern, and how much it explains."""
     text = _TEXTS[named.pattern](named.figures)
     share = named.slow_share
+    if (reason := named.figures.get("not_full_because")) is not None:
+        text += f" (no limit is known: {reason})"
     return text if share is None else f"{text}. It explains {share:.0%} of the slow packets."
 
 
@@ -137,8 +139,8 @@ _TEXTS: dict[str, Callable[[Figures], str]] = {
 
 
 def _input(figures: Figures) -> str:
-    varies = figures.get("input_varies")
-    return f", while the input differs by {varies:.0%}" if varies else ""
+    times = figures.get("input_times")
+    return f", while the input is up to {times:.3g} times as fast or slow" if times else ""
 
 
 def _levels(figures: Figures) -> str:
@@ -171,10 +173,12 @@ def _packet_rate(packets_per_s: float) -> str:
 
 
 def _size(name: str, figures: Figures) -> str:
-    for unit, shown in (("bytes", "B"), ("packets", "packets")):
-        if (size := figures.get(f"{name}_{unit}")) is not None:
-            return f"{size:.0f} packets" if unit == "packets" else _scaled(size, shown)
-    return "unknown size"
+    texts = []
+    if (size := figures.get(f"{name}_bytes")) is not None:
+        texts.append(_scaled(size, "B"))
+    if (size := figures.get(f"{name}_packets")) is not None:
+        texts.append(f"{count_text(round(size))} packets")
+    return " or ".join(texts)
 
 
 def _scaled(value: float, unit: str) -> str:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailscope.extra.patterns.models.answer import Finding, Refusal
+from tailscope.extra.patterns.models.timer import timer
 
 if TYPE_CHECKING:
-    from tailscope.extra.patterns.models.answer import Answer, Floats, Marks, Numbers
+    from tailscope.extra.patterns.models.answer import Answer, Numbers
     from tailscope.extra.patterns.models.series import Series
 
 _CLOSE = 0.25
@@ -19,8 +20,6 @@ _MOST = 0.5
 _FEWEST_GROUPS = 50
 _SAME_SIZE = 0.8
 """Share of the packets in groups of one size if a count releases them."""
-_ON_TIME = 0.1
-"""Releases of a timer differ from its period by at most this share of it."""
 _EVEN = 0.1
 """Arrivals are even if their gaps differ from their median by at most this share."""
 _GROWN = 0.8
@@ -33,9 +32,9 @@ def batching(series: Series) -> Answer:
     came_ns, left_ns = series.arrival_ns[series.order], series.left_ns
     if len(left_ns) < 2 * _FEWEST_GROUPS:
         return Refusal("batching", f"{len(left_ns)} packets, expected {2 * _FEWEST_GROUPS}")
-    if series.overtaking > _IN_ORDER:
-        return Refusal("batching", "packets overtake others of their flow")
     apart_ns, came_apart_ns = np.diff(left_ns), np.diff(came_ns)
+    if (overtaking := float(np.mean(came_apart_ns < 0))) > _IN_ORDER:
+        return Refusal("batching", f"{overtaking:.1%} of the packets overtake others")
     usual_ns = float(np.median(came_apart_ns))
     together = apart_ns <= _CLOSE * np.maximum(came_apart_ns, 0)
     # What came at once may leave at once, whoever forwards it.
@@ -98,7 +97,7 @@ def _release(
     """Say what releases a group: a timer, a count, or nothing that the packets tell."""
     usual = int(np.median(size))
     same = float(size[size == usual].sum() / size.sum())
-    period_ns, on_time = _timer(released_ns)
+    period_ns, on_time, _ = timer(released_ns)
     gaps_ns = np.diff(came_ns)
     middle_ns = float(np.median(gaps_ns))
     even = float(np.mean(np.abs(gaps_ns - middle_ns) <= _EVEN * middle_ns)) >= _GROWN
@@ -116,22 +115,3 @@ def _release(
         "same_size_share": same,
         "on_time_share": on_time if timed else None,
     }
-
-
-def _timer(released_ns: Numbers) -> tuple[float, float]:
-    """Return the period of releases, and the share of them that keep it."""
-    gaps_ns = np.diff(released_ns).astype(float)
-    if not len(gaps_ns):
-        return 0.0, 0.0
-    period_ns = float(np.quantile(gaps_ns, 0.25))
-    for _ in range(5):
-        turns = np.maximum(np.round(gaps_ns / period_ns), 1) if period_ns else gaps_ns
-        keeps: Marks = np.abs(gaps_ns - turns * period_ns) <= _ON_TIME * period_ns
-        few = keeps & (turns <= 10)
-        if not period_ns or not few.any():
-            return period_ns, 0.0
-        weights: Floats = turns[few]
-        period_ns = float(gaps_ns[few].sum() / weights.sum())
-    turns = np.maximum(np.round(gaps_ns / period_ns), 1)
-    keeps = np.abs(gaps_ns - turns * period_ns) <= _ON_TIME * period_ns
-    return period_ns, float(keeps.mean())

@@ -8,6 +8,7 @@ import numpy as np
 
 from tailscope.extra.patterns.models.answer import Finding, Refusal
 from tailscope.extra.patterns.models.queue import Pace, rates
+from tailscope.extra.patterns.models.series import losses_of
 from tailscope.extra.patterns.models.system import occupancy
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ _TIMES = (-3, -2, -1, 1, 2, 3)
 """Rates are searched so far on both sides of the best, in steps that become finer."""
 _NS_PER_S = 1e9
 _EVENLY = 0.9
+_MOST = 1 << 18
+"""Packets among which a rate and a burst are searched."""
 _HIGHEST = (0.99, 0.995, 0.998, 0.999, 0.9995, 1.0)
 """Quantiles of the fill that may be the burst."""
 
@@ -86,7 +89,7 @@ def shaper(series: Series, system: System, pace: Pace | str, other: str) -> Answ
         return Refusal("token bucket", "no burst passes undelayed")
     figures = {
         **rates(series, pace),
-        f"burst_{pace.unit}": burst,
+        **_in_both(series, f"burst_{pace.unit}", burst),
         "bursts": len(onset),
         "bursts_alike_share": agreeing,
         "conforming_share": within,
@@ -115,6 +118,14 @@ class _Police(NamedTuple):
     filled: Floats
 
 
+def _in_both(series: Series, name: str, amount: float) -> dict[str, float]:
+    """Return an amount by its unit, and in packets, too, where all have one size."""
+    sizes = series.sizes.get("bytes")
+    if "_bytes" not in name or sizes is None or sizes.min() != sizes.max():
+        return {name: amount}
+    return {name: amount, name.replace("bytes", "packets"): amount / float(sizes[0])}
+
+
 def policer(series: Series, system: System) -> Answer:
     """Name a token bucket that drops: what is accepted conforms to B + R t, what is lost would not.
 
@@ -131,7 +142,8 @@ def policer(series: Series, system: System) -> Answer:
             "each loss follows as many packets as the others: what comes unevenly would tell a rate"
             " from a count",
         )
-    best = _best(series)
+    part = _around_losses(series)
+    best = _best(part)
     if best is None:
         return Refusal("policer", "losses are too far apart to tell a rate")
     if best.exceeding < _EXCEEDING or best.conforming < _CONFORMING:
@@ -149,14 +161,14 @@ def policer(series: Series, system: System) -> Answer:
             f"packets before a loss waited {waited_ns / 1e6:.3g} ms: what exceeds the rate is"
             " queued before it is dropped",
         )
-    low, high = _range(series, best)
+    low, high = _range(part, best)
     is_known = high / low < _KNOWN
     # A bucket that was never full may hold more.
-    burst = f"burst_{best.unit}" + ("" if _was_full(best, series) else "_low")
+    burst = f"burst_{best.unit}" + ("" if _was_full(best, part) else "_low")
     figures: dict[str, float | int | str | None] = {
         **rates(series, Pace(best.unit, best.rate, 1.0, 0.0, 0, np.zeros(0, bool))),
-        burst: best.burst,
-        "lost_packets": len(lost_ns),
+        **_in_both(series, burst, best.burst),
+        "lost_packets": len(losses_of(part).arrival_ns),
         "exceeding_share": best.exceeding,
         "conforming_share": best.conforming,
     }
@@ -169,10 +181,18 @@ def policer(series: Series, system: System) -> Answer:
     return Finding("policer", figures)
 
 
+def _around_losses(series: Series) -> Series:
+    """Return a stretch of the packets with the most typical losses: all of them are too many."""
+    if len(series.arrival_ns) <= _MOST:
+        return series
+    middle = int(np.searchsorted(series.arrival_ns, np.median(losses_of(series).arrival_ns)))
+    begin = min(max(middle - _MOST // 2, 0), len(series.arrival_ns) - _MOST)
+    return series.between(begin, begin + _MOST)
+
+
 def _every_nth(series: Series) -> bool:
     """Say whether losses are as many packets apart as each other."""
-    assert series.losses is not None, "there are lost packets"
-    apart = np.diff(np.searchsorted(series.arrival_ns, series.losses.arrival_ns))
+    apart = np.diff(np.searchsorted(series.arrival_ns, losses_of(series).arrival_ns))
     return bool(np.mean(np.abs(apart - np.median(apart)) <= 1) >= _EVENLY and np.median(apart) > 2)
 
 
@@ -200,8 +220,7 @@ def _divides(police: _Police) -> float:
 
 def _rates(series: Series, unit: str) -> list[float]:
     """Return the rates at which packets were accepted from one loss to the next."""
-    assert series.losses is not None, "there are lost packets"
-    lost_ns, sizes = series.losses.arrival_ns, series.sizes[unit]
+    lost_ns, sizes = losses_of(series).arrival_ns, series.sizes[unit]
     total = np.append(0, np.cumsum(sizes))
     passed = np.diff(total[np.searchsorted(series.arrival_ns, lost_ns)])
     apart_ns = np.diff(lost_ns)
@@ -245,8 +264,7 @@ def _range(series: Series, best: _Police) -> tuple[float, float]:
 
 def _divided(series: Series, unit: str, rate: float) -> _Police:
     """Find the burst that divides lost packets from accepted ones best, for a rate."""
-    assert series.losses is not None, "there are lost packets"
-    lost_ns, sizes = series.losses.arrival_ns, series.sizes[unit]
+    lost_ns, sizes = losses_of(series).arrival_ns, series.sizes[unit]
     filled = occupancy(series.arrival_ns, sizes, rate)
     before = np.searchsorted(series.arrival_ns, lost_ns) - 1
     since_ns = lost_ns - series.arrival_ns[np.maximum(before, 0)]

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from tailscope.extra.patterns.models.series import Series
     from tailscope.extra.patterns.models.system import System
 
-_WINDOWS = (16, 64, 256)
+_WINDOWS = (16, 64)
 """Numbers of departures of which the rate is compared."""
-_LEAST_WINDOWS = 8
+_LEAST_WINDOWS = 12
 _NEAR = 0.05
 """Rates of windows that differ less are the same."""
-_RANDOM = 0.5
+_RANDOM = 0.4
 """Services differ less from each other, or chance alone makes long windows alike."""
 _STEADY = 0.8
 """Share of the busy time in which the output has its rate."""
@@ -49,7 +49,8 @@ class Pace:
     steady: float
     """Share of the busy time in which the output had this rate."""
     varies: float
-    """How much the input of the same packets differed from this rate; 0.1 is 10 %."""
+    """Times by which the input of the same packets was faster or slower; 0 if not much more than
+    the output."""
     window: int
     """Number of departures of which the rate was taken."""
     periods: Marks
@@ -115,7 +116,7 @@ def _pace(
         float(np.quantile(np.abs(np.log(size / time_ns / rate)), _STEADY))
         for time_ns in (took_ns, arrived_ns)
     )
-    varies = away_in if away_in >= _PACED * away_out else 0.0
+    varies = math.exp(away_in) if away_in >= _PACED * away_out else 0.0
     return Pace(unit, rate, steady, varies, window, periods)
 
 
@@ -129,23 +130,30 @@ def _weighted_median(values: Floats, weights: Numbers) -> float:
 class Limit:
     """The fill at which a queue drops packets."""
 
-    unit: str
-    fill: float
-    """Largest fill of the device, with what is on its way."""
+    fill: dict[str, float]
+    """Largest fill of the device, in all units that it is constant in, without what only takes the
+    time that packets take undelayed."""
     at_limit: float
     """Share of the drops that happened at it."""
     below: float
     """Share of accepted packets that came while the device held less."""
 
 
-def find_limit(series: Series) -> Limit | str:
+def find_limit(series: Series, system: System) -> Limit | str:
     """Find the fill at which packets are dropped, and no earlier, or why there is none."""
-    found = [_limit(series, unit) for unit in series.sizes]
+    left_ns = np.maximum(series.depart_ns - system.base_ns, series.arrival_ns)[series.order]
+    found = [_limit(series, np.maximum.accumulate(left_ns), unit) for unit in series.sizes]
     limits = [each for each in found if isinstance(each, Limit)]
-    return max(limits, key=lambda each: (each.at_limit, each.below)) if limits else found[-1]
+    if not limits:
+        return found[-1]
+    best = max(limits, key=lambda each: (each.at_limit, each.below))
+    alike = [each for each in limits if each.at_limit == best.at_limit]
+    near = [each for each in alike if best.below - each.below < _BAND]
+    fills = {unit: fill for each in near for unit, fill in each.fill.items()}
+    return Limit(fills, best.at_limit, best.below)
 
 
-def _limit(series: Series, unit: str) -> Limit | str:
+def _limit(series: Series, left_ns: Numbers, unit: str) -> Limit | str:
     if series.losses is None:
         return "it is not known which packets were lost"
     lost_ns = series.losses.arrival_ns
@@ -158,7 +166,7 @@ def _limit(series: Series, unit: str) -> Limit | str:
     def fill_at(time_ns: Numbers) -> Floats:
         filled: Floats = (
             came[np.searchsorted(series.arrival_ns, time_ns, "left")]
-            - gone[np.searchsorted(series.left_ns, time_ns, "left")]
+            - gone[np.searchsorted(left_ns, time_ns, "left")]
         )
         return filled
 
@@ -176,7 +184,7 @@ def _limit(series: Series, unit: str) -> Limit | str:
     outside = int(np.count_nonzero(lost < band))
     if at_most(outside, below * len(lost)) > _CHANCE:
         return "the device holds as much when nothing is lost: a capture from idle on would tell"
-    return Limit(unit, top, at_limit, below)
+    return Limit({unit: top}, at_limit, below)
 
 
 def queue(series: Series, system: System, pace: Pace | str, limit: Limit | str) -> Answer:
@@ -196,16 +204,16 @@ def queue(series: Series, system: System, pace: Pace | str, limit: Limit | str) 
             / max(int(series.left_ns[-1] - series.left_ns[0]), 1)
         ),
         "steady_share": pace.steady,
-        "input_varies": pace.varies or None,
+        "input_times": pace.varies or None,
         "window_packets": pace.window,
     }
     delayed = system.within(series, pace.periods)
     if isinstance(limit, str):
-        figures |= {"latency_ns_max": int(series.latency_ns.max())}
+        figures |= {"latency_ns_max": int(series.latency_ns.max()), "not_full_because": limit}
         return Finding("queue", figures, delayed)
     assert series.losses is not None, "a limit has losses"
     figures |= {
-        f"limit_{limit.unit}": int(limit.fill),
+        **{f"limit_{unit}": int(fill) for unit, fill in limit.fill.items()},
         "lost_packets": len(series.losses.arrival_ns),
         "lost_at_limit_share": limit.at_limit,
         "accepted_below_limit_share": limit.below,

@@ -51,6 +51,24 @@ class Series:
         """All departures, in order."""
         return self.depart_ns[self.order]
 
+    def between(self, begin: int, end: int) -> Series:
+        """Return packets by their places, and what was lost meanwhile."""
+        losses, start_ns = self.losses, self.arrival_ns[begin]
+        if losses is not None:
+            lost_ns = losses.arrival_ns
+            meanwhile = (lost_ns >= start_ns) & (lost_ns <= self.arrival_ns[end - 1])
+            size = losses.size_bytes
+            losses = Losses(
+                lost_ns[meanwhile] - start_ns, None if size is None else size[meanwhile]
+            )
+        return Series(
+            self.arrival_ns[begin:end] - start_ns,
+            self.latency_ns[begin:end],
+            None if self.size_bytes is None else self.size_bytes[begin:end],
+            None if self.flow is None else self.flow[begin:end],
+            losses,
+        )
+
     @cached_property
     def sizes(self) -> dict[str, Floats]:
         """The size of each packet, by unit: packets, and bytes where they are known."""
@@ -61,10 +79,10 @@ class Series:
 
     def lost_sizes(self, unit: str) -> Floats:
         """The size of each lost packet."""
-        assert self.losses is not None, "lost packets are known"
-        if unit == "packets" or self.losses.size_bytes is None:
-            return np.ones(len(self.losses.arrival_ns))
-        return self.losses.size_bytes.astype(float)
+        lost = losses_of(self)
+        if unit == "packets" or lost.size_bytes is None:
+            return np.ones(len(lost.arrival_ns))
+        return lost.size_bytes.astype(float)
 
     @cached_property
     def overtaking(self) -> float:
@@ -80,3 +98,9 @@ class Series:
         shifted = depart_ns + number * span_ns
         front_ns = np.maximum.accumulate(shifted)
         return float(np.count_nonzero((shifted[1:] < front_ns[:-1]) & same) / len(depart_ns))
+
+
+def losses_of(series: Series) -> Losses:
+    """Return the lost packets where they are known."""
+    assert series.losses is not None, "lost packets are known"
+    return series.losses

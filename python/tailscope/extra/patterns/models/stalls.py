@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tailscope.extra.patterns.models.answer import Finding, Refusal
+from tailscope.extra.patterns.models.timer import scatter_ns, timer
 from tailscope.models.aliasing.fit import fit
 
 if TYPE_CHECKING:
@@ -19,6 +21,14 @@ _MOST = 1 << 18
 _HELD = 0.2
 """Share of the delayed packets that must have been held for a search to be worth it."""
 _LEAST_EXPLAINED = 0.2
+_FEWEST_HOLDS = 12
+_LONG = 0.3
+"""Holds of one kind last at least so much of the longest."""
+_ON_TIME = 0.85
+_BY_CHANCE = 0.25
+"""Share of unrelated releases that come a whole number of periods after the one before."""
+_TOGETHER = 3.0
+"""Arrivals scatter so many times as much about the period as releases do."""
 
 
 def stalls(series: Series, system: System, accounted: Marks) -> Answer:
@@ -33,6 +43,8 @@ def stalls(series: Series, system: System, accounted: Marks) -> Answer:
         return Refusal(
             name, "other patterns explain the delayed packets" if delayed.any() else "none delayed"
         )
+    if (seen := _seen(series, system, delayed)) is not None:
+        return seen
     found = fit(series.arrival_ns[:_MOST], series.latency_ns[:_MOST])
     if not found.sources:
         return Refusal(name, str(found.reason).partition(": ")[2] or str(found.reason))
@@ -55,3 +67,45 @@ def stalls(series: Series, system: System, accounted: Marks) -> Answer:
         "p_value": first.p_value,
     }
     return Finding(name, figures, None)
+
+
+def _seen(series: Series, system: System, delayed: Marks) -> Finding | None:
+    """Find stalls that are each seen, because packets come often enough."""
+    held = system.held
+    if np.count_nonzero(held) < _FEWEST_HOLDS:
+        return None
+    lasted_ns = system.longest_gap_ns
+    large = held & (lasted_ns >= _LONG * np.quantile(lasted_ns[held], 0.95))
+    explained = system.within(series, large)
+    share = float(np.count_nonzero(explained) / np.count_nonzero(delayed))
+    if np.count_nonzero(large) < _FEWEST_HOLDS or share < _LEAST_EXPLAINED:
+        return None
+    released_ns = series.left_ns[system.first[large]]
+    period_ns, on_time, scattered_ns = timer(released_ns)
+    if on_time < _ON_TIME:
+        return None
+    # What recurs because packets do is no clock of the device.
+    if scatter_ns(system.start_ns[large], period_ns) < _TOGETHER * max(scattered_ns, 1.0):
+        return None
+    return Finding(
+        "periodic stall",
+        {
+            "rate_hz": 1e9 / period_ns,
+            "period_ns": period_ns,
+            "duration_ns": int(lasted_ns[large].max()),
+            "sources": 1,
+            "delayed_packets": int(np.count_nonzero(delayed)),
+            "explained_share": share,
+            "p_value": _by_chance(int(np.count_nonzero(large)) - 1, on_time),
+        },
+        explained,
+    )
+
+
+def _by_chance(count: int, share: float) -> float:
+    """Bound the probability that so many of unrelated releases are on time (Chernoff)."""
+    late = 1 - share
+    divergence = share * math.log(share / _BY_CHANCE)
+    if late:
+        divergence += late * math.log(late / (1 - _BY_CHANCE))
+    return math.exp(-count * divergence)
