@@ -14,7 +14,7 @@ import numpy as np
 from tailscope.extra.patterns.models.series import Losses, Series
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 BASE_NS = 20 * US
@@ -26,9 +26,6 @@ class Sent(NamedTuple):
     at_ns: int
     size: int
     flow: int
-
-
-Device = "Callable[[list[Sent], np.random.Generator], list[int | None]]"
 
 
 def traffic(
@@ -94,6 +91,62 @@ def fifo(
         waiting.append((free, weight))
         held += weight
         yield int(free) + BASE_NS
+
+
+def early_dropping(
+    sent: list[Sent], rng: np.random.Generator, *, rate: float, least: int, most: int
+) -> Iterator[int | None]:
+    """A queue that drops at random before it is full, as RED does."""
+    waiting: deque[float] = deque()
+    free = 0.0
+    for packet in sent:
+        while waiting and waiting[0] <= packet.at_ns:
+            waiting.popleft()
+        if rng.random() < 0.3 * (len(waiting) - least) / (most - least):
+            yield None
+            continue
+        free = max(free, packet.at_ns) + packet.size * S / rate
+        waiting.append(free)
+        yield int(free) + BASE_NS
+
+
+def fair(sent: list[Sent], *, rate: float, limit: int) -> list[int | None]:
+    """A queue for each flow, served in turns."""
+    queues: dict[int, deque[int]] = {packet.flow: deque() for packet in sent}
+    left: list[int | None] = [None] * len(sent)
+    turns = [*queues]
+    now, at, turn = 0.0, 0, 0
+    while at < len(sent) or any(queues.values()):
+        if not any(queues.values()):
+            now = max(now, float(sent[at].at_ns))
+        while at < len(sent) and sent[at].at_ns <= now:
+            if len(queues[sent[at].flow]) < limit:
+                queues[sent[at].flow].append(at)
+            at += 1
+        while not queues[turns[turn]]:
+            turn = (turn + 1) % len(turns)
+        served = queues[turns[turn]].popleft()
+        turn = (turn + 1) % len(turns)
+        now += sent[served].size * S / rate
+        left[served] = int(now) + BASE_NS
+    return left
+
+
+def one_behind_the_other(
+    sent: list[Sent],
+    first: Iterable[int | None],
+    then: Callable[[list[Sent]], Iterator[int | None]],
+) -> list[int | None]:
+    """Two devices: what leaves the first comes to the second."""
+    left = [*first]
+    passed = sorted(
+        (packet._replace(at_ns=gone), number)
+        for number, (packet, gone) in enumerate(zip(sent, left, strict=True))
+        if gone is not None
+    )
+    for (_, number), gone in zip(passed, then([packet for packet, _ in passed]), strict=True):
+        left[number] = gone
+    return left
 
 
 def token_bucket(
@@ -168,7 +221,9 @@ def batched_by_timer(sent: list[Sent], *, period_ns: int) -> Iterator[int | None
         yield due * period_ns + BASE_NS + 100 * place
 
 
-def by_flow(sent: list[Sent], rng: np.random.Generator, *, levels: tuple[int, ...]) -> Iterator[int]:
+def by_flow(
+    sent: list[Sent], rng: np.random.Generator, *, levels: tuple[int, ...]
+) -> Iterator[int]:
     """Paths by a hash of the flow."""
     for packet in sent:
         path = (packet.flow * 7 + 3) % len(levels)

@@ -1,4 +1,4 @@
-"""Patterns of the kernel's own queues, shapers and rules, whose truth is the command that made them.
+"""Queues, shapers and rules of the kernel: the command that makes one is the truth.
 
 Run by itself, it prints what is said of each: ``python pattern_qdiscs.py``.
 """
@@ -261,30 +261,14 @@ def wrong(kind: Kind, detected: Detected) -> list[str]:
     return said
 
 
-def saved(path):
-    z = np.load(path)
-    return Series(z["a"], z["l"], z["s"], z["f"], Losses(z["la"], z["ls"]))
-
-
 if __name__ == "__main__":
-    only = sys.argv[1] if len(sys.argv) > 1 else ""
     for kind in kinds():
-        if only not in kind.name:
-            continue
         with tempfile.TemporaryDirectory() as folder:
-            series = captured(kind, Path(folder))
-        if len(sys.argv) > 2:
-            np.savez(
-                f"{sys.argv[2]}/{kind.name.replace('/', '_')}.npz",
-                a=series.arrival_ns, l=series.latency_ns, s=series.size_bytes, f=series.flow,
-                la=series.losses.arrival_ns, ls=series.losses.size_bytes,
-            )
-        detected = detect(series)
-        named = {each.pattern: each for each in detected.answers if isinstance(each, Finding)}
+            detected = detect(captured(kind, Path(folder)))
+        named = [each.pattern for each in detected.answers if isinstance(each, Finding)]
         off = wrong(kind, detected)
-        verdict = "wrong" if off else "refused" if kind.wanted - named.keys() else "right"
-        print(f"{kind.name:<48} {verdict:8} {', '.join(named) or '-'}", *off, flush=True)
-        print("      ", len(series.arrival_ns), len(series.losses.arrival_ns), {p: {k: (float(f'{v:.5g}') if isinstance(v, float) else v) for k, v in f.figures.items()} for p, f in named.items()})
+        verdict = "wrong" if off else "refused" if kind.wanted.difference(named) else "right"
+        print(f"{kind.name:<48} {verdict:8}", ", ".join([*named, *off]) or "-", flush=True)
         for each in detected.answers:
-            if each.pattern in (kind.wanted | {"queue"}) - named.keys() and not isinstance(each, Finding):
-                print("       refused:", each.pattern, each.reason)
+            if isinstance(each, Finding):
+                print("   ", dict(each.figures))

@@ -1,4 +1,4 @@
-"""What captures alone say about the device between them: queues, buckets, stalls, batches, paths."""
+"""What captures alone say about a device: queues, buckets, stalls, batches, paths."""
 
 from __future__ import annotations
 

@@ -100,9 +100,9 @@ def _show(found: PatternsRecord, view: View) -> None:
         say_named(named.pattern, view.text(evidence_text(named)), width=_WIDTH)
     if found.refused:
         if found.named:
-            print()
+            view.say("")
         view.say("Not named:" if found.named else "No pattern is clear:")
         for refused in found.refused:
             say_named(refused.pattern, view.text(refused.reason), width=_WIDTH)
-    print()
+    view.say("")
     view.say(unknown_text())

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tailscope.extra.patterns.models.series import Losses, Series
 from tailscope.engine.columns import values
+from tailscope.extra.patterns.models.series import Losses, Series
 from tailscope.store.parquet import TableFile
 from tailscope.store.reader import open_packets, verified_file
 from tailscope.store.tables import LOST

@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
     from numpy.typing import NDArray
 
     Marks: TypeAlias = NDArray[np.bool_]
     Floats: TypeAlias = NDArray[np.float64]
     Numbers: TypeAlias = NDArray[np.int64]
-
-Figure: TypeAlias = "float | int | str | tuple[int, ...] | None"
+    Figure: TypeAlias = float | int | str | tuple[int, ...] | None
 
 
 @dataclass(frozen=True)

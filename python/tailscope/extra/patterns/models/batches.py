@@ -10,7 +10,7 @@ from tailscope.extra.patterns.models.answer import Finding, Refusal
 from tailscope.extra.patterns.models.timer import timer
 
 if TYPE_CHECKING:
-    from tailscope.extra.patterns.models.answer import Answer, Numbers
+    from tailscope.extra.patterns.models.answer import Answer, Figure, Numbers
     from tailscope.extra.patterns.models.series import Series
 
 _CLOSE = 0.25
@@ -76,7 +76,7 @@ def batching(series: Series) -> Answer:
         )
     delayed = np.zeros(len(left_ns), bool)
     delayed[series.order] = grouped
-    figures: dict[str, float | int | str | None] = {
+    figures: dict[str, Figure] = {
         "packets_usual": int(np.median(size[several])),
         "packets_most": int(size.max()),
         "grouped_share": share,
@@ -91,9 +91,7 @@ def _first_waits(series: Series, begins: Numbers, size: Numbers) -> float:
     return float(np.mean(latency_ns[begins] > latency_ns[begins + size - 1]))
 
 
-def _release(
-    came_ns: Numbers, released_ns: Numbers, size: Numbers
-) -> dict[str, float | int | str | None]:
+def _release(came_ns: Numbers, released_ns: Numbers, size: Numbers) -> dict[str, Figure]:
     """Say what releases a group: a timer, a count, or nothing that the packets tell."""
     usual = int(np.median(size))
     same = float(size[size == usual].sum() / size.sum())

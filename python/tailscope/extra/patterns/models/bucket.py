@@ -12,7 +12,7 @@ from tailscope.extra.patterns.models.series import losses_of
 from tailscope.extra.patterns.models.system import occupancy
 
 if TYPE_CHECKING:
-    from tailscope.extra.patterns.models.answer import Answer, Floats, Numbers
+    from tailscope.extra.patterns.models.answer import Answer, Figure, Floats, Numbers
     from tailscope.extra.patterns.models.series import Series
     from tailscope.extra.patterns.models.system import System
 
@@ -165,7 +165,7 @@ def policer(series: Series, system: System) -> Answer:
     is_known = high / low < _KNOWN
     # A bucket that was never full may hold more.
     burst = f"burst_{best.unit}" + ("" if _was_full(best, part) else "_low")
-    figures: dict[str, float | int | str | None] = {
+    figures: dict[str, Figure] = {
         **rates(series, Pace(best.unit, best.rate, 1.0, 0.0, 0, np.zeros(0, bool))),
         **_in_both(series, burst, best.burst),
         "lost_packets": len(losses_of(part).arrival_ns),

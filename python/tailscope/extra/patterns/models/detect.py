@@ -36,7 +36,7 @@ def detect(series: Series) -> Detected:
         each_ns = np.full(len(series.latency_ns), base_ns)
     system = find_system(series, each_ns)
     pace = find_pace(series, system)
-    backlog = queue(series, system, pace, find_limit(series, system))
+    backlog = queue(series, system, pace, find_limit(series))
     refused = "" if isinstance(backlog, Finding) else backlog.reason
     answers = [
         backlog,

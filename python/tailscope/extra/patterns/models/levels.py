@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,8 +45,6 @@ def _are_levels(ordered: Floats, gaps: Floats, cuts: list[int], few: int) -> boo
     bounds = [0, *(cut + few for cut in cuts), len(ordered)]
     widths = [
         float(np.diff(np.quantile(ordered[low:high], [0.1, 0.9]))[0])
-        for low, high in zip(bounds, bounds[1:], strict=False)
+        for low, high in pairwise(bounds)
     ]
-    return all(
-        gaps[cut] > _WIDER * max(widths[at], widths[at + 1]) for at, cut in enumerate(cuts)
-    )
+    return all(gaps[cut] > _WIDER * max(widths[at], widths[at + 1]) for at, cut in enumerate(cuts))

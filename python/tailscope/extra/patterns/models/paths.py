@@ -10,7 +10,7 @@ from tailscope.extra.patterns.models.answer import Finding, Refusal
 from tailscope.extra.patterns.models.levels import divided
 
 if TYPE_CHECKING:
-    from tailscope.extra.patterns.models.answer import Answer, Floats, Numbers
+    from tailscope.extra.patterns.models.answer import Answer, Figure, Floats, Numbers
     from tailscope.extra.patterns.models.series import Series
 
 _FEWEST_OF_FLOW = 20
@@ -73,7 +73,7 @@ def _ecmp(series: Series) -> tuple[Answer, Numbers | None]:
     if doubt := _doubt(series, of_packet, levels):
         return Refusal("ECMP", doubt), None
     medians = [int(np.median(series.latency_ns[of_packet == at])) for at in range(levels)]
-    figures = {
+    figures: dict[str, Figure] = {
         "levels": levels,
         "level_ns_p50": tuple(medians),
         "flows_by_level": tuple(map(int, np.bincount(level_of))),
@@ -173,10 +173,8 @@ def reordering(series: Series, by_flow: Answer) -> Answer:
         return Refusal(
             name, f"the {len(shares)} levels of latency go with the sizes of packets, not paths"
         )
-    medians = tuple(
-        int(np.median(series.latency_ns[level == at])) for at in range(len(bounds) + 1)
-    )
-    figures = {
+    medians = tuple(int(np.median(series.latency_ns[level == at])) for at in range(len(bounds) + 1))
+    figures: dict[str, Figure] = {
         "levels": len(medians),
         "level_ns_p50": medians,
         "slower_share": float(1 - shares[0]),

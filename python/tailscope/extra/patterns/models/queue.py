@@ -12,7 +12,7 @@ from tailscope.extra.patterns.models.answer import Finding, Refusal
 from tailscope.extra.patterns.models.chance import at_most
 
 if TYPE_CHECKING:
-    from tailscope.extra.patterns.models.answer import Answer, Floats, Marks, Numbers
+    from tailscope.extra.patterns.models.answer import Answer, Figure, Floats, Marks, Numbers
     from tailscope.extra.patterns.models.series import Series
     from tailscope.extra.patterns.models.system import System
 
@@ -139,10 +139,10 @@ class Limit:
     """Share of accepted packets that came while the device held less."""
 
 
-def find_limit(series: Series, system: System) -> Limit | str:
+def find_limit(series: Series) -> Limit | str:
     """Find the fill at which packets are dropped, and no earlier, or why there is none."""
-    left_ns = np.maximum(series.depart_ns - system.base_ns, series.arrival_ns)[series.order]
-    found = [_limit(series, np.maximum.accumulate(left_ns), unit) for unit in series.sizes]
+    left_ns = series.left_ns - int(series.latency_ns.min())
+    found = [_limit(series, left_ns, unit) for unit in series.sizes]
     limits = [each for each in found if isinstance(each, Limit)]
     if not limits:
         return found[-1]
@@ -197,7 +197,7 @@ def queue(series: Series, system: System, pace: Pace | str, limit: Limit | str) 
             "the output is constant, but so is the input: the device need not be what sets"
             f" the rate (drops of a full queue would tell: {limit})",
         )
-    figures: dict[str, float | int | str | None] = {
+    figures: dict[str, Figure] = {
         **rates(series, pace),
         "busy_share": float(
             (system.end_ns - system.start_ns).sum()
@@ -222,9 +222,9 @@ def queue(series: Series, system: System, pace: Pace | str, limit: Limit | str) 
     return Finding("full queue", figures, delayed)
 
 
-def rates(series: Series, pace: Pace) -> dict[str, float | int | str | None]:
+def rates(series: Series, pace: Pace) -> dict[str, Figure]:
     """The rate by its unit; in packets, too, where all have one size."""
-    figures: dict[str, float | int | str | None] = {
+    figures: dict[str, Figure] = {
         "unit": pace.unit,
         f"rate_{pace.unit}_per_s": pace.rate * _NS_PER_S,
     }

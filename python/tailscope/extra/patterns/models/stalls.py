@@ -45,7 +45,8 @@ def stalls(series: Series, system: System, accounted: Marks) -> Answer:
         )
     if (seen := _seen(series, system, delayed)) is not None:
         return seen
-    found = fit(series.arrival_ns[:_MOST], series.latency_ns[:_MOST])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = fit(series.arrival_ns[:_MOST], series.latency_ns[:_MOST])
     if not found.sources:
         return Refusal(name, str(found.reason).partition(": ")[2] or str(found.reason))
     explained = found.explained
