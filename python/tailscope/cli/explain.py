@@ -195,16 +195,23 @@ def _recordings(
 
 
 def _run(request: ExplainRequest) -> None:
+    from tailscope.noise.attribution import NEVER
     from tailscope.noise.explanation import TAIL_QUANTILE, explain_tail
     from tailscope.noise.stages import read_stages
     from tailscope.noise.story import tell
     from tailscope.noise.table import read_blocked
     from tailscope.store.reader import open_packets, read_figures
+    from tailscope.store.records.plan import AnalysisPlan
     from tailscope.verdict.trust import trust_of
 
     figures = read_figures(request.run)
+    is_alone = request.recordings is None and isinstance(figures.info.plan, AnalysisPlan)
+    if is_alone and request.packet is None and _told_by_packets(request, figures.info):
+        return
     blocked = None
-    if request.recordings is None:
+    if is_alone and request.packet is not None:
+        blocked = NEVER
+    elif request.recordings is None:
         blocked = read_blocked(request.run, figures.info)
     stages = read_stages(request.run, figures.info)
     with open_packets(request.run, figures.info) as packets:
@@ -228,6 +235,19 @@ def _run(request: ExplainRequest) -> None:
         _print(request, tail, story, figures.info)
         if trust := trust_of(figures.summary, figures.info).text:
             request.view.say_named("trust", trust)
+
+
+def _told_by_packets(request: ExplainRequest, info: RunInfo) -> bool:
+    """Print what packets of captures say by themselves, if a folder of the wing knows."""
+    from tailscope.registry import offered
+
+    explainers = offered("packets_alone")
+    for explain_packets in explainers:
+        patterns, show = explain_packets(request.run, info, request.quantile)
+        write_json(request.json_file, {"tail": None, "packet": None, "patterns": patterns})
+        if request.json_file != STANDARD:
+            show(request.view)
+    return bool(explainers)
 
 
 def _of_captures(

@@ -68,6 +68,11 @@ class Blocked(NamedTuple):
     """Largest error of these times against those of packets, which another clock stamped."""
 
 
+_NOTHING = np.zeros(0, np.int64)
+NEVER = Blocked(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING.astype(bool), [], [])
+"""Nothing is known to have blocked a CPU."""
+
+
 class Met(NamedTuple):
     """Causes that blocked a CPU during some intervals."""
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tailscope.exceptions import RunError, UsageError
 from tailscope.noise.association import associate, slow_packets
-from tailscope.noise.attribution import SERVICE, UNEXPLAINED, Blocked, blocked_by
+from tailscope.noise.attribution import NEVER, SERVICE, UNEXPLAINED, Blocked, blocked_by
 from tailscope.noise.clocks import align
 from tailscope.noise.counters import read_readings
 from tailscope.noise.explanation import TAIL_QUANTILE, explain_tail
@@ -174,9 +174,7 @@ def _joined(all_blocked: Sequence[Blocked]) -> Blocked:
 
 def _nothing_known(packets: Packets, latencies: Latencies, quantile: float) -> Explanation:
     """Explain a tail by its captures alone."""
-    nothing = np.zeros(0, np.int64)
-    empty = Blocked(nothing, nothing, nothing, nothing, nothing.astype(bool), [], [])
-    tail = explain_tail(packets, latencies, empty, quantile)
+    tail = explain_tail(packets, latencies, NEVER, quantile)
     parts = dict.fromkeys(tail.parts_ns, 0)
     parts |= {SERVICE: tail.parts_ns[SERVICE], UNEXPLAINED: tail.excess_ns}
     return replace(tail, evidence=None, parts_ns=parts, causes=())

@@ -1,0 +1,108 @@
+"""``tailscope explain`` of captures without anything that was recorded beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tailscope.cli.terminal import say_named
+from tailscope.extra.patterns.models.answer import Finding, Refusal
+from tailscope.extra.patterns.models.detect import detect
+from tailscope.extra.patterns.records import NamedPattern, PatternsRecord, RefusedPattern
+from tailscope.extra.patterns.source import read_series
+from tailscope.extra.patterns.words import evidence_text, opening_text, unknown_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tailscope.cli.view import View
+    from tailscope.extra.patterns.models.series import Series
+    from tailscope.extra.patterns.source import Searched
+    from tailscope.store.records.run import RunInfo
+
+_QUANTILES = (0.999, 0.99, 0.9, 0.5)
+_FEWEST_SLOW = 10
+_WIDTH = 16
+
+
+def explain_packets(
+    run: Path, info: RunInfo, quantile: float | None
+) -> tuple[PatternsRecord, Callable[[View], None]]:
+    """Say what a pair's packets alone tell; returns the record, and what prints it."""
+    found = patterns_of(read_series(run, info), quantile)
+
+    def show(view: View) -> None:
+        _show(found, view)
+
+    return found, show
+
+
+def patterns_of(searched: Searched, quantile: float | None) -> PatternsRecord:
+    """Search the packets of a pair for patterns."""
+    series = searched.series
+    if not len(series.arrival_ns):
+        return PatternsRecord(
+            packets=searched.packets,
+            searched=0,
+            first_seq=0,
+            last_seq=0,
+            quantile=None,
+            threshold_ns=None,
+            slow=0,
+            undelayed_ns=None,
+            named=(),
+            refused=(),
+        )
+    start, threshold_ns = _slow_from(series, quantile)
+    slow = series.latency_ns >= threshold_ns
+    detected = detect(series)
+    return PatternsRecord(
+        packets=searched.packets,
+        searched=len(series.arrival_ns),
+        first_seq=searched.first_seq,
+        last_seq=searched.last_seq,
+        quantile=start,
+        threshold_ns=threshold_ns,
+        slow=int(np.count_nonzero(slow)),
+        undelayed_ns=detected.undelayed_ns,
+        named=tuple(
+            NamedPattern(
+                pattern=answer.pattern,
+                slow_share=None if answer.delayed is None else float(answer.delayed[slow].mean()),
+                figures=dict(answer.figures),
+            )
+            for answer in detected.answers
+            if isinstance(answer, Finding)
+        ),
+        refused=tuple(
+            RefusedPattern(pattern=answer.pattern, reason=answer.reason)
+            for answer in detected.answers
+            if isinstance(answer, Refusal)
+        ),
+    )
+
+
+def _slow_from(series: Series, quantile: float | None) -> tuple[float, int]:
+    """Return the quantile from which packets are slow, and the latency there."""
+    count = len(series.latency_ns)
+    enough = (each for each in _QUANTILES if count * (1 - each) >= _FEWEST_SLOW)
+    start = next(enough, _QUANTILES[-1]) if quantile is None else quantile
+    at = min(int(np.ceil(start * count)), count - 1)
+    return start, int(np.partition(series.latency_ns, at)[at])
+
+
+def _show(found: PatternsRecord, view: View) -> None:
+    """Print what is named, with its evidence, then what is not, and why."""
+    view.say(opening_text(found))
+    for named in found.named:
+        say_named(named.pattern, view.text(evidence_text(named)), width=_WIDTH)
+    if found.refused:
+        if found.named:
+            view.say("")
+        view.say("Not named:" if found.named else "No pattern is clear:")
+        for refused in found.refused:
+            say_named(refused.pattern, view.text(refused.reason), width=_WIDTH)
+    view.say("")
+    view.say(unknown_text())

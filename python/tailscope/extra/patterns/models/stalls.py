@@ -1,0 +1,112 @@
+"""Packets that are held and released together, at a constant period."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tailscope.extra.patterns.models.answer import Finding, Refusal
+from tailscope.extra.patterns.models.timer import scatter_ns, timer
+from tailscope.models.aliasing.fit import fit
+
+if TYPE_CHECKING:
+    from tailscope.extra.patterns.models.answer import Answer, Marks
+    from tailscope.extra.patterns.models.series import Series
+    from tailscope.extra.patterns.models.system import System
+
+_MOST = 1 << 18
+"""Packets that are searched; more take long and say little more."""
+_HELD = 0.2
+"""Share of the delayed packets that must have been held for a search to be worth it."""
+_LEAST_EXPLAINED = 0.2
+_FEWEST_HOLDS = 12
+_LONG = 0.3
+"""Holds of one kind last at least so much of the longest."""
+_ON_TIME = 0.85
+_BY_CHANCE = 0.25
+"""Share of unrelated releases that come a whole number of periods after the one before."""
+_TOGETHER = 3.0
+"""Arrivals scatter so many times as much about the period as releases do."""
+
+
+def stalls(series: Series, system: System, accounted: Marks) -> Answer:
+    """Name stalls that come at a constant period.
+
+    `accounted` are the packets whose delay another pattern explains.
+    """
+    name = "periodic stall"
+    delayed = system.delayed(series)
+    left = delayed & ~accounted
+    if np.count_nonzero(left) < _HELD * np.count_nonzero(delayed) or not delayed.any():
+        return Refusal(
+            name, "other patterns explain the delayed packets" if delayed.any() else "none delayed"
+        )
+    if (seen := _seen(series, system, delayed)) is not None:
+        return seen
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = fit(series.arrival_ns[:_MOST], series.latency_ns[:_MOST])
+    if not found.sources:
+        return Refusal(name, str(found.reason).partition(": ")[2] or str(found.reason))
+    explained = found.explained
+    if explained is None or explained < _LEAST_EXPLAINED:
+        return Refusal(
+            name,
+            f"a clock was found that explains {explained or 0:.0%} of the delayed packets,"
+            f" expected {_LEAST_EXPLAINED:.0%}",
+        )
+    first = found.sources[0]
+    assert found.threshold_ns is not None, "sources have one"
+    figures = {
+        "rate_hz": first.periodic.rate_hz,
+        "period_ns": 1e9 / first.periodic.rate_hz,
+        "duration_ns": first.periodic.duration_ns,
+        "sources": len(found.sources),
+        "delayed_packets": found.delayed,
+        "explained_share": explained,
+        "p_value": first.p_value,
+    }
+    return Finding(name, figures, None)
+
+
+def _seen(series: Series, system: System, delayed: Marks) -> Finding | None:
+    """Find stalls that are each seen, because packets come often enough."""
+    held = system.held
+    if np.count_nonzero(held) < _FEWEST_HOLDS:
+        return None
+    lasted_ns = system.longest_gap_ns
+    large = held & (lasted_ns >= _LONG * np.quantile(lasted_ns[held], 0.95))
+    explained = system.within(series, large)
+    share = float(np.count_nonzero(explained) / np.count_nonzero(delayed))
+    if np.count_nonzero(large) < _FEWEST_HOLDS or share < _LEAST_EXPLAINED:
+        return None
+    released_ns = series.left_ns[system.first[large]]
+    period_ns, on_time, scattered_ns = timer(released_ns)
+    if on_time < _ON_TIME:
+        return None
+    # What recurs because packets do is no clock of the device.
+    if scatter_ns(system.start_ns[large], period_ns) < _TOGETHER * max(scattered_ns, 1.0):
+        return None
+    return Finding(
+        "periodic stall",
+        {
+            "rate_hz": 1e9 / period_ns,
+            "period_ns": period_ns,
+            "duration_ns": int(lasted_ns[large].max()),
+            "sources": 1,
+            "delayed_packets": int(np.count_nonzero(delayed)),
+            "explained_share": share,
+            "p_value": _by_chance(int(np.count_nonzero(large)) - 1, on_time),
+        },
+        explained,
+    )
+
+
+def _by_chance(count: int, share: float) -> float:
+    """Bound the probability that so many of unrelated releases are on time (Chernoff)."""
+    late = 1 - share
+    divergence = share * math.log(share / _BY_CHANCE)
+    if late:
+        divergence += late * math.log(late / (1 - _BY_CHANCE))
+    return math.exp(-count * divergence)

@@ -1,0 +1,132 @@
+"""When a device held packets: its busy periods, from times of arrival and departure alone.
+
+A packet that took longer than an undelayed one waited in the device from the time at which it
+would have left otherwise until it left. A *busy period* lasts as long as at least one packet waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tailscope.extra.patterns.models.answer import Floats, Marks, Numbers
+    from tailscope.extra.patterns.models.series import Series
+
+_UNDELAYED = 0.005
+"""Quantile of the latency that an undelayed packet has."""
+_NOISE = 4
+"""Delays of less than so many times the usual difference between neighbours are noise."""
+_HELD = 0.5
+"""A device is held if so much of a busy period passes without a departure."""
+
+
+@dataclass(frozen=True)
+class System:
+    """The busy periods of a device, in order of time."""
+
+    base_ns: Numbers
+    """Latency of each packet if it were not delayed."""
+    noise_ns: float
+    """Smallest delay that counts."""
+    start_ns: Numbers
+    end_ns: Numbers
+    first: Numbers
+    """The first departure within each period, as a place in the order of departure."""
+    count: Numbers
+    """Number of departures within each period."""
+    longest_gap_ns: Numbers
+    """Longest time without a departure in each period, its beginning included."""
+    period_of: Numbers
+    """The period in which each packet left, -1 for none; in the order of departure."""
+
+    @property
+    def held(self) -> Marks:
+        """Periods of which most passed without a departure."""
+        return self.longest_gap_ns >= _HELD * (self.end_ns - self.start_ns)
+
+    def within(self, series: Series, periods: Marks) -> Marks:
+        """The packets that left within some periods."""
+        left = (self.period_of >= 0) & np.append(periods, False)[self.period_of]
+        chosen = np.zeros(len(left), bool)
+        chosen[series.order] = left
+        return chosen & self.delayed(series)
+
+    def delayed(self, series: Series) -> Marks:
+        """The packets that were delayed by more than noise."""
+        return series.latency_ns - self.base_ns > self.noise_ns
+
+
+def undelayed_ns(latency_ns: Numbers) -> int:
+    """Return the latency of a packet that nothing delays."""
+    return int(np.quantile(latency_ns, _UNDELAYED)) if len(latency_ns) else 0
+
+
+def find_system(series: Series, base_ns: Numbers) -> System:
+    """Find the busy periods, given the undelayed latency of each packet."""
+    excess_ns = series.latency_ns - base_ns
+    noise_ns = _noise_ns(excess_ns)
+    late = excess_ns > noise_ns
+    came_ns = np.sort((series.arrival_ns + base_ns)[late])
+    left_ns = np.sort(series.depart_ns[late])
+    ends = np.flatnonzero(
+        np.searchsorted(came_ns, left_ns, "right") == np.arange(1, len(left_ns) + 1)
+    )
+    begins = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
+    start_ns, end_ns = came_ns[begins], left_ns[ends]
+    first = np.searchsorted(series.left_ns, start_ns, "left")
+    last = np.searchsorted(series.left_ns, end_ns, "right")
+    period_of = _numbered(first, last, len(series.left_ns))
+    return System(
+        base_ns,
+        noise_ns,
+        start_ns,
+        end_ns,
+        first,
+        last - first,
+        _longest_gaps(series.left_ns, start_ns, first, last),
+        period_of,
+    )
+
+
+def _noise_ns(excess_ns: Numbers) -> float:
+    """Return how much delays differ without a cause that lasts.
+
+    Neighbours in a queue differ little, and so does what a capture's clock adds.
+    """
+    if len(excess_ns) < 2:
+        return 0.0
+    steps_ns = np.abs(np.diff(excess_ns))
+    low_ns = excess_ns[excess_ns <= np.quantile(excess_ns, 0.5)]
+    return _NOISE * float(min(np.median(steps_ns), max(np.ptp(low_ns), 1)))
+
+
+def _numbered(first: Numbers, last: Numbers, packets: int) -> Numbers:
+    """Give each departure the number of the period that it lies in; periods do not overlap."""
+    number: Numbers = np.full(packets, -1)
+    where = np.repeat(np.arange(len(first)), last - first)
+    offset = np.repeat(first - np.cumsum(last - first) + (last - first), last - first)
+    number[np.arange(len(where)) + offset] = where
+    return number
+
+
+def _longest_gaps(left_ns: Numbers, start_ns: Numbers, first: Numbers, last: Numbers) -> Numbers:
+    gaps_ns = np.diff(left_ns, prepend=left_ns[:1])
+    gaps_ns = gaps_ns.copy()
+    gaps_ns[first] = left_ns[first] - start_ns
+    bounds = np.column_stack([first, last]).ravel()
+    if not len(bounds):
+        return np.zeros(0, np.int64)
+    padded = np.append(gaps_ns, 0)
+    longest: Numbers = np.maximum.reduceat(padded, bounds)[::2]
+    return longest
+
+
+def occupancy(time_ns: Numbers, size: Floats, rate: float) -> Floats:
+    """Return the fill of a bucket that leaks at a rate, in ns, behind each packet put into it."""
+    total = np.cumsum(size)
+    least = np.minimum.accumulate(total - size - rate * time_ns)
+    filled: Floats = total - rate * time_ns - least
+    return filled

@@ -1,0 +1,51 @@
+"""What the packets of a pair alone say, as ``--json`` writes it."""
+
+from __future__ import annotations
+
+from tailscope.store.records.base import Count, Section
+from tailscope.store.records.explanation import Share
+
+
+class NamedPattern(Section, frozen=True, kw_only=True):
+    """A pattern that the packets show."""
+
+    pattern: str
+    """`queue`, `full queue`, `token bucket`, `policer`, `periodic stall`, `batching`, `ECMP` or
+    `reordering`."""
+    slow_share: Share | None
+    """Share of the slow packets that it explains; null if it delays none, or that is unknown."""
+    figures: dict[str, float | int | str | tuple[int, ...] | None]
+    """Its evidence, by names that end in their unit."""
+
+
+class RefusedPattern(Section, frozen=True, kw_only=True):
+    """A pattern that the packets do not show."""
+
+    pattern: str
+    """As above; `queue` stands for a full one, too."""
+    reason: str
+    """Why it is not named, and what would be needed."""
+
+
+class PatternsRecord(Section, frozen=True, kw_only=True):
+    """The patterns of a pair of captures."""
+
+    packets: Count
+    """Packets that were matched."""
+    searched: Count
+    """Those that were searched: of a large run, those around the worst."""
+    first_seq: Count
+    last_seq: Count
+    """Numbers of the first and the last of them."""
+    quantile: Share | None
+    """Packets from this quantile on are slow; null without packets."""
+    threshold_ns: Count | None
+    """The latency at that quantile."""
+    slow: Count
+    """Number of slow packets."""
+    undelayed_ns: Count | None
+    """Latency of a packet that nothing delays."""
+    named: tuple[NamedPattern, ...]
+    """Patterns that are clear."""
+    refused: tuple[RefusedPattern, ...]
+    """The others."""

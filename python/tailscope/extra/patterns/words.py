@@ -1,0 +1,188 @@
+"""Patterns in sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tailscope.units import count_text, duration_text, percentile_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tailscope.extra.patterns.records import NamedPattern, PatternsRecord
+
+    Figures = Mapping[str, Any]
+
+_BITS = 8
+
+
+def opening_text(found: PatternsRecord) -> str:
+    """Say which packets are slow."""
+    if found.quantile is None or found.threshold_ns is None or found.undelayed_ns is None:
+        return "No packet was matched: there is nothing that packets could say."
+    part = "" if found.searched == found.packets else f" of {count_text(found.packets)}"
+    return (
+        f"{count_text(found.slow)} of the {count_text(found.searched)} packets searched{part} are"
+        f" slow: from {percentile_name(found.quantile)} on, {duration_text(found.threshold_ns)}."
+        f" Without a delay they take {duration_text(found.undelayed_ns)}."
+    )
+
+
+def unknown_text() -> str:
+    """Say what packets alone do not tell."""
+    return (
+        "This follows from the captures alone: it says what the device did, not why. What was"
+        " recorded meanwhile may say why: --interrupts, --trace."
+    )
+
+
+def evidence_text(named: NamedPattern) -> str:
+    """Return the evidence of a pattern, and how much it explains."""
+    text = _TEXTS[named.pattern](named.figures)
+    share = named.slow_share
+    if (reason := named.figures.get("not_full_because")) is not None:
+        text += f" (no limit is known: {reason})"
+    return text if share is None else f"{text}. It explains {share:.0%} of the slow packets."
+
+
+def _queue(figures: Figures) -> str:
+    return (
+        f"packets wait in a queue that is drained at {_rate(figures)}: the output has this rate for"
+        f" {figures['steady_share']:.0%} of the time in which packets wait{_input(figures)};"
+        f" the device is busy for {figures['busy_share']:.0%} of the time"
+    )
+
+
+def _full_queue(figures: Figures) -> str:
+    return (
+        f"{_queue(figures)}. It is full with {_size('limit', figures)}:"
+        f" {figures['lost_at_limit_share']:.1%} of {count_text(figures['lost_packets'])} losses"
+        " happened then, while it held less for"
+        f" {figures['accepted_below_limit_share']:.0%} of the other packets. Latency is at its top"
+        f" then, {duration_text(figures['latency_ns_top'])}"
+    )
+
+
+def _token_bucket(figures: Figures) -> str:
+    return (
+        f"bursts of {_size('burst', figures)} pass undelayed after idleness, then packets leave at"
+        f" {_rate(figures)}: packets began to wait {count_text(figures['bursts'])} times,"
+        f" {figures['bursts_alike_share']:.0%} of them behind such a burst, and"
+        f" {figures['conforming_share']:.1%} of the output stays within it"
+    )
+
+
+def _policer(figures: Figures) -> str:
+    low = {name.removesuffix("_low"): value for name, value in figures.items()}
+    least = "" if "burst_bytes" in figures or "burst_packets" in figures else "at least "
+    return (
+        f"packets beyond {_rate(figures)} after bursts of {least}{_size('burst', low)} are dropped,"
+        f" and none is delayed for that: {figures['exceeding_share']:.1%} of"
+        f" {count_text(figures['lost_packets'])} lost packets exceed it,"
+        f" {figures['conforming_share']:.1%} of the others do not"
+    )
+
+
+def _stall(figures: Figures) -> str:
+    text = (
+        f"packets are held for up to {duration_text(figures['duration_ns'])} every"
+        f" {duration_text(figures['period_ns'])} ({figures['rate_hz']:.4g} Hz):"
+        f" {figures['explained_share']:.0%} of {count_text(figures['delayed_packets'])} delayed"
+        " packets are released by that clock"
+    )
+    if figures.get("p_value") is not None:
+        text += f"; by chance with a probability of {figures['p_value']:.2g} at most"
+    return text
+
+
+def _batching(figures: Figures) -> str:
+    by = {
+        "timer": "a timer of {} releases them",
+        "count": "they are released once so many are there",
+        "either": "a timer of {} or their number releases them, which even arrivals do not tell"
+        " apart",
+    }[figures["released_by"]]
+    period = duration_text(figures["period_ns"]) if figures["period_ns"] else ""
+    return (
+        f"{figures['grouped_share']:.0%} of the packets leave in groups, though they come one by"
+        f" one: usually of {figures['packets_usual']} packets, of {figures['packets_most']} at"
+        f" most; {by.format(period)}"
+    )
+
+
+def _ecmp(figures: Figures) -> str:
+    return (
+        f"the flow chooses one of {figures['levels']} levels of latency:"
+        f" {_levels(figures)} (medians) for {_listed(map(str, figures['flows_by_level']))} flows;"
+        f" latencies of a flow lie within {duration_text(figures['spread_ns'])} (quartiles)"
+    )
+
+
+def _reordering(figures: Figures) -> str:
+    return (
+        f"each packet takes one of {figures['levels']} levels of latency, whatever its flow:"
+        f" {_levels(figures)} (medians); {figures['overtaking_share']:.1%} overtake others of their"
+        f" flow, {figures['slower_share']:.0%} take a slower level"
+    )
+
+
+_TEXTS: dict[str, Callable[[Figures], str]] = {
+    "queue": _queue,
+    "full queue": _full_queue,
+    "token bucket": _token_bucket,
+    "policer": _policer,
+    "periodic stall": _stall,
+    "batching": _batching,
+    "ECMP": _ecmp,
+    "reordering": _reordering,
+}
+
+
+def _input(figures: Figures) -> str:
+    times = figures.get("input_times")
+    return f", while the input is up to {times:.3g} times as fast or slow" if times else ""
+
+
+def _levels(figures: Figures) -> str:
+    return _listed(map(duration_text, figures["level_ns_p50"]))
+
+
+def _listed(texts: Any) -> str:
+    *first, last = texts
+    return f"{', '.join(first)} and {last}"
+
+
+def _rate(figures: Figures) -> str:
+    """Return a rate in bits, packets or both; or the range that it lies in."""
+    texts = []
+    for unit, shown in (("bytes", _bit_rate), ("packets", _packet_rate)):
+        if (rate := figures.get(f"rate_{unit}_per_s")) is not None:
+            texts.append(shown(rate))
+        elif (low := figures.get(f"rate_{unit}_per_s_low")) is not None:
+            high = figures[f"rate_{unit}_per_s_high"]
+            texts.append(f"a rate of {shown(low)} to {shown(high)}")
+    return " or ".join(texts)
+
+
+def _bit_rate(bytes_per_s: float) -> str:
+    return _scaled(bytes_per_s * _BITS, "bit/s")
+
+
+def _packet_rate(packets_per_s: float) -> str:
+    return f"{count_text(round(packets_per_s))} packets/s"
+
+
+def _size(name: str, figures: Figures) -> str:
+    texts = []
+    if (size := figures.get(f"{name}_bytes")) is not None:
+        texts.append(_scaled(size, "B"))
+    if (size := figures.get(f"{name}_packets")) is not None:
+        texts.append(f"{count_text(round(size))} packets")
+    return " or ".join(texts)
+
+
+def _scaled(value: float, unit: str) -> str:
+    for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.4g} {prefix}{unit}"
+    return f"{value:.4g} {unit}"

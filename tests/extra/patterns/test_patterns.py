@@ -1,0 +1,193 @@
+"""What packets alone say: of simulated devices, of known captures, and on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pattern_devices as devices
+import pytest
+from foreign.files import packet, pcap
+from foreign.frames import udp_frame
+from pattern_grid import NOISE_NS, cases, outcome_of
+from pattern_qdiscs import captured, kinds, wrong
+from runs import AS_ROOT
+
+from tailscope.extra.patterns.explain import patterns_of
+from tailscope.extra.patterns.models.answer import Finding
+from tailscope.extra.patterns.models.detect import detect
+from tailscope.extra.patterns.models.levels import divided
+from tailscope.extra.patterns.models.series import Series
+from tailscope.extra.patterns.models.timer import timer
+from tailscope.extra.patterns.source import Searched
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pattern_grid import Case
+
+Run = Callable[..., Any]
+
+PACKETS = 5000
+HEADERS = 42
+"""Bytes of Ethernet, IP and UDP."""
+PATTERNS = {
+    "queue",
+    "token bucket",
+    "policer",
+    "batching",
+    "ECMP",
+    "reordering",
+    "periodic stall",
+}
+
+
+def one_of_each() -> list[Case]:
+    """The first case of each kind."""
+    first: dict[str, Case] = {}
+    for case in cases(PACKETS):
+        first.setdefault(case.kind, case)
+    return [*first.values()]
+
+
+@pytest.mark.parametrize("case", one_of_each(), ids=lambda case: case.kind)
+def test_a_simulated_device_is_named_for_what_it_is(case: Case) -> None:
+    outcome = outcome_of(case, 0, 0.0)
+    assert outcome.named <= case.true
+    assert not outcome.off
+    # A bucket behind a link is hidden by the link's own queue at times.
+    assert outcome.named >= case.wanted or case.kind.startswith(("stall", "link, then"))
+
+
+@pytest.mark.long
+def test_of_many_devices_nearly_none_is_named_wrongly() -> None:
+    outcomes = [
+        outcome_of(case, seed, noise_ns)
+        for seed, noise_ns in enumerate(NOISE_NS, 100)
+        for case in cases(12_000)
+    ]
+    verdicts = [each.verdict for each in outcomes]
+    assert verdicts.count("wrong") <= 0.01 * len(verdicts)
+    assert verdicts.count("right") >= 0.97 * len(verdicts)
+
+
+@AS_ROOT
+@pytest.mark.long
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("kind", [*kinds()], ids=lambda kind: kind.name)
+def test_a_device_of_the_kernel_is_named_by_its_command(kind: Any, tmp_path: Path) -> None:
+    detected = detect(captured(kind, tmp_path))
+    assert not wrong(kind, detected)
+    named = {each.pattern for each in detected.answers if isinstance(each, Finding)}
+    assert named >= kind.wanted
+
+
+def test_every_pattern_is_named_or_refused() -> None:
+    one = Series(np.zeros(1, np.int64), np.full(1, 1000))
+    answers = detect(one).answers
+    assert {each.pattern for each in answers} == PATTERNS
+    assert not any(isinstance(each, Finding) for each in answers)
+
+
+def test_levels_have_next_to_nothing_between_them() -> None:
+    rng = np.random.default_rng(1)
+    near, far = rng.normal(0, 1, 900), rng.normal(100, 1, 100)
+    (bound,) = divided(np.append(near, far), 0.02)
+    assert 5 < bound < 95
+    assert not len(divided(np.append(near, rng.uniform(0, 100, 300)), 0.02))
+    assert not len(divided(rng.pareto(1, 5000), 0.02))
+
+
+def test_a_timer_is_found_though_it_misses_a_turn() -> None:
+    turns = np.delete(np.arange(100), [20, 21, 60])
+    found = timer((turns * 1000 + np.arange(len(turns)) % 3).astype(np.int64))
+    assert found.period_ns == pytest.approx(1000, rel=1e-3)
+    assert found.on_time == 1
+    rng = np.random.default_rng(1)
+    assert timer(np.cumsum(rng.exponential(1000, 500)).astype(np.int64)).on_time < 0.5
+
+
+def run_of(sent: list[Any], left: list[int | None], folder: Path, tailscope: Run) -> Path:
+    """A run directory of captures before and behind a device."""
+    start = 1_700_000_000_000_000_000
+    frames = [udp_frame(number, size=each.size - HEADERS) for number, each in enumerate(sent)]
+    before = [(start + each.at_ns, frame) for each, frame in zip(sent, frames, strict=True)]
+    behind = sorted(
+        (start + gone, frame) for gone, frame in zip(left, frames, strict=True) if gone is not None
+    )
+    paths = []
+    for name, packets in (("pre", before), ("post", behind)):
+        paths.append(folder / f"{name}.pcap")
+        paths[-1].write_bytes(pcap([packet(*each) for each in packets]))
+    done = tailscope("analyze", *paths, "--out", folder / "run")
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+def test_explain_names_a_shaper_and_its_queue(tailscope: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    sent = devices.traffic("bursts", rng, packets=4000, pps=2000)
+    left = [*devices.token_bucket(sent, rate=2e6, burst=20_000, limit_bytes=80_000)]
+    run = run_of(sent, left, tmp_path, tailscope)
+    done = tailscope("explain", run, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["tail"] is None and found["packet"] is None
+    named = {each["pattern"]: each for each in found["patterns"]["named"]}
+    assert named.keys() == {"full queue", "token bucket"}
+    bucket, queue = named["token bucket"]["figures"], named["full queue"]["figures"]
+    assert bucket["burst_bytes"] == pytest.approx(20_000, rel=0.1)
+    assert queue["rate_bytes_per_s"] == pytest.approx(2e6, rel=0.01)
+    assert queue["limit_packets"] == pytest.approx(81, abs=2)
+    assert queue["lost_packets"] == left.count(None)
+    assert named["full queue"]["slow_share"] == 1
+    words = tailscope("explain", run)
+    assert words.returncode == 0 and not words.stderr
+    assert "full queue " in words.stdout and "token bucket " in words.stdout
+    story = tailscope("explain", run, "--packet", "0")
+    assert story.returncode == 0 and story.stdout.startswith("packet 0, ")
+
+
+def test_without_a_match_there_is_nothing_to_say() -> None:
+    nothing = np.zeros(0, np.int64)
+    found = patterns_of(Searched(Series(nothing, nothing), 0, 0, 0), None)
+    assert found.slow == 0 and found.threshold_ns is None
+    assert not found.named and not found.refused
+
+
+@pytest.mark.parametrize("packets", [1, 40])
+def test_explain_of_captures_never_ends_in_an_error(
+    packets: int, tailscope: Run, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(3)
+    sent = devices.traffic("even", rng, packets=60, pps=1000)
+    left = [packet.at_ns + 1000 if at < packets else None for at, packet in enumerate(sent)]
+    run = run_of(sent, left, tmp_path, tailscope)
+    done = tailscope("explain", run, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["patterns"]
+    assert found["packets"] == packets and not found["named"]
+    assert tailscope("explain", run).returncode == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("pair", "named"),
+    [
+        ("noms2020/dpdk-l2fwd/hw", {"periodic stall"}),
+        ("noms2020-vm/dpdk-l2fwd", {"periodic stall"}),
+        ("noms2020/snort-filter/hw", set()),
+        ("noms2020/motivation", set()),
+        ("hipnet21/snort-filter-tlbshootdown/vm", set()),
+    ],
+)
+def test_captures_of_known_kinds(
+    pair: str, named: set[str], data: Path, tailscope: Run, tmp_path: Path
+) -> None:
+    """A forwarder under a 250 Hz tick; Snort, whose rare delays follow no clock."""
+    sides = (next((data / pair).glob(f"*-{side}-*.pcap.zst")) for side in ("pre", "post"))
+    assert tailscope("analyze", *sides, "--out", tmp_path / "run").returncode == 0
+    found = json.loads(tailscope("explain", tmp_path / "run", "--json", "-").stdout)
+    assert {each["pattern"] for each in found["patterns"]["named"]} == named
