@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Run = Callable[..., Any]
 
-PACKETS = 5000
+PACKETS = 3000
 HEADERS = 42
 """Bytes of Ethernet, IP and UDP."""
 PATTERNS = {
@@ -128,8 +128,8 @@ def run_of(sent: list[Any], left: list[int | None], folder: Path, tailscope: Run
 
 def test_explain_names_a_shaper_and_its_queue(tailscope: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
-    sent = devices.traffic("bursts", rng, packets=4000, pps=2000)
-    left = [*devices.token_bucket(sent, rate=2e6, burst=20_000, limit_bytes=80_000)]
+    sent = devices.traffic("bursts", rng, packets=2500, pps=2000, sizes=(100,))
+    left = [*devices.token_bucket(sent, rate=2e5, burst=2_000, limit_bytes=8_000)]
     run = run_of(sent, left, tmp_path, tailscope)
     done = tailscope("explain", run, "--json", "-")
     assert done.returncode == 0, done.stderr
@@ -138,8 +138,8 @@ def test_explain_names_a_shaper_and_its_queue(tailscope: Run, tmp_path: Path) ->
     named = {each["pattern"]: each for each in found["patterns"]["named"]}
     assert named.keys() == {"full queue", "token bucket"}
     bucket, queue = named["token bucket"]["figures"], named["full queue"]["figures"]
-    assert bucket["burst_bytes"] == pytest.approx(20_000, rel=0.1)
-    assert queue["rate_bytes_per_s"] == pytest.approx(2e6, rel=0.01)
+    assert bucket["burst_bytes"] == pytest.approx(2_000, rel=0.1)
+    assert queue["rate_bytes_per_s"] == pytest.approx(2e5, rel=0.01)
     assert queue["limit_packets"] == pytest.approx(81, abs=2)
     assert queue["lost_packets"] == left.count(None)
     assert named["full queue"]["slow_share"] == 1

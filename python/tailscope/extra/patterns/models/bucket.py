@@ -42,6 +42,7 @@ _STEPS = (0.025, 0.005, 0.001, 2e-4, 4e-5)
 _TIMES = (-3, -2, -1, 1, 2, 3)
 """Rates are searched so far on both sides of the best, in steps that become finer."""
 _NS_PER_S = 1e9
+_SAME = 1e-5
 _EVENLY = 0.9
 _MOST = 1 << 18
 """Packets among which a rate and a burst are searched."""
@@ -126,7 +127,7 @@ def _in_both(series: Series, name: str, amount: float) -> dict[str, float]:
     return {name: amount, name.replace("bytes", "packets"): amount / float(sizes[0])}
 
 
-def policer(series: Series, system: System) -> Answer:
+def policer(series: Series) -> Answer:
     """Name a token bucket that drops: what is accepted conforms to B + R t, what is lost would not.
 
     Nothing is delayed meanwhile.
@@ -154,7 +155,7 @@ def policer(series: Series, system: System) -> Answer:
             " others do not",
         )
     before = np.maximum(np.searchsorted(series.arrival_ns, lost_ns) - 1, 0)
-    waited_ns = float(np.median((series.latency_ns - system.base_ns)[before]))
+    waited_ns = float(np.median(series.latency_ns[before]) - series.latency_ns.min())
     if waited_ns > _AT_ONCE * best.burst / best.rate:
         return Refusal(
             "policer",
@@ -193,7 +194,9 @@ def _around_losses(series: Series) -> Series:
 def _every_nth(series: Series) -> bool:
     """Say whether losses are as many packets apart as each other."""
     apart = np.diff(np.searchsorted(series.arrival_ns, losses_of(series).arrival_ns))
-    return bool(np.mean(np.abs(apart - np.median(apart)) <= 1) >= _EVENLY and np.median(apart) > 2)
+    usual = float(np.median(apart))
+    alike = np.abs(apart - usual) <= (1 if usual > 2 else 0)
+    return usual >= 1 and bool(np.mean(alike) >= _EVENLY)
 
 
 def _best(series: Series) -> _Police | None:
@@ -243,7 +246,7 @@ def _apart(rates: list[float]) -> list[float]:
     """Leave out rates that are the same as others."""
     kept: list[float] = []
     for rate in sorted(rates):
-        if not kept or rate / kept[-1] - 1 > _STEPS[-2]:
+        if not kept or rate / kept[-1] - 1 > _SAME:
             kept.append(rate)
     return kept
 
