@@ -27,7 +27,7 @@ class KeyChangesError(EngineError):
 class KeysRepeatError(EngineError): ...
 class SwappedError(EngineError): ...
 
-_Source = tuple[str, str | None]
+_Source = list[tuple[str, str | None]]
 _Clocks = tuple[int, int, int, bool, int | None, int | None, int | None]
 
 class Analysis:

@@ -13,6 +13,7 @@ from . import (
     formats,
     forms,
     kernel,
+    several,
     refused,
 )
 from .case import CASES

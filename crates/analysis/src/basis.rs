@@ -113,6 +113,8 @@ pub struct Basis {
     pub routed: bool,
     /// Flows of the sample that travel the other way, by source and destination.
     pub back: BTreeSet<Flow>,
+    /// The same flows as the capture behind the device has them.
+    pub back_behind: BTreeSet<Flow>,
     /// The grid of the times of both captures.
     pub grid: Grid,
     /// Number of packets of the sample that each key matched, and of how many.
@@ -146,6 +148,7 @@ impl Default for Basis {
             two_way: false,
             routed: false,
             back: BTreeSet::new(),
+            back_behind: BTreeSet::new(),
             grid: Grid::FINEST,
             tried: vec![],
         }

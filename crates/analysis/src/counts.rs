@@ -115,13 +115,6 @@ impl Counts {
         self.post_outside += arrived;
     }
 
-    /// Returns lost packets of which none can be one that came out in another form: each unknown
-    /// post stands for one.
-    #[must_use]
-    pub fn lost_proven(&self) -> u64 {
-        self.lost.saturating_sub(self.post_unknown)
-    }
-
     /// Returns every count, in a fixed order.
     pub(crate) fn all(&mut self) -> [&mut u64; FIGURES] {
         [

@@ -94,6 +94,7 @@ impl Part {
         write_histogram(&mut to, latency);
         write_variation(&mut to, variation);
         to.number(*reordered);
+        to.number(found.local_behind);
         to.list(worst, write_worst);
         [&found.pre, &found.post].into_iter().for_each(|of| write_side(&mut to, &of.side));
         write_tail(&mut to, &found.tail);
@@ -124,7 +125,7 @@ impl Part {
         let latency = read_histogram(&mut from)?;
         from.expect(latency.count() == counts.matched, latency.count(), "a latency a match")?;
         let variation = read_variation(&mut from)?;
-        let reordered = from.count()?;
+        let (reordered, local_behind) = (from.count()?, from.count()?);
         let worst = from.list(read_worst)?;
         let ordered = worst_of(worst.clone(), config.worst) == worst;
         from.expect(ordered, "others", "the worst in order")?;
@@ -146,6 +147,7 @@ impl Part {
             pre,
             post,
             instrument,
+            local_behind,
             resegmented_ns: Vec::new(),
             ledger: Ledger::default(),
             tail,
@@ -223,10 +225,12 @@ fn write_basis(to: &mut Writing, basis: &Basis) {
     to.number(basis.copies_ns);
     to.number(basis.two_way.into());
     to.number(basis.routed.into());
-    to.list(&basis.back.iter().collect::<Vec<_>>(), |to, (from, into)| {
-        to.list(from, |to, byte| to.number((*byte).into()));
-        to.list(into, |to, byte| to.number((*byte).into()));
-    });
+    for flows in [&basis.back, &basis.back_behind] {
+        to.list(&flows.iter().collect::<Vec<_>>(), |to, (from, into)| {
+            to.list(from, |to, byte| to.number((*byte).into()));
+            to.list(into, |to, byte| to.number((*byte).into()));
+        });
+    }
     to.number(basis.grid.ns);
     to.number(basis.grid.ticks);
     to.list(&basis.tried, |to, tried| {
@@ -243,12 +247,14 @@ fn read_basis(from: &mut Reading<'_>) -> Result<Basis, Error> {
     };
     let (limit_bytes, copies_ns) = (from.option(limit)?, from.number()?);
     let (two_way, routed) = (read_flag(from)?, read_flag(from)?);
-    let back = from.list(|from| Ok((read_bytes(from)?, read_bytes(from)?)))?.into_iter().collect();
+    let flow = |from: &mut Reading<'_>| Ok((read_bytes(from)?, read_bytes(from)?));
+    let back = from.list(flow)?.into_iter().collect();
+    let back_behind = from.list(flow)?.into_iter().collect();
     let grid = Grid { ns: from.number()?, ticks: from.number()? };
     from.expect(grid.ns > 0 && grid.ticks > 0, "none", "a grid")?;
     let tried = from
         .list(|from| Ok(Tried { key: from.text()?, matched: from.count()?, of: from.count()? }))?;
-    Ok(Basis { limit_bytes, copies_ns, two_way, routed, back, grid, tried })
+    Ok(Basis { limit_bytes, copies_ns, two_way, routed, back, back_behind, grid, tried })
 }
 
 fn read_bytes(from: &mut Reading<'_>) -> Result<Vec<u8>, Error> {

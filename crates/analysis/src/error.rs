@@ -208,6 +208,12 @@ pub enum Error {
         /// What may be.
         expected: String,
     },
+    /// A capture of several files is not divided.
+    #[error("{file}: a capture of several files is not divided")]
+    SeveralFiles {
+        /// The capture.
+        file: String,
+    },
     /// A flow is never seen behind the device, and slices do not tell whether it goes elsewhere.
     #[error("packets of a flow are never seen behind the device: slices do not tell why")]
     FlowsUnseen,
@@ -309,6 +315,7 @@ impl Error {
             Self::Recording { .. } => "recording",
             Self::Pipe { .. } => "pipe",
             Self::Torn { .. } => "keys-repeat",
+            Self::SeveralFiles { .. } => "several-files",
             Self::FlowsUnseen => "flows-unseen",
             Self::By { .. } => "by",
             Self::Parts { what: "times", .. } => "parts-missing",
@@ -358,7 +365,9 @@ impl Error {
             Self::ClocksUnknown { .. } => {
                 Some("say --clocks offset=TIME, if you know the difference")
             }
-            Self::Torn { .. } | Self::FlowsUnseen => Some("analyse the pair in one piece"),
+            Self::Torn { .. } | Self::FlowsUnseen | Self::SeveralFiles { .. } => {
+                Some("analyse the pair in one piece")
+            }
             Self::TimeGoesBack { .. } => {
                 Some("sort the capture by time first, for instance with reordercap")
             }

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 use std::sync::mpsc::{Receiver, SyncSender};
 
-use capture::{Cut, Info, Mark, Packet, Reader};
+use capture::{Cut, Files, Info, Mark, Packet, Reader};
 use probe::flow::Flow as PacketFlow;
 use probe::headers::addresses;
 use probe::key::{Key, Keyed, Keyer};
-use probe::{is_local, is_to_group};
+use probe::{is_control, is_local, is_to_group};
 use units::Nanos;
 
 use crate::basis::{Flow, Skew};
@@ -101,6 +101,8 @@ pub(crate) enum Message {
         consumed_bytes: u64,
         /// Varieties that no batch before had.
         news: News,
+        /// Gaps between files, in ns, that begin before the batch ends, and that no batch before had.
+        gaps: Vec<(u64, u64)>,
     },
     End(Box<Result<End, Error>>),
 }
@@ -109,6 +111,7 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) struct End {
     pub side: Side,
+    pub files: Option<Files>,
     pub info: Info,
     pub cut: Option<Cut>,
 }
@@ -190,6 +193,8 @@ pub(crate) struct Reading {
     pub skew: Skew,
     /// True if control traffic of the link is marked.
     pub marks_local: bool,
+    /// True if control traffic is marked, but not what has no hop left: behind a router there may be none.
+    pub marks_control: bool,
     /// True if flows are told apart.
     pub tells_flows: bool,
     /// True if frames to several stations are marked, too.
@@ -203,6 +208,7 @@ impl Reading {
     fn kind(&self, frame: &[u8]) -> Kind {
         match () {
             () if self.marks_local && is_local(frame) => Kind::Local,
+            () if self.marks_control && is_control(frame) => Kind::Local,
             () if self.marks_groups && is_to_group(frame) => Kind::Local,
             () if !self.back.is_empty() && self.is_back(frame) => Kind::Back,
             () => Kind::Forward,
@@ -225,6 +231,7 @@ pub(crate) struct Ingest {
     used: Receiver<Vec<Stamped>>,
     order: Order<Stamped>,
     numbers: Numbers,
+    told_gaps: usize,
     read: u64,
     passed: u64,
     over: bool,
@@ -253,6 +260,7 @@ impl Ingest {
             used,
             order,
             numbers: Numbers::default(),
+            told_gaps: 0,
             read: passed,
             passed,
             over: false,
@@ -267,7 +275,8 @@ impl Ingest {
                 let (info, cut) = (reader.info().clone(), reader.cut().cloned());
                 self.side.disordered = self.order.disordered;
                 self.side.disorder_ns_max = self.order.disorder_ns_max;
-                let end = End { side: self.side, info, cut };
+                let files = reader.files().cloned();
+                let end = End { side: self.side, files, info, cut };
                 let _ = self.batches.send(Message::End(Box::new(Ok(end))));
             }
             Err(error) => {
@@ -365,7 +374,11 @@ impl Ingest {
         }
         let news = self.numbers.take_news();
         let consumed_bytes = reader.consumed_bytes();
-        let message = Message::Batch { packets, before, consumed_bytes, news };
+        let gaps = reader.files().map_or(&[][..], |files| &files.gaps[self.told_gaps..]).to_vec();
+        self.told_gaps += gaps.len();
+        let skew = self.reading.skew;
+        let gaps = gaps.into_iter().map(|(from, to)| (skew.undo(from), skew.undo(to))).collect();
+        let message = Message::Batch { packets, before, consumed_bytes, news, gaps };
         self.batches.send(message).map_err(|_| Hangup)
     }
 

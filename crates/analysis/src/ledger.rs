@@ -343,7 +343,7 @@ impl Ledger {
             let Some([before, until]) = account.life else { return false };
             let others = [until[0] - before[0], until[1] - before[1]];
             let (matched, lost) = (others[0] as f64, others[1].saturating_sub(own) as f64);
-            let share = (lost + 1.0) / (matched + lost + 2.0);
+            let share = (lost + 1.0) / (matched + lost + 1.0);
             *number != OTHERS
                 && account.seen == 0
                 && own >= FEWEST

@@ -7,7 +7,7 @@
 //! Packets that share a key within the window are matched in order where order proves it
 //! (`chain.rs`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
 
 use probe::key::Key;
@@ -172,6 +172,7 @@ struct Orphan {
     back: u32,
     kept: bool,
     claimed: bool,
+    kind: Kind,
     lateness: Lateness,
     /// The place of the packet that it is late for, and the place of that one in pre.
     late_of: u64,
@@ -297,6 +298,10 @@ pub(crate) struct Matcher {
     newest_post_ns: Option<u64>,
     tail: Tail,
     counts: Counts,
+    /// Times of which the capture before and that behind the device has no file, in ns: first those that begin first.
+    gaps: [VecDeque<(u64, u64)>; 2],
+    /// Control traffic behind the device that nobody sent, and may be unknown.
+    local_behind: u64,
     /// Packets without a counterpart, if they are to be kept.
     residue: Option<Residue>,
     matches: Vec<Match>,
@@ -334,6 +339,8 @@ impl Matcher {
             newest_post_ns: None,
             tail: Tail::default(),
             counts: Counts::default(),
+            gaps: [VecDeque::new(), VecDeque::new()],
+            local_behind: 0,
             residue: None,
             matches: Vec::new(),
             fates: Vec::new(),
@@ -418,7 +425,7 @@ impl Matcher {
 
     /// Takes the next packet of post.
     #[inline]
-    pub fn post(&mut self, ts: u64, key: Option<Key>) -> Result<(), Error> {
+    pub fn post(&mut self, ts: u64, key: Option<Key>, kind: Kind) -> Result<(), Error> {
         debug_assert!(self.pre.newest_ts().is_none_or(|newest| newest <= ts), "time goes on");
         debug_assert!(self.orphans.newest_ts().is_none_or(|newest| newest <= ts), "time goes on");
         self.advance(ts);
@@ -443,21 +450,21 @@ impl Matcher {
                 return Ok(());
             }
         }
-        self.post_out_of_order(ts, key, index, kept)
+        self.post_out_of_order(ts, (key, kind), index, kept)
     }
 
     /// Takes a post that does not follow the one before.
     fn post_out_of_order(
         &mut self,
         ts: u64,
-        key: Key,
+        (key, kind): (Key, Kind),
         index: u64,
         kept: bool,
     ) -> Result<(), Error> {
         let Some(place) = self.within_window(key, ts) else {
             self.settle(ts);
             self.check_room(ts, [1, self.post_packets])?;
-            self.orphan(ts, key, kept);
+            self.orphan(ts, key, kind, kept);
             return Ok(());
         };
         let entry = self.pre.get_mut(place);
@@ -524,6 +531,32 @@ impl Matcher {
     pub fn counts(&self) -> Counts {
         let post_unknown = self.counts.post_unknown + self.tail.post_after;
         Counts { post_unknown, ..self.counts }
+    }
+
+    /// Takes gaps between the files of a side, where packets take up to `longest_ns`: what was sent before or behind
+    /// the device then is not judged by what the other side lacks.
+    pub fn add_gaps(&mut self, side: usize, gaps: Vec<(u64, u64)>, longest_ns: u64) {
+        for (from, to) in gaps {
+            let gap = if side == 0 {
+                (from, to.saturating_add(longest_ns))
+            } else {
+                (from.saturating_sub(longest_ns), to)
+            };
+            self.gaps[side].push_back(gap);
+        }
+    }
+
+    /// Returns true if a time lies in a gap of a side; times do not go back.
+    fn in_gap(&mut self, side: usize, ts: u64) -> bool {
+        while self.gaps[side].front().is_some_and(|(_, to)| *to < ts) {
+            self.gaps[side].pop_front();
+        }
+        self.gaps[side].front().is_some_and(|(from, _)| *from <= ts)
+    }
+
+    /// Returns the number of packets behind the device that nobody sent, and that are control traffic of their link.
+    pub fn local_behind(&self) -> u64 {
+        self.local_behind
     }
 
     /// Returns the time of the last packet of post, in ns.
@@ -664,7 +697,7 @@ impl Matcher {
         let seq = self.before_pre + place;
         let passed = Sent::UNKEYED | Sent::COPY | Sent::SEEN_BEFORE | Sent::LOCAL | Sent::BACK;
         let passed = state.is(passed);
-        let early = ts < self.rules.begin_ns[1];
+        let early = ts < self.rules.begin_ns[1] || self.in_gap(1, ts);
         if !matched && !ambiguous && !passed {
             self.unmatched.insert(Entry::new(
                 entry.key(),
@@ -771,7 +804,7 @@ impl Matcher {
     }
 
     #[cold]
-    fn orphan(&mut self, ts: u64, key: Key, kept: bool) {
+    fn orphan(&mut self, ts: u64, key: Key, kind: Kind, kept: bool) {
         let late_of = self.unmatched.newest(key);
         let late_seq = late_of.map_or(0, |place| self.unmatched.get(place).state.seq);
         let lateness = match late_of {
@@ -786,7 +819,8 @@ impl Matcher {
             None => Lateness::Unknown,
         };
         let late_of = late_of.unwrap_or(0);
-        let orphan = Orphan { back: 0, kept, claimed: false, lateness, late_of, late_seq };
+        let claimed = false;
+        let orphan = Orphan { back: 0, kept, claimed, kind, lateness, late_of, late_seq };
         let (place, former) = self.orphans.insert(Entry::new(key, ts, orphan));
         if let Some(former) = former {
             assert!((1..MOST as u64).contains(&(place - former)), "the older orphan is in reach");
@@ -853,7 +887,14 @@ impl Matcher {
 
     fn settle_orphan(&mut self) {
         let (_, entry) = self.orphans.pop();
-        let Entry { ts, state: Orphan { kept, claimed, lateness, late_seq, .. }, .. } = entry;
+        let Entry { ts, state, .. } = entry;
+        let Orphan { kept, claimed, kind, lateness, late_seq, .. } = state;
+        let early = ts < self.rules.begin_ns[0] || self.in_gap(0, ts);
+        let is_unknown = !claimed && lateness == Lateness::Unknown;
+        if is_unknown && kind == Kind::Back {
+            self.counts.post_reverse += u64::from(kept && self.owns(ts));
+            return;
+        }
         if let Some(residue) = self.residue.as_mut().filter(|_| kept) {
             match lateness {
                 _ if claimed => residue.negative[1].push(ts, entry.key()),
@@ -877,11 +918,14 @@ impl Matcher {
         }
         match lateness {
             Lateness::Unknown if !kept => {}
-            Lateness::Unknown if ts < self.rules.begin_ns[0] => counts.post_outside += 1,
+            Lateness::Unknown if early => counts.post_outside += 1,
             Lateness::Unknown if self.newest_pre_ns.is_none_or(|newest| ts > newest) => {
                 self.tail.post_after += 1
             }
-            Lateness::Unknown => counts.post_unknown += 1,
+            Lateness::Unknown => {
+                counts.post_unknown += 1;
+                self.local_behind += u64::from(kind == Kind::Local);
+            }
             Lateness::Further => counts.post_late += u64::from(kept),
             Lateness::OfLost | Lateness::OfOutside => {
                 counts.late += 1;
@@ -946,7 +990,7 @@ mod tests {
         for packet in seen {
             match *packet {
                 Pre(ts, name) => matcher.pre(ts, key(name), Kind::Forward).unwrap(),
-                Post(ts, name) => matcher.post(ts, key(name)).unwrap(),
+                Post(ts, name) => matcher.post(ts, key(name), Kind::Forward).unwrap(),
             }
         }
         while matcher.finish() {}

@@ -1,12 +1,11 @@
 //! The analysis of a pair: two sources of packets feed one matcher. Those of captures are ingest
 //! threads; those of recordings are in `recording.rs`.
 
-use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range, RangeInclusive};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread;
 
-use capture::{Compression, Info, Reader};
+use capture::{Compression, Files, Info, Reader};
 use probe::key::{Keyer, MatchOn, Tap};
 use units::Nanos;
 
@@ -82,6 +81,8 @@ pub struct Captured {
     pub name: String,
     /// Description of the capture by itself; `None` for a recording.
     pub info: Option<capture::Info>,
+    /// What is known of its files, if there are several.
+    pub files: Option<Files>,
     /// End of the capture, if it was cut off.
     pub cut: Option<capture::Cut>,
     /// Its figures.
@@ -113,6 +114,8 @@ pub struct Analysis {
     pub instrument: Option<Instrument>,
     /// Times in ns of packets that an observer heard were lost, and that came out in another form.
     pub resegmented_ns: Vec<u64>,
+    /// Of `post_unknown`, those that are control traffic of their link: none of them is a lost packet.
+    pub local_behind: u64,
     pub(crate) ledger: Ledger,
     pub(crate) tail: Tail,
     pub(crate) floor: Floor,
@@ -190,9 +193,10 @@ impl Reading {
             keyer: Keyer::new(&config.match_on, tap, basis.limit_bytes),
             skew: if tap == Tap::Post { config.clocks.skew() } else { Skew::NONE },
             marks_local: marked && tap == Tap::Pre,
+            marks_control: marked && tap == Tap::Post,
             tells_flows: tap == Tap::Pre,
             marks_groups: basis.routed && tap == Tap::Pre,
-            back: if tap == Tap::Pre { basis.back.clone() } else { BTreeSet::new() },
+            back: if tap == Tap::Pre { &basis.back } else { &basis.back_behind }.clone(),
         }
     }
 }
@@ -266,6 +270,10 @@ pub(crate) trait Source {
     fn take_news(&mut self) -> News {
         News::default()
     }
+    /// Takes the gaps between files that are new since the last call, in ns.
+    fn take_gaps(&mut self) -> Vec<(u64, u64)> {
+        Vec::new()
+    }
     /// Takes the first `count` of them.
     fn take(&mut self, count: usize);
     /// Bytes that were read so far.
@@ -283,6 +291,7 @@ pub(crate) struct Ingested {
     next: usize,
     before: Option<u64>,
     news: News,
+    gaps: Vec<(u64, u64)>,
     begin_bytes: u64,
     consumed_bytes: u64,
     end: Option<End>,
@@ -313,6 +322,7 @@ impl Ingested {
             next: 0,
             before: None,
             news: News::default(),
+            gaps: Vec::new(),
             begin_bytes,
             consumed_bytes: begin_bytes,
             end: None,
@@ -328,8 +338,9 @@ impl Source for Ingested {
     fn waiting(&mut self) -> Result<&[Stamped], Error> {
         while self.next == self.batch.len() && self.end.is_none() {
             match self.messages.recv() {
-                Ok(Message::Batch { packets, before, consumed_bytes, news }) => {
+                Ok(Message::Batch { packets, before, consumed_bytes, news, gaps }) => {
                     self.news.extend(news);
+                    self.gaps.extend(gaps);
                     assert!(!packets.is_empty(), "a batch holds packets");
                     self.consumed_bytes = consumed_bytes;
                     self.before.get_or_insert(before);
@@ -351,6 +362,10 @@ impl Source for Ingested {
         std::mem::take(&mut self.news)
     }
 
+    fn take_gaps(&mut self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.gaps)
+    }
+
     fn take(&mut self, count: usize) {
         assert!(count <= self.batch.len() - self.next, "no more are taken than wait");
         self.next += count;
@@ -361,8 +376,8 @@ impl Source for Ingested {
     }
 
     fn finish(self) -> Captured {
-        let End { side, info, cut } = self.end.expect("all of it was read");
-        Captured { name: info.name.clone(), info: Some(info), cut, side }
+        let End { side, files, info, cut } = self.end.expect("all of it was read");
+        Captured { name: info.name.clone(), info: Some(info), files, cut, side }
     }
 }
 
@@ -532,6 +547,7 @@ impl<S: Source> Run<S> {
             instrument: None,
             resegmented_ns: Vec::new(),
             ledger: self.ledger,
+            local_behind: self.matcher.local_behind(),
             tail: self.matcher.tail().clone(),
             floor: self.floor,
             residue: self.matcher.take_residue(),
@@ -548,6 +564,11 @@ impl<S: Source> Run<S> {
             self.ledger.learn(news);
         }
         let tells_flows = !self.ledger.is_empty();
+        self.post.waiting()?;
+        let longest_ns = self.latency.max().unwrap_or(0);
+        for (side, gaps) in [self.pre.take_gaps(), self.post.take_gaps()].into_iter().enumerate() {
+            self.matcher.add_gaps(side, gaps, longest_ns);
+        }
         let (pre, post) = (self.pre.waiting()?, self.post.waiting()?);
         let (mut i, mut j) = (0, 0);
         let first_ns =
@@ -572,7 +593,7 @@ impl<S: Source> Run<S> {
                     self.ledger.push(packet.variety());
                 }
             } else {
-                self.matcher.post(packet.ts, packet.key())?;
+                self.matcher.post(packet.ts, packet.key(), packet.kind())?;
             }
         }
         let last = [pre[..i].last(), post[..j].last()].into_iter().flatten();

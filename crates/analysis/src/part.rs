@@ -176,6 +176,7 @@ impl Analysis {
         assert_eq!(self.latency.count(), self.counts.matched, "every match has its latency");
         self.variation.add(&other.variation);
         self.reordered += other.reordered;
+        self.local_behind += other.local_behind;
         let worst = std::mem::take(&mut self.worst);
         self.worst = worst_of([worst, other.worst.clone()].concat(), self.config.worst);
         self.pre.side.add(&other.pre.side);

@@ -296,7 +296,7 @@ impl Source for Series<'_> {
     }
 
     fn finish(self) -> Captured {
-        Captured { name: self.name.into(), info: None, cut: None, side: self.side }
+        Captured { name: self.name.into(), info: None, files: None, cut: None, side: self.side }
     }
 }
 

@@ -37,7 +37,7 @@ impl Head {
         let &Self { last_ns, disordered, disorder_ns_max, .. } = self;
         let (name, info, cut) = (self.info.name.clone(), self.info.clone(), self.cut.clone());
         let side = Side { last_ns, disordered, disorder_ns_max, ..side };
-        Captured { name, info: Some(info), cut, side }
+        Captured { name, info: Some(info), files: None, cut, side }
     }
 }
 

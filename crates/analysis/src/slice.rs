@@ -251,6 +251,9 @@ fn with_halo(own: &RangeInclusive<u64>, window: Nanos) -> RangeInclusive<u64> {
 
 /// Returns the bytes of a file; a pipe cannot be read twice.
 fn file_bytes(reader: &Reader) -> Result<u64, Error> {
+    if reader.files().is_some() {
+        return Err(Error::SeveralFiles { file: reader.info().name });
+    }
     reader.total_bytes().ok_or_else(|| Error::Pipe { file: reader.info().name })
 }
 

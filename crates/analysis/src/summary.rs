@@ -1,10 +1,10 @@
 //! Every figure under its name.
 
+use capture::Files;
 use probe::key::MatchOn;
 use units::counted;
 
 use crate::basis::{Basis, Bounds, Clocks, Skew, Tried, nearest_whole, whole};
-use crate::counts::Counts;
 use crate::histogram::Histogram;
 use crate::instrument::Instrument;
 use crate::pair::{Analysis, Captured};
@@ -154,7 +154,13 @@ impl Analysis {
         if self.instrument.is_some() {
             return self.counts.lost;
         }
-        self.counts.lost_proven().saturating_sub(self.ledger.lost_of(&self.unseen_flows()))
+        let elsewhere = self.ledger.lost_of(&self.unseen_flows());
+        self.counts.lost.saturating_sub(self.other_forms() + elsewhere)
+    }
+
+    /// Returns the number of packets behind the device that may be lost ones in another form.
+    fn other_forms(&self) -> u64 {
+        self.counts.post_unknown.saturating_sub(self.local_behind)
     }
 
     fn add_latency(&self, figures: &mut Figures) {
@@ -427,7 +433,7 @@ impl Analysis {
         );
         warn(counts.corrupt, ["packet", "packets"], "came back changed");
         self.warn_of_flows(warnings);
-        warn_of_loss(counts, self.lost_proven(), warnings);
+        warn_of_loss(counts.lost, self.lost_proven(), self.other_forms(), warnings);
         if let Some(instrument) = &self.instrument {
             warnings.extend(instrument.warnings(&self.latency));
         }
@@ -435,8 +441,7 @@ impl Analysis {
 }
 
 /// Says how many packets were lost for certain, and why not all.
-fn warn_of_loss(counts: &Counts, proven: u64, warnings: &mut Vec<String>) {
-    let (lost, unknown) = (counts.lost, counts.post_unknown);
+fn warn_of_loss(lost: u64, proven: u64, unknown: u64, warnings: &mut Vec<String>) {
     if unknown > 0 && proven < lost {
         warnings.push(format!(
             "lost {proven} to {lost}: {unknown} packets behind the device are not known from before it, and \
@@ -461,6 +466,9 @@ impl Captured {
             let packets = counted(dropped, "packet");
             warnings.push(format!("{name}: the capture dropped {packets} itself"));
         }
+        if let Some(files) = &self.files {
+            files_in_words(name, files, self.side.first_ns.unwrap_or(0), warnings);
+        }
         if self.side.disordered > 0 {
             warnings.push(format!(
                 "{name}: {} out of order by at most {} ns: put in order",
@@ -468,6 +476,23 @@ impl Captured {
                 self.side.disorder_ns_max
             ));
         }
+    }
+}
+
+/// Says how several files fit together.
+fn files_in_words(name: &str, files: &Files, first_ns: u64, warnings: &mut Vec<String>) {
+    if let Some((from, to)) = files.gaps.iter().max_by_key(|(from, to)| to - from) {
+        let gaps = counted(files.gaps.len() as u64, "gap");
+        let at_s = from.saturating_sub(first_ns) as f64 / 1e9;
+        let last_s = (to - from) as f64 / 1e9;
+        warnings.push(format!(
+            "{name}: {gaps} between files, the longest of {last_s:.3} s, {at_s:.3} s after its first packet: what was \
+             captured then may be in a file that is missing, so what the other capture has of it is not judged"
+        ));
+    }
+    if files.overlapping > 0 {
+        let which = counted(files.overlapping as u64, "file");
+        warnings.push(format!("{name}: {which} overlap others in time: all are merged"));
     }
 }
 

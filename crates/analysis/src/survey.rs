@@ -86,6 +86,7 @@ fn lie_apart(offset_ns: i64) -> String {
 struct Ways {
     two_way: bool,
     back: BTreeSet<Flow>,
+    back_behind: BTreeSet<Flow>,
     backward: Hull,
     relation: Option<Relation>,
 }
@@ -176,6 +177,7 @@ fn conclude(found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Survey {
         two_way: ways.two_way,
         routed: found.best.as_ref().is_some_and(|best| best.is_routed(&ahead)),
         back: ways.back,
+        back_behind: ways.back_behind,
         grid: grid_of(&times, &apart),
         tried: found.tried,
     };
@@ -509,7 +511,9 @@ impl Join {
             } else {
                 BTreeSet::new()
             };
-            return Ways { two_way: !back.is_empty(), back, relation, ..Ways::default() };
+            let back_behind = self.back_behind(&back, ahead);
+            let two_way = !back.is_empty();
+            return Ways { two_way, back, back_behind, relation, ..Ways::default() };
         };
         let is_back = |ns: &Vec<i64>| ns.iter().all(|ns| *ns <= most_back);
         let known = flows.iter().filter(|(_, ns)| is_back(ns)).map(|(flow, _)| owned(flow));
@@ -522,7 +526,29 @@ impl Join {
         } else {
             Relation::Apart { offset_ns: most_back + (least_forth - most_back) / 2 }
         };
-        Ways { two_way: true, back, backward, relation: Some(relation) }
+        let back_behind = self.back_behind(&back, ahead);
+        Ways { two_way: true, back, back_behind, backward, relation: Some(relation) }
+    }
+
+    /// Returns the flows of `back` as the sample behind the device has them: those of the same packets, and answers
+    /// to the others.
+    fn back_behind(&self, back: &BTreeSet<Flow>, ahead: &[Vec<Ahead>; 2]) -> BTreeSet<Flow> {
+        let (mut found, mut forth) = (BTreeSet::new(), BTreeSet::new());
+        if back.is_empty() {
+            return found;
+        }
+        for &(pre, post) in &self.pairs {
+            let [before, behind] = [&ahead[0][pre], &ahead[1][post]].map(|of| addresses(&of.data));
+            let (Some(before), Some(behind)) = (before, behind) else { continue };
+            let is_back = back.contains(&owned(&before));
+            if is_back { &mut found } else { &mut forth }.insert(owned(&behind));
+        }
+        let answers = ahead[1].iter().filter_map(|packet| addresses(&packet.data));
+        let is_answer = |flow: &Flow| forth.contains(&(flow.1.clone(), flow.0.clone()));
+        let answers = answers.map(|way| owned(&way)).filter(is_answer);
+        found.extend(answers.filter(|flow| flow.0 != flow.1));
+        found.retain(|flow| !forth.contains(flow));
+        found.into_iter().take(MOST_FLOWS).collect()
     }
 
     /// Returns when packets of the flows `back` were seen before the device, and how much sooner

@@ -31,6 +31,12 @@ impl fmt::Display for Place {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// One of several files is a pipe.
+    #[error("{file}: a pipe cannot be one of several files")]
+    SeveralPipes {
+        /// The file.
+        file: String,
+    },
     /// The operating system refused.
     #[error("{file}: cannot {action}: {source}")]
     Io {
@@ -198,6 +204,7 @@ impl Error {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Io { .. } => "capture-io",
+            Self::SeveralPipes { .. } => "several-pipes",
             Self::Empty { .. } => "capture-empty",
             Self::NotACapture { .. } => "not-a-capture",
             Self::HeaderCut { .. } => "capture-header-cut",

@@ -16,12 +16,13 @@
 //! Nothing in a capture is trusted. What was cut off at its end is a [`Cut`]: the packets before it
 //! are good. Whatever else would make an answer wrong is an [`Error`] that names the place.
 //!
-//! Start reading in `reader.rs`: it joins the bytes (`window.rs`, over `map.rs` or `stream.rs`) with
+//! Start reading in `reader.rs`, which merges files, and `file.rs`: it joins the bytes (`window.rs`, over `map.rs` or `stream.rs`) with
 //! the formats (`pcap.rs`, `pcapng.rs`), which know nothing of files.
 
 mod decode;
 mod draft;
 mod error;
+mod file;
 mod info;
 mod interface;
 mod link;
@@ -40,10 +41,11 @@ mod writer;
 
 pub use draft::Draft;
 pub use error::{Error, Place};
+pub use file::{Cut, Mark, Packet, interfaces, read_whole};
 pub use info::{ByteOrder, ChosenInterface, Compression, Format, Info};
 pub use interface::{Device, Interface, InterfaceChoice};
 pub use link::LinkType;
-pub use reader::{Cut, Mark, Packet, Reader, interfaces, read_whole};
+pub use reader::{Files, Reader};
 pub use retime::retime;
 pub use time::Resolution;
 pub use writer::Writer;

@@ -1,92 +1,67 @@
-//! The reader: bytes from a window, packets by a walk.
+//! The reader of a capture: of one file, or of several that are merged by time: a ring of files, or one for
+//! each port. Of files whose times do not overlap, one is open at a time.
 
-use std::fmt;
-use std::fs::File;
-use std::io::{self, Cursor, Read, Seek};
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
-use units::{Nanos, counted};
+use units::Nanos;
 
-use crate::decode::decoder;
 use crate::error::Error;
-use crate::info::{ChosenInterface, Compression, Info};
-use crate::interface::{Device, Interface, InterfaceChoice, Interfaces};
-use crate::map::Map;
-use crate::step::{Record, Site, Step};
-use crate::stream::{Ending, Stream};
-use crate::walk::Walk;
-use crate::window::Window;
+use crate::file::{Cut, FileReader, Mark, Packet};
+use crate::info::Info;
+use crate::interface::{Device, InterfaceChoice};
+use crate::time::Resolution;
 
-/// Number of bytes that tell a format.
-const MAGIC: usize = 4;
-/// Number of packets that [`interfaces`] reads.
-const BEGINNING_PACKETS: u64 = 64 * 1024;
-const BEGINNING_BYTES: u64 = 16 * 1024 * 1024;
-
-/// A packet of a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet<'a> {
-    /// Time of the capture, since 1970. It may be earlier than that of the packet before.
-    pub ts: Nanos,
-    /// Its length on the wire: at least 1, and at least the number of captured bytes.
-    pub orig_len: u32,
-    /// The captured bytes, from the Ethernet header on. Where the link type is another one that is
-    /// read, that header is made: addresses of zeros, and the type of what follows.
-    pub data: &'a [u8],
-    /// The byte offset of its record, after decompression where the capture is compressed.
-    pub offset: u64,
-}
-
-/// The end of a capture that was cut off: what came before is good, what should have followed is
-/// missing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cut {
-    /// The byte offset up to which whole records were read, after decompression.
-    pub offset: u64,
-    /// The packets before.
-    pub packets: u64,
-    /// Description of what is missing.
-    pub reason: String,
-}
-
-impl fmt::Display for Cut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let packets = counted(self.packets, "packet");
-        write!(f, "cut off at byte {} after {packets}: {}", self.offset, self.reason)
-    }
-}
-
-/// A place in a file where reading can go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
-    /// The bytes of the file.
-    pub file_bytes: u64,
-    /// The byte offset, after decompression where the capture is compressed.
-    pub offset: u64,
-    /// The packets before.
-    pub packets: u64,
-    /// Place at which the headers before lie: what follows can not be read without them.
-    pub headers: Vec<u64>,
-}
+/// Number of mean distances between packets that a pause between two files must last at least to be a gap.
+const PAUSES: u64 = 100;
+/// The shortest gap, in ns.
+const SHORTEST_GAP_NS: u64 = 1_000_000;
 
 /// Reads a capture packet by packet.
 pub struct Reader {
-    walk: Walk,
-    window: Window,
-    headers: Vec<u64>,
-    packets: u64,
-    cut: Option<Cut>,
-    origin: Origin,
-    /// The latest frame that had to be made.
-    scratch: Vec<u8>,
+    file: FileReader,
+    /// The other files, where there are several, and the time up to which `file` has the next packet.
+    others: Option<Box<Others>>,
+    until: Nanos,
 }
 
-/// The origin of a capture.
-struct Origin {
+/// What is known of several files, as far as they were read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    /// Files that hold packets.
+    pub count: usize,
+    /// Times from the last packet of a file to the first of the next, in ns, that are much longer than those between
+    /// packets: what came then may be in a file that is missing.
+    pub gaps: Vec<(u64, u64)>,
+    /// Files that ended more than a millisecond after the next one had begun.
+    pub overlapping: usize,
+}
+
+/// A file that is not open yet.
+struct Waiting {
+    path: PathBuf,
+    choice: InterfaceChoice,
+    first_ns: u64,
+}
+
+struct Others {
     name: String,
-    compression: Compression,
-    total: Option<u64>,
+    /// Latest first.
+    waiting: Vec<Waiting>,
+    open: Vec<FileReader>,
+    /// What those said that were read to their end.
+    closed: Option<Info>,
+    closed_bytes: u64,
+    /// When the file begins that was opened last, in ns.
+    newest_first_ns: u64,
+    cut: Option<Cut>,
+    total_bytes: u64,
+    files: Files,
+}
+
+impl From<FileReader> for Reader {
+    fn from(file: FileReader) -> Self {
+        Self { file, others: None, until: Nanos(u64::MAX) }
+    }
 }
 
 impl Reader {
@@ -106,16 +81,52 @@ impl Reader {
     /// # Errors
     /// As [`Reader::open`], and when no interface, or several, are the one chosen.
     pub fn open_interface(path: &Path, choice: InterfaceChoice) -> Result<Self, Error> {
-        Self::start(path, Interfaces::new(choice))?.at_first_packet()
+        FileReader::open_interface(path, choice).map(Self::from)
     }
 
-    fn start(path: &Path, interfaces: Interfaces) -> Result<Self, Error> {
-        if path.as_os_str() == "-" {
-            return Self::from_stream("standard input".into(), None, io::stdin(), interfaces);
+    /// Opens several files as one capture, in whatever order they are given; those without packets are passed over.
+    ///
+    /// # Errors
+    /// As [`Reader::open_interface`], and when one of several is a pipe.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn open_all(files: &[(PathBuf, InterfaceChoice)]) -> Result<Self, Error> {
+        let ((path, choice), more) = files.split_first().expect("there is a file");
+        if more.is_empty() {
+            return Self::open_interface(path, choice.clone());
         }
-        let name = path.display().to_string();
-        Self::from_file(&name, path, interfaces)
-            .map_err(|source| io_error(&name, "open", source))?
+        let (mut waiting, mut total_bytes) = (Vec::new(), 0);
+        for (path, choice) in files {
+            let mut reader = FileReader::open_interface(path, choice.clone())?;
+            let name = reader.info().name;
+            let bytes = reader.total_bytes().ok_or(Error::SeveralPipes { file: name })?;
+            if let Some(first_ns) = reader.next_ns()? {
+                total_bytes += bytes;
+                let (path, choice) = (path.clone(), choice.clone());
+                waiting.push(Waiting { path, choice, first_ns });
+            }
+        }
+        waiting.sort_by(|a, b| b.first_ns.cmp(&a.first_ns).then_with(|| b.path.cmp(&a.path)));
+        let files = Files { count: waiting.len(), ..Files::default() };
+        let Some(first) = waiting.pop() else {
+            return Self::open_interface(path, choice.clone());
+        };
+        let file = FileReader::open_interface(&first.path, first.choice)?;
+        let name = format!("{} and {} more", file.info().name, more.len());
+        let others = Others {
+            name,
+            waiting,
+            open: Vec::new(),
+            closed: None,
+            closed_bytes: 0,
+            newest_first_ns: first.first_ns,
+            cut: None,
+            total_bytes,
+            files,
+        };
+        // The first packet asks which file it is of.
+        Ok(Self { file, others: Some(Box::new(others)), until: Nanos(0) })
     }
 
     /// Reads a capture that is in memory already, compressed or not; `name` is for messages.
@@ -135,71 +146,7 @@ impl Reader {
         bytes: Vec<u8>,
         choice: InterfaceChoice,
     ) -> Result<Self, Error> {
-        let interfaces = Interfaces::new(choice);
-        let total = Some(bytes.len() as u64);
-        match Compression::detect(&bytes[..bytes.len().min(MAGIC)]) {
-            Compression::None => {
-                let origin = Origin { name: name.into(), compression: Compression::None, total };
-                Self::begin(origin, Window::memory(bytes), interfaces)
-            }
-            _ => Self::from_stream(name.into(), total, Cursor::new(bytes), interfaces),
-        }?
-        .at_first_packet()
-    }
-
-    /// Returns a reader of a file; the outer result is that of the system.
-    fn from_file(
-        name: &str,
-        path: &Path,
-        interfaces: Interfaces,
-    ) -> io::Result<Result<Self, Error>> {
-        let mut file = File::open(path)?;
-        let meta = file.metadata()?;
-        // A pipe has no length and can not be mapped.
-        if !meta.is_file() {
-            return Ok(Self::from_stream(name.into(), None, file, interfaces));
-        }
-        if meta.len() == 0 {
-            return Ok(Err(Error::Empty { file: name.into() }));
-        }
-        let total = Some(meta.len());
-        let compression = Compression::detect(&read_magic(&mut file)?);
-        file.rewind()?;
-        if compression != Compression::None {
-            return Ok(Self::from_stream(name.into(), total, file, interfaces));
-        }
-        let origin = Origin { name: name.into(), compression, total };
-        Ok(Self::begin(origin, Window::map(Map::new(&file)?), interfaces))
-    }
-
-    fn from_stream(
-        name: String,
-        total: Option<u64>,
-        mut input: impl Read + Send + 'static,
-        interfaces: Interfaces,
-    ) -> Result<Self, Error> {
-        let magic = read_magic(&mut input).map_err(|source| io_error(&name, "read", source))?;
-        let compression = Compression::detect(&magic);
-        let stream = Stream::spawn(Cursor::new(magic).chain(input), compression)
-            .map_err(|source| io_error(&name, "start a thread to read", source))?;
-        Self::begin(Origin { name, compression, total }, Window::stream(stream), interfaces)
-    }
-
-    fn begin(origin: Origin, mut window: Window, interfaces: Interfaces) -> Result<Self, Error> {
-        window.fill(MAGIC);
-        let head = &window.ahead()[..window.ahead().len().min(MAGIC)];
-        let Some(walk) = Walk::detect(head, interfaces) else {
-            return Err(origin.no_capture(head, &window));
-        };
-        let (headers, scratch) = (vec![], vec![]);
-        Ok(Self { walk, window, headers, packets: 0, cut: None, origin, scratch })
-    }
-
-    fn at_first_packet(mut self) -> Result<Self, Error> {
-        if self.seek()?.is_none() {
-            self.walk.decide(self.origin.site(&self.window))?;
-        }
-        Ok(self)
+        FileReader::interface_from_bytes(name, bytes, choice).map(Self::from)
     }
 
     /// Returns the next packet, or `None` at the end: then [`Reader::cut`] tells whether it is a
@@ -211,79 +158,18 @@ impl Reader {
     #[allow(clippy::should_implement_trait, reason = "a packet borrows from the reader")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Packet<'_>>, Error> {
-        match self.walk.peek(self.window.ahead()) {
-            Some(record) => Ok(Some(self.pass(record))),
-            None => self.next_behind(),
+        if let Some(others) = &mut self.others {
+            self.until = others.turn(&mut self.file)?;
         }
+        self.file.next()
     }
 
     /// The next packet, where that is quick to tell; otherwise [`Reader::next`] tells. A loop over many
     /// packets asks here first: what comes this way stays in registers.
-    // Always: it is two comparisons and an addition.
+    // Always: it is three comparisons and an addition.
     #[inline(always)]
     pub fn next_quick(&mut self) -> Option<Packet<'_>> {
-        let record = self.walk.peek(self.window.ahead())?;
-        Some(self.pass(record))
-    }
-
-    #[inline(always)]
-    fn pass(&mut self, record: Record) -> Packet<'_> {
-        let Record { ts, orig_len, data, len, shape } = record;
-        debug_assert!(shape.is_plain(), "only that is quick to tell");
-        debug_assert!(data.end <= len, "a packet lies in its record");
-        debug_assert!(shape.lengths_hold(data.len() as u32, orig_len), "lengths were checked");
-        self.packets += 1;
-        let offset = self.window.offset();
-        Packet { ts, orig_len, data: &self.window.take(len)[data], offset }
-    }
-
-    /// Returns the next packet, where that is not quick to tell, or its frame has to be made.
-    #[inline(never)]
-    fn next_behind(&mut self) -> Result<Option<Packet<'_>>, Error> {
-        let Some(record) = self.seek()? else { return Ok(None) };
-        let Record { ts, orig_len, data, len, shape } = record;
-        self.packets += 1;
-        let offset = self.window.offset();
-        let data = &self.window.take(len)[data];
-        let (orig_len, data) = shape.frame(orig_len, data, &mut self.scratch);
-        Ok(Some(Packet { ts, orig_len, data, offset }))
-    }
-
-    /// Goes on to the next packet, whatever lies before it.
-    #[inline(never)]
-    fn seek(&mut self) -> Result<Option<Record>, Error> {
-        loop {
-            if let Some(record) = self.walk.peek(self.window.ahead()) {
-                return Ok(Some(record));
-            }
-            let site = self.origin.site(&self.window);
-            match self.walk.step(self.window.ahead(), site)? {
-                Step::Packet(record) => {
-                    let device = record.shape.device(&self.window.ahead()[record.data.clone()]);
-                    if device.is_none_or(|device| self.walk.reads(device)) {
-                        return Ok(Some(record));
-                    }
-                    self.window.advance(record.len);
-                }
-                Step::Header(len) => self.pass_header(len),
-                Step::Skip(len) => {
-                    assert!(len > 0, "a step goes on");
-                    self.window.advance(len);
-                }
-                Step::Need(len) => {
-                    if !self.fill(len)? {
-                        return Ok(None);
-                    }
-                }
-            }
-        }
-    }
-
-    fn pass_header(&mut self, len: usize) {
-        assert!(len > 0, "a header has bytes");
-        assert!(self.headers.last() < Some(&self.window.offset()), "headers come in order");
-        self.headers.push(self.window.offset());
-        self.window.advance(len);
+        self.file.next_quick(self.until)
     }
 
     /// Goes on at a mark that lies ahead, as if all before it had been read. In a file that is not
@@ -292,254 +178,139 @@ impl Reader {
     /// # Errors
     /// When the capture can not be read, or the mark is that of another one.
     pub fn resume(&mut self, mark: &Mark) -> Result<(), Error> {
-        let file_bytes = self.origin.total.unwrap_or(0);
-        self.as_before("bytes of the file", file_bytes, mark.file_bytes)?;
-        for &header in mark.headers.iter().filter(|at| **at < mark.offset) {
-            if header >= self.window.offset() && self.window.jump(header) {
-                self.read_header()?;
-            }
-        }
-        if self.window.jump(mark.offset) {
-            self.packets = mark.packets;
-        }
-        while self.window.offset() < mark.offset && self.next()?.is_some() {}
-        self.as_before("offset of a packet", self.window.offset(), mark.offset)?;
-        self.as_before("packets before it", self.packets, mark.packets)
-    }
-
-    fn read_header(&mut self) -> Result<(), Error> {
-        loop {
-            let site = self.origin.site(&self.window);
-            let need = match self.walk.step(self.window.ahead(), site)? {
-                Step::Header(len) => {
-                    self.pass_header(len);
-                    return Ok(());
-                }
-                Step::Need(len) => len,
-                Step::Packet(_) | Step::Skip(_) => 0,
-            };
-            if need <= self.window.ahead().len() || !self.fill(need)? {
-                let read = self.headers.len() as u64;
-                return self.as_before("headers", read, read + 1);
-            }
-        }
-    }
-
-    fn as_before(&self, what: &'static str, got: u64, expected: u64) -> Result<(), Error> {
-        if got == expected {
-            return Ok(());
-        }
-        Err(Error::Changed { file: self.origin.name.clone(), what, got, expected })
-    }
-
-    /// Returns true if `need` bytes lie ahead; if not, the capture ends here, which is noted if it
-    /// is a cut.
-    fn fill(&mut self, need: usize) -> Result<bool, Error> {
-        debug_assert!(need > self.window.ahead().len(), "asked for what is there");
-        self.window.fill(need);
-        let have = self.window.ahead().len();
-        if have >= need {
-            return Ok(true);
-        }
-        let compression = self.origin.compression;
-        let reason = match self.window.ending() {
-            Ending::Failed(error) => return Err(self.origin.failed(error, &self.window)),
-            _ if self.window.offset() == 0 => {
-                return Err(self.origin.header_cut(&self.window, need));
-            }
-            Ending::Cut => format!("the {compression} data end in the middle"),
-            Ending::Whole if have == 0 => return Ok(false),
-            Ending::Whole => format!("got {have} bytes of a record, expected at least {need}"),
-        };
-        self.cut = Some(Cut { offset: self.window.offset(), packets: self.packets, reason });
-        Ok(false)
+        self.file.resume(mark)
     }
 
     /// Returns what the capture says of itself, as far as it has been read.
     #[must_use]
     pub fn info(&self) -> Info {
-        let interfaces = self.walk.interfaces();
-        Info {
-            name: self.origin.name.clone(),
-            format: self.walk.format(),
-            compression: self.origin.compression,
-            byte_order: self.walk.byte_order(),
-            resolution: interfaces.resolution(),
-            link_types: interfaces.link_types(),
-            interface: interfaces.chosen().map(|(number, name)| ChosenInterface { number, name }),
-            snap_length: interfaces.snap_length(),
-            dropped_packets: interfaces.dropped_packets(),
-        }
+        let own = self.file.info();
+        let Some(others) = &self.others else { return own };
+        let infos = others.closed.iter().cloned().chain(others.open.iter().map(FileReader::info));
+        Info { name: others.name.clone(), ..infos.fold(own, joined) }
+    }
+
+    /// Returns what is known of several files that are read as one; `None` of a single one.
+    #[must_use]
+    pub fn files(&self) -> Option<&Files> {
+        self.others.as_ref().map(|others| &others.files)
     }
 
     /// Returns the devices whose packets were read so far, where packets name them and none was
     /// chosen.
     #[must_use]
     pub fn devices(&self) -> Vec<Device> {
-        self.walk.interfaces().devices()
-    }
-
-    /// Counts the packets of each interface in the beginning of the capture.
-    fn count_beginning(&mut self) -> Result<(), Error> {
-        while self.walk.interfaces().counted() < BEGINNING_PACKETS
-            && self.window.offset() < BEGINNING_BYTES
-        {
-            let site = self.origin.site(&self.window);
-            let step = match self.walk.peek(self.window.ahead()) {
-                Some(record) => Step::Packet(record),
-                None => self.walk.step(self.window.ahead(), site)?,
-            };
-            match step {
-                Step::Packet(record) => {
-                    self.walk.count(record.shape.device(&self.window.ahead()[record.data]));
-                    self.window.advance(record.len);
-                }
-                Step::Header(len) => self.pass_header(len),
-                Step::Skip(len) => self.window.advance(len),
-                Step::Need(len) => {
-                    if !self.fill(len)? {
-                        break;
-                    }
-                }
-            }
-        }
-        Ok(())
+        self.file.devices()
     }
 
     /// Returns the place at which the capture was cut off, once [`Reader::next`] has returned
     /// `None`.
     #[must_use]
     pub fn cut(&self) -> Option<&Cut> {
-        self.cut.as_ref()
+        self.others.as_ref().and_then(|others| others.cut.as_ref()).or_else(|| self.file.cut())
     }
 
-    /// Returns the byte offset up to which packets were read, after decompression.
+    /// Returns the byte offset up to which packets were read, after decompression; of several files, in that of the
+    /// latest packet.
     #[must_use]
     pub fn offset(&self) -> u64 {
-        self.window.offset()
+        self.file.offset()
     }
 
     /// Returns where the headers lie that were read so far, in the order of the capture.
     #[must_use]
     pub fn headers(&self) -> &[u64] {
-        &self.headers
+        self.file.headers()
     }
 
-    /// Returns how many bytes of the file (compressed, where it is) have been read.
+    /// Returns how many bytes of the files (compressed, where they are) have been read.
     #[must_use]
     pub fn consumed_bytes(&self) -> u64 {
-        self.window.consumed()
+        let of_open = |others: &Others| {
+            others.closed_bytes + others.open.iter().map(FileReader::consumed_bytes).sum::<u64>()
+        };
+        self.file.consumed_bytes() + self.others.as_ref().map_or(0, |others| of_open(others))
     }
 
-    /// Returns how many bytes the file has, where that is known beforehand.
+    /// Returns how many bytes the files have, where that is known beforehand.
     #[must_use]
     pub fn total_bytes(&self) -> Option<u64> {
-        self.origin.total
+        let of_all = self.others.as_ref().map(|others| others.total_bytes);
+        of_all.or_else(|| self.file.total_bytes())
     }
 }
 
-impl Origin {
-    #[inline]
-    fn site(&self, window: &Window) -> Site<'_> {
-        let decompressed = self.compression != Compression::None;
-        Site { file: &self.name, decompressed, offset: window.offset() }
-    }
-
-    /// Returns why there is no walk for what starts with `head`.
-    fn no_capture(&self, head: &[u8], window: &Window) -> Error {
-        let file = self.name.clone();
-        match window.ending() {
-            Ending::Failed(error) => self.failed(error, window),
-            Ending::Cut if head.is_empty() => self.compressed_cut(window),
-            Ending::Cut if head.len() < MAGIC => self.header_cut(window, MAGIC),
-            _ if head.is_empty() => Error::Empty { file },
-            _ => match other_format(head) {
-                Some((got, hint)) => Error::Format { file, got, hint },
-                None => Error::NotACapture { file, got: head.into() },
-            },
+impl Others {
+    /// Makes `file` the one with the earliest next packet; returns the time up to which no other one has any.
+    fn turn(&mut self, file: &mut FileReader) -> Result<Nanos, Error> {
+        loop {
+            let own = file.next_ns()?.unwrap_or(u64::MAX);
+            let mut earliest = (u64::MAX, 0);
+            for (at, other) in self.open.iter_mut().enumerate() {
+                earliest = earliest.min((other.next_ns()?.unwrap_or(u64::MAX), at));
+            }
+            let (head, at) = earliest;
+            let due = self.waiting.last().map_or(u64::MAX, |waiting| waiting.first_ns);
+            if due <= own.min(head) && due < u64::MAX {
+                let follows = own == u64::MAX && head == u64::MAX;
+                self.open_next(file, follows)?;
+            } else if head < own {
+                std::mem::swap(file, &mut self.open[at]);
+                if own == u64::MAX {
+                    let ended = self.open.swap_remove(at);
+                    self.close(&ended);
+                }
+            } else {
+                return Ok(Nanos(head.min(due)));
+            }
         }
     }
 
-    fn header_cut(&self, window: &Window, expected: usize) -> Error {
-        let got = window.ahead().len() as u64;
-        Error::HeaderCut { place: self.site(window).place(), got, expected: expected as u64 }
+    fn open_next(&mut self, former: &FileReader, follows: bool) -> Result<(), Error> {
+        let Some(Waiting { path, choice, first_ns }) = self.waiting.pop() else { return Ok(()) };
+        self.newest_first_ns = first_ns;
+        if let Some((first, last)) = former.ends_ns().filter(|_| follows) {
+            let mean_gap_ns = last.saturating_sub(first) / former.packets().max(1);
+            if first_ns.saturating_sub(last) >= SHORTEST_GAP_NS.max(PAUSES * mean_gap_ns) {
+                self.files.gaps.push((last, first_ns));
+            }
+        }
+        self.open.push(FileReader::open_interface(&path, choice)?);
+        Ok(())
     }
 
-    fn compressed_cut(&self, window: &Window) -> Error {
-        let (file, got_bytes) = (self.name.clone(), window.consumed());
-        Error::CompressedCut { file, compression: self.compression, got_bytes }
-    }
-
-    fn failed(&self, error: &io::Error, window: &Window) -> Error {
-        let file = self.name.clone();
-        if self.compression == Compression::None || error.raw_os_error().is_some() {
-            let source = error.raw_os_error().map_or_else(
-                || io::Error::new(error.kind(), error.to_string()),
-                io::Error::from_raw_os_error,
-            );
-            return Error::Io { file, action: "read", source };
+    fn close(&mut self, ended: &FileReader) {
+        let last_ns = ended.ends_ns().map_or(0, |(_, last)| last);
+        let overlaps = last_ns > self.newest_first_ns.saturating_add(SHORTEST_GAP_NS);
+        self.files.overlapping += usize::from(overlaps);
+        self.closed_bytes += ended.consumed_bytes();
+        let info = ended.info();
+        if let (None, Some(cut)) = (&self.cut, ended.cut()) {
+            let reason = format!("{}: {}", info.name, cut.reason);
+            self.cut = Some(Cut { reason, ..cut.clone() });
         }
-        let (offset, compression) = (window.consumed(), self.compression);
-        Error::Compressed { file, offset, compression, got: error.to_string() }
+        self.closed = Some(match self.closed.take() {
+            Some(before) => joined(before, info),
+            None => info,
+        });
     }
 }
 
-/// Returns the interfaces of the capture at `path`, whatever their link types, as its first 64 Ki
-/// packets or 16 MiB describe them, with how many packets of each are among those. What a pipe
-/// holds there is gone afterwards.
-///
-/// # Errors
-/// When the file can not be read, or is no capture.
-pub fn interfaces(path: &Path) -> Result<Vec<Interface>, Error> {
-    let mut reader = Reader::start(path, Interfaces::listing())?;
-    reader.count_beginning()?;
-    Ok(reader.walk.interfaces().list())
-}
-
-/// Returns the name of another format by its first bytes, and how to make a capture of it.
-fn other_format(magic: &[u8]) -> Option<(&'static str, &'static str)> {
-    const EDITCAP: &str = "convert it with editcap -F nsecpcap";
-    const UNPACK: &str = "unpack it first, or compress it with zstd, gzip, xz, lz4 or bzip2";
-    Some(match magic {
-        [0x34, 0xcd, 0xb2, 0xa1] | [0xa1, 0xb2, 0xcd, 0x34] => {
-            ("Kuznetsov's modified pcap", EDITCAP)
-        }
-        [0xac | 0xab, 0x01, 0x00, 0x1c] | [0x1c, 0x00, 0x01, 0xac | 0xab] => {
-            ("IXIA's pcap", EDITCAP)
-        }
-        b"snoo" => ("snoop", EDITCAP),
-        b"GMBU" | b"RTSS" => ("Microsoft Network Monitor", EDITCAP),
-        [0x02, 0x21, 0x4c, 0x18] => {
-            ("LZ4's legacy format", "compress it again with lz4, without -l")
-        }
-        [b'P', b'K', 3, 4] => ("a zip archive", UNPACK),
-        [b'7', b'z', 0xbc, 0xaf] => ("a 7z archive", UNPACK),
-        _ => return None,
-    })
-}
-
-/// Returns the first bytes of a file, as many as it has.
-/// Reads a file that is no capture as a whole, up to so many bytes; decompressed if it is compressed.
-///
-/// # Errors
-///
-/// If it cannot be read, or what is compressed was cut off or is damaged.
-pub fn read_whole(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    let magic = read_magic(&mut file)?;
-    let compression = Compression::detect(&magic);
-    let input = decoder(Cursor::new(magic).chain(file), compression, Arc::default())?;
-    let mut content = Vec::new();
-    input.take(most).read_to_end(&mut content)?;
-    Ok(content)
-}
-
-fn read_magic(input: &mut impl Read) -> io::Result<Vec<u8>> {
-    let mut magic = Vec::with_capacity(MAGIC);
-    input.take(MAGIC as u64).read_to_end(&mut magic)?;
-    Ok(magic)
-}
-
-fn io_error(file: &str, action: &'static str, source: io::Error) -> Error {
-    Error::Io { file: file.into(), action, source }
+/// Returns what two files say, as of one capture.
+fn joined(one: Info, other: Info) -> Info {
+    let mut link_types = one.link_types;
+    link_types.extend(other.link_types);
+    link_types.sort_unstable_by_key(|link_type| link_type.0);
+    link_types.dedup();
+    let finer = |a: &Resolution, b: &Resolution| a.step_ns().total_cmp(&b.step_ns());
+    Info {
+        resolution: one.resolution.into_iter().chain(other.resolution).max_by(finer),
+        link_types,
+        snap_length: one.snap_length.into_iter().chain(other.snap_length).min(),
+        dropped_packets: match (one.dropped_packets, other.dropped_packets) {
+            (None, None) => None,
+            (a, b) => Some(a.unwrap_or(0) + b.unwrap_or(0)),
+        },
+        ..one
+    }
 }

@@ -16,4 +16,4 @@ pub mod payload;
 pub mod schedule;
 
 pub use error::Error;
-pub use local::{is_local, is_to_group};
+pub use local::{is_control, is_local, is_to_group};

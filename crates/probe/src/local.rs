@@ -39,7 +39,8 @@ pub fn is_to_group(frame: &[u8]) -> bool {
 /// Returns true if a frame is control traffic of its link: ARP, LLDP, spanning tree, neighbour
 /// discovery, group membership, addresses of the link.
 #[inline]
-pub(crate) fn is_control(frame: &[u8]) -> bool {
+#[must_use]
+pub fn is_control(frame: &[u8]) -> bool {
     let Some(Network { ethertype, offset }) = headers::network(frame) else { return false };
     match ethertype {
         headers::IPV4 => frame.get(offset..offset + headers::IPV4_LEN).is_some_and(ipv4),

@@ -37,18 +37,19 @@ pub struct Analysis {
 /// drift.
 pub(crate) type Apart = (i64, i64, u64, bool, Option<i64>, Option<i64>, Option<i64>);
 
-/// A capture: its path, and the interface of it.
-pub(crate) type Chosen = (PathBuf, Option<String>);
+/// A capture: the path of each file, and the interface of it.
+pub(crate) type Chosen = Vec<(PathBuf, Option<String>)>;
 
-pub(crate) fn open((path, interface): &Chosen) -> Result<Reader, capture::Error> {
-    let choice = match interface {
+pub(crate) fn open(files: &Chosen) -> Result<Reader, capture::Error> {
+    let choice = |interface: &Option<String>| match interface {
         None => InterfaceChoice::All,
         Some(name) => match name.parse() {
             Ok(number) => InterfaceChoice::Number(number),
             Err(_) => InterfaceChoice::Name(name.clone()),
         },
     };
-    Reader::open_interface(path, choice)
+    let files: Vec<_> = files.iter().map(|(path, name)| (path.clone(), choice(name))).collect();
+    Reader::open_all(&files)
 }
 
 /// Returns how a pair of captures is analysed, as Python says it. `clocks`: `None` takes nothing

@@ -56,15 +56,15 @@ _PreCaptures = Annotated[
     list[str] | None,
     option(
         "--pre",
-        "FILE[:INTERFACE]",
-        "Capture before the device; of a pcapng with several interfaces, the name, "
-        "number or description of one; repeatable: the first --pre and the first --post are a "
-        "pair, and so on.",
+        "FILE[:INTERFACE]...",
+        "Capture before the device: a file, or several files or a pattern such as 'ring_*.pcap', "
+        "merged by time; of a pcapng with several interfaces, the name, number or description of "
+        "one; repeatable: the first --pre and the first --post are a pair, and so on.",
     ),
 ]
 _PostCaptures = Annotated[
     list[str] | None,
-    option("--post", "FILE[:INTERFACE]", "Capture behind the device, likewise; repeatable."),
+    option("--post", "FILE[:INTERFACE]...", "Capture behind the device, likewise; repeatable."),
 ]
 
 

@@ -50,12 +50,28 @@ class _Parser(_OptionParser):
 
     def parse_args(self, args: list[str]) -> tuple[dict[str, object], list[str], list[Parameter]]:
         """Parse arguments; an option that takes one value has the only one that was given."""
-        values, rest, order = super().parse_args(args)
+        values, rest, order = super().parse_args(self._with_lists(args))
         for parameter in dict.fromkeys(order):
             if isinstance(parameter, TyperOption) and not parameter.multiple:
                 assert parameter.name is not None
                 values[parameter.name] = self._only(parameter, values[parameter.name])
         return values, rest, order
+
+    def _with_lists(self, args: list[str]) -> list[str]:
+        """Join the words behind an option that takes several, up to the next option."""
+        lists = {
+            name
+            for name, option in self._long_opt.items()
+            if isinstance(option.obj, TyperOption) and str(option.obj.metavar).endswith("...")
+        }
+        joined: list[str] = []
+        for at, word in enumerate(args):
+            is_more = joined and len(joined) > 1 and joined[-2] in lists and at > 1
+            if is_more and not (word.startswith("-") and word != "-"):
+                joined[-1] += f",{word}"
+            else:
+                joined.append(word)
+        return joined
 
     def _only(self, option: TyperOption, given: list[object]) -> object:
         is_repeated = len(set(given)) > 1 if option.is_flag else len(given) > 1

@@ -588,9 +588,50 @@ _ERRORS: dict[type[_engine.EngineError], type[AnalysisError]] = {
 }
 
 
-def source_of(capture: str | os.PathLike[str]) -> tuple[str, str | None]:
-    """Path and interface of a capture that is named as FILE or FILE:INTERFACE."""
+def source_of(capture: str | os.PathLike[str]) -> list[tuple[str, str | None]]:
+    """Path and interface of each file of a capture.
+
+    A capture is named as FILE or FILE:INTERFACE, as a pattern such as ``ring_*.pcap``, or as
+    several of them with commas between: what is a file as it stands is that file.
+    """
     text = os.fspath(capture)
+    if _is_capture(text):
+        return [_file_and_interface(text)]
+    parts = text.split(",") if "," in text else [text]
+    named = [name for part in parts for name in _matching(part)]
+    sources = [_file_and_interface(name) for name in named]
+    for number, (file, interface) in enumerate(sources):
+        if (file, interface) in sources[:number]:
+            raise UsageError(
+                f"{text}: got {file} twice, expected each file once", code="file-twice"
+            )
+    return sources
+
+
+def _is_capture(text: str) -> bool:
+    """Return whether a text names one file, or what nobody takes for a pattern or a list."""
+    file = text.rpartition(":")[0]
+    is_plain = not any(character in text for character in "*?[,")
+    return is_plain or os.path.exists(text) or bool(file and os.path.exists(file))  # noqa: PTH110
+
+
+def _matching(pattern: str) -> list[str]:
+    """Return the files that a pattern means, in order; a name that is none is itself."""
+    if _is_capture(pattern):
+        return [pattern]
+    from glob import glob
+
+    found = sorted(glob(pattern))  # noqa: PTH207 - relative ones stay so
+    if not found:
+        raise CaptureError(
+            f"{pattern}: no file matches",
+            code="capture-io",
+            hint="a pattern means files: * any characters, ? one, [ab] one of these",
+        )
+    return found
+
+
+def _file_and_interface(text: str) -> tuple[str, str | None]:
     file, colon, interface = text.rpartition(":")
     is_interface = colon and interface and os.path.exists(file)  # noqa: PTH110
     if not is_interface or os.path.exists(text):  # noqa: PTH110
@@ -629,7 +670,8 @@ def clocks_of(
     pre: str | os.PathLike[str], post: str | os.PathLike[str], clocks: str | ClockDifference
 ) -> ClockDifference | None:
     """Return the known difference of a pair's clocks; interfaces of one file share a clock."""
-    if clocks == "detect" and source_of(pre)[0] == source_of(post)[0]:
+    files = [{file for file, _ in source_of(capture)} for capture in (pre, post)]
+    if clocks == "detect" and files[0] == files[1]:
         return ClockDifference()
     return clock_difference(clocks) if isinstance(clocks, str) else clocks
 
@@ -703,7 +745,8 @@ def analyze(
     Parameters
     ----------
     pre, post : path
-        Pcap or pcapng, compressed or not; ``"FILE:INTERFACE"`` is one interface, ``"-"`` a pipe.
+        Pcap or pcapng, compressed or not; ``"FILE:INTERFACE"`` is one interface, ``"-"`` a pipe,
+        ``"ring_*.pcap"`` or ``"a.pcap,b.pcap"`` several files, which are merged by time.
     match_on, joined_by : str
         Key that makes a packet recognisable (``auto``, ``probe``, ``frame``, ``l3``, ``payload``,
         ``inner`` or ``bytes:OFF+LEN,...``), and the most specific one that ``auto`` may take.

@@ -41,7 +41,11 @@ def analysis_info(
         pre_resolution=_text(summary["pre_resolution"]),
         post_resolution=_text(summary["post_resolution"]),
     )
-    files = {side: source_of(capture)[0] for side, capture in sides.items()}
+    files = {
+        side if number == 1 else f"{side}-{number}": file
+        for side, capture in sides.items()
+        for number, (file, _) in enumerate(source_of(capture), 1)
+    }
     return _info_of_files(plan, about, files, clock)
 
 

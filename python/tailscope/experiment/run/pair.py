@@ -115,7 +115,7 @@ def analyze_pair(plan: PairPlan, draw: Draw, progress: Progress | None = None) -
         try:
             return _analyze_by(plan, draw, clocks, joined_by, progress)
         except ClocksApartError:
-            again = all(file_of(name).is_file() for name in (plan.pre, plan.post))
+            again = all(file.is_file() for file in (*files_of(plan.pre), *files_of(plan.post)))
             if clocks == "estimate" or not again:
                 raise
             clocks = "estimate"
@@ -123,11 +123,11 @@ def analyze_pair(plan: PairPlan, draw: Draw, progress: Progress | None = None) -
             joined_by = changes.key
 
 
-def file_of(capture: str) -> Path:
-    """The file of a capture that is named as FILE or FILE:INTERFACE."""
+def files_of(capture: str) -> list[Path]:
+    """The files of a capture."""
     from tailscope.engine.analysis import source_of
 
-    return Path(source_of(capture)[0])
+    return [Path(file) for file, _ in source_of(capture)]
 
 
 def _analyze_by(
@@ -164,7 +164,7 @@ def write_pair(plan: PairPlan, draw: Draw, find: Find) -> Figures:
             csv_writer = stack.enter_context(
                 CsvWriter(
                     plan.csv_folder,
-                    Path(plan.pre),
+                    files_of(plan.pre)[0],
                     trim_ns=plan.trim_ns,
                     bucket_ns=plan.bucket_ns,
                     worst=plan.worst,

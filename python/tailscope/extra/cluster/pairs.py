@@ -16,7 +16,7 @@ from tailscope.exceptions import (
     RunError,
     TailscopeError,
 )
-from tailscope.experiment.run.pair import Figures, PairPlan, analyze_pair, file_of, write_pair
+from tailscope.experiment.run.pair import Figures, PairPlan, analyze_pair, files_of, write_pair
 from tailscope.extra.cluster.cluster import open_cluster
 from tailscope.extra.cluster.shared import Shared, aside, shared_folders
 from tailscope.extra.cluster.tasks import Task, run_tasks, stop_if_unwanted
@@ -104,7 +104,7 @@ def _prepared(plan: PairPlan, shared: Shared, number: int) -> _Work | Exception:
     try:
         if plan.out is not None:
             refuse_foreign(plan.out)
-        sizes = file_of(plan.pre).stat().st_size, file_of(plan.post).stat().st_size
+        sizes = _size(plan.pre), _size(plan.post)
     except (RunError, OSError) as error:
         return error
     return _Work(plan, sizes, shared, number)
@@ -113,8 +113,9 @@ def _prepared(plan: PairPlan, shared: Shared, number: int) -> _Work | Exception:
 def _task(work: _Work, total: int, threads: int) -> Task[Figures]:
     """One task, or several for a pair of more than a thread's share."""
     at_most = min(-(-work.size * threads // total), work.size // SLICE_BYTES)
-    # Slices do not tell flows apart, which a run directory does.
-    if at_most < 2 or work.plan.out is not None:
+    # Slices do not tell flows apart, which a run directory does, and are of one file.
+    is_whole = any(len(files_of(name)) > 1 for name in (work.plan.pre, work.plan.post))
+    if at_most < 2 or work.plan.out is not None or is_whole:
         return Task(_analyze, work, size=work.size)
     split = Task(_split, (work, at_most), size=0)
     slices = tuple(
@@ -209,12 +210,17 @@ def _name(index: int) -> str:
     return f"{index}.parquet"
 
 
+def _size(capture: str) -> int:
+    """The size of all files of a capture in bytes."""
+    return sum(file.stat().st_size for file in files_of(capture))
+
+
 def _check(work: _Work) -> None:
     """See that this worker sees the same captures and folders."""
     work.shared.check()
     for name, expected in zip((work.plan.pre, work.plan.post), work.sizes, strict=True):
-        file = file_of(name)
-        got = file.stat().st_size if file.exists() else None
+        is_there = all(file.exists() for file in files_of(name))
+        got = _size(name) if is_there else None
         if got != expected:
             seen = "none" if got is None else f"{got} bytes"
             raise CaptureError(

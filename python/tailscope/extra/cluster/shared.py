@@ -13,10 +13,10 @@ import secrets
 import shutil
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import NotSharedError, RunExistsError
+from tailscope.experiment.run.pair import files_of
 from tailscope.store.atomic import temporary_folder
 from tailscope.store.directory import refuse_foreign
 from tailscope.store.owner import owned
@@ -24,6 +24,7 @@ from tailscope.store.reader import read_info, read_mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from tailscope.experiment.run.pair import PairPlan
     from tailscope.store.records.run import FileEntry
@@ -87,7 +88,7 @@ def aside(plan: PairPlan, shared: Shared) -> Iterator[PairPlan]:
             # The same name: it is what the run is called in its report.
             out = stack.enter_context(shared.beside(plan.out)) / plan.out.name
         if plan.csv_folder is not None:
-            capture = plan.csv_folder / Path(plan.pre).name
+            capture = plan.csv_folder / files_of(plan.pre)[0].name
             csv_folder = stack.enter_context(shared.beside(capture))
         yield replace(plan, out=out, csv_folder=csv_folder)
         if csv_folder is not None and plan.csv_folder is not None:

@@ -130,9 +130,9 @@ GROUPS = (
             FigureLine(
                 ("lost_proven",),
                 "count",
-                "Of `lost` those that the captures prove: `lost - post_unknown`, at least 0. The "
-                "others may be the same as packets that are only known from behind the device, in "
-                "another form.",
+                "Of `lost` those that the captures prove. The others may be the same as packets "
+                "that are only known from behind the device, in another form, or be of flows that "
+                "never appear behind it, which may leave by another port.",
                 everywhere=False,
             ),
             FigureLine(("loss_ratio",), "real", "`lost / (sent - outside)`."),
