@@ -19,7 +19,7 @@ from tailscope.extra.patterns.explain import patterns_of
 from tailscope.extra.patterns.models.answer import Finding
 from tailscope.extra.patterns.models.detect import detect
 from tailscope.extra.patterns.models.levels import divided
-from tailscope.extra.patterns.models.series import Series
+from tailscope.extra.patterns.models.series import Losses, Series
 from tailscope.extra.patterns.models.timer import timer
 from tailscope.extra.patterns.source import Searched
 
@@ -89,6 +89,23 @@ def test_every_pattern_is_named_or_refused() -> None:
     answers = detect(one).answers
     assert {each.pattern for each in answers} == PATTERNS
     assert not any(isinstance(each, Finding) for each in answers)
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_series_is_too_odd_to_be_searched() -> None:
+    rng = np.random.default_rng(5)
+    for packets in (1, 2, 3, 30, 300):
+        for spread_ns in (1, 1000, 10**7):
+            came = np.sort(rng.integers(0, packets * rng.choice([1, 100, 10**6]), packets))
+            lost = np.sort(rng.integers(0, came[-1] + 1, rng.choice([0, 1, 25, 60])))
+            series = Series(
+                came - came[0],
+                rng.integers(0, spread_ns, packets),
+                rng.choice([0, 64, 1500], packets),
+                rng.integers(0, 3, packets),
+                Losses(lost, np.full(len(lost), 64)),
+            )
+            assert {each.pattern for each in detect(series).answers} >= PATTERNS - {"queue"}
 
 
 def test_levels_have_next_to_nothing_between_them() -> None:

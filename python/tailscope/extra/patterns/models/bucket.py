@@ -22,11 +22,12 @@ _LEAST_BURST = 3.0
 _ALIKE = 0.15
 """Bursts that differ less are one."""
 _AGREE = 0.7
+"""Share of the bursts that must be that one."""
 _FEWEST_LOST = 20
 _CONFORMING = 0.985
+"""Share of the packets that conform to the bucket."""
 _EXCEEDING = 0.95
-_FASTER = 1.5
-"""A burst passes so many times as fast as the rate."""
+"""Share of the lost packets that exceed it."""
 _CHAINS = 10
 """Losses of a chain are less apart than a time, of which so many are tried."""
 _OF_MEAN = (1, 1.5, 2.25, 3.4, 5)
@@ -36,6 +37,7 @@ _AWAY = (1.02, 1.05, 1.1, 1.2, 1.4, 2, 3, 5, 10)
 _KNOWN = 1.1
 """A rate is known if those that do as well differ less."""
 _LEAST_CHAIN = 8
+"""Losses of a chain."""
 _AT_ONCE = 0.25
 """A policer delays by less than so much of the time that its burst lasts at its rate."""
 _STEPS = (0.025, 0.005, 0.001, 2e-4, 4e-5)
@@ -43,7 +45,9 @@ _TIMES = (-3, -2, -1, 1, 2, 3)
 """Rates are searched so far on both sides of the best, in steps that become finer."""
 _NS_PER_S = 1e9
 _SAME = 1e-5
+"""Rates that differ less are tried once."""
 _EVENLY = 0.9
+"""Share of the losses that follow equally many packets if a count drops them."""
 _MOST = 1 << 18
 """Packets among which a rate and a burst are searched."""
 _HIGHEST = (0.99, 0.995, 0.998, 0.999, 0.9995, 1.0)
@@ -144,9 +148,9 @@ def policer(series: Series) -> Answer:
             " from a count",
         )
     part = _around_losses(series)
-    best = _best(part)
-    if best is None:
+    if len(losses_of(part).arrival_ns) < _FEWEST_LOST:
         return Refusal("policer", "losses are too far apart to tell a rate")
+    best = _best(part)
     if best.exceeding < _EXCEEDING or best.conforming < _CONFORMING:
         return Refusal(
             "policer",
@@ -199,7 +203,7 @@ def _every_nth(series: Series) -> bool:
     return usual >= 1 and bool(np.mean(alike) >= _EVENLY)
 
 
-def _best(series: Series) -> _Police | None:
+def _best(series: Series) -> _Police:
     """Search rate and burst: from those between losses, closer and closer."""
     sizes = series.sizes.get("bytes")
     alike = sizes is not None and sizes.min() == sizes.max()
@@ -208,8 +212,6 @@ def _best(series: Series) -> _Police | None:
         for unit in (["bytes"] if alike else [*series.sizes])
         for rate in _rates(series, unit)
     ]
-    if not found:
-        return None
     best = max(found, key=_divides)
     for step in _STEPS:
         near = [_divided(series, best.unit, best.rate * (1 + step * times)) for times in _TIMES]
