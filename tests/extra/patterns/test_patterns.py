@@ -19,7 +19,7 @@ from tailscope.extra.patterns.explain import patterns_of
 from tailscope.extra.patterns.models.answer import Finding
 from tailscope.extra.patterns.models.detect import detect
 from tailscope.extra.patterns.models.levels import divided
-from tailscope.extra.patterns.models.series import Series
+from tailscope.extra.patterns.models.series import Losses, Series
 from tailscope.extra.patterns.models.timer import timer
 from tailscope.extra.patterns.source import Searched
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Run = Callable[..., Any]
 
-PACKETS = 5000
+PACKETS = 3000
 HEADERS = 42
 """Bytes of Ethernet, IP and UDP."""
 PATTERNS = {
@@ -91,6 +91,23 @@ def test_every_pattern_is_named_or_refused() -> None:
     assert not any(isinstance(each, Finding) for each in answers)
 
 
+@pytest.mark.filterwarnings("error")
+def test_no_series_is_too_odd_to_be_searched() -> None:
+    rng = np.random.default_rng(5)
+    for packets in (1, 2, 3, 30, 300):
+        for spread_ns in (1, 1000, 10**7):
+            came = np.sort(rng.integers(0, packets * rng.choice([1, 100, 10**6]), packets))
+            lost = np.sort(rng.integers(0, came[-1] + 1, rng.choice([0, 1, 25, 60])))
+            series = Series(
+                came - came[0],
+                rng.integers(0, spread_ns, packets),
+                rng.choice([0, 64, 1500], packets),
+                rng.integers(0, 3, packets),
+                Losses(lost, np.full(len(lost), 64)),
+            )
+            assert {each.pattern for each in detect(series).answers} >= PATTERNS - {"queue"}
+
+
 def test_levels_have_next_to_nothing_between_them() -> None:
     rng = np.random.default_rng(1)
     near, far = rng.normal(0, 1, 900), rng.normal(100, 1, 100)
@@ -128,8 +145,8 @@ def run_of(sent: list[Any], left: list[int | None], folder: Path, tailscope: Run
 
 def test_explain_names_a_shaper_and_its_queue(tailscope: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
-    sent = devices.traffic("bursts", rng, packets=4000, pps=2000)
-    left = [*devices.token_bucket(sent, rate=2e6, burst=20_000, limit_bytes=80_000)]
+    sent = devices.traffic("bursts", rng, packets=2500, pps=2000, sizes=(100,))
+    left = [*devices.token_bucket(sent, rate=2e5, burst=2_000, limit_bytes=8_000)]
     run = run_of(sent, left, tmp_path, tailscope)
     done = tailscope("explain", run, "--json", "-")
     assert done.returncode == 0, done.stderr
@@ -138,8 +155,8 @@ def test_explain_names_a_shaper_and_its_queue(tailscope: Run, tmp_path: Path) ->
     named = {each["pattern"]: each for each in found["patterns"]["named"]}
     assert named.keys() == {"full queue", "token bucket"}
     bucket, queue = named["token bucket"]["figures"], named["full queue"]["figures"]
-    assert bucket["burst_bytes"] == pytest.approx(20_000, rel=0.1)
-    assert queue["rate_bytes_per_s"] == pytest.approx(2e6, rel=0.01)
+    assert bucket["burst_bytes"] == pytest.approx(2_000, rel=0.1)
+    assert queue["rate_bytes_per_s"] == pytest.approx(2e5, rel=0.01)
     assert queue["limit_packets"] == pytest.approx(81, abs=2)
     assert queue["lost_packets"] == left.count(None)
     assert named["full queue"]["slow_share"] == 1

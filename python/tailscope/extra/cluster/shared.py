@@ -13,11 +13,10 @@ import secrets
 import shutil
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailscope.experiment.run.pair import files_of
 from tailscope.exceptions import NotSharedError, RunExistsError
+from tailscope.experiment.run.pair import files_of
 from tailscope.store.atomic import temporary_folder
 from tailscope.store.directory import refuse_foreign
 from tailscope.store.owner import owned
@@ -25,6 +24,7 @@ from tailscope.store.reader import read_info, read_mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from tailscope.experiment.run.pair import PairPlan
     from tailscope.store.records.run import FileEntry

@@ -73,6 +73,8 @@ def _within(packets: Packets, begin: int, end: int) -> Iterator[list[Any]]:
     numbers: dict[str | None, int] = {}
     row = 0
     for batch in packets.batches(*_COLUMNS):
+        if row >= end:
+            return
         rows = slice(max(begin - row, 0), max(end - row, 0))
         row += len(batch[0])
         columns = [None if column is None else column[rows] for column in batch]

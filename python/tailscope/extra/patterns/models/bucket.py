@@ -22,11 +22,12 @@ _LEAST_BURST = 3.0
 _ALIKE = 0.15
 """Bursts that differ less are one."""
 _AGREE = 0.7
+"""Share of the bursts that must be that one."""
 _FEWEST_LOST = 20
 _CONFORMING = 0.985
+"""Share of the packets that conform to the bucket."""
 _EXCEEDING = 0.95
-_FASTER = 1.5
-"""A burst passes so many times as fast as the rate."""
+"""Share of the lost packets that exceed it."""
 _CHAINS = 10
 """Losses of a chain are less apart than a time, of which so many are tried."""
 _OF_MEAN = (1, 1.5, 2.25, 3.4, 5)
@@ -36,13 +37,17 @@ _AWAY = (1.02, 1.05, 1.1, 1.2, 1.4, 2, 3, 5, 10)
 _KNOWN = 1.1
 """A rate is known if those that do as well differ less."""
 _LEAST_CHAIN = 8
+"""Losses of a chain."""
 _AT_ONCE = 0.25
 """A policer delays by less than so much of the time that its burst lasts at its rate."""
 _STEPS = (0.025, 0.005, 0.001, 2e-4, 4e-5)
 _TIMES = (-3, -2, -1, 1, 2, 3)
 """Rates are searched so far on both sides of the best, in steps that become finer."""
 _NS_PER_S = 1e9
+_SAME = 1e-5
+"""Rates that differ less are tried once."""
 _EVENLY = 0.9
+"""Share of the losses that follow equally many packets if a count drops them."""
 _MOST = 1 << 18
 """Packets among which a rate and a burst are searched."""
 _HIGHEST = (0.99, 0.995, 0.998, 0.999, 0.9995, 1.0)
@@ -126,7 +131,7 @@ def _in_both(series: Series, name: str, amount: float) -> dict[str, float]:
     return {name: amount, name.replace("bytes", "packets"): amount / float(sizes[0])}
 
 
-def policer(series: Series, system: System) -> Answer:
+def policer(series: Series) -> Answer:
     """Name a token bucket that drops: what is accepted conforms to B + R t, what is lost would not.
 
     Nothing is delayed meanwhile.
@@ -143,9 +148,9 @@ def policer(series: Series, system: System) -> Answer:
             " from a count",
         )
     part = _around_losses(series)
-    best = _best(part)
-    if best is None:
+    if len(losses_of(part).arrival_ns) < _FEWEST_LOST:
         return Refusal("policer", "losses are too far apart to tell a rate")
+    best = _best(part)
     if best.exceeding < _EXCEEDING or best.conforming < _CONFORMING:
         return Refusal(
             "policer",
@@ -154,7 +159,7 @@ def policer(series: Series, system: System) -> Answer:
             " others do not",
         )
     before = np.maximum(np.searchsorted(series.arrival_ns, lost_ns) - 1, 0)
-    waited_ns = float(np.median((series.latency_ns - system.base_ns)[before]))
+    waited_ns = float(np.median(series.latency_ns[before]) - series.latency_ns.min())
     if waited_ns > _AT_ONCE * best.burst / best.rate:
         return Refusal(
             "policer",
@@ -193,10 +198,12 @@ def _around_losses(series: Series) -> Series:
 def _every_nth(series: Series) -> bool:
     """Say whether losses are as many packets apart as each other."""
     apart = np.diff(np.searchsorted(series.arrival_ns, losses_of(series).arrival_ns))
-    return bool(np.mean(np.abs(apart - np.median(apart)) <= 1) >= _EVENLY and np.median(apart) > 2)
+    usual = float(np.median(apart))
+    alike = np.abs(apart - usual) <= (1 if usual > 2 else 0)
+    return usual >= 1 and bool(np.mean(alike) >= _EVENLY)
 
 
-def _best(series: Series) -> _Police | None:
+def _best(series: Series) -> _Police:
     """Search rate and burst: from those between losses, closer and closer."""
     sizes = series.sizes.get("bytes")
     alike = sizes is not None and sizes.min() == sizes.max()
@@ -205,8 +212,6 @@ def _best(series: Series) -> _Police | None:
         for unit in (["bytes"] if alike else [*series.sizes])
         for rate in _rates(series, unit)
     ]
-    if not found:
-        return None
     best = max(found, key=_divides)
     for step in _STEPS:
         near = [_divided(series, best.unit, best.rate * (1 + step * times)) for times in _TIMES]
@@ -243,7 +248,7 @@ def _apart(rates: list[float]) -> list[float]:
     """Leave out rates that are the same as others."""
     kept: list[float] = []
     for rate in sorted(rates):
-        if not kept or rate / kept[-1] - 1 > _STEPS[-2]:
+        if not kept or rate / kept[-1] - 1 > _SAME:
             kept.append(rate)
     return kept
 

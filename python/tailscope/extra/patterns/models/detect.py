@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.extra.patterns.models.answer import Finding
+from tailscope.extra.patterns.models.answer import Finding, Refusal
 from tailscope.extra.patterns.models.batches import batching
 from tailscope.extra.patterns.models.bucket import policer, shaper
 from tailscope.extra.patterns.models.paths import ecmp, reordering
@@ -41,8 +41,10 @@ def detect(series: Series) -> Detected:
     answers = [
         backlog,
         shaper(series, system, pace, refused),
-        policer(series, system),
-        batching(series),
+        policer(series),
+        Refusal("batching", "a queue drained at a constant rate explains how packets leave")
+        if isinstance(backlog, Finding)
+        else batching(series),
         by_flow.answer,
         reordering(series, by_flow.answer),
     ]
