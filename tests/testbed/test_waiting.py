@@ -14,6 +14,7 @@ from command import COMMAND
 from measurements import children, wait_until
 
 from tailscope.experiment.plan import RunPlan
+from tailscope.experiment.run.cut_off import recorded_packets
 from tailscope.experiment.run.execute import execute
 from tailscope.store.reader import read_run
 from tailscope.testbed import waiting
@@ -81,12 +82,15 @@ def test_time_in_which_nobody_was_awake_does_not_count(monkeypatch: pytest.Monke
     assert over
 
 
-def stop_once(lasts_s: float | None) -> Callable[[Any], None]:
-    """Return a progress function that stops the generator, for a while or for good."""
+def stop_once(lasts_s: float | None, record: Path | None = None) -> Callable[[Any], None]:
+    """Return a progress function that stops the generator, for a while or for good.
+
+    With a folder, it waits until packets are recorded there.
+    """
     stopped: list[int] = []
 
     def stop(_event: object) -> None:
-        if stopped:
+        if stopped or (record is not None and not recorded_packets(record)):
             return
         stopped.append(children(os.getpid())["gen"])
         os.kill(stopped[0], signal.SIGSTOP)
@@ -109,7 +113,8 @@ def test_a_generator_that_is_stuck_is_given_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tailscope.experiment.run.traffic.LOOK_S", 0.2)
-    [measured] = execute(PLAN, PLAN.cores(), out=tmp_path / "out", progress=stop_once(None))
+    stop = stop_once(None, tmp_path / "out/recording")
+    [measured] = execute(PLAN, PLAN.cores(), out=tmp_path / "out", progress=stop)
     [why] = measured.info.partial
     assert why.startswith("generator: given up: ")
     assert (measured.analysis.summary["count"] or 0) > 0

@@ -911,7 +911,7 @@ def load_ticks(folder: str | os.PathLike[str], name: str) -> Ticks:
     path = Path(folder) / f"{name}.npy"
     try:
         ticks: Ticks = np.load(path, mmap_mode="r")
-    except (FileNotFoundError, IsADirectoryError, ValueError) as error:
+    except (FileNotFoundError, IsADirectoryError, EOFError, ValueError) as error:
         raise AnalysisError(f"{path}: not a recording: {error}", code="recording") from None
     except OSError as error:
         error.filename = str(path)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.engine.analysis import Clock, Recording, analyze, analyze_recording
+from tailscope.engine.memory import give_back_freed
 from tailscope.exceptions import (
     AnalysisError,
     CaptureError,
@@ -134,6 +135,7 @@ def evaluate(
     with keeping:
         if later:
             raise KeyboardInterrupt
+        give_back_freed()
         found = analysed(run, of_recording(recording, run), blocked, writer)
     out = None if writer is None else writer.path
     dut_folder = ended.folders.get("dut")
@@ -285,8 +287,17 @@ def _sides(ended: EndedInstance, clock: Clock) -> list[SideNoise]:
         # What moves between CPUs cannot be told from what kept it from them.
         moves = role == "dut" and bool(ended.cpus.dut_anywhere)
         known = None if moves else recorded
-        events = None if known is None else read_events(known, clock, cpus, threads, own)
-        sides.append(side_noise(source, cpus, clock, ended.folders.get(role), events))
+        # Handed over at once: the events of one side are gone before the next ones are read.
+        sides.append(
+            side_noise(
+                source,
+                cpus,
+                clock,
+                ended.folders.get(role),
+                None if known is None else read_events(known, clock, cpus, threads, own),
+            )
+        )
+    give_back_freed()
     return sides
 
 
