@@ -130,7 +130,7 @@ def test_pairs_are_analysed_in_the_order_in_which_they_are_given(
     [
         ("--pre a --pre b --post c", "pairs-uneven", "got 2 and 1"),
         ("--pre a", "pairs-uneven", "got 1 and 0"),
-        ("--pre a --post b c", "pre-post-with-captures", "got c"),
+        ("c --pre a --post b", "pre-post-with-captures", "got c"),
         ("--pre - --pre a --post b --post c", "pairs-standard-input", "got -"),
         ("--pre /a --post b --pre /a --post c", "pair-name-twice", "got /a twice"),
     ],
