@@ -25,6 +25,7 @@ from tailscope.exceptions import RunCorruptError, RunExistsError
 from tailscope.extra.publish import site as sites
 from tailscope.extra.publish.neutral import REMOVED, neutral, neutral_text
 from tailscope.extra.publish.site import plan_site, write_site
+from tailscope.store import layout
 from tailscope.store.notes import add_note, change_tags
 from tailscope.store.reader import packets_of, read_run
 
@@ -378,6 +379,19 @@ def test_a_failure_leaves_the_earlier_site(campaign: Path, site: Path, tmp_path:
     assert str(damaged) in str(refused.value)
     assert tree(out) == before
     assert {path.name for path in tmp_path.iterdir()} == {"campaign", "site"}
+
+
+@pytest.mark.parametrize("name", [layout.OVERLOAD, layout.SUMMARY])
+def test_what_cannot_be_used_is_named_and_changes_the_status(
+    tailscope: Run, campaign: Path, tmp_path: Path, name: str
+) -> None:
+    copied = shutil.copytree(campaign, tmp_path / "campaign")
+    (run,) = {path.parent for path in copied.glob("*/latency.parquet")}
+    (run / name).write_text("torn")
+    done = tailscope("runs", "publish", copied, tmp_path / "site")
+    assert done.returncode == 1
+    assert run.name in done.stderr
+    assert (tmp_path / "site" / "index.html").is_file()
 
 
 def test_files_outside_of_a_run_are_not_taken(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def command(
         bool, flag("--dry-run", "Only list the files, what is taken out, and what looks odd.")
     ] = False,
 ) -> int:
-    from tailscope.extra.publish.site import check_place, plan_site, review_site, write_site
+    from tailscope.extra.publish.site import check_place, plan_site, review_site, unread, write_site
 
     if not dry_run:
         require("plot")
@@ -56,7 +56,9 @@ def command(
         write_site(plan, out, bar.callback)
     _say_left_out(plan)
     say_named("written", str(out / "index.html"))
-    return 0
+    if missing := list(unread(plan)):
+        tell("warning", f"not published, as it cannot be used: {', '.join(missing)}")
+    return 1 if missing else 0
 
 
 def _describe(plan: Publication) -> None:

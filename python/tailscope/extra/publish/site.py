@@ -22,6 +22,7 @@ from tailscope.extra.publish.records import (
 from tailscope.report.campaign.material import CampaignMaterial, read_material
 from tailscope.store import layout
 from tailscope.store.atomic import replacing, replacing_folder, write_bytes, write_text
+from tailscope.store.files import is_there
 from tailscope.store.info import shown_as
 from tailscope.store.kept import Conclusions, kept_files, with_origin
 from tailscope.store.notes import Remarks
@@ -120,6 +121,16 @@ def plan_site(campaign: Path, *, packets: bool | None = None) -> Publication:
     return Publication(
         material, _folders(material.content, sizes), copied, {} if packets else single
     )
+
+
+def unread(plan: Publication) -> Iterator[str]:
+    """Name what is in the campaign and is not published, because it cannot be used."""
+    yield from (name for name, _ in _problems(plan.material))
+    for name, run in _runs(plan.material):
+        for file in kept_files():
+            is_read = file in run.info.files or file in run.kept
+            if not is_read and is_there(_folder(run), file):
+                yield f"{name}/{file}"
 
 
 def review_site(plan: Publication) -> Review:
@@ -245,6 +256,12 @@ def _write_run(plan: Publication, name: str, run: Run, folder: Path) -> None:
 
     source = _folder(run)
     whole = read_run(source, label=name)
+    if lacking := run.kept.keys() - whole.kept.keys():
+        raise RunError(
+            f"{source / min(lacking)}: it cannot be read any more",
+            code="not-published",
+            hint="repeat the command when the cause is gone",
+        )
     listed, files = whole.info.files, {}
     for copied in plan.copied[name]:
         _copy(source / copied, folder / copied, listed[copied].sha256)
