@@ -72,7 +72,7 @@ def test_ctrl_c_waits_for_what_is_being_written(
     tailscope: Callable[..., Any], tmp_path: Path
 ) -> None:
     """The first one lets the run be finished, and the second one leaves out the analysis."""
-    plan = replace(PLAN, rate_pps=500_000, duration_ns=1_000_000_000)
+    plan = replace(PLAN, rate_pps=1_000_000, duration_ns=2_000_000_000)
     own, out, stopped = os.getpid(), tmp_path / "out", []
 
     def progress(event: GeneratorProgress) -> None:

@@ -259,7 +259,7 @@ def test_a_device_that_dies_leaves_a_partial_result(place: Place) -> None:
 
 
 def test_a_device_that_is_not_pinned_may_run_anywhere(place: Place) -> None:
-    process = running(place, "--duration", "700ms", "--cpus", "dut=any")
+    process = running(place, "--duration", "1s", "--cpus", "dut=any")
     allowed = {name: os.sched_getaffinity(pid) for name, pid in children(process.pid).items()}
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors

@@ -141,7 +141,13 @@ def test_the_table_explains_the_documented_capabilities() -> None:
     assert explained >= ENOUGH
 
 
-@pytest.mark.parametrize("missing", sorted(ENOUGH))
+@pytest.mark.parametrize(
+    "missing",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name == "sys_nice" else [])
+        for name in sorted(ENOUGH)
+    ],
+)
 def test_each_capability_is_needed_for_what_the_page_says(place: Place, missing: str) -> None:
     fewer = ENOUGH - {missing}
     if missing == "sys_nice":

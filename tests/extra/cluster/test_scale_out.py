@@ -166,6 +166,7 @@ def test_a_killed_worker_costs_nothing_but_time(
     assert files(tmp_path / "out") == expected[1]
 
 
+@pytest.mark.long
 def test_an_interrupt_leaves_nothing(
     folder: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:

@@ -225,6 +225,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """Script that leaves a folder behind, as a killed agent does."""
 
 
+@pytest.mark.long
 def test_a_resumed_campaign_cleans_its_machines(lab: Laboratory, tmp_path: Path) -> None:
     hosts = {**lab.hosts, "dut": {**lab.hosts["dut"], "cards": ["in1", "nothing7"]}}
     out = tmp_path / "out"
@@ -313,8 +314,9 @@ def test_the_second_ctrl_c_gives_up(lab: Laboratory, tmp_path: Path) -> None:
     assert not agents(lab)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("dies", ["agent", pytest.param("user", marks=pytest.mark.long)])
+@pytest.mark.parametrize("dies", ["agent", "user"])
 def test_a_machine_that_dies_releases_the_others(dies: str, tmp_path: Path) -> None:
     with laboratory(tmp_path) as lab:
         dying(lab, dies, tmp_path / "out")

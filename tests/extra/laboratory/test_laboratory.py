@@ -154,6 +154,7 @@ sys.exit(main())' "$@"
 """Script of tailscope with Unix time 20 ms ahead of the kernel's timestamps."""
 
 
+@pytest.mark.long
 def test_a_device_whose_clocks_contradict_each_other_explains_nothing(
     lab: Laboratory, tailscope: Any, tmp_path: Path
 ) -> None:

@@ -207,6 +207,7 @@ def test_what_was_recorded_and_cannot_be_analysed_stops_no_watch(
     assert unfinished.is_dir()
 
 
+@pytest.mark.long
 def test_packets_that_cannot_be_left_out_are_tried_again(
     place: Place, tailscope: Tailscope, watch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
