@@ -70,12 +70,13 @@ def undescribed(folder: Path, files: Iterable[RecordFile | OtherFile | Table]) -
             found += [
                 f"{path.name}: {name}: {kind}"
                 for name, kind in _columns(path)
-                if columns.get(name) != kind
+                if name not in columns or kind not in (None, columns[name])
             ]
     return found
 
 
-def _columns(path: Path) -> Iterator[tuple[str, str]]:
+def _columns(path: Path) -> Iterator[tuple[str, str | None]]:
+    """Columns with their kinds, which an empty table of text does not tell."""
     import pyarrow.parquet as pq
 
     if path.suffix == ".parquet":
@@ -85,9 +86,9 @@ def _columns(path: Path) -> Iterator[tuple[str, str]]:
         return
     with path.open() as file:
         rows = csv.DictReader(file)
-        first = next(rows, dict.fromkeys(rows.fieldnames or (), ""))
-        for name, value in first.items():
-            yield name, _kind(name, value)
+        first = next(rows, None)
+        for name in rows.fieldnames or ():
+            yield name, None if first is None else _kind(name, first[name])
 
 
 def _kind(name: str, value: str) -> str:

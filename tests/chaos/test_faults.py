@@ -17,7 +17,7 @@ def test_no_fault_loses_harms_or_blocks_anything(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "tests.chaos.faults", "--json", str(results)),
-            *("--commands", "analyze,init,runs note", "--every", "180"),
+            *("--commands", "analyze,init,runs note", "--every", "120"),
             *("--together", "1"),
         ],
         cwd=Path(__file__).parents[2],
