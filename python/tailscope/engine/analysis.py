@@ -762,13 +762,10 @@ def analyze(
         True if both captures span the traffic: what is not behind the device is lost, not outside.
     series : bool
         Keep every match (24 bytes each) for `Analysis.series`.
-    sink : callable, optional
-        Receives every match in the order of the pre capture, as chunks of three uint64 arrays
-        (position in pre, time in pre in ns, latency in ns): all of them in constant memory.
-    packets : PacketSink, optional
-        Receives matches and lost packets with their flows, likewise.
-    progress : callable, optional
-        Receives (bytes done, bytes in total or None).
+    sink, packets, progress : callable, optional
+        `sink` receives every match in the order of the pre capture, as chunks of three uint64
+        arrays (position in pre, time in pre in ns, latency in ns), `packets` matches and lost
+        packets with their flows; `progress` bytes done, and bytes in total or None.
 
     Raises
     ------
