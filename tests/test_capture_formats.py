@@ -129,3 +129,14 @@ def test_a_damaged_record_is_named(tmp_path: Path, at: int, changed: bytes, code
     with raises(CaptureError, code) as refused:
         analyze(tmp_path / "pre", tmp_path / "post")
     assert f"byte {record}" in str(refused.value)
+
+
+@pytest.mark.parametrize("interface", ["", ":if0"])
+def test_a_pattern_may_hold_commas_and_name_an_interface(tmp_path: Path, interface: str) -> None:
+    """As folders of campaigns do."""
+    folder = tmp_path / "rate=5k,repeat=1"
+    folder.mkdir()
+    for name, packets in (("pre", SENT), ("post", CAME)):
+        for half, part in enumerate((packets[:150], packets[150:])):
+            (folder / f"{name}-{half}.erf").write_bytes(captures.erf(part, [0] * len(part)))
+    check(f"{folder}/pre-*.erf{interface}", f"{folder}/post-?.erf{interface}")

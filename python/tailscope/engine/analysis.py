@@ -597,8 +597,7 @@ def source_of(capture: str | os.PathLike[str]) -> list[tuple[str, str | None]]:
     text = os.fspath(capture)
     if _is_capture(text):
         return [_file_and_interface(text)]
-    parts = text.split(",") if "," in text else [text]
-    named = [name for part in parts for name in _matching(part)]
+    named = _matches(text) or [name for part in text.split(",") for name in _matching(part)]
     sources = [_file_and_interface(name) for name in named]
     for number, (file, interface) in enumerate(sources):
         if (file, interface) in sources[:number]:
@@ -619,16 +618,23 @@ def _matching(pattern: str) -> list[str]:
     """Return the files that a pattern means, in order; a name that is none is itself."""
     if _is_capture(pattern):
         return [pattern]
+    if found := _matches(pattern):
+        return found
+    raise CaptureError(
+        f"{pattern}: no file matches",
+        code="capture-io",
+        hint="a pattern means files: * any characters, ? one, [ab] one of these",
+    )
+
+
+def _matches(pattern: str) -> list[str]:
+    """Return the files that a pattern matches, each with the interface behind it, if any."""
     from glob import glob
 
-    found = sorted(glob(pattern))  # noqa: PTH207 - relative ones stay so
-    if not found:
-        raise CaptureError(
-            f"{pattern}: no file matches",
-            code="capture-io",
-            hint="a pattern means files: * any characters, ? one, [ab] one of these",
-        )
-    return found
+    if found := sorted(glob(pattern)):  # noqa: PTH207 - relative ones stay so
+        return found
+    files, colon, interface = pattern.rpartition(":")
+    return [f"{file}:{interface}" for file in sorted(glob(files))] if colon else []  # noqa: PTH207
 
 
 def _file_and_interface(text: str) -> tuple[str, str | None]:
