@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import COMMAND, run
+from errors import unwrapped
 from measurements import NOBODY, children, started
 from runs import AS_ROOT, left_behind, needed
 from test_removal import deepen
@@ -421,7 +422,7 @@ def test_what_was_being_written_goes_too(clean: Clean, tmp_path: Path) -> None:
     left, whole = run / f".run.json.0123abcd{SUFFIX}", run / "run.json"
     for path in (left, whole):
         path.touch()
-    assert f"would remove {left}" in clean("--dry-run", str(tmp_path))
+    assert f"would remove {left}" in unwrapped(clean("--dry-run", str(tmp_path)))
     assert left.exists()
     assert f"removed {left}" in clean(str(tmp_path))
     assert [*run.iterdir()] == [whole]
