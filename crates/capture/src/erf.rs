@@ -158,13 +158,7 @@ impl Erf {
             return Ok(());
         }
         self.is_described = true;
-        let found = Description {
-            name: None,
-            description: None,
-            link_type: LinkType::ERF,
-            resolution: self.clock.resolution,
-            snap_length: 0,
-        };
+        let found = Description::of_format(LinkType::ERF, self.clock.resolution, 0);
         interfaces.describe(0, found, site)?;
         interfaces.decide(site)
     }

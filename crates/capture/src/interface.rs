@@ -94,6 +94,13 @@ pub(crate) struct Description {
     pub snap_length: u32,
 }
 
+impl Description {
+    /// Returns the description of the one interface of a format that names none.
+    pub fn of_format(link_type: LinkType, resolution: Resolution, snap_length: u32) -> Self {
+        Self { name: None, description: None, link_type, resolution, snap_length }
+    }
+}
+
 /// All interfaces that were described so far.
 pub(crate) struct Interfaces {
     wanted: Wanted,

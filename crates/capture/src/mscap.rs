@@ -44,13 +44,7 @@ impl Mscap {
         let Some(record) = ahead.get(..RECORD) else { return Ok(Step::Need(RECORD)) };
         if !self.is_described {
             self.is_described = true;
-            let found = Description {
-                name: None,
-                description: None,
-                link_type: LinkType::ETHERNET,
-                resolution: Resolution::NANO,
-                snap_length: 0,
-            };
+            let found = Description::of_format(LinkType::ETHERNET, Resolution::NANO, 0);
             interfaces.describe(0, found, site)?;
             interfaces.decide(site)?;
         }

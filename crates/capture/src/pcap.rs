@@ -116,8 +116,7 @@ impl Pcap {
             None if interfaces.is_listing() => Shape::PLAIN,
             None => return Err(site.refused(link_type)),
         };
-        let (name, description, resolution) = (None, None, self.resolution());
-        let found = Description { name, description, link_type, resolution, snap_length };
+        let found = Description::of_format(link_type, self.resolution(), snap_length);
         interfaces.describe(0, found, site)?;
         interfaces.decide(site)?;
         (self.shape, self.is_plain) = (Some(shape), shape.is_plain());

@@ -79,13 +79,7 @@ impl Snoop {
             let expected = format!("{ETHERNET} (Ethernet)");
             return Err(site.corrupt("link type of snoop", link, expected));
         }
-        let found = Description {
-            name: None,
-            description: None,
-            link_type: LinkType::ETHERNET,
-            resolution: Resolution::MICRO,
-            snap_length: 0,
-        };
+        let found = Description::of_format(LinkType::ETHERNET, Resolution::MICRO, 0);
         interfaces.describe(0, found, site)?;
         interfaces.decide(site)?;
         self.is_begun = true;
