@@ -140,3 +140,5 @@ def test_a_pattern_may_hold_commas_and_name_an_interface(tmp_path: Path, interfa
         for half, part in enumerate((packets[:150], packets[150:])):
             (folder / f"{name}-{half}.erf").write_bytes(captures.erf(part, [0] * len(part)))
     check(f"{folder}/pre-*.erf{interface}", f"{folder}/post-?.erf{interface}")
+    named = (f"{folder}/post-{half}.erf{interface}" for half in (0, 1))
+    check(f"{folder}/pre-*.erf{interface}", ",".join(named))

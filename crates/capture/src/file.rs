@@ -531,7 +531,6 @@ fn other_format(magic: &[u8]) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Returns the first bytes of a file, as many as it has.
 /// Reads a file that is no capture as a whole, up to so many bytes; decompressed if it is compressed.
 ///
 /// # Errors
@@ -547,6 +546,7 @@ pub fn read_whole(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
+/// Returns the first bytes of a file, as many as it has.
 fn read_magic(input: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut magic = Vec::with_capacity(MAGIC);
     input.take(MAGIC as u64).read_to_end(&mut magic)?;

@@ -26,7 +26,7 @@ from tailscope.cli.options import (
 from tailscope.cli.terminal import tell
 from tailscope.exceptions import SwappedError, TailscopeError, UsageError, said
 from tailscope.paths import hint_of
-from tailscope.units import duration_ns, positive_duration_ns
+from tailscope.units import duration_ns, positive_duration_ns, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -47,9 +47,9 @@ _Captures = Annotated[
     list[str] | None,
     argument(
         "PRE POST | BOTH | DIR",
-        "Captures before and after the device (pcap, pcapng, ERF, snoop, compressed or not; - is "
-        "standard input), a pcapng with an interface for each, or a folder with pairs *-pre-* "
-        "and *-post-*.",
+        "Captures before and after the device (pcap, pcapng, ERF, snoop or mscap, compressed or "
+        "not; - is standard input), a pcapng with an interface for each, or a folder with pairs "
+        "*-pre-* and *-post-*.",
     ),
 ]
 _PreCaptures = Annotated[
@@ -212,11 +212,8 @@ class Options:
                 "--about, -D and --name-pattern describe a run: they require --out",
                 code="requires-out",
             )
-        if wrong := [by for by in self.by if by not in GROUPED_BY]:
-            raise UsageError(
-                f"--by: got {wrong[0]}, expected {', '.join(GROUPED_BY)}",
-                code="by",
-            )
+        for by in self.by:
+            refuse_unknown("--by", by, GROUPED_BY, "by")
 
     def plan(self, pre: str, post: str, csv_folder: Path | None, out: Path | None) -> PairPlan:
         """Plan the analysis of one pair."""

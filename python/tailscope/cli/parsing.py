@@ -65,8 +65,8 @@ class _Parser(_OptionParser):
             if isinstance(option.obj, TyperOption) and str(option.obj.metavar).endswith("...")
         }
         joined: list[str] = []
-        for at, word in enumerate(args):
-            is_more = joined and len(joined) > 1 and joined[-2] in lists and at > 1
+        for word in args:
+            is_more = len(joined) > 1 and joined[-2] in lists
             if is_more and not (word.startswith("-") and word != "-"):
                 joined[-1] += f",{word}"
             else:

@@ -597,7 +597,7 @@ def source_of(capture: str | os.PathLike[str]) -> list[tuple[str, str | None]]:
     text = os.fspath(capture)
     if _is_capture(text):
         return [_file_and_interface(text)]
-    named = _matches(text) or [name for part in text.split(",") for name in _matching(part)]
+    named = [name for part in _listed(text.split(",")) for name in _matching(part)]
     sources = [_file_and_interface(name) for name in named]
     for number, (file, interface) in enumerate(sources):
         if (file, interface) in sources[:number]:
@@ -605,6 +605,19 @@ def source_of(capture: str | os.PathLike[str]) -> list[tuple[str, str | None]]:
                 f"{text}: got {file} twice, expected each file once", code="file-twice"
             )
     return sources
+
+
+def _listed(parts: Sequence[str]) -> Iterator[str]:
+    """Divide a list at its commas, but for those within the name of a file or a pattern of some."""
+    while parts:
+        names = (",".join(parts[:end]) for end in range(1, len(parts) + 1))
+        name = next((name for name in names if _exists(name) or _matches(name)), parts[0])
+        yield name
+        parts = parts[name.count(",") + 1 :]
+
+
+def _exists(text: str) -> bool:
+    return any(map(os.path.isfile, (text, text.rpartition(":")[0])))
 
 
 def _is_capture(text: str) -> bool:

@@ -100,6 +100,18 @@ RATE = Table(
         TableColumn("count", "int", "Number of packets."),
     ),
 )
+_FLOW = (
+    TableColumn(
+        "flow",
+        "string",
+        "Source, destination and protocol of the packet, of the inner one in a tunnel, and its "
+        "VLAN; null where that is not known, as for measurements.",
+        may_be_null=True,
+    ),
+    TableColumn("size_bytes", "uint64", "Its length on the wire; null likewise.", may_be_null=True),
+)
+FLOW_COLUMNS = tuple(column.name for column in _FLOW)
+"""Columns of packets that name their flow."""
 LATENCY = Table(
     layout.LATENCY,
     "Every match, in the order in which packets were sent.",
@@ -128,21 +140,9 @@ LATENCY = Table(
             "latency of a tainted packet may be the instrument's.",
             may_be_null=True,
         ),
+        *_FLOW,
     ),
 )
-_FLOW = (
-    TableColumn(
-        "flow",
-        "string",
-        "Source, destination and protocol of the packet, of the inner one in a tunnel, and its "
-        "VLAN; null where that is not known, as for measurements.",
-        may_be_null=True,
-    ),
-    TableColumn("size_bytes", "uint64", "Its length on the wire; null likewise.", may_be_null=True),
-)
-FLOW_COLUMNS = tuple(column.name for column in _FLOW)
-"""Columns of packets that name their flow."""
-LATENCY = LATENCY._replace(columns=(*LATENCY.columns, *_FLOW))
 LOST = Table(
     layout.LOST,
     "Of captures: every lost packet, in the order in which packets were sent. Some may not be "
