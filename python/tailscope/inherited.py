@@ -33,3 +33,5 @@ def reset() -> None:
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
     os.environ["LC_ALL"] = "C.UTF-8"
+    # NumPy's BLAS starts a thread for each CPU when it is imported, and none of them gets work.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

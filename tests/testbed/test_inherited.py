@@ -62,6 +62,15 @@ def test_a_child_inherits_no_obstacle(
     assert fields(after_reset(inherited, "/proc/self/status"))[name] == expected
 
 
+def test_libraries_start_no_threads_that_nobody_asked_for() -> None:
+    code = "from tailscope.inherited import reset; reset(); import numpy, os"
+    threads = "print(len(os.listdir('/proc/self/task')))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; {threads}"], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) == 1
+
+
 def test_children_are_waited_for() -> None:
     shown = after_reset(lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN), "/proc/self/status")
     assert not int(fields(shown)["SigIgn"], 16) & SIGCHLD_BIT

@@ -247,8 +247,8 @@ def test_a_signal_during_the_warm_up_leaves_nothing(place: Place) -> None:
     assert not (place.path / "out").exists()
 
 
-def test_a_device_that_dies_leaves_a_partial_result(place: Place) -> None:
-    process = running(place, "--duration", "2s")
+def test_a_device_that_dies_ends_the_traffic_and_leaves_a_partial_result(place: Place) -> None:
+    process = running(place, "--duration", "10min")
     os.kill(children(process.pid)["l2fwd"], signal.SIGKILL)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 1, errors

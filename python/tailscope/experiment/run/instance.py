@@ -315,8 +315,11 @@ class Instance:
                 self.writes = event.state == "writing"
                 if progress is not None:
                     progress(event)
-        if not self.sends and self._running is not None and not self._running.is_running:
-            raise self._running.failure()
+        if self._running is not None and not self._running.is_running:
+            if not self.sends:
+                raise self._running.failure()
+            # What is sent to nobody tells nothing; `end` says why it was so short.
+            self._generator.stop()
         return True
 
     def check_progress(self) -> None:
