@@ -8,6 +8,7 @@ rust=$(cargo fuzz list --fuzz-dir fuzz)
 python=$(python -c 'from fuzz.python.targets import TARGETS; print(*TARGETS)')
 options=(-merge=1 -set_cover_merge=1 -use_counters=0 -max_len=8192 -timeout=10 -verbosity=0)
 cargo run --quiet --manifest-path fuzz/Cargo.toml --example seed
+python -m fuzz.python.seeds
 
 for target in $rust $python; do
   mkdir -p "fuzz/found/$target" "fuzz/corpus/$target"

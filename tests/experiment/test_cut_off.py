@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +21,6 @@ from tailscope.store.reader import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from measurements import Place
 
@@ -84,6 +84,30 @@ def test_a_killed_supervisor_costs_no_packets(place: Place, tailscope: Callable[
     assert tailscope("runs", "finish", out).stdout == f"{out}: lacks nothing\n"
     assert tailscope("runs", "show", out, "--verify").returncode == 0
     assert tailscope("runs", "clean", env=place.environment).returncode == 0
+
+
+def test_a_run_without_a_name_is_kept_until_the_user_decides(
+    place: Place, tailscope: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place.path)
+    process = started(place, "run", "--dut", "l2fwd", *quick(*LONG))
+    [out] = Path("runs").iterdir()
+    wait_until(lambda: recorded_packets(out / "recording") > 5000, process)
+    living = tailscope("runs", "clean", "--yes", env=place.environment)
+    assert str(out) not in living.stdout
+    process.kill()
+    process.communicate(timeout=60)
+    [row] = json.loads(tailscope("runs", "list", "--json", "-").stdout)["runs"]
+    assert (row["state"], "`tailscope runs finish`" in row["problem"]) == ("incomplete", True)
+    copied = shutil.copytree(out, Path("others") / "copied")
+    cleaned = tailscope("runs", "clean", env=place.environment)
+    assert (cleaned.returncode, cleaned.stdout.count(f"left {out}: ")) == (0, 1)
+    assert tailscope("runs", "finish", out).returncode == 0
+    partial(out)
+    removed = tailscope("runs", "clean", "others", "--yes", env=place.environment)
+    assert f"removed {copied}\n" in removed.stdout
+    assert not copied.exists()
+    assert "nothing was left" in tailscope("runs", "clean", env=place.environment).stdout
 
 
 def test_both_directions_are_kept(place: Place, tailscope: Callable[..., Any]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import os
 import shutil
 import time
 from collections import Counter
@@ -27,7 +28,7 @@ from tailscope.store import layout, tables
 from tailscope.store.atomic import replacing, replacing_folder, write_text
 from tailscope.store.files import holds_packets, is_there
 from tailscope.store.latency import LatencyFile, PacketFile
-from tailscope.store.owner import is_vacant, owned, refuse_owned
+from tailscope.store.owner import is_owned, is_vacant, owned, refuse_owned
 from tailscope.store.parquet import TableFile, write_parquet
 from tailscope.store.reader import read_mark
 from tailscope.store.records.base import encode, encode_content
@@ -403,6 +404,14 @@ def is_complete(path: Path) -> bool:
     """Return whether what is on the disk is a complete run."""
     mark = read_mark(path)
     return mark is not None and mark.complete
+
+
+def unanalysed_below(folder: Path) -> Iterator[Path]:
+    """Find measurements that were recorded, are not analysed, and that no process works on."""
+    for inner, _, _ in os.walk(folder):
+        path = Path(inner)
+        if holds_packets(path) and not is_complete(path) and not is_owned(path):
+            yield path
 
 
 @contextmanager

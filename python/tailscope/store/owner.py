@@ -43,7 +43,9 @@ def owned(path: Path) -> Iterator[None]:
     finally:
         if lock is not None:
             with suppress(OSError):
-                (path / LOCK).unlink()
+                # Where it was removed with its directory, another one's may be there by now.
+                if os.fstat(lock).st_nlink:
+                    (path / LOCK).unlink()
                 if was_made:
                     path.rmdir()
             os.close(lock)
@@ -61,6 +63,21 @@ def refuse_owned(path: Path) -> None:
             (path / LOCK).unlink()
     finally:
         os.close(lock)
+
+
+def is_owned(path: Path) -> bool:
+    """Return whether a process owns a directory."""
+    try:
+        lock = os.open(path / LOCK, _FLAGS)
+    except OSError:
+        return False
+    try:
+        _lock(lock, path)
+    except RunExistsError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def is_vacant(path: Path) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tailscope.exceptions import RunCorruptError, RunError
 from tailscope.store import layout
 from tailscope.store.columns import ABOUT, PLAN, RUN, SUMMARY
-from tailscope.store.files import size_of
+from tailscope.store.files import holds_packets, size_of
 from tailscope.store.info import clock_of, host_of, is_emulated, kernel
 from tailscope.store.notes import Remarks, read_notes
 from tailscope.store.reader import read_info, read_mark, read_summary, verified
@@ -101,7 +101,11 @@ def _fill(record: CatalogueRow, path: Path, wrong: list[str]) -> str:
         wrong.append(f"{layout.RUN}: gone")
         return "damaged"
     if not mark.complete:
-        wrong.append("never finished, or still being written")
+        wrong.append(
+            "not analysed, or still being measured: `tailscope runs finish` analyses it"
+            if holds_packets(path)
+            else "never finished, or still being written"
+        )
         return "incomplete"
     if mark.format != layout.RUN_FORMAT:
         wrong.append(f"format: expected {layout.RUN_FORMAT}, got {mark.format}")

@@ -29,7 +29,9 @@ def command(
 ) -> int:
     from tailscope.exceptions import TestbedError
     from tailscope.store.atomic import leftovers_below
+    from tailscope.store.directory import unanalysed_below
     from tailscope.store.folders import RUNS
+    from tailscope.store.owner import is_owned, owned
     from tailscope.testbed.clean import Leftover, clean
     from tailscope.testbed.folder import find_recordings
     from tailscope.testbed.removal import remove_tree
@@ -43,10 +45,14 @@ def command(
             say(("would remove " if dry_run else "removed ") + what)
         else:
             failed.append(f"{what}: it cannot be removed: {reason}")
-    for path in find_recordings():
+    recordings = {path.absolute(): path for path in find_recordings() if not is_owned(path)}
+    for folder in folders or [RUNS]:
+        recordings |= {path.absolute(): path for path in unanalysed_below(folder)}
+    for path in recordings.values():
         any_leftover = True
         if not dry_run and (yes or _is_unwanted(path)):
-            remove_tree(path)
+            with owned(path):
+                remove_tree(path)
             say(f"removed {path}")
         else:
             say(
