@@ -13,6 +13,7 @@ use crate::basis::{Basis, Bounds, Clocks, Grid, Skew, Tried};
 use crate::bytes::{MOST, Reading, Writing, open};
 use crate::config::Config;
 use crate::counts::Counts;
+use crate::doubts::Doubts;
 use crate::error::Error;
 use crate::floor::Floor;
 use crate::histogram::Histogram;
@@ -27,7 +28,7 @@ use crate::variation::Variation;
 use crate::worst::{Worst, worst_of};
 
 /// Goes up whenever other bytes are written.
-pub const ENCODING_VERSION: u32 = 5;
+pub const ENCODING_VERSION: u32 = 6;
 
 const SLICE: &str = "slice";
 const PART: &str = "part";
@@ -303,6 +304,7 @@ fn read_config(from: &mut Reading<'_>) -> Result<Config, Error> {
         worst: from.number()? as usize,
         max_in_flight: from.number()? as usize,
         clocks: read_clocks(from)?,
+        doubts: Doubts::default(),
         whole: false,
     };
     from.expect(config.check().is_ok(), config.window, "a window that there is")?;

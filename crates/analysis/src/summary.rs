@@ -5,6 +5,7 @@ use probe::key::MatchOn;
 use units::counted;
 
 use crate::basis::{Basis, Bounds, Clocks, Skew, Tried, nearest_whole, whole};
+use crate::floor::Slip;
 use crate::histogram::Histogram;
 use crate::instrument::Instrument;
 use crate::pair::{Analysis, Captured};
@@ -124,6 +125,7 @@ impl Analysis {
         figures.add("outside", counts.outside);
         figures.add("corrupt", counts.corrupt);
         figures.add("resegmented", counts.resegmented);
+        figures.add("untimed", counts.untimed);
         figures.add("ambiguous", counts.ambiguous);
         figures.add("repeated", counts.repeated);
         figures.add("reverse", counts.reverse);
@@ -145,6 +147,7 @@ impl Analysis {
         figures.add("post_late", counts.post_late);
         figures.add("post_outside", counts.post_outside);
         figures.add("post_resegmented", counts.post_resegmented);
+        figures.add("post_untimed", counts.post_untimed);
         figures.add("post_unknown", counts.post_unknown);
     }
 
@@ -241,6 +244,7 @@ impl Analysis {
         figures.add("clock_offset_ns_high", bounds.offset_high_ns);
         figures.add("clock_drift_ppm", apart.map(|(skew, ..)| ppm(skew.drift_ppt)));
         figures.add("clock_drift_ppm_error", bounds.drift_error_ppt.map(ppm));
+        figures.add("clock_slips", self.slips().len() as u64);
         figures.add("latency_relative", apart.is_some_and(|(_, relative, _)| relative));
         figures.add("floor_ns", Value::Missing);
     }
@@ -288,9 +292,31 @@ impl Analysis {
                 self.counts.reverse
             ));
         }
+        if let Some((slip, ns)) = self.slips().first().map(|slip| (slip, slip.lasts_ns())) {
+            let since = slip.start_ns.saturating_sub(self.pre.side.first_ns.unwrap_or(0));
+            let way = if slip.by_ns < 0 { "fall" } else { "rise" };
+            warnings.push(format!(
+                "{}: the latencies of all packets {way} at once by {:.3} ms, {:.3} s after the first, and return at once \
+                 {:.3} s later, and one of the captures goes back in time: so does a clock that is set, and no queue. A log \
+                 of the clock tells which packets to leave out (--clock-log)",
+                counted(self.slips().len() as u64, "slip of a clock"),
+                slip.by_ns.unsigned_abs() as f64 / 1e6,
+                since as f64 / 1e9,
+                ns as f64 / 1e9,
+            ));
+        }
         if let Clocks::Apart { skew, relative, bounds } = self.config.clocks {
             warnings.push(self.apart_in_words(skew, relative, bounds));
         }
+    }
+
+    /// Returns when all latencies were others at once and returned at once, while a capture has packets that go
+    /// back in time about as far: those of one queue are captured in order, whatever they waited for.
+    fn slips(&self) -> Vec<Slip> {
+        let back_ns = self.pre.side.disorder_ns_max.max(self.post.side.disorder_ns_max);
+        let mut slips = self.floor.slips();
+        slips.retain(|slip| back_ns >= slip.by_ns.unsigned_abs() / 2);
+        slips
     }
 
     /// Returns what was taken out, and what else it may have been.
@@ -409,6 +435,11 @@ impl Analysis {
             ["packet", "packets"],
             "came out divided or merged (segmentation offload, or fragments): the bytes were seen behind the \
              device in others, so nothing of it is lost, and there is no latency",
+        );
+        warn(
+            counts.untimed,
+            ["packet was", "packets were"],
+            "seen while one of the clocks was in doubt: set apart, without a latency",
         );
         warn(
             counts.negative,

@@ -121,7 +121,8 @@ GROUPS = (
             _packets(
                 "sent",
                 "Packets before the device, within the trimmed interval, that are to be found "
-                "behind it: `count + lost + late + negative + outside + corrupt + resegmented`.",
+                "behind it: `count + lost + late + negative + outside + corrupt + "
+                "resegmented + untimed`.",
             ),
             _packets(
                 "lost",
@@ -156,6 +157,13 @@ GROUPS = (
                 "Sent packets that came out divided or merged (segmentation offload, fragments): "
                 "each byte was seen behind the device in packets that are like none before it. "
                 "They have no latency.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("untimed",),
+                "count",
+                "Sent packets that were seen on both sides while a log said that one of the clocks "
+                "was in doubt, or said nothing of it (`--clock-log`). They have no latency.",
                 everywhere=False,
             ),
             _packets(
@@ -220,6 +228,12 @@ GROUPS = (
                 "count",
                 "Packets behind the device that are parts of packets before it, or were merged of "
                 "them.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("post_untimed",),
+                "count",
+                "Packets behind the device that belong to untimed ones, and came after them.",
                 everywhere=False,
             ),
             _packets(
@@ -401,6 +415,13 @@ GROUPS = (
                 "truth",
                 "Whether latencies are above that of the fastest packet, because the offset of the "
                 "clocks is not known.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("clock_slips",),
+                "count",
+                "How often all latencies changed and returned at once while a capture goes back in "
+                "time, as those of a clock do that is set.",
                 everywhere=False,
             ),
             FigureLine(
