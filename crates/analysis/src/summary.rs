@@ -1,6 +1,7 @@
 //! Every figure under its name.
 
 use capture::Files;
+use capture::{Stamps, Trailer};
 use probe::key::MatchOn;
 use units::counted;
 
@@ -279,6 +280,14 @@ impl Analysis {
                  them, and all are matched by it"
             ));
         }
+        for (captured, trailer) in [&self.pre, &self.post].into_iter().zip(self.basis.trailers) {
+            if let Some(Trailer { kind, .. }) = trailer {
+                warnings.push(format!(
+                    "{}: a time of {kind} lies behind each frame: --stamps trailer takes it",
+                    captured.name
+                ));
+            }
+        }
         if *copies_ns > 0 {
             warnings.push(format!(
                 "the capture before the device holds packets several times within {copies_ns} ns, as mirror \
@@ -497,6 +506,9 @@ impl Captured {
             let packets = counted(dropped, "packet");
             warnings.push(format!("{name}: the capture dropped {packets} itself"));
         }
+        if let Some(stamps) = self.info.as_ref().and_then(|info| info.stamps) {
+            warnings.push(stamps_in_words(name, stamps));
+        }
         if let Some(files) = &self.files {
             files_in_words(name, files, self.side.first_ns.unwrap_or(0), warnings);
         }
@@ -508,6 +520,21 @@ impl Captured {
             ));
         }
     }
+}
+
+/// Says whose times are taken, and how far the clock of the capture is from them.
+fn stamps_in_words(name: &str, stamps: Stamps) -> String {
+    let Stamps { kind, without, offset_ns, drift_ppt, largest_ns } = stamps;
+    let drift = drift_ppt
+        .map_or_else(String::new, |ppt| format!(", drifts by {:.3} ppm", ppt as f64 / 1e6));
+    let left = match without {
+        0 => String::new(),
+        count => format!("; {} without a time left out", counted(count, "packet")),
+    };
+    format!(
+        "{name}: times are those behind its frames, of {kind}; the clock of the capture is {offset_ns} ns ahead of \
+         them{drift}, at most {largest_ns} ns{left}"
+    )
 }
 
 /// Says how several files fit together.
@@ -542,6 +569,13 @@ fn add_side(figures: &mut Figures, name: &str, captured: &Captured) {
     figures.add(format!("{name}_format"), info.map(|info| info.format.to_string()));
     let resolution = info.and_then(|info| info.resolution.as_ref()).map(ToString::to_string);
     figures.add(format!("{name}_resolution"), resolution);
+    let stamps = info.and_then(|info| info.stamps);
+    figures.add(format!("{name}_stamps"), stamps.map(|stamps| stamps.kind.to_string()));
+    figures.add(format!("{name}_stamps_offset_ns"), stamps.map(|stamps| stamps.offset_ns));
+    let drift_ppt = stamps.and_then(|stamps| stamps.drift_ppt);
+    figures.add(format!("{name}_stamps_drift_ppm"), drift_ppt.map(|ppt| ppt as f64 / 1e6));
+    figures.add(format!("{name}_stamps_largest_ns"), stamps.map(|stamps| stamps.largest_ns));
+    figures.add(format!("{name}_stamps_without"), stamps.map(|stamps| stamps.without));
     figures.add(format!("{name}_dropped"), info.and_then(|info| info.dropped_packets));
     figures.add(format!("{name}_cut_offset_bytes"), captured.cut.as_ref().map(|cut| cut.offset));
 }

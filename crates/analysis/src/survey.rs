@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use capture::Reader;
+use capture::{Reader, Trailer};
 use probe::headers::addresses;
 use probe::key::{Key, Keyed, Keyer, MatchOn, Tap};
 use units::Nanos;
@@ -183,6 +183,7 @@ fn conclude(mut found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Surve
         routed,
         back: ways.back,
         back_behind: ways.back_behind,
+        trailers: [0, 1].map(|side: usize| Trailer::of(ahead[side].iter().map(Ahead::packet))),
         grid: grid_of(&times, &apart),
         tried: found.tried,
     };

@@ -37,7 +37,10 @@ pub struct Analysis {
 /// drift.
 pub(crate) type Apart = (i64, i64, u64, bool, Option<i64>, Option<i64>, Option<i64>);
 
-/// A capture: the path of each file, and the interface of it.
+/// A capture: the path of each file, and the interface of it, with [`STAMPED`] behind it or alone if times are those
+/// behind frames.
+const STAMPED: &str = "@trailer";
+
 pub(crate) type Chosen = Vec<(PathBuf, Option<String>)>;
 
 pub(crate) fn open(files: &Chosen) -> Result<Reader, capture::Error> {
@@ -48,8 +51,18 @@ pub(crate) fn open(files: &Chosen) -> Result<Reader, capture::Error> {
             Err(_) => InterfaceChoice::Name(name.clone()),
         },
     };
-    let files: Vec<_> = files.iter().map(|(path, name)| (path.clone(), choice(name))).collect();
-    Reader::open_all(&files)
+    let parted = |name: &Option<String>| match name
+        .as_deref()
+        .map(|name| (name, name.strip_suffix(STAMPED)))
+    {
+        Some((_, Some(name))) => ((!name.is_empty()).then(|| name.to_owned()), true),
+        Some((name, None)) => (Some(name.to_owned()), false),
+        None => (None, false),
+    };
+    let stamped = files.iter().any(|(_, name)| parted(name).1);
+    let files: Vec<_> =
+        files.iter().map(|(path, name)| (path.clone(), choice(&parted(name).0))).collect();
+    if stamped { Reader::open_all_stamped(&files) } else { Reader::open_all(&files) }
 }
 
 /// Times in ns at which the clock of a side is in doubt.

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 GROUPED_BY = ("flow", "dst_port", "protocol", "size", "vlan", "tos")
 """What packets may be grouped by."""
 
+STAMPS = ("capture", "trailer")
+"""Whose times of packets are taken."""
+
 EXAMPLE = "tailscope analyze pre.pcap post.pcap --out runs/mine"
 
 _Captures = Annotated[
@@ -92,6 +95,15 @@ def command(
             "Largest offset in a --clock-log with which packets still have a latency.",
         ),
     ] = "100us",
+    stamps: Annotated[
+        str,
+        option(
+            "--stamps",
+            "capture|trailer",
+            "Times of packets: those of the captures, or those that a switch or a tap has put "
+            "behind frames.",
+        ),
+    ] = "capture",
     trim: Annotated[str, option_of("trim", own_default=True)] = "0s",
     window: Annotated[str, option_of("window", own_default=True)] = "5s",
     bucket_size: Annotated[str, option_of("bucket", own_default=True)] = "100ns",
@@ -135,6 +147,7 @@ def command(
     options = Options(
         match_on=match_on,
         clocks=clocks,
+        stamps=stamps,
         clock_logs=tuple(clock_log or ()),
         clock_limit_ns=positive_duration_ns(clock_limit, "--clock-limit"),
         trim_ns=duration_ns(trim, "--trim"),
@@ -214,6 +227,7 @@ class Options:
 
     match_on: str
     clocks: str
+    stamps: str
     clock_logs: tuple[str, ...]
     clock_limit_ns: int
     trim_ns: int
@@ -236,16 +250,24 @@ class Options:
             )
         for by in self.by:
             refuse_unknown("--by", by, GROUPED_BY, "by")
+        refuse_unknown("--stamps", self.stamps, STAMPS, "stamps")
+        if self.stamps == "trailer" and self.scheduler is not None:
+            raise UsageError(
+                "--stamps trailer reads a capture as a whole: expected no --scheduler",
+                code="stamps-scheduler",
+            )
 
     def plan(self, pre: str, post: str, csv_folder: Path | None, out: Path | None) -> PairPlan:
         """Plan the analysis of one pair."""
         from tailscope.cli.pairs import stem_of
+        from tailscope.engine.analysis import TRAILER
         from tailscope.experiment.run.pair import PairPlan
 
         run_labels = None if self.labels is None else self.labels.of(Path(pre), stem_of(pre))
+        stamped = TRAILER if self.stamps == "trailer" else ""
         return PairPlan(
-            pre=pre,
-            post=post,
+            pre=f"{pre}{stamped}",
+            post=f"{post}{stamped}",
             match_on=self.match_on,
             clocks=self.clocks,
             trim_ns=self.trim_ns,
@@ -289,7 +311,8 @@ def _plan_pair(captures: list[str], options: Options) -> PairPlan:
     from tailscope.registry import service
 
     clock_doubts = service("clock_doubts", "--clock-log")
-    doubts = clock_doubts(options.clock_logs, options.clock_limit_ns, {"pre": pre, "post": post})
+    sides = {"pre": plan.pre, "post": plan.post}
+    doubts = clock_doubts(options.clock_logs, options.clock_limit_ns, sides)
     return replace(plan, clock_doubts=doubts)
 
 

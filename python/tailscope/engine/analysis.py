@@ -595,6 +595,9 @@ def engine_errors() -> Iterator[None]:
 _AT_ONCE = 1 << 20
 """Values of an array that are looked at together."""
 
+TRAILER = "@trailer"
+"""End of a capture's name whose times are those behind its frames."""
+
 _ERRORS: dict[type[_engine.EngineError], type[AnalysisError]] = {
     _engine.CaptureError: CaptureError,
     _engine.ClocksApartError: ClocksApartError,
@@ -606,10 +609,14 @@ _ERRORS: dict[type[_engine.EngineError], type[AnalysisError]] = {
 def source_of(capture: str | os.PathLike[str]) -> list[tuple[str, str | None]]:
     """Path and interface of each file of a capture.
 
-    A capture is named as FILE or FILE:INTERFACE, as a pattern such as ``ring_*.pcap``, or as
+    A capture is named as FILE or FILE:INTERFACE, with ``@trailer`` behind it for the times behind
+    its frames, as a pattern such as ``ring_*.pcap``, or as
     several of them with commas between: what is a file as it stands is that file.
     """
     text = os.fspath(capture)
+    if text.endswith(TRAILER) and not _exists(text):
+        files = source_of(text.removesuffix(TRAILER))
+        return [(file, f"{interface or ''}{TRAILER}") for file, interface in files]
     if _is_capture(text):
         return [_file_and_interface(text)]
     named = [name for part in _listed(text.split(",")) for name in _matching(part)]
@@ -783,7 +790,8 @@ def analyze(
     ----------
     pre, post : path
         Pcap or pcapng, compressed or not; ``"FILE:INTERFACE"`` is one interface, ``"-"`` a pipe,
-        ``"ring_*.pcap"`` or ``"a.pcap,b.pcap"`` several files, which are merged by time.
+        ``"ring_*.pcap"`` or ``"a.pcap,b.pcap"`` several files, which are merged by time;
+        ``"FILE@trailer"`` takes the times that a switch or a tap has put behind frames.
     match_on, joined_by : str
         Key that makes a packet recognisable (``auto``, ``probe``, ``frame``, ``l3``, ``payload``,
         ``inner`` or ``bytes:OFF+LEN,...``), and the most specific one that ``auto`` may take.

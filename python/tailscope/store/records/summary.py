@@ -329,6 +329,38 @@ GROUPS = (
             FigureLine(("pre_format",), "text", "`pcap`, `pcapng`, `erf`, `snoop` or `mscap`."),
             FigureLine(("pre_resolution",), "text", "The coarsest unit of its timestamps."),
             FigureLine(
+                ("pre_stamps",),
+                "text",
+                "Who wrote the times behind its frames, with `--stamps trailer`; `null` if times "
+                "are those of the capture.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("pre_stamps_offset_ns",),
+                "signed",
+                "How much later the clock of the capture is than those times: the median of the "
+                "least differences over time.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("pre_stamps_drift_ppm",),
+                "real",
+                "How much faster it runs, in parts per million; `null` of a short capture.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("pre_stamps_largest_ns",),
+                "signed",
+                "The largest difference of the two times of a packet.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("pre_stamps_without",),
+                "count",
+                "Packets without a time behind them, which are left out.",
+                everywhere=False,
+            ),
+            FigureLine(
                 ("pre_dropped",),
                 "count",
                 "Packets that the capture says it dropped itself; `null` if it does not say.",
