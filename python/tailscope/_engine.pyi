@@ -28,6 +28,7 @@ class KeysRepeatError(EngineError): ...
 class SwappedError(EngineError): ...
 
 _Source = list[tuple[str, str | None]]
+_Intervals = Sequence[tuple[int, int]]
 _Clocks = tuple[int, int, int, bool, int | None, int | None, int | None]
 
 class Analysis:
@@ -101,6 +102,7 @@ def estimate_clocks(
     *,
     match_on: str,
     window_ns: int,
+    doubts: tuple[_Intervals, _Intervals] | None = None,
     progress: _Progress | None = None,
 ) -> _Clocks: ...
 def interfaces(path: str) -> list[tuple[int, str | None, str | None, str, int]]: ...
@@ -114,6 +116,7 @@ def analyze(
     worst: int,
     joined_by: str | None = None,
     clocks: _Clocks | None = None,
+    doubts: tuple[_Intervals, _Intervals] | None = None,
     whole: bool = False,
     series: bool = False,
     sink: Callable[[_Array, _Array, _Array], None] | None = None,

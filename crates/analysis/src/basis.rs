@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use capture::Trailer;
 use units::Nanos;
 
 /// Parts that a drift is counted in: a part in 10¹² is 1 ps per second.
@@ -115,6 +116,8 @@ pub struct Basis {
     pub back: BTreeSet<Flow>,
     /// The same flows as the capture behind the device has them.
     pub back_behind: BTreeSet<Flow>,
+    /// Trailers with a time behind the frames of the capture before and of that behind the device.
+    pub trailers: [Option<Trailer>; 2],
     /// The grid of the times of both captures.
     pub grid: Grid,
     /// Number of packets of the sample that each key matched, and of how many.
@@ -149,6 +152,7 @@ impl Default for Basis {
             routed: false,
             back: BTreeSet::new(),
             back_behind: BTreeSet::new(),
+            trailers: [None; 2],
             grid: Grid::FINEST,
             tried: vec![],
         }

@@ -4,6 +4,7 @@ use probe::key::MatchOn;
 use units::Nanos;
 
 use crate::basis::Clocks;
+use crate::doubts::Doubts;
 use crate::error::Error;
 use crate::matcher::MAX_WINDOW;
 
@@ -25,6 +26,8 @@ pub struct Config {
     pub max_in_flight: usize,
     /// Assumption about the two clocks.
     pub clocks: Clocks,
+    /// Times at which one of the clocks is in doubt.
+    pub doubts: Doubts,
     /// True if both captures began before the traffic and ended behind it: what is missing is lost.
     pub whole: bool,
 }
@@ -48,6 +51,7 @@ impl Default for Config {
             worst: 5000,
             max_in_flight: 1 << 24,
             clocks: Clocks::Detect,
+            doubts: Doubts::default(),
             whole: false,
         }
     }

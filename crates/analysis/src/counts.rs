@@ -3,9 +3,9 @@
 /// The numbers of packets by their fate (`docs/statistics.md`).
 ///
 /// `pre packets = pre_trimmed + pre_unkeyed + ambiguous + repeated + reverse + local + sent`,
-/// `sent = matched + lost + late + negative + outside + corrupt + resegmented`, `post packets = post_trimmed +
-/// post_unkeyed + matched + duplicated + post_negative + post_reverse + post_ambiguous + post_late +
-/// post_outside + post_resegmented + post_unknown`. [`Counts::assert_conserved`] holds them to it.
+/// `sent = matched + lost + late + negative + outside + corrupt + resegmented + untimed`, `post packets =
+/// post_trimmed + post_unkeyed + matched + duplicated + post_negative + post_reverse + post_ambiguous +
+/// post_late + post_outside + post_resegmented + post_untimed + post_unknown`. [`Counts::assert_conserved`] holds them to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets of pre outside of the trimmed interval.
@@ -39,6 +39,8 @@ pub struct Counts {
     /// Sent packets that came out divided or merged: each of their bytes was seen behind the device, in
     /// packets that are like none before it.
     pub resegmented: u64,
+    /// Sent packets that were seen on both sides while one of the clocks was in doubt: they have no latency.
+    pub untimed: u64,
     /// Packets of post outside of the trimmed interval.
     pub post_trimmed: u64,
     /// Packets of post that have no key.
@@ -58,12 +60,14 @@ pub struct Counts {
     pub post_outside: u64,
     /// Posts that are parts of packets of pre, or were merged of them.
     pub post_resegmented: u64,
+    /// Posts of untimed packets that came after them.
+    pub post_untimed: u64,
     /// Posts whose key no pre packet carries.
     pub post_unknown: u64,
 }
 
 /// Number of figures of [`Counts`].
-const FIGURES: usize = 24;
+const FIGURES: usize = 26;
 
 impl Counts {
     /// # Panics
@@ -83,16 +87,17 @@ impl Counts {
     fn sums(&self) -> [u128; 3] {
         let sum = |counts: &[u64]| counts.iter().copied().map(u128::from).sum();
         let seen = [self.matched, self.lost, self.late, self.negative, self.outside, self.corrupt];
-        let changed = [self.resegmented];
+        let changed = [self.resegmented, self.untimed];
         let left = [self.pre_trimmed, self.pre_unkeyed, self.ambiguous, self.repeated];
         let other = [self.reverse, self.local, self.sent];
         let arrived = [self.matched, self.duplicated, self.post_negative, self.post_reverse];
         let strayed = [self.post_ambiguous, self.post_late, self.post_outside, self.post_unknown];
-        let behind = [self.post_trimmed, self.post_unkeyed, self.post_resegmented];
+        let behind = [self.post_trimmed, self.post_unkeyed];
+        let changed_behind = [self.post_resegmented, self.post_untimed];
         [
             sum(&[&seen[..], &changed].concat()),
             sum(&[&left[..], &other].concat()),
-            sum(&[&arrived[..], &strayed, &behind].concat()),
+            sum(&[&arrived[..], &strayed, &behind, &changed_behind].concat()),
         ]
     }
 
@@ -132,6 +137,7 @@ impl Counts {
             &mut self.outside,
             &mut self.corrupt,
             &mut self.resegmented,
+            &mut self.untimed,
             &mut self.post_trimmed,
             &mut self.post_unkeyed,
             &mut self.duplicated,
@@ -141,6 +147,7 @@ impl Counts {
             &mut self.post_late,
             &mut self.post_outside,
             &mut self.post_resegmented,
+            &mut self.post_untimed,
             &mut self.post_unknown,
         ]
     }

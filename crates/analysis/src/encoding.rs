@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use capture::{
-    ByteOrder, ChosenInterface, Compression, Cut, Format, Info, LinkType, Mark, Resolution,
+    ByteOrder, ChosenInterface, Compression, Cut, Format, Info, LinkType, Mark, Resolution, Trailer,
 };
 use probe::flow::Flow;
 use probe::key::MatchOn;
@@ -13,6 +13,7 @@ use crate::basis::{Basis, Bounds, Clocks, Grid, Skew, Tried};
 use crate::bytes::{MOST, Reading, Writing, open};
 use crate::config::Config;
 use crate::counts::Counts;
+use crate::doubts::Doubts;
 use crate::error::Error;
 use crate::floor::Floor;
 use crate::histogram::Histogram;
@@ -27,7 +28,7 @@ use crate::variation::Variation;
 use crate::worst::{Worst, worst_of};
 
 /// Goes up whenever other bytes are written.
-pub const ENCODING_VERSION: u32 = 5;
+pub const ENCODING_VERSION: u32 = 6;
 
 const SLICE: &str = "slice";
 const PART: &str = "part";
@@ -232,6 +233,9 @@ fn write_basis(to: &mut Writing, basis: &Basis) {
             to.list(into, |to, byte| to.number((*byte).into()));
         });
     }
+    for trailer in basis.trailers {
+        to.option(trailer, |to, trailer| to.number(place_of(trailer, &Trailer::ALL)));
+    }
     to.number(basis.grid.ns);
     to.number(basis.grid.ticks);
     to.list(&basis.tried, |to, tried| {
@@ -251,11 +255,13 @@ fn read_basis(from: &mut Reading<'_>) -> Result<Basis, Error> {
     let flow = |from: &mut Reading<'_>| Ok((read_bytes(from)?, read_bytes(from)?));
     let back = from.list(flow)?.into_iter().collect();
     let back_behind = from.list(flow)?.into_iter().collect();
+    let trailer = |from: &mut Reading<'_>| at_place(from, &Trailer::ALL);
+    let trailers = [from.option(trailer)?, from.option(trailer)?];
     let grid = Grid { ns: from.number()?, ticks: from.number()? };
     from.expect(grid.ns > 0 && grid.ticks > 0, "none", "a grid")?;
     let tried = from
         .list(|from| Ok(Tried { key: from.text()?, matched: from.count()?, of: from.count()? }))?;
-    Ok(Basis { limit_bytes, copies_ns, two_way, routed, back, back_behind, grid, tried })
+    Ok(Basis { limit_bytes, copies_ns, two_way, routed, back, back_behind, trailers, grid, tried })
 }
 
 fn read_bytes(from: &mut Reading<'_>) -> Result<Vec<u8>, Error> {
@@ -303,6 +309,7 @@ fn read_config(from: &mut Reading<'_>) -> Result<Config, Error> {
         worst: from.number()? as usize,
         max_in_flight: from.number()? as usize,
         clocks: read_clocks(from)?,
+        doubts: Doubts::default(),
         whole: false,
     };
     from.expect(config.check().is_ok(), config.window, "a window that there is")?;
@@ -429,6 +436,7 @@ fn read_info(from: &mut Reading<'_>) -> Result<Info, Error> {
         interface: from.option(read_interface)?,
         snap_length: from.option(read_word)?,
         dropped_packets: from.option(Reading::number)?,
+        stamps: None,
     })
 }
 

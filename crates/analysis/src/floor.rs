@@ -25,6 +25,13 @@ pub(crate) const DRIFTS_PPT: RangeInclusive<f64> = 5e5..=1e9;
 /// of it: those of a device that becomes slower do so over time.
 const STEP_NS: i64 = 100_000_000;
 const STEP_SPREADS: i64 = 10;
+/// A slip is at least so long, in ns, and so many times what half of the fastest packets differ by.
+const SLIP_NS: i64 = 1_000_000;
+const SLIP_SPREADS: i64 = 10;
+/// Fewest spans of a slip, and fewest spans that tell one.
+const SLIP_LASTS: usize = 2;
+const SLIP_SPANS: usize = 16;
+
 /// Spans on either side that a step is told by.
 const STEP_SPANS: usize = 3;
 
@@ -149,6 +156,36 @@ impl Floor {
         })
     }
 
+    /// Returns when the fastest packets took another time, all of them about the same, between spans in which they
+    /// took what they usually take.
+    pub fn slips(&self) -> Vec<Slip> {
+        let points = self.fastest();
+        if points.len() < SLIP_SPANS {
+            return Vec::new();
+        }
+        let usual = median_ns(points.iter().map(|(_, ns)| *ns).collect());
+        let spread = median_ns(points.iter().map(|(_, ns)| (ns - usual).abs()).collect());
+        let far = SLIP_NS.max(SLIP_SPREADS * spread);
+        let side = |ns: i64| if (ns - usual).abs() < far { 0 } else { (ns - usual).signum() };
+        let mut slips = Vec::new();
+        let mut first = 0;
+        for run in points.chunk_by(|a, b| side(a.1) == side(b.1)) {
+            let last = first + run.len();
+            let between = first > 0 && last < points.len();
+            let returns = between && side(points[first - 1].1) == 0 && side(points[last].1) == 0;
+            if side(run[0].1) != 0 && returns && run.len() >= SLIP_LASTS {
+                let least = run.iter().map(|(_, ns)| *ns).min().unwrap_or(0);
+                let most = run.iter().map(|(_, ns)| *ns).max().unwrap_or(0);
+                let by_ns = least + (most - least) / 2 - usual;
+                if most - least <= by_ns.abs() / SLIP_SPREADS {
+                    slips.push(Slip { start_ns: run[0].0, end_ns: run[run.len() - 1].0, by_ns });
+                }
+            }
+            first = last;
+        }
+        slips
+    }
+
     fn since_ns(&self) -> u64 {
         self.first << self.span_bits
     }
@@ -166,6 +203,20 @@ impl Floor {
         let follows =
             |pair: &[i64]| if slope > 0.0 { pair[0] < pair[1] } else { pair[0] > pair[1] };
         floors.len() >= 6 && floors.windows(2).all(follows)
+    }
+}
+
+/// A time at which all of the fastest packets took another time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slip {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub by_ns: i64,
+}
+
+impl Slip {
+    pub fn lasts_ns(&self) -> u64 {
+        self.end_ns - self.start_ns
     }
 }
 
@@ -253,6 +304,11 @@ fn rises(a: (u64, i64), b: (u64, i64), c: (u64, i64)) -> bool {
 /// Time and latency, in ns.
 type Point = (f64, f64);
 
+fn median_ns(mut values: Vec<i64>) -> i64 {
+    values.sort_unstable();
+    values[values.len() / 2]
+}
+
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
@@ -335,5 +391,27 @@ mod tests {
         assert_eq!(floor(40, 0.0, outage).step(), None);
         let filling = |i: u64, dice: u64| i as f64 * 1e4 + jitter(i, dice);
         assert_eq!(floor(40, 0.0, filling).step(), None);
+    }
+
+    #[test]
+    fn a_slip_is_a_plateau_and_a_stall_is_none() {
+        for by_ns in [30e6, -30e6] {
+            let slip = |i: u64, dice: u64| {
+                jitter(i, dice) + if (50_000..70_000).contains(&i) { by_ns } else { 0.0 }
+            };
+            let slips = floor(20, 0.0, slip).slips();
+            let [Slip { start_ns, end_ns, by_ns: found }] = slips[..] else { panic!("{slips:?}") };
+            assert!(start_ns.abs_diff(5_000_000_000) < 50_000_000, "{start_ns}");
+            assert!(end_ns.abs_diff(7_000_000_000) < 50_000_000, "{end_ns}");
+            assert!((found - by_ns as i64).abs() < 100_000, "{found}");
+        }
+        for held_ns in [30e6, 300e6] {
+            let stall = |i: u64, dice: u64| {
+                let left = held_ns - (i as f64 - 50_000.0) * 1e5;
+                jitter(i, dice) + if i >= 50_000 { left.max(0.0) } else { 0.0 }
+            };
+            assert_eq!(floor(20, 0.0, stall).slips(), []);
+        }
+        assert_eq!(floor(20, 0.0, jitter).slips(), []);
     }
 }

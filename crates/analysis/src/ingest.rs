@@ -13,7 +13,7 @@ use units::Nanos;
 
 use crate::basis::{Flow, Skew};
 use crate::error::Error;
-use crate::order::{BATCH, Order, Timed};
+use crate::order::{Order, Timed};
 use crate::side::Side;
 use crate::varieties::{News, Numbers};
 
@@ -201,6 +201,8 @@ pub(crate) struct Reading {
     pub marks_groups: bool,
     /// Flows that travel the other way.
     pub back: BTreeSet<Flow>,
+    /// Packets a batch: disorder within one is mended.
+    pub batch: usize,
 }
 
 impl Reading {
@@ -250,7 +252,7 @@ impl Ingest {
         used: Receiver<Vec<Stamped>>,
     ) -> Self {
         let passed = extent.mark.as_ref().map_or(0, |mark| mark.packets);
-        let order = Order::new();
+        let order = Order::new(reading.batch);
         Self {
             name,
             reading,
@@ -358,7 +360,7 @@ impl Ingest {
 
     /// Sends of the next batch what is to be read.
     fn send_next(&mut self, reader: &Reader) -> Result<(), Hangup> {
-        let spare = self.used.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH));
+        let spare = self.used.try_recv().unwrap_or_else(|_| Vec::with_capacity(self.reading.batch));
         let mut packets = self.order.next(spare);
         let count = packets.len();
         let (own, read) = (within(&self.extent.own, &packets), within(&self.extent.read, &packets));

@@ -250,7 +250,8 @@ impl Ledger {
         }
     }
 
-    fn pass(&mut self, seq: u64, [elsewhere, seen]: [u64; 2]) {
+    /// Takes that a packet has no latency, and is not lost: whether it was seen behind the device.
+    pub fn pass(&mut self, seq: u64, [elsewhere, seen]: [u64; 2]) {
         let variety = self.waiting.get(seq) as usize;
         self.tolls[self.groups[variety] as usize].elsewhere += elsewhere;
         self.accounts[self.varieties[variety].flow as usize].seen += seen;

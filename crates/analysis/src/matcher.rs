@@ -7,7 +7,7 @@
 //! Packets that share a key within the window are matched in order where order proves it
 //! (`chain.rs`).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::RangeInclusive;
 
 use probe::key::Key;
@@ -16,6 +16,7 @@ use units::Nanos;
 use crate::chain::{Answer, Chains, Posts, Waiting};
 use crate::chunk::{Entry, State};
 use crate::counts::Counts;
+use crate::doubts::Doubts;
 use crate::error::Error;
 use crate::flight::{Flight, MOST};
 use crate::ingest::Kind;
@@ -305,7 +306,13 @@ pub(crate) struct Matcher {
     /// Packets without a counterpart, if they are to be kept.
     residue: Option<Residue>,
     matches: Vec<Match>,
+    /// Matches of which a time is in doubt.
+    untimed: Vec<Match>,
     fates: Vec<Fate>,
+    /// Times at which one of the clocks is in doubt.
+    doubts: Doubts,
+    /// Packets in `pre` that were seen too early, at a time in doubt.
+    early: HashSet<u64>,
     /// Names of the two sides.
     names: [String; 2],
     /// The bytes of both captures, if they bound how many packets may wait.
@@ -343,7 +350,10 @@ impl Matcher {
             local_behind: 0,
             residue: None,
             matches: Vec::new(),
+            untimed: Vec::new(),
             fates: Vec::new(),
+            doubts: Doubts::default(),
+            early: HashSet::new(),
             names,
             sized_for: None,
         }
@@ -362,6 +372,11 @@ impl Matcher {
     /// Judges what lies before the other side's first packet, too: somebody looked.
     pub fn judge_all(&mut self) {
         self.rules.begin_ns = [0, 0];
+    }
+
+    /// Sets packets apart that were seen when one of the clocks is in doubt.
+    pub fn doubt(&mut self, doubts: Doubts) {
+        self.doubts = doubts;
     }
 
     /// Keeps what is left without a counterpart.
@@ -513,6 +528,12 @@ impl Matcher {
         into.clear();
         std::mem::swap(into, &mut self.matches);
         debug_assert!(into.is_sorted_by_key(|found| found.seq), "matches are in order of pre");
+    }
+
+    /// Takes those of which a time is in doubt, likewise.
+    pub fn take_untimed(&mut self, into: &mut Vec<Match>) {
+        into.clear();
+        std::mem::swap(into, &mut self.untimed);
     }
 
     /// Takes what became of packets of this stretch without a match, in the order in which that was
@@ -681,10 +702,17 @@ impl Matcher {
         let kept = self.keeps(if matched { entry.ts + latency } else { entry.ts });
         if matched && kept {
             self.counts.sent += u64::from(owned);
-            self.counts.matched += u64::from(owned);
             let (seq, post_seq) = (self.before_pre + place, self.widen(state.post));
             let (pre_ns, latency_ns, tag) = (entry.ts, latency, entry.tag);
-            self.matches.push(Match { seq, post_seq, pre_ns, latency_ns, tag });
+            let found = Match { seq, post_seq, pre_ns, latency_ns, tag };
+            if self.doubts.concern(pre_ns, pre_ns + latency_ns) {
+                self.counts.untimed += u64::from(owned);
+                self.counts.post_untimed += u64::from(owned);
+                self.untimed.push(found);
+            } else {
+                self.counts.matched += u64::from(owned);
+                self.matches.push(found);
+            }
         } else {
             self.settle_without_match(place, entry, [matched, ambiguous, owned, kept]);
         }
@@ -720,6 +748,10 @@ impl Matcher {
             }
             () if state.is(Sent::SEEN_BEFORE) && two_way => return counts.reverse += 1,
             () if state.is(Sent::BACK) => return counts.reverse += 1,
+            () if state.is(Sent::SEEN_BEFORE) && self.early.remove(&place) => {
+                counts.untimed += 1;
+                self.fates.push(Fate::Negative { seq });
+            }
             () if state.is(Sent::SEEN_BEFORE) => {
                 counts.negative += 1;
                 self.fates.push(Fate::Negative { seq });
@@ -874,10 +906,14 @@ impl Matcher {
     fn claim_orphans(&mut self, key: Key, pre_place: u64) {
         let oldest = self.orphans.oldest();
         let mut next = self.orphans.newest(key);
+        let pre_ns = self.pre.get(pre_place).ts;
         while let Some(place) = next.filter(|place| *place >= oldest) {
-            let state = &mut self.orphans.get_mut(place).state;
+            let Entry { ts, state, .. } = self.orphans.get_mut(place);
             if std::mem::replace(&mut state.claimed, true) {
                 break;
+            }
+            if self.doubts.concern(pre_ns, *ts) {
+                self.early.insert(pre_place);
             }
             next = (state.back > 0).then(|| place.wrapping_sub(u64::from(state.back)));
             self.pre.get_mut(pre_place).state.set(Sent::EXTRA | Sent::SEEN_BEFORE);

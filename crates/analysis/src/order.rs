@@ -1,7 +1,9 @@
 //! Small disorder put in order.
 
-/// Packets a batch. Disorder within this many packets is mended; what goes further back is refused.
+/// Packets a batch, as a rule. Disorder within a batch is mended; what goes further back is refused.
 pub(crate) const BATCH: usize = 4096;
+/// Packets a batch of a capture whose clock is in doubt: where it is set back, many are out of order.
+pub(crate) const BATCH_IN_DOUBT: usize = 1 << 17;
 
 /// A value with a time.
 pub(crate) trait Timed: Copy {
@@ -20,6 +22,7 @@ impl Timed for u64 {
 /// Each batch waits until the next is full, so that a packet in disorder can still find its place in
 /// it.
 pub(crate) struct Order<T> {
+    batch: usize,
     held: Vec<T>,
     filling: Vec<T>,
     ordered: bool,
@@ -33,10 +36,11 @@ pub(crate) struct Order<T> {
 }
 
 impl<T: Timed> Order<T> {
-    pub fn new() -> Self {
+    pub fn new(batch: usize) -> Self {
         Self {
-            held: Vec::with_capacity(BATCH),
-            filling: Vec::with_capacity(BATCH),
+            batch,
+            held: Vec::with_capacity(batch),
+            filling: Vec::with_capacity(batch),
             ordered: true,
             newest_ns: 0,
             sent_ns: 0,
@@ -48,7 +52,7 @@ impl<T: Timed> Order<T> {
     /// Returns true if a batch is full: then [`next`](Self::next) takes one.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.filling.len() >= BATCH
+        self.filling.len() >= self.batch
     }
 
     /// Looks at the time of the packet that is pushed next.

@@ -20,6 +20,7 @@ use crate::ingest::{Ahead, End, Extent, Ingest, Message, Reading, Stamped};
 use crate::instrument::{Instrument, Recorded};
 use crate::ledger::{Ledger, Lost, Packets};
 use crate::matcher::{AT_ONCE, Fate, Match, Matcher, Rules, Stretch, Tail};
+use crate::order::{BATCH, BATCH_IN_DOUBT};
 use crate::residue::Residue;
 use crate::side::Side;
 use crate::survey::{Relation, Survey, decide};
@@ -44,6 +45,11 @@ pub struct Progress {
 
 /// Follows an analysis while it runs, and can stop it.
 pub trait Observer {
+    /// Takes packets that were seen on both sides while one of the clocks was in doubt, likewise.
+    fn untimed(&mut self, _batch: &[Match]) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
     /// Matches that are final and within the trimmed interval, in order of pre.
     fn matches(&mut self, _batch: &[Match]) -> ControlFlow<()> {
         ControlFlow::Continue(())
@@ -197,6 +203,7 @@ impl Reading {
             tells_flows: tap == Tap::Pre,
             marks_groups: basis.routed && tap == Tap::Pre,
             back: if tap == Tap::Pre { &basis.back } else { &basis.back_behind }.clone(),
+            batch: if config.doubts.is_empty() { BATCH } else { BATCH_IN_DOUBT },
         }
     }
 }
@@ -210,8 +217,8 @@ impl Analysis {
     ) -> Result<Self, Error> {
         let found = self.judged();
         let none_came = found.config.whole && found.post.side.packets == 0;
-        let Counts { matched, resegmented, post_ambiguous, .. } = found.counts;
-        let joined = matched + resegmented + post_ambiguous > 0 || relation.is_some();
+        let Counts { matched, resegmented, post_ambiguous, untimed, .. } = found.counts;
+        let joined = matched + resegmented + post_ambiguous + untimed > 0 || relation.is_some();
         if !joined && !none_came {
             return Err(Error::DifferentTraffic { pre, post, tried: found.basis.in_words() });
         }
@@ -392,6 +399,7 @@ pub(crate) struct Run<S> {
     matcher: Matcher,
     reached_ns: u64,
     matches: Vec<Match>,
+    untimed: Vec<Match>,
     fates: Vec<Fate>,
     lost: Vec<Lost>,
     ledger: Ledger,
@@ -482,9 +490,11 @@ impl<S: Source> Run<S> {
             max_in_flight: config.max_in_flight,
         };
         let names = [pre.name(), post.name()];
+        let mut matcher = Matcher::new(rules, &stretch, names);
+        matcher.doubt(config.doubts.undone(config.clocks.skew()));
         Self {
             ledger: Ledger::new(config.window.0, stretch.before_pre),
-            matcher: Matcher::new(rules, &stretch, names),
+            matcher,
             worst: WorstPackets::new(config.worst),
             config,
             basis,
@@ -494,6 +504,7 @@ impl<S: Source> Run<S> {
             stretch,
             reached_ns: 0,
             matches: Vec::new(),
+            untimed: Vec::new(),
             fates: Vec::new(),
             lost: Vec::new(),
             told_flows: 0,
@@ -612,9 +623,11 @@ impl<S: Source> Run<S> {
             self.reordering.forget();
         }
         let matches = &self.matches[own];
+        self.matcher.take_untimed(&mut self.untimed);
         self.matcher.take_fates(&mut self.fates);
         if !self.ledger.is_empty() {
             self.ledger.settle(matches, &self.fates);
+            self.untimed.iter().for_each(|found| self.ledger.pass(found.seq, [1, 1]));
             self.lost.clear();
             let newest_post_ns = self.matcher.newest_post_ns().unwrap_or(0);
             self.ledger.take_lost(self.reached_ns, newest_post_ns, &mut self.lost);
@@ -632,6 +645,9 @@ impl<S: Source> Run<S> {
         }
         if !matches.is_empty() {
             continue_unless_stopped(observer.matches(matches))?;
+        }
+        if !self.untimed.is_empty() {
+            continue_unless_stopped(observer.untimed(&self.untimed))?;
         }
         self.ledger.forget_before(self.matcher.oldest_seq());
         Ok(())

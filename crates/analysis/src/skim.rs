@@ -5,7 +5,7 @@ use units::Nanos;
 
 use crate::error::Error;
 use crate::ingest::Ahead;
-use crate::order::Order;
+use crate::order::{BATCH, Order};
 use crate::pair::{Captured, Observer, Progress, continue_unless_stopped};
 use crate::side::Side;
 
@@ -142,7 +142,7 @@ impl Skimming {
         let mut skimming = Self {
             name: reader.info().name,
             trim: trim.0,
-            order: Order::new(),
+            order: Order::new(BATCH),
             spare: Vec::new(),
             packets: 0,
             first_ns: None,

@@ -1,10 +1,12 @@
 //! Every figure under its name.
 
 use capture::Files;
+use capture::{Stamps, Trailer};
 use probe::key::MatchOn;
 use units::counted;
 
 use crate::basis::{Basis, Bounds, Clocks, Skew, Tried, nearest_whole, whole};
+use crate::floor::Slip;
 use crate::histogram::Histogram;
 use crate::instrument::Instrument;
 use crate::pair::{Analysis, Captured};
@@ -124,6 +126,7 @@ impl Analysis {
         figures.add("outside", counts.outside);
         figures.add("corrupt", counts.corrupt);
         figures.add("resegmented", counts.resegmented);
+        figures.add("untimed", counts.untimed);
         figures.add("ambiguous", counts.ambiguous);
         figures.add("repeated", counts.repeated);
         figures.add("reverse", counts.reverse);
@@ -145,6 +148,7 @@ impl Analysis {
         figures.add("post_late", counts.post_late);
         figures.add("post_outside", counts.post_outside);
         figures.add("post_resegmented", counts.post_resegmented);
+        figures.add("post_untimed", counts.post_untimed);
         figures.add("post_unknown", counts.post_unknown);
     }
 
@@ -241,6 +245,7 @@ impl Analysis {
         figures.add("clock_offset_ns_high", bounds.offset_high_ns);
         figures.add("clock_drift_ppm", apart.map(|(skew, ..)| ppm(skew.drift_ppt)));
         figures.add("clock_drift_ppm_error", bounds.drift_error_ppt.map(ppm));
+        figures.add("clock_slips", self.slips().len() as u64);
         figures.add("latency_relative", apart.is_some_and(|(_, relative, _)| relative));
         figures.add("floor_ns", Value::Missing);
     }
@@ -275,6 +280,14 @@ impl Analysis {
                  them, and all are matched by it"
             ));
         }
+        for (captured, trailer) in [&self.pre, &self.post].into_iter().zip(self.basis.trailers) {
+            if let Some(Trailer { kind, .. }) = trailer {
+                warnings.push(format!(
+                    "{}: a time of {kind} lies behind each frame: --stamps trailer takes it",
+                    captured.name
+                ));
+            }
+        }
         if *copies_ns > 0 {
             warnings.push(format!(
                 "the capture before the device holds packets several times within {copies_ns} ns, as mirror \
@@ -288,9 +301,31 @@ impl Analysis {
                 self.counts.reverse
             ));
         }
+        if let Some((slip, ns)) = self.slips().first().map(|slip| (slip, slip.lasts_ns())) {
+            let since = slip.start_ns.saturating_sub(self.pre.side.first_ns.unwrap_or(0));
+            let way = if slip.by_ns < 0 { "fall" } else { "rise" };
+            warnings.push(format!(
+                "{}: the latencies of all packets {way} at once by {:.3} ms, {:.3} s after the first, and return at once \
+                 {:.3} s later, and one of the captures goes back in time: so does a clock that is set, and no queue. A log \
+                 of the clock tells which packets to leave out (--clock-log)",
+                counted(self.slips().len() as u64, "slip of a clock"),
+                slip.by_ns.unsigned_abs() as f64 / 1e6,
+                since as f64 / 1e9,
+                ns as f64 / 1e9,
+            ));
+        }
         if let Clocks::Apart { skew, relative, bounds } = self.config.clocks {
             warnings.push(self.apart_in_words(skew, relative, bounds));
         }
+    }
+
+    /// Returns when all latencies were others at once and returned at once, while a capture has packets that go
+    /// back in time about as far: those of one queue are captured in order, whatever they waited for.
+    fn slips(&self) -> Vec<Slip> {
+        let back_ns = self.pre.side.disorder_ns_max.max(self.post.side.disorder_ns_max);
+        let mut slips = self.floor.slips();
+        slips.retain(|slip| back_ns >= slip.by_ns.unsigned_abs() / 2);
+        slips
     }
 
     /// Returns what was taken out, and what else it may have been.
@@ -411,6 +446,11 @@ impl Analysis {
              device in others, so nothing of it is lost, and there is no latency",
         );
         warn(
+            counts.untimed,
+            ["packet was", "packets were"],
+            "seen while one of the clocks was in doubt: set apart, without a latency",
+        );
+        warn(
             counts.negative,
             ["packet was", "packets were"],
             "seen behind the device before being sent: the clocks disagree",
@@ -466,6 +506,9 @@ impl Captured {
             let packets = counted(dropped, "packet");
             warnings.push(format!("{name}: the capture dropped {packets} itself"));
         }
+        if let Some(stamps) = self.info.as_ref().and_then(|info| info.stamps) {
+            warnings.push(stamps_in_words(name, stamps));
+        }
         if let Some(files) = &self.files {
             files_in_words(name, files, self.side.first_ns.unwrap_or(0), warnings);
         }
@@ -477,6 +520,21 @@ impl Captured {
             ));
         }
     }
+}
+
+/// Says whose times are taken, and how far the clock of the capture is from them.
+fn stamps_in_words(name: &str, stamps: Stamps) -> String {
+    let Stamps { kind, without, offset_ns, drift_ppt, largest_ns } = stamps;
+    let drift = drift_ppt
+        .map_or_else(String::new, |ppt| format!(", drifts by {:.3} ppm", ppt as f64 / 1e6));
+    let left = match without {
+        0 => String::new(),
+        count => format!("; {} without a time left out", counted(count, "packet")),
+    };
+    format!(
+        "{name}: times are those behind its frames, of {kind}; the clock of the capture is {offset_ns} ns ahead of \
+         them{drift}, at most {largest_ns} ns{left}"
+    )
 }
 
 /// Says how several files fit together.
@@ -511,6 +569,13 @@ fn add_side(figures: &mut Figures, name: &str, captured: &Captured) {
     figures.add(format!("{name}_format"), info.map(|info| info.format.to_string()));
     let resolution = info.and_then(|info| info.resolution.as_ref()).map(ToString::to_string);
     figures.add(format!("{name}_resolution"), resolution);
+    let stamps = info.and_then(|info| info.stamps);
+    figures.add(format!("{name}_stamps"), stamps.map(|stamps| stamps.kind.to_string()));
+    figures.add(format!("{name}_stamps_offset_ns"), stamps.map(|stamps| stamps.offset_ns));
+    let drift_ppt = stamps.and_then(|stamps| stamps.drift_ppt);
+    figures.add(format!("{name}_stamps_drift_ppm"), drift_ppt.map(|ppt| ppt as f64 / 1e6));
+    figures.add(format!("{name}_stamps_largest_ns"), stamps.map(|stamps| stamps.largest_ns));
+    figures.add(format!("{name}_stamps_without"), stamps.map(|stamps| stamps.without));
     figures.add(format!("{name}_dropped"), info.and_then(|info| info.dropped_packets));
     figures.add(format!("{name}_cut_offset_bytes"), captured.cut.as_ref().map(|cut| cut.offset));
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use capture::Reader;
+use capture::{Reader, Trailer};
 use probe::headers::addresses;
 use probe::key::{Key, Keyed, Keyer, MatchOn, Tap};
 use units::Nanos;
@@ -167,17 +167,23 @@ fn candidates(config: &Config) -> Vec<MatchOn> {
 }
 
 /// Returns what follows from two samples that were joined.
-fn conclude(found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Survey {
+fn conclude(mut found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Survey {
     let times: Vec<u64> = ahead.iter().flatten().map(|packet| packet.ts().0).collect();
     let apart = found.best.as_ref().map_or_else(Vec::new, |best| best.apart(&ahead));
+    let routed = found.best.as_ref().is_some_and(|best| best.is_routed(&ahead));
+    if let Some(best) = &mut found.best {
+        let ts = |side: usize, place: usize| ahead[side][place].ts().0;
+        best.pairs.retain(|(pre, post)| !config.doubts.concern(ts(0, *pre), ts(1, *post)));
+    }
     let ways = found.best.as_ref().map_or(Ways::default(), |best| best.ways(&ahead));
     let basis = Basis {
         limit_bytes: found.best.as_ref().and_then(|best| best.limit_bytes),
         copies_ns: found.best.as_ref().map_or(0, |best| best.copies_ns(&ahead)),
         two_way: ways.two_way,
-        routed: found.best.as_ref().is_some_and(|best| best.is_routed(&ahead)),
+        routed,
         back: ways.back,
         back_behind: ways.back_behind,
+        trailers: [0, 1].map(|side: usize| Trailer::of(ahead[side].iter().map(Ahead::packet))),
         grid: grid_of(&times, &apart),
         tried: found.tried,
     };

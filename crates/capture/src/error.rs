@@ -8,6 +8,7 @@ use units::Nanos;
 use crate::info::Compression;
 use crate::link::LinkType;
 use crate::time::Resolution;
+use crate::trailer::TrailerKind;
 
 /// A place in a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,15 @@ pub enum Error {
     /// One of several files is a pipe.
     #[error("{file}: a pipe cannot be one of several files")]
     SeveralPipes {
+        /// The file.
+        file: String,
+    },
+    /// No time lies behind its frames.
+    #[error(
+        "{file}: expected a time of {} behind each frame, got none in the first packets",
+        kinds()
+    )]
+    NoTrailer {
         /// The file.
         file: String,
     },
@@ -205,6 +215,7 @@ impl Error {
         match self {
             Self::Io { .. } => "capture-io",
             Self::SeveralPipes { .. } => "several-pipes",
+            Self::NoTrailer { .. } => "no-trailer",
             Self::Empty { .. } => "capture-empty",
             Self::NotACapture { .. } => "not-a-capture",
             Self::HeaderCut { .. } => "capture-header-cut",
@@ -231,6 +242,10 @@ impl Error {
                 Some("interfaces are described before the first packet of a capture; here none is")
             }
             Self::Interface { .. } => Some("name one of these, or give its number"),
+            Self::NoTrailer { .. } => Some(
+                "frames must be captured whole, with their trailers; without --stamps trailer, times are those of the \
+                 capture",
+            ),
             Self::Untimed { .. } => {
                 Some("capture again with enhanced packet blocks, which dumpcap and tcpdump write")
             }
@@ -277,6 +292,11 @@ fn beginning(bytes: &[u8]) -> String {
         return format!("the text {:?}", String::from_utf8_lossy(bytes));
     }
     format!("the bytes {bytes:02x?}")
+}
+
+fn kinds() -> String {
+    let [first, second] = [TrailerKind::Metamako, TrailerKind::Exablaze];
+    format!("{first} or {second}")
 }
 
 fn which(matching: usize) -> String {

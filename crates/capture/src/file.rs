@@ -383,6 +383,7 @@ impl FileReader {
             interface: interfaces.chosen().map(|(number, name)| ChosenInterface { number, name }),
             snap_length: interfaces.snap_length(),
             dropped_packets: interfaces.dropped_packets(),
+            stamps: None,
         }
     }
 

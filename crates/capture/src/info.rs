@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::link::LinkType;
 use crate::time::Resolution;
+use crate::trailer::Stamps;
 
 /// A capture's file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +71,8 @@ pub struct Info {
     /// Number of packets that the capturing host has dropped on those interfaces, as far as the
     /// capture was read; `None` if it does not say. Complete at the end of the capture.
     pub dropped_packets: Option<u64>,
+    /// Comparison of its clock with the times behind its frames, where those are the times of packets.
+    pub stamps: Option<Stamps>,
 }
 
 /// The one interface of a capture that is read.

@@ -10,6 +10,7 @@ use crate::file::{Cut, FileReader, Mark, Packet};
 use crate::info::Info;
 use crate::interface::{Device, InterfaceChoice};
 use crate::time::Resolution;
+use crate::trailer::{Trailer, Trailers};
 
 /// Number of mean distances between packets that a pause between two files must last at least to be a gap.
 const PAUSES: u64 = 100;
@@ -22,6 +23,8 @@ pub struct Reader {
     /// The other files, where there are several, and the time up to which `file` has the next packet.
     others: Option<Box<Others>>,
     until: Nanos,
+    /// Reads the times behind frames, where those are asked for.
+    trailers: Option<Box<Trailers>>,
 }
 
 /// What is known of several files, as far as they were read.
@@ -60,7 +63,7 @@ struct Others {
 
 impl From<FileReader> for Reader {
     fn from(file: FileReader) -> Self {
-        Self { file, others: None, until: Nanos(u64::MAX) }
+        Self { file, others: None, until: Nanos(u64::MAX), trailers: None }
     }
 }
 
@@ -126,7 +129,45 @@ impl Reader {
             files,
         };
         // The first packet asks which file it is of.
-        Ok(Self { file, others: Some(Box::new(others)), until: Nanos(0) })
+        Ok(Self { file, others: Some(Box::new(others)), until: Nanos(0), trailers: None })
+    }
+
+    /// Opens the same for the times that lie behind frames: a trailer is no part of its frame, and a packet without
+    /// one is left out. The trailer is the one that the first packets have.
+    ///
+    /// # Errors
+    /// As [`Reader::open_all`], when the first packets have no trailer, and of a pipe, whose beginning cannot be
+    /// read twice.
+    pub fn open_all_stamped(files: &[(PathBuf, InterfaceChoice)]) -> Result<Self, Error> {
+        let mut beginning = Self::open_all(files)?;
+        let file = beginning.info().name;
+        if beginning.total_bytes().is_none() {
+            return Err(Error::NoTrailer { file });
+        }
+        let trailer = beginning.trailer()?.ok_or(Error::NoTrailer { file })?;
+        Ok(Self::open_all(files)?.stamped_by(trailer))
+    }
+
+    /// Returns the same capture with the times that lie behind frames.
+    #[must_use]
+    pub fn stamped_by(mut self, trailer: Trailer) -> Self {
+        self.until = Nanos(0);
+        self.trailers = Some(Box::new(Trailers::new(trailer)));
+        self
+    }
+
+    /// Returns the trailer that the next packets have, which are read.
+    fn trailer(&mut self) -> Result<Option<Trailer>, Error> {
+        let mut beginning = Vec::new();
+        while beginning.len() < Trailer::LOOK {
+            let Some(packet) = self.next()? else { break };
+            beginning.push((packet.ts, packet.orig_len, packet.data.to_vec()));
+        }
+        let packets = beginning.iter().map(|(ts, orig_len, data)| {
+            let (ts, orig_len): (Nanos, u32) = (*ts, *orig_len);
+            Packet { ts, orig_len, data, offset: 0 }
+        });
+        Ok(Trailer::of(packets))
     }
 
     /// Reads a capture that is in memory already, compressed or not; `name` is for messages.
@@ -161,7 +202,26 @@ impl Reader {
         if let Some(others) = &mut self.others {
             self.until = others.turn(&mut self.file)?;
         }
+        if self.trailers.is_some() {
+            return self.next_stamped();
+        }
         self.file.next()
+    }
+
+    #[cold]
+    fn next_stamped(&mut self) -> Result<Option<Packet<'_>>, Error> {
+        let trailers = self.trailers.as_mut().expect("times behind frames are asked for");
+        // Whoever asks for what is quick to tell is told to ask here.
+        self.until = Nanos(0);
+        loop {
+            let Some(packet) = self.file.next()? else { return Ok(None) };
+            if let Some((ts, orig_len, offset)) = trailers.take(&packet) {
+                return Ok(Some(Packet { ts, orig_len, data: trailers.frame(), offset }));
+            }
+            if let Some(others) = &mut self.others {
+                others.turn(&mut self.file)?;
+            }
+        }
     }
 
     /// The next packet, where that is quick to tell; otherwise [`Reader::next`] tells. A loop over many
@@ -184,7 +244,8 @@ impl Reader {
     /// Returns what the capture says of itself, as far as it has been read.
     #[must_use]
     pub fn info(&self) -> Info {
-        let own = self.file.info();
+        let mut own = self.file.info();
+        own.stamps = self.trailers.as_ref().map(|trailers| trailers.stamps());
         let Some(others) = &self.others else { return own };
         let infos = others.closed.iter().cloned().chain(others.open.iter().map(FileReader::info));
         Info { name: others.name.clone(), ..infos.fold(own, joined) }

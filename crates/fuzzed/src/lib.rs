@@ -16,12 +16,13 @@ pub mod pcapng;
 pub mod snoop;
 pub mod survey;
 pub mod trace;
+pub mod trailer;
 
 /// Takes any bytes; whether they are of the kind that the parser reads.
 pub type Target = fn(&[u8]) -> bool;
 
 /// The functions by their names.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("compressed", compressed::run),
     ("erf", erf::run),
     ("hdr", hdr::run),
@@ -34,4 +35,5 @@ pub const TARGETS: [(&str, Target); 12] = [
     ("pcapng", pcapng::run),
     ("snoop", snoop::run),
     ("trace", trace::run),
+    ("trailer", trailer::run),
 ];

@@ -19,7 +19,7 @@ pub fn run(bytes: &[u8]) -> bool {
         max_in_flight: usize::from(*bound) + 1,
         joined_by: None,
         clocks: Clocks::Same,
-        whole: false,
+        ..Config::default()
     };
     let (two_way, copies_ns) = (known & 1 != 0, u64::from(known >> 1 & 7));
     let basis = Basis { two_way, copies_ns, ..Basis::default() };

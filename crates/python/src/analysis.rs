@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ::analysis::{
-    Bounds, By, Clocks, Config, Histogram, Recording, Skew, Value, analyze_files,
+    Bounds, By, Clocks, Config, Doubts, Histogram, Recording, Skew, Value, analyze_files,
     analyze_recording as analyze_slices, estimate_clocks as estimate, worst_keys,
 };
 use capture::{InterfaceChoice, Reader};
@@ -37,7 +37,10 @@ pub struct Analysis {
 /// drift.
 pub(crate) type Apart = (i64, i64, u64, bool, Option<i64>, Option<i64>, Option<i64>);
 
-/// A capture: the path of each file, and the interface of it.
+/// A capture: the path of each file, and the interface of it, with [`STAMPED`] behind it or alone if times are those
+/// behind frames.
+const STAMPED: &str = "@trailer";
+
 pub(crate) type Chosen = Vec<(PathBuf, Option<String>)>;
 
 pub(crate) fn open(files: &Chosen) -> Result<Reader, capture::Error> {
@@ -48,9 +51,22 @@ pub(crate) fn open(files: &Chosen) -> Result<Reader, capture::Error> {
             Err(_) => InterfaceChoice::Name(name.clone()),
         },
     };
-    let files: Vec<_> = files.iter().map(|(path, name)| (path.clone(), choice(name))).collect();
-    Reader::open_all(&files)
+    let parted = |name: &Option<String>| match name
+        .as_deref()
+        .map(|name| (name, name.strip_suffix(STAMPED)))
+    {
+        Some((_, Some(name))) => ((!name.is_empty()).then(|| name.to_owned()), true),
+        Some((name, None)) => (Some(name.to_owned()), false),
+        None => (None, false),
+    };
+    let stamped = files.iter().any(|(_, name)| parted(name).1);
+    let files: Vec<_> =
+        files.iter().map(|(path, name)| (path.clone(), choice(&parted(name).0))).collect();
+    if stamped { Reader::open_all_stamped(&files) } else { Reader::open_all(&files) }
 }
+
+/// Times in ns at which the clock of a side is in doubt.
+type Doubted = Vec<(u64, u64)>;
 
 /// Returns how a pair of captures is analysed, as Python says it. `clocks`: `None` takes nothing
 /// for granted, an offset of 0 that they are one.
@@ -82,8 +98,8 @@ pub(crate) fn config(
 
 #[pyfunction]
 #[pyo3(signature = (
-    pre, post, *, match_on, trim_ns, window_ns, worst, joined_by=None, clocks=None, whole=false, series=false, sink=None,
-    packets=None, progress=None
+    pre, post, *, match_on, trim_ns, window_ns, worst, joined_by=None, clocks=None, doubts=None, whole=false,
+    series=false, sink=None, packets=None, progress=None
 ))]
 #[allow(clippy::too_many_arguments)]
 pub fn analyze(
@@ -96,6 +112,7 @@ pub fn analyze(
     worst: usize,
     joined_by: Option<&str>,
     clocks: Option<Apart>,
+    doubts: Option<[Doubted; 2]>,
     whole: bool,
     series: bool,
     sink: Option<Py<PyAny>>,
@@ -104,7 +121,8 @@ pub fn analyze(
 ) -> PyResult<Analysis> {
     let joined_by = joined_by.map(str::parse).transpose().map_err(errors::probe)?;
     let known = config(match_on, trim_ns, window_ns, worst, clocks)?;
-    let config = Config { joined_by, whole, ..known };
+    let doubts = Doubts::new(doubts.unwrap_or_default());
+    let config = Config { joined_by, doubts, whole, ..known };
     let series = series.then(Columns::default);
     let follower = Follower { series, sink, packets, progress, ..Follower::default() };
     let run = move |follower: &mut Follower| -> Result<_, ::analysis::Error> {
@@ -121,16 +139,18 @@ pub fn analyze(
 }
 
 #[pyfunction]
-#[pyo3(signature = (pre, post, *, match_on, window_ns, progress=None))]
+#[pyo3(signature = (pre, post, *, match_on, window_ns, doubts=None, progress=None))]
 pub fn estimate_clocks(
     py: Python<'_>,
     pre: Chosen,
     post: Chosen,
     match_on: &str,
     window_ns: u64,
+    doubts: Option<[Doubted; 2]>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Apart> {
-    let config = config(match_on, 0, window_ns, 0, None)?;
+    let doubts = Doubts::new(doubts.unwrap_or_default());
+    let config = Config { doubts, ..config(match_on, 0, window_ns, 0, None)? };
     let follower = Follower { progress, ..Follower::default() };
     let run = move |follower: &mut Follower| -> Result<_, ::analysis::Error> {
         estimate(open(&pre)?, open(&post)?, &config, follower)

@@ -148,6 +148,23 @@ impl Observer for Follower {
         })
     }
 
+    fn untimed(&mut self, batch: &[Match]) -> ControlFlow<()> {
+        if !self.wants_packets() {
+            return ControlFlow::Continue(());
+        }
+        let mut chunk = Columns::default();
+        chunk.extend(batch);
+        self.call(|py, follower| {
+            let columns = (
+                chunk.seq.into_pyarray(py),
+                chunk.pre_ns.into_pyarray(py),
+                chunk.latency_ns.into_pyarray(py),
+            );
+            let to = follower.packets.as_ref();
+            to.map_or(Ok(()), |to| to.call_method1(py, "untimed", columns).map(drop))
+        })
+    }
+
     fn recorded(&mut self, batch: &[Recorded]) -> ControlFlow<()> {
         let matches: Vec<Match> = batch.iter().map(|recorded| recorded.found).collect();
         if let Some(series) = &mut self.series {

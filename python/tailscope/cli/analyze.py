@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 GROUPED_BY = ("flow", "dst_port", "protocol", "size", "vlan", "tos")
 """What packets may be grouped by."""
 
+STAMPS = ("capture", "trailer")
+"""Whose times of packets are taken."""
+
 EXAMPLE = "tailscope analyze pre.pcap post.pcap --out runs/mine"
 
 _Captures = Annotated[
@@ -74,6 +77,33 @@ def command(
     post: _PostCaptures = None,
     match_on: Annotated[str, option_of("match_on", own_default=True)] = "auto",
     clocks: Annotated[str, option_of("clocks", own_default=True)] = "detect",
+    clock_log: Annotated[
+        list[str] | None,
+        option(
+            "--clock-log",
+            "SIDE=FILE[@SECONDS]",
+            "Log of what kept the clock of pre or post: of ptp4l, phc2sys or chronyd, or what "
+            "chronyc printed; packets of times at which it was off, or nothing is said, are set "
+            "apart. SECONDS are added to the log's times; repeatable.",
+        ),
+    ] = None,
+    clock_limit: Annotated[
+        str,
+        option(
+            "--clock-limit",
+            "TIME",
+            "Largest offset in a --clock-log with which packets still have a latency.",
+        ),
+    ] = "100us",
+    stamps: Annotated[
+        str,
+        option(
+            "--stamps",
+            "capture|trailer",
+            "Times of packets: those of the captures, or those that a switch or a tap has put "
+            "behind frames.",
+        ),
+    ] = "capture",
     trim: Annotated[str, option_of("trim", own_default=True)] = "0s",
     window: Annotated[str, option_of("window", own_default=True)] = "5s",
     bucket_size: Annotated[str, option_of("bucket", own_default=True)] = "100ns",
@@ -117,6 +147,9 @@ def command(
     options = Options(
         match_on=match_on,
         clocks=clocks,
+        stamps=stamps,
+        clock_logs=tuple(clock_log or ()),
+        clock_limit_ns=positive_duration_ns(clock_limit, "--clock-limit"),
         trim_ns=duration_ns(trim, "--trim"),
         window_ns=positive_duration_ns(window, "--window"),
         bucket_ns=positive_duration_ns(bucket_size, "--bucket-size"),
@@ -194,6 +227,9 @@ class Options:
 
     match_on: str
     clocks: str
+    stamps: str
+    clock_logs: tuple[str, ...]
+    clock_limit_ns: int
     trim_ns: int
     window_ns: int
     bucket_ns: int
@@ -214,16 +250,24 @@ class Options:
             )
         for by in self.by:
             refuse_unknown("--by", by, GROUPED_BY, "by")
+        refuse_unknown("--stamps", self.stamps, STAMPS, "stamps")
+        if self.stamps == "trailer" and self.scheduler is not None:
+            raise UsageError(
+                "--stamps trailer reads a capture as a whole: expected no --scheduler",
+                code="stamps-scheduler",
+            )
 
     def plan(self, pre: str, post: str, csv_folder: Path | None, out: Path | None) -> PairPlan:
         """Plan the analysis of one pair."""
         from tailscope.cli.pairs import stem_of
+        from tailscope.engine.analysis import TRAILER
         from tailscope.experiment.run.pair import PairPlan
 
         run_labels = None if self.labels is None else self.labels.of(Path(pre), stem_of(pre))
+        stamped = TRAILER if self.stamps == "trailer" else ""
         return PairPlan(
-            pre=pre,
-            post=post,
+            pre=f"{pre}{stamped}",
+            post=f"{post}{stamped}",
             match_on=self.match_on,
             clocks=self.clocks,
             trim_ns=self.trim_ns,
@@ -261,7 +305,15 @@ def _plan_pair(captures: list[str], options: Options) -> PairPlan:
             "--csv: PRE is read a second time for the keys of the worst packets, so it cannot be -",
             code="csv-standard-input",
         )
-    return options.plan(pre, post, options.csv_folder, options.out)
+    plan = options.plan(pre, post, options.csv_folder, options.out)
+    if not options.clock_logs:
+        return plan
+    from tailscope.registry import service
+
+    clock_doubts = service("clock_doubts", "--clock-log")
+    sides = {"pre": plan.pre, "post": plan.post}
+    doubts = clock_doubts(options.clock_logs, options.clock_limit_ns, sides)
+    return replace(plan, clock_doubts=doubts)
 
 
 def _plan_named(pairs: list[list[str]], options: Options) -> Plans:
@@ -284,6 +336,11 @@ def _plan_named(pairs: list[list[str]], options: Options) -> Plans:
 
 
 def _plans(folder: Path, pairs: list[Pair], options: Options) -> Plans:
+    if options.clock_logs:
+        raise UsageError(
+            f"--clock-log: got {options.clock_logs[0]} for {len(pairs)} pairs, expected one pair",
+            code="clock-log-pairs",
+        )
     return {
         str(pair.name.relative_to(folder)): _plan_found(folder, pair, options) for pair in pairs
     }

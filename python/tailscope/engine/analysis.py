@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     Marks: TypeAlias = NDArray[np.bool_]
     Sink: TypeAlias = Callable[..., None]
     Progress: TypeAlias = Callable[[int, int | None], None]
+    Intervals: TypeAlias = Sequence[tuple[int, int]]
 
 Side: TypeAlias = Literal["pre", "post"]
 Figure: TypeAlias = int | float | str | bool | None
@@ -164,6 +165,9 @@ class PacketSink(Protocol):
     def lost(self, seq: Counts, pre_ns: Nanoseconds, flow: Places, size_bytes: Places) -> None:
         """Take lost packets in the order of the pre capture."""
 
+    def untimed(self, seq: Counts, pre_ns: Nanoseconds, latency_ns: Nanoseconds) -> None:
+        """Take packets of which a time is in doubt, with what their times say, likewise."""
+
 
 class Series(NamedTuple):
     """Every match in the order of the pre capture.
@@ -254,6 +258,17 @@ class ClockDifference(NamedTuple):
     drift_error_ppt: int | None = None
     """Largest error of the drift either way, in parts per 10^12, if the fastest packets take as
     long at any time; None where too few packets tell."""
+
+
+class ClockDoubt(NamedTuple):
+    """A time at which the clock of a capture is in doubt, as that clock says it."""
+
+    side: Side
+    start_ns: int
+    end_ns: int
+    offset_ns: int | None
+    """Its largest offset that was seen then; None where nobody looked."""
+    reason: Literal["offset", "frequency", "state", "silence"]
 
 
 class Interface(NamedTuple):
@@ -580,6 +595,9 @@ def engine_errors() -> Iterator[None]:
 _AT_ONCE = 1 << 20
 """Values of an array that are looked at together."""
 
+TRAILER = "@trailer"
+"""End of a capture's name whose times are those behind its frames."""
+
 _ERRORS: dict[type[_engine.EngineError], type[AnalysisError]] = {
     _engine.CaptureError: CaptureError,
     _engine.ClocksApartError: ClocksApartError,
@@ -591,10 +609,14 @@ _ERRORS: dict[type[_engine.EngineError], type[AnalysisError]] = {
 def source_of(capture: str | os.PathLike[str]) -> list[tuple[str, str | None]]:
     """Path and interface of each file of a capture.
 
-    A capture is named as FILE or FILE:INTERFACE, as a pattern such as ``ring_*.pcap``, or as
+    A capture is named as FILE or FILE:INTERFACE, with ``@trailer`` behind it for the times behind
+    its frames, as a pattern such as ``ring_*.pcap``, or as
     several of them with commas between: what is a file as it stands is that file.
     """
     text = os.fspath(capture)
+    if text.endswith(TRAILER) and not _exists(text):
+        files = source_of(text.removesuffix(TRAILER))
+        return [(file, f"{interface or ''}{TRAILER}") for file, interface in files]
     if _is_capture(text):
         return [_file_and_interface(text)]
     named = [name for part in _listed(text.split(",")) for name in _matching(part)]
@@ -707,6 +729,7 @@ def estimate_clocks(
     *,
     match_on: str = "auto",
     window: int | str = "5s",
+    doubts: tuple[Intervals, Intervals] = ((), ()),
     progress: Progress | None = None,
 ) -> ClockDifference:
     """Estimate how far two clocks are apart, by the fastest packets over time.
@@ -721,6 +744,7 @@ def estimate_clocks(
             source_of(post),
             match_on=match_on,
             window_ns=duration_ns(window, "window"),
+            doubts=doubts,
             progress=progress,
         )
     return ClockDifference(*difference)
@@ -750,6 +774,7 @@ def analyze(
     worst: int = 5000,
     joined_by: str | None = None,
     clocks: str | ClockDifference = "detect",
+    doubts: tuple[Intervals, Intervals] = ((), ()),
     whole: bool = False,
     series: bool = True,
     sink: Sink | None = None,
@@ -765,7 +790,8 @@ def analyze(
     ----------
     pre, post : path
         Pcap or pcapng, compressed or not; ``"FILE:INTERFACE"`` is one interface, ``"-"`` a pipe,
-        ``"ring_*.pcap"`` or ``"a.pcap,b.pcap"`` several files, which are merged by time.
+        ``"ring_*.pcap"`` or ``"a.pcap,b.pcap"`` several files, which are merged by time;
+        ``"FILE@trailer"`` takes the times that a switch or a tap has put behind frames.
     match_on, joined_by : str
         Key that makes a packet recognisable (``auto``, ``probe``, ``frame``, ``l3``, ``payload``,
         ``inner`` or ``bytes:OFF+LEN,...``), and the most specific one that ``auto`` may take.
@@ -777,6 +803,9 @@ def analyze(
     clocks : str or ClockDifference
         ``detect`` refuses clocks that are apart (interfaces of one file share one), ``same`` trusts
         them, ``estimate`` reads twice and takes the difference out, ``offset=TIME`` this one.
+    doubts : tuple of sequences of (int, int)
+        When the clocks before and behind the device are in doubt, in ns of that clock: packets of
+        then are ``untimed``.
     whole : bool
         True if both captures span the traffic: what is not behind the device is lost, not outside.
     series : bool
@@ -784,7 +813,7 @@ def analyze(
     sink, packets, progress : callable, optional
         `sink` receives every match in the order of the pre capture, as chunks of three uint64
         arrays (position in pre, time in pre in ns, latency in ns), `packets` matches and lost
-        packets with their flows; `progress` bytes done, and bytes in total or None.
+        packets with their flows, and untimed ones; `progress` bytes done, and in total or None.
 
     Raises
     ------
@@ -794,7 +823,9 @@ def analyze(
     """
     trim_ns, window_ns = checked_extent(trim, window, worst)
     if clocks == "estimate":
-        clocks = estimate_clocks(pre, post, match_on=match_on, window=window_ns, progress=progress)
+        clocks = estimate_clocks(
+            pre, post, match_on=match_on, window=window_ns, doubts=doubts, progress=progress
+        )
     difference = clocks_of(pre, post, clocks)
     while True:
         try:
@@ -808,6 +839,7 @@ def analyze(
                     worst=worst,
                     joined_by=joined_by,
                     clocks=difference,
+                    doubts=doubts,
                     whole=whole,
                     series=series,
                     sink=sink,

@@ -68,7 +68,7 @@ def design_effect_of(counts: Sequence[Counts]) -> float:
     the limit count too; the largest one decides. Its excess over 1 is doubled, because a few bursts
     tell their size badly, and too small where they were small by chance.
     """
-    return 1 + _DOUBT * (max(map(_dispersion_of, counts)) - 1)
+    return 1 + _DOUBT * (max(map(_dispersion_of, counts), default=1.0) - 1)
 
 
 def _dispersion_of(counts: Counts) -> float:

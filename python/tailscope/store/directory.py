@@ -102,17 +102,20 @@ class RunWriter:
         draw: Draw | None = None,
         has_packets: bool = True,
         has_flows: bool = False,
+        has_doubts: bool = False,
         resumes: bool = False,
     ) -> None:
         self.path = Path(path)
         self._draw = draw
         self._has_packets = has_packets
         self._has_flows = has_flows
+        self._has_doubts = has_doubts
         self._resumes = self._is_recorded = resumes
         self._stack, self._ownership = ExitStack(), ExitStack()
         self._written: list[str] = []
         self._latency: LatencyFile | None = None
         self._lost: PacketFile | None = None
+        self._untimed: PacketFile | None = None
         self._flows: list[str] = []
         self._explain: Explain | None = None
         self.is_whole = False
@@ -140,6 +143,9 @@ class RunWriter:
             if self._has_flows:
                 file = self._stack.enter_context(replacing(self.path / layout.LOST))
                 self._lost = self._stack.enter_context(PacketFile(file, tables.LOST, self._flows))
+            if self._has_doubts:
+                file = self._stack.enter_context(replacing(self.path / layout.UNTIMED))
+                self._untimed = self._stack.enter_context(PacketFile(file, tables.UNTIMED))
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise
@@ -197,6 +203,11 @@ class RunWriter:
         assert self._lost is not None, "the writer is a context"
         self._lost.append((seq, pre_ns, flow, size_bytes))
 
+    def untimed(self, seq: Counts, pre_ns: Nanoseconds, latency_ns: Nanoseconds) -> None:
+        """Take packets of which a time is in doubt."""
+        assert self._untimed is not None, "the writer was told of doubts"
+        self._untimed.append((seq, pre_ns, latency_ns))
+
     def add_noise(self, noise: NewColumns) -> None:
         """Write ``noise.parquet``: what kept a core from running, on the clock of the packets."""
         self._write_table(layout.NOISE, noise)
@@ -210,6 +221,8 @@ class RunWriter:
         self._begin(layout.LATENCY)
         if self._has_flows:
             self._begin(layout.LOST)
+        if self._has_doubts:
+            self._begin(layout.UNTIMED)
         self._stack.close()
 
     def add_stages(self, passed: NewColumns) -> None:
@@ -223,6 +236,10 @@ class RunWriter:
     def add_power(self, power: NewColumns) -> None:
         """Write ``power.parquet``: power over time."""
         self._write_table(layout.POWER, power)
+
+    def add_clock_doubts(self, doubts: Iterable[Sequence[object]]) -> None:
+        """Write ``clock_doubts.csv``: when one of the clocks was in doubt."""
+        self._write_csv(tables.CLOCK_DOUBTS, doubts)
 
     def explain_by(self, explain: Explain) -> None:
         """Have the tail, and the worst packets, explained when the run is finished."""

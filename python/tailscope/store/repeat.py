@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.plan.field import fields_of
 from tailscope.plan.fields import AnalysisFields, PairFields, PlanFields
+from tailscope.store import layout
 from tailscope.store.about import words_of
 from tailscope.store.info import about_of
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def command_of(info: RunInfo) -> str | None:
-    """The command, for a shell; None where a laboratory is part of it, which only a file names.
+    """The command, for a shell; None where a laboratory is part of it, or logs of clocks are.
 
     All options are spelled out: defaults may change.
     """
-    if info.hosts is not None:
+    if info.hosts is not None or layout.CLOCK_DOUBTS in info.files:
         return None
     plan = info.plan
     if isinstance(plan, AnalysisPlan):

@@ -53,7 +53,7 @@ _SUMS = {
         "local",
         "sent",
     ),
-    "sent": ("count", "lost", "late", "negative", "outside", "corrupt", "resegmented"),
+    "sent": ("count", "lost", "late", "negative", "outside", "corrupt", "resegmented", "untimed"),
     "post_packets": (
         "post_trimmed",
         "post_unkeyed",
@@ -65,6 +65,7 @@ _SUMS = {
         "post_late",
         "post_outside",
         "post_resegmented",
+        "post_untimed",
         "post_unknown",
     ),
 }

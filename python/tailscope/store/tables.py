@@ -153,6 +153,37 @@ LOST = Table(
         *_FLOW,
     ),
 )
+UNTIMED = Table(
+    layout.UNTIMED,
+    "Of captures with `--clock-log`: every packet that was seen while one of the clocks was in "
+    "doubt, in the order in which packets were sent; but for those seen behind the device before "
+    "they were sent.",
+    (
+        TableColumn("seq", "uint64", "Number of the packet before the device, from 0."),
+        TableColumn("pre_ns", "uint64", "When it was seen before the device, since 1970."),
+        TableColumn(
+            "latency_ns",
+            "uint64",
+            "How much later it was seen behind the device, as the clocks say: no latency.",
+        ),
+    ),
+)
+CLOCK_DOUBTS = Table(
+    layout.CLOCK_DOUBTS,
+    "Of captures with `--clock-log`: when one of the clocks was in doubt.",
+    (
+        TableColumn("side", "str", "The capture: `pre` or `post`."),
+        TableColumn("start_ns", "int", "When it began, since 1970."),
+        TableColumn("end_ns", "int", "When it ended."),
+        TableColumn(
+            "offset_ns",
+            "int",
+            "Largest offset of the clock then; empty if no log says.",
+            may_be_null=True,
+        ),
+        TableColumn("reason", "str", "`offset`, `frequency`, `state` or `silence`."),
+    ),
+)
 FLOWS = Table(
     layout.FLOWS,
     "Of captures: figures of each flow, those of the most packets first. At most 65,535 flows are "
@@ -366,6 +397,8 @@ TABLES = (
     PERCENTILES,
     LATENCY,
     LOST,
+    UNTIMED,
+    CLOCK_DOUBTS,
     FLOWS,
     LOSS_RUNS,
     WORST,

@@ -300,6 +300,11 @@ def _least(packets: _Packets, counts: _Counts) -> tuple[PacketSample | None, str
             f"{outside:,} packets that are outside of what both captures saw: they were lost if the"
             " capture behind the device was running then"
         )
+    if untimed := counts.of("untimed"):
+        reasons.append(
+            f"{untimed:,} packets that were seen while one of the clocks was in doubt, so that any"
+            " of them may have taken any time"
+        )
     if not reasons:
         return None, ""
     return _reading(packets, counts, with_spoilt=False), "; ".join(reasons)
@@ -321,9 +326,10 @@ def _reading(packets: _Packets, counts: _Counts, *, with_spoilt: bool) -> Packet
     else:
         lost = max(0, lost - counts.unproven() - _lost_by_neighbours(packets, counts))
     ends = (packets.as_is, packets.least) if with_spoilt else (packets.least, packets.as_is)
+    untimed = counts.of("untimed") if with_spoilt else 0
     taken = Taken(
         ends[0],
-        lost + sum(map(counts.of, _FAILED)),
+        lost + untimed + sum(map(counts.of, _FAILED)),
         partial(packets.batches, with_spoilt=with_spoilt),
         packets.first_seq,
         instant=0 if with_spoilt else alike,
@@ -334,11 +340,14 @@ def _reading(packets: _Packets, counts: _Counts, *, with_spoilt: bool) -> Packet
         counted["duplicated"] += counts.of("post_ambiguous") + counts.of("outside")
         # One that overtook may have been any of them.
         counted["reordered"] = unknown + counts.of("count")
+    if untimed:
+        counted["late"] += untimed
+        counted["reordered"] += untimed
     return PacketSample(
         taken,
         lost,
         {"lost": lost, "dropped": dropped, **counted},
-        _fastest_ns(ends[1], alike if with_spoilt else 0),
+        _fastest_ns(ends[1], alike + untimed if with_spoilt else 0),
     )
 
 
@@ -390,6 +399,8 @@ def _time_doubts(
         doubts.append(
             Doubt("the clocks are apart: latencies are only known above that of the fastest packet")
         )
+    if counts.of("clock_slips"):
+        doubts.append(Doubt("a clock seems to have slipped: all latencies change at once"))
     if negative := counts.of("negative"):
         left = (
             "packet arrived before it left" if negative == 1 else "packets arrived before they left"

@@ -355,8 +355,8 @@ def _marked_from(term: Term, reading: PacketSample) -> list[int]:
     """Return the times from which on packets are marked; their bursts tell a design effect."""
     taken, beyond_ns = reading.taken, _beyond_ns(term, reading)
     if term.kind == "loss":
-        # How lost packets would come in bursts, those that came do not tell.
-        return [beyond_ns]
+        # How lost packets would come in bursts, those that came, or came late, do not tell.
+        return [beyond_ns] if reading.lost else []
     n = len(taken)
     worst = [taken.at_rank(n - each + 1) for each in worst_beside(taken.at_least(beyond_ns), n)]
     return [beyond_ns, *(int(ns) if math.isfinite(ns) else taken.never_ns for ns in worst)]

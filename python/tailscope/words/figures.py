@@ -68,6 +68,7 @@ _COUNTS_IF_ANY = {
     "local": "of the link only",
     "corrupt": "corrupt",
     "resegmented": "divided or merged",
+    "untimed": "seen by a clock in doubt",
     "pre_trimmed": "trimmed before",
     "post_trimmed": "trimmed behind",
     "pre_unkeyed": "without a key before",
@@ -78,6 +79,7 @@ _COUNTS_IF_ANY = {
     "post_late": "late behind",
     "post_outside": "outside behind",
     "post_resegmented": "divided or merged behind",
+    "post_untimed": "seen by a clock in doubt, behind",
     "post_unknown": "only seen behind",
 }
 _PARTS = {

@@ -11,19 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from tailscope.exceptions import ClocksApartError, KeyChangesError
+from tailscope.exceptions import ClocksApartError, KeyChangesError, UsageError
 from tailscope.store.records.plan import AnalysisPlan
+from tailscope.words.clocks import doubts_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tailscope.engine.analysis import (
         Analysis,
+        ClockDoubt,
         Figure,
         Group,
         LossRun,
         PacketSink,
         Progress,
+        Side,
         Sink,
     )
     from tailscope.store.directory import Draw, RunWriter
@@ -43,6 +46,8 @@ class Figures(NamedTuple):
     """Runs of lost packets, the longest first."""
     first_ns: int = 0
     """When the first packet was seen before the device, since 1970."""
+    clock_doubts: Sequence[ClockDoubt] | None = None
+    """When a clock was in doubt; None where no log of a clock was given."""
 
     def record(self) -> dict[str, object]:
         """The figures as ``--json`` writes them."""
@@ -55,7 +60,11 @@ class Figures(NamedTuple):
             **self.summary,
             "warnings": list(self.warnings),
             **(groups if self.groups else {}),
+            **({} if self.clock_doubts is None else {"clock_doubts": self._doubts()}),
         }
+
+    def _doubts(self) -> list[dict[str, object]]:
+        return [doubt._asdict() for doubt in self.clock_doubts or ()]
 
 
 class Find(Protocol):
@@ -88,6 +97,13 @@ class PairPlan:
     clocks: str = "detect"
     about: AboutRecord | None = None
     """The user's own words about the pair."""
+    clock_doubts: tuple[ClockDoubt, ...] | None = None
+    """When logs of clocks leave them in doubt; None without a log."""
+
+    def doubted(self, side: Side) -> list[tuple[int, int]]:
+        """When the clock of a side is in doubt."""
+        doubts = self.clock_doubts or ()
+        return [(doubt.start_ns, doubt.end_ns) for doubt in doubts if doubt.side == side]
 
     def record(self) -> AnalysisPlan:
         """The resolved options as ``run.json`` keeps them."""
@@ -116,7 +132,8 @@ def analyze_pair(plan: PairPlan, draw: Draw, progress: Progress | None = None) -
             return _analyze_by(plan, draw, clocks, joined_by, progress)
         except ClocksApartError:
             again = all(file.is_file() for file in (*files_of(plan.pre), *files_of(plan.post)))
-            if clocks == "estimate" or not again:
+            # What logs say of clocks, an estimate would take back.
+            if clocks == "estimate" or not again or plan.clock_doubts is not None:
                 raise
             clocks = "estimate"
         except KeyChangesError as changes:
@@ -142,6 +159,7 @@ def _analyze_by(
             match_on=plan.match_on,
             joined_by=joined_by,
             clocks=clocks,
+            doubts=(plan.doubted("pre"), plan.doubted("post")),
             trim=plan.trim_ns,
             window=plan.window_ns,
             worst=plan.worst,
@@ -173,16 +191,60 @@ def write_pair(plan: PairPlan, draw: Draw, find: Find) -> Figures:
         if plan.out is not None:
             from tailscope.store.directory import RunWriter
 
-            run_writer = stack.enter_context(RunWriter(plan.out, draw=draw, has_flows=True))
+            has_doubts = plan.clock_doubts is not None
+            run_writer = stack.enter_context(
+                RunWriter(plan.out, draw=draw, has_flows=True, has_doubts=has_doubts)
+            )
         analysis = find(sink=None if csv_writer is None else csv_writer.sink, packets=run_writer)
+        doubts = _doubts_within(plan, analysis)
         if csv_writer is not None:
             csv_writer.finish(analysis)
         if run_writer is not None:
+            if doubts is not None:
+                run_writer.add_clock_doubts(doubts)
             _finish(run_writer, analysis, plan)
         groups = {by: analysis.groups(by) for by in plan.by}
         runs = analysis.loss_runs
         first_ns = int(analysis.rate("pre").start_ns[0]) if runs else 0
-    return Figures(dict(analysis.summary), analysis.warnings, groups, runs, first_ns)
+    return Figures(dict(analysis.summary), analysis.warnings, groups, runs, first_ns, doubts)
+
+
+def _doubts_within(plan: PairPlan, analysis: Analysis) -> list[ClockDoubt] | None:
+    """Return the doubts that concern times of the captures, and warn of them."""
+    if plan.clock_doubts is None:
+        return None
+    from tailscope.store.run import SIDES
+
+    found: list[ClockDoubt] = []
+    for side in SIDES:
+        begin_ns, end_ns = _span(analysis, side)
+        within = [
+            doubt._replace(start_ns=max(doubt.start_ns, begin_ns), end_ns=min(doubt.end_ns, end_ns))
+            for doubt in plan.clock_doubts
+            if doubt.side == side and doubt.start_ns <= end_ns and begin_ns <= doubt.end_ns
+        ]
+        if any(
+            (doubt.start_ns, doubt.end_ns, doubt.reason) == (begin_ns, end_ns, "silence")
+            for doubt in within
+        ):
+            raise UsageError(
+                f"--clock-log: the log of {side} says nothing of the time of its capture",
+                code="clock-log-elsewhere",
+                hint="@SECONDS behind the file is added to the times of the log",
+            )
+        if within:
+            analysis.warnings += (doubts_text(within, begin_ns),)
+        found += within
+    return found
+
+
+def _span(analysis: Analysis, side: Side) -> tuple[int, int]:
+    """Return when the first and the last packet of a side were seen, on its own clock."""
+    offset_ns = analysis.summary["clock_offset_ns"] if side == "post" else None
+    seconds, duration_s = analysis.rate(side).start_ns, analysis.summary[f"{side}_duration_s"]
+    begin_ns = int(seconds[0]) if len(seconds) else 0
+    begin_ns += int(offset_ns or 0)
+    return begin_ns, begin_ns + round(float(duration_s or 0) * 1e9)
 
 
 def _finish(writer: RunWriter, analysis: Analysis, plan: PairPlan) -> None:

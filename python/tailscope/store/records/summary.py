@@ -121,7 +121,8 @@ GROUPS = (
             _packets(
                 "sent",
                 "Packets before the device, within the trimmed interval, that are to be found "
-                "behind it: `count + lost + late + negative + outside + corrupt + resegmented`.",
+                "behind it: `count + lost + late + negative + outside + corrupt + "
+                "resegmented + untimed`.",
             ),
             _packets(
                 "lost",
@@ -156,6 +157,13 @@ GROUPS = (
                 "Sent packets that came out divided or merged (segmentation offload, fragments): "
                 "each byte was seen behind the device in packets that are like none before it. "
                 "They have no latency.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("untimed",),
+                "count",
+                "Sent packets that were seen on both sides while a log said that one of the clocks "
+                "was in doubt, or said nothing of it (`--clock-log`). They have no latency.",
                 everywhere=False,
             ),
             _packets(
@@ -220,6 +228,12 @@ GROUPS = (
                 "count",
                 "Packets behind the device that are parts of packets before it, or were merged of "
                 "them.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("post_untimed",),
+                "count",
+                "Packets behind the device that belong to untimed ones, and came after them.",
                 everywhere=False,
             ),
             _packets(
@@ -315,6 +329,38 @@ GROUPS = (
             FigureLine(("pre_format",), "text", "`pcap`, `pcapng`, `erf`, `snoop` or `mscap`."),
             FigureLine(("pre_resolution",), "text", "The coarsest unit of its timestamps."),
             FigureLine(
+                ("pre_stamps",),
+                "text",
+                "Who wrote the times behind its frames, with `--stamps trailer`; `null` if times "
+                "are those of the capture.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("pre_stamps_offset_ns",),
+                "signed",
+                "How much later the clock of the capture is than those times: the median of the "
+                "least differences over time.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("pre_stamps_drift_ppm",),
+                "real",
+                "How much faster it runs, in parts per million; `null` of a short capture.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("pre_stamps_largest_ns",),
+                "signed",
+                "The largest difference of the two times of a packet.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("pre_stamps_without",),
+                "count",
+                "Packets without a time behind them, which are left out.",
+                everywhere=False,
+            ),
+            FigureLine(
                 ("pre_dropped",),
                 "count",
                 "Packets that the capture says it dropped itself; `null` if it does not say.",
@@ -401,6 +447,13 @@ GROUPS = (
                 "truth",
                 "Whether latencies are above that of the fastest packet, because the offset of the "
                 "clocks is not known.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("clock_slips",),
+                "count",
+                "How often all latencies changed and returned at once while a capture goes back in "
+                "time, as those of a clock do that is set.",
                 everywhere=False,
             ),
             FigureLine(

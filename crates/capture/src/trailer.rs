@@ -1,0 +1,290 @@
+//! Times that switches and taps put behind frames: what is read of them, and how far the clock of the
+//! capture is from theirs.
+//!
+//! Behind the last byte of a frame lies its own frame check sequence, then the trailer, then a new frame
+//! check sequence, which a capture may have or not.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use units::Nanos;
+
+use crate::file::Packet;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// A trailer's time lies within so much of the capture's, in s: clocks may be wrong, but not by a month.
+const NEAR_S: u64 = 30 * 24 * 3600;
+/// Bytes of a frame check sequence, and of the shortest frame in front of a trailer.
+const FCS: usize = 4;
+const SHORTEST: usize = 14;
+/// The share of packets that must have a trailer.
+const MOST: usize = 9;
+const OF: usize = 10;
+/// Spans of time whose least difference is kept, and the first length of one as a power of two, in ns.
+const SPANS: u64 = 256;
+const FIRST_SPAN_BITS: u32 = 20;
+/// Fewest spans that tell a drift.
+const LEAST_SPANS: usize = 8;
+
+/// Who writes a time behind each frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrailerKind {
+    /// MetaWatch of Metamako, later of Arista (7130).
+    Metamako,
+    /// `ExaLINK` Fusion of Exablaze, later of Cisco (Nexus 3550).
+    Exablaze,
+}
+
+impl fmt::Display for TrailerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Metamako => "Metamako (Arista MetaWatch)",
+            Self::Exablaze => "Exablaze (Cisco Nexus 3550)",
+        })
+    }
+}
+
+/// A kind of trailer, and whether a frame check sequence follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trailer {
+    /// Who writes it.
+    pub kind: TrailerKind,
+    /// True if the capture has the frame check sequence behind it.
+    pub fcs: bool,
+}
+
+/// The clock of a capture, as the times behind its frames show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamps {
+    /// Who wrote the times.
+    pub kind: TrailerKind,
+    /// Packets without a time, which are left out.
+    pub without: u64,
+    /// How much later the clock of the capture is, in ns: the median of the least differences over time.
+    pub offset_ns: i64,
+    /// How much faster it runs, in parts per 10¹²; `None` of a short capture.
+    pub drift_ppt: Option<i64>,
+    /// The largest difference of the two times of a packet, in ns.
+    pub largest_ns: i64,
+}
+
+impl Trailer {
+    /// Packets that are looked at to find one.
+    pub(crate) const LOOK: usize = 64;
+
+    /// Every trailer that there is.
+    pub const ALL: [Self; 4] = {
+        let kinds = [TrailerKind::Metamako, TrailerKind::Exablaze];
+        let [first, second] = kinds;
+        [
+            Self { kind: first, fcs: false },
+            Self { kind: first, fcs: true },
+            Self { kind: second, fcs: false },
+            Self { kind: second, fcs: true },
+        ]
+    };
+
+    /// Returns the trailer that nearly all of the first packets have.
+    pub fn of<'a>(packets: impl Iterator<Item = Packet<'a>>) -> Option<Self> {
+        let packets: Vec<_> = packets.take(Self::LOOK).collect();
+        let have =
+            |trailer: &Self| packets.iter().filter(|packet| trailer.read(packet).is_some()).count();
+        let best = Self::ALL.into_iter().max_by_key(|trailer| have(trailer))?;
+        (!packets.is_empty() && have(&best) * OF >= packets.len() * MOST).then_some(best)
+    }
+
+    /// Returns the time behind a frame, and how many bytes lie before the trailer and the frame's own frame check
+    /// sequence; `None` if no such trailer is there, or it was not captured.
+    #[must_use]
+    pub fn read(self, packet: &Packet<'_>) -> Option<(Nanos, usize)> {
+        let Packet { data, orig_len, ts, .. } = *packet;
+        if data.len() != orig_len as usize {
+            return None;
+        }
+        let data = &data[..data.len().checked_sub(if self.fcs { FCS } else { 0 })?];
+        let (ns, before) = match self.kind {
+            TrailerKind::Metamako => metamako(data)?,
+            TrailerKind::Exablaze => exablaze(data)?,
+        };
+        let near = (ns / SECOND_NS).abs_diff(ts.0 / SECOND_NS) <= NEAR_S;
+        (near && before >= SHORTEST).then_some((Nanos(ns), before))
+    }
+}
+
+/// Returns the number that some bytes are, the most significant first.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+}
+
+/// Reads extensions, seconds (4 bytes), nanoseconds (4), flags (1), device (2) and port (1).
+///
+/// Extensions are words of 4 bytes, each the last of its own data: bits 7 and 6 are the number of words before it
+/// that belong to it, bit 5 says that it is the last one, and an identifier of all ones that bits 15 to 6 are that
+/// number, less one.
+fn metamako(data: &[u8]) -> Option<(u64, usize)> {
+    let (mut before, end) = data.split_at_checked(data.len().checked_sub(12)?)?;
+    let (seconds, ns, flags) = (number(&end[..4]), number(&end[4..8]), end[8]);
+    if seconds == 0 || ns >= SECOND_NS {
+        return None;
+    }
+    let mut extended = flags & 2 != 0;
+    while extended {
+        let (rest, word) = before.split_at_checked(before.len().checked_sub(4)?)?;
+        let word = number(word);
+        let words = if word & 0x1f == 0x1f { (word >> 6 & 0x3ff) + 1 } else { word >> 6 & 3 };
+        before = &rest[..rest.len().checked_sub(4 * words as usize)?];
+        extended = word >> 5 & 1 == 0;
+    }
+    Some((seconds * SECOND_NS + ns, before.len().checked_sub(FCS)?))
+}
+
+/// Reads the frame's own frame check sequence (4 bytes), device (1), port (1), seconds (4), a fraction of a second
+/// (5) and a byte that says nothing.
+fn exablaze(data: &[u8]) -> Option<(u64, usize)> {
+    let before = data.len().checked_sub(16)?;
+    let end = &data[before..];
+    let (seconds, fraction) = (number(&end[6..10]), number(&end[10..15]));
+    let ns = (u128::from(fraction) * u128::from(SECOND_NS)) >> 40;
+    (seconds > 0).then_some((seconds * SECOND_NS + ns as u64, before))
+}
+
+/// Reads the times behind frames, and compares the clock of the capture with theirs.
+pub(crate) struct Trailers {
+    trailer: Trailer,
+    without: u64,
+    differences: Differences,
+    /// The frame that was read last.
+    frame: Vec<u8>,
+}
+
+impl Trailers {
+    pub fn new(trailer: Trailer) -> Self {
+        Self { trailer, without: 0, differences: Differences::default(), frame: Vec::new() }
+    }
+
+    /// Takes a packet if it has a time: returns that, the length on the wire without the trailer, and the offset of
+    /// its record.
+    pub fn take(&mut self, packet: &Packet<'_>) -> Option<(Nanos, u32, u64)> {
+        let Some((ts, before)) = self.trailer.read(packet) else {
+            self.without += 1;
+            return None;
+        };
+        self.differences.push(ts.0, packet.ts.0 as i64 - ts.0 as i64);
+        self.frame.clear();
+        self.frame.extend_from_slice(&packet.data[..before]);
+        Some((ts, before as u32, packet.offset))
+    }
+
+    /// Returns the frame that was taken last.
+    pub fn frame(&self) -> &[u8] {
+        &self.frame
+    }
+
+    pub fn stamps(&self) -> Stamps {
+        let Self { trailer, without, differences, .. } = self;
+        Stamps {
+            kind: trailer.kind,
+            without: *without,
+            offset_ns: differences.offset_ns(),
+            drift_ppt: differences.drift_ppt(),
+            largest_ns: differences.largest_ns,
+        }
+    }
+}
+
+/// The least difference of two clocks in each span of time.
+#[derive(Default)]
+struct Differences {
+    span_bits: u32,
+    first: u64,
+    least: VecDeque<Option<i64>>,
+    largest_ns: i64,
+}
+
+impl Differences {
+    fn push(&mut self, ts: u64, ns: i64) {
+        if ns.unsigned_abs() > self.largest_ns.unsigned_abs() {
+            self.largest_ns = ns;
+        }
+        if self.least.is_empty() {
+            self.span_bits = FIRST_SPAN_BITS;
+            self.first = ts >> self.span_bits;
+        }
+        while (ts >> self.span_bits).abs_diff(self.first) >= SPANS {
+            self.widen();
+        }
+        // What is out of order by more than all that was seen belongs to the first span.
+        let at = (ts >> self.span_bits).saturating_sub(self.first) as usize;
+        if at >= self.least.len() {
+            self.least.resize(at + 1, None);
+        }
+        let least = &mut self.least[at];
+        *least = Some(least.map_or(ns, |least| least.min(ns)));
+    }
+
+    fn widen(&mut self) {
+        let former = std::mem::take(&mut self.least);
+        let first = self.first;
+        (self.span_bits, self.first) = (self.span_bits + 1, first >> 1);
+        for (span, ns) in (first..).zip(former) {
+            let at = ((span >> 1) - self.first) as usize;
+            if at >= self.least.len() {
+                self.least.resize(at + 1, None);
+            }
+            self.least[at] = [self.least[at], ns].into_iter().flatten().min();
+        }
+    }
+
+    fn offset_ns(&self) -> i64 {
+        let mut least: Vec<i64> = self.least.iter().copied().flatten().collect();
+        least.sort_unstable();
+        least.get(least.len() / 2).copied().unwrap_or(0)
+    }
+
+    /// Returns the slope of the line of least squares.
+    fn drift_ppt(&self) -> Option<i64> {
+        let span_ns = (1u64 << self.span_bits) as f64;
+        let all = self.least.iter().enumerate();
+        let points: Vec<(f64, f64)> =
+            all.filter_map(|(at, ns)| Some((at as f64 * span_ns, (*ns)? as f64))).collect();
+        if points.len() < LEAST_SPANS {
+            return None;
+        }
+        let count = points.len() as f64;
+        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+        let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+        let spread: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
+        let both: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
+        Some((both / spread * 1e12).round() as i64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drift_and_an_offset_are_those_of_the_fastest_packets() {
+        let mut differences = Differences::default();
+        for i in 0..40_000_u64 {
+            let ts = 1_000_000_000_000_000_000 + i * 250_000;
+            // 50 ppm, from 1 ms on; each third packet waits for 300 µs.
+            let ns =
+                1_000_000 + (i * 250_000 / 20_000) as i64 + if i % 3 == 0 { 0 } else { 300_000 };
+            differences.push(ts, ns);
+        }
+        let drift = differences.drift_ppt().expect("spans enough");
+        assert!((drift - 50_000_000).abs() < 500_000, "{drift}");
+        assert!((differences.offset_ns() - 1_250_000).abs() < 5_000, "{}", differences.offset_ns());
+        assert_eq!(differences.largest_ns, 1_000_000 + 499_975 + 300_000);
+        assert!(differences.least.len() <= SPANS as usize);
+    }
+
+    #[test]
+    fn a_few_packets_tell_no_drift() {
+        let mut differences = Differences::default();
+        differences.push(5, -7);
+        assert_eq!((differences.offset_ns(), differences.drift_ppt()), (-7, None));
+        assert_eq!(Differences::default().offset_ns(), 0);
+    }
+}
