@@ -62,6 +62,34 @@ pub struct Counts {
     pub post_unknown: u64,
 }
 
+/// What TCP streams were found on both sides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpCounts {
+    /// Before the device, and behind it.
+    pub sides: [TcpSide; 2],
+    /// Connections before the device that are known behind it.
+    pub paired: u64,
+    /// Those that may be one of several behind it.
+    pub ambiguous: u64,
+    /// Bytes of streams that come out behind the device: those of known connections that were seen before it.
+    pub bytes: u64,
+    /// Bytes of these in packets of which all bytes were seen behind it.
+    pub bytes_matched: u64,
+}
+
+/// What a capture holds besides bytes of TCP streams that are new.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpSide {
+    /// Connections.
+    pub connections: u64,
+    /// Segments of which all bytes had been seen before.
+    pub retransmitted: u64,
+    /// Segments without data.
+    pub without_data: u64,
+    /// Packets that are no TCP segments.
+    pub not_tcp: u64,
+}
+
 /// Number of figures of [`Counts`].
 const FIGURES: usize = 24;
 

@@ -77,6 +77,14 @@ pub enum Error {
         /// Observation that shows it.
         why: String,
     },
+    /// The two clocks differ, and the pair is matched by bytes of TCP streams, which does not tell by how much.
+    #[error(
+        "the clocks of the two captures are apart, and bytes of TCP streams do not tell by how much: {why}"
+    )]
+    StreamClocksApart {
+        /// Observation that shows it.
+        why: String,
+    },
     /// One of the two clocks stepped.
     #[error(
         "one of the two clocks stepped: {at} after the first packet before the device, packets begin to \
@@ -165,6 +173,18 @@ pub enum Error {
         unmatched: usize,
         /// Posts without a pre packet.
         orphans: usize,
+    },
+    /// A capture holds more bytes of TCP streams than are kept.
+    #[error(
+        "{file}: packet {packet}: more bytes of TCP streams than are kept to match them: expected at most {limit}"
+    )]
+    StreamsTooLong {
+        /// The file.
+        file: String,
+        /// The packet's number; the first is 1.
+        packet: u64,
+        /// The bound.
+        limit: usize,
     },
     /// The window is too long to be counted.
     #[error("window: got {got}, expected 1ns to {max}")]
@@ -305,12 +325,14 @@ impl Error {
             Self::Swapped { .. } => "swapped",
             Self::SwappedOrApart { .. } => "swapped-or-apart",
             Self::ClocksApart { .. } => "clocks-apart",
+            Self::StreamClocksApart { .. } => "stream-clocks-apart",
             Self::ClockSteps { .. } => "clock-steps",
             Self::KeyChanges { .. } => "key-changes",
             Self::ClocksUnknown { .. } => "clocks-unknown",
             Self::ShortCapture { .. } => "packet-too-short",
             Self::TimeGoesBack { .. } => "time-goes-back",
             Self::InFlight { .. } => "too-many-in-flight",
+            Self::StreamsTooLong { .. } => "streams-too-long",
             Self::Window { .. } => "window",
             Self::Recording { .. } => "recording",
             Self::Pipe { .. } => "pipe",
@@ -362,6 +384,12 @@ impl Error {
                  --clocks same trusts the captures, if it was the device that became slower",
             ),
             Self::KeyChanges { .. } => Some("match on that key: --match-on KEY"),
+            Self::StreamClocksApart { .. } => Some(
+                "--clocks offset=TIME takes a difference that you know, --clocks same trusts the captures",
+            ),
+            Self::StreamsTooLong { .. } => Some(
+                "cut both captures at the same time, for instance with editcap -A and -B, and analyse each part",
+            ),
             Self::ClocksUnknown { .. } => {
                 Some("say --clocks offset=TIME, if you know the difference")
             }

@@ -12,7 +12,7 @@ use units::Nanos;
 use crate::arrival::Reordering;
 use crate::basis::{Basis, Clocks, Skew};
 use crate::config::Config;
-use crate::counts::Counts;
+use crate::counts::{Counts, TcpCounts};
 use crate::error::Error;
 use crate::floor::Floor;
 use crate::histogram::Histogram;
@@ -114,6 +114,8 @@ pub struct Analysis {
     pub instrument: Option<Instrument>,
     /// Times in ns of packets that an observer heard were lost, and that came out in another form.
     pub resegmented_ns: Vec<u64>,
+    /// What TCP streams were found, if the pair was matched by their bytes.
+    pub tcp: Option<TcpCounts>,
     /// Of `post_unknown`, those that are control traffic of their link: none of them is a lost packet.
     pub local_behind: u64,
     pub(crate) ledger: Ledger,
@@ -546,6 +548,7 @@ impl<S: Source> Run<S> {
             post,
             instrument: None,
             resegmented_ns: Vec::new(),
+            tcp: None,
             ledger: self.ledger,
             local_behind: self.matcher.local_behind(),
             tail: self.matcher.tail().clone(),

@@ -7,6 +7,7 @@ use capture::{Packet, Reader};
 use probe::flow::Flow;
 use probe::key::{Keyed, MatchOn, Tap};
 use probe::parts::{fragment, segment};
+use probe::tcp::segment as tcp_segment;
 use units::Nanos;
 
 use crate::basis::Clocks;
@@ -17,6 +18,7 @@ use crate::ingest::{Ahead, Reading};
 use crate::pair::{Analysis, Observer, Progress, analyze_pair, continue_unless_stopped, start_on};
 use crate::residue::{Residue, Trace, Traces};
 use crate::survey::{Join, Survey, decide_on_files, join_by_best};
+use crate::tcp::{self, analyze_streams};
 
 /// Packets of what is left that are compared by other keys, of each side, and bytes of them.
 const SAMPLE: usize = 65_536;
@@ -51,6 +53,9 @@ pub fn analyze_files(
     observer: &mut dyn Observer,
 ) -> Result<Analysis, Error> {
     let [mut pre, mut post] = open()?;
+    if tcp::is_asked(asked) {
+        return analyze_streams([pre, post], asked, vec![], observer);
+    }
     if pre.total_bytes().is_none() || post.total_bytes().is_none() {
         return analyze_pair(pre, post, asked, observer);
     }
@@ -58,14 +63,29 @@ pub fn analyze_files(
     let (config, Survey { basis, relation, ahead, .. }) =
         decide_on_files([&mut pre, &mut post], &open, asked)?;
     let names = [pre.info().name, post.info().name];
+    if relation.is_none() && asked.match_on == MatchOn::Auto && ahead.iter().all(|of| has_bytes(of))
+    {
+        match analyze_streams(open()?, asked, basis.tried.clone(), observer) {
+            // What other keys say of it says more.
+            Err(Error::DifferentTraffic { .. } | Error::ShortCapture { .. }) => {}
+            found => return found,
+        }
+    }
     let mut found =
         start_on((pre, post), ahead, &config, basis)?.keeping_residue().finish(observer)?;
     if Residue::is_considerable(&found.counts) {
-        look_again(&mut found, open()?, asked, observer)?;
+        look_again(&mut found, &open, asked, observer)?;
     } else {
         found.check_step(&[vec![], vec![]])?;
     }
     found.checked(relation, names)
+}
+
+/// Returns true if packets of a sample carry bytes of TCP streams.
+fn has_bytes(sample: &[Ahead]) -> bool {
+    sample.iter().any(|packet| {
+        tcp_segment(&packet.data, packet.orig_len()).is_some_and(|(_, segment)| segment.len > 0)
+    })
 }
 
 /// Looks at what `found` has left, in captures opened again, and counts what was divided or merged.
@@ -74,12 +94,13 @@ pub fn analyze_files(
 /// When the captures cannot be read, when a clock stepped, or when another key joins what is left.
 fn look_again(
     found: &mut Analysis,
-    [pre, post]: [Reader; 2],
+    open: &dyn Fn() -> Result<[Reader; 2], Error>,
     asked: &Config,
     observer: &mut dyn Observer,
 ) -> Result<(), Error> {
     let Some(residue) = found.residue.take() else { return Ok(()) };
     let Residue { unmatched: [lost, unknown], negative: [early, before] } = residue;
+    let [pre, post] = open()?;
     let mut look = |mut reader: Reader, tap, traces: [Traces; 2]| {
         let reading = Reading::new(&found.config, &found.basis, tap);
         let mut begin = Vec::new();
@@ -90,10 +111,22 @@ fn look_again(
     let (pre_begin, pre_left) = look(pre, Tap::Pre, [lost, early])?;
     let (post_begin, post_left) = look(post, Tap::Post, [unknown, before])?;
     let beginnings = [pre_begin, post_begin];
+    let segments = [&pre_left, &post_left]
+        .map(|left| left.parts.iter().filter(|part| part.segment.is_some()).count());
     let samples = [pre_left.sample, post_left.sample];
     found.check_step(&samples)?;
     if let Some(key) = found.joined_by(&samples, &beginnings, asked) {
         return Err(Error::KeyChanges { key: key.to_string() });
+    }
+    let [sent, seen] = segments.map(|count| count as u64);
+    if asked.match_on == MatchOn::Auto && sent > found.counts.matched && seen > 0 {
+        let joined = match tcp::joined_by_bytes(open()?, &found.config, observer) {
+            Err(Error::ShortCapture { .. } | Error::StreamsTooLong { .. }) => 0,
+            joined => joined?,
+        };
+        if joined > found.counts.matched {
+            return Err(Error::KeyChanges { key: MatchOn::TcpBytes.to_string() });
+        }
     }
     let [sent, seen] = divided([&pre_left.parts, &post_left.parts]);
     let sent = sent.into_iter().map(|at| (pre_left.parts[at].ts, pre_left.flows[at])).collect();

@@ -14,6 +14,7 @@ pub mod part;
 pub mod pcap;
 pub mod pcapng;
 pub mod snoop;
+pub mod streams;
 pub mod survey;
 pub mod trace;
 
@@ -21,7 +22,7 @@ pub mod trace;
 pub type Target = fn(&[u8]) -> bool;
 
 /// The functions by their names.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("compressed", compressed::run),
     ("erf", erf::run),
     ("hdr", hdr::run),
@@ -33,5 +34,6 @@ pub const TARGETS: [(&str, Target); 12] = [
     ("pcap", pcap::run),
     ("pcapng", pcapng::run),
     ("snoop", snoop::run),
+    ("streams", streams::run),
     ("trace", trace::run),
 ];

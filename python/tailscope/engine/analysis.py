@@ -768,7 +768,8 @@ def analyze(
         ``"ring_*.pcap"`` or ``"a.pcap,b.pcap"`` several files, which are merged by time.
     match_on, joined_by : str
         Key that makes a packet recognisable (``auto``, ``probe``, ``frame``, ``l3``, ``payload``,
-        ``inner`` or ``bytes:OFF+LEN,...``), and the most specific one that ``auto`` may take.
+        ``inner``, ``tcp-bytes`` or ``bytes:OFF+LEN,...``), and the most specific one that ``auto``
+        may take.
     trim, window : int or str
         Drop matches up to `trim` after the first post packet; match a post packet with a pre packet
         that is younger than `window`. In ns, or a text such as ``"1s"``.

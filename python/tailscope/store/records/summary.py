@@ -229,6 +229,42 @@ GROUPS = (
         ),
     ),
     FigureGroup(
+        "TCP streams, if matched by their bytes",
+        (
+            FigureLine(
+                ("tcp_connections_paired", "tcp_connections_ambiguous"),
+                "count",
+                "Connections before the device that are known behind it, and those that may be one "
+                "of several there.",
+                everywhere=False,
+                is_column=False,
+            ),
+            FigureLine(
+                ("tcp_bytes", "tcp_bytes_matched"),
+                "count",
+                "Bytes that known connections carry forward before the device, and those of them "
+                "in packets of which all bytes were seen behind it.",
+                everywhere=False,
+                is_column=False,
+            ),
+            FigureLine(
+                ("pre_tcp_connections",),
+                "count",
+                "Connections in the capture.",
+                everywhere=False,
+                is_column=False,
+            ),
+            FigureLine(
+                ("pre_tcp_retransmitted", "pre_tcp_without_data", "pre_not_tcp"),
+                "count",
+                "Packets without new bytes of a stream: segments whose bytes had all been seen, "
+                "segments without data, packets of other protocols.",
+                everywhere=False,
+                is_column=False,
+            ),
+        ),
+    ),
+    FigureGroup(
         "Latency",
         (
             FigureLine(("latency_ns_min",), "count", "Minimum of all matches."),
