@@ -404,3 +404,86 @@ def test_a_capture_of_the_beginnings_of_packets_is_refused(tmp_path: Path) -> No
         path.write_bytes(pcap([Packet(ts, len(data), data[:70]) for ts, data in frames]))
     with raises(AnalysisError, "packet-too-short"):
         analyze(*taps, match_on="tcp-bytes")
+
+
+# --- what is encrypted ---------------------------------------------------------
+
+CLIENT_HELLO = bytes.fromhex("16030100c8010000c4") + TEXT[:196]
+TLS_DATA = bytes.fromhex("1703030064") + TEXT[200:300]
+QUIC_INITIAL = bytes.fromhex("c300000001") + TEXT[:95]
+QUIC_DATA = b"\x43" + TEXT[:60]
+DTLS_HELLO = bytes.fromhex("16fefd00000000000000000040") + TEXT[:64]
+
+
+def datagrams(number: int, *payloads: bytes) -> list[Packet]:
+    """UDP datagrams of one side, 1 ms apart, and 20 µs later behind the device."""
+    source, target = ((CLIENT, FRONT), (BACK, SERVER))[number]
+    frames = []
+    for at, payload in enumerate(payloads):
+        one = Segment(0, source, target, 0, None, "", b"")
+        udp = struct.pack(">HHHH", source[1], target[1], 8 + len(payload), 0)
+        ip = struct.pack(">BBHHHBBH", 0x45, 0, 28 + len(payload), at, 0, 64, 17, 0)
+        data = frame(one)[:14] + ip + frame(one)[26:34] + udp + payload
+        frames.append(Packet(START_NS + at * 1_000_000 + number * 20_000, len(data), data))
+    return frames
+
+
+def refusal(folder: Path, *sides: list[Packet]) -> str:
+    """The code of the error that two captures end with."""
+    taps = [folder / "pre.pcap", folder / "post.pcap"]
+    for path, packets in zip(taps, sides, strict=True):
+        path.write_bytes(pcap(packets))
+    with pytest.raises(AnalysisError) as raised:
+        analyze(*taps)
+    return raised.value.code
+
+
+@pytest.mark.parametrize(
+    ("payloads", "code"),
+    [
+        ([QUIC_INITIAL, QUIC_DATA], "encrypted-quic"),
+        ([DTLS_HELLO, DTLS_HELLO], "encrypted-dtls"),
+        ([TEXT[:90], TEXT[90:200]], "different-traffic"),
+    ],
+)
+def test_datagrams_that_are_encrypted_anew_are_refused_by_name(
+    payloads: list[bytes], code: str, tmp_path: Path
+) -> None:
+    # Each connection has other keys: behind the first bytes nothing is the same.
+    anew = [payload[:13] + bytes(255 - byte for byte in payload[13:]) for payload in payloads]
+    assert refusal(tmp_path, datagrams(0, *payloads), datagrams(1, *anew)) == code
+
+
+def test_datagrams_that_are_only_forwarded_match_by_payload(tmp_path: Path) -> None:
+    payloads = [QUIC_INITIAL, *(QUIC_DATA[:20] + bytes([at]) * 30 for at in range(9))]
+    taps = [tmp_path / "pre.pcap", tmp_path / "post.pcap"]
+    for number, path in enumerate(taps):
+        path.write_bytes(pcap(datagrams(number, *payloads)))
+    summary = analyze(*taps).summary
+    assert (summary["match_on"], summary["count"]) == ("payload", 10)
+
+
+def streamed(number: int, data: bytes, size: int) -> list[Segment]:
+    """A stream in segments of a size, 10 µs apart, and 5 µs later behind the device."""
+    source, target = ((CLIENT, FRONT), (BACK, SERVER))[number]
+    first = ISNS[2 * number]
+    segments = [Segment(START_NS + number, source, target, first, None, "S", b"")]
+    for at in range(0, len(data), size):
+        ts = START_NS + 10_000 + (at + size) * 100 + 5000 * number
+        sequence = (first + 1 + at) % 2**32
+        segments.append(Segment(ts, source, target, sequence, None, "", data[at : at + size]))
+    return segments
+
+
+def test_tls_passes_a_proxy_as_it_is_and_is_refused_where_it_ends(tmp_path: Path) -> None:
+    data = CLIENT_HELLO + TLS_DATA
+    found = analyzed(streamed(0, data, 155), streamed(1, data, 62), "auto")
+    assert (found.summary["match_on"], found.summary["count"]) == ("tcp-bytes", 2)
+    plain = streamed(1, b"GET /index.html HTTP/1.1\r\nHost: example\r\n\r\n", 30)
+    taps = (
+        write(tmp_path / "pre.pcap", streamed(0, data, 155)),
+        write(tmp_path / "post.pcap", plain),
+    )
+    for match_on in ("auto", "tcp-bytes"):
+        with raises(AnalysisError, "encrypted-tls"):
+            analyze(*taps, match_on=match_on)

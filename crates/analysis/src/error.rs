@@ -1,5 +1,6 @@
 //! Errors that keep a pair of captures from being analysed.
 
+use probe::encryption::Encryption;
 use units::Nanos;
 
 /// The reason why a pair of captures gives no figures.
@@ -46,6 +47,20 @@ pub enum Error {
         post: String,
         /// The keys that were tried, in words.
         tried: String,
+    },
+    /// No packet is in both captures, as what passes the device is encrypted anew.
+    #[error(
+        "{pre} and {post} have no packets in common: they hold different traffic, or the device terminates {}, which \
+         changes all bytes",
+        name_of(*.what)
+    )]
+    Encrypted {
+        /// The file before the device.
+        pre: String,
+        /// The file behind it.
+        post: String,
+        /// What encrypts.
+        what: Encryption,
     },
     /// Packets passed the capture behind the device first, as their hops tell.
     #[error(
@@ -267,6 +282,14 @@ pub enum Error {
     Stopped,
 }
 
+fn name_of(what: Encryption) -> &'static str {
+    match what {
+        Encryption::Tls => "TLS",
+        Encryption::Dtls => "DTLS",
+        Encryption::Quic => "QUIC",
+    }
+}
+
 /// Returns devices as their user chooses them.
 fn listed(devices: &[capture::Device]) -> String {
     devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
@@ -313,6 +336,16 @@ impl Error {
         Self::Recording { field, at, got, expected: expected.into() }
     }
 
+    /// Returns why captures have no packets in common, if this is so, and that is known.
+    pub(crate) fn explained_by(self, what: Option<Encryption>) -> Self {
+        match (self, what) {
+            (Self::DifferentTraffic { pre, post, .. }, Some(what)) => {
+                Self::Encrypted { pre, post, what }
+            }
+            (error, _) => error,
+        }
+    }
+
     /// Returns the stable code of the error, which programs compare instead of the message.
     #[must_use]
     pub fn code(&self) -> &'static str {
@@ -322,6 +355,9 @@ impl Error {
             Self::SeveralDevices { .. } => "several-devices",
             Self::SameCapture { .. } => "same-capture",
             Self::DifferentTraffic { .. } => "different-traffic",
+            Self::Encrypted { what: Encryption::Tls, .. } => "encrypted-tls",
+            Self::Encrypted { what: Encryption::Dtls, .. } => "encrypted-dtls",
+            Self::Encrypted { what: Encryption::Quic, .. } => "encrypted-quic",
             Self::Swapped { .. } => "swapped",
             Self::SwappedOrApart { .. } => "swapped-or-apart",
             Self::ClocksApart { .. } => "clocks-apart",
@@ -370,6 +406,9 @@ impl Error {
             Self::DifferentTraffic { .. } => Some(
                 "check that both were taken at the same time; a device that changes the payload needs \
                  --match-on bytes:OFF+LEN/OFF+LEN",
+            ),
+            Self::Encrypted { .. } => Some(
+                "take both captures where the same connection passes, or where it is not encrypted",
             ),
             Self::Swapped { .. } => Some("give the captures in the other order"),
             Self::SwappedOrApart { .. } => Some(

@@ -27,6 +27,7 @@ mod connections;
 mod counts;
 mod coverage;
 mod encoding;
+mod encrypted;
 mod error;
 mod flight;
 mod floor;

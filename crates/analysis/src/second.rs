@@ -12,6 +12,7 @@ use units::Nanos;
 
 use crate::basis::Clocks;
 use crate::config::Config;
+use crate::encrypted::encrypted;
 use crate::error::Error;
 use crate::forms::{Part, divided};
 use crate::ingest::{Ahead, Reading};
@@ -63,11 +64,16 @@ pub fn analyze_files(
     let (config, Survey { basis, relation, ahead, .. }) =
         decide_on_files([&mut pre, &mut post], &open, asked)?;
     let names = [pre.info().name, post.info().name];
+    let what = if relation.is_none() { encrypted(&ahead) } else { None };
     if relation.is_none() && asked.match_on == MatchOn::Auto && ahead.iter().all(|of| has_bytes(of))
     {
         match analyze_streams(open()?, asked, basis.tried.clone(), observer) {
             // What other keys say of it says more.
-            Err(Error::DifferentTraffic { .. } | Error::ShortCapture { .. }) => {}
+            Err(
+                Error::DifferentTraffic { .. }
+                | Error::Encrypted { .. }
+                | Error::ShortCapture { .. },
+            ) => {}
             found => return found,
         }
     }
@@ -78,7 +84,7 @@ pub fn analyze_files(
     } else {
         found.check_step(&[vec![], vec![]])?;
     }
-    found.checked(relation, names)
+    found.checked(relation, names).map_err(|error| error.explained_by(what))
 }
 
 /// Returns true if packets of a sample carry bytes of TCP streams.

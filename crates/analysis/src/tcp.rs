@@ -9,12 +9,14 @@ use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
 use capture::{Cut, Files, Info, Reader};
+use probe::encryption::{Encryption, is_tls};
 use probe::key::{Key, MatchOn};
 
 use crate::basis::{Basis, Grid, Skew, Tried, grid_of};
 use crate::config::Config;
 use crate::connections::{Pair, Partner, Partners, partners};
 use crate::counts::{Counts, TcpCounts, TcpSide};
+use crate::encrypted::most_common;
 use crate::error::Error;
 use crate::ingest::{Kind, Stamped};
 use crate::order::BATCH;
@@ -58,7 +60,8 @@ pub(crate) fn analyze_streams(
     let basis = Basis { grid: judged.grid(), tried, ..Basis::default() };
     let Some(relation) = judged.relation() else {
         let tried = basis.in_words();
-        return Err(Error::DifferentTraffic { pre: pre_name, post: post_name, tried });
+        let error = Error::DifferentTraffic { pre: pre_name, post: post_name, tried };
+        return Err(error.explained_by(judged.encryption()));
     };
     relation.check(config.clocks, names).map_err(without_estimate)?;
     let config = Config { match_on: MatchOn::TcpBytes, ..config.clone() };
@@ -376,6 +379,19 @@ impl<'a> Judged<'a> {
         let of = self.sides[0].connections.iter().filter(with_bytes).count() as u64;
         let known = self.partners.of.iter().filter(|of| matches!(of, Partner::Known(_)));
         Tried { key: MatchOn::TcpBytes.to_string(), matched: known.count() as u64, of }
+    }
+
+    /// Returns what encrypts at least half of the connections of one side.
+    fn encryption(&self) -> Option<Encryption> {
+        self.sides.iter().find_map(|side| {
+            let first = |stream: &Stream| stream.pieces.first().map(|piece| side.bytes(piece));
+            let begins = side.connections.iter().filter_map(|connection| {
+                let streams = connection.streams.iter().filter_map(first);
+                let tls: Vec<bool> = streams.map(is_tls).collect();
+                (!tls.is_empty()).then(|| tls.contains(&true).then_some(Encryption::Tls))
+            });
+            most_common(begins)
+        })
     }
 
     fn counts(&self) -> TcpCounts {
