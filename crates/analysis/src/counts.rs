@@ -5,7 +5,7 @@
 /// `pre packets = pre_trimmed + pre_unkeyed + ambiguous + repeated + reverse + local + sent`,
 /// `sent = matched + lost + late + negative + outside + corrupt + resegmented`, `post packets = post_trimmed +
 /// post_unkeyed + matched + duplicated + post_negative + post_reverse + post_ambiguous + post_late +
-/// post_outside + post_resegmented + post_unknown`. [`Counts::assert_conserved`] holds them to it.
+/// post_outside + post_resegmented + post_corrupt + post_unknown`. [`Counts::assert_conserved`] holds them to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets of pre outside of the trimmed interval.
@@ -34,7 +34,7 @@ pub struct Counts {
     /// Sent packets of which the captures prove nothing: the one behind the device had not begun yet,
     /// had ended, or dropped as many itself.
     pub outside: u64,
-    /// Sent packets that only came back changed. A recording knows them; in captures they are lost.
+    /// Sent packets that only came out damaged: a recording knows them, and of captures a second look tells.
     pub corrupt: u64,
     /// Sent packets that came out divided or merged: each of their bytes was seen behind the device, in
     /// packets that are like none before it.
@@ -58,6 +58,8 @@ pub struct Counts {
     pub post_outside: u64,
     /// Posts that are parts of packets of pre, or were merged of them.
     pub post_resegmented: u64,
+    /// Posts that are damaged packets of pre.
+    pub post_corrupt: u64,
     /// Posts whose key no pre packet carries.
     pub post_unknown: u64,
 }
@@ -116,7 +118,8 @@ impl Counts {
         let other = [self.reverse, self.local, self.sent];
         let arrived = [self.matched, self.duplicated, self.post_negative, self.post_reverse];
         let strayed = [self.post_ambiguous, self.post_late, self.post_outside, self.post_unknown];
-        let behind = [self.post_trimmed, self.post_unkeyed, self.post_resegmented];
+        let recast = [self.post_resegmented, self.post_corrupt];
+        let behind = [[self.post_trimmed, self.post_unkeyed], recast].concat();
         [
             sum(&[&seen[..], &changed].concat()),
             sum(&[&left[..], &other].concat()),
@@ -143,7 +146,7 @@ impl Counts {
         self.post_outside += arrived;
     }
 
-    /// Returns every count, in a fixed order.
+    /// Returns every count, in a fixed order, but what only a second look finds behind the device.
     pub(crate) fn all(&mut self) -> [&mut u64; FIGURES] {
         [
             &mut self.pre_trimmed,

@@ -146,6 +146,7 @@ impl Analysis {
         figures.add("post_late", counts.post_late);
         figures.add("post_outside", counts.post_outside);
         figures.add("post_resegmented", counts.post_resegmented);
+        figures.add("post_corrupt", counts.post_corrupt);
         figures.add("post_unknown", counts.post_unknown);
         if let Some(tcp) = &self.tcp {
             add_tcp(figures, tcp);
@@ -401,6 +402,21 @@ impl Analysis {
         format!("matched {best} of a sample by {own}{less}{why}")
     }
 
+    /// Returns what damaged packets have in common.
+    fn damage_in_words(&self) -> String {
+        let Some(first) = self.corruptions.first() else { return String::new() };
+        let most = self.corruptions.iter().map(|of| of.damage.bits).max().unwrap_or(0);
+        let since_ns = first.pre_ns.saturating_sub(self.pre.side.first_ns.unwrap_or(0));
+        format!(
+            "came out damaged, as their own checksums show: {} changed at most. They are neither lost, nor in the \
+             latencies. The first is of {}, {:.6} s after the first packet, and differs at byte {} of its frame",
+            counted(most.into(), "bit"),
+            first.flow,
+            since_ns as f64 / 1e9,
+            first.damage.offset_bytes
+        )
+    }
+
     fn warn_of_counts(&self, warnings: &mut Vec<String>) {
         let counts = &self.counts;
         if counts.matched == 0 {
@@ -468,7 +484,11 @@ impl Analysis {
                 "no key: not matched",
             );
         }
-        warn(counts.corrupt, ["packet", "packets"], "came back changed");
+        if self.instrument.is_some() {
+            warn(counts.corrupt, ["packet", "packets"], "came back changed");
+        } else {
+            warn(counts.corrupt, ["packet", "packets"], &self.damage_in_words());
+        }
         self.warn_of_flows(warnings);
         warn_of_loss(counts.lost, self.lost_proven(), self.other_forms(), warnings);
         if let Some(instrument) = &self.instrument {

@@ -4,6 +4,7 @@
 //! written ([`headers`]), what of a longer packet or of a TCP stream it holds ([`parts`], [`tcp`]) and when it is meant to leave ([`schedule`]). Nothing here knows where
 //! packets come from.
 
+pub mod damage;
 pub mod encryption;
 mod error;
 pub mod flow;

@@ -145,6 +145,21 @@ class LossRun(NamedTuple):
     lost: int
 
 
+class Corruption(NamedTuple):
+    """A packet that came out damaged."""
+
+    pre_ns: int
+    post_ns: int
+    """When it was seen before and behind the device, since 1970."""
+    flow: str
+    size_bytes: int
+    offset_bytes: int
+    """The first byte that differs, in the frame behind the device."""
+    bytes: int
+    bits: int
+    """How many differ."""
+
+
 class PacketSink(Protocol):
     """Receives packets with their flows as they become final: constant memory."""
 
@@ -498,6 +513,11 @@ class Analysis:
     def loss_runs(self) -> list[LossRun]:
         """Runs of at least ten lost packets, the longest first: of each flow, and of all."""
         return [LossRun(*run) for run in self._engine.loss_runs]
+
+    @property
+    def corruptions(self) -> list[Corruption]:
+        """Packets that came out damaged, in order of time."""
+        return [Corruption(*each) for each in self._engine.corruptions]
 
     @property
     def worst_flows(self) -> tuple[list[str], list[int]] | None:

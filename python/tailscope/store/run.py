@@ -65,6 +65,7 @@ _SUMS = {
         "post_late",
         "post_outside",
         "post_resegmented",
+        "post_corrupt",
         "post_unknown",
     ),
 }

@@ -78,6 +78,7 @@ _COUNTS_IF_ANY = {
     "post_late": "late behind",
     "post_outside": "outside behind",
     "post_resegmented": "divided or merged behind",
+    "post_corrupt": "corrupt behind",
     "post_unknown": "only seen behind",
 }
 _PARTS = {

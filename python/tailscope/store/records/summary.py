@@ -148,7 +148,8 @@ GROUPS = (
             ),
             _packets(
                 "corrupt",
-                "Sent packets that came back changed; 0 for captures, which cannot tell.",
+                "Sent packets that came out damaged: in captures those that differ in a few bytes, "
+                "as their own checksums show.",
             ),
             FigureLine(
                 ("resegmented",),
@@ -220,6 +221,12 @@ GROUPS = (
                 "count",
                 "Packets behind the device that are parts of packets before it, or were merged of "
                 "them.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("post_corrupt",),
+                "count",
+                "Packets behind the device that are damaged ones before it.",
                 everywhere=False,
             ),
             _packets(
