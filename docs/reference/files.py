@@ -83,6 +83,7 @@ RUN = (
     tables.LOST,
     tables.FLOWS,
     tables.LOSS_RUNS,
+    tables.CORRUPT,
     tables.WORST,
     tables.WORST_EXPLAINED,
     tables.HISTOGRAM,

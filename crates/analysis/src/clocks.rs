@@ -12,6 +12,7 @@ use crate::floor::{DRIFTS_PPT, Drift, Hull};
 use crate::matcher::Match;
 use crate::pair::{Analysis, Observer, Progress, analyze_on};
 use crate::survey::{Relation, Survey, survey};
+use crate::tcp::is_asked;
 
 /// Packets may be this much earlier than the beginning of the captures lets expect, in ns.
 const HEADROOM_NS: u64 = 1_000_000_000;
@@ -29,6 +30,9 @@ pub fn estimate_clocks(
     observer: &mut dyn Observer,
 ) -> Result<(Skew, Bounds), Error> {
     config.check()?;
+    if is_asked(config) {
+        return Err(Error::StreamClocksApart { why: "they are to be estimated".into() });
+    }
     let Survey { match_on, basis, relation, backward, ahead } =
         survey(&mut pre, &mut post, config)?;
     let Some(relation) = relation else {

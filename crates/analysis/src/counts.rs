@@ -5,7 +5,8 @@
 /// `pre packets = pre_trimmed + pre_unkeyed + ambiguous + repeated + reverse + local + sent`,
 /// `sent = matched + lost + late + negative + outside + corrupt + resegmented + untimed`, `post packets =
 /// post_trimmed + post_unkeyed + matched + duplicated + post_negative + post_reverse + post_ambiguous +
-/// post_late + post_outside + post_resegmented + post_untimed + post_unknown`. [`Counts::assert_conserved`] holds them to it.
+/// post_late + post_outside + post_resegmented + post_untimed + post_corrupt + post_unknown`.
+/// [`Counts::assert_conserved`] holds them to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets of pre outside of the trimmed interval.
@@ -34,7 +35,7 @@ pub struct Counts {
     /// Sent packets of which the captures prove nothing: the one behind the device had not begun yet,
     /// had ended, or dropped as many itself.
     pub outside: u64,
-    /// Sent packets that only came back changed. A recording knows them; in captures they are lost.
+    /// Sent packets that only came out damaged: a recording knows them, and of captures a second look tells.
     pub corrupt: u64,
     /// Sent packets that came out divided or merged: each of their bytes was seen behind the device, in
     /// packets that are like none before it.
@@ -62,8 +63,38 @@ pub struct Counts {
     pub post_resegmented: u64,
     /// Posts of untimed packets that came after them.
     pub post_untimed: u64,
+    /// Posts that are damaged packets of pre.
+    pub post_corrupt: u64,
     /// Posts whose key no pre packet carries.
     pub post_unknown: u64,
+}
+
+/// What TCP streams were found on both sides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpCounts {
+    /// Before the device, and behind it.
+    pub sides: [TcpSide; 2],
+    /// Connections before the device that are known behind it.
+    pub paired: u64,
+    /// Those that may be one of several behind it.
+    pub ambiguous: u64,
+    /// Bytes of streams that come out behind the device: those of known connections that were seen before it.
+    pub bytes: u64,
+    /// Bytes of these in packets of which all bytes were seen behind it.
+    pub bytes_matched: u64,
+}
+
+/// What a capture holds besides bytes of TCP streams that are new.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpSide {
+    /// Connections.
+    pub connections: u64,
+    /// Segments of which all bytes had been seen before.
+    pub retransmitted: u64,
+    /// Segments without data.
+    pub without_data: u64,
+    /// Packets that are no TCP segments.
+    pub not_tcp: u64,
 }
 
 /// Number of figures of [`Counts`].
@@ -93,11 +124,11 @@ impl Counts {
         let arrived = [self.matched, self.duplicated, self.post_negative, self.post_reverse];
         let strayed = [self.post_ambiguous, self.post_late, self.post_outside, self.post_unknown];
         let behind = [self.post_trimmed, self.post_unkeyed];
-        let changed_behind = [self.post_resegmented, self.post_untimed];
+        let recast = [self.post_resegmented, self.post_untimed, self.post_corrupt];
         [
             sum(&[&seen[..], &changed].concat()),
             sum(&[&left[..], &other].concat()),
-            sum(&[&arrived[..], &strayed, &behind, &changed_behind].concat()),
+            sum(&[&arrived[..], &strayed, &behind, &recast].concat()),
         ]
     }
 
@@ -120,7 +151,7 @@ impl Counts {
         self.post_outside += arrived;
     }
 
-    /// Returns every count, in a fixed order.
+    /// Returns every count, in a fixed order, but what only a second look finds behind the device.
     pub(crate) fn all(&mut self) -> [&mut u64; FIGURES] {
         [
             &mut self.pre_trimmed,

@@ -151,6 +151,8 @@ impl Part {
             instrument,
             local_behind,
             resegmented_ns: Vec::new(),
+            corruptions: Vec::new(),
+            tcp: None,
             ledger: Ledger::default(),
             tail,
             floor,

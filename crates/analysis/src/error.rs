@@ -1,5 +1,6 @@
 //! Errors that keep a pair of captures from being analysed.
 
+use probe::encryption::Encryption;
 use units::Nanos;
 
 /// The reason why a pair of captures gives no figures.
@@ -47,6 +48,20 @@ pub enum Error {
         /// The keys that were tried, in words.
         tried: String,
     },
+    /// No packet is in both captures, as what passes the device is encrypted anew.
+    #[error(
+        "{pre} and {post} have no packets in common: they hold different traffic, or the device terminates {}, which \
+         changes all bytes",
+        name_of(*.what)
+    )]
+    Encrypted {
+        /// The file before the device.
+        pre: String,
+        /// The file behind it.
+        post: String,
+        /// What encrypts.
+        what: Encryption,
+    },
     /// Packets passed the capture behind the device first, as their hops tell.
     #[error(
         "{pre} and {post} are swapped: packets have a higher TTL behind the device than before it"
@@ -74,6 +89,14 @@ pub enum Error {
     /// The two clocks differ.
     #[error("the clocks of the two captures are apart: {why}")]
     ClocksApart {
+        /// Observation that shows it.
+        why: String,
+    },
+    /// The two clocks differ, and the pair is matched by bytes of TCP streams, which does not tell by how much.
+    #[error(
+        "the clocks of the two captures are apart, and bytes of TCP streams do not tell by how much: {why}"
+    )]
+    StreamClocksApart {
         /// Observation that shows it.
         why: String,
     },
@@ -166,6 +189,18 @@ pub enum Error {
         /// Posts without a pre packet.
         orphans: usize,
     },
+    /// A capture holds more bytes of TCP streams than are kept.
+    #[error(
+        "{file}: packet {packet}: more bytes of TCP streams than are kept to match them: expected at most {limit}"
+    )]
+    StreamsTooLong {
+        /// The file.
+        file: String,
+        /// The packet's number; the first is 1.
+        packet: u64,
+        /// The bound.
+        limit: usize,
+    },
     /// The window is too long to be counted.
     #[error("window: got {got}, expected 1ns to {max}")]
     Window {
@@ -247,6 +282,14 @@ pub enum Error {
     Stopped,
 }
 
+fn name_of(what: Encryption) -> &'static str {
+    match what {
+        Encryption::Tls => "TLS",
+        Encryption::Dtls => "DTLS",
+        Encryption::Quic => "QUIC",
+    }
+}
+
 /// Returns devices as their user chooses them.
 fn listed(devices: &[capture::Device]) -> String {
     devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
@@ -293,6 +336,16 @@ impl Error {
         Self::Recording { field, at, got, expected: expected.into() }
     }
 
+    /// Returns why captures have no packets in common, if this is so, and that is known.
+    pub(crate) fn explained_by(self, what: Option<Encryption>) -> Self {
+        match (self, what) {
+            (Self::DifferentTraffic { pre, post, .. }, Some(what)) => {
+                Self::Encrypted { pre, post, what }
+            }
+            (error, _) => error,
+        }
+    }
+
     /// Returns the stable code of the error, which programs compare instead of the message.
     #[must_use]
     pub fn code(&self) -> &'static str {
@@ -302,15 +355,20 @@ impl Error {
             Self::SeveralDevices { .. } => "several-devices",
             Self::SameCapture { .. } => "same-capture",
             Self::DifferentTraffic { .. } => "different-traffic",
+            Self::Encrypted { what: Encryption::Tls, .. } => "encrypted-tls",
+            Self::Encrypted { what: Encryption::Dtls, .. } => "encrypted-dtls",
+            Self::Encrypted { what: Encryption::Quic, .. } => "encrypted-quic",
             Self::Swapped { .. } => "swapped",
             Self::SwappedOrApart { .. } => "swapped-or-apart",
             Self::ClocksApart { .. } => "clocks-apart",
+            Self::StreamClocksApart { .. } => "stream-clocks-apart",
             Self::ClockSteps { .. } => "clock-steps",
             Self::KeyChanges { .. } => "key-changes",
             Self::ClocksUnknown { .. } => "clocks-unknown",
             Self::ShortCapture { .. } => "packet-too-short",
             Self::TimeGoesBack { .. } => "time-goes-back",
             Self::InFlight { .. } => "too-many-in-flight",
+            Self::StreamsTooLong { .. } => "streams-too-long",
             Self::Window { .. } => "window",
             Self::Recording { .. } => "recording",
             Self::Pipe { .. } => "pipe",
@@ -349,6 +407,9 @@ impl Error {
                 "check that both were taken at the same time; a device that changes the payload needs \
                  --match-on bytes:OFF+LEN/OFF+LEN",
             ),
+            Self::Encrypted { .. } => Some(
+                "take both captures where the same connection passes, or where it is not encrypted",
+            ),
             Self::Swapped { .. } => Some("give the captures in the other order"),
             Self::SwappedOrApart { .. } => Some(
                 "give the captures in the other order; or, if two clocks stamped them, say --clocks estimate",
@@ -362,6 +423,12 @@ impl Error {
                  --clocks same trusts the captures, if it was the device that became slower",
             ),
             Self::KeyChanges { .. } => Some("match on that key: --match-on KEY"),
+            Self::StreamClocksApart { .. } => Some(
+                "--clocks offset=TIME takes a difference that you know, --clocks same trusts the captures",
+            ),
+            Self::StreamsTooLong { .. } => Some(
+                "cut both captures at the same time, for instance with editcap -A and -B, and analyse each part",
+            ),
             Self::ClocksUnknown { .. } => {
                 Some("say --clocks offset=TIME, if you know the difference")
             }

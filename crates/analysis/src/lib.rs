@@ -14,6 +14,7 @@
 //! A large pair can be analysed in slices of time: [`Plan`] divides it (`slice.rs`, over `skim.rs`),
 //! [`analyze_slice`] analyses one, and [`Part`]s are joined into the [`Analysis`] of the pair (`part.rs`).
 
+mod align;
 mod arrival;
 mod basis;
 mod by;
@@ -22,10 +23,13 @@ mod chain;
 mod chunk;
 mod clocks;
 mod config;
+mod connections;
+mod corrupt;
 mod counts;
 mod coverage;
 mod doubts;
 mod encoding;
+mod encrypted;
 mod error;
 mod flight;
 mod floor;
@@ -48,9 +52,11 @@ mod second;
 mod side;
 mod skim;
 mod slice;
+mod stream;
 mod summary;
 mod survey;
 mod tally;
+mod tcp;
 mod variation;
 mod varieties;
 mod worst;
@@ -59,7 +65,8 @@ pub use basis::{Basis, Bounds, Clocks, Grid, Skew, Tried};
 pub use by::{By, Group};
 pub use clocks::estimate_clocks;
 pub use config::Config;
-pub use counts::Counts;
+pub use corrupt::Corruption;
+pub use counts::{Counts, TcpCounts, TcpSide};
 pub use coverage::Coverage;
 pub use doubts::Doubts;
 pub use encoding::ENCODING_VERSION;

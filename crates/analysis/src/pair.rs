@@ -12,7 +12,8 @@ use units::Nanos;
 use crate::arrival::Reordering;
 use crate::basis::{Basis, Clocks, Skew};
 use crate::config::Config;
-use crate::counts::Counts;
+use crate::corrupt::Corruption;
+use crate::counts::{Counts, TcpCounts};
 use crate::error::Error;
 use crate::floor::Floor;
 use crate::histogram::Histogram;
@@ -120,6 +121,10 @@ pub struct Analysis {
     pub instrument: Option<Instrument>,
     /// Times in ns of packets that an observer heard were lost, and that came out in another form.
     pub resegmented_ns: Vec<u64>,
+    /// Packets that came out damaged, in order of time.
+    pub corruptions: Vec<Corruption>,
+    /// What TCP streams were found, if the pair was matched by their bytes.
+    pub tcp: Option<TcpCounts>,
     /// Of `post_unknown`, those that are control traffic of their link: none of them is a lost packet.
     pub local_behind: u64,
     pub(crate) ledger: Ledger,
@@ -229,7 +234,8 @@ impl Analysis {
     /// Returns what the captures do not prove to be lost is outside: packets that would have come
     /// out when the one behind the device had ended, and as many as it dropped itself.
     pub(crate) fn judged(mut self) -> Self {
-        self.considerable = Residue::is_considerable(&self.counts);
+        self.considerable = Residue::is_considerable(&self.counts)
+            || Residue::may_be_damaged(&self.counts, self.local_behind);
         let dropped =
             |of: &Captured| of.info.as_ref().and_then(|info| info.dropped_packets).unwrap_or(0);
         let (dropped, pre_dropped) = (dropped(&self.post), dropped(&self.pre));
@@ -557,6 +563,8 @@ impl<S: Source> Run<S> {
             post,
             instrument: None,
             resegmented_ns: Vec::new(),
+            corruptions: Vec::new(),
+            tcp: None,
             ledger: self.ledger,
             local_behind: self.matcher.local_behind(),
             tail: self.matcher.tail().clone(),

@@ -56,6 +56,13 @@ impl Traces {
 }
 
 impl Residue {
+    /// Returns true if a packet that is left behind the device may be one that is left before it, damaged;
+    /// `local` of those behind it are control traffic.
+    pub fn may_be_damaged(counts: &Counts, local: u64) -> bool {
+        let unknown = counts.post_unknown.saturating_sub(local);
+        counts.lost > 0 && unknown > 0 && unknown >= counts.lost / SHARE
+    }
+
     /// Returns true if what is left on both sides may be the same packets.
     pub fn is_considerable(counts: &Counts) -> bool {
         let (lost, unknown) = (counts.lost, counts.post_unknown);

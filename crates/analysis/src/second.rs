@@ -1,22 +1,26 @@
 //! A second look at files of which much was found on one side alone: do the packets that are left come
 //! in another form, or did a clock step?
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use capture::{Packet, Reader};
 use probe::flow::Flow;
 use probe::key::{Keyed, MatchOn, Tap};
 use probe::parts::{fragment, segment};
+use probe::tcp::segment as tcp_segment;
 use units::Nanos;
 
 use crate::basis::Clocks;
 use crate::config::Config;
+use crate::corrupt::{Corruption, Suspects};
+use crate::encrypted::encrypted;
 use crate::error::Error;
 use crate::forms::{Part, divided};
 use crate::ingest::{Ahead, Reading};
 use crate::pair::{Analysis, Observer, Progress, analyze_pair, continue_unless_stopped, start_on};
 use crate::residue::{Residue, Trace, Traces};
 use crate::survey::{Join, Survey, decide_on_files, join_by_best};
+use crate::tcp::{self, analyze_streams};
 
 /// Packets of what is left that are compared by other keys, of each side, and bytes of them.
 const SAMPLE: usize = 65_536;
@@ -51,6 +55,9 @@ pub fn analyze_files(
     observer: &mut dyn Observer,
 ) -> Result<Analysis, Error> {
     let [mut pre, mut post] = open()?;
+    if tcp::is_asked(asked) {
+        return analyze_streams([pre, post], asked, vec![], observer);
+    }
     if pre.total_bytes().is_none() || post.total_bytes().is_none() {
         return analyze_pair(pre, post, asked, observer);
     }
@@ -58,57 +65,126 @@ pub fn analyze_files(
     let (config, Survey { basis, relation, ahead, .. }) =
         decide_on_files([&mut pre, &mut post], &open, asked)?;
     let names = [pre.info().name, post.info().name];
+    let what = if relation.is_none() { encrypted(&ahead) } else { None };
+    if relation.is_none() && asked.match_on == MatchOn::Auto && ahead.iter().all(|of| has_bytes(of))
+    {
+        match analyze_streams(open()?, asked, basis.tried.clone(), observer) {
+            // What other keys say of it says more.
+            Err(
+                Error::DifferentTraffic { .. }
+                | Error::Encrypted { .. }
+                | Error::ShortCapture { .. },
+            ) => {}
+            found => return found,
+        }
+    }
     let mut found =
         start_on((pre, post), ahead, &config, basis)?.keeping_residue().finish(observer)?;
-    if Residue::is_considerable(&found.counts) {
-        look_again(&mut found, open()?, asked, observer)?;
+    let considerable = Residue::is_considerable(&found.counts);
+    if considerable || Residue::may_be_damaged(&found.counts, found.local_behind) {
+        look_again(&mut found, &open, (asked, considerable), observer)?;
     } else {
         found.check_step(&[vec![], vec![]])?;
     }
-    found.checked(relation, names)
+    found.checked(relation, names).map_err(|error| error.explained_by(what))
 }
 
-/// Looks at what `found` has left, in captures opened again, and counts what was divided or merged.
+/// Returns true if packets of a sample carry bytes of TCP streams.
+fn has_bytes(sample: &[Ahead]) -> bool {
+    sample.iter().any(|packet| {
+        tcp_segment(&packet.data, packet.orig_len()).is_some_and(|(_, segment)| segment.len > 0)
+    })
+}
+
+/// Looks at what `found` has left, in captures opened again, and counts what was damaged; if much is left, also what
+/// was divided or merged.
 ///
 /// # Errors
 /// When the captures cannot be read, when a clock stepped, or when another key joins what is left.
 fn look_again(
     found: &mut Analysis,
-    [pre, post]: [Reader; 2],
-    asked: &Config,
+    open: &dyn Fn() -> Result<[Reader; 2], Error>,
+    (asked, considerable): (&Config, bool),
     observer: &mut dyn Observer,
 ) -> Result<(), Error> {
     let Some(residue) = found.residue.take() else { return Ok(()) };
     let Residue { unmatched: [lost, unknown], negative: [early, before] } = residue;
-    let mut look = |mut reader: Reader, tap, traces: [Traces; 2]| {
+    let [pre, post] = open()?;
+    let longest_ns = found.latency.max().unwrap_or(found.config.window.0 - 1);
+    let mut look = |mut reader: Reader, tap, traces: [Traces; 2], each: &mut Each<'_>| {
         let reading = Reading::new(&found.config, &found.basis, tap);
         let mut begin = Vec::new();
         Ahead::read_on(&mut reader, &mut begin, BEGINNING, SAMPLE_BYTES)?;
-        let left = Left::read((&mut reader, &begin), &reading, traces, observer)?;
+        let left = Left::read((&mut reader, &begin), &reading, traces, (each, observer))?;
         Ok::<_, Error>((begin, left))
     };
-    let (pre_begin, pre_left) = look(pre, Tap::Pre, [lost, early])?;
-    let (post_begin, post_left) = look(post, Tap::Post, [unknown, before])?;
+    let mut damaged = Vec::new();
+    let (post_begin, mut post_left) =
+        look(post, Tap::Post, [unknown, before], &mut |ts, packet| {
+            if Suspects::wants(packet.data, packet.orig_len, damaged.len()) {
+                damaged.push(Ahead::of(&Packet { ts: Nanos(ts), ..*packet }));
+            }
+        })?;
+    let mut suspects = Suspects::new(damaged, &found.config.match_on, longest_ns);
+    let (pre_begin, mut pre_left) = look(pre, Tap::Pre, [lost, early], &mut |ts, packet| {
+        suspects.compare(ts, packet.data, packet.orig_len);
+    })?;
+    let corruptions = suspects.certain();
+    pre_left.leave_out(&corruptions.iter().map(|of| of.pre_ns).collect());
+    post_left.leave_out(&corruptions.iter().map(|of| of.post_ns).collect());
+    found.set_corrupt(corruptions);
+    if !considerable {
+        return found.check_step(&[vec![], vec![]]);
+    }
     let beginnings = [pre_begin, post_begin];
+    let segments = [&pre_left, &post_left]
+        .map(|left| left.parts.iter().filter(|part| part.segment.is_some()).count());
     let samples = [pre_left.sample, post_left.sample];
     found.check_step(&samples)?;
     if let Some(key) = found.joined_by(&samples, &beginnings, asked) {
         return Err(Error::KeyChanges { key: key.to_string() });
     }
+    let [sent, seen] = segments.map(|count| count as u64);
+    if asked.match_on == MatchOn::Auto && sent > found.counts.matched && seen > 0 {
+        let joined = match tcp::joined_by_bytes(open()?, &found.config, observer) {
+            Err(Error::ShortCapture { .. } | Error::StreamsTooLong { .. }) => 0,
+            joined => joined?,
+        };
+        if joined > found.counts.matched {
+            return Err(Error::KeyChanges { key: MatchOn::TcpBytes.to_string() });
+        }
+    }
     let [sent, seen] = divided([&pre_left.parts, &post_left.parts]);
     let sent = sent.into_iter().map(|at| (pre_left.parts[at].ts, pre_left.flows[at])).collect();
     let seen = seen.into_iter().map(|at| post_left.parts[at].ts).collect();
-    found.set_resegmented(sent, seen);
+    let set_aside = found.take_back(sent, seen);
+    found.counts.resegmented += set_aside[0];
+    found.counts.post_resegmented += set_aside[1];
     Ok(())
 }
 
+/// Hears of each packet without a counterpart, and its time in ns.
+type Each<'a> = dyn FnMut(u64, &Packet<'_>) + 'a;
+
 impl Left {
+    /// Leaves out packets that are known, at these times.
+    fn leave_out(&mut self, known_ns: &HashSet<u64>) {
+        if known_ns.is_empty() {
+            return;
+        }
+        let parts = std::mem::take(&mut self.parts).into_iter();
+        let flows = std::mem::take(&mut self.flows);
+        (self.parts, self.flows) =
+            parts.zip(flows).filter(|(part, _)| !known_ns.contains(&part.ts)).unzip();
+        self.sample.retain(|packet| !known_ns.contains(&packet.ts().0));
+    }
+
     /// Reads a capture, of which `begin` was read, for the packets of `unmatched` and `negative`.
     fn read(
         (reader, begin): (&mut Reader, &[Ahead]),
         reading: &Reading,
         [mut unmatched, mut negative]: [Traces; 2],
-        observer: &mut dyn Observer,
+        (each, observer): (&mut Each<'_>, &mut dyn Observer),
     ) -> Result<Self, Error> {
         unmatched.sort();
         negative.sort();
@@ -120,6 +196,7 @@ impl Left {
             let trace = Trace::new(ts, key);
             let is_unmatched = unmatched.contain(&trace);
             if is_unmatched {
+                each(ts, packet);
                 let (segment, fragment) = (segment(data, orig_len), fragment(data, orig_len));
                 left.parts.push(Part { ts, segment, fragment });
                 left.flows.push((Flow::of(data, orig_len), orig_len));
@@ -214,17 +291,28 @@ impl Analysis {
         (agree * 10 >= far.len() * 9).then_some((at_ns, by_ns))
     }
 
-    /// Packets at these times came in other packets: they are neither lost nor unknown.
-    fn set_resegmented(&mut self, sent: Vec<(u64, (Flow, u32))>, seen: Vec<u64>) {
+    /// These packets came out damaged.
+    fn set_corrupt(&mut self, corruptions: Vec<Corruption>) {
+        let sent = corruptions.iter().map(|of| (of.pre_ns, (of.flow, of.size_bytes))).collect();
+        let seen = corruptions.iter().map(|of| of.post_ns).collect();
+        let [sent, seen] = self.take_back(sent, seen);
+        self.counts.corrupt += sent;
+        self.counts.post_corrupt += seen;
+        self.corruptions = corruptions;
+    }
+
+    /// Takes back that packets at these times are lost, and unknown: they came out in another form. Returns how many.
+    fn take_back(&mut self, sent: Vec<(u64, (Flow, u32))>, seen: Vec<u64>) -> [u64; 2] {
         let last = |side: &crate::side::Side| side.last_ns.unwrap_or(0);
         let (pre_last, post_last) = (last(&self.pre.side), last(&self.post.side));
         let mut told: HashMap<u64, u64> = HashMap::new();
+        let mut taken = [0, 0];
         for (ts, (flow, size_bytes)) in sent.into_iter().filter(|(ts, _)| *ts <= post_last) {
             if self.counts.lost == 0 {
                 break;
             }
             self.counts.lost -= 1;
-            self.counts.resegmented += 1;
+            taken[0] += 1;
             self.ledger.take_back(&flow, size_bytes);
             self.resegmented_ns.push(ts);
             *told.entry(ts).or_default() += 1;
@@ -241,10 +329,11 @@ impl Analysis {
                 break;
             }
             self.counts.post_unknown -= 1;
-            self.counts.post_resegmented += 1;
+            taken[1] += 1;
             if ts > pre_last {
                 self.tail.post_after = self.tail.post_after.saturating_sub(1);
             }
         }
+        taken
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::{Range, RangeInclusive};
 
 use capture::{Mark, Reader};
-use probe::key::Tap;
+use probe::key::{MatchOn, Tap};
 use units::Nanos;
 
 use crate::basis::{Basis, Skew};
@@ -140,6 +140,9 @@ impl Plan {
     /// Returns why slices would not tell what the pair tells, if they would not.
     fn why_whole(&self) -> Option<&'static str> {
         match () {
+            () if self.config.match_on == MatchOn::TcpBytes => {
+                Some("bytes of TCP streams are matched at once")
+            }
             () if self.config.clocks.skew() != Skew::NONE => {
                 Some("the clocks of the two captures are apart")
             }

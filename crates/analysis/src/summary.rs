@@ -7,6 +7,7 @@ use units::counted;
 
 use crate::basis::{Basis, Bounds, Clocks, Skew, Tried, nearest_whole, whole};
 use crate::floor::Slip;
+use crate::counts::{TcpCounts, TcpSide};
 use crate::histogram::Histogram;
 use crate::instrument::Instrument;
 use crate::pair::{Analysis, Captured};
@@ -149,13 +150,17 @@ impl Analysis {
         figures.add("post_outside", counts.post_outside);
         figures.add("post_resegmented", counts.post_resegmented);
         figures.add("post_untimed", counts.post_untimed);
+        figures.add("post_corrupt", counts.post_corrupt);
         figures.add("post_unknown", counts.post_unknown);
+        if let Some(tcp) = &self.tcp {
+            add_tcp(figures, tcp);
+        }
     }
 
     /// Returns the number of lost packets that cannot be among what is only known from behind the
     /// device. A recording knows each packet that it sent.
     fn lost_proven(&self) -> u64 {
-        if self.instrument.is_some() {
+        if self.instrument.is_some() || self.tcp.is_some() {
             return self.counts.lost;
         }
         let elsewhere = self.ledger.lost_of(&self.unseen_flows());
@@ -164,7 +169,9 @@ impl Analysis {
 
     /// Returns the number of packets behind the device that may be lost ones in another form.
     fn other_forms(&self) -> u64 {
-        self.counts.post_unknown.saturating_sub(self.local_behind)
+        // Bytes of a stream are lost only if the stream proves it.
+        let unknown = if self.tcp.is_some() { 0 } else { self.counts.post_unknown };
+        unknown.saturating_sub(self.local_behind)
     }
 
     fn add_latency(&self, figures: &mut Figures) {
@@ -265,7 +272,9 @@ impl Analysis {
     fn warn_of_basis(&self, warnings: &mut Vec<String>) {
         let Basis { limit_bytes, copies_ns, tried, .. } = &self.basis;
         let plain = [MatchOn::Probe, MatchOn::Frame];
-        if tried.len() > 1 && !plain.contains(&self.config.match_on) {
+        if let Some(tcp) = &self.tcp {
+            warnings.push(self.streams_in_words(tcp));
+        } else if tried.len() > 1 && !plain.contains(&self.config.match_on) {
             warnings.push(self.matched_in_words());
         }
         if let Some(limit) = limit_bytes {
@@ -378,6 +387,30 @@ impl Analysis {
             && skew.offset_ns.saturating_add(slowest) < 0
     }
 
+    /// Returns what is matched by bytes of streams, and what is left out.
+    fn streams_in_words(&self, tcp: &TcpCounts) -> String {
+        let why =
+            if self.basis.tried.len() > 1 { ", as no other key matches (a proxy?)" } else { "" };
+        let of = |side: &TcpSide| side.connections;
+        let (before, behind) = (of(&tcp.sides[0]), of(&tcp.sides[1]));
+        let left = |name: &str, side: &TcpSide| {
+            format!(
+                "{name} the device {} without data, {} retransmitted, {} of other protocols",
+                side.without_data, side.retransmitted, side.not_tcp
+            )
+        };
+        format!(
+            "matched by the bytes of TCP streams{why}: {} of {before} connections before the device are known among \
+             {behind} behind it, and {} of {} bytes; each segment before the device counts once, when the last of \
+             its bytes was first seen behind it. Not judged are {}; {}",
+            tcp.paired,
+            tcp.bytes_matched,
+            tcp.bytes,
+            left("before", &tcp.sides[0]),
+            left("behind", &tcp.sides[1]),
+        )
+    }
+
     /// Returns what each key that was tried has matched.
     fn matched_in_words(&self) -> String {
         let own = self.config.match_on.to_string();
@@ -402,6 +435,21 @@ impl Analysis {
         };
         let less = if less.is_empty() { String::new() } else { format!("; {}", less.join(", ")) };
         format!("matched {best} of a sample by {own}{less}{why}")
+    }
+
+    /// Returns what damaged packets have in common.
+    fn damage_in_words(&self) -> String {
+        let Some(first) = self.corruptions.first() else { return String::new() };
+        let most = self.corruptions.iter().map(|of| of.damage.bits).max().unwrap_or(0);
+        let since_ns = first.pre_ns.saturating_sub(self.pre.side.first_ns.unwrap_or(0));
+        format!(
+            "came out damaged, as their own checksums show: {} changed at most. They are neither lost, nor in the \
+             latencies. The first is of {}, {:.6} s after the first packet, and differs at byte {} of its frame",
+            counted(most.into(), "bit"),
+            first.flow,
+            since_ns as f64 / 1e9,
+            first.damage.offset_bytes
+        )
     }
 
     fn warn_of_counts(&self, warnings: &mut Vec<String>) {
@@ -431,7 +479,10 @@ impl Analysis {
         warn(
             counts.outside,
             ["packet is", "packets are"],
-            if dropped > 0 {
+            if self.tcp.is_some() {
+                "not judged: bytes of a connection that is not known behind the device, of a handshake with a proxy, \
+                 or such that nothing proves to be lost, as the stream neither went on nor ended"
+            } else if dropped > 0 {
                 "outside of what both captures saw, or among those that the capture behind the device \
                  dropped: not judged"
             } else {
@@ -461,17 +512,23 @@ impl Analysis {
             "that nobody expects to be forwarded, such as control traffic of the link, did not come out: \
              not judged",
         );
-        warn(
-            counts.pre_unkeyed,
-            ["packet before the device has", "packets before the device have"],
-            "no key: not matched",
-        );
-        warn(
-            counts.post_unkeyed,
-            ["packet behind the device has", "packets behind the device have"],
-            "no key: not matched",
-        );
-        warn(counts.corrupt, ["packet", "packets"], "came back changed");
+        if self.tcp.is_none() {
+            warn(
+                counts.pre_unkeyed,
+                ["packet before the device has", "packets before the device have"],
+                "no key: not matched",
+            );
+            warn(
+                counts.post_unkeyed,
+                ["packet behind the device has", "packets behind the device have"],
+                "no key: not matched",
+            );
+        }
+        if self.instrument.is_some() {
+            warn(counts.corrupt, ["packet", "packets"], "came back changed");
+        } else {
+            warn(counts.corrupt, ["packet", "packets"], &self.damage_in_words());
+        }
         self.warn_of_flows(warnings);
         warn_of_loss(counts.lost, self.lost_proven(), self.other_forms(), warnings);
         if let Some(instrument) = &self.instrument {
@@ -578,6 +635,19 @@ fn add_side(figures: &mut Figures, name: &str, captured: &Captured) {
     figures.add(format!("{name}_stamps_without"), stamps.map(|stamps| stamps.without));
     figures.add(format!("{name}_dropped"), info.and_then(|info| info.dropped_packets));
     figures.add(format!("{name}_cut_offset_bytes"), captured.cut.as_ref().map(|cut| cut.offset));
+}
+
+fn add_tcp(figures: &mut Figures, tcp: &TcpCounts) {
+    figures.add("tcp_connections_paired", tcp.paired);
+    figures.add("tcp_connections_ambiguous", tcp.ambiguous);
+    figures.add("tcp_bytes", tcp.bytes);
+    figures.add("tcp_bytes_matched", tcp.bytes_matched);
+    for (name, side) in ["pre", "post"].into_iter().zip(&tcp.sides) {
+        figures.add(format!("{name}_tcp_connections"), side.connections);
+        figures.add(format!("{name}_tcp_retransmitted"), side.retransmitted);
+        figures.add(format!("{name}_tcp_without_data"), side.without_data);
+        figures.add(format!("{name}_not_tcp"), side.not_tcp);
+    }
 }
 
 fn add_instrument(figures: &mut Figures, instrument: &Instrument) {

@@ -14,6 +14,7 @@ pub mod part;
 pub mod pcap;
 pub mod pcapng;
 pub mod snoop;
+pub mod streams;
 pub mod survey;
 pub mod trace;
 pub mod trailer;
@@ -34,6 +35,7 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("pcap", pcap::run),
     ("pcapng", pcapng::run),
     ("snoop", snoop::run),
+    ("streams", streams::run),
     ("trace", trace::run),
     ("trailer", trailer::run),
 ];

@@ -7,7 +7,7 @@ pub enum Error {
     /// The text names no way to match packets.
     #[error(
         "{got:?} is not a way to match packets: \
-         expected auto, probe, frame, l3, payload, inner or bytes:OFF+LEN,..., like bytes:42+8"
+         expected auto, probe, frame, l3, payload, inner, tcp-bytes or bytes:OFF+LEN,..., like bytes:42+8"
     )]
     MatchOn {
         /// The text as given.

@@ -8,6 +8,7 @@
 //! - `payload`: what the transport header carries ([`content`]).
 //! - `inner`: the same of the innermost packet of a tunnel.
 //! - `probe`: the sequence number in the probe payload.
+//! - `tcp-bytes` is no key of single packets: of those that it tells of, it shows the bytes of `payload`.
 //! - `bytes:OFF+LEN,…`: those bytes of the frame, as they are; `bytes:…/…`: others behind the device.
 //!
 //! A key is kept as a 128-bit hash (XXH3) of those bytes, of which the matcher compares 96: among 10⁸
@@ -108,7 +109,9 @@ impl Keyer {
                 Rule::Frame(frame::Rule { masks: &frame::FRAME, limit })
             }
             MatchOn::L3 => Rule::Frame(frame::Rule { masks: &frame::L3, limit }),
-            MatchOn::Payload => Rule::Content(content::Rule { inner: false, limit }),
+            MatchOn::Payload | MatchOn::TcpBytes => {
+                Rule::Content(content::Rule { inner: false, limit })
+            }
             MatchOn::Inner => Rule::Content(content::Rule { inner: true, limit }),
             MatchOn::Probe => Rule::Probe,
             MatchOn::Bytes { pre, post } => Rule::Bytes(match tap {

@@ -1,9 +1,11 @@
 //! Frame headers, the probe payload, packet keys and send schedules.
 //!
 //! What a packet is called ([`key`]), what it carries ([`payload`]), how its headers are read and
-//! written ([`headers`]), what of a longer packet it holds ([`parts`]) and when it is meant to leave ([`schedule`]). Nothing here knows where
+//! written ([`headers`]), what of a longer packet or of a TCP stream it holds ([`parts`], [`tcp`]) and when it is meant to leave ([`schedule`]). Nothing here knows where
 //! packets come from.
 
+pub mod damage;
+pub mod encryption;
 mod error;
 pub mod flow;
 pub mod headers;
@@ -14,6 +16,7 @@ mod missing;
 pub mod parts;
 pub mod payload;
 pub mod schedule;
+pub mod tcp;
 
 pub use error::Error;
 pub use local::{is_control, is_local, is_to_group};

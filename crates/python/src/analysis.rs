@@ -343,6 +343,18 @@ impl Analysis {
         runs.map(|run| (run.flow, run.start_ns, run.end_ns, run.lost)).collect()
     }
 
+    /// Times before and behind the device, flow, size, and the first byte that differs, bytes and bits of each.
+    #[getter]
+    fn corruptions(&self) -> Vec<(u64, u64, String, u32, u32, u32, u32)> {
+        let all = self.found.corruptions.iter().map(|of| {
+            let damage = of.damage;
+            let differs = (damage.offset_bytes, damage.bytes, damage.bits);
+            let flow = of.flow.to_string();
+            (of.pre_ns, of.post_ns, flow, of.size_bytes, differs.0, differs.1, differs.2)
+        });
+        all.collect()
+    }
+
     fn worst_keys(&self, py: Python<'_>, pre: Chosen) -> PyResult<Vec<String>> {
         let by = (&self.found.config.match_on, &self.found.basis);
         let keys = py.detach(|| {

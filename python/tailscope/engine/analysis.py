@@ -146,6 +146,21 @@ class LossRun(NamedTuple):
     lost: int
 
 
+class Corruption(NamedTuple):
+    """A packet that came out damaged."""
+
+    pre_ns: int
+    post_ns: int
+    """When it was seen before and behind the device, since 1970."""
+    flow: str
+    size_bytes: int
+    offset_bytes: int
+    """The first byte that differs, in the frame behind the device."""
+    bytes: int
+    bits: int
+    """How many differ."""
+
+
 class PacketSink(Protocol):
     """Receives packets with their flows as they become final: constant memory."""
 
@@ -515,6 +530,11 @@ class Analysis:
         return [LossRun(*run) for run in self._engine.loss_runs]
 
     @property
+    def corruptions(self) -> list[Corruption]:
+        """Packets that came out damaged, in order of time."""
+        return [Corruption(*each) for each in self._engine.corruptions]
+
+    @property
     def worst_flows(self) -> tuple[list[str], list[int]] | None:
         """Flow and size in bytes of each of `worst`; None where flows are not known."""
         return self._engine.worst_flows
@@ -794,7 +814,8 @@ def analyze(
         ``"FILE@trailer"`` takes the times that a switch or a tap has put behind frames.
     match_on, joined_by : str
         Key that makes a packet recognisable (``auto``, ``probe``, ``frame``, ``l3``, ``payload``,
-        ``inner`` or ``bytes:OFF+LEN,...``), and the most specific one that ``auto`` may take.
+        ``inner``, ``tcp-bytes`` or ``bytes:OFF+LEN,...``), and the most specific one that ``auto``
+        may take.
     trim, window : int or str
         Drop matches up to `trim` after the first post packet; match a post packet with a pre packet
         that is younger than `window`. In ns, or a text such as ``"1s"``.

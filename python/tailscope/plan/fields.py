@@ -141,7 +141,7 @@ class PairFields(AnalysisFields, frozen=True, kw_only=True):
         str,
         _analysed(
             TEXT,
-            "Key that identifies a packet: auto, probe, frame, l3, payload, inner, or "
+            "Key that identifies a packet: auto, probe, frame, l3, payload, inner, tcp-bytes, or "
             "bytes:OFF+LEN,... (with /OFF+LEN,... for the side behind the device).",
             placeholder="KEY",
         ),

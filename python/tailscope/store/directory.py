@@ -378,6 +378,8 @@ class RunWriter:
     def _write_flows(self, analysis: Analysis, run: Run) -> None:
         self._write_csv(tables.FLOWS, run.flows)
         self._write_csv(tables.LOSS_RUNS, run.loss_runs)
+        if analysis.corruptions:
+            self._write_csv(tables.CORRUPT, analysis.corruptions)
         if len(analysis.resegmented_ns):
             self._take_back(analysis.resegmented_ns)
 

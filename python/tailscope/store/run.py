@@ -66,6 +66,7 @@ _SUMS = {
         "post_outside",
         "post_resegmented",
         "post_untimed",
+        "post_corrupt",
         "post_unknown",
     ),
 }

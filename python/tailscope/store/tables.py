@@ -221,6 +221,19 @@ LOSS_RUNS = Table(
         TableColumn("lost", "int", "Number of packets."),
     ),
 )
+CORRUPT = Table(
+    layout.CORRUPT,
+    "Of captures with damaged packets: each of them, by time.",
+    (
+        TableColumn("pre_ns", "int", "When it was seen before the device, since 1970."),
+        TableColumn("post_ns", "int", "When it was seen behind the device."),
+        TableColumn("flow", "str", "Its flow."),
+        TableColumn("size_bytes", "int", "Its length on the wire."),
+        TableColumn("offset_bytes", "int", "The first byte of its frame that differs."),
+        TableColumn("bytes", "int", "Number of bytes that differ."),
+        TableColumn("bits", "int", "Number of bits that differ."),
+    ),
+)
 WORST = Table(
     layout.WORST,
     "The worst packets, by latency, then by time.",
@@ -401,6 +414,7 @@ TABLES = (
     CLOCK_DOUBTS,
     FLOWS,
     LOSS_RUNS,
+    CORRUPT,
     WORST,
     WORST_EXPLAINED,
     HISTOGRAM,

@@ -80,6 +80,7 @@ _COUNTS_IF_ANY = {
     "post_outside": "outside behind",
     "post_resegmented": "divided or merged behind",
     "post_untimed": "seen by a clock in doubt, behind",
+    "post_corrupt": "corrupt behind",
     "post_unknown": "only seen behind",
 }
 _PARTS = {

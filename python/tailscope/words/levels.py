@@ -19,6 +19,7 @@ _WHY = {
 }
 _NOTES = re.compile(
     r"the captures hold only the beginning of each packet|.* out of order by at most|"
+    r"matched by the bytes of TCP streams[^:]*: (\d+) of \1 connections|"
     r".* expects to be forwarded, such as control traffic|the clocks are apart: .* taken out\.$"
 )
 

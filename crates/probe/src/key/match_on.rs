@@ -19,6 +19,8 @@ pub enum MatchOn {
     Payload,
     /// The content of the transport header of a tunnel's innermost packet.
     Inner,
+    /// The bytes of TCP streams, whatever segments carry them.
+    TcpBytes,
     /// These bytes of the frame.
     Bytes {
         /// Ranges before the device.
@@ -73,6 +75,7 @@ impl FromStr for MatchOn {
             "probe" => Ok(Self::Probe),
             "payload" => Ok(Self::Payload),
             "inner" => Ok(Self::Inner),
+            "tcp-bytes" => Ok(Self::TcpBytes),
             _ => match text.strip_prefix("bytes:") {
                 Some(ranges) => bytes(ranges),
                 None => Err(Error::MatchOn { got: text.into() }),
@@ -117,6 +120,7 @@ impl fmt::Display for MatchOn {
             Self::Probe => f.write_str("probe"),
             Self::Payload => f.write_str("payload"),
             Self::Inner => f.write_str("inner"),
+            Self::TcpBytes => f.write_str("tcp-bytes"),
             Self::Bytes { pre, post } => {
                 let text = |ranges: &[ByteRange]| {
                     ranges.iter().map(ByteRange::to_string).collect::<Vec<_>>().join(",")
@@ -146,6 +150,7 @@ mod tests {
             "l3",
             "payload",
             "inner",
+            "tcp-bytes",
             "probe",
             "bytes:42+8",
             "bytes:0+1,63+1,12+4294967283",

@@ -39,7 +39,7 @@ LATENCY = pa.schema(
 PACKETS = pa.schema({"capture_id": pa.int32(), "ts": pa.int64(), "hdr": pa.binary()})
 
 _ROWS_AT_ONCE = 1 << 16
-_KEY_BYTES = {"probe": 8, "frame": 72, "l3": 72, "payload": 80, "inner": 80}
+_KEY_BYTES = {"probe": 8, "frame": 72, "l3": 72, "payload": 80, "inner": 80, "tcp-bytes": 80}
 """The most bytes of a key."""
 # COPY sends 2 bytes a row and 4 a value besides the value itself.
 _LATENCY_BYTES = 2 + (4 + 4) + 3 * (4 + 8)

@@ -149,7 +149,8 @@ GROUPS = (
             ),
             _packets(
                 "corrupt",
-                "Sent packets that came back changed; 0 for captures, which cannot tell.",
+                "Sent packets that came out damaged: in captures those that differ in a few bytes, "
+                "as their own checksums show.",
             ),
             FigureLine(
                 ("resegmented",),
@@ -236,9 +237,51 @@ GROUPS = (
                 "Packets behind the device that belong to untimed ones, and came after them.",
                 everywhere=False,
             ),
+            FigureLine(
+                ("post_corrupt",),
+                "count",
+                "Packets behind the device that are damaged ones before it.",
+                everywhere=False,
+            ),
             _packets(
                 "post_unknown",
                 "Packets behind the device that no packet before it explains.",
+            ),
+        ),
+    ),
+    FigureGroup(
+        "TCP streams, if matched by their bytes",
+        (
+            FigureLine(
+                ("tcp_connections_paired", "tcp_connections_ambiguous"),
+                "count",
+                "Connections before the device that are known behind it, and those that may be one "
+                "of several there.",
+                everywhere=False,
+                is_column=False,
+            ),
+            FigureLine(
+                ("tcp_bytes", "tcp_bytes_matched"),
+                "count",
+                "Bytes that known connections carry forward before the device, and those of them "
+                "in packets of which all bytes were seen behind it.",
+                everywhere=False,
+                is_column=False,
+            ),
+            FigureLine(
+                ("pre_tcp_connections",),
+                "count",
+                "Connections in the capture.",
+                everywhere=False,
+                is_column=False,
+            ),
+            FigureLine(
+                ("pre_tcp_retransmitted", "pre_tcp_without_data", "pre_not_tcp"),
+                "count",
+                "Packets without new bytes of a stream: segments whose bytes had all been seen, "
+                "segments without data, packets of other protocols.",
+                everywhere=False,
+                is_column=False,
             ),
         ),
     ),

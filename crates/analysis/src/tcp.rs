@@ -1,0 +1,548 @@
+//! The analysis of a pair by the bytes of TCP streams: each segment before the device is found again when the last of
+//! its bytes was first seen behind it, in whatever segments that was.
+//!
+//! `stream.rs` reads the streams of both captures, `connections.rs` pairs them by their content (`align.rs`). What became
+//! of each segment is then handed to the matcher (`pair.rs`) as packets with keys, so that all figures are the same as
+//! by other keys.
+
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
+
+use capture::{Cut, Files, Info, Reader};
+use probe::encryption::{Encryption, is_tls};
+use probe::key::{Key, MatchOn};
+
+use crate::basis::{Basis, Grid, Skew, Tried, grid_of};
+use crate::config::Config;
+use crate::connections::{Pair, Partner, Partners, partners};
+use crate::counts::{Counts, TcpCounts, TcpSide};
+use crate::encrypted::most_common;
+use crate::error::Error;
+use crate::ingest::{Kind, Stamped};
+use crate::order::BATCH;
+use crate::pair::{Analysis, Captured, Observer, Progress, Run, Source};
+use crate::side::Side;
+use crate::stream::{Connection, Role, Seen, Stream, Streams};
+use crate::survey::Relation;
+use crate::varieties::News;
+
+/// Differences of times that tell on which grid these lie, at most.
+const MOST_APART: usize = 65_536;
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// Matches two captures by the bytes of TCP streams. `tried` says what other keys have matched.
+///
+/// # Errors
+/// As [`analyze_pair`](crate::analyze_pair), and when a capture holds too little of packets, or too many bytes.
+pub(crate) fn analyze_streams(
+    [mut pre, mut post]: [Reader; 2],
+    config: &Config,
+    tried: Vec<Tried>,
+    observer: &mut dyn Observer,
+) -> Result<Analysis, Error> {
+    config.check()?;
+    let total_bytes = pre.total_bytes().zip(post.total_bytes()).map(|(pre, post)| pre + post);
+    let start = Progress { done_bytes: 0, total_bytes };
+    let before = Streams::read(&mut pre, Skew::NONE, start, observer)?;
+    let half = Progress { done_bytes: pre.consumed_bytes(), total_bytes };
+    let behind = Streams::read(&mut post, config.clocks.skew(), half, observer)?;
+    let names = [pre.info().name, post.info().name];
+    let [pre_name, post_name] = names.clone();
+    if before.packets.is_empty() {
+        return Err(Error::NoPackets { file: pre_name, side: "before" });
+    }
+    if behind.packets.is_empty() && !config.whole {
+        return Err(Error::NoPackets { file: post_name, side: "behind" });
+    }
+    let found = partners(&before, &behind, config.window.0);
+    let judged = Judged::new([&before, &behind], found);
+    let tried = [tried, vec![judged.tried()]].concat();
+    let basis = Basis { grid: judged.grid(), tried, ..Basis::default() };
+    let Some(relation) = judged.relation() else {
+        let tried = basis.in_words();
+        let error = Error::DifferentTraffic { pre: pre_name, post: post_name, tried };
+        return Err(error.explained_by(judged.encryption()));
+    };
+    relation.check(config.clocks, names).map_err(without_estimate)?;
+    let config = Config { match_on: MatchOn::TcpBytes, ..config.clone() };
+    let (outcomes, tcp) = (judged.outcomes(), judged.counts());
+    let (sent, seen) = (judged.sent(&outcomes), judged.seen(&outcomes));
+    let doubts = Doubts::new(&before, (&outcomes, &seen), config.trim);
+    drop(judged);
+    let sources = [
+        Events::new(pre, before, sent, config.trim),
+        Events::new(post, behind, seen.iter().map(|event| event.packet).collect(), config.trim),
+    ];
+    let [pre, post] = sources;
+    let mut analysis = Run::whole(pre, post, config, basis, None)?.finish(observer)?;
+    doubts.count(&mut analysis.counts);
+    let packets = [&analysis.pre, &analysis.post].map(|side| side.side.packets);
+    analysis.counts.assert_conserved(packets[0], packets[1]);
+    analysis.tcp = Some(tcp);
+    let analysis = analysis.judged();
+    analysis.check_clocks().map_err(without_estimate)?;
+    analysis.check_step(&[vec![], vec![]])?;
+    Ok(analysis)
+}
+
+/// Returns the error for clocks that are apart, the difference of which is not estimated.
+fn without_estimate(error: Error) -> Error {
+    match error {
+        Error::ClocksApart { why } => Error::StreamClocksApart { why },
+        other => other,
+    }
+}
+
+/// Returns how many packets before the device the bytes of streams join with what is behind it.
+pub(crate) fn joined_by_bytes(
+    [mut pre, mut post]: [Reader; 2],
+    config: &Config,
+    observer: &mut dyn Observer,
+) -> Result<u64, Error> {
+    let start = Progress { done_bytes: 0, total_bytes: None };
+    let before = Streams::read(&mut pre, Skew::NONE, start, observer)?;
+    let behind = Streams::read(&mut post, config.clocks.skew(), start, observer)?;
+    let judged = Judged::new([&before, &behind], partners(&before, &behind, config.window.0));
+    let arrived = judged.outcomes().into_iter().filter(|of| matches!(of, Outcome::Arrived(_)));
+    Ok(arrived.count() as u64)
+}
+
+/// What became of a segment before the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It has no bytes that are new.
+    None,
+    /// All of its bytes had been seen behind the device at this time, in ns.
+    Arrived(u64),
+    /// Some of its bytes never came out, although the stream went on or ended.
+    Lost,
+    /// The captures do not tell.
+    Unresolved,
+    /// Its connection may be one of several behind the device.
+    Ambiguous,
+    /// It travels the other way.
+    Back,
+}
+
+impl Outcome {
+    /// Returns what became of a segment, parts of which met different fates.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::None, one) | (one, Self::None) => one,
+            (Self::Arrived(one), Self::Arrived(other)) => Self::Arrived(one.max(other)),
+            (Self::Lost, _) | (_, Self::Lost) => Self::Lost,
+            (Self::Arrived(_), one) | (one, _) => one,
+        }
+    }
+}
+
+/// A stream before the device with that behind it: it comes out there, or came from there.
+#[derive(Clone, Copy)]
+struct Joined<'a> {
+    before: &'a Stream,
+    behind: &'a Stream,
+    shift: i64,
+    reset: bool,
+}
+
+impl Joined<'_> {
+    fn place(&self, place: u64) -> u64 {
+        place.saturating_add_signed(self.shift)
+    }
+
+    /// Returns the time from each piece before the device to its last byte behind it, in ns.
+    fn apart(&self) -> impl Iterator<Item = i64> {
+        self.before.pieces.iter().filter_map(|piece| {
+            match self.behind.seen(self.place(piece.start), self.place(piece.end)) {
+                Seen::At(ts) => Some((i128::from(ts) - i128::from(piece.ts)) as i64),
+                Seen::Not(_) => None,
+            }
+        })
+    }
+
+    /// Returns the least and the most of these times.
+    fn bounds(&self) -> Option<RangeInclusive<i64>> {
+        let (mut least, mut most) = (None, None);
+        for ns in self.apart() {
+            least = Some(least.map_or(ns, |least: i64| least.min(ns)));
+            most = most.max(Some(ns));
+        }
+        Some(least?..=most?)
+    }
+
+    fn outcome(&self, start: u64, end: u64) -> Outcome {
+        match self.behind.seen(self.place(start), self.place(end)) {
+            Seen::At(ts) => Outcome::Arrived(ts),
+            // If any byte of a gap is lost for certain, its last one is.
+            Seen::Not(missing) if missing.iter().any(|bytes| self.is_lost(bytes.end - 1)) => {
+                Outcome::Lost
+            }
+            Seen::Not(_) => Outcome::Unresolved,
+        }
+    }
+
+    /// Returns true if the byte at this place behind the device never was there: the stream went on, or ended, and the
+    /// other end has not confirmed it.
+    fn is_lost(&self, place: u64) -> bool {
+        let Some((first, last)) = self.behind.span() else { return false };
+        let confirmed = self.behind.acknowledged.is_some_and(|reached| reached > place);
+        let ended = self.reset || self.behind.end.is_some_and(|end| end <= place);
+        place >= first && !confirmed && (place < last || ended)
+    }
+}
+
+/// Two captures whose connections are paired, and which way their streams travel.
+struct Judged<'a> {
+    sides: [&'a Streams; 2],
+    partners: Partners,
+    /// For each connection before the device the stream that comes out behind it.
+    forward: Vec<[bool; 2]>,
+    /// Connections before the device by place behind it.
+    of_behind: Vec<Option<usize>>,
+}
+
+impl<'a> Judged<'a> {
+    fn new(sides: [&'a Streams; 2], partners: Partners) -> Self {
+        let mut of_behind = vec![None; sides[1].connections.len()];
+        let known = partners.of.iter().enumerate().filter_map(|(number, partner)| match partner {
+            Partner::Known(pair) => Some((number, pair.behind)),
+            Partner::Unknown | Partner::Ambiguous => None,
+        });
+        known.for_each(|(number, behind)| of_behind[behind] = Some(number));
+        let mut judged = Self { sides, partners, forward: Vec::new(), of_behind };
+        judged.forward = (0..sides[0].connections.len()).map(|of| judged.forward(of)).collect();
+        judged
+    }
+
+    fn pair(&self, number: usize) -> Option<(&'a Connection, &'a Connection, Pair)> {
+        let Partner::Known(pair) = self.partners.of[number] else { return None };
+        Some((&self.sides[0].connections[number], &self.sides[1].connections[pair.behind], pair))
+    }
+
+    fn joined(&self, number: usize, way: usize) -> Option<Joined<'a>> {
+        let (before, behind, pair) = self.pair(number)?;
+        Some(Joined {
+            before: &before.streams[way],
+            behind: &behind.streams[pair.way_behind(way)],
+            shift: pair.shift(way)?,
+            reset: behind.reset,
+        })
+    }
+
+    /// Returns which streams of a connection come out behind the device: of two the one that takes longer.
+    fn forward(&self, number: usize) -> [bool; 2] {
+        let bounds = [0, 1].map(|way| self.joined(number, way).and_then(|joined| joined.bounds()));
+        match bounds {
+            [Some(one), Some(other)] => {
+                let first = (one.start(), one.end()) > (other.start(), other.end());
+                [first, !first]
+            }
+            alone => alone.map(|bounds| bounds.is_some_and(|bounds| *bounds.end() >= 0)),
+        }
+    }
+
+    fn joins(&self) -> impl Iterator<Item = (bool, Joined<'a>)> {
+        (0..self.forward.len()).flat_map(move |number| {
+            let ways = [0, 1].into_iter();
+            ways.filter_map(move |way| Some((self.forward[number][way], self.joined(number, way)?)))
+        })
+    }
+
+    /// Returns how the times of both captures lie; `None` if no connection is in both.
+    fn relation(&self) -> Option<Relation> {
+        let (mut forth, mut back): (Option<i64>, Option<i64>) = (None, None);
+        for (is_forward, joined) in self.joins() {
+            let Some(bounds) = joined.bounds() else { continue };
+            if is_forward {
+                forth = Some(forth.map_or(*bounds.start(), |least| least.min(*bounds.start())));
+            } else {
+                back = Some(back.map_or(*bounds.end(), |most| most.max(*bounds.end())));
+            }
+        }
+        match (forth, back) {
+            (None, None) => {
+                self.partners.of.contains(&Partner::Ambiguous).then_some(Relation::Same)
+            }
+            (Some(least), Some(most)) if most < least && !(most <= 0 && 0 <= least) => {
+                Some(Relation::Apart { offset_ns: most + (least - most) / 2 })
+            }
+            (Some(least), None) if least >= SECOND_NS => Some(Relation::Apart { offset_ns: least }),
+            (None, Some(least_ns)) => Some(Relation::Before { least_ns, swapped: None }),
+            _ => Some(Relation::Same),
+        }
+    }
+
+    fn grid(&self) -> Grid {
+        let apart: Vec<i64> = self
+            .joins()
+            .flat_map(|(_, joined)| joined.apart().collect::<Vec<_>>())
+            .take(MOST_APART)
+            .collect();
+        let times = self.sides.iter().flat_map(|side| side.packets.iter().take(MOST_APART));
+        let times: Vec<u64> = times.map(|packet| packet.ts).collect();
+        grid_of(&times, &apart)
+    }
+
+    /// Returns what became of each packet before the device.
+    fn outcomes(&self) -> Vec<Outcome> {
+        let mut outcomes = vec![Outcome::None; self.sides[0].packets.len()];
+        for (number, connection) in self.sides[0].connections.iter().enumerate() {
+            for (way, stream) in connection.streams.iter().enumerate() {
+                let joined = self.joined(number, way);
+                for piece in &stream.pieces {
+                    let outcome = match (self.partners.of[number], joined) {
+                        (Partner::Ambiguous, _) => Outcome::Ambiguous,
+                        (Partner::Known(_), Some(_)) if !self.forward[number][way] => Outcome::Back,
+                        (Partner::Known(_), Some(joined)) => joined.outcome(piece.start, piece.end),
+                        (Partner::Known(_) | Partner::Unknown, _) => Outcome::Unresolved,
+                    };
+                    let all = &mut outcomes[piece.packet as usize];
+                    *all = all.and(outcome);
+                }
+            }
+        }
+        outcomes
+    }
+
+    /// Returns the packets before the device for the matcher, in order of time.
+    fn sent(&self, outcomes: &[Outcome]) -> Vec<Stamped> {
+        let packets = self.sides[0].packets.iter().zip(outcomes).enumerate();
+        let sent = packets.map(|(seq, (packet, outcome))| {
+            let (key, kind) = match outcome {
+                Outcome::Arrived(_) | Outcome::Lost => (Some(key_of(seq)), Kind::Forward),
+                Outcome::Back => (Some(key_of(seq)), Kind::Back),
+                Outcome::None | Outcome::Unresolved | Outcome::Ambiguous => (None, Kind::Forward),
+            };
+            Stamped::new(packet.ts, key).of(kind, packet.variety)
+        });
+        sent.collect()
+    }
+
+    /// Returns for the matcher, in order of time, each segment that came out, when it had, and the packets behind the device
+    /// with which none had.
+    fn seen(&self, outcomes: &[Outcome]) -> Vec<Event> {
+        let arrived = outcomes.iter().enumerate().filter_map(|(seq, outcome)| match outcome {
+            Outcome::Arrived(ts) => Some(Event::plain(Stamped::new(*ts, Some(key_of(seq))))),
+            _ => None,
+        });
+        let mut seen: Vec<Event> = arrived.collect();
+        let times: HashSet<u64> = seen.iter().map(|event| event.packet.ts).collect();
+        let mut explained = vec![false; self.sides[1].packets.len()];
+        self.mark_explained(&mut explained);
+        let packets = self.sides[1].packets.iter().zip(explained).enumerate();
+        for (place, (packet, explained)) in packets {
+            if explained && times.contains(&packet.ts) {
+                continue;
+            }
+            let plain = Event::plain(Stamped::new(packet.ts, None));
+            seen.push(match packet.role {
+                _ if explained => Event { doubt: Some(Doubt::Part), ..plain },
+                Role::First { connection, way } => {
+                    let number = connection as usize;
+                    if self.partners.ambiguous_behind.contains(&number) {
+                        Event { doubt: Some(Doubt::Ambiguous), ..plain }
+                    } else {
+                        let is_back = self.is_back_behind(number, usize::from(way));
+                        let kind = if is_back { Kind::Back } else { Kind::Forward };
+                        let key = key_of(outcomes.len() + place);
+                        Event::plain(Stamped::new(packet.ts, Some(key)).of(kind, 0))
+                    }
+                }
+                Role::Other | Role::Empty | Role::Again => plain,
+            });
+        }
+        seen.sort_by_key(|event| event.packet.ts);
+        seen
+    }
+
+    fn mark_explained(&self, explained: &mut [bool]) {
+        for joined in self.joins().filter_map(|(is_forward, joined)| is_forward.then_some(joined)) {
+            let place = |place: u64| place.saturating_add_signed(-joined.shift);
+            for piece in &joined.behind.pieces {
+                if joined.before.has_some(place(piece.start), place(piece.end)) {
+                    explained[piece.packet as usize] = true;
+                }
+            }
+        }
+    }
+
+    fn is_back_behind(&self, behind: usize, way_behind: usize) -> bool {
+        let Some(number) = self.of_behind[behind] else { return false };
+        let Some((_, _, pair)) = self.pair(number) else { return false };
+        let way = pair.way_behind(way_behind);
+        pair.shift(way).is_some() && !self.forward[number][way]
+    }
+
+    /// Returns how many connections of those before the device are known behind it.
+    fn tried(&self) -> Tried {
+        let with_bytes = |of: &&Connection| of.streams.iter().any(|stream| stream.len() > 0);
+        let of = self.sides[0].connections.iter().filter(with_bytes).count() as u64;
+        let known = self.partners.of.iter().filter(|of| matches!(of, Partner::Known(_)));
+        Tried { key: MatchOn::TcpBytes.to_string(), matched: known.count() as u64, of }
+    }
+
+    /// Returns what encrypts at least half of the connections of one side.
+    fn encryption(&self) -> Option<Encryption> {
+        self.sides.iter().find_map(|side| {
+            let first = |stream: &Stream| stream.pieces.first().map(|piece| side.bytes(piece));
+            let begins = side.connections.iter().filter_map(|connection| {
+                let streams = connection.streams.iter().filter_map(first);
+                let tls: Vec<bool> = streams.map(is_tls).collect();
+                (!tls.is_empty()).then(|| tls.contains(&true).then_some(Encryption::Tls))
+            });
+            most_common(begins)
+        })
+    }
+
+    fn counts(&self) -> TcpCounts {
+        let mut counts = TcpCounts { sides: self.sides.map(side_counts), ..TcpCounts::default() };
+        for partner in &self.partners.of {
+            counts.paired += u64::from(matches!(partner, Partner::Known(_)));
+            counts.ambiguous += u64::from(*partner == Partner::Ambiguous);
+        }
+        for (_, joined) in self.joins().filter(|(is_forward, _)| *is_forward) {
+            for piece in &joined.before.pieces {
+                let bytes = piece.end - piece.start;
+                counts.bytes += bytes;
+                if let Outcome::Arrived(_) = joined.outcome(piece.start, piece.end) {
+                    counts.bytes_matched += bytes;
+                }
+            }
+        }
+        counts
+    }
+}
+
+fn side_counts(streams: &Streams) -> TcpSide {
+    let count = |role: Role| streams.packets.iter().filter(|packet| packet.role == role).count();
+    TcpSide {
+        connections: streams.connections.len() as u64,
+        retransmitted: count(Role::Again) as u64,
+        without_data: count(Role::Empty) as u64,
+        not_tcp: count(Role::Other) as u64,
+    }
+}
+
+/// A key that no other packet has.
+fn key_of(place: usize) -> Key {
+    Key::of_probe(place as u64)
+}
+
+/// What a packet is that the matcher takes for one without a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    /// Its connection may be one of several.
+    Ambiguous,
+    /// It carries a part of a segment before the device.
+    Part,
+}
+
+/// A packet behind the device, as the matcher sees it.
+#[derive(Clone, Copy)]
+struct Event {
+    packet: Stamped,
+    doubt: Option<Doubt>,
+}
+
+impl Event {
+    fn plain(packet: Stamped) -> Self {
+        Self { packet, doubt: None }
+    }
+}
+
+/// Packets that the matcher takes for such without a key, within the trimmed interval.
+struct Doubts {
+    ambiguous: u64,
+    unresolved: u64,
+    ambiguous_behind: u64,
+    parts_behind: u64,
+}
+
+impl Doubts {
+    fn new(sent: &Streams, (outcomes, seen): (&[Outcome], &[Event]), trim: units::Nanos) -> Self {
+        let first = seen.first().map(|event| event.packet.ts).filter(|_| trim.0 > 0);
+        let cut = first.map(|first| first.saturating_add(trim.0));
+        let is_kept = |ts: u64| cut.is_none_or(|cut| ts > cut);
+        let kept = sent.packets.iter().zip(outcomes).filter(|(of, _)| is_kept(of.ts));
+        let before = |wanted| kept.clone().filter(|(_, of)| **of == wanted).count() as u64;
+        let kept = seen.iter().filter(|event| is_kept(event.packet.ts));
+        let behind = |wanted| kept.clone().filter(|of| of.doubt == Some(wanted)).count() as u64;
+        Self {
+            ambiguous: before(Outcome::Ambiguous),
+            unresolved: before(Outcome::Unresolved),
+            ambiguous_behind: behind(Doubt::Ambiguous),
+            parts_behind: behind(Doubt::Part),
+        }
+    }
+
+    /// Counts them as what they are.
+    fn count(&self, counts: &mut Counts) {
+        counts.pre_unkeyed -= self.ambiguous + self.unresolved;
+        counts.ambiguous += self.ambiguous;
+        counts.sent += self.unresolved;
+        counts.outside += self.unresolved;
+        counts.post_unkeyed -= self.ambiguous_behind + self.parts_behind;
+        counts.post_ambiguous += self.ambiguous_behind;
+        counts.post_resegmented += self.parts_behind;
+    }
+}
+
+/// One side of the pair, for the matcher.
+struct Events {
+    info: Info,
+    files: Option<Files>,
+    cut: Option<Cut>,
+    events: Vec<Stamped>,
+    next: usize,
+    handed: usize,
+    news: News,
+    side: Side,
+}
+
+impl Events {
+    fn new(reader: Reader, streams: Streams, events: Vec<Stamped>, trim: units::Nanos) -> Self {
+        let (disordered, disorder_ns_max) = (streams.disordered, streams.disorder_ns_max);
+        let (files, cut) = (reader.files().cloned(), reader.cut().cloned());
+        let side = Side { disordered, disorder_ns_max, ..Side::new(trim) };
+        let (info, news) = (reader.info(), streams.news);
+        Self { info, files, cut, events, next: 0, handed: 0, news, side }
+    }
+}
+
+impl Source for Events {
+    fn name(&self) -> String {
+        self.info.name.clone()
+    }
+
+    fn waiting(&mut self) -> Result<&[Stamped], Error> {
+        if self.next == self.handed {
+            let handed = (self.handed + BATCH).min(self.events.len());
+            self.events[self.handed..handed].iter().for_each(|event| self.side.record(event.ts));
+            self.handed = handed;
+        }
+        Ok(&self.events[self.next..self.handed])
+    }
+
+    fn take_news(&mut self) -> News {
+        std::mem::take(&mut self.news)
+    }
+
+    fn take(&mut self, count: usize) {
+        assert!(count <= self.handed - self.next, "no more are taken than wait");
+        self.next += count;
+    }
+
+    fn done_bytes(&self) -> u64 {
+        0
+    }
+
+    fn finish(self) -> Captured {
+        let Self { info, files, cut, side, .. } = self;
+        Captured { name: info.name.clone(), info: Some(info), files, cut, side }
+    }
+}
+
+/// Returns true if a pair is matched by bytes of streams.
+pub(crate) fn is_asked(config: &Config) -> bool {
+    config.match_on == MatchOn::TcpBytes || config.joined_by == Some(MatchOn::TcpBytes)
+}
