@@ -173,6 +173,11 @@ impl Ledger {
         &self.flows[number as usize]
     }
 
+    /// Returns what a flow is called.
+    pub fn flow_name(&self, number: u32) -> String {
+        name_of(number, self.flow(number))
+    }
+
     /// Returns packets as an observer hears of them that knows the names of `told` flows.
     pub fn packets<'a>(
         &self,
@@ -244,9 +249,9 @@ impl Ledger {
                     self.crowd_ns = pre_ns;
                 }
             }
-            Fate::Outside { seq } => self.pass(seq, [1, 0]),
+            Fate::Outside { seq, .. } => self.pass(seq, [1, 0]),
             Fate::Negative { seq } => self.pass(seq, [1, 1]),
-            Fate::Ambiguous { seq } => self.pass(seq, [0, 1]),
+            Fate::Ambiguous { seq, .. } => self.pass(seq, [0, 1]),
         }
     }
 
