@@ -68,7 +68,8 @@ fn listen(sides: &[Vec<(u64, u64)>; 2], step_ns: u64, missed: &[(u64, u64)]) -> 
                 }
                 let frame = frame(id);
                 let data = &frame[..KEPT_BYTES];
-                let packet = Packet { ts: Nanos(ts), orig_len: frame.len() as u32, data, offset: 0 };
+                let packet =
+                    Packet { ts: Nanos(ts), orig_len: frame.len() as u32, data, offset: 0 };
                 assert!(live.take(tap, &packet), "its time was not decided about");
             }
         }
@@ -123,8 +124,11 @@ fn sent() -> impl Strategy<Value = Sent> {
         1 => Just(None),
     ];
     let gap = prop_oneof![20 => 1..2_000_000_u64, 1 => 1..1_500_000_000_u64];
-    (gap, latency, prop::bool::weighted(0.1))
-        .prop_map(|(gap_ns, latency_ns, twice)| Sent { gap_ns, latency_ns, twice })
+    (gap, latency, prop::bool::weighted(0.1)).prop_map(|(gap_ns, latency_ns, twice)| Sent {
+        gap_ns,
+        latency_ns,
+        twice,
+    })
 }
 
 fn missed() -> impl Strategy<Value = Vec<(u64, u64)>> {
