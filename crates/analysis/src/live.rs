@@ -326,7 +326,7 @@ impl Source for Queue {
     fn finish(self) -> Captured {
         let info = Info {
             name: self.name.clone(),
-            format: Format::PcapNg,
+            format: Format::Link,
             compression: Compression::None,
             byte_order: ByteOrder::Little,
             resolution: Resolution::new(10, 9),

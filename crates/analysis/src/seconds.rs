@@ -43,6 +43,13 @@ impl Second {
         (count > 0).then(|| self.latencies_ns[rank(q, count) as usize - 1])
     }
 
+    /// Returns the number of matches that took as long, or longer.
+    #[must_use]
+    pub fn at_least(&self, ns: u64) -> u64 {
+        (self.latencies_ns.len() - self.latencies_ns.partition_point(|latency| *latency < ns))
+            as u64
+    }
+
     /// Returns the number of packets that were sent, whatever became of them.
     #[must_use]
     pub fn sent(&self) -> u64 {

@@ -27,6 +27,8 @@ pub struct TapSecond {
     pub latency_ns_quantiles: Vec<Count>,
     /// The longest.
     pub latency_ns_max: Option<Count>,
+    /// Packets that took as long as each limit that was asked for, or longer, of those that matched.
+    pub beyond: Vec<Count>,
     /// The sum of all.
     pub latency_ns_sum: Count,
     /// Buckets that are at most 3 % wide: the least latency of each, and its packets.

@@ -206,7 +206,8 @@ class RunWriter:
 
     def close_packets(self) -> None:
         """Write the rest of ``latency.parquet``: no match will follow."""
-        self._begin(layout.LATENCY)
+        if self._has_packets:
+            self._begin(layout.LATENCY)
         if self._has_flows:
             self._begin(layout.LOST)
         self._stack.close()

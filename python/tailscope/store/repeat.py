@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def command_of(info: RunInfo) -> str | None:
-    """The command, for a shell; None where a laboratory is part of it, which only a file names.
+    """The command, for a shell; None where a laboratory is part of it, which only a file names, or
+    packets were matched while they came.
 
     All options are spelled out: defaults may change.
     """
@@ -29,6 +30,8 @@ def command_of(info: RunInfo) -> str | None:
         return None
     plan = info.plan
     if isinstance(plan, AnalysisPlan):
+        if not info.inputs:
+            return None  # Nobody kept the packets.
         words = ["tailscope", "analyze", plan.pre, plan.post, *_options(plan, PairFields)]
         return shlex.join([*words, *_described(info)])
     if isinstance(plan, ImportPlan):

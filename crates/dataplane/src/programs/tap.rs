@@ -57,6 +57,9 @@ struct Tap {
     /// Quantiles of the latency to tell every second.
     #[arg(long, value_name = "Q,...", value_delimiter = ',', value_parser = quantile)]
     quantiles: Vec<f64>,
+    /// Latencies in ns: each second tells how many packets took as long, or longer.
+    #[arg(long, value_name = "NS,...", value_delimiter = ',')]
+    limits_ns: Vec<u64>,
     /// Number of the worst packets to keep.
     #[arg(long, value_name = "N")]
     worst: usize,
@@ -135,7 +138,7 @@ impl Tap {
                 continue;
             }
             reached_ns = until_ns;
-            tell_seconds(&live.advance(until_ns)?, &self.quantiles, &mut surroundings);
+            self.tell_seconds(&live.advance(until_ns)?, &mut surroundings);
             surroundings.forget_before(
                 until_ns.saturating_sub(self.window_ns.saturating_add(REMEMBERED_NS)),
             );
@@ -150,12 +153,21 @@ impl Tap {
             Err(error) => return Err(error.into()),
         };
         if let Some(ended) = &ended {
-            tell_seconds(&ended.seconds, &self.quantiles, &mut surroundings);
+            self.tell_seconds(&ended.seconds, &mut surroundings);
             let bytes = ended.part.to_bytes();
             std::fs::write(&self.figures, bytes)
                 .map_err(|source| Error::File { path: self.figures.clone(), source })?;
         }
         Ok(Matched { ended, late, unwritten: surroundings.unwritten })
+    }
+
+    fn tell_seconds(&self, seconds: &[Second], surroundings: &mut Surroundings) {
+        for second in seconds {
+            if let Some(worst) = &second.worst {
+                surroundings.note(worst);
+            }
+            events::print(&Message::Second(told(second, self)));
+        }
     }
 
     fn tell(&self, counted: [Counted; 2], matched: Matched) -> Result<(), Error> {
@@ -199,16 +211,8 @@ struct Matched {
     unwritten: u64,
 }
 
-fn tell_seconds(seconds: &[Second], quantiles: &[f64], surroundings: &mut Surroundings) {
-    for second in seconds {
-        if let Some(worst) = &second.worst {
-            surroundings.note(worst);
-        }
-        events::print(&Message::Second(told(second, quantiles)));
-    }
-}
-
-fn told(second: &Second, quantiles: &[f64]) -> TapSecond {
+/// The message about a second.
+fn told(second: &Second, asked: &Tap) -> TapSecond {
     let buckets = Buckets::new();
     second.latencies_ns.iter().for_each(|ns| buckets.record(*ns));
     let quantile = |q| second.quantile(q).map(Count);
@@ -223,8 +227,9 @@ fn told(second: &Second, quantiles: &[f64]) -> TapSecond {
         ambiguous: second.ambiguous.into(),
         missed_pre,
         missed_post,
-        latency_ns_quantiles: quantiles.iter().filter_map(|q| quantile(*q)).collect(),
+        latency_ns_quantiles: asked.quantiles.iter().filter_map(|q| quantile(*q)).collect(),
         latency_ns_max: quantile(1.0),
+        beyond: asked.limits_ns.iter().map(|ns| second.at_least(*ns).into()).collect(),
         latency_ns_sum: buckets.sum().into(),
         latency_ns_buckets: buckets.filled().map(|(ns, count)| (Count(ns), count.into())).collect(),
         lost_flows: second

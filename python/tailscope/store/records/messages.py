@@ -262,6 +262,9 @@ class TapSecond(Section, frozen=True, kw_only=True, tag_field="event", tag="seco
     """The quantiles of the latency that were asked for; none without a match."""
     latency_ns_max: Count | None
     """The longest."""
+    beyond: list[Count]
+    """Packets that took as long as each limit that was asked for, or longer, of those that matched.
+    """
     latency_ns_sum: Count
     """The sum of all."""
     latency_ns_buckets: list[tuple[Count, Count]]
