@@ -19,6 +19,8 @@ pub(crate) const FEWEST: u64 = 10;
 const CHANCE: f64 = 1e-6;
 /// Packets that may wait for being lost for certain; of further ones only the number is kept.
 const MOST_PENDING: usize = 1 << 20;
+/// Latencies of flows that are kept as they are while packets come for days.
+const MOST_EXACT_FOR_DAYS: usize = 1 << 18;
 /// Runs of losses that are kept: those of the most packets.
 const MOST_RUNS: usize = 1000;
 
@@ -122,6 +124,12 @@ pub(crate) struct Ledger {
 impl Ledger {
     pub fn new(window: u64, first_place: u64) -> Self {
         Self { window, waiting: Waiting::new(first_place), ..Self::default() }
+    }
+
+    /// Keeps fewer latencies as they are: packets come for days.
+    pub fn for_days(mut self) -> Self {
+        self.tallies = Tallies::keeping(MOST_EXACT_FOR_DAYS);
+        self
     }
 
     /// Learns what varieties there are.

@@ -445,6 +445,7 @@ impl<S: Source> Run<S> {
         let begin = [Some(since_ns); 2];
         let mut run = Self::new([pre, post], config, basis, Stretch::WHOLE, begin, None);
         run.seconds = Some(Seconds::since(since_ns));
+        run.ledger = run.ledger.for_days();
         run.add_gap(0, (0, since_ns));
         run
     }

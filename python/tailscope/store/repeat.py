@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def command_of(info: RunInfo) -> str | None:
-    """The command, for a shell; None where a laboratory is part of it, which only a file names, or
-    packets were matched while they came.
+    """The command, for a shell; None where nothing repeats it.
 
-    All options are spelled out: defaults may change.
+    All options are spelled out: defaults may change. A laboratory is named by a file alone, and
+    of packets that were matched while they came nothing was kept.
     """
     if info.hosts is not None:
         return None

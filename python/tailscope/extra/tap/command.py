@@ -34,14 +34,16 @@ EXAMPLE = "tailscope tap eth0 eth1 --filter 'udp port 443' --slo 'p99.9<1ms, los
 _COLUMNS = {
     "time": 8,
     "packets": 9,
-    "p50": 10,
-    "p99": 10,
-    "p99.9": 10,
-    "max": 10,
+    "p50": 11,
+    "p99": 11,
+    "p99.9": 11,
+    "max": 9,
     "lost": 13,
     "missed": 7,
 }
 _HEADER_EVERY = 20
+_SUPPORT = 10
+"""Packets beyond a quantile that it takes to tell it."""
 _NOTHING = "-"
 
 
@@ -233,11 +235,11 @@ class _View:
         if self._shown % _HEADER_EVERY == 0:
             print("  ".join(f"{name:>{width}}" for name, width in _COLUMNS.items()))
         self._shown += 1
-        p50, p99, p999 = [*second.latency_ns_quantiles, *[None] * 3][:3]
         cells = (
             _clock(second),
             count_text(second.sent),
-            *map(_time_text, (p50, p99, p999, second.latency_ns_max)),
+            *_quantile_texts(second),
+            _time_text(second.latency_ns_max),
             _lost_text(second.lost, second.unresolved),
             count_text(second.missed_pre + second.missed_post),
         )
@@ -247,6 +249,18 @@ class _View:
 
 def _clock(second: TapSecond) -> str:
     return f"{datetime.fromtimestamp(second.start_unix_ns // 10**9, UTC):%H:%M:%S}"
+
+
+def _quantile_texts(second: TapSecond) -> list[str]:
+    """Write quantiles; one that fewer than ten packets lie beyond is only a lower bound."""
+    from tailscope.extra.tap.listener import QUANTILES
+
+    if not second.matched:
+        return [_NOTHING] * len(QUANTILES)
+    return [
+        f"{'' if (1 - q) * second.matched >= _SUPPORT else '≥ '}{_time_text(ns)}"
+        for q, ns in zip(QUANTILES, second.latency_ns_quantiles, strict=True)
+    ]
 
 
 def _time_text(ns: int | None) -> str:
@@ -283,7 +297,7 @@ def _print_end(plan: TapPlan, heard: Heard) -> None:
     summary, tap = heard.analysis.summary, heard.result.tap
     quantiles = heard.analysis.quantiles([0.5, 0.99, 0.999])
     times = ", ".join(
-        f"{name} {duration_text(quantile.value_ns)}"
+        f"{name} {'' if quantile.supported else '≥ '}{duration_text(quantile.value_ns)}"
         for name, quantile in zip(("p50", "p99", "p99.9"), quantiles, strict=True)
     )
     longest = summary["latency_ns_max"]
