@@ -51,9 +51,9 @@ def command(
     pre: Annotated[str, argument("IN", "Interface by which packets come.")],
     post: Annotated[str, argument("OUT", "Interface by which they leave.")],
     filter_text: Annotated[
-        str,
+        str | None,
         option("--filter", "EXPR", "Packets to match, as tcpdump selects them.", TRAFFIC),
-    ] = "",
+    ] = None,
     taps: Annotated[
         bool,
         flag(
@@ -133,8 +133,8 @@ def command(
         pre=pre,
         post=post,
         taps=taps,
-        filter=filter_text,
-        program=compiled(filter_text),
+        filter=filter_text or "",
+        program=compiled(filter_text or ""),
         match_on=match_on,
         window_ns=window_ns,
         bucket_ns=bucket_ns,
