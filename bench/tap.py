@@ -1,8 +1,8 @@
 """How many packets a second a tap hears before it misses the first: a router of the kernel.
 
 `python bench/tap.py 50k 100k 200k` as root: the generator sends through a router at each rate for
-some seconds, and `tailscope tap` hears both of its interfaces on all CPUs that there are. A line for
-each rate says what was sent, what came, what the tap missed, and how much of a CPU it took.
+some seconds, and `tailscope tap` hears both of its interfaces on all CPUs that there are. A line
+for each rate says what was sent, what came, what the tap missed, and how much of a CPU it took.
 """
 
 from __future__ import annotations

@@ -253,7 +253,7 @@ def test_metrics_are_served_or_written(tmp_path: Path) -> None:
     metrics = TapMetrics(plan("p99<1ms"), None)
     with publishing(metrics, ":0") as (file, address):
         assert file is None
-        with urlopen(address) as answer:
+        with urlopen(f"http://127.0.0.1:{address.rpartition(':')[2]}") as answer:
             assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
             assert answer.read().decode() == metrics.text()
 

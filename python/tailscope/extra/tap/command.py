@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.messages import TapKey, TapSecond
     from tailscope.verdict.verdict import RunVerdict
 
-EXAMPLE = "tailscope tap eth0 eth1 --filter 'udp port 443' --slo 'p99.9<1ms, loss<1e-4'"
+EXAMPLE = "tailscope tap eth0 eth1 --filter udp --slo 'p99.9<1ms, loss<1e-4'"
 
 _COLUMNS = {
     "time": 8,

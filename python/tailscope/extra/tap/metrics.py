@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from bisect import bisect_left
 from collections import Counter
@@ -199,9 +200,11 @@ def publishing(metrics: TapMetrics, where: str | None) -> Iterator[tuple[Path | 
         def log_message(self, *_: object) -> None:
             pass
 
-    kind = type("_Server", (ThreadingHTTPServer,), {"daemon_threads": True})
+    host, port = place
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    kind = type("_Server", (ThreadingHTTPServer,), {"address_family": family})
     try:
-        server = kind(place, Handler)
+        server = kind((host, port), Handler)
     except (OSError, OverflowError) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(
@@ -210,7 +213,8 @@ def publishing(metrics: TapMetrics, where: str | None) -> Iterator[tuple[Path | 
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     try:
-        yield None, f"http://{place[0]}:{server.server_port}/metrics"
+        shown = f"[{host}]" if ":" in host else host
+        yield None, f"{shown}:{server.server_port}/metrics"
     finally:
         server.shutdown()
         server.server_close()
