@@ -76,11 +76,8 @@ struct Tap {
 
 impl Tap {
     fn config(&self) -> Result<Config, Error> {
-        let match_on = self.match_on.parse::<MatchOn>().map_err(|error| Error::Option {
-            option: "--match-on",
-            got: self.match_on.clone(),
-            expected: error.to_string(),
-        })?;
+        let match_on = self.match_on.parse::<MatchOn>();
+        let match_on = match_on.map_err(|error| Error::Usage(format!("--match-on: {error}")))?;
         let (window, worst) = (Nanos(self.window_ns), self.worst);
         Ok(Config { match_on, window, worst, ..Config::default() })
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -22,6 +23,8 @@ from tailscope.units import (
 )
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from tailscope.extra.tap.judge import Judge
     from tailscope.extra.tap.metrics import TapMetrics
     from tailscope.extra.tap.plan import TapPlan
@@ -154,8 +157,6 @@ def command(
 
 
 def _run(plan: TapPlan, *, quiet: bool) -> int:
-    from contextlib import ExitStack
-
     from tailscope.extra.tap.judge import Judge
     from tailscope.extra.tap.metrics import TapMetrics, publishing
     from tailscope.extra.tap.session import listen
@@ -183,10 +184,8 @@ def _run(plan: TapPlan, *, quiet: bool) -> int:
     return 0 if heard.verdict is None else OF_VERDICTS[heard.verdict.outcome]
 
 
-def _open(file: str) -> TextIO:
-    if file == STANDARD:
-        return Path("/dev/stdout").open("w", encoding="utf-8")
-    return Path(file).open("w", encoding="utf-8")
+def _open(file: str) -> AbstractContextManager[TextIO]:
+    return nullcontext(sys.stdout) if file == STANDARD else Path(file).open("w", encoding="utf-8")
 
 
 class _View:

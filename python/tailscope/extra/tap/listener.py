@@ -45,7 +45,7 @@ def check_links(pre: str, post: str) -> None:
     require(
         "tap",
         Capability.NET_RAW,
-        otherwise="or have root capture both interfaces, and use `tailscope analyze`",
+        otherwise="have root capture both interfaces, and use `tailscope analyze`",
     )
 
 
