@@ -120,12 +120,11 @@ impl Seconds {
         let last = self.open.keys().next_back().map_or(0, |last| last + SECOND_NS);
         let until_ns = until_ns.unwrap_or(last);
         let Some(mut start_ns) = self.next_ns else { return closed };
+        let next_ns = self.open.keys().next().map_or(until_ns, |next| until_ns.min(*next));
+        if next_ns.saturating_sub(start_ns) > MOST_IDLE * SECOND_NS {
+            start_ns = next_ns - next_ns % SECOND_NS;
+        }
         while start_ns + SECOND_NS <= until_ns {
-            let idle_ns = until_ns - start_ns;
-            if self.open.is_empty() && idle_ns > MOST_IDLE * SECOND_NS {
-                start_ns = until_ns - until_ns % SECOND_NS;
-                break;
-            }
             let Open { mut second, lost } = self.open.remove(&start_ns).unwrap_or_default();
             second.start_ns = start_ns;
             start_ns += SECOND_NS;
@@ -145,5 +144,38 @@ impl Seconds {
         }
         self.next_ns = Some(start_ns);
         closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: u64 = 100 * SECOND_NS;
+
+    fn starts(seconds: &[Second]) -> Vec<u64> {
+        seconds.iter().map(|second| second.start_ns / SECOND_NS).collect()
+    }
+
+    #[test]
+    fn seconds_without_packets_are_told_unless_the_clock_was_set() {
+        let (mut seconds, ledger) = (Seconds::since(BEGIN + 5), Ledger::default());
+        assert_eq!(starts(&seconds.close(Some(BEGIN + 3 * SECOND_NS), &ledger)), [100, 101, 102]);
+        assert_eq!(starts(&seconds.close(Some(BEGIN + 3 * SECOND_NS), &ledger)), [0; 0]);
+        let year = 31_536_000 * SECOND_NS;
+        let lost = Fate::Outside { seq: 0, pre_ns: BEGIN + year + 7 };
+        seconds.take(&[], &[lost], &ledger);
+        let until = BEGIN + year + 2 * SECOND_NS;
+        assert_eq!(starts(&seconds.close(Some(until), &ledger)), [31_536_100, 31_536_101]);
+    }
+
+    #[test]
+    fn what_is_late_or_missed_is_told_with_the_next_second() {
+        let (mut seconds, ledger) = (Seconds::since(BEGIN), Ledger::default());
+        seconds.take(&[], &[Fate::Late { seq: 3 }], &ledger);
+        seconds.miss(1, BEGIN + SECOND_NS + 1, 4);
+        let closed = seconds.close(Some(BEGIN + 2 * SECOND_NS), &ledger);
+        let told: Vec<_> = closed.iter().map(|second| (second.late, second.missed)).collect();
+        assert_eq!(told, [(1, [0, 0]), (0, [0, 4])]);
     }
 }

@@ -42,9 +42,12 @@ impl Piece {
     fn push(&mut self, frame: &Frame<'_>) {
         let mut kept = [0; KEPT_BYTES];
         let held = frame.copy(&mut kept);
-        self.bytes.extend_from_slice(&kept[..held]);
-        let (time_ns, len) = (frame.time_ns, frame.len);
-        self.frames.push(Kept { time_ns, len, held: held as u32 });
+        self.keep(frame.time_ns, frame.len, &kept[..held]);
+    }
+
+    fn keep(&mut self, time_ns: u64, len: u32, data: &[u8]) {
+        self.bytes.extend_from_slice(data);
+        self.frames.push(Kept { time_ns, len, held: data.len() as u32 });
         let (first, last) = self.times.unwrap_or((time_ns, time_ns));
         self.times = Some((first.min(time_ns), last.max(time_ns)));
     }
@@ -57,6 +60,16 @@ impl Piece {
             at += frame.held as usize;
             Packet { ts: Nanos(frame.time_ns), orig_len: frame.len, data, offset: 0 }
         })
+    }
+
+    /// Frames of a byte each, at these times.
+    #[cfg(test)]
+    pub fn of(times: impl Iterator<Item = u64>) -> Self {
+        let mut piece = Self::default();
+        for time_ns in times {
+            piece.keep(time_ns, 1, &[0]);
+        }
+        piece
     }
 
     /// The first and the last time, in ns; `None` of an empty one.

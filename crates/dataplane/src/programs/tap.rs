@@ -11,7 +11,7 @@ use crate::privileges::{self, capability};
 use crate::program::{Program, Spec};
 use crate::recorder::KEPT_BYTES;
 use crate::stop::Stop;
-use crate::surroundings::Surroundings;
+use crate::surroundings::{Surroundings, WorstPacket};
 use analysis::{Config, Ended, Group, Live, Second};
 use clap::Args;
 use messages::{Count, Message, Recorded, TapKey, TapSecond, TappedFlow, TappedLink, TappedLinks};
@@ -161,7 +161,8 @@ impl Tap {
     fn tell_seconds(&self, seconds: &[Second], surroundings: &mut Surroundings) {
         for second in seconds {
             if let Some(worst) = &second.worst {
-                surroundings.note(worst);
+                let (pre_ns, latency_ns) = (worst.pre_ns, worst.latency_ns);
+                surroundings.note(&WorstPacket { pre_ns, latency_ns });
             }
             events::print(&Message::Second(told(second, self)));
         }
