@@ -33,8 +33,8 @@ pub const ENCODING_VERSION: u32 = 6;
 const SLICE: &str = "slice";
 const PART: &str = "part";
 
-const FORMATS: [Format; 5] =
-    [Format::Pcap, Format::PcapNg, Format::Erf, Format::Snoop, Format::Mscap];
+const FORMATS: [Format; 6] =
+    [Format::Pcap, Format::PcapNg, Format::Erf, Format::Snoop, Format::Mscap, Format::Link];
 const COMPRESSIONS: [Compression; 6] = [
     Compression::None,
     Compression::Gzip,

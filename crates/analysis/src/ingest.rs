@@ -207,7 +207,7 @@ pub(crate) struct Reading {
 
 impl Reading {
     #[inline]
-    fn kind(&self, frame: &[u8]) -> Kind {
+    pub fn kind(&self, frame: &[u8]) -> Kind {
         match () {
             () if self.marks_local && is_local(frame) => Kind::Local,
             () if self.marks_control && is_control(frame) => Kind::Local,

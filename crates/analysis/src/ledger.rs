@@ -19,6 +19,8 @@ pub(crate) const FEWEST: u64 = 10;
 const CHANCE: f64 = 1e-6;
 /// Packets that may wait for being lost for certain; of further ones only the number is kept.
 const MOST_PENDING: usize = 1 << 20;
+/// Latencies of flows that are kept as they are while packets come for days.
+const MOST_EXACT_FOR_DAYS: usize = 1 << 18;
 /// Runs of losses that are kept: those of the most packets.
 const MOST_RUNS: usize = 1000;
 
@@ -124,6 +126,12 @@ impl Ledger {
         Self { window, waiting: Waiting::new(first_place), ..Self::default() }
     }
 
+    /// Keeps fewer latencies as they are: packets come for days.
+    pub fn for_days(mut self) -> Self {
+        self.tallies = Tallies::keeping(MOST_EXACT_FOR_DAYS);
+        self
+    }
+
     /// Learns what varieties there are.
     pub fn learn(&mut self, news: News) {
         if self.flows.is_empty() {
@@ -171,6 +179,11 @@ impl Ledger {
 
     pub fn flow(&self, number: u32) -> &Flow {
         &self.flows[number as usize]
+    }
+
+    /// Returns what a flow is called.
+    pub fn flow_name(&self, number: u32) -> String {
+        name_of(number, self.flow(number))
     }
 
     /// Returns packets as an observer hears of them that knows the names of `told` flows.
@@ -244,9 +257,9 @@ impl Ledger {
                     self.crowd_ns = pre_ns;
                 }
             }
-            Fate::Outside { seq } => self.pass(seq, [1, 0]),
+            Fate::Outside { seq, .. } => self.pass(seq, [1, 0]),
             Fate::Negative { seq } => self.pass(seq, [1, 1]),
-            Fate::Ambiguous { seq } => self.pass(seq, [0, 1]),
+            Fate::Ambiguous { seq, .. } => self.pass(seq, [0, 1]),
         }
     }
 

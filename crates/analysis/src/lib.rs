@@ -5,6 +5,8 @@
 //! names every figure. Memory follows what is under way within the window and never the length of a
 //! capture.
 //!
+//! [`Live`] matches what is seen while it comes.
+//!
 //! Start reading in `pair.rs`: it merges two streams of keyed packets (`ingest.rs`) by time and hands
 //! them to the matcher (`matcher.rs`, over `flight.rs`); what the matcher decides goes to the
 //!
@@ -41,6 +43,7 @@ mod ingest;
 mod instrument;
 mod keys;
 mod ledger;
+mod live;
 mod matcher;
 mod order;
 mod pair;
@@ -49,6 +52,7 @@ mod quantile;
 mod recording;
 mod residue;
 mod second;
+mod seconds;
 mod side;
 mod skim;
 mod slice;
@@ -76,12 +80,14 @@ pub use histogram::Histogram;
 pub use instrument::{Instrument, Recorded};
 pub use keys::{KeyColumns, Keys, worst_keys};
 pub use ledger::{LossRun, Lost, Packets};
+pub use live::{Ended, Live};
 pub use matcher::{MAX_WINDOW, Match};
 pub use pair::{Analysis, Captured, Observer, Progress, analyze_pair, analyze_pair_on};
 pub use part::Part;
 pub use quantile::{LEVEL, QUANTILES, Quantile, SUPPORT, interval_ranks, lower_bound_rank, rank};
 pub use recording::{Recording, analyze_recording};
 pub use second::analyze_files;
+pub use seconds::Second;
 pub use side::Side;
 pub use slice::{Plan, Slice, analyze_slice};
 pub use summary::Value;

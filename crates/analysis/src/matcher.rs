@@ -44,11 +44,11 @@ pub(crate) enum Fate {
     /// One that counts as lost so far is late.
     Late { seq: u64 },
     /// It is not judged.
-    Outside { seq: u64 },
+    Outside { seq: u64, pre_ns: u64 },
     /// It was seen behind the device before it was sent.
     Negative { seq: u64 },
     /// It may have been seen behind the device.
-    Ambiguous { seq: u64 },
+    Ambiguous { seq: u64, pre_ns: u64 },
 }
 
 impl Fate {
@@ -56,9 +56,9 @@ impl Fate {
     pub fn at(&self) -> u64 {
         match *self {
             Self::Lost { seq, .. }
-            | Self::Outside { seq }
+            | Self::Outside { seq, .. }
             | Self::Negative { seq }
-            | Self::Ambiguous { seq } => seq,
+            | Self::Ambiguous { seq, .. } => seq,
             Self::Late { .. } => 0,
         }
     }
@@ -522,6 +522,11 @@ impl Matcher {
         self.pre.len() > 0
     }
 
+    /// Goes on to a time before which all packets were taken.
+    pub fn pass(&mut self, now: u64) {
+        self.settle(now);
+    }
+
     /// Takes the matches that became final since the last call, those of other stretches too, in
     /// order of pre.
     pub fn take_matches(&mut self, into: &mut Vec<Match>) {
@@ -743,7 +748,7 @@ impl Matcher {
             () if state.is(Sent::UNKEYED) => return counts.pre_unkeyed += 1,
             () if state.is(Sent::COPY) => return counts.repeated += 1,
             () if ambiguous => {
-                self.fates.push(Fate::Ambiguous { seq });
+                self.fates.push(Fate::Ambiguous { seq, pre_ns: ts });
                 return counts.ambiguous += 1;
             }
             () if state.is(Sent::SEEN_BEFORE) && two_way => return counts.reverse += 1,
@@ -762,7 +767,7 @@ impl Matcher {
             () if state.is(Sent::LOCAL) => return counts.local += 1,
             () if early => {
                 counts.outside += 1;
-                self.fates.push(Fate::Outside { seq });
+                self.fates.push(Fate::Outside { seq, pre_ns: ts });
             }
             () => {
                 counts.lost = counts.lost.wrapping_add(1);

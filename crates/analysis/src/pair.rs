@@ -23,6 +23,7 @@ use crate::ledger::{Ledger, Lost, Packets};
 use crate::matcher::{AT_ONCE, Fate, Match, Matcher, Rules, Stretch, Tail};
 use crate::order::{BATCH, BATCH_IN_DOUBT};
 use crate::residue::Residue;
+use crate::seconds::{Second, Seconds};
 use crate::side::Side;
 use crate::survey::{Relation, Survey, decide};
 use crate::variation::Variation;
@@ -416,6 +417,8 @@ pub(crate) struct Run<S> {
     reordering: Reordering,
     worst: WorstPackets,
     floor: Floor,
+    /// What became of packets second by second, if somebody hears of it meanwhile.
+    seconds: Option<Seconds>,
 }
 
 /// The times at which the captures of a pair began, before and behind the device, in ns; `None`
@@ -449,6 +452,63 @@ impl<S: Source> Run<S> {
             Self::new([pre, post], config, Basis::default(), stretch, [None, first], total_bytes);
         run.matcher.judge_all();
         Ok(run)
+    }
+
+    /// Returns a pair that is heard from a time on, and told second by second.
+    pub fn live(pre: S, post: S, config: Config, basis: Basis, since_ns: u64) -> Self {
+        let begin = [Some(since_ns); 2];
+        let mut run = Self::new([pre, post], config, basis, Stretch::WHOLE, begin, None);
+        run.seconds = Some(Seconds::since(since_ns));
+        run.ledger = run.ledger.for_days();
+        run.add_gap(0, (0, since_ns));
+        run
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn side(&mut self, tap: Tap) -> &mut S {
+        match tap {
+            Tap::Pre => &mut self.pre,
+            Tap::Post => &mut self.post,
+        }
+    }
+
+    /// Judges nothing by what a side lacks of a time, or a window around it.
+    pub fn add_gap(&mut self, side: usize, gap: (u64, u64)) {
+        self.matcher.add_gaps(side, vec![gap], self.config.window.0);
+    }
+
+    /// Learns that the listener has missed packets of a side between two times.
+    pub fn miss(&mut self, side: usize, gap: (u64, u64), packets: u64) {
+        self.add_gap(side, gap);
+        self.seconds.iter_mut().for_each(|seconds| seconds.miss(side, gap.1, packets));
+    }
+
+    /// Takes what both sides have at hand up to a time, and returns the seconds of which everything is
+    /// decided then.
+    pub fn go_on_to(&mut self, until_ns: u64) -> Result<Vec<Second>, Error> {
+        while self.step()? {
+            self.collect(&mut ())?;
+        }
+        self.reached_ns = self.reached_ns.max(until_ns);
+        self.matcher.pass(until_ns);
+        self.collect(&mut ())?;
+        let decided_ns = until_ns.saturating_sub(self.config.window.0);
+        let close = |seconds: &mut Seconds| seconds.close(Some(decided_ns), &self.ledger);
+        Ok(self.seconds.as_mut().map_or_else(Vec::new, close))
+    }
+
+    /// Ends a pair that is told second by second, and returns the seconds that were not told.
+    pub fn end(mut self) -> Result<(Vec<Second>, Analysis), Error> {
+        while self.matcher.finish() {
+            self.collect(&mut ())?;
+        }
+        self.collect(&mut ())?;
+        let close = |seconds: &mut Seconds| seconds.close(None, &self.ledger);
+        let seconds = self.seconds.as_mut().map_or_else(Vec::new, close);
+        Ok((seconds, self.finish(&mut ())?))
     }
 
     /// Keeps what is left, for a second look.
@@ -518,6 +578,7 @@ impl<S: Source> Run<S> {
             variation: Variation::default(),
             reordering: Reordering::default(),
             floor: Floor::default(),
+            seconds: None,
         }
     }
 
@@ -643,6 +704,9 @@ impl<S: Source> Run<S> {
                 let packets = self.ledger.packets(&mut self.told_flows, matches, &self.lost);
                 continue_unless_stopped(observer.packets(&packets))?;
             }
+        }
+        if let Some(seconds) = &mut self.seconds {
+            seconds.take(matches, &self.fates, &self.ledger);
         }
         for found in matches {
             self.latency.record(found.latency_ns);

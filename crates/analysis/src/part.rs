@@ -67,6 +67,12 @@ impl Part {
         Self { heads, covered, sightings, found }
     }
 
+    /// Returns a part that is all of a pair of which nothing is to be read again.
+    pub(crate) fn alone(found: Analysis, heads: [Head; 2]) -> Self {
+        let part = Self::new(found, 0..=u64::MAX, u64::MAX, heads);
+        Self { sightings: BTreeMap::new(), ..part }
+    }
+
     /// Joins two parts of one pair.
     ///
     /// # Errors

@@ -16,14 +16,14 @@ use crate::floor::{Floor, Hull};
 use crate::ingest::Ahead;
 
 /// Packets of each capture that are looked at: the fewest that tell enough are.
-const LOOKS: [usize; 2] = [4096, 65_536];
+pub(crate) const LOOKS: [usize; 2] = [4096, 65_536];
 /// Number of looks at a pipe: only the first is taken, for who fills it may wait for the other side
 /// to be read.
 const LOOKS_OF_PIPES: usize = 1;
 /// Bytes of packets that are kept meanwhile, of each capture.
-const MOST_BYTES: usize = 8 << 20;
+pub(crate) const MOST_BYTES: usize = 8 << 20;
 /// Matches that tell enough.
-const ENOUGH: u64 = 100;
+pub(crate) const ENOUGH: u64 = 100;
 /// A less specific key is taken if it matches more, by one packet in so many at least: what it finds
 /// is not lost.
 const WORTH: u64 = 500;
@@ -131,6 +131,12 @@ pub(crate) fn survey(
         return Err(Error::SameCapture { pre: pre.info().name, post: post.info().name });
     }
     Ok(conclude(found, ahead, config))
+}
+
+/// Surveys packets that have come so far.
+pub(crate) fn survey_packets(ahead: [Vec<Ahead>; 2], config: &Config) -> Survey {
+    let joined = join_by_best(&candidates(config), config.match_on == MatchOn::Auto, &ahead);
+    conclude(joined, ahead, config)
 }
 
 /// Refuses a capture of all devices of a host that has packets twice, as they came and as they left:

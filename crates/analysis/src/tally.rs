@@ -149,13 +149,25 @@ impl Tally {
 }
 
 /// Tallies of all groups, within bounds of memory.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tallies {
     groups: Vec<Tally>,
     kept: usize,
+    most_exact: usize,
+}
+
+impl Default for Tallies {
+    fn default() -> Self {
+        Self::keeping(MOST_EXACT)
+    }
 }
 
 impl Tallies {
+    /// Returns tallies that keep at most so many samples as they are.
+    pub fn keeping(most_exact: usize) -> Self {
+        Self { groups: Vec::new(), kept: 0, most_exact }
+    }
+
     /// Makes room for so many groups.
     pub fn grow(&mut self, groups: usize) {
         self.groups.resize_with(groups, Tally::default);
@@ -167,7 +179,7 @@ impl Tallies {
             Tally::Exact(samples) => {
                 samples.push(ns);
                 self.kept += 1;
-                if self.kept > MOST_EXACT {
+                if self.kept > self.most_exact {
                     self.make_room();
                 }
             }
@@ -226,9 +238,10 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut tallies = Tallies::default();
+        let most = 2 * FEWEST_STEPPED;
+        let mut tallies = Tallies::keeping(most);
         tallies.grow(3);
-        (0..MOST_EXACT as u64).for_each(|ns| tallies.record(0, ns));
+        (0..most as u64).for_each(|ns| tallies.record(0, ns));
         assert!(tallies.of(0).is_exact());
         tallies.record(1, 5);
         assert!(!tallies.of(0).is_exact() && tallies.of(1).is_exact());

@@ -19,6 +19,8 @@ pub enum Format {
     Snoop,
     /// Times and numbers of packets, as MoonSniff writes them; read, not written.
     Mscap,
+    /// None: the packets of a link of this machine, while they come; neither read nor written.
+    Link,
 }
 
 /// The compression of a capture.
@@ -130,6 +132,7 @@ impl fmt::Display for Format {
             Self::Erf => "erf",
             Self::Snoop => "snoop",
             Self::Mscap => "mscap",
+            Self::Link => "link",
         })
     }
 }

@@ -76,7 +76,7 @@ impl<W: Write> Writer<W> {
         match format {
             Format::Pcap => out.write_all(&pcap_header())?,
             Format::PcapNg => out.write_all(&pcapng_header())?,
-            Format::Erf | Format::Snoop | Format::Mscap => {
+            Format::Erf | Format::Snoop | Format::Mscap | Format::Link => {
                 let text = format!("{format} is read, not written");
                 return Err(io::Error::new(io::ErrorKind::Unsupported, text));
             }

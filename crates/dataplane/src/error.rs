@@ -111,6 +111,9 @@ pub enum Error {
     /// A capture could not be read or written.
     #[error(transparent)]
     Capture(#[from] capture::Error),
+    /// What is heard of two links cannot be matched.
+    #[error(transparent)]
+    Analysis(#[from] analysis::Error),
     /// Memory that a run needs beforehand is not to be had.
     #[error("no memory to record {packets} packets: {bytes} bytes")]
     Memory {
@@ -141,6 +144,7 @@ impl Error {
             Self::Frame { .. } => "frame-size",
             Self::Empty { .. } => "no-packets",
             Self::Capture(_) => "capture",
+            Self::Analysis(error) => error.code(),
             Self::Memory { .. } => "no-memory",
         }
     }
@@ -174,6 +178,7 @@ impl Error {
             Self::Frame { .. } => Some("capture whole frames, without a snapshot length"),
             Self::Memory { .. } => Some("choose a shorter --duration or a lower --rate"),
             Self::Capture(error) => error.hint(),
+            Self::Analysis(error) => error.hint(),
             _ => None,
         }
     }

@@ -21,6 +21,53 @@ const TAG_BYTES: usize = 4;
 const VLAN: u16 = 0x8100;
 /// `BPF_RET | BPF_K`: accept the first bytes of each frame, as many as the constant says.
 const ACCEPT: u16 = 0x06;
+/// `BPF_LD | BPF_H | BPF_ABS` of `SKF_AD_OFF + SKF_AD_PKTTYPE`: which way a frame goes.
+const LOAD_WAY: Instruction = Instruction { code: 0x28, jt: 0, jf: 0, k: 0xffff_f004 };
+/// `BPF_JMP | BPF_JEQ | BPF_K`: skip the next instruction if it leaves (`PACKET_OUTGOING`).
+const SKIP_IF_LEAVING: Instruction = Instruction { code: 0x15, jt: 1, jf: 0, k: 4 };
+
+/// An instruction of classic BPF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    pub code: u16,
+    pub jt: u8,
+    pub jf: u8,
+    pub k: u32,
+}
+
+impl Instruction {
+    fn accept(bytes: u32) -> Self {
+        Self { code: ACCEPT, jt: 0, jf: 0, k: bytes }
+    }
+}
+
+/// What is heard of a link.
+#[derive(Clone, Debug, Default)]
+pub struct Hearing {
+    /// The card takes times, where it does; else the kernel.
+    pub by_card: bool,
+    /// Frames that leave by the link; else those that come in.
+    pub leaving: bool,
+    /// A program that accepts frames; an empty one accepts all.
+    pub filter: Vec<Instruction>,
+}
+
+impl Hearing {
+    /// Returns a program that accepts the first bytes of what is to be heard.
+    fn program(&self) -> Vec<Instruction> {
+        let way = [LOAD_WAY, SKIP_IF_LEAVING, Instruction::accept(0)];
+        let mut program = if self.leaving { way.to_vec() } else { Vec::new() };
+        let kept = Instruction::accept(KEPT_BYTES as u32);
+        if self.filter.is_empty() {
+            program.push(kept);
+        }
+        program.extend(self.filter.iter().map(|instruction| match *instruction {
+            Instruction { code: ACCEPT, k: 1.., .. } => kept,
+            other => other,
+        }));
+        program
+    }
+}
 
 /// A frame in the ring.
 #[derive(Debug)]
@@ -61,7 +108,7 @@ pub struct Counted {
     pub dropped: u64,
 }
 
-/// What comes in on one link.
+/// What is heard of one link.
 pub struct Ring {
     link: String,
     socket: OwnedFd,
@@ -75,8 +122,8 @@ pub struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Listens on a link. `by_card`: the card takes times, where it does; else the kernel.
-    pub fn open(link: &str, by_card: bool) -> Result<Self, Error> {
+    /// Listens on a link.
+    pub fn open(link: &str, hearing: &Hearing) -> Result<Self, Error> {
         let failed = |action| move |source| Error::Socket { link: link.to_owned(), action, source };
         let index = index_of(link).map_err(failed("find the link"))?;
         // SAFETY: makes a socket that receives nothing until it is bound.
@@ -85,7 +132,7 @@ impl Ring {
         let socket = checked(socket).map_err(failed("open a packet socket"))?;
         // SAFETY: a new descriptor, of which nobody else knows.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-        prepare(&socket, by_card).map_err(failed("prepare a packet socket"))?;
+        prepare(&socket, hearing).map_err(failed("prepare a packet socket"))?;
         let blocks = map(&socket).map_err(failed("map a packet socket"))?;
         let ring =
             Self { link: link.to_owned(), socket, blocks, next: 0, counted: Counted::default() };
@@ -129,7 +176,8 @@ impl Ring {
 
     /// Listens no longer. What came until now is handed over soon.
     pub fn close_ears(&self) -> Result<(), Error> {
-        accept(&self.socket, 0).map_err(|source| self.failed("stop listening", source))
+        attach(&self.socket, &[Instruction::accept(0)])
+            .map_err(|source| self.failed("stop listening", source))
     }
 
     /// Reads what the kernel counted until now.
@@ -230,11 +278,11 @@ fn index_of(link: &str) -> io::Result<c_uint> {
 }
 
 /// Says what the socket shall hear, who takes times, and how large its ring is.
-fn prepare(socket: &OwnedFd, by_card: bool) -> io::Result<()> {
+fn prepare(socket: &OwnedFd, hearing: &Hearing) -> io::Result<()> {
     let version = libc::tpacket_versions::TPACKET_V3 as c_int;
     set(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
-    set(socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
-    let (takes, shows) = if by_card {
+    set(socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &i32::from(!hearing.leaving))?;
+    let (takes, shows) = if hearing.by_card {
         (libc::SOF_TIMESTAMPING_RX_HARDWARE, libc::SOF_TIMESTAMPING_RAW_HARDWARE)
     } else {
         (libc::SOF_TIMESTAMPING_RX_SOFTWARE, libc::SOF_TIMESTAMPING_SOFTWARE)
@@ -242,7 +290,7 @@ fn prepare(socket: &OwnedFd, by_card: bool) -> io::Result<()> {
     // The kernel takes times as early as it can only while a socket asks for that.
     set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &(takes | shows))?;
     set(socket, libc::SOL_PACKET, libc::PACKET_TIMESTAMP, &shows)?;
-    accept(socket, KEPT_BYTES as u32)?;
+    attach(socket, &hearing.program())?;
     let ring = libc::tpacket_req3 {
         tp_block_size: BLOCK_BYTES as c_uint,
         tp_block_nr: BLOCKS as c_uint,
@@ -256,10 +304,13 @@ fn prepare(socket: &OwnedFd, by_card: bool) -> io::Result<()> {
     set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &ring)
 }
 
-/// Accepts the first bytes of each frame; none at all if that is 0.
-fn accept(socket: &OwnedFd, bytes: u32) -> io::Result<()> {
-    let mut rule = libc::sock_filter { code: ACCEPT, jt: 0, jf: 0, k: bytes };
-    let program = libc::sock_fprog { len: 1, filter: &raw mut rule };
+/// Accepts what a program accepts.
+fn attach(socket: &OwnedFd, program: &[Instruction]) -> io::Result<()> {
+    let filter =
+        |&Instruction { code, jt, jf, k }: &Instruction| libc::sock_filter { code, jt, jf, k };
+    let mut rules: Vec<_> = program.iter().map(filter).collect();
+    let len = u16::try_from(rules.len()).map_err(io::Error::other)?;
+    let program = libc::sock_fprog { len, filter: rules.as_mut_ptr() };
     set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
@@ -337,8 +388,21 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_keeps_as_much_of_a_frame_and_asks_which_way_it_goes() {
+        let all = Hearing::default().program();
+        assert_eq!(all, [Instruction::accept(KEPT_BYTES as u32)]);
+        let load = Instruction { code: 0x28, jt: 0, jf: 0, k: 12 };
+        let filter = vec![load, Instruction::accept(262_144), Instruction::accept(0)];
+        let program = Hearing { leaving: true, filter, ..Hearing::default() }.program();
+        let kept = Instruction::accept(KEPT_BYTES as u32);
+        let expected =
+            [LOAD_WAY, SKIP_IF_LEAVING, Instruction::accept(0), load, kept, Instruction::accept(0)];
+        assert_eq!(program, expected);
+    }
+
+    #[test]
     fn a_link_that_is_not_there_is_named() {
-        let error = Ring::open("no-such-link", false).err().expect("there is none");
+        let error = Ring::open("no-such-link", &Hearing::default()).err().expect("there is none");
         assert!(error.to_string().starts_with("no-such-link: cannot find the link: "), "{error}");
     }
 }

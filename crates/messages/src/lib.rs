@@ -11,6 +11,7 @@ mod progress;
 mod ready;
 mod result;
 mod schema;
+mod tap;
 mod taps;
 mod traffic;
 
@@ -23,5 +24,6 @@ pub use result::{
     DelayTruth, ForwardedPairs, Outcome, Recorded, ResultEvent, RouteCount, WatchTruth, WorkTruth,
 };
 pub use schema::schema;
+pub use tap::{TapKey, TapSecond, TappedFlow, TappedLink, TappedLinks};
 pub use taps::{SocketClock, SocketCounts, SocketLinks, StampClock, StampedTaps, TapCounts};
 pub use traffic::{DirectionCounts, GeneratedTraffic};

@@ -1,6 +1,7 @@
 use crate::progress::ProgressEvent;
 use crate::ready::{ReadyEvent, RecordingReady};
 use crate::result::{Recorded, ResultEvent};
+use crate::tap::{TapKey, TapSecond};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -17,6 +18,10 @@ pub enum Message {
     Error(ErrorEvent),
     /// How far a program is.
     Progress(ProgressEvent),
+    /// How packets of two links are matched.
+    Matching(TapKey),
+    /// What became of packets in a second.
+    Second(TapSecond),
     /// What a program has counted, at its end.
     Result(Box<ResultEvent>),
     /// What a program without DPDK has recorded, at its end.

@@ -1,6 +1,7 @@
 use crate::count::Count;
 use crate::counts::{PassedPackets, ProgramCounts};
 use crate::ready::CounterClock;
+use crate::tap::TappedLinks;
 use crate::taps::{SocketLinks, StampedTaps};
 use crate::traffic::GeneratedTraffic;
 use schemars::JsonSchema;
@@ -157,5 +158,15 @@ pub enum Recorded {
         partial: Vec<String>,
         /// What was recorded.
         socket: SocketLinks,
+    },
+    /// What crossed two links of the kernel.
+    #[schemars(title = "TapResult")]
+    Tap {
+        /// Whether it did all that it was asked for.
+        complete: bool,
+        /// Why it is not all that was asked for.
+        partial: Vec<String>,
+        /// What was heard.
+        tap: TappedLinks,
     },
 }

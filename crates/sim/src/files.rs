@@ -93,6 +93,7 @@ fn suffix(format: Format, compression: Compression) -> String {
         Format::Erf => "erf",
         Format::Snoop => "snoop",
         Format::Mscap => "mscap",
+        Format::Link => "link",
     };
     let compression = match compression {
         Compression::None => "",

@@ -218,7 +218,8 @@ class RunWriter:
 
     def close_packets(self) -> None:
         """Write the rest of ``latency.parquet``: no match will follow."""
-        self._begin(layout.LATENCY)
+        if self._has_packets:
+            self._begin(layout.LATENCY)
         if self._has_flows:
             self._begin(layout.LOST)
         if self._has_doubts:

@@ -49,6 +49,16 @@ def analysis_info(
     return _info_of_files(plan, about, files, clock)
 
 
+def links_info(plan: AnalysisPlan, summary: Mapping[str, Figure]) -> RunInfo:
+    """Collect what ``run.json`` keeps of packets that were matched while links saw them."""
+    clock = ClockRecord(
+        source="kernel-software",
+        pre_resolution=_text(summary["pre_resolution"]),
+        post_resolution=_text(summary["post_resolution"]),
+    )
+    return _info_of_files(plan, None, {}, clock)
+
+
 def import_info(plan: ImportPlan, files: Mapping[str, Path], about: AboutRecord | None) -> RunInfo:
     """Collect what ``run.json`` keeps of an import; checksums follow."""
     named = {name: str(path) for name, path in files.items()}

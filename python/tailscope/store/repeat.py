@@ -22,14 +22,17 @@ if TYPE_CHECKING:
 
 
 def command_of(info: RunInfo) -> str | None:
-    """The command, for a shell; None where a laboratory is part of it, or logs of clocks are.
+    """The command, for a shell; None where nothing repeats it.
 
-    All options are spelled out: defaults may change.
+    All options are spelled out: defaults may change. A laboratory is named by a file alone, a log
+    of a clock is not kept, and neither are packets that were matched while they came.
     """
     if info.hosts is not None or layout.CLOCK_DOUBTS in info.files:
         return None
     plan = info.plan
     if isinstance(plan, AnalysisPlan):
+        if not info.inputs:
+            return None  # Nobody kept the packets.
         words = ["tailscope", "analyze", plan.pre, plan.post, *_options(plan, PairFields)]
         return shlex.join([*words, *_described(info)])
     if isinstance(plan, ImportPlan):

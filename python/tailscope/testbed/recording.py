@@ -17,6 +17,7 @@ from tailscope.testbed.waiting import LOOK_S, Countdown, Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from types import UnionType
 
     from tailscope.testbed.places import Place, Process
 
@@ -30,6 +31,9 @@ Event = TypeVar("Event", bound=Section)
 
 class RecordingProgram(Generic[Result]):
     """A program that reports when it starts to record, killed at the end of its context."""
+
+    _meanwhile: UnionType | type = ErrorEvent
+    """The types of what it tells beside start, result and error."""
 
     def __init__(
         self,
@@ -100,7 +104,8 @@ class RecordingProgram(Generic[Result]):
 
     def _read(self, line: str) -> object:
         try:
-            return msgspec.json.decode(line, type=RecordingReady | self._result | ErrorEvent)
+            known = RecordingReady | self._result | ErrorEvent | self._meanwhile
+            return msgspec.json.decode(line, type=known)
         except (msgspec.DecodeError, RecursionError) as error:
             problem = what_is_wrong(error) if isinstance(error, msgspec.ValidationError) else error
             text = f"{self._role}: tailscope-dp {self._program} said: {problem}: {line[:_SHOWN]}"

@@ -531,7 +531,9 @@ def provenance(summary: Mapping[str, Figure], about: RunInfo | AnalysisPlan) -> 
             for side, path in (("pre", plan.pre), ("post", plan.post))
         }
         said = {} if info is None else _described(info)
-        own = {"matching": matching, "clock": CAPTURE_CLOCK, "floor": CAPTURE_FLOOR}
+        is_live = info is not None and info.clock.source != "capture-file"
+        clock = CLOCKS[info.clock.source] if info is not None and is_live else CAPTURE_CLOCK
+        own = {"matching": matching, "clock": clock, "floor": CAPTURE_FLOOR}
         return {**files, **_span(summary), **own, **said}
     assert info is not None, "it was measured"
     cpus = {} if info.instrument is None else info.instrument.cpus

@@ -12,6 +12,7 @@ mod pairs;
 mod socket;
 mod stages;
 mod stamp;
+mod tap;
 mod watch;
 mod work;
 
@@ -24,6 +25,7 @@ pub const ALL: &[Spec] = &[
     socket::SPEC,
     stages::SPEC,
     stamp::SPEC,
+    tap::SPEC,
     watch::SPEC,
     work::SPEC,
 ];

@@ -4,7 +4,7 @@ use crate::cpus::Cpus;
 use crate::error::Error;
 use crate::events;
 use crate::options;
-use crate::packet_ring::{Counted, Frame, Ring};
+use crate::packet_ring::{Counted, Frame, Hearing, Ring};
 use crate::privileges::{self, capability};
 use crate::program::{Program, Spec};
 use crate::recorder::KEPT_BYTES;
@@ -63,7 +63,8 @@ impl Socket {
         let mut sides = Vec::new();
         for (name, link, tap) in self.sides() {
             let writer = create(&self.captures.join(file(name)))?;
-            let ring = Ring::open(link, self.hardware)?;
+            let hearing = Hearing { by_card: self.hardware, ..Hearing::default() };
+            let ring = Ring::open(link, &hearing)?;
             let keyer = self.probes.then(|| Keyer::new(&MatchOn::Probe, tap, None));
             let side = Side { writer, keyer, hardware: self.hardware, tally: Tally::default() };
             sides.push((ring, side));

@@ -230,6 +230,49 @@ class StampProgress(ProgressEvent, frozen=True, kw_only=True):
     """How far the recorder of two taps is."""
 
 
+class TapKey(Section, frozen=True, kw_only=True, tag_field="event", tag="matching"):
+    """The key by which packets of two links are matched from now on."""
+
+    match_on: str
+    """The key's name."""
+
+
+class TapSecond(Section, frozen=True, kw_only=True, tag_field="event", tag="second"):
+    """What became of the packets that came in by one link in one second."""
+
+    start_unix_ns: Count
+    """The begin of the second, since 1970."""
+    sent: Count
+    """Packets that were to leave by the other link."""
+    matched: Count
+    """Packets that did within the window."""
+    lost: Count
+    """Packets that did not."""
+    late: Count
+    """Packets that were lost in seconds before, and left behind their window."""
+    unresolved: Count
+    """Packets of which nobody knows, because frames were missed when they should have left."""
+    ambiguous: Count
+    """Packets that may be one of several."""
+    missed_pre: Count
+    """Frames of the link by which packets come that were missed."""
+    missed_post: Count
+    """Frames of the link by which they leave that were missed."""
+    latency_ns_quantiles: list[Count]
+    """The quantiles of the latency that were asked for; none without a match."""
+    latency_ns_max: Count | None
+    """The longest."""
+    beyond: list[Count]
+    """Packets that took as long as each limit that was asked for, or longer, of those that matched.
+    """
+    latency_ns_sum: Count
+    """The sum of all."""
+    latency_ns_buckets: list[tuple[Count, Count]]
+    """Buckets that are at most 3 % wide: the least latency of each, and its packets."""
+    lost_flows: list[tuple[str, Count]]
+    """The flows of most lost packets."""
+
+
 class DirectionCounts(Section, frozen=True, kw_only=True, omit_defaults=True):
     """What became of the packets of a generator in one direction."""
 
@@ -458,6 +501,55 @@ class SocketCounts(Section, frozen=True, kw_only=True):
     """Frames left out because no generator of tailscope has sent them."""
 
 
+class TappedLinks(Section, frozen=True, kw_only=True):
+    """What was heard of two links."""
+
+    pre: TappedLink
+    """The link by which packets come."""
+    post: TappedLink
+    """The link by which they leave."""
+    flows: list[TappedFlow]
+    """Figures of each flow, those of the most packets first."""
+    joined: bool
+    """Whether packets were known again behind the device: else there are no figures."""
+    unwritten: Count
+    """Captures around the worst packets that could not be written."""
+
+
+class TappedLink(Section, frozen=True, kw_only=True):
+    """What was heard of one link."""
+
+    link: str
+    """The link."""
+    received: Count
+    """Frames that came."""
+    dropped: Count
+    """Frames for which the kernel's ring had no room."""
+    late: Count
+    """Frames that the kernel handed over when their time was decided about already."""
+
+
+class TappedFlow(Section, frozen=True, kw_only=True):
+    """What became of the packets of one flow."""
+
+    flow: str
+    """The flow's name."""
+    sent: Count
+    """Packets that were to leave by the other link."""
+    matched: Count
+    """Packets that did."""
+    lost: Count
+    """Packets that did not."""
+    unseen: Count
+    """Of those, packets of a flow that never appears behind the device: they may go elsewhere."""
+    latency_ns_p50: Count | None
+    """The median of the latency; null without a match, or with too many flows to keep it."""
+    latency_ns_p99: Count | None
+    """The quantile 0.99, likewise."""
+    latency_ns_max: Count | None
+    """The longest."""
+
+
 class Recorded(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
     """What a program without DPDK has recorded, at its end."""
 
@@ -488,3 +580,15 @@ class SocketResult(Recorded, frozen=True, kw_only=True):
     """Why it is not all that was asked for."""
     socket: SocketLinks
     """What was recorded."""
+
+
+class TapResult(Recorded, frozen=True, kw_only=True):
+    """What crossed two links of the kernel."""
+
+    program: Literal["tap"]
+    complete: bool
+    """Whether it did all that it was asked for."""
+    partial: list[str]
+    """Why it is not all that was asked for."""
+    tap: TappedLinks
+    """What was heard."""

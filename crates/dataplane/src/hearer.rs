@@ -1,0 +1,201 @@
+//! A thread that hears one link, and hands over what it hears in pieces, with the time up to which that
+//! is all.
+
+use crate::error::Error;
+use crate::packet_ring::{Counted, Frame, Ring};
+use crate::recorder::KEPT_BYTES;
+use crate::stop::Stop;
+use capture::Packet;
+use probe::key::Tap;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant, SystemTime};
+use units::Nanos;
+
+/// Frames of a piece, at most.
+const MOST_FRAMES: usize = 4096;
+/// How long it waits for frames.
+const LOOK_UP: Duration = Duration::from_millis(20);
+/// The kernel has handed over what came so long before, wherever it was kept from that.
+const HANDED_OVER_NS: u64 = 200_000_000;
+/// Frames come in order of time but for this: queues of a card are read side by side.
+const DISORDER_NS: u64 = 1_000_000;
+/// What came until the end is handed over within a small part of this.
+const REST: Duration = Duration::from_secs(2);
+
+/// Frames one behind the other.
+#[derive(Debug, Default)]
+pub struct Piece {
+    frames: Vec<Kept>,
+    bytes: Vec<u8>,
+    /// The first and the last time.
+    times: Option<(u64, u64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    time_ns: u64,
+    len: u32,
+    held: u32,
+}
+
+impl Piece {
+    fn push(&mut self, frame: &Frame<'_>) {
+        let mut kept = [0; KEPT_BYTES];
+        let held = frame.copy(&mut kept);
+        self.keep(frame.time_ns, frame.len, &kept[..held]);
+    }
+
+    fn keep(&mut self, time_ns: u64, len: u32, data: &[u8]) {
+        self.bytes.extend_from_slice(data);
+        self.frames.push(Kept { time_ns, len, held: data.len() as u32 });
+        let (first, last) = self.times.unwrap_or((time_ns, time_ns));
+        self.times = Some((first.min(time_ns), last.max(time_ns)));
+    }
+
+    /// The frames as packets.
+    pub fn packets(&self) -> impl Iterator<Item = Packet<'_>> {
+        let mut at = 0;
+        self.frames.iter().map(move |frame| {
+            let data = &self.bytes[at..at + frame.held as usize];
+            at += frame.held as usize;
+            Packet { ts: Nanos(frame.time_ns), orig_len: frame.len, data, offset: 0 }
+        })
+    }
+
+    /// Frames of a byte each, at these times.
+    #[cfg(test)]
+    pub fn of(times: impl Iterator<Item = u64>) -> Self {
+        let mut piece = Self::default();
+        for time_ns in times {
+            piece.keep(time_ns, 1, &[0]);
+        }
+        piece
+    }
+
+    /// The first and the last time, in ns; `None` of an empty one.
+    pub fn times(&self) -> Option<(u64, u64)> {
+        self.times
+    }
+
+    /// The memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.frames.capacity() * size_of::<Kept>()
+    }
+}
+
+/// What was heard of a link since the last report.
+#[derive(Debug)]
+pub struct Report {
+    pub tap: Tap,
+    pub piece: Piece,
+    /// All that came up to this time is told.
+    pub clear_ns: u64,
+    /// Frames that found no room in the ring: how many, and between which times.
+    pub missed: Option<Missed>,
+}
+
+/// Hears a link.
+pub struct Hearer {
+    ring: Ring,
+    tap: Tap,
+    reports: SyncSender<Report>,
+    counted: Counted,
+    /// When the kernel was last asked what it dropped.
+    asked_ns: u64,
+    seen: u64,
+    newest_ns: u64,
+    piece: Piece,
+}
+
+/// Frames that found no room in the ring: between which times, in ns, and how many.
+pub type Missed = ((u64, u64), u64);
+
+/// Nobody takes reports any more.
+struct Hangup;
+
+impl Hearer {
+    pub fn new(ring: Ring, tap: Tap, reports: SyncSender<Report>) -> Self {
+        let (counted, piece) = (Counted::default(), Piece::default());
+        Self { ring, tap, reports, counted, asked_ns: now_ns(), seen: 0, newest_ns: 0, piece }
+    }
+
+    /// Hears until it is to stop, and says what the kernel counted.
+    pub fn run(mut self, stop: &Stop) -> Result<Counted, Error> {
+        while !stop.asked() {
+            let began_ns = now_ns();
+            self.ring.wait(LOOK_UP)?;
+            let heard = self.drain();
+            let missed = self.count(began_ns)?;
+            let clear_ns = began_ns.saturating_sub(HANDED_OVER_NS);
+            let clear_ns = clear_ns.max(self.newest_ns.saturating_sub(DISORDER_NS));
+            if heard.is_err() || self.report(clear_ns.min(began_ns), missed).is_err() {
+                return Ok(self.counted);
+            }
+        }
+        self.finish()
+    }
+
+    /// Hands over what came until now.
+    fn finish(mut self) -> Result<Counted, Error> {
+        let ended_ns = now_ns();
+        self.ring.close_ears()?;
+        let deadline = Instant::now() + REST;
+        let mut all_missed: Option<Missed> = None;
+        loop {
+            if let Some((gap, packets)) = self.count(ended_ns)? {
+                let before = all_missed.map_or(0, |(_, packets)| packets);
+                all_missed = Some((all_missed.map_or(gap, |(first, _)| first), before + packets));
+            }
+            if self.drain().is_err() {
+                return Ok(self.counted);
+            }
+            let known = self.seen + self.counted.dropped;
+            if known == self.counted.received || Instant::now() > deadline {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _ = self.report(ended_ns, all_missed);
+        Ok(self.counted)
+    }
+
+    fn drain(&mut self) -> Result<(), Hangup> {
+        let Self { ring, tap, reports, asked_ns, seen, newest_ns, piece, .. } = self;
+        let mut hangup = Ok(());
+        ring.drain(|frame| {
+            *seen += 1;
+            *newest_ns = frame.time_ns.max(*newest_ns);
+            piece.push(&frame);
+            if piece.frames.len() >= MOST_FRAMES && hangup.is_ok() {
+                let piece = std::mem::take(piece);
+                // What was dropped since is not known yet.
+                let clear_ns = newest_ns.saturating_sub(DISORDER_NS).min(*asked_ns);
+                let report = Report { tap: *tap, piece, clear_ns, missed: None };
+                hangup = reports.send(report).map_err(|_| Hangup);
+            }
+        });
+        hangup
+    }
+
+    /// Asks the kernel what it dropped since it was asked last; `now_ns` is before this question.
+    fn count(&mut self, now_ns: u64) -> Result<Option<Missed>, Error> {
+        let before = self.counted;
+        self.counted = self.ring.count()?;
+        let dropped = self.counted.dropped - before.dropped;
+        let from_ns = std::mem::replace(&mut self.asked_ns, now_ns);
+        // Some may have been dropped while it was asked.
+        Ok((dropped > 0).then_some(((from_ns, self::now_ns()), dropped)))
+    }
+
+    fn report(&mut self, clear_ns: u64, missed: Option<Missed>) -> Result<(), Hangup> {
+        let piece = std::mem::take(&mut self.piece);
+        let report = Report { tap: self.tap, piece, clear_ns, missed };
+        self.reports.send(report).map_err(|_| Hangup)
+    }
+}
+
+/// The time by the clock of the kernel's stamps, since 1970.
+pub fn now_ns() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |since| since.as_nanos() as u64)
+}
