@@ -326,7 +326,8 @@ def _run_pair(plan: PairPlan, options: Options) -> int:
     if options.json_file is not None:
         write_json(options.json_file, figures.record())
     if options.json_file != STANDARD:
-        print_table(figures, plan.record(), [plan.csv_folder, plan.out], options.view)
+        protocols = figures.groups.get("protocol", ())
+        print_table(figures, plan.record(), [plan.csv_folder, plan.out], options.view, protocols)
         print_groups(figures, options.by, options.view)
     return 0
 
@@ -347,7 +348,7 @@ def _run_pairs(plans: Plans, options: Options) -> int:
                 continue
             everything.append({"pair": name, **figures.record()})
             if options.json_file != STANDARD:
-                options.view.say(one_line(name, figures))
+                options.view.say(one_line(name, figures, figures.groups.get("protocol", ())))
                 sys.stdout.flush()
     if options.json_file is not None:
         write_json(options.json_file, everything)
