@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import synthetic
 from msgspec import convert, structs
 
+from tailscope.engine.analysis import Group
 from tailscope.experiment.plan import RunPlan
 from tailscope.store import layout
 from tailscope.store.kept import Conclusions
@@ -57,11 +58,17 @@ def whole_run(tailscope: Callable[..., Any], folder: Path) -> Run:
             instrument=synthetic.instrument(),
         ),
         worst_explained={"cause": causes},
+        flows=_FLOWS,
         explanation=convert(_EXPLANATION, Explanation),
         kept=Conclusions({layout.OVERLOAD: convert(_OVERLOAD, OverloadRecord)}),
     )
 
 
+_FLOWS = (
+    Group("10.0.0.1:1 > 10.0.0.2:53 udp", 30, 30, 0, 0, 1_300, 51_560, 51_560, 1, True),
+    Group("10.0.0.1:2 > 10.0.0.2:53 udp", 40, 30, 10, 0, 1_200, 1_580, 1_590, 0, True),
+    Group("10.0.0.1:3 > 10.0.0.2:53 udp", 20, 0, 20, 20, None, None, None, None, True),
+)
 _WAITED = {"packets": 1, "total_ns": 1, "largest_ns": 1}
 _EXPLANATION = {
     "quantile": 0.9,

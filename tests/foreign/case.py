@@ -40,12 +40,15 @@ class Case:
         Programs that this takes.
     as_root : bool
         It takes network namespaces.
+    is_long : bool
+        Left to the long tests: another kind already shows most of it.
     """
 
     name: str
     make: Callable[[Path], Made]
     programs: tuple[str, ...] = ()
     as_root: bool = False
+    is_long: bool = False
 
 
 CASES: dict[str, Case] = {}
@@ -53,13 +56,13 @@ CASES: dict[str, Case] = {}
 
 
 def case(
-    name: str, *, programs: tuple[str, ...] = (), as_root: bool = False
+    name: str, *, programs: tuple[str, ...] = (), as_root: bool = False, is_long: bool = False
 ) -> Callable[[Callable[[Path], Made]], Callable[[Path], Made]]:
     """Enter a kind whose pair the decorated function makes in a folder."""
 
     def enter(make: Callable[[Path], Made]) -> Callable[[Path], Made]:
         assert name not in CASES, name
-        CASES[name] = Case(name, make, programs, as_root)
+        CASES[name] = Case(name, make, programs, as_root, is_long)
         return make
 
     return enter

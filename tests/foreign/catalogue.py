@@ -14,6 +14,8 @@ from . import (
     forms,
     kernel,
     several,
+    hosts,
+    flows,
     refused,
 )
 from .case import CASES

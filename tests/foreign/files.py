@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
 SECOND = 1_000_000_000
@@ -48,6 +48,19 @@ def pcap(
     for ts, data, length in packets:
         parts.append(head.pack(ts // SECOND, ts % SECOND // unit_ns, len(data), length))
         parts.append(data)
+    return b"".join(parts)
+
+
+def erf(packets: Iterable[tuple[Packet, int]], *, extended: bool = False) -> bytes:
+    """A file of a capture card: packets with the port of each, and their check sequences."""
+    parts = []
+    for (ts, data, length), port in packets:
+        ticks = ts // SECOND << 32 | -(-(ts % SECOND << 32) // SECOND)
+        body = (bytes(8) if extended else b"") + bytes(2) + data + bytes(4)
+        body += bytes(-len(body) % 8)
+        kind = 2 | (0x80 if extended else 0)
+        head = struct.pack(">BBHHH", kind, 4 | port, 16 + len(body), 0, length + 4)
+        parts.append(struct.pack("<Q", ticks) + head + body)
     return b"".join(parts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from runs import AS_ROOT, needed
 
+from .catalogue import CASES
 from .files import Packet, packet, pcap
 from .frames import CLIENT, SERVER
 from .kernel import LOSS, TOOLS, iperf3, ping, send_numbered
@@ -201,3 +203,21 @@ def test_a_flow_that_lived_while_the_link_was_down_is_lost(
         path.write_bytes(pcap(packets))
     summary = json.loads(tailscope("analyze", *paths, "--json", "-").stdout)
     assert summary["lost"] == summary["lost_proven"] == 100
+
+
+def test_protocols_have_a_median_each_unless_one_is_asked_for(
+    tmp_path: Path, tailscope: Tailscope
+) -> None:
+    made = CASES["UDP, ping and TCP through a router"].make(tmp_path)
+    first, *rest = tailscope("analyze", *made.arguments).stdout.splitlines()
+    medians = dict(re.findall(r"(udp|icmp|tcp) ([\d.]+) µs", first))
+    assert [*medians] == ["udp", "icmp", "tcp"]
+    table = {
+        name: re.findall(r"[\d.]+ µs", line)[0]
+        for line in rest
+        for name in medians
+        if line.startswith(name)
+    }
+    assert {name: f"{value} µs" for name, value in medians.items()} == table
+    first, *_ = tailscope("analyze", *made.arguments, "--by", "size").stdout.splitlines()
+    assert len(re.findall(r"Median [\d.]+ µs", first)) == 1

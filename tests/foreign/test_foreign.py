@@ -32,7 +32,7 @@ CONFIRMED = [
     name
     for name, kind in CASES.items()
     if kind.make.__module__.endswith(
-        ("headers", "directions", "tunnels", "links", "spans", "clocks")
+        ("headers", "directions", "tunnels", "links", "spans", "clocks", "flows")
     )
     and not any(word in name for word in UNCONFIRMED)
 ]
@@ -73,7 +73,16 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=AS_ROOT if kind.as_root else ()) for name, kind in CASES.items()],
+    [
+        pytest.param(
+            name,
+            marks=[
+                *([AS_ROOT] if kind.as_root else []),
+                *([pytest.mark.long] if kind.is_long else []),
+            ],
+        )
+        for name, kind in CASES.items()
+    ],
 )
 def test_figures_are_true(name: str, pair: Callable[[str], Made], tailscope: Tailscope) -> None:
     made = pair(name)

@@ -134,7 +134,9 @@ def judge(done: subprocess.CompletedProcess[str], truth: Truth | Refused) -> Ver
     if done.returncode == 0:
         figures = json.loads(done.stdout)
         return Verdict(figures, complaints(figures, truth))
-    said = next((line for line in done.stderr.splitlines() if line.startswith("error: ")), "")
+    # A terminal's width breaks the line, with spaces in front of the rest.
+    lines = re.sub(r"\n +", " ", done.stderr).splitlines()
+    said = next((line for line in lines if line.startswith("error: ")), "")
     if isinstance(truth, Truth):
         return Verdict({}, [f"exit status {done.returncode}: {said or done.stderr.strip()}"])
     return Verdict({}, list(_refusal(done, said, truth)), refused=True)

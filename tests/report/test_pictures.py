@@ -18,6 +18,7 @@ from whole_run import PACKETS, whole_run
 
 from tailscope.report.drawing import write_pictures
 from tailscope.report.figures import figures, pictures
+from tailscope.report.figures.flows import by_flow
 from tailscope.report.material import Material
 from tailscope.report.page import page
 from tailscope.report.picture import Picture, table_of
@@ -52,6 +53,22 @@ def test_every_figure_has_its_data(drawn: dict[str, Picture]) -> None:
     assert {path.stem for path in GOLDEN.glob("*.csv")} == {*drawn}
 
 
+def test_flows_are_bounded_and_of_one_run(run: Run, drawn: dict[str, Picture]) -> None:
+    assert drawn["flows"].y.names == (
+        "10.0.0.1:3 > 10.0.0.2:53 udp, never appears",
+        "10.0.0.1:1 > 10.0.0.2:53 udp",
+        "10.0.0.1:2 > 10.0.0.2:53 udp, 25 % lost",
+    )
+    first = run.flows[0]
+    many = replace(run, flows=[first._replace(name=str(at), sent=100 + at) for at in range(40)])
+    picture = by_flow([Material(many)])
+    assert picture is not None
+    assert picture.y.names == tuple(map(str, range(25, 40)))
+    assert "25 more have fewer" in picture.note
+    assert by_flow([Material(many)] * 2) is None
+    assert by_flow([Material(replace(run, flows=[first]))]) is None
+
+
 @pytest.mark.parametrize("golden", sorted(GOLDEN.glob("*.csv")), ids=lambda path: path.stem)
 def test_figures_show_what_they_did(drawn: dict[str, Picture], golden: Path) -> None:
     """Golden by data: to renew one that was meant to change, write `table_of` into its file."""
@@ -69,7 +86,7 @@ def test_figures_show_what_they_did(drawn: dict[str, Picture], golden: Path) -> 
 def test_without_data_there_is_no_figure(run: Run) -> None:
     bare = replace(run, path=None, explanation=None, worst_explained={}, kept=Conclusions())
     names = {picture.name for picture in pictures([Material(bare)])}
-    assert names == {"percentiles", "worst", "cdf", "ccdf", "histogram", "gaps", "rate"}
+    assert names == {"percentiles", "worst", "flows", "cdf", "ccdf", "histogram", "gaps", "rate"}
 
 
 def test_every_worst_packet_is_drawn(drawn: dict[str, Picture], run: Run) -> None:

@@ -258,6 +258,11 @@ impl FileReader {
         self.packets
     }
 
+    /// Keeps less of the file in memory where so many are read at a time.
+    pub fn share(&mut self, files: usize) {
+        self.window.share(files);
+    }
+
     /// Returns the times of the first and the latest packet, in ns.
     pub fn ends_ns(&self) -> Option<(u64, u64)> {
         self.ends_ns

@@ -10,14 +10,21 @@ use memmap2::{Mmap, UncheckedAdvice};
 /// processor time. Asking for them ahead (`MADV_POPULATE_READ`) changes that by 2 ns either way,
 /// reading into a buffer of 1 MiB by 4 ns: better for a file of 1 GB, worse for one of 70 MB.
 const STRIDE: usize = 2 * 1024 * 1024;
+/// The first step, and that of one among many files that are read at a time.
+const SHORTEST_STRIDE: usize = 64 * 1024;
+/// Files that are read at a time in whole steps.
+const WHOLE: usize = 8;
 
 /// A file's bytes from its start to a moving end.
 pub(crate) struct Map {
     bytes: Mmap,
     /// Offset at which the visible part ends.
     end: usize,
-    /// Offset up to which the file was handed back; a multiple of the stride.
+    /// Offset up to which the file was handed back.
     released: usize,
+    /// The next step; each is twice as long as the one before, up to the longest.
+    stride: usize,
+    longest: usize,
 }
 
 impl Map {
@@ -30,7 +37,7 @@ impl Map {
         // byte twice; a file made shorter ends the process by a signal. Tools that map their input
         // accept that, and the documentation of this crate's users says so.
         let bytes = unsafe { Mmap::map(file)? };
-        Ok(Self { bytes, end: 0, released: 0 })
+        Ok(Self { bytes, end: 0, released: 0, stride: SHORTEST_STRIDE, longest: STRIDE })
     }
 
     pub fn len(&self) -> usize {
@@ -42,12 +49,19 @@ impl Map {
         &self.bytes[..self.end]
     }
 
+    /// Takes shorter steps where so many files are read at a time.
+    pub fn share(&mut self, files: usize) {
+        let part = files.div_ceil(WHOLE).next_power_of_two();
+        self.longest = (STRIDE / part).max(SHORTEST_STRIDE);
+    }
+
     /// Moves on so that `need` bytes from `pos` are visible, or whatever is left.
     #[cold]
     pub fn advance(&mut self, pos: usize, need: usize) {
         assert!(pos <= self.bytes.len(), "the position lies in the file");
-        self.end = (pos + need).next_multiple_of(STRIDE).min(self.bytes.len());
-        self.release(pos - pos % STRIDE);
+        self.end = (pos + need).next_multiple_of(self.stride).min(self.bytes.len());
+        self.release((pos - pos % self.stride).max(self.released));
+        self.stride = (2 * self.stride).min(self.longest);
     }
 
     #[allow(unsafe_code)]

@@ -1,6 +1,8 @@
 //! The reader of a capture: of one file, or of several that are merged by time: a ring of files, or one for
 //! each port. Of files whose times do not overlap, one is open at a time.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::path::{Path, PathBuf};
 
 use units::Nanos;
@@ -51,6 +53,8 @@ struct Others {
     /// Latest first.
     waiting: Vec<Waiting>,
     open: Vec<FileReader>,
+    /// When the next packet of each open file comes, in ns, and the place of the file.
+    heads: BinaryHeap<Reverse<(u64, usize)>>,
     /// What those said that were read to their end.
     closed: Option<Info>,
     closed_bytes: u64,
@@ -121,6 +125,7 @@ impl Reader {
             name,
             waiting,
             open: Vec::new(),
+            heads: BinaryHeap::new(),
             closed: None,
             closed_bytes: 0,
             newest_first_ns: first.first_ns,
@@ -306,25 +311,36 @@ impl Others {
     fn turn(&mut self, file: &mut FileReader) -> Result<Nanos, Error> {
         loop {
             let own = file.next_ns()?.unwrap_or(u64::MAX);
-            let mut earliest = (u64::MAX, 0);
-            for (at, other) in self.open.iter_mut().enumerate() {
-                earliest = earliest.min((other.next_ns()?.unwrap_or(u64::MAX), at));
-            }
-            let (head, at) = earliest;
+            let head = self.heads.peek().map_or(u64::MAX, |Reverse((head, _))| *head);
             let due = self.waiting.last().map_or(u64::MAX, |waiting| waiting.first_ns);
             if due <= own.min(head) && due < u64::MAX {
                 let follows = own == u64::MAX && head == u64::MAX;
                 self.open_next(file, follows)?;
             } else if head < own {
+                let Some(Reverse((_, at))) = self.heads.pop() else {
+                    unreachable!("it has a head")
+                };
                 std::mem::swap(file, &mut self.open[at]);
-                if own == u64::MAX {
-                    let ended = self.open.swap_remove(at);
-                    self.close(&ended);
-                }
+                self.put_back(at, own);
             } else {
                 return Ok(Nanos(head.min(due)));
             }
         }
+    }
+
+    /// Keeps an open file for its next packet, or closes one that has none.
+    fn put_back(&mut self, at: usize, next_ns: u64) {
+        if next_ns < u64::MAX {
+            self.heads.push(Reverse((next_ns, at)));
+            return;
+        }
+        let ended = self.open.swap_remove(at);
+        let moved = self.open.len();
+        let heads = std::mem::take(&mut self.heads).into_iter();
+        self.heads = heads
+            .map(|Reverse((head, place))| Reverse((head, if place == moved { at } else { place })))
+            .collect();
+        self.close(&ended);
     }
 
     fn open_next(&mut self, former: &FileReader, follows: bool) -> Result<(), Error> {
@@ -336,7 +352,11 @@ impl Others {
                 self.files.gaps.push((last, first_ns));
             }
         }
-        self.open.push(FileReader::open_interface(&path, choice)?);
+        let mut opened = FileReader::open_interface(&path, choice)?;
+        opened.share(self.open.len() + 2);
+        let next_ns = opened.next_ns()?.unwrap_or(u64::MAX);
+        self.open.push(opened);
+        self.put_back(self.open.len() - 1, next_ns);
         Ok(())
     }
 

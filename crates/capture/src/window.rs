@@ -106,6 +106,13 @@ impl Window {
         }
     }
 
+    /// Keeps less of a file in memory where so many are read at a time.
+    pub fn share(&mut self, files: usize) {
+        if let Bytes::Map(map) = &mut self.bytes {
+            map.share(files);
+        }
+    }
+
     /// Makes `need` bytes visible from the read position on, or as many as there are.
     pub fn fill(&mut self, need: usize) {
         match &mut self.bytes {

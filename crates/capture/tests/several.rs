@@ -109,3 +109,18 @@ fn five_hundred_files_are_read_one_at_a_time() {
     assert!(most <= 2, "{most} files were mapped at once");
     assert_eq!(reader.files().unwrap().count, 500);
 }
+
+#[test]
+fn many_files_at_a_time_are_read_in_short_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, packets_each) = (40, 4000);
+    let mut paths = Vec::new();
+    for number in 0..files {
+        let times: Vec<u64> = (0..packets_each).map(|at| at * files + number).collect();
+        let own = packets(&times, (number * packets_each) as u32);
+        paths.push(write(folder.path(), &format!("{number}.pcap"), &own));
+    }
+    let found = read(&mut Reader::open_all(&paths).unwrap());
+    let times: Vec<u64> = found.iter().map(|packet| packet.ts.0).collect();
+    assert_eq!(times, (0..files * packets_each).collect::<Vec<_>>());
+}

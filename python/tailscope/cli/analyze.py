@@ -196,25 +196,32 @@ def _named_pairs(pre: list[str], post: list[str], captures: list[str]) -> list[l
 
 def _run_both(path: str, options: Options) -> int:
     """Analyse a capture of two interfaces, one before and one behind the device."""
+    from tailscope.cli.pairs import alike
     from tailscope.engine.analysis import interfaces
 
-    listed = interfaces(path)
-    used = [interface for interface in listed if interface.packets]
+    used = [interface for interface in interfaces(path) if interface.packets]
     by_device = len({interface.number for interface in used}) < len(used)
-    if len(used) != 2:
+    names = [str(one.name if by_device else one.number) for one in used]
+    if len(used) == 2:
+        found = [(0, 1)]
+    else:
+        found = alike([f"{path}:{name}" for name in names], [one.packets for one in used])
+    if len(found) != 1:
         held = ", ".join(
-            (interface.name or "")
-            if by_device
-            else f"{interface.number} {interface.name or interface.description or ''}".strip()
-            for interface in used
+            name if by_device else f"{name} {one.name or one.description or ''}".strip()
+            for name, one in zip(names, used, strict=True)
         )
+        carry = [f"{names[one]} and {names[other]}" for one, other in found]
+        same = f"; the same packets are in {', '.join(carry)}" if carry else ""
         raise UsageError(
             f"{path}: expected a second capture, or packets of two interfaces in this one, got "
-            f"{len(used)}{': ' if held else ''}{held}",
+            f"{len(used)}{': ' if held else ''}{held}{same}",
             code="second-capture",
             hint="tailscope analyze PRE POST, or --pre FILE:INTERFACE --post FILE:INTERFACE",
         )
-    before, behind = (f"{path}:{one.name if by_device else one.number}" for one in used)
+    before, behind = (f"{path}:{names[at]}" for at in found[0])
+    if len(used) > 2:
+        tell("note", f"{before} and {behind} carry the same packets, others do not")
     try:
         return _run_pair(_plan_pair([before, behind], options), options)
     except SwappedError:
@@ -376,7 +383,8 @@ def _run_pair(plan: PairPlan, options: Options) -> int:
     if options.json_file is not None:
         write_json(options.json_file, figures.record())
     if options.json_file != STANDARD:
-        print_table(figures, plan.record(), [plan.csv_folder, plan.out], options.view)
+        protocols = figures.groups.get("protocol", ())
+        print_table(figures, plan.record(), [plan.csv_folder, plan.out], options.view, protocols)
         print_groups(figures, options.by, options.view)
     return 0
 
@@ -397,7 +405,7 @@ def _run_pairs(plans: Plans, options: Options) -> int:
                 continue
             everything.append({"pair": name, **figures.record()})
             if options.json_file != STANDARD:
-                options.view.say(one_line(name, figures))
+                options.view.say(one_line(name, figures, figures.groups.get("protocol", ())))
                 sys.stdout.flush()
     if options.json_file is not None:
         write_json(options.json_file, everything)

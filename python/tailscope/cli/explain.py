@@ -201,11 +201,11 @@ def _run(request: ExplainRequest) -> None:
     from tailscope.noise.story import tell
     from tailscope.noise.table import read_blocked
     from tailscope.store.reader import open_packets, read_figures
-    from tailscope.store.records.plan import AnalysisPlan
+    from tailscope.store.records.plan import MeasurementPlan
     from tailscope.verdict.trust import trust_of
 
     figures = read_figures(request.run)
-    is_alone = request.recordings is None and isinstance(figures.info.plan, AnalysisPlan)
+    is_alone = request.recordings is None and not isinstance(figures.info.plan, MeasurementPlan)
     if is_alone and request.packet is None and _told_by_packets(request, figures.info):
         return
     blocked = None
@@ -260,9 +260,9 @@ def _of_captures(
     from tailscope.noise.captures import explain_captures
     from tailscope.store import layout
     from tailscope.store.kept import keep
-    from tailscope.store.records.plan import AnalysisPlan
+    from tailscope.store.records.plan import MeasurementPlan
 
-    if not isinstance(info.plan, AnalysisPlan):
+    if isinstance(info.plan, MeasurementPlan):
         raise UsageError(
             f"{request.run}: --interrupts and --trace explain captures: this run was measured, and"
             " has recorded what there is",

@@ -15,6 +15,7 @@ from tailscope.words.figures import (
     heading,
     instrument_rows,
     latency_rows,
+    of_several,
     provenance,
 )
 from tailscope.words.flows import (
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from tailscope.engine.analysis import Analysis
+    from tailscope.engine.analysis import Analysis, Group
     from tailscope.experiment.run.pair import Figures
     from tailscope.store.records.run import RunInfo
     from tailscope.store.run import Run
@@ -56,13 +57,17 @@ def print_table(
     about: RunInfo | AnalysisPlan,
     written: Iterable[Path | None] = (),
     view: View = _USUAL,
+    protocols: Sequence[Group] = (),
 ) -> None:
-    """Print the figures of one pair on standard output: the answer, then a table."""
+    """Print the figures of one pair on standard output: the answer, then a table.
+
+    Packets of several `protocols` are not one median.
+    """
     summary = analysis.summary
     info = None if isinstance(about, AnalysisPlan) else about
     if info is not None and (doubt := unusable_text(info)):
         view.say(f"{doubt}.", "warning")
-    view.say(heading(summary))
+    view.say(heading(summary, protocols))
     print()
     latencies = latency_rows(summary) if summary["count"] else []
     counts = count_rows(summary)
@@ -72,6 +77,8 @@ def print_table(
         instrument = _important(instrument)
     has_bounds = any(row.label.endswith("*") for row in latencies)
     notes = [BOUND_NOTE] if has_bounds else []
+    if apart := of_several(protocols):
+        notes.append(f"quantiles of {', '.join(group.name for group, _ in apart)} together")
     view.print_table(_HEADER, [latencies, counts, instrument], ("beyond",), notes)
     for name, value in provenance(summary, about).items():
         if view.verbose or name not in _ORIGIN_DETAILS:
@@ -128,8 +135,8 @@ def _important(rows: Iterable[Row]) -> list[Row]:
     ]
 
 
-def one_line(name: str, analysis: Analysis | Figures | Run) -> str:
+def one_line(name: str, analysis: Analysis | Figures | Run, protocols: Sequence[Group] = ()) -> str:
     """Say the most important figures of one pair on one line, and whether there are warnings."""
     warnings = [warning for warning in analysis.warnings if note_of(warning) is None]
     said = f" {counted(len(warnings), 'warning')} (in --json)." if warnings else ""
-    return f"{name}: {heading(analysis.summary)}{said}"
+    return f"{name}: {heading(analysis.summary, protocols)}{said}"

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _KINDS = (".pcap", ".pcapng", ".cap", ".erf", ".snoop", ".mscap")
 _COMPRESSIONS = ("", ".gz", ".zst", ".xz", ".lz4", ".bz2")
 _SUFFIXES = tuple(kind + compression for kind in _KINDS for compression in _COMPRESSIONS)
+
+
+_ALIKE = 0.5
+"""Share of the packets of the smaller of two captures that both have, if they carry the same."""
+_MOST_ALIKE = 16
 
 
 class Pair(NamedTuple):
@@ -53,6 +62,29 @@ def find_pairs(folder: Path) -> list[Pair]:
             + " (.gz, .zst)",
         )
     return sorted(pairs, key=lambda pair: pair.name)
+
+
+def alike(captures: Sequence[str], packets: Sequence[int]) -> list[tuple[int, int]]:
+    """Find pairs of captures that carry the same packets, by so many of each from its beginning.
+
+    A payload that comes again and again counts once; of many captures, those with most packets are
+    looked at.
+    """
+    from tailscope.engine.analysis import read_keys
+
+    keys: dict[int, set[bytes]] = {}
+    for at in sorted(range(len(captures)), key=lambda at: -packets[at])[:_MOST_ALIKE]:
+        first = next(read_keys(captures[at], "payload", at_once=packets[at]), None)
+        if first is not None:
+            content, ends = first.key_bytes.tobytes(), first.key_ends.tolist()
+            begins = [0, *ends[:-1]]
+            spans = zip(begins, ends, first.keyed.tolist(), strict=True)
+            keys[at] = {content[begin:end] for begin, end, is_keyed in spans if is_keyed}
+    return [
+        (one, other)
+        for one, other in combinations(sorted(keys), 2)
+        if len(keys[one] & keys[other]) > _ALIKE * min(len(keys[one]), len(keys[other]))
+    ]
 
 
 def stem_of(capture: str) -> str:

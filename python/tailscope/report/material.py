@@ -63,13 +63,13 @@ class Material:
 
     @cached_property
     def begin_ns(self) -> int:
-        """Begin of the run on its own clock: that of its first second; of an import, of its worst.
+        """Begin of the run on its own clock: that of its first second; else of its worst packets.
 
-        Imports do not say when they began.
+        Most imports do not say when they began.
         """
-        if foreign_text(self.run.info) is not None:
-            return int(min(self.run.worst.pre_ns, default=0))
         seconds = self.run.rate["pre"].start_ns
+        if not len(seconds) and foreign_text(self.run.info) is not None:
+            return int(min(self.run.worst.pre_ns, default=0))
         return int(seconds[0]) if len(seconds) else 0
 
     @cached_property

@@ -151,15 +151,19 @@ def read_worst(path: Path) -> tuple[Nanoseconds, Nanoseconds]:
 
 
 def read_columns(
-    path: Path, names: Sequence[str], *, fractions: Sequence[str] = ()
+    path: Path,
+    names: Sequence[str],
+    *,
+    fractions: Sequence[str] = (),
+    most_bytes: int = _MOST_BYTES,
 ) -> list[NDArray[Any]]:
     """Read columns of a table of the authors: whole numbers, or fractions if named so."""
     try:
         # One byte more than there may be tells that there are more.
-        content = _engine.read_whole(str(path), _MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
+        content = _engine.read_whole(str(path), most_bytes + 1)
+        if len(content) > most_bytes:
             raise CaptureError(
-                f"{path}: expected at most {_MOST_BYTES} bytes, got more", code="file-too-large"
+                f"{path}: expected at most {most_bytes} bytes, got more", code="file-too-large"
             )
         return _engine.read_numbers(content, [(name, name in fractions) for name in names])
     except _engine.EngineError as error:

@@ -24,6 +24,7 @@ FOREIGN = {
     "sockperf": "a log of sockperf",
     "irtt": "a result of irtt",
     "trex": "statistics of TRex",
+    "iperf3": "a result of iperf3",
     "values": "a list of latencies",
 }
 """Results of others, in words."""

@@ -24,7 +24,7 @@ from tailscope.units import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tailscope.engine.analysis import Figure
+    from tailscope.engine.analysis import Figure, Group
     from tailscope.plan.fields import PlanFields
     from tailscope.store.kept import Conclusions
     from tailscope.store.records.explanation import ExplainedStages, Explanation
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 BOUND_NOTE = "* fewer than 10 samples lie beyond: a bound, no estimate"
 CAPTURE_FLOOR = "unknown: captures carry none"
+_FEW = 0.01
+"""Share of the packets that changes no median."""
 IMPORT_FLOOR = "unknown: imported figures do not say it"
 CAPTURE_CLOCK = "times of the capture files"
 CLOCKS = {
@@ -696,13 +698,34 @@ def sentence(summary: Mapping[str, Figure]) -> str:
     )
 
 
-def heading(summary: Mapping[str, Figure]) -> str:
-    """Say the median and the tail, where the other figures stand below."""
+def heading(summary: Mapping[str, Figure], protocols: Sequence[Group] = ()) -> str:
+    """Say the median and the tail, where the other figures stand below.
+
+    Packets of several protocols have a median each.
+    """
     if not summary["count"]:
         return sentence(summary)
+    apart = of_several(protocols)
+    if apart:
+        medians = ", ".join(f"{group.name} {duration_text(ns)}" for group, ns in apart)
+        return f"Medians: {medians}; {_losses(summary)}."
     known = [each for each in median_and_tail(summary) if each != NOTHING]
     few = f"{_count(summary['count'])} latencies, too few for a median"
     return f"{'Median ' + ', '.join(known) if known else few}; {_losses(summary)}."
+
+
+def of_several(protocols: Sequence[Group]) -> list[tuple[Group, int]]:
+    """Return the protocols that packets are of, with their medians; none where it is but one.
+
+    One of which hardly a packet is cannot change a median.
+    """
+    matched = sum(group.matched for group in protocols)
+    apart = [
+        (group, group.latency_ns_p50)
+        for group in protocols
+        if group.latency_ns_p50 is not None and group.matched > _FEW * matched
+    ]
+    return apart if len(apart) > 1 else []
 
 
 def _losses(summary: Mapping[str, Figure]) -> str:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from fuzz.python.files import write_input
 
-from tailscope.extra.imports import hdr, moongen, realtime, trex, values
+from tailscope.extra.imports import hdr, iperf, moongen, realtime, trex, values
 from tailscope.extra.imports.authors import KINDS, grouped
 from tailscope.extra.imports.figures import run_of
+from tailscope.extra.imports.loops import read_loops
 from tailscope.store.provenance import import_info
 from tailscope.store.records.about import AboutRecord
 from tailscope.store.records.plan import ImportPlan
@@ -61,6 +62,22 @@ def statistics(content: bytes, folder: Path) -> None:
     _import(trex.read_trex(write_input(folder, "x.json", content), None), folder)
 
 
+def iperf3(content: bytes, folder: Path) -> None:
+    """A result of iperf3."""
+    _import([iperf.read_iperf(write_input(folder, "x.json", content), None)], folder)
+
+
+def cyclictest_json(content: bytes, folder: Path) -> None:
+    """A result of cyclictest as JSON."""
+    _import(realtime.read_json(write_input(folder, "x.json", content), None), folder)
+
+
+def loops(content: bytes, folder: Path) -> None:
+    """Loop variables of pos."""
+    path = write_input(folder, "x_run0.loop", content)
+    read_loops([path]).labels(None, folder, "x_run0")
+
+
 def authors(content: bytes, folder: Path) -> None:
     """Tables of the papers' authors, one after the other; a zero byte stands between two."""
     paths = []
@@ -90,9 +107,12 @@ def _info() -> RunInfo:
 TARGETS = {
     "authors": authors,
     "cyclictest": cyclictest,
+    "cyclictest-json": cyclictest_json,
     "hgrm": hgrm,
     "hlog": hlog,
+    "iperf3": iperf3,
     "irtt": irtt,
+    "loops": loops,
     "moongen": moongen_csv,
     "rtla": rtla,
     "sockperf": sockperf,

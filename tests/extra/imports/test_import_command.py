@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shlex
+import shutil
 import struct
 import zlib
 from collections.abc import Callable
@@ -17,9 +18,11 @@ from errors import code_of
 from hdrh.histogram import HdrHistogram
 from wording import assert_wording
 
+from tailscope.extra.imports.find import find
 from tailscope.registry import additions
-from tailscope.store.reader import read_run
+from tailscope.store.reader import open_packets, read_run
 from tailscope.store.records.summary import QUANTILES
+from tailscope.store.run import SIDES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,14 +59,165 @@ def imported(tailscope: Run, path: Path, out: Path, *more: object) -> Any:
     return read_run(out)
 
 
+SUMMARISED = ("hist", "percentiles", "stats", "transferrate", "worst")
+"""The tables that the authors publish."""
+
+
 @pytest.fixture(scope="module")
 def tables(tailscope: Run, analysed: Path) -> Path:
-    """The tables of the pair, imported as they would be from a folder of many."""
+    """The published tables of the pair, imported as they would be from a folder of many."""
+    (analysed / "published").mkdir()
+    for path in (analysed / "csv").iterdir():
+        if path.suffixes[-2].lstrip(".") in SUMMARISED:
+            shutil.copy(path, analysed / "published")
     done = tailscope(
-        "runs", "import", analysed / "csv", "--out", analysed / "imported", "-D", "rate=10k"
+        "runs", "import", analysed / "published", "--out", analysed / "imported", "-D", "rate=10k"
     )
     assert done.returncode == 0, done.stderr
     return analysed / "imported" / "x-pre-1.pcap"
+
+
+@pytest.fixture(scope="module")
+def whole(tailscope: Run, analysed: Path) -> Path:
+    """All tables of the pair, imported."""
+    done = tailscope("runs", "import", analysed / "csv", "--out", analysed / "whole")
+    assert done.returncode == 0, done.stderr
+    return analysed / "whole" / "x-pre-1.pcap"
+
+
+def test_every_packet_gives_what_captures_give(analysed: Path, whole: Path) -> None:
+    of_packets, of_tables = read_run(analysed / "run"), read_run(whole)
+    for name, value in of_tables.summary.items():
+        if value is not None and name not in ("clock", "ci_level"):
+            quantile, _, end = name.partition("_ci_")
+            if end:
+                is_supported = of_packets.summary[f"{quantile}_supported"]
+                assert not is_supported or abs(value - of_packets.summary[name]) <= 1, name
+            else:
+                assert value == of_packets.summary[name], name
+    for side in SIDES:
+        assert [*map(list, of_tables.gaps[side])] == [*map(list, of_packets.gaps[side])]
+        assert [*of_tables.rate[side].counts] == [*of_packets.rate[side].counts]
+        first = [of_run.rate[side].start_ns[0] for of_run in (of_tables, of_packets)]
+        assert abs(int(first[0]) - int(first[1])) <= 1
+    with (
+        open_packets(whole, of_tables.info) as found,
+        open_packets(analysed / "run", of_packets.info) as expected,
+    ):
+        for one, other in zip(
+            found.columns("pre_ns", "latency_ns"),
+            expected.columns("pre_ns", "latency_ns"),
+            strict=True,
+        ):
+            assert one.tolist() == other.tolist()
+
+
+def test_counters_beside_every_packet_explain_as_with_captures(
+    tailscope: Run, analysed: Path, whole: Path, tmp_path: Path
+) -> None:
+    begin_us = int(read_run(whole).rate["pre"].start_ns[0]) // 1_000
+    rows = [f"{begin_us + (at - 1) * 10_000};{at};{at // 9}" for at in range(33)]
+    counters = tmp_path / "irq-x.csv"
+    counters.write_text("\n".join(["timestamp_us;LOC_CPU0;TLB_CPU1", *rows]))
+    found = []
+    for run in (whole, analysed / "run"):
+        done = tailscope("explain", run, "--interrupts", counters, "--json", "-")
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout)["tail"]["associated"])
+    assert found[0] == found[1]
+    assert found[0]["tested"] + len(found[0]["regular"]) > 0
+    (analysed / "csv" / counters.name).write_text(counters.read_text())
+    done = tailscope("runs", "import", analysed / "csv", "--out", tmp_path / "again")
+    (analysed / "csv" / counters.name).unlink()
+    assert f"--interrupts {analysed / 'csv' / counters.name}" in " ".join(done.stderr.split())
+    assert "not imported" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "code"),
+    [
+        ("trim_ms0.latency-ts", "latency,prets,postts\n5,10,15\n", "tables-disagree"),
+        ("trim_ms0.latency-ts", "latency,prets,postts\n5,10,16\n", "sum-of-parts"),
+        ("trim_ms0.packetratepre", "ts,count\n0,2999\n", "tables-disagree"),
+        ("trim_ms0.packetratepost", "ts,count\n0,5\n0,5\n", "csv-order"),
+        ("bucket_size100.trim_ms0.jitterpost", "bucket,count\n0,2997\n", "tables-disagree"),
+    ],
+)
+def test_tables_of_other_runs_are_refused(
+    tailscope: Run, analysed: Path, tmp_path: Path, kind: str, content: str, code: str
+) -> None:
+    shutil.copytree(analysed / "csv", tmp_path / "in")
+    (path,) = (tmp_path / "in").glob(f"*.{kind}.csv")
+    path.write_text(content)
+    done = tailscope("runs", "import", tmp_path / "in", "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert code_of(done) == code
+
+
+def test_packets_a_second_count_where_stats_are_missing(tmp_path: Path) -> None:
+    for side, packets in (("pre", 12), ("post", 10)):
+        (tmp_path / f"a.trim_ms0.packetrate{side}.csv").write_text(f"ts,count\n7,{packets}\n")
+    (tmp_path / "a.bucket_size100.trim_ms0.hist.csv").write_text("latency_bucket,count\n100,9\n")
+    ((run,),) = [source.read() for source in find(tmp_path, None).sources]
+    assert (run.figures["sent"], run.figures["lost"]) == (12, 2)
+    assert run.rate["pre"].start_ns.tolist() == [7]
+
+
+POS = "2020-10-07_23-27-11_423961_unknown_run"
+
+
+def test_loop_variables_of_pos_are_labels(tailscope: Run, tmp_path: Path) -> None:
+    node = tmp_path / "results" / "loadgen"
+    node.mkdir(parents=True)
+    for number, variables in (
+        (3, {"pkt_sz": 64, "pkt_rate": 400_000, "fan speed": [1, 2]}),
+        (10, {}),
+    ):
+        (node / f"{POS}{number:03d}.loop").write_text(json.dumps(variables))
+        (node / f"histogram_run{number:02d}.csv").write_text("3200,60\n3206,30\n")
+    (node / f"{POS}003.stdout").write_text("done\n")
+    out = tmp_path / "runs"
+    done = tailscope("runs", "import", tmp_path / "results", "--out", out, "-D", "size=128")
+    assert done.returncode == 0, done.stderr
+    assert ".loop" not in done.stderr
+    third, tenth = (read_run(out / "loadgen" / f"histogram_run{number}") for number in ("03", "10"))
+    assert third.info.about.rate_pps == 400_000
+    assert third.info.about.size_bytes == 128  # what was said wins
+    assert third.info.about.labels == {"fan-speed": "[1, 2]"}
+    assert tenth.info.about.rate_pps is None
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", "\xff"])
+def test_damaged_loop_variables_are_refused(tailscope: Run, tmp_path: Path, content: str) -> None:
+    (tmp_path / f"{POS}0.loop").write_bytes(content.encode("latin-1"))
+    (tmp_path / "histogram_run0.csv").write_text("3200,60\n")
+    done = tailscope("runs", "import", tmp_path / "histogram_run0.csv", "--out", tmp_path / "run")
+    assert done.returncode == 1
+    assert code_of(done) in ("loop-variables", "not-text")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_result_tree_of_pos_reads_back(
+    tailscope: Run, analysed: Path, tables: Path, tmp_path: Path
+) -> None:
+    tree = tmp_path / "tree"
+    done = tailscope("runs", "pos", analysed / "run", tables, "--out", tree)
+    assert done.returncode == 0, done.stderr
+    loops = sorted((tree / "loadgen").glob("*.loop"))
+    assert [json.loads(path.read_text()) for path in loops] == [
+        {"repeat": 0},
+        {"repeat": 1, "pkt_rate": 10_000},
+    ]
+    assert [path.name[-7:] for path in loops] == ["00.loop", "01.loop"]
+    done = tailscope("runs", "import", tree, "--out", tmp_path / "back")
+    assert done.returncode == 0, done.stderr
+    for number, source in enumerate((analysed / "run", tables)):
+        back = read_run(tmp_path / "back" / "loadgen" / f"latencies-pre-run00{number}.pcap")
+        first = read_run(source)
+        for name in ("count", "sent", "lost", "latency_ns_p50", "latency_ns_p99", "latency_ns_max"):
+            assert back.summary[name] == first.summary[name], name
+        assert back.worst.latency_ns.tolist() == first.worst.latency_ns.tolist()
+        assert back.info.about.repeat == number
 
 
 def test_tables_hold_what_was_written(analysed: Path, tables: Path) -> None:

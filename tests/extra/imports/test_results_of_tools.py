@@ -11,6 +11,7 @@ from errors import raises
 from tailscope.exceptions import TailscopeError, UsageError
 from tailscope.extra.imports import hdr, realtime, trex, values
 from tailscope.extra.imports.find import find
+from tailscope.extra.imports.write import write_import
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -227,3 +228,78 @@ def test_a_unit_that_cannot_be_is_refused(tmp_path: Path) -> None:
     assert hdr.read_log(path, "us")[0].count == 1
     with raises(UsageError, "unit-implausible"):
         hdr.read_log(path, "ms")
+
+
+IPERF3_UDP = {
+    "start": {"version": "iperf 3.12"},
+    "intervals": [{"streams": [{"packets": 39, "omitted": False}]}],
+    "end": {
+        "sum": {"packets": 77, "lost_packets": 3, "jitter_ms": 0.054},
+        "sum_received": {"packets": 77, "lost_packets": 3, "jitter_ms": 0.054},
+    },
+}
+IPERF3_TCP = {
+    "start": {"version": "iperf 3.12"},
+    "intervals": [
+        {"streams": [{"rtt": 101, "omitted": True}, {"rtt": 900, "omitted": True}]},
+        {"streams": [{"rtt": 101, "omitted": False}, {"rtt": 350, "omitted": False}]},
+        {"streams": [{"rtt": 360, "omitted": False}, {"omitted": False}]},
+    ],
+    "end": {"sum_sent": {"retransmits": 2}, "sum_received": {}},
+}
+
+
+def test_iperf3_counts_packets_of_udp(tmp_path: Path) -> None:
+    (run,) = read(tmp_path, json.dumps(IPERF3_UDP, indent=1))
+    assert (run.count, run.buckets) == (0, None)
+    assert run.figures == {"sent": 77, "lost": 3, "loss_ratio": 3 / 77}
+    assert "54.000 µs" in run.warnings[1]
+    done = write_import(run, None, tmp_path / "run")
+    assert (done.summary["count"], done.summary["lost"]) == (0, 3)
+    assert done.summary["latency_ns_p50"] is done.summary["latency_ns_max"] is None
+
+
+def test_iperf3_has_smoothed_round_trips_of_tcp(tmp_path: Path) -> None:
+    (run,) = read(tmp_path, json.dumps(IPERF3_TCP))
+    assert edges(run) == [(each, each, 1) for each in (101_000, 350_000, 360_000)]
+    assert run.packets is None
+    assert "2 retransmissions" in run.warnings
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"error": "unable to connect"}, "iperf3"),
+        ({"end": 5}, "iperf3"),
+        ({"end": {}, "intervals": []}, "no-latencies"),
+        ({"end": {"sum": {"packets": 3, "lost_packets": 4}}}, "packet-count"),
+        ({"intervals": [{"streams": [{"rtt": -1}]}], "end": {}}, "latency-range"),
+    ],
+)
+def test_other_results_of_iperf3_are_refused(
+    tmp_path: Path, change: dict[str, object], code: str
+) -> None:
+    with raises(TailscopeError, code):
+        read(tmp_path, json.dumps(IPERF3_UDP | change))
+
+
+def test_json_of_cyclictest_has_a_run_for_each_thread(tmp_path: Path) -> None:
+    threads = {
+        "0": {"histogram": {"55": 1, "7": 8}, "cycles": 10, "max": 6305},
+        "1": {"histogram": {"3": 2}, "cycles": 2, "max": 3},
+    }
+    result = {"file_version": 1, "rt_test_version:": "2.40", "thread": threads}
+    one, other = read(tmp_path, json.dumps(result, indent=2))
+    assert edges(one) == [(7_000, 8_000, 8), (55_000, 56_000, 1), (56_000, 6_306_000, 1)]
+    assert edges(other) == [(3_000, 4_000, 2)]
+    assert [run.tag for run in (one, other)] == ["thread-0", "thread-1"]
+    threads["1"]["cycles"] = 1
+    with raises(TailscopeError, "histogram-row"):
+        read(tmp_path, json.dumps(result))
+
+
+def test_a_log_with_whole_round_trips_is_not_called_half(tmp_path: Path) -> None:
+    (run,) = read(tmp_path, SOCKPERF.replace("latency(usec)", "rtt(usec)"))
+    assert "half" not in run.warnings[0]
+    assert run.packets is not None
+    assert run.packets.latency_ns.tolist() == [46_629, 50_715]

@@ -11,5 +11,11 @@ ADDITION = Addition(
             "Import results of others: tables, histograms and logs of other tools.",
             group="runs",
         ),
+        AddedCommand(
+            "pos",
+            "Write runs as a result tree of pos: loop variables, and the authors' tables.",
+            module="pos_command",
+            group="runs",
+        ),
     ),
 )

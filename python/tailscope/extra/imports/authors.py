@@ -1,4 +1,4 @@
-"""Tables of the papers' authors, as CSV: hist, percentiles, stats, transferrate and worst."""
+"""Tables of the papers' authors, as CSV: of latencies, of packets a second, and of gaps."""
 
 from __future__ import annotations
 
@@ -9,27 +9,36 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tailscope.engine.analysis import Histogram, Rate
 from tailscope.exceptions import CaptureError
-from tailscope.extra.imports.foreign import ForeignRun, WorstPackets, buckets_of
+from tailscope.extra.imports.foreign import EveryPacket, ForeignRun, WorstPackets, buckets_of
 from tailscope.store.authors import read_columns
+from tailscope.store.run import SIDES
 from tailscope.units import count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from tailscope.engine.analysis import Figure
+    from numpy.typing import NDArray
+
+    from tailscope.engine.analysis import Figure, Side
     from tailscope.models.buckets import Buckets
 
-KINDS = ("hist", "percentiles", "stats", "transferrate", "worst")
+    Numbers = NDArray[np.integer]
+
+KINDS = (
+    *("hist", "percentiles", "stats", "transferrate", "worst", "latency-ts"),
+    *("packetratepre", "packetratepost", "jitterpre", "jitterpost"),
+)
 """Tables that are read."""
-UNREAD = ("latency-ts", "packetratepre", "packetratepost", "jitterpre", "jitterpost")
-"""Tables that are not."""
 
 _NS_PER_MS = 1_000_000
+_MOST_BYTES_OF_PACKETS = 256 << 20
+"""Maximum size of a decompressed table of every packet: of six million packets or so."""
 _NAME = re.compile(
     r"(?P<stem>.+?)(?:\.bucket_size(?P<bucket>[1-9]\d{0,15}))?\.trim_ms(?P<trim>\d{1,9}(?:\.\d{1,6})?)"
-    rf"(?:\.num_worst\d+)?\.(?P<kind>{'|'.join((*KINDS, *UNREAD))})\.csv(?:\.zst|\.gz)?"
+    rf"(?:\.num_worst\d+)?\.(?P<kind>{'|'.join(KINDS)})\.csv(?:\.zst|\.gz)?"
 )
 
 
@@ -44,19 +53,25 @@ class Tables:
     files: dict[str, Path] = field(default_factory=dict)
     bucket_ns: int | None = None
     """Bucket size of the histogram."""
-    unread: list[Path] = field(default_factory=list)
 
     def read(self) -> ForeignRun:
         """Read all of them."""
+        packets, warnings = self._packets()
         buckets = self._hist()
-        figures = {**self._stats(), **self._transferrate()}
-        count, warnings = self._counted(buckets, figures)
+        if packets is not None:
+            buckets = self._of_packets(packets, buckets)
+        worst = self._worst()
+        if worst is None and packets is not None:
+            worst = packets.worst()
+        rate = self._rate(packets, worst, warnings)
+        figures = {**self._stats(rate), **self._transferrate()}
+        gaps = self._gaps(figures)
+        count, doubts = self._counted(buckets, figures)
+        warnings += doubts
         if not count:
             raise CaptureError(
                 f"{self.folder / self.stem}: expected latencies, got none", code="no-latencies"
             )
-        worst = self._worst()
-        exact = self._percentiles()
         if worst is not None and len(worst.latency_ns) > count:
             raise CaptureError(
                 f"{self.files['worst']}: expected at most {count} packets, as"
@@ -74,11 +89,97 @@ class Tables:
             trim_ns=int(Decimal(self.trim_ms) * _NS_PER_MS),
             count=count,
             buckets=buckets,
-            exact=exact,
+            exact=self._percentiles(),
             worst=worst,
+            packets=packets,
+            gaps=gaps,
+            rate=rate,
             figures=figures,
             warnings=tuple(warnings),
         )
+
+    def _packets(self) -> tuple[EveryPacket | None, list[str]]:
+        """Return every packet, and why they are left out if they are."""
+        path = self.files.get("latency-ts")
+        if path is None:
+            return None, []
+        try:
+            latency, pre, post = read_columns(
+                path, ("latency", "prets", "postts"), most_bytes=_MOST_BYTES_OF_PACKETS
+            )
+        except CaptureError as error:
+            if error.code != "file-too-large" or not {"hist", "stats"} & {*self.files}:
+                raise
+            return None, [f"latency-ts is left out: {error}"]
+        _check_sums(path, latency, pre, post)
+        return EveryPacket.of(pre, latency), []
+
+    def _of_packets(self, packets: EveryPacket, hist: Buckets | None) -> Buckets:
+        """Count every packet, as the histogram must have it."""
+        path = self.files["latency-ts"]
+        if hist is not None:
+            assert self.bucket_ns is not None
+            width = np.uint64(self.bucket_ns)
+            low_ns, counts = np.unique(packets.latency_ns // width * width, return_counts=True)
+            if [*zip(low_ns, counts, strict=True)] != [*zip(hist.low_ns, hist.counts, strict=True)]:
+                raise CaptureError(
+                    f"{path}: latency-ts and hist are not of the same run: got"
+                    f" {len(packets.pre_ns)} latencies, expected {hist.count} in the buckets of"
+                    f" {self.files['hist'].name}",
+                    code="tables-disagree",
+                )
+        return packets.buckets(path)
+
+    def _rate(
+        self, packets: EveryPacket | None, worst: WorstPackets | None, warnings: list[str]
+    ) -> dict[Side, Rate]:
+        """Return the packets of each side in each second, on the clock of the packets.
+
+        Some scripts of the authors count seconds from the first packet of a side.
+        """
+        found: dict[Side, Rate] = {}
+        is_guessed = False
+        for side in SIDES:
+            path = self.files.get(f"packetrate{side}")
+            if path is None:
+                continue
+            start_ns, counts = read_columns(path, ("ts", "count"))
+            _check_ascending(path, "ts", start_ns)
+            start_ns = start_ns.astype(np.uint64)
+            if len(start_ns) and not start_ns[0] and packets is not None:
+                later_ns = packets.latency_ns if side == "post" else np.uint64(0)
+                start_ns += (packets.pre_ns + later_ns).min()
+            elif len(start_ns) and not start_ns[0] and worst is not None and len(worst.pre_ns):
+                start_ns += worst.pre_ns.min()
+                is_guessed = True
+            found[side] = Rate(start_ns, counts.astype(np.uint64))
+        if is_guessed:
+            warnings.append(
+                "when the first packet left is not known: the seconds of packetrate are counted"
+                " from the earliest of the worst packets"
+            )
+        return found
+
+    def _gaps(self, figures: Mapping[str, Figure]) -> dict[Side, Histogram]:
+        """Return the time between packets of each side: a gap less than packets."""
+        found: dict[Side, Histogram] = {}
+        for side in SIDES:
+            path = self.files.get(f"jitter{side}")
+            if path is None:
+                continue
+            low_ns, counts = read_columns(path, ("bucket", "count"))
+            _check_ascending(path, "bucket", low_ns)
+            packets = figures.get(f"{side}_packets")
+            if packets is not None:
+                kept = int(packets) - int(figures[f"{side}_trimmed"] or 0)
+                if int(counts.sum()) != max(0, kept - 1):
+                    raise CaptureError(
+                        f"{path}: jitter{side} and the number of packets are not of the same run:"
+                        f" expected {max(0, kept - 1)} gaps, got {int(counts.sum())}",
+                        code="tables-disagree",
+                    )
+            found[side] = Histogram(low_ns.astype(np.uint64), counts.astype(np.uint64))
+        return found
 
     def _counted(
         self, buckets: Buckets | None, figures: dict[str, Figure]
@@ -170,20 +271,20 @@ class Tables:
             return None
         path = self.files["worst"]
         latency, pre, post = read_columns(path, ("latency", "prets", "postts"))
-        wrong = np.flatnonzero(pre + latency != post)
-        if len(wrong):
-            at = wrong[0]
-            raise CaptureError(
-                f"{path}: row {at + 1}: postts: expected prets + latency,"
-                f" {pre[at] + latency[at]}, got {post[at]}",
-                code="sum-of-parts",
-            )
+        _check_sums(path, latency, pre, post)
         order = np.lexsort((pre, -latency.astype(np.int64)))
         return WorstPackets(latency[order], pre[order], post[order])
 
-    def _stats(self) -> dict[str, Figure]:
+    def _stats(self, rate: Mapping[Side, Rate]) -> dict[str, Figure]:
+        """Return the packets of each side; without a trim, their rate tells them, too."""
+        counted = {side: int(each.counts.sum()) for side, each in rate.items()}
         if "stats" not in self.files:
-            return {}
+            if len(counted) < len(SIDES) or Decimal(self.trim_ms):
+                return {}
+            figures: dict[str, Figure] = {}
+            for side, packets in counted.items():
+                figures |= {f"{side}_packets": packets, f"{side}_trimmed": 0}
+            return figures
         path = self.files["stats"]
         names = ("pre_received", "post_received", "pre_received_trimmed", "post_received_trimmed")
         columns = read_columns(path, names)
@@ -195,6 +296,13 @@ class Tables:
                 f"{path}: expected no more packets with the trim than without it",
                 code="trimmed-count",
             )
+        for side, kept in zip(SIDES, (pre_kept, post_kept), strict=True):
+            if counted.get(side, kept) != kept:
+                raise CaptureError(
+                    f"{path}: stats and packetrate{side} are not of the same run: expected"
+                    f" {counted[side]} packets, got {kept}",
+                    code="tables-disagree",
+                )
         return {
             "pre_packets": pre,
             "post_packets": post,
@@ -224,9 +332,6 @@ def grouped(paths: Iterable[Path]) -> list[Tables]:
             continue
         key = path.parent, name["stem"], name["trim"]
         tables = found.setdefault(key, Tables(*key))
-        if name["kind"] in UNREAD:
-            tables.unread.append(path)
-            continue
         if name["kind"] in tables.files:
             other = tables.files[name["kind"]]
             raise CaptureError(
@@ -237,4 +342,25 @@ def grouped(paths: Iterable[Path]) -> list[Tables]:
         tables.files[name["kind"]] = path
         if name["kind"] == "hist" and name["bucket"]:
             tables.bucket_ns = int(name["bucket"])
-    return [tables for tables in found.values() if tables.files]
+    return [*found.values()]
+
+
+def _check_sums(path: Path, latency: Numbers, pre: Numbers, post: Numbers) -> None:
+    wrong = np.flatnonzero(pre + latency != post)
+    if len(wrong):
+        at = wrong[0]
+        raise CaptureError(
+            f"{path}: row {at + 1}: postts: expected prets + latency,"
+            f" {pre[at] + latency[at]}, got {post[at]}",
+            code="sum-of-parts",
+        )
+
+
+def _check_ascending(path: Path, name: str, values: Numbers) -> None:
+    wrong = np.flatnonzero(values[1:] <= values[:-1])
+    if len(wrong):
+        at = wrong[0] + 1
+        raise CaptureError(
+            f"{path}: row {at + 1}: {name}: expected more than {values[at - 1]}, got {values[at]}",
+            code="csv-order",
+        )

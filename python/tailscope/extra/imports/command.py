@@ -25,10 +25,10 @@ from tailscope.paths import hint_of
 from tailscope.units import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from tailscope.cli.view import View
-    from tailscope.extra.imports.find import Source
+    from tailscope.extra.imports.find import Found
     from tailscope.store.about import Labels
     from tailscope.store.run import Run
 
@@ -41,8 +41,9 @@ def command(
         argument(
             "FILE | DIR",
             "Tables of the papers' authors; a log or percentile output of HdrHistogram or wrk2;"
-            " a histogram of MoonGen, cyclictest, rtla; sockperf's full log; JSON of irtt or TRex;"
-            " one latency a line; or a folder with such files.",
+            " a histogram of MoonGen, cyclictest, rtla; sockperf's full log; JSON of irtt, TRex,"
+            " iperf3 or cyclictest; one latency a line; or a folder with such files, such as the"
+            " results of pos with their loop variables.",
         ),
     ],
     out: Annotated[
@@ -98,9 +99,15 @@ def _run(plan: ImportRequest) -> int:
     found = find(plan.path, plan.unit)
     for path in found.unread:
         tell("warning", f"not imported: {path}")
+    for path in found.counters:
+        tell(
+            "hint",
+            "counters say what delays go along with, where every packet is known:"
+            f" tailscope explain RUN --interrupts {path}",
+        )
     everything: list[dict[str, object]] = []
     failed = 0
-    for name, folder, result in _imported(plan, found.sources):
+    for name, folder, result in _imported(plan, found):
         if isinstance(result, Exception):
             failed += 1
             everything.append({"run": name, "error": said(result)})
@@ -117,14 +124,12 @@ def _run(plan: ImportRequest) -> int:
     return 1 if failed else 0
 
 
-def _imported(
-    plan: ImportRequest, sources: Sequence[Source]
-) -> Iterator[tuple[str, Path, Run | Exception]]:
+def _imported(plan: ImportRequest, found: Found) -> Iterator[tuple[str, Path, Run | Exception]]:
     """The name and the directory of each run, and the run or why there is none."""
     from tailscope.extra.imports.write import write_import
 
     is_folder = plan.path.is_dir()
-    for source in sources:
+    for source in found.sources:
         below = source.path.relative_to(plan.path) if is_folder else Path()
         try:
             runs = source.read()
@@ -135,7 +140,7 @@ def _imported(
         for run in runs:
             folder = plan.out if is_alone else plan.out / below / run.name
             try:
-                said = plan.labels
+                said = found.loops.labels(plan.labels, source.path, run.name)
                 about = None if said is None else said.of(source.path / run.name, run.name)
                 yield str(below / run.name), folder, write_import(run, about, folder)
             except (TailscopeError, OSError) as error:

@@ -55,6 +55,8 @@ class Distribution:
         over whole buckets.
         """
         n = self.source.count
+        if not n:
+            return None
         rank, low, high = ranks_around(q, n)
         exact, at = self.source.exact.get(q), self.ranks.at(rank)
         if exact is None and at is None:
@@ -129,8 +131,8 @@ def run_of(source: ForeignRun, info: RunInfo, path: Path) -> Run:
         percentiles=[each for q in _grid(source) if (each := found.quantile(q)) is not None],
         latency=_histogram(source.buckets),
         edges=None if source.buckets is None else _edges(source.buckets),
-        gaps={side: Histogram(none, none) for side in SIDES},
-        rate={side: Rate(none, none) for side in SIDES},
+        gaps={side: source.gaps.get(side, Histogram(none, none)) for side in SIDES},
+        rate={side: source.rate.get(side, Rate(none, none)) for side in SIDES},
         worst=_worst(source),
         path=path,
     )
@@ -157,10 +159,11 @@ def _summary(source: ForeignRun, found: Distribution) -> dict[str, Figure]:
         name: None for name, line in figure_lines() if line.everywhere and line.kind != "texts"
     }
     known |= source.figures
+    has_latencies = source.count > 0
     known |= {
         "count": source.count,
-        "latency_ns_min": found.least_ns(),
-        "latency_ns_max": found.most_ns(),
+        "latency_ns_min": found.least_ns() if has_latencies else None,
+        "latency_ns_max": found.most_ns() if has_latencies else None,
         "ci_level": LEVEL,
         "clock": "imported",
         "trim_ns": source.trim_ns,
@@ -188,6 +191,8 @@ def _of_quantile(name: str, found: Quantile | None) -> dict[str, Figure]:
 def _warnings(source: ForeignRun) -> Iterator[str]:
     """Describe in words how far figures may be off."""
     buckets = source.buckets
+    if not source.count:
+        return
     if buckets is None:
         yield (
             "only the worst packets have latencies: quantiles below them, the mean and the"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tailscope.engine.analysis import Figure
+    from tailscope.engine.analysis import Figure, Histogram, Rate, Side
     from tailscope.store.records.plan import Foreign
 
 UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
@@ -39,6 +39,32 @@ class WorstPackets:
     latency_ns: NDArray[np.uint64]
     pre_ns: NDArray[np.uint64]
     post_ns: NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class EveryPacket:
+    """All packets that came back, in the order in which they left."""
+
+    pre_ns: NDArray[np.uint64]
+    latency_ns: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, sent_ns: NDArray[np.integer], latency_ns: NDArray[np.integer]) -> EveryPacket:
+        """Sort packets by the time when they left."""
+        order = np.argsort(sent_ns, kind="stable")
+        return cls(sent_ns[order].astype(np.uint64), latency_ns[order].astype(np.uint64))
+
+    def worst(self) -> WorstPackets:
+        """Choose those with the longest latencies."""
+        order = np.lexsort((self.pre_ns, -self.latency_ns.astype(np.int64)))[:_WORST]
+        pre_ns, latency_ns = self.pre_ns[order], self.latency_ns[order]
+        return WorstPackets(latency_ns, pre_ns, pre_ns + latency_ns)
+
+    def buckets(self, where: Path | str) -> Buckets:
+        """Count each latency."""
+        values_ns, counts = np.unique(self.latency_ns, return_counts=True)
+        edges = values_ns.tolist()
+        return buckets_of(where, edges, edges, counts.tolist())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +92,11 @@ class ForeignRun:
     exact: Mapping[float, int] = field(default_factory=dict)
     """Quantiles and their exact values, ns."""
     worst: WorstPackets | None = None
+    packets: EveryPacket | None = None
+    gaps: Mapping[Side, Histogram] = field(default_factory=dict)
+    """Time between packets of a side."""
+    rate: Mapping[Side, Rate] = field(default_factory=dict)
+    """Packets of a side in each second."""
     figures: Mapping[str, Figure] = field(default_factory=dict)
     """Other figures, by the names of ``summary.json``."""
     warnings: tuple[str, ...] = ()
@@ -138,12 +169,8 @@ def exact_run(
     """Make a run of single latencies, and of the times when their packets left."""
     if not len(latency_ns):
         raise CaptureError(f"{path}: expected latencies, got none", code="no-latencies")
-    values_ns, counts = np.unique(latency_ns, return_counts=True)
-    worst = None
-    if sent_ns is not None:
-        order = np.lexsort((sent_ns, -latency_ns))[:_WORST]
-        longest, pre = latency_ns[order], sent_ns[order]
-        worst = WorstPackets(*(each.astype(np.uint64) for each in (longest, pre, pre + longest)))
+    times_ns = np.zeros(len(latency_ns), np.int64) if sent_ns is None else sent_ns
+    packets = EveryPacket.of(times_ns, latency_ns)
     return ForeignRun(
         kind=kind,
         name=path.stem,
@@ -151,8 +178,9 @@ def exact_run(
         unit=unit,
         files={"latencies": path},
         count=len(latency_ns),
-        buckets=buckets_of(path, values_ns.tolist(), values_ns.tolist(), counts.tolist()),
-        worst=worst,
+        buckets=packets.buckets(path),
+        worst=None if sent_ns is None else packets.worst(),
+        packets=None if sent_ns is None else packets,
         figures=figures or {},
         warnings=warnings,
     )

@@ -6,6 +6,8 @@ import re
 from math import gcd
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tailscope.exceptions import CaptureError
 from tailscope.extra.imports.foreign import UNITS, ForeignRun, buckets_of, count_of, text_of
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     """Buckets of one thread: from, up to, and how many."""
 
 CYCLICTEST = re.compile(rb"# (?:/dev/cpu_dma_latency|Histogram)")
+JSON = re.compile(rb'"rt_test_version:?"\s*:')
 RTLA = re.compile(rb"# RTLA (?:timerlat|osnoise) histogram")
 
 _LATENCY = re.compile(r"\d+(?:\s+\d+)+")
@@ -46,6 +49,46 @@ def read_cyclictest(path: Path, unit: str | None) -> list[ForeignRun]:
     if threads > 1 and longest[-1] == max(longest[:-1]) and _sums(rows, overflows):
         found.pop()
     return _runs("cyclictest", path, unit, found, [f"thread-{n}" for n in range(len(found))])
+
+
+class _Thread(msgspec.Struct):
+    """A thread of cyclictest, in µs."""
+
+    cycles: int
+    max: int
+    histogram: dict[str, int] = {}
+
+
+class _Result(msgspec.Struct):
+    thread: dict[str, _Thread]
+
+
+def read_json(path: Path, unit: str | None) -> list[ForeignRun]:
+    """Read ``cyclictest --json``: a run for each thread that has a histogram."""
+    try:
+        result = msgspec.json.decode(text_of(path), type=_Result)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise CaptureError(
+            f"{path}: expected cyclictest's JSON with 'thread': {error}", code="histogram-row"
+        ) from None
+    found = []
+    for name, thread in result.thread.items():
+        where = f"{path}: thread {name}"
+        counted = sum(thread.histogram.values())
+        beyond = thread.cycles - counted
+        edges = thread.histogram.items()
+        if beyond < 0 or not edges or not all(edge.isdecimal() and n >= 0 for edge, n in edges):
+            raise CaptureError(
+                f"{where}: histogram: expected counts of at most {thread.cycles} cycles, got"
+                f" {counted}",
+                code="histogram-row",
+                hint="cyclictest -h US --json=FILE has a histogram",
+            )
+        rows = sorted((count_of(edge, where), [n]) for edge, n in edges)
+        end = rows[-1][0] + 1
+        found.append(_column(rows, 0, 1, [(end, max(thread.max + 1, end), beyond)]))
+    names = [f"thread-{name}" for name in result.thread]
+    return _runs("cyclictest", path, unit or "us", found, names)
 
 
 def read_rtla(path: Path, unit: str | None) -> list[ForeignRun]:

@@ -34,6 +34,8 @@ VALUE = re.compile(rb"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?", re.IGNORECASE)
 
 _SOCKPERF_ROW = re.compile(r"(\d+), (\d+\.\d+), (\d+\.\d+)(?:, \d+\.\d+)?")
 _SOCKPERF_DROPPED = re.compile(r"# dropped messages = (\d+);")
+_WHOLE = "rtt(usec)"
+"""The last column with ``--full-rtt``."""
 _ROUND_TRIPS = "latencies are round trips, as one machine saw them"
 
 
@@ -55,7 +57,7 @@ def read_sockperf(path: Path, unit: str | None) -> ForeignRun:
         latency_ns,
         sent_ns,
         {} if dropped is None else _lost(len(rows), count_of(dropped[1], f"{path}: dropped")),
-        (f"{_ROUND_TRIPS}; sockperf prints half of them",),
+        (_ROUND_TRIPS if _WHOLE in text else f"{_ROUND_TRIPS}; sockperf prints half of them",),
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tailscope.extra.imports.figures import run_of
 from tailscope.store.records.plan import ImportPlan
 
@@ -29,7 +31,12 @@ def write_import(source: ForeignRun, about: AboutRecord | None, out: Path) -> Ru
         bucket_ns=source.bucket_ns,
         trim_ns=source.trim_ns,
     )
-    with RunWriter(out, draw=page_of, has_packets=False) as writer:
+    packets = source.packets
+    with RunWriter(out, draw=page_of, has_packets=packets is not None) as writer:
+        if packets is not None:
+            seq = np.arange(len(packets.pre_ns), dtype=np.uint64)
+            writer.sink(seq, packets.pre_ns, packets.latency_ns)
+            writer.close_packets()
         run = run_of(source, import_info(plan, source.files, about), out)
         lacks = writer.finish_import(run)
     check_whole(out, lacks)

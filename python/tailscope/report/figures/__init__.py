@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.registry import offered
 from tailscope.report.figures.conclusions import overload
+from tailscope.report.figures.flows import by_flow
 from tailscope.report.figures.latency import ccdf, cdf, histogram, percentiles
 from tailscope.report.figures.noise import (
     events,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _CAUSES: tuple[Figure, ...] = (
     percentiles,
     worst,
+    by_flow,
     made_of,
     stages,
     heat_map,

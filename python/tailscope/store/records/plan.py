@@ -18,6 +18,7 @@ Foreign: TypeAlias = Literal[
     "sockperf",
     "irtt",
     "trex",
+    "iperf3",
     "values",
 ]
 """Kinds of results of others."""
