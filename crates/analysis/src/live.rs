@@ -330,6 +330,7 @@ impl Source for Queue {
             compression: Compression::None,
             byte_order: ByteOrder::Little,
             resolution: Resolution::new(10, 9),
+            stamps: None,
             link_types: vec![LinkType::ETHERNET],
             interface: None,
             snap_length: None,

@@ -23,7 +23,7 @@ pub mod trailer;
 pub type Target = fn(&[u8]) -> bool;
 
 /// The functions by their names.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("compressed", compressed::run),
     ("erf", erf::run),
     ("hdr", hdr::run),
