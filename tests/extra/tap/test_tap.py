@@ -142,7 +142,7 @@ def summary(*, matched: int, lost: int = 0, outside: int = 0) -> dict[str, Any]:
     return {**counts, "latency_ns_max": 4000, "pre_rate_pps": 1000.0}
 
 
-def judged(slo: str, seconds: list[TapSecond], missed: int = 0, outside: int = 0) -> Judge:
+def judged(slo: str, seconds: list[TapSecond]) -> Judge:
     asked = plan(slo)
     assert asked.level is not None
     judge = Judge(asked.level, asked.limits_ns)
