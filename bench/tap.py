@@ -45,8 +45,8 @@ AROUND_S = 0.5
 
 def cpu_s(pid: int) -> float:
     """Return how long a process has been on a CPU."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def measure(net: Network, mac: str, pps: int) -> str:

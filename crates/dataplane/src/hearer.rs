@@ -104,7 +104,21 @@ pub struct Hearer {
     asked_ns: u64,
     seen: u64,
     newest_ns: u64,
+    downs: u64,
     piece: Piece,
+}
+
+/// What was counted of a link in all.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// By the kernel.
+    pub counted: Counted,
+    /// How often it went down.
+    pub downs: u64,
+}
+
+fn is_down(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENETDOWN)
 }
 
 /// Frames that found no room in the ring: between which times, in ns, and how many.
@@ -116,27 +130,36 @@ struct Hangup;
 impl Hearer {
     pub fn new(ring: Ring, tap: Tap, reports: SyncSender<Report>) -> Self {
         let (counted, piece) = (Counted::default(), Piece::default());
-        Self { ring, tap, reports, counted, asked_ns: now_ns(), seen: 0, newest_ns: 0, piece }
+        let (asked_ns, seen, newest_ns, downs) = (now_ns(), 0, 0, 0);
+        Self { ring, tap, reports, counted, asked_ns, seen, newest_ns, downs, piece }
     }
 
-    /// Hears until it is to stop, and says what the kernel counted.
-    pub fn run(mut self, stop: &Stop) -> Result<Counted, Error> {
+    /// Hears until it is to stop, and says what it counted.
+    pub fn run(mut self, stop: &Stop) -> Result<Ended, Error> {
         while !stop.asked() {
             let began_ns = now_ns();
-            self.ring.wait(LOOK_UP)?;
+            match self.ring.wait(LOOK_UP) {
+                // A link that is down may come up again.
+                Err(Error::Socket { source, .. }) if is_down(&source) => self.downs += 1,
+                waited => waited?,
+            }
             let heard = self.drain();
             let missed = self.count(began_ns)?;
             let clear_ns = began_ns.saturating_sub(HANDED_OVER_NS);
             let clear_ns = clear_ns.max(self.newest_ns.saturating_sub(DISORDER_NS));
             if heard.is_err() || self.report(clear_ns.min(began_ns), missed).is_err() {
-                return Ok(self.counted);
+                return Ok(self.ended());
             }
         }
         self.finish()
     }
 
+    fn ended(&self) -> Ended {
+        Ended { counted: self.counted, downs: self.downs }
+    }
+
     /// Hands over what came until now.
-    fn finish(mut self) -> Result<Counted, Error> {
+    fn finish(mut self) -> Result<Ended, Error> {
         let ended_ns = now_ns();
         self.ring.close_ears()?;
         let deadline = Instant::now() + REST;
@@ -147,7 +170,7 @@ impl Hearer {
                 all_missed = Some((all_missed.map_or(gap, |(first, _)| first), before + packets));
             }
             if self.drain().is_err() {
-                return Ok(self.counted);
+                return Ok(self.ended());
             }
             let known = self.seen + self.counted.dropped;
             if known == self.counted.received || Instant::now() > deadline {
@@ -156,7 +179,7 @@ impl Hearer {
             std::thread::sleep(Duration::from_millis(1));
         }
         let _ = self.report(ended_ns, all_missed);
-        Ok(self.counted)
+        Ok(self.ended())
     }
 
     fn drain(&mut self) -> Result<(), Hangup> {

@@ -12,6 +12,7 @@ from foreign.network import routed_network
 from runs import AS_ROOT, needed
 from taps import Tap
 
+from tailscope.engine.analysis import analyze
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.extra.tap.filters import compiled
 from tailscope.extra.tap.judge import Judge, Stretches
@@ -24,7 +25,6 @@ from tailscope.verdict.slo import parse_level
 from tailscope.verdict.verdict import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from conftest import Tailscope
@@ -34,9 +34,7 @@ BEGIN_NS = 1_700_000_000 * 10**9
 
 @AS_ROOT
 @pytest.mark.usefixtures("dataplane")
-def test_a_tap_counts_what_a_router_drops(
-    tmp_path: Path, figures: Callable[..., dict[str, Any]]
-) -> None:
+def test_a_tap_counts_what_a_router_drops(tmp_path: Path) -> None:
     """Every tenth datagram is dropped by a rule, which counts them."""
     needed("ip", "ethtool", "nft", "tcpdump")
     rules = LOSS.format(which="udp dport 5001", every=10)
@@ -61,8 +59,8 @@ def test_a_tap_counts_what_a_router_drops(
     worst = sorted((tap.out / "worst").glob("*-pre.pcap"))
     assert 1 <= len(worst) <= 2
     longest = max(worst, key=lambda path: int(path.name.split("-")[1].removesuffix("ns")))
-    around = figures(longest, str(longest).replace("-pre.", "-post."), "--window", "200ms")
-    assert around["latency_ns_max"] == summary["latency_ns_max"]
+    around = analyze(longest, str(longest).replace("-pre.", "-post."), window="200ms")
+    assert around.summary["latency_ns_max"] == summary["latency_ns_max"]
     run = read_run(tap.out)
     assert (run.summary["count"], run.info.clock.source) == (270, "kernel-software")
 
@@ -144,7 +142,7 @@ def summary(*, matched: int, lost: int = 0, outside: int = 0) -> dict[str, Any]:
     return {**counts, "latency_ns_max": 4000, "pre_rate_pps": 1000.0}
 
 
-def judged(slo: str, seconds: list[TapSecond], missed: int = 0, outside: int = 0) -> Judge:
+def judged(slo: str, seconds: list[TapSecond]) -> Judge:
     asked = plan(slo)
     assert asked.level is not None
     judge = Judge(asked.level, asked.limits_ns)

@@ -3,10 +3,10 @@
 use crate::cpus::Cpus;
 use crate::error::Error;
 use crate::events;
-use crate::hearer::{Hearer, Report, now_ns};
+use crate::hearer::{Ended as Heard, Hearer, Report, now_ns};
 use crate::live::Live as Buckets;
 use crate::options;
-use crate::packet_ring::{Counted, Hearing, Instruction, Ring};
+use crate::packet_ring::{Hearing, Instruction, Ring};
 use crate::privileges::{self, capability};
 use crate::program::{Program, Spec};
 use crate::recorder::KEPT_BYTES;
@@ -100,7 +100,7 @@ impl Tap {
         let live = Live::new(config, names, KEPT_BYTES as u32, now_ns())?;
         events::recording(SPEC.name);
         let (sender, reports) = sync_channel(AHEAD);
-        let (counted, matched) = std::thread::scope(|scope| {
+        let (heard, matched) = std::thread::scope(|scope| {
             let threads = [(Side::Pre, pre), (Side::Post, post)].map(|(side, ring)| {
                 let hearer = Hearer::new(ring, side, sender.clone());
                 Cpus::allowed().run(scope, || hearer.run(&stop).inspect_err(|_| stop.ask()))
@@ -109,7 +109,7 @@ impl Tap {
             let matched = self.matched(live, reports).inspect_err(|_| stop.ask());
             (threads.map(|one| one.join().expect("hearing does not panic")), matched)
         });
-        let [pre, post] = counted;
+        let [pre, post] = heard;
         self.tell([pre?, post?], matched?)
     }
 
@@ -168,15 +168,17 @@ impl Tap {
         }
     }
 
-    fn tell(&self, counted: [Counted; 2], matched: Matched) -> Result<(), Error> {
+    fn tell(&self, heard: [Heard; 2], matched: Matched) -> Result<(), Error> {
         let Matched { ended, late, unwritten } = matched;
         let mut partial = Vec::new();
-        for (link, (counted, late)) in
-            [&self.pre, &self.post].into_iter().zip(counted.iter().zip(late))
+        for (link, (heard, late)) in [&self.pre, &self.post].into_iter().zip(heard.iter().zip(late))
         {
-            let missed = counted.dropped + late;
+            let (missed, downs) = (heard.counted.dropped + late, heard.downs);
             if missed > 0 {
                 partial.push(format!("{link}: {missed} frames were missed"));
+            }
+            if downs > 0 {
+                partial.push(format!("{link} went down {downs} time(s)"));
             }
         }
         if unwritten > 0 {
@@ -184,9 +186,10 @@ impl Tap {
         }
         let link = |side: usize, link: &str| TappedLink {
             link: link.into(),
-            received: counted[side].received.into(),
-            dropped: counted[side].dropped.into(),
+            received: heard[side].counted.received.into(),
+            dropped: heard[side].counted.dropped.into(),
             late: late[side].into(),
+            downs: heard[side].downs.into(),
         };
         let flows = ended.as_ref().map_or(&[][..], |ended| &ended.flows);
         let tap = TappedLinks {

@@ -42,7 +42,6 @@ class Heard:
     """What a tap has heard so far, and in the end."""
 
     judge: Judge | None
-    match_on: str | None = None
     seconds: int = 0
     seconds_missed: int = 0
     unresolved: int = 0
@@ -53,12 +52,10 @@ class Heard:
 
     def take(self, event: TapKey | TapSecond) -> None:
         """Take what is told."""
-        if isinstance(event, TapKey):
-            self.match_on = event.match_on
-            return
-        self.seconds += 1
-        self.seconds_missed += bool(event.missed_pre or event.missed_post)
-        self.unresolved += event.unresolved
+        if isinstance(event, TapSecond):
+            self.seconds += 1
+            self.seconds_missed += bool(event.missed_pre or event.missed_post)
+            self.unresolved += event.unresolved
 
     def lasted_s(self) -> float:
         """Return for how long it has been heard."""
