@@ -368,6 +368,19 @@ def test_other_keys_come_first_and_streams_are_found_by_themselves() -> None:
     assert analyzed(pre, forwarded, "auto").summary["match_on"] == "frame"
 
 
+def test_streams_are_found_beside_a_few_packets_that_match(tmp_path: Path) -> None:
+    text = random.Random(2).randbytes(9000)
+    sides = streamed(0, text, 300), streamed(1, text, 450)
+    stray = datagrams(0, TEXT[:90], TEXT[90:200])
+    taps = [tmp_path / "pre.pcap", tmp_path / "post.pcap"]
+    for number, (path, segments) in enumerate(zip(taps, sides, strict=True)):
+        frames = [Packet(one.ts, len(frame(one)), frame(one)) for one in segments]
+        later = [each._replace(ts=each.ts + 700 * number) for each in stray]
+        path.write_bytes(pcap(sorted([*frames, *later])))
+    summary = analyze(*taps).summary
+    assert (summary["match_on"], summary["count"], summary["pre_not_tcp"]) == ("tcp-bytes", 30, 2)
+
+
 def test_keep_alives_are_no_data() -> None:
     pre = side(0, (10, 0, 40), (500, 39, 40), (600, 40, 80))
     post = side(1, (25, 0, 40), (700, 40, 80))

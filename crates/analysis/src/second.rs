@@ -137,30 +137,46 @@ fn look_again(
         return found.check_step(&[vec![], vec![]]);
     }
     let beginnings = [pre_begin, post_begin];
-    let segments = [&pre_left, &post_left]
-        .map(|left| left.parts.iter().filter(|part| part.segment.is_some()).count());
     let samples = [pre_left.sample, post_left.sample];
     found.check_step(&samples)?;
     if let Some(key) = found.joined_by(&samples, &beginnings, asked) {
         return Err(Error::KeyChanges { key: key.to_string() });
     }
-    let [sent, seen] = segments.map(|count| count as u64);
-    if asked.match_on == MatchOn::Auto && sent > found.counts.matched && seen > 0 {
-        let joined = match tcp::joined_by_bytes(open()?, &found.config, observer) {
-            Err(Error::ShortCapture { .. } | Error::StreamsTooLong { .. }) => 0,
-            joined => joined?,
-        };
-        if joined > found.counts.matched {
-            return Err(Error::KeyChanges { key: MatchOn::TcpBytes.to_string() });
-        }
+    let parts = [&pre_left.parts[..], &post_left.parts[..]];
+    let divided = divided(parts);
+    let left =
+        [0, 1].map(|side: usize| segments(parts[side]).saturating_sub(divided[side].len() as u64));
+    if asked.match_on == MatchOn::Auto && bytes_join_more(found, open, left, observer)? {
+        return Err(Error::KeyChanges { key: MatchOn::TcpBytes.to_string() });
     }
-    let [sent, seen] = divided([&pre_left.parts, &post_left.parts]);
+    let [sent, seen] = divided;
     let sent = sent.into_iter().map(|at| (pre_left.parts[at].ts, pre_left.flows[at])).collect();
     let seen = seen.into_iter().map(|at| post_left.parts[at].ts).collect();
     let set_aside = found.take_back(sent, seen);
     found.counts.resegmented += set_aside[0];
     found.counts.post_resegmented += set_aside[1];
     Ok(())
+}
+
+/// Returns the number of segments that carry bytes of a TCP stream.
+fn segments(parts: &[Part]) -> u64 {
+    parts.iter().filter(|part| part.segment.is_some()).count() as u64
+}
+
+/// Returns true if bytes of TCP streams join more packets than the key of `found` does, which leaves so many segments.
+fn bytes_join_more(
+    found: &Analysis,
+    open: &dyn Fn() -> Result<[Reader; 2], Error>,
+    [sent, seen]: [u64; 2],
+    observer: &mut dyn Observer,
+) -> Result<bool, Error> {
+    if sent <= found.counts.matched || seen == 0 {
+        return Ok(false);
+    }
+    match tcp::joined_by_bytes(open()?, &found.config, observer) {
+        Err(Error::ShortCapture { .. } | Error::StreamsTooLong { .. }) => Ok(false),
+        joined => Ok(joined? > found.counts.matched),
+    }
 }
 
 /// Hears of each packet without a counterpart, and its time in ns.
