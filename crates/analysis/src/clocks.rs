@@ -29,7 +29,7 @@ pub fn estimate_clocks(
     observer: &mut dyn Observer,
 ) -> Result<(Skew, Bounds), Error> {
     config.check()?;
-    let Survey { match_on, basis, relation, backward, ahead } =
+    let Survey { match_on, basis, relation, backward, ahead, .. } =
         survey(&mut pre, &mut post, config)?;
     let Some(relation) = relation else {
         let [pre, post] = [pre.info().name, post.info().name];

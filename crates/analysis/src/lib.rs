@@ -44,6 +44,7 @@ mod part;
 mod quantile;
 mod recording;
 mod residue;
+mod runs;
 mod second;
 mod side;
 mod skim;
