@@ -33,7 +33,7 @@ pub fn estimate_clocks(
     if is_asked(config) {
         return Err(Error::StreamClocksApart { why: "they are to be estimated".into() });
     }
-    let Survey { match_on, basis, relation, backward, ahead } =
+    let Survey { match_on, basis, relation, backward, ahead, .. } =
         survey(&mut pre, &mut post, config)?;
     let Some(relation) = relation else {
         let [pre, post] = [pre.info().name, post.info().name];

@@ -62,6 +62,36 @@ pub enum Error {
         /// What encrypts.
         what: Encryption,
     },
+    /// Some packets are alike, and chance explains that.
+    #[error(
+        "{pre} and {post} hold different traffic: only {matched} of {of} packets that they would have in common are \
+         alike"
+    )]
+    FewAlike {
+        /// The file before the device.
+        pre: String,
+        /// The file behind it.
+        post: String,
+        /// Packets that are alike.
+        matched: usize,
+        /// Packets of the time that both captures would have in common.
+        of: usize,
+    },
+    /// Packets carry the same, and seem to be those of two runs.
+    #[error(
+        "{pre} and {post} seem to be of two runs: packets carry the same, but {why}, and lie {offset} from one to the \
+         other"
+    )]
+    TwoRuns {
+        /// The file before the device.
+        pre: String,
+        /// The file behind it.
+        post: String,
+        /// What they have not in common.
+        why: &'static str,
+        /// How far apart they are.
+        offset: Nanos,
+    },
     /// Packets passed the capture behind the device first, as their hops tell.
     #[error(
         "{pre} and {post} are swapped: packets have a higher TTL behind the device than before it"
@@ -354,10 +384,11 @@ impl Error {
             Self::NoPackets { .. } => "no-packets",
             Self::SeveralDevices { .. } => "several-devices",
             Self::SameCapture { .. } => "same-capture",
-            Self::DifferentTraffic { .. } => "different-traffic",
             Self::Encrypted { what: Encryption::Tls, .. } => "encrypted-tls",
             Self::Encrypted { what: Encryption::Dtls, .. } => "encrypted-dtls",
             Self::Encrypted { what: Encryption::Quic, .. } => "encrypted-quic",
+            Self::DifferentTraffic { .. } | Self::FewAlike { .. } => "different-traffic",
+            Self::TwoRuns { .. } => "two-runs",
             Self::Swapped { .. } => "swapped",
             Self::SwappedOrApart { .. } => "swapped-or-apart",
             Self::ClocksApart { .. } => "clocks-apart",
@@ -403,7 +434,10 @@ impl Error {
             Self::SameCapture { .. } => {
                 Some("name the capture before the device, then the one behind it")
             }
-            Self::DifferentTraffic { .. } => Some(
+            Self::TwoRuns { .. } => Some(
+                "give both captures of one run; if they are, and the clocks differ by that, say --clocks estimate",
+            ),
+            Self::DifferentTraffic { .. } | Self::FewAlike { .. } => Some(
                 "check that both were taken at the same time; a device that changes the payload needs \
                  --match-on bytes:OFF+LEN/OFF+LEN",
             ),

@@ -51,6 +51,7 @@ mod part;
 mod quantile;
 mod recording;
 mod residue;
+mod runs;
 mod second;
 mod seconds;
 mod side;

@@ -357,10 +357,10 @@ impl Analysis {
         }
         let proven = match (bounds.offset_low_ns, bounds.offset_high_ns) {
             (Some(low), Some(high)) => format!(
-                "Packets of both directions prove that its offset is {low} to {high} ns at the first packet."
+                "Packets of both directions bound its offset: {low} to {high} ns at the first packet."
             ),
             (_, Some(high)) => format!(
-                "Packets of one direction prove only that its offset is at most {high} ns at the first packet."
+                "Packets of one direction bound its offset from above alone: at most {high} ns at the first packet."
             ),
             _ => String::new(),
         };

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::floor::{Floor, Hull};
 use crate::ingest::Ahead;
+use crate::runs::{Alike, Unproven};
 
 /// Packets of each capture that are looked at: the fewest that tell enough are.
 pub(crate) const LOOKS: [usize; 2] = [4096, 65_536];
@@ -58,6 +59,8 @@ pub(crate) struct Survey {
     /// device to be ahead.
     pub backward: Hull,
     pub ahead: [Vec<Ahead>; 2],
+    /// The reason why both captures are not taken for one traffic.
+    pub unproven: Option<Unproven>,
 }
 
 /// The relation of the times behind the device to those before it.
@@ -85,6 +88,8 @@ fn lie_apart(offset_ns: i64) -> String {
 #[derive(Default)]
 struct Ways {
     two_way: bool,
+    /// True if packets of both directions bound the offset of the clocks.
+    bounded: bool,
     back: BTreeSet<Flow>,
     back_behind: BTreeSet<Flow>,
     backward: Hull,
@@ -197,8 +202,12 @@ fn conclude(mut found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Surve
         (MatchOn::Auto, least) => least.clone().unwrap_or(MatchOn::Frame),
         (decided, _) => decided.clone(),
     };
+    let unproven = found.best.as_ref().and_then(|best| {
+        Unproven::of(&best.alike(&ahead), ways.relation?.offset_ns(), ways.bounded)
+    });
     let match_on = found.best.map_or(fallback, |best| best.match_on);
-    Survey { match_on, basis, relation: ways.relation, backward: ways.backward, ahead }
+    let (relation, backward) = (ways.relation, ways.backward);
+    Survey { match_on, basis, relation, backward, ahead, unproven }
 }
 
 /// Surveys files, which `open` opens again: if their beginnings have nothing in common, the sample
@@ -255,8 +264,12 @@ fn settle(
     captures: [&mut Reader; 2],
     config: &Config,
 ) -> Result<(Config, Survey), Error> {
+    let names = captures.map(|capture| capture.info().name);
+    if let Some(unproven) = found.unproven.filter(|_| config.clocks == Clocks::Detect) {
+        return Err(unproven.error(names, found.relation.map_or(0, Relation::offset_ns)));
+    }
     if let Some(relation) = found.relation {
-        relation.check(config.clocks, captures.map(|capture| capture.info().name))?;
+        relation.check(config.clocks, names)?;
     }
     Ok((Config { match_on: found.match_on.clone(), ..config.clone() }, found))
 }
@@ -408,12 +421,28 @@ impl Join {
     /// Returns true if more packets match than by chance: laid over each other at a packet that does,
     /// samples of one traffic have nearly all others in common.
     fn is_more_than_chance(&self, ahead: &[Vec<Ahead>; 2]) -> bool {
-        let Some((pre, post)) = self.pairs.get(self.pairs.len() / 2) else {
-            return self.matched > 0;
-        };
+        match self.common(ahead) {
+            0 => self.matched > 0,
+            common => self.matched * CHANCE >= common as u64,
+        }
+    }
+
+    /// Returns the packets that both samples would have in common if they were laid over each other at one that is
+    /// alike; 0 without one.
+    fn common(&self, ahead: &[Vec<Ahead>; 2]) -> usize {
+        let Some((pre, post)) = self.pairs.get(self.pairs.len() / 2) else { return 0 };
         let [behind_pre, behind_post] = [ahead[0].len() - pre, ahead[1].len() - post];
-        let common = pre.min(post) + behind_pre.min(behind_post);
-        self.matched * CHANCE >= common as u64
+        pre.min(post) + behind_pre.min(behind_post)
+    }
+
+    fn alike<'a>(&self, ahead: &'a [Vec<Ahead>; 2]) -> Alike<'a> {
+        let packets = |(pre, post): &(usize, usize)| (&ahead[0][*pre], &ahead[1][*post]);
+        Alike {
+            matched: self.matched as usize,
+            common: self.common(ahead),
+            pairs: self.pairs.iter().map(packets).collect(),
+            by_payload: self.match_on == MatchOn::Payload,
+        }
     }
 
     /// Returns true if the key leaves addresses out, so that packets of two flows may share it.
@@ -539,7 +568,7 @@ impl Join {
             Relation::Apart { offset_ns: most_back + (least_forth - most_back) / 2 }
         };
         let back_behind = self.back_behind(&back, ahead);
-        Ways { two_way: true, back, back_behind, backward, relation: Some(relation) }
+        Ways { two_way: true, bounded: true, back, back_behind, backward, relation: Some(relation) }
     }
 
     /// Returns the flows of `back` as the sample behind the device has them: those of the same packets, and answers

@@ -5,10 +5,9 @@ use std::io;
 
 use units::Nanos;
 
-use crate::info::Compression;
+use crate::info::{Compression, TrailerKind};
 use crate::link::LinkType;
 use crate::time::Resolution;
-use crate::trailer::TrailerKind;
 
 /// A place in a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]

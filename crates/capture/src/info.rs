@@ -4,7 +4,6 @@ use std::fmt;
 
 use crate::link::LinkType;
 use crate::time::Resolution;
-use crate::trailer::Stamps;
 
 /// A capture's file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +74,39 @@ pub struct Info {
     pub dropped_packets: Option<u64>,
     /// Comparison of its clock with the times behind its frames, where those are the times of packets.
     pub stamps: Option<Stamps>,
+}
+
+/// Who writes a time behind each frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrailerKind {
+    /// MetaWatch of Metamako, later of Arista (7130).
+    Metamako,
+    /// `ExaLINK` Fusion of Exablaze, later of Cisco (Nexus 3550).
+    Exablaze,
+}
+
+impl fmt::Display for TrailerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Metamako => "Metamako (Arista MetaWatch)",
+            Self::Exablaze => "Exablaze (Cisco Nexus 3550)",
+        })
+    }
+}
+
+/// The clock of a capture, as the times behind its frames show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamps {
+    /// Who wrote the times.
+    pub kind: TrailerKind,
+    /// Packets without a time, which are left out.
+    pub without: u64,
+    /// How much later the clock of the capture is, in ns: the median of the least differences over time.
+    pub offset_ns: i64,
+    /// How much faster it runs, in parts per 10¹²; `None` of a short capture.
+    pub drift_ppt: Option<i64>,
+    /// The largest difference of the two times of a packet, in ns.
+    pub largest_ns: i64,
 }
 
 /// The one interface of a capture that is read.

@@ -5,11 +5,11 @@
 //! check sequence, which a capture may have or not.
 
 use std::collections::VecDeque;
-use std::fmt;
 
 use units::Nanos;
 
 use crate::file::Packet;
+use crate::info::{Stamps, TrailerKind};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// A trailer's time lies within so much of the capture's, in s: clocks may be wrong, but not by a month.
@@ -26,24 +26,6 @@ const FIRST_SPAN_BITS: u32 = 20;
 /// Fewest spans that tell a drift.
 const LEAST_SPANS: usize = 8;
 
-/// Who writes a time behind each frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TrailerKind {
-    /// MetaWatch of Metamako, later of Arista (7130).
-    Metamako,
-    /// `ExaLINK` Fusion of Exablaze, later of Cisco (Nexus 3550).
-    Exablaze,
-}
-
-impl fmt::Display for TrailerKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Metamako => "Metamako (Arista MetaWatch)",
-            Self::Exablaze => "Exablaze (Cisco Nexus 3550)",
-        })
-    }
-}
-
 /// A kind of trailer, and whether a frame check sequence follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trailer {
@@ -51,21 +33,6 @@ pub struct Trailer {
     pub kind: TrailerKind,
     /// True if the capture has the frame check sequence behind it.
     pub fcs: bool,
-}
-
-/// The clock of a capture, as the times behind its frames show it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamps {
-    /// Who wrote the times.
-    pub kind: TrailerKind,
-    /// Packets without a time, which are left out.
-    pub without: u64,
-    /// How much later the clock of the capture is, in ns: the median of the least differences over time.
-    pub offset_ns: i64,
-    /// How much faster it runs, in parts per 10¹²; `None` of a short capture.
-    pub drift_ppt: Option<i64>,
-    /// The largest difference of the two times of a packet, in ns.
-    pub largest_ns: i64,
 }
 
 impl Trailer {
