@@ -16,6 +16,7 @@ from runs import AS_ROOT, needed
 from .frames import CLIENT, SERVER
 from .kernel import MASQUERADE, TOOLS, iperf3, ping, send_numbered
 from .network import end, routed_network
+from .tools import mergecap
 from .tools import run as run_tool
 
 if TYPE_CHECKING:
@@ -166,3 +167,15 @@ def test_flows_and_losses_of_a_shaper(
         got = [row[f"latency_ns_{name}"] for name in ("p50", "p99", "max")]
         assert got == quantiles.tolist(), flow
     assert len(pairs["flow"].unique()) >= 3
+    if tcp_of_iperf3 in traffic:
+        whole = mergecap(tmp_path / "whole.pcapng", *files["tap-in"])
+        wanted = f"tcp.analysis.retransmission && ip.src == {CLIENT}"
+        expected = len(run_tool("tshark", "-n", "-r", whole, "-Y", wanted).splitlines())
+        patterns = json.loads(tailscope("explain", out, "--json", "-").stdout)["patterns"]
+        (found,) = (
+            each["figures"] for each in patterns["named"] if each["pattern"] == "retransmissions"
+        )
+        # Wireshark calls some of them out of order, and some probes retransmissions.
+        assert abs(found["retransmitted_segments"] - expected) <= max(3, expected // 50)
+        lost = int((~came & pairs["flow"].str.endswith("tcp")).sum())
+        assert 0 < found["lost_between_captures"] <= lost
