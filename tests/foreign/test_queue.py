@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -49,7 +50,7 @@ NAMES = {"6": "tcp", "17": "udp", "1": "icmp"}
 def curl(net: Network, size: int = 20_000) -> None:
     """Post some bytes, ten times; the server refuses to take them, and reads them."""
     for _ in range(10):
-        words = ("curl", "-s", "-o", "/dev/null", "-d", "x" * size, f"http://{SERVER}:8000/")
+        words = ("curl", "-s", "-o", os.devnull, "-d", "x" * size, f"{SERVER}:8000")
         net.run("client", *words)
 
 
