@@ -53,10 +53,12 @@ def on_any(
     devices: Callable[[Stream], list[Packet]],
     truth: Callable[[Stream], Truth | Refused],
     words: Callable[[Path], tuple[str | Path, ...]] = lambda path: (path,),
+    *,
+    is_long: bool = True,
 ) -> None:
     """Enter one capture of all devices of a host."""
 
-    @case(name, is_long=True)
+    @case(name, is_long=is_long)
     def make(folder: Path) -> Made:
         traffic = stream(seed_of(name))
         path = folder / "any.pcap"
@@ -86,7 +88,12 @@ on_any(
     lambda traffic: traffic.truth(ROUTED),
     lambda path: ("--pre", f"{path}:if2", "--post", f"{path}:if3"),
 )
-on_any("any, four devices, of which two carry the same", four, lambda each: each.truth(ROUTED))
+on_any(
+    "any, four devices, of which two carry the same",
+    four,
+    lambda traffic: traffic.truth(ROUTED),
+    is_long=False,
+)
 on_any(
     "any, four devices, of which two are those of a NAT",
     partial(four, behind=bare_translated),
@@ -96,6 +103,7 @@ on_any(
     "any, three devices that carry the same",
     through_three,
     lambda _: Refused("same packets are in if2 and if4, if2 and if3"),
+    is_long=False,
 )
 on_any(
     "any, three devices with traffic of their own",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ from runs import AS_ROOT, needed
 from .frames import CLIENT, SERVER
 from .kernel import MASQUERADE, TOOLS, iperf3, ping, send_numbered
 from .network import end, routed_network
+from .tools import mergecap
 from .tools import run as run_tool
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ NAMES = {"6": "tcp", "17": "udp", "1": "icmp"}
 def curl(net: Network, size: int = 20_000) -> None:
     """Post some bytes, ten times; the server refuses to take them, and reads them."""
     for _ in range(10):
-        words = ("curl", "-s", "-o", "/dev/null", "-d", "x" * size, f"http://{SERVER}:8000/")
+        words = ("curl", "-s", "-o", os.devnull, "-d", "x" * size, f"{SERVER}:8000")
         net.run("client", *words)
 
 
@@ -166,3 +168,15 @@ def test_flows_and_losses_of_a_shaper(
         got = [row[f"latency_ns_{name}"] for name in ("p50", "p99", "max")]
         assert got == quantiles.tolist(), flow
     assert len(pairs["flow"].unique()) >= 3
+    if tcp_of_iperf3 in traffic:
+        whole = mergecap(tmp_path / "whole.pcapng", *files["tap-in"])
+        wanted = f"tcp.analysis.retransmission && ip.src == {CLIENT}"
+        expected = len(run_tool("tshark", "-n", "-r", whole, "-Y", wanted).splitlines())
+        patterns = json.loads(tailscope("explain", out, "--json", "-").stdout)["patterns"]
+        (found,) = (
+            each["figures"] for each in patterns["named"] if each["pattern"] == "retransmissions"
+        )
+        # Wireshark calls some of them out of order, and some probes retransmissions.
+        assert abs(found["retransmitted_segments"] - expected) <= max(3, expected // 50)
+        lost = int((~came & pairs["flow"].str.endswith("tcp")).sum())
+        assert 0 < found["lost_between_captures"] <= lost

@@ -171,7 +171,8 @@ def worst_rows(run: Run) -> list[tuple[str, ...]]:
     """Say how long the worst packets took, by position in the capture, and for what where known."""
     worst, explained = run.worst, run.worst_explained
     # Tables of others do not say which packets they were.
-    names = [count_text(int(seq)) for seq in worst.pre_seq] or [NOTHING] * len(worst.latency_ns)
+    numbers = [NOTHING if seq is None else count_text(int(seq)) for seq in worst.pre_seq]
+    names = numbers or [NOTHING] * len(worst.latency_ns)
     latencies = [duration_text(int(took_ns)) for took_ns in worst.latency_ns]
     rows = list(zip(names, latencies, strict=True))
     parts = [part for part in _PARTS if f"{part}_ns" in explained]

@@ -112,6 +112,12 @@ def test_every_packet_gives_what_captures_give(analysed: Path, whole: Path) -> N
             assert one.tolist() == other.tolist()
 
 
+@pytest.mark.skipif("postgresql" not in additions(), reason="there is no such command")
+def test_every_packet_is_no_run_of_a_database(tailscope: Run, whole: Path) -> None:
+    done = tailscope("runs", "export", whole, "--to", "postgresql://localhost/x", "--dry-run")
+    assert (done.returncode, code_of(done)) == (1, "not-imported"), done.stderr
+
+
 def test_counters_beside_every_packet_explain_as_with_captures(
     tailscope: Run, analysed: Path, whole: Path, tmp_path: Path
 ) -> None:
@@ -420,6 +426,13 @@ def test_a_report_draws_what_there_is(tailscope: Run, tmp_path: Path, tables: Pa
     assert {path.stem for path in tmp_path.glob("*.svg")} == {
         *("percentiles", "worst", "cdf", "ccdf", "histogram")
     }
+
+
+def test_a_page_is_drawn_again(tailscope: Run, tmp_path: Path, tables: Path, whole: Path) -> None:
+    for at, run in enumerate((tables, whole)):
+        done = tailscope("report", run, "--out", tmp_path / f"{at}.html")
+        assert done.returncode == 0, done.stderr
+        assert "Latency" in (tmp_path / f"{at}.html").read_text()
 
 
 def test_losses_that_the_rate_denies_are_not_reported(

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pattern_devices as devices
 import pytest
+from foreign.catalogue import CASES
 from foreign.files import packet, pcap
-from foreign.frames import udp_frame
+from foreign.frames import CLIENT6, SERVER6, ethernet, ipv6, tcp, udp_frame
 from pattern_grid import NOISE_NS, cases, outcome_of
 from pattern_qdiscs import captured, kinds, wrong
 from runs import AS_ROOT
 
 from tailscope.extra.patterns.explain import patterns_of
-from tailscope.extra.patterns.models.answer import Finding
+from tailscope.extra.patterns.models.answer import Finding, Refusal
 from tailscope.extra.patterns.models.detect import detect
 from tailscope.extra.patterns.models.levels import divided
+from tailscope.extra.patterns.models.retransmissions import Segments, retransmissions
 from tailscope.extra.patterns.models.series import Losses, Series
 from tailscope.extra.patterns.models.timer import timer
 from tailscope.extra.patterns.source import Searched
@@ -208,3 +210,79 @@ def test_captures_of_known_kinds(
     assert tailscope("analyze", *sides, "--out", tmp_path / "run").returncode == 0
     found = json.loads(tailscope("explain", tmp_path / "run", "--json", "-").stdout)
     assert {each["pattern"] for each in found["patterns"]["named"]} == named
+
+
+def segments(rows: list[tuple[int, ...]]) -> Segments:
+    """Segments of (time in ms, flow, sequence number, bytes, identification, lost)."""
+    columns = np.array(rows, np.int64).T
+    return Segments(columns[0] * 1_000_000, *columns[1:5], columns[5].astype(bool))
+
+
+def test_retransmissions_are_told_from_copies_and_probes() -> None:
+    sent = [(at, at % 2, 1000 + 100 * at, 100, at, at % 5 == 0) for at in range(60)]
+    again = [(at + 70, at % 2, 1000 + 100 * at, 100, 100 + at, 0) for at in range(0, 60, 5)]
+    copies = [(at, flow, sequence, size, ident, 0) for at, flow, sequence, size, ident, _ in sent]
+    probes = [(300 + at, 0, 1000 + 100 * at, 1, 900 + at, 0) for at in range(0, 40, 2)]
+    other = [(400 + at, 7, 1000 + 100 * at, 100, at, 0) for at in range(60)]
+    found = retransmissions(segments(sorted(sent + copies) + again + probes + other))
+    assert isinstance(found, Finding)
+    assert found.figures == {
+        "retransmitted_segments": 12,
+        "tcp_segments": 212,
+        "retransmitted_share": 12 / 212,
+        "retransmitting_flows": 2,
+        "lost_between_captures": 12,
+        "repeated_after_ns_p50": 70_000_000,
+    }
+    few = retransmissions(segments(sent + again[:9]))
+    assert isinstance(few, Refusal)
+    assert "9 of 69" in few.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "lost"),
+    [
+        ("TCP retransmissions, lost in the device", 10),
+        ("TCP retransmissions, lost before both taps", None),
+    ],
+)
+def test_retransmissions_of_captures(
+    tailscope: Run, tmp_path: Path, kind: str, lost: int | None
+) -> None:
+    """What was lost before both captures is seen once: nothing there was sent twice."""
+    made = CASES[kind].make(tmp_path)
+    run = tmp_path / "run"
+    assert tailscope("analyze", *made.arguments, "--out", run).returncode == 0
+    done = tailscope("explain", run, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    patterns = json.loads(done.stdout)["patterns"]
+    named = {each["pattern"]: each["figures"] for each in patterns["named"]}
+    if lost is None:
+        assert "retransmissions" not in named
+    else:
+        found = named["retransmissions"]
+        assert (found["retransmitted_segments"], found["lost_between_captures"]) == (lost, lost)
+        assert found["tcp_segments"] == 4000 + lost
+        assert abs(found["repeated_after_ns_p50"] - 30_050_000) < 10_000
+    made.arguments[0].unlink()
+    done = tailscope("explain", run, "--json", "-")
+    patterns = json.loads(done.stdout)["patterns"]
+    refused = {each["pattern"]: each["reason"] for each in patterns["refused"]}
+    assert "cannot be read again" in refused["retransmissions"]
+
+
+def test_segments_of_ipv6_are_read(tailscope: Run, tmp_path: Path) -> None:
+    def frame(number: int) -> bytes:
+        at = number if number < 40 else number - 20
+        segment = tcp(bytes(100), 1000 + at * 100, src=CLIENT6, dst=SERVER6)
+        return ethernet(ipv6(6, segment), 0x86DD)
+
+    times = [1_700_000_000 * 10**9 + number * 10_000_000 for number in range(60)]
+    for name, later in (("pre", 0), ("post", 5_000)):
+        packets = [packet(ts + later, frame(number)) for number, ts in enumerate(times)]
+        (tmp_path / f"{name}.pcap").write_bytes(pcap(packets))
+    tailscope("analyze", tmp_path / "pre.pcap", tmp_path / "post.pcap", "--out", tmp_path / "run")
+    done = tailscope("explain", tmp_path / "run", "--json", "-")
+    patterns = json.loads(done.stdout)["patterns"]
+    named = {each["pattern"]: each["figures"] for each in patterns["named"]}
+    assert named["retransmissions"]["retransmitted_segments"] == 20

@@ -58,6 +58,7 @@ def patterns_of(searched: Searched, quantile: float | None) -> PatternsRecord:
     start, threshold_ns = _slow_from(series, quantile)
     slow = series.latency_ns >= threshold_ns
     detected = detect(series)
+    answers = (*detected.answers, *searched.others)
     return PatternsRecord(
         packets=searched.packets,
         searched=len(series.arrival_ns),
@@ -73,12 +74,12 @@ def patterns_of(searched: Searched, quantile: float | None) -> PatternsRecord:
                 slow_share=None if answer.delayed is None else float(answer.delayed[slow].mean()),
                 figures=dict(answer.figures),
             )
-            for answer in detected.answers
+            for answer in answers
             if isinstance(answer, Finding)
         ),
         refused=tuple(
             RefusedPattern(pattern=answer.pattern, reason=answer.reason)
-            for answer in detected.answers
+            for answer in answers
             if isinstance(answer, Refusal)
         ),
     )

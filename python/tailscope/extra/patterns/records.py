@@ -10,8 +10,8 @@ class NamedPattern(Section, frozen=True, kw_only=True):
     """A pattern that the packets show."""
 
     pattern: str
-    """`queue`, `full queue`, `token bucket`, `policer`, `periodic stall`, `batching`, `ECMP` or
-    `reordering`."""
+    """`queue`, `full queue`, `token bucket`, `policer`, `periodic stall`, `batching`, `ECMP`,
+    `reordering` or `retransmissions`."""
     slow_share: Share | None
     """Share of the slow packets that it explains; null if it delays none, or that is unknown."""
     figures: dict[str, float | int | str | tuple[int, ...] | None]

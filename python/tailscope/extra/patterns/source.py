@@ -8,6 +8,7 @@ import numpy as np
 
 from tailscope.engine.columns import values
 from tailscope.extra.patterns.models.series import Losses, Series
+from tailscope.extra.patterns.segments import find_retransmissions
 from tailscope.store.parquet import TableFile
 from tailscope.store.reader import open_packets, verified_file
 from tailscope.store.tables import LOST
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tailscope.extra.patterns.models.answer import Answer
     from tailscope.store.packets import Packets
     from tailscope.store.records.run import RunInfo
 
@@ -34,6 +36,8 @@ class Searched(NamedTuple):
     """Number of packets of the run."""
     first_seq: int
     last_seq: int
+    others: tuple[Answer, ...] = ()
+    """What captures tell of patterns that are not in the series."""
 
 
 def read_series(run: Path, info: RunInfo) -> Searched:
@@ -53,7 +57,12 @@ def read_series(run: Path, info: RunInfo) -> Searched:
         flow,
         _losses(run, info, start_ns, int(pre_ns[-1])),
     )
-    return Searched(series, count, int(seq[0]), int(seq[-1]))
+    lost_ns = np.zeros(0, np.uint64)
+    if series.losses is not None:
+        lost_ns = series.losses.arrival_ns.astype(np.uint64) + np.uint64(start_ns)
+    seen_ns = np.concatenate([pre_ns, lost_ns])
+    again = find_retransmissions(info, seen_ns, lost_ns, is_whole=count <= MOST)
+    return Searched(series, count, int(seq[0]), int(seq[-1]), (again,))
 
 
 def _begin(packets: Packets) -> int:

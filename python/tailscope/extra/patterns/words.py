@@ -126,6 +126,19 @@ def _reordering(figures: Figures) -> str:
     )
 
 
+def _retransmissions(figures: Figures) -> str:
+    found = figures["retransmitted_segments"]
+    lost = figures["lost_between_captures"]
+    return (
+        f"{count_text(found)} of {count_text(figures['tcp_segments'])} segments of TCP"
+        f" ({figures['retransmitted_share']:.1%}, in"
+        f" {count_text(figures['retransmitting_flows'])} connections) repeat bytes that were sent"
+        f" {duration_text(figures['repeated_after_ns_p50'])} before (median);"
+        f" {count_text(lost)} of these were lost between the captures, the other"
+        f" {count_text(found - lost)} elsewhere, or not at all"
+    )
+
+
 _TEXTS: dict[str, Callable[[Figures], str]] = {
     "queue": _queue,
     "full queue": _full_queue,
@@ -135,6 +148,7 @@ _TEXTS: dict[str, Callable[[Figures], str]] = {
     "batching": _batching,
     "ECMP": _ecmp,
     "reordering": _reordering,
+    "retransmissions": _retransmissions,
 }
 
 

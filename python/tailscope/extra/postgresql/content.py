@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from tailscope.exceptions import RunCorruptError
+from tailscope.exceptions import RunCorruptError, RunError
 from tailscope.store import layout
 from tailscope.store.files import MOST_RECORD_BYTES, read_file
+from tailscope.store.info import foreign_text
 from tailscope.store.reader import EVERY_PACKET, check_held, read_run, verified_file
 from tailscope.store.records.base import as_content
 from tailscope.store.run import SIDES
@@ -122,6 +123,12 @@ def read_content(path: Path) -> Content:
     """Read what a run has to send, apart from single packets."""
     run = read_run(path)
     check_held(path, run.info, layout.LATENCY, EVERY_PACKET)
+    if (imported := foreign_text(run.info)) is not None:
+        raise RunError(
+            f"{path}: the key and the window of its packets: {imported} does not hold that",
+            code="not-imported",
+            hint="`tailscope analyze PRE POST` keeps every packet of two captures",
+        )
     mark = read_file(path, layout.RUN, most_bytes=MOST_RECORD_BYTES)
     digest = hashlib.sha256(mark).hexdigest()
     captures, lacking = _captures(path, run.info)

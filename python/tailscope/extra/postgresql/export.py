@@ -173,7 +173,7 @@ def _forget(server: Server, run_id: int) -> None:
 def _send(server: Server, schema: str, content: Content, sent: _Sent) -> int:
     run, name = content.run, _name(content)
     plan = run.info.plan
-    assert not isinstance(plan, ImportPlan), "it has packets"
+    assert not isinstance(plan, ImportPlan), "it is refused before"
     run_id: int = server.value(
         _INSERT_RUN,
         name,
