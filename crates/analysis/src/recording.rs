@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use probe::key::{Key, MatchOn};
-use units::{Clock, PreparedClock};
+use units::Clock;
 
 use crate::config::Config;
 use crate::error::Error;
@@ -56,9 +56,9 @@ pub fn analyze_recording(
     config.check()?;
     recording.check(observer)?;
     let config = Config { match_on: MatchOn::Probe, ..config.clone() };
-    let clock = recording.clock.prepared();
+    let clock = recording.clock;
     let trim = config.trim;
-    let source = |name, seqs, times| Series { name, seqs, times, ..Series::new(clock, trim) };
+    let source = |name, seqs, times| Series { name, clock, seqs, times, ..Series::new(trim) };
     let pre = source("departures", None, recording.departure_tsc);
     let post = source("arrivals", Some(recording.arrival_seq), recording.arrival_tsc);
     let bytes = 8 * (pre.times.len() + 2 * post.times.len()) as u64;
@@ -66,7 +66,6 @@ pub fn analyze_recording(
     let stalls = recording.stalls();
     let mut instrumented = Instrumented {
         recording,
-        clock,
         stalls: Stalls::new(&stalls),
         instrument: Instrument::default(),
         batch: Vec::new(),
@@ -177,12 +176,11 @@ impl Recording<'_> {
     fn departures(&self, stalls: &[Stall], stopped: &AtomicBool) -> Instrument {
         let (mut instrument, mut overlaps) = (Instrument::default(), Stalls::new(stalls));
         let times = self.intended_tsc.iter().zip(self.departure_tsc).enumerate();
-        let clock = self.clock.prepared();
         for (at, (&intended, &departure)) in times {
             if at % LOOK == 0 && stopped.load(Ordering::Relaxed) {
                 break;
             }
-            let (intended, departure) = (clock.unix(intended).0, clock.unix(departure).0);
+            let (intended, departure) = (self.clock.unix(intended).0, self.clock.unix(departure).0);
             instrument.departure_error.record(departure - intended);
             if overlaps.overlap_ns(intended, departure) == 0 {
                 instrument.untainted_departure_error.record(departure - intended);
@@ -253,7 +251,7 @@ fn same_length(
 /// One side of a recording as packets. Without sequence numbers a packet's place is its number.
 struct Series<'a> {
     name: &'static str,
-    clock: PreparedClock,
+    clock: Clock,
     seqs: Option<&'a [u64]>,
     times: &'a [u64],
     batch: Vec<Stamped>,
@@ -263,10 +261,10 @@ struct Series<'a> {
 }
 
 impl Series<'_> {
-    fn new(clock: PreparedClock, trim: units::Nanos) -> Self {
+    fn new(trim: units::Nanos) -> Self {
         Self {
             name: "",
-            clock,
+            clock: Clock { tsc_hz: 1, tsc: 0, unix_ns: 0 },
             seqs: None,
             times: &[],
             batch: Vec::with_capacity(BATCH),
@@ -317,7 +315,6 @@ impl Source for Series<'_> {
 /// Adds to each match what the instrument knows, and passes it on.
 struct Instrumented<'a, 'r> {
     recording: &'r Recording<'r>,
-    clock: PreparedClock,
     stalls: Stalls<'r>,
     instrument: Instrument,
     batch: Vec<Recorded>,
@@ -331,7 +328,7 @@ impl Observer for Instrumented<'_, '_> {
             let intended = self.recording.intended_tsc[found.seq as usize];
             let arrival_ns = found.pre_ns + found.latency_ns;
             let instrument_stall_ns = self.stalls.overlap_ns(found.pre_ns, arrival_ns);
-            let intended_ns = self.clock.unix(intended).0;
+            let intended_ns = self.recording.clock.unix(intended).0;
             let recorded = Recorded { found: *found, intended_ns, instrument_stall_ns };
             self.instrument.push(&recorded);
             self.batch.push(recorded);

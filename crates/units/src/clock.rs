@@ -1,7 +1,6 @@
 use crate::nanos::Nanos;
 
-const NS: u64 = 1_000_000_000;
-const NS_PER_S: u128 = NS as u128;
+const NS_PER_S: u128 = 1_000_000_000;
 
 /// A counter of ticks, the processor's TSC, and what it says in Unix time.
 ///
@@ -33,6 +32,7 @@ impl Clock {
     /// packet's time; `None` before the moment at which the counter was read, and centuries after.
     #[inline]
     fn unix_since(&self, tsc: u64) -> Option<Nanos> {
+        const NS: u64 = NS_PER_S as u64;
         let since = tsc.checked_sub(self.tsc)?;
         let (whole, rest) = (since / self.tsc_hz, since % self.tsc_hz);
         let ns = whole.checked_mul(NS)?.checked_add(rest.checked_mul(NS)? / self.tsc_hz)?;
@@ -67,51 +67,6 @@ impl Clock {
     }
 }
 
-impl Clock {
-    /// Returns the same clock for many conversions.
-    ///
-    /// # Panics
-    /// When `tsc_hz` is 0.
-    #[must_use]
-    pub fn prepared(self) -> PreparedClock {
-        let inverse = u64::try_from((1 << u64::BITS) / u128::from(self.tsc_hz)).unwrap_or(u64::MAX);
-        PreparedClock { clock: self, inverse }
-    }
-}
-
-/// A clock that multiplies where [`Clock`] divides, and says the same.
-#[derive(Clone, Copy, Debug)]
-pub struct PreparedClock {
-    clock: Clock,
-    /// 2⁶⁴ divided by the ticks of a second, rounded down.
-    inverse: u64,
-}
-
-impl PreparedClock {
-    /// Returns the same as [`Clock::unix`].
-    #[inline]
-    #[must_use]
-    pub fn unix(&self, tsc: u64) -> Nanos {
-        self.unix_since(tsc).unwrap_or_else(|| self.clock.unix(tsc))
-    }
-
-    #[inline]
-    fn unix_since(&self, tsc: u64) -> Option<Nanos> {
-        let (whole, rest) = self.divided(tsc.checked_sub(self.clock.tsc)?);
-        let part = self.divided(rest.checked_mul(NS)?).0;
-        let ns = whole.checked_mul(NS)?.checked_add(part)?;
-        self.clock.unix_ns.checked_add(ns).map(Nanos)
-    }
-
-    /// Divides by the ticks of a second; the product is at most one too small.
-    #[inline]
-    fn divided(&self, ticks: u64) -> (u64, u64) {
-        let whole = ((u128::from(ticks) * u128::from(self.inverse)) >> u64::BITS) as u64;
-        let rest = ticks - whole * self.clock.tsc_hz;
-        if rest < self.clock.tsc_hz { (whole, rest) } else { (whole + 1, rest - self.clock.tsc_hz) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,18 +93,10 @@ mod tests {
             for since in [0, 1, 999, tsc_hz - 1, tsc_hz, (1 << 50) + 12_345, u64::MAX - CLOCK.tsc] {
                 let tsc = CLOCK.tsc.saturating_add(since);
                 assert!(clock.unix_since(tsc).is_none_or(|short| short == clock.unix_anyway(tsc)));
-                assert_eq!(clock.prepared().unix(tsc), clock.unix_anyway(tsc));
-                assert_eq!(clock.prepared().unix(since), clock.unix_anyway(since));
             }
         }
-        let prepared = CLOCK.prepared();
         let tsc = CLOCK.tsc + 100 * 365 * 86_400 * CLOCK.tsc_hz;
         assert_eq!(CLOCK.unix_since(tsc), Some(CLOCK.unix_anyway(tsc)));
-        assert_eq!(prepared.unix(tsc), CLOCK.unix_anyway(tsc));
-        for at in 0..1_000_000 {
-            let tsc = CLOCK.tsc + at * 3_000_017;
-            assert_eq!(prepared.unix(tsc), CLOCK.unix(tsc));
-        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod pps;
 mod quantity;
 
 pub use ahead::Ahead;
-pub use clock::{Clock, PreparedClock};
+pub use clock::Clock;
 pub use counted::counted;
 pub use nanos::Nanos;
 pub use pps::Pps;
