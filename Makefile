@@ -254,7 +254,8 @@ fuzz-corpus: $(ENGINE) .venv/bin/cargo-fuzz .venv/fuzz/atheris
 .venv/fuzz/atheris: | $(TOOLS)
 	UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1 uv pip install --quiet --no-deps --target .venv/fuzz atheris==3.0.0
 
-## make bench    against PostgreSQL, testpmd (installed if need be), DuckDB and plain hashing
+## make bench    against PostgreSQL, testpmd (installed if need be), DuckDB, plain hashing, and with PEERS=DIR programs
+##               that match packets, built from the archives in DIR: pcap-match.tar.zst, exact-capture.tar.zst
 bench: $(ENGINE) dataplane
 	@scripts/setup have pg_ctlcluster:postgresql setpriv:util-linux dpdk-testpmd:dpdk-dev
 	python -m bench

@@ -15,6 +15,7 @@ from bench.analysis import large_rows, small_rows
 from bench.clock import say, seconds
 from bench.commands import command_rows
 from bench.dataplane import TESTPMD, dataplane_rows
+from bench.peers import peer_rows
 from bench.report import report_rows
 from bench.scale import PAIR_PACKETS, scale_rows
 from bench.table import Row, print_table
@@ -57,6 +58,7 @@ GROUPS: dict[str, Group] = {
     "dataplane": lambda _: dataplane_rows(),
     "noise": _noise,
     "scale": scale_rows,
+    "peers": peer_rows,
 }
 ON_REQUEST: dict[str, Group] = {
     "coverage": _coverage,

@@ -19,7 +19,7 @@ from whole_run import PACKETS, whole_run
 from tailscope.report.drawing import write_pictures
 from tailscope.report.figures import figures, pictures
 from tailscope.report.figures.flows import by_flow
-from tailscope.report.material import Material
+from tailscope.report.material import Material, Places
 from tailscope.report.page import page
 from tailscope.report.picture import Picture, table_of
 from tailscope.report.reduce import PIXELS, extremes, longest
@@ -227,3 +227,17 @@ def test_the_longest_interval_stays(spans: list[tuple[float, float, int]], colum
     assert len(kept) <= 3 * columns
     for each in np.unique(lane):
         assert length[lane == each].max() in length[kept][lane[kept] == each]
+
+
+@given(
+    st.lists(st.integers(0, 1 << 40), max_size=80),
+    st.lists(st.integers(-5, 1 << 63), max_size=80),
+    st.lists(st.integers(0, 1 << 19), max_size=300),
+)
+def test_places_are_those_of_a_search(
+    edges: list[int], any_size: list[int], small: list[int]
+) -> None:
+    values = np.clip(np.array([*any_size, *small, *edges], dtype=object), None, 2**63 - 1)
+    numbers, sorted_edges = values.astype(np.int64), np.sort(np.array(edges, np.int64))
+    expected = np.searchsorted(sorted_edges, numbers, side="right")
+    assert np.array_equal(Places(sorted_edges).of(numbers), expected)

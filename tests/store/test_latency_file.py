@@ -44,7 +44,11 @@ def written(columns: list[np.ndarray], cuts: list[int]) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("cuts", [[], [1], [64, 128, 129], [500, 500, 900], [999], [640]])
+WHOLE = list(range(64, ROWS, 64))
+"""Pieces that are groups of rows, which are taken as they are."""
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [64, 128, 129], [500, 500, 900], [999], [640], WHOLE])
 def test_pieces_leave_no_trace(monkeypatch: pytest.MonkeyPatch, cuts: list[int]) -> None:
     monkeypatch.setattr(LatencyFile, "ROWS_PER_GROUP", 64)
     random = np.random.default_rng(1)
@@ -74,6 +78,22 @@ def test_packets_are_read_as_they_were_written(monkeypatch: pytest.MonkeyPatch) 
     assert (known.distribution.count, known.first_seq, known.last_seq) == (ROWS, 0, ROWS - 1)
     assert (known.first_ns, known.last_ns, known.worst_seq) == (0, 5 * (ROWS - 1), ROWS - 1)
     assert (came.tolist(), left.tolist()) == ([1_998], [4_995])
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 8, 100])
+def test_some_batches_are_read_without_the_others(
+    monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    monkeypatch.setattr(parquet, "_ROWS", 16)
+    monkeypatch.setattr(LatencyFile, "ROWS_PER_GROUP", 64)
+    columns = [np.arange(ROWS, dtype=np.uint64) * factor for factor in (1, 2, 3)]
+    with Packets(io.BytesIO(written(columns, [])), "x") as packets:
+        whole = [*packets.batches("seq", "latency_ns")]
+        found = [*packets.batches("seq", "latency_ns", every=every)]
+        assert packets.batch_count == len(whole) == -(-ROWS // 16)
+    assert len(found) == -(-len(whole) // every)
+    for some, expected in zip(found, whole[::every], strict=True):
+        assert all(map(np.array_equal, some, expected))
 
 
 def test_a_file_without_packets_has_none() -> None:

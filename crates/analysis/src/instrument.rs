@@ -30,11 +30,14 @@ impl Recorded {
     /// Returns true if the stalls could change the first four digits of the latency.
     #[must_use]
     pub fn tainted(&self) -> bool {
+        if self.instrument_stall_ns == 0 {
+            return false;
+        }
         let latency = self.found.latency_ns;
         let digits = latency.checked_ilog10().map_or(0, |power| power + 1);
         let unit = 10_u64.pow(digits.saturating_sub(DIGITS));
         let shown = |ns: u64| (ns + unit / 2) / unit;
-        self.instrument_stall_ns > 0 && shown(self.least_ns()) != shown(latency)
+        shown(self.least_ns()) != shown(latency)
     }
 }
 

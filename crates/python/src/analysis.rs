@@ -129,8 +129,9 @@ pub fn analyze(
         let both = || Ok([open(&pre)?, open(&post)?]);
         analyze_files(both, &config, follower)
     };
-    let (found, follower) = interruptible(py, follower, run)?;
+    let (found, mut follower) = interruptible(py, follower, run)?;
     let found = found.map_err(|error| errors::analysis(&error))?;
+    follower.hand_over(py)?;
     let array = |column: Vec<u64>| column.into_pyarray(py).unbind();
     let series = follower
         .series
@@ -221,6 +222,7 @@ pub fn analyze_recording(
         return Err(raised);
     }
     let found = found.map_err(|error| errors::analysis(&error))?;
+    follower.hand_over(py)?;
     let array = |column: Vec<u64>| column.into_pyarray(py).unbind();
     let more = follower.series.is_some().then(|| {
         let more = follower.more;

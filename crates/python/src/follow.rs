@@ -27,10 +27,10 @@ pub struct Columns {
 }
 
 impl Columns {
-    fn extend(&mut self, batch: &[Match]) {
-        self.seq.extend(batch.iter().map(|found| found.seq));
-        self.pre_ns.extend(batch.iter().map(|found| found.pre_ns));
-        self.latency_ns.extend(batch.iter().map(|found| found.latency_ns));
+    fn extend<'a>(&mut self, batch: impl IntoIterator<Item = &'a Match> + Clone) {
+        self.seq.extend(batch.clone().into_iter().map(|found| found.seq));
+        self.pre_ns.extend(batch.clone().into_iter().map(|found| found.pre_ns));
+        self.latency_ns.extend(batch.into_iter().map(|found| found.latency_ns));
     }
 }
 
@@ -50,6 +50,32 @@ impl MoreColumns {
     }
 }
 
+/// Rows that are handed to Python at once: a group of a table, which then takes them as they are.
+const ROWS_AT_ONCE: usize = 1 << 20;
+
+/// Packets that wait until there are enough to be handed on.
+#[derive(Default)]
+pub struct Waiting {
+    matches: Columns,
+    more: MoreColumns,
+    of_matches: [Vec<u32>; 2],
+    flows: Vec<String>,
+    lost: [Vec<u64>; 2],
+    of_lost: [Vec<u32>; 2],
+}
+
+/// Takes the first rows of a column, at most as many as are handed on at once.
+fn taken<T: Copy>(column: &mut Vec<T>) -> Vec<T> {
+    let rows = column.len().min(ROWS_AT_ONCE);
+    let mut rest = Vec::new();
+    if column.len() > rows {
+        rest.reserve(ROWS_AT_ONCE);
+        rest.extend_from_slice(&column[rows..]);
+    }
+    column.truncate(rows);
+    std::mem::replace(column, rest)
+}
+
 /// Hands what happens to Python; what Python raises stops the engine.
 #[derive(Default)]
 pub struct Follower {
@@ -60,6 +86,7 @@ pub struct Follower {
     pub progress: Option<Py<PyAny>>,
     pub raised: Option<PyErr>,
     pub stopped: Arc<AtomicBool>,
+    pub waiting: Waiting,
 }
 
 impl Follower {
@@ -89,6 +116,82 @@ impl Follower {
     }
 }
 
+impl Follower {
+    /// Hands the rest on, once nothing follows.
+    pub fn hand_over(&mut self, py: Python<'_>) -> PyResult<()> {
+        if let Some(to) = &self.packets {
+            self.waiting.hand_packets(to.bind(py))?;
+        }
+        if let Some(to) = &self.sink {
+            self.waiting.hand_matches(to.bind(py))?;
+        }
+        Ok(())
+    }
+
+    fn hand_over_if_full(&mut self) -> ControlFlow<()> {
+        if self.waiting.matches.seq.len().max(self.waiting.lost[0].len()) < ROWS_AT_ONCE {
+            return ControlFlow::Continue(());
+        }
+        match Python::attach(|py| self.hand_over(py)) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.raised = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}
+
+impl Waiting {
+    fn hand_packets(&mut self, to: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = to.py();
+        if !self.flows.is_empty() {
+            to.call_method1("flows", (std::mem::take(&mut self.flows),))?;
+        }
+        if !self.matches.seq.is_empty() {
+            let Columns { seq, pre_ns, latency_ns } = &mut self.matches;
+            let [flow, size_bytes] = &mut self.of_matches;
+            let columns = (
+                taken(seq).into_pyarray(py),
+                taken(pre_ns).into_pyarray(py),
+                taken(latency_ns).into_pyarray(py),
+                taken(flow).into_pyarray(py),
+                taken(size_bytes).into_pyarray(py),
+            );
+            to.call_method1("matches", columns)?;
+        }
+        if !self.lost[0].is_empty() {
+            let ([seq, pre_ns], [flow, size_bytes]) = (&mut self.lost, &mut self.of_lost);
+            let columns = (
+                taken(seq).into_pyarray(py),
+                taken(pre_ns).into_pyarray(py),
+                taken(flow).into_pyarray(py),
+                taken(size_bytes).into_pyarray(py),
+            );
+            to.call_method1("lost", columns)?;
+        }
+        Ok(())
+    }
+
+    fn hand_matches(&mut self, to: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = to.py();
+        // Only recordings wait here.
+        if self.more.tainted.is_empty() {
+            return Ok(());
+        }
+        let (Columns { seq, pre_ns, latency_ns }, more) = (&mut self.matches, &mut self.more);
+        let columns = (
+            taken(seq).into_pyarray(py),
+            taken(pre_ns).into_pyarray(py),
+            taken(latency_ns).into_pyarray(py),
+            taken(&mut more.intended_ns).into_pyarray(py),
+            taken(&mut more.tainted).into_pyarray(py),
+            taken(&mut more.instrument_stall_ns).into_pyarray(py),
+        );
+        to.call1(columns).map(drop)
+    }
+}
+
 impl Observer for Follower {
     fn matches(&mut self, batch: &[Match]) -> ControlFlow<()> {
         if let Some(series) = &mut self.series {
@@ -114,38 +217,18 @@ impl Observer for Follower {
     }
 
     fn packets(&mut self, packets: &Packets<'_>) -> ControlFlow<()> {
-        let mut chunk = Columns::default();
-        chunk.extend(packets.matches);
-        let [flow, size_bytes] = packets.of_matches.clone();
-        let lost_seq: Vec<u64> = packets.lost.iter().map(|lost| lost.seq).collect();
-        let lost_ns: Vec<u64> = packets.lost.iter().map(|lost| lost.pre_ns).collect();
-        let [lost_flow, lost_bytes] = packets.of_lost.clone();
-        self.call(|py, follower| {
-            let Some(to) = follower.packets.as_ref().map(|to| to.bind(py)) else { return Ok(()) };
-            if !packets.flows.is_empty() {
-                to.call_method1("flows", (packets.flows.clone(),))?;
-            }
-            if !chunk.seq.is_empty() {
-                let columns = (
-                    chunk.seq.into_pyarray(py),
-                    chunk.pre_ns.into_pyarray(py),
-                    chunk.latency_ns.into_pyarray(py),
-                    flow.into_pyarray(py),
-                    size_bytes.into_pyarray(py),
-                );
-                to.call_method1("matches", columns)?;
-            }
-            if !lost_seq.is_empty() {
-                let columns = (
-                    lost_seq.into_pyarray(py),
-                    lost_ns.into_pyarray(py),
-                    lost_flow.into_pyarray(py),
-                    lost_bytes.into_pyarray(py),
-                );
-                to.call_method1("lost", columns)?;
-            }
-            Ok(())
-        })
+        let waiting = &mut self.waiting;
+        waiting.matches.extend(packets.matches);
+        waiting.flows.extend_from_slice(&packets.flows);
+        for (column, new) in waiting.of_matches.iter_mut().zip(&packets.of_matches) {
+            column.extend_from_slice(new);
+        }
+        waiting.lost[0].extend(packets.lost.iter().map(|lost| lost.seq));
+        waiting.lost[1].extend(packets.lost.iter().map(|lost| lost.pre_ns));
+        for (column, new) in waiting.of_lost.iter_mut().zip(&packets.of_lost) {
+            column.extend_from_slice(new);
+        }
+        self.hand_over_if_full()
     }
 
     fn untimed(&mut self, batch: &[Match]) -> ControlFlow<()> {
@@ -166,28 +249,17 @@ impl Observer for Follower {
     }
 
     fn recorded(&mut self, batch: &[Recorded]) -> ControlFlow<()> {
-        let matches: Vec<Match> = batch.iter().map(|recorded| recorded.found).collect();
+        let found = batch.iter().map(|recorded| &recorded.found);
         if let Some(series) = &mut self.series {
-            series.extend(&matches);
+            series.extend(found.clone());
             self.more.extend(batch);
         }
         if self.sink.is_none() {
             return ControlFlow::Continue(());
         }
-        let (mut chunk, mut more) = (Columns::default(), MoreColumns::default());
-        chunk.extend(&matches);
-        more.extend(batch);
-        self.call(|py, follower| {
-            let columns = (
-                chunk.seq.into_pyarray(py),
-                chunk.pre_ns.into_pyarray(py),
-                chunk.latency_ns.into_pyarray(py),
-                more.intended_ns.into_pyarray(py),
-                more.tainted.into_pyarray(py),
-                more.instrument_stall_ns.into_pyarray(py),
-            );
-            follower.sink.as_ref().map_or(Ok(()), |sink| sink.call1(py, columns).map(drop))
-        })
+        self.waiting.matches.extend(found);
+        self.waiting.more.extend(batch);
+        self.hand_over_if_full()
     }
 
     fn progress(&mut self, progress: Progress) -> ControlFlow<()> {

@@ -57,6 +57,10 @@ impl TableReader {
         columns.map(|each| (each.name.clone(), each.type_name.clone())).collect()
     }
 
+    fn batch_count(&self, rows: usize) -> usize {
+        self.0.batch_count(rows)
+    }
+
     fn batches(&self, columns: Vec<usize>, rows: usize) -> PyResult<TableBatches> {
         let batches = self.0.batches(&columns, rows).map_err(|error| errors::table(&error))?;
         Ok(TableBatches(Mutex::new(batches)))
@@ -84,6 +88,11 @@ impl TableBatches {
         let read = || self.0.lock().expect("reading does not panic").next();
         let found = py.detach(read).map_err(|error| errors::table(&error))?;
         Ok(found.map(|columns| columns.into_iter().map(|column| as_arrays(py, column)).collect()))
+    }
+
+    fn skip(&self, py: Python<'_>, batches: usize) -> PyResult<()> {
+        let pass = || self.0.lock().expect("reading does not panic").skip(batches);
+        py.detach(pass).map_err(|error| errors::table(&error))
     }
 }
 

@@ -2,6 +2,7 @@
 //! a time; and numbers of CSV.
 
 mod csv;
+mod dictionary;
 mod error;
 mod kind;
 mod read;

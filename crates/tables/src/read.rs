@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{ByteArray, DataType};
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use crate::error::{Error, guarded};
@@ -84,6 +84,11 @@ impl<S: Source + 'static> Table<S> {
         self.rows
     }
 
+    /// The number of batches of at most so many rows.
+    pub fn batch_count(&self, rows: usize) -> usize {
+        self.metadata.row_groups().iter().map(|group| rows_of(group).div_ceil(rows)).sum()
+    }
+
     /// Reads some columns, by their places, at most so many rows at a time.
     ///
     /// # Errors
@@ -99,7 +104,15 @@ impl<S: Source + 'static> Table<S> {
             })
         });
         let wanted = wanted.collect::<Result<_, _>>()?;
-        Ok(Batches { table: self.clone(), wanted, rows, group: 0, left: 0, readers: Vec::new() })
+        Ok(Batches {
+            table: self.clone(),
+            wanted,
+            rows,
+            group: 0,
+            left: 0,
+            passed: 0,
+            readers: Vec::new(),
+        })
     }
 }
 
@@ -112,6 +125,8 @@ pub struct Batches<S> {
     group: usize,
     /// Rows of the group before it that were not read yet.
     left: usize,
+    /// Rows of that group, before those, that nobody wants and that were not passed over yet.
+    passed: usize,
     readers: Vec<ColumnReader>,
 }
 
@@ -128,32 +143,76 @@ impl<S: Source + 'static> Batches<S> {
                 if self.group == self.table.metadata.num_row_groups() {
                     return Ok(None);
                 }
-                self.enter()?;
+                self.enter();
+            }
+            if self.readers.is_empty() {
+                self.open()?;
+            }
+            while self.passed > 0 {
+                let rows = self.passed.min(self.rows);
+                self.read(rows)?;
+                self.passed -= rows;
             }
             let rows = self.left.min(self.rows);
             self.left -= rows;
-            let columns = self.wanted.iter().zip(&mut self.readers).map(|(&(at, kind), reader)| {
-                let name = &self.table.columns[at].name;
-                column(reader, kind, rows, name)
-            });
-            columns.collect::<Result<_, _>>().map(Some)
+            self.read(rows).map(Some)
         })
     }
 
-    fn enter(&mut self) -> Result<(), Error> {
+    /// Passes over so many batches, without reading groups of rows of which none is wanted.
+    ///
+    /// # Errors
+    ///
+    /// If the file is damaged.
+    pub fn skip(&mut self, batches: usize) -> Result<(), Error> {
+        guarded(|| {
+            for _ in 0..batches {
+                while self.left == 0 {
+                    if self.group == self.table.metadata.num_row_groups() {
+                        return Ok(());
+                    }
+                    self.enter();
+                }
+                let rows = self.left.min(self.rows);
+                self.left -= rows;
+                self.passed += rows;
+            }
+            Ok(())
+        })
+    }
+
+    fn read(&mut self, rows: usize) -> Result<Vec<Column>, Error> {
+        let columns = self.wanted.iter().zip(&mut self.readers).map(|(&(at, kind), reader)| {
+            let name = &self.table.columns[at].name;
+            column(reader, kind, rows, name)
+        });
+        columns.collect()
+    }
+
+    /// Enters the next group of rows, of which nothing is read before something is wanted.
+    fn enter(&mut self) {
+        self.left = rows_of(self.table.metadata.row_group(self.group));
+        self.passed = 0;
+        self.readers.clear();
+        self.group += 1;
+    }
+
+    fn open(&mut self) -> Result<(), Error> {
         let table = &*self.table;
-        let group = table.metadata.row_group(self.group);
-        let rows = usize::try_from(group.num_rows()).unwrap_or(0);
+        let group = table.metadata.row_group(self.group - 1);
+        let rows = rows_of(group);
         let readers = self.wanted.iter().map(|&(at, _)| {
             let chunk = group.column(at);
             let pages = SerializedPageReader::new(table.source.clone(), chunk, rows, None)?;
             Ok(get_column_reader(chunk.column_descr_ptr(), Box::new(pages)))
         });
         self.readers = readers.collect::<Result<_, Error>>()?;
-        self.left = rows;
-        self.group += 1;
         Ok(())
     }
+}
+
+fn rows_of(group: &RowGroupMetaData) -> usize {
+    usize::try_from(group.num_rows()).unwrap_or(0)
 }
 
 fn column(reader: &mut ColumnReader, kind: Kind, rows: usize, name: &str) -> Result<Column, Error> {

@@ -8,6 +8,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{ColumnPath, Type};
 
+use crate::dictionary;
 use crate::error::Error;
 use crate::kind::Kind;
 
@@ -131,8 +132,15 @@ impl Writer {
     /// If columns are not those of the table, or differ in length.
     pub fn write(&mut self, rows: usize, columns: &[NewColumn<'_>]) -> Result<Vec<u8>, Error> {
         self.check(rows, columns)?;
+        let schema = self.writer.schema_descr().columns().to_vec();
         let mut group = self.writer.next_row_group()?;
-        for (column, field) in columns.iter().zip(&self.fields) {
+        for ((column, field), descriptor) in columns.iter().zip(&self.fields).zip(&schema) {
+            if field.encoding == Encoding::Dictionary {
+                if let Some(chunk) = dictionary::chunk(*column, descriptor, rows)? {
+                    group.append_column(&chunk.bytes, chunk.close)?;
+                    continue;
+                }
+            }
             let writer = group.next_column()?;
             write_column(writer.expect("as many as fields"), *column, field, rows)?;
         }

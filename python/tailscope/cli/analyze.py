@@ -376,10 +376,11 @@ def _run_pair(plan: PairPlan, options: Options) -> int:
     from tailscope.cli.figures import print_groups, print_table
     from tailscope.cli.progress import ProgressBar
     from tailscope.experiment.run.pair import analyze_pair
-    from tailscope.report.of_run import page_of
+    from tailscope.report.of_run import page_of, prepared_page
 
+    draw = page_of if plan.out is None else prepared_page()
     with ProgressBar("analysing") as bar:
-        figures = analyze_pair(plan, page_of, bar.callback)
+        figures = analyze_pair(plan, draw, bar.callback)
     if options.json_file is not None:
         write_json(options.json_file, figures.record())
     if options.json_file != STANDARD:

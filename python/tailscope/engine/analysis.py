@@ -458,6 +458,12 @@ class Analysis:
         """
         return Histogram(*self._engine.histogram(bucket_ns))
 
+    def distribution(self) -> Distribution:
+        """Return the latencies of all matches, exact at 1 ns."""
+        found = Distribution()
+        found.record_many(*self.histogram(1))
+        return found
+
     def least_histogram(self, bucket_ns: int = 100) -> Histogram | None:
         """Histogram of the least that latencies can have been, without stalls of the instrument.
 

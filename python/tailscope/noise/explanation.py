@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tailscope.engine.analysis import Worst
+    from tailscope.engine.analysis import Distribution, Worst
     from tailscope.noise.attribution import Blocked, Explained
     from tailscope.noise.stages import Stages
     from tailscope.store.packets import Latencies, Packets
@@ -44,12 +44,12 @@ def explain_tail(
     If no packet lies beyond it, the tail begins at the highest lower one that has some.
     """
     nobody = np.zeros(0, np.int64)
-    return _explain(packets, latencies, blocked, quantile, nobody, stages)[0]
+    return _explain(packets, latencies.distribution, blocked, quantile, nobody, stages)[0]
 
 
 def explain_tail_and_worst(
     packets: Packets,
-    latencies: Latencies,
+    latencies: Distribution,
     blocked: Blocked,
     worst: Worst,
     stages: Stages | None = None,
@@ -61,14 +61,14 @@ def explain_tail_and_worst(
 
 def _explain(
     packets: Packets,
-    latencies: Latencies,
+    latencies: Distribution,
     blocked: Blocked,
     quantile: float,
     worst: Integers,
     stages: Stages | None,
 ) -> tuple[Explanation, Explained]:
     wanted, quantile = quantile, _start_of(latencies, quantile)
-    usual, threshold_ns = usual_of(packets), latencies.distribution.at(quantile)
+    usual, threshold_ns = usual_of(packets), latencies.at(quantile)
     attribution, tally = Attribution(blocked), Tally()
     singled, count = [], 0
     parts = dict.fromkeys(PARTS, 0)
@@ -106,14 +106,11 @@ def _explain(
     return explanation, attribution.explain(_ordered(Delayed.joined(singled), worst))
 
 
-def _start_of(latencies: Latencies, quantile: float) -> float:
+def _start_of(latencies: Distribution, quantile: float) -> float:
     """Return the quantile, or the highest lower one with packets above it."""
-    distribution = latencies.distribution
     lower = (candidate for candidate in _LOWER_QUANTILES if candidate < quantile)
     starts = (
-        candidate
-        for candidate in (quantile, *lower)
-        if distribution.above(distribution.at(candidate))
+        candidate for candidate in (quantile, *lower) if latencies.above(latencies.at(candidate))
     )
     return next(starts, quantile)
 

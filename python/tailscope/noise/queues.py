@@ -189,16 +189,15 @@ class _Stretch(NamedTuple):
 
 def _sampled(packets: Packets) -> list[_Stretch]:
     """Return evenly spaced stretches of the run."""
-    stretches: list[_Stretch] = []
-    every = 1
-    names = ("pre_ns", "latency_ns", "tainted")
-    for number, (pre_ns, latency_ns, tainted) in enumerate(packets.batches(*names)):
-        if number % every == 0:
-            pre, latency = pre_ns.astype(np.int64), latency_ns.astype(np.int64)
-            is_clean = np.ones(len(pre), bool) if tainted is None else ~tainted.astype(bool)
-            stretches.append(_Stretch(pre, latency, np.maximum.accumulate(pre + latency), is_clean))
-        if len(stretches) > _STRETCHES:
-            stretches, every = stretches[::2], 2 * every
+    stretches, every = [], 1
+    while -(-packets.batch_count // every) > _STRETCHES:
+        every *= 2
+    for pre_ns, latency_ns, tainted in packets.batches(
+        "pre_ns", "latency_ns", "tainted", every=every
+    ):
+        pre, latency = pre_ns.astype(np.int64), latency_ns.astype(np.int64)
+        is_clean = np.ones(len(pre), bool) if tainted is None else ~tainted.astype(bool)
+        stretches.append(_Stretch(pre, latency, np.maximum.accumulate(pre + latency), is_clean))
     return stretches
 
 
@@ -267,13 +266,22 @@ def delayed(
             np.concatenate([before, column.view(np.int64)])
             for before, column in zip(waiting, columns, strict=True)
         ]
+        front_ns = device.front(block[1] + block[2])
+        batches = _batches(block[1], front_ns, usual.apart_ns)
         # The last batch may go on in the next block.
-        cut = device.last_batch(block[1], block[2])
+        cut = int(batches.first[-1])
         if len(block[0]) - cut > _LARGEST_BATCH:
             cut = len(block[0])
+        else:
+            batches = _Batches(*(column[:-1] for column in batches))
         waiting = [column[cut:] for column in block]
-        yield device.take(*(column[:cut] for column in block), chosen=chosen)
-    yield device.take(*waiting, chosen=chosen)
+        seq, pre_ns, latency_ns = (column[:cut] for column in block)
+        yield device.take(seq, pre_ns, latency_ns, front_ns[:cut], batches, chosen=chosen)
+    seq, pre_ns, latency_ns = waiting
+    if len(seq):
+        front_ns = device.front(pre_ns + latency_ns)
+        batches = _batches(pre_ns, front_ns, usual.apart_ns)
+        yield device.take(seq, pre_ns, latency_ns, front_ns, batches, chosen=chosen)
 
 
 class _Device:
@@ -290,31 +298,31 @@ class _Device:
         self._total_ns = 0
         self._totals = self._begun = self._lasted = np.zeros(0, np.int64)
 
-    def last_batch(self, pre_ns: Integers, latency_ns: Integers) -> int:
-        """Return the index at which the last batch of a block begins."""
-        front_ns = self._front(pre_ns + latency_ns)
-        return int(_batches(pre_ns, front_ns, self._usual.apart_ns).first[-1])
+    def front(self, post_ns: Integers) -> Integers:
+        """Return the latest departure up to each packet of a block."""
+        front_ns = np.maximum.accumulate(post_ns)
+        return front_ns if self._front_ns is None else np.maximum(front_ns, self._front_ns)
 
     def take(
         self,
         seq: Integers,
         pre_ns: Integers,
         latency_ns: Integers,
+        front_ns: Integers,
+        batches: _Batches,
         *,
         chosen: Callable[[Integers, Integers], NDArray[np.bool_]],
     ) -> Delayed:
         """Serve a block of whole batches, and return the chosen packets."""
         which = np.flatnonzero(chosen(seq, latency_ns))
-        service_ns = np.minimum(latency_ns, self._usual.service_ns)
+        came_ns, took_ns = pre_ns[which], latency_ns[which]
+        service_ns = np.minimum(took_ns, self._usual.service_ns)
         if not self._usual.in_order or not len(seq):
-            nothing = np.zeros_like(seq)
-            whole = Delayed(seq, pre_ns, latency_ns, service_ns, nothing, nothing, pre_ns)
-            return whole.only(which)
+            nothing = np.zeros_like(came_ns)
+            return Delayed(seq[which], came_ns, took_ns, service_ns, nothing, nothing, came_ns)
         each_ns, transit_ns = self._usual.each_ns, self._transit_ns
-        front_ns = self._front(pre_ns + latency_ns)
-        batches = _batches(pre_ns, front_ns, self._usual.apart_ns)
-        batch = np.repeat(np.arange(len(batches.first)), batches.size)
-        place = np.arange(len(seq)) - batches.first[batch]
+        batch = np.searchsorted(batches.first, which, "right") - 1
+        place = which - batches.first[batch]
         start_ns = pre_ns[0] if self._front_ns is None else self._front_ns
         before_ns = np.concatenate([[start_ns], batches.left_ns[:-1]])
         if self._front_ns is None:
@@ -322,20 +330,20 @@ class _Device:
 
         # Each packet's place in its queue, and the arrival of the queue's first packet.
         before_each = np.concatenate([[start_ns], front_ns[:-1]])
-        is_head = pre_ns >= before_each
-        heads = np.concatenate([[-self._in_queue], np.flatnonzero(is_head)])
-        queue = np.cumsum(is_head)
-        in_queue = np.arange(len(seq)) - heads[queue]
-        head_ns = np.concatenate([[self._head_ns], pre_ns[is_head]])[queue]
+        heads = np.flatnonzero(pre_ns >= before_each)
+        sizes = np.diff(heads, prepend=0, append=len(seq))
+        in_queue = np.arange(len(seq)) - np.repeat(np.append(-self._in_queue, heads), sizes)
+        heads_ns = np.append(self._head_ns, pre_ns[heads])
+        head_ns = heads_ns[np.searchsorted(heads, which, "right")]
 
         # The wait for earlier packets if nothing had held up the device.
         behind_ns = in_queue * each_ns - pre_ns
         least_ns = np.minimum(np.minimum.accumulate(behind_ns), self._least_behind_ns)
-        busy_ns = np.maximum(before_ns[batch] - pre_ns - transit_ns, 0)
-        earlier_ns = np.minimum(behind_ns - least_ns, busy_ns + place * each_ns)
-        earlier_ns = np.minimum(earlier_ns, latency_ns - service_ns)
+        busy_ns = np.maximum(before_ns[batch] - came_ns - transit_ns, 0)
+        earlier_ns = np.minimum(behind_ns[which] - least_ns[which], busy_ns + place * each_ns)
+        earlier_ns = np.minimum(earlier_ns, took_ns - service_ns)
         batch_ns = (batches.size[batch] - 1 - place) * each_ns
-        batch_ns = np.minimum(batch_ns, latency_ns - service_ns - earlier_ns)
+        batch_ns = np.minimum(batch_ns, took_ns - service_ns - earlier_ns)
 
         # The device was held up if a batch took much longer than its packets usually do.
         usual_ns = batches.size * each_ns
@@ -349,18 +357,13 @@ class _Device:
             np.maximum(batches.came_ns, before_ns)[held],
             held_ns[held],
         )
-        whole = Delayed(seq, pre_ns, latency_ns, service_ns, earlier_ns, batch_ns, head_ns)
-        chosen_packets = whole.only(which)
-        since_ns = self._since(chosen_packets, total_ns[batch[which]])
+        packets = Delayed(seq[which], came_ns, took_ns, service_ns, earlier_ns, batch_ns, head_ns)
+        since_ns = self._since(packets, total_ns[batch])
 
         self._front_ns, self._total_ns = int(front_ns[-1]), int(total_ns[-1])
-        self._head_ns, self._in_queue = int(head_ns[-1]), int(in_queue[-1]) + 1
+        self._head_ns, self._in_queue = int(heads_ns[-1]), int(in_queue[-1]) + 1
         self._least_behind_ns = int(least_ns[-1])
-        return chosen_packets._replace(since_ns=since_ns)
-
-    def _front(self, post_ns: Integers) -> Integers:
-        front_ns = np.maximum.accumulate(post_ns)
-        return front_ns if self._front_ns is None else np.maximum(front_ns, self._front_ns)
+        return packets._replace(since_ns=since_ns)
 
     def _remember(self, totals: Integers, begun: Integers, lasted: Integers) -> None:
         """Remember what held up the device, in the unfinished queue and in this block."""

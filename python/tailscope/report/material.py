@@ -25,6 +25,8 @@ LATENCY_ROWS = 60
 _ERRORS_PER_DECADE = 20
 _LONGEST_ERROR = 10
 _NS_PER_S = 1_000_000_000
+_TABLED = 1 << 18
+"""Values below that are looked up."""
 _PACKET_COLUMNS = ("pre_ns", "latency_ns", "intended_ns")
 
 
@@ -48,6 +50,25 @@ class Departures:
     edge_ns: NDArray[np.float64]
     counts: NDArray[np.int64]
     """Packets in [edge, next edge)."""
+
+
+class Places:
+    """The place of values among edges: the number of edges that are not above a value."""
+
+    def __init__(self, edges: NDArray[np.int64]) -> None:
+        self._edges = edges
+        ends = np.clip(edges, 0, _TABLED)
+        sizes = np.diff(ends, prepend=0, append=_TABLED)
+        self._table = np.repeat(np.arange(len(edges) + 1), sizes)
+
+    def of(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the places; most values are small, and looked up in a table."""
+        is_large = values.view(np.uint64) >= _TABLED
+        if not is_large.any():
+            return self._table[values]
+        places = self._table[np.where(is_large, 0, values)]
+        places[is_large] = np.searchsorted(self._edges, values[is_large], side="right")
+        return places
 
 
 class Material:
@@ -112,6 +133,7 @@ class Material:
             1, 10.0**_LONGEST_ERROR, _LONGEST_ERROR * _ERRORS_PER_DECADE + 1
         ).astype(np.int64)
         error_ns = np.concatenate([[0], np.unique(error_ns)])
+        rows, lateness = Places(inner_ns), Places(error_ns)
         cells = np.zeros(TIME_COLUMNS * LATENCY_ROWS, np.int64)
         matched = np.zeros(self.lasts_ns // _NS_PER_S, np.int64)
         errors = np.zeros(len(error_ns), np.int64)
@@ -122,14 +144,13 @@ class Material:
             for pre_ns, latency_ns, intended_ns in packets.batches(*_PACKET_COLUMNS):
                 since_ns = pre_ns.view(np.int64) - self.begin_ns
                 column = np.clip((since_ns / width_ns).astype(np.int64), 0, TIME_COLUMNS - 1)
-                row = np.searchsorted(inner_ns, latency_ns.view(np.int64), side="right")
+                row = rows.of(latency_ns.view(np.int64))
                 cells += np.bincount(column * LATENCY_ROWS + row, minlength=len(cells))
                 second = np.clip(since_ns // _NS_PER_S, 0, len(matched) - 1)
                 matched += np.bincount(second[since_ns >= 0], minlength=len(matched))
                 if intended_ns is not None:
                     late_ns = np.maximum(pre_ns.view(np.int64) - intended_ns.view(np.int64), 0)
-                    at = np.searchsorted(error_ns, late_ns, side="right") - 1
-                    errors += np.bincount(at, minlength=len(errors))
+                    errors += np.bincount(lateness.of(late_ns) - 1, minlength=len(errors))
         density = Density(start_ns, edge_ns, cells.reshape(TIME_COLUMNS, LATENCY_ROWS), matched)
         edges = np.append(error_ns, np.inf).astype(np.float64)
         return density, Departures(edges, errors) if errors.any() else None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tailscope.store.tables import Table
 
 _FLOW_ENCODINGS = dict.fromkeys(FLOW_COLUMNS, "dictionary")
-_ENCODINGS = dict.fromkeys(("intended_ns", "tainted", *FLOW_COLUMNS), "plain")
+_ENCODINGS = dict.fromkeys(("tainted", *FLOW_COLUMNS), "plain")
 """Encodings of columns of which neighbours differ much; of the others, differences are small."""
 
 
@@ -78,6 +78,12 @@ class PacketFile:
         columns = (*columns, *[None] * (len(self._names) - len(columns)))
         rows, taken = len(numbers), 0
         while taken < rows:
+            if not self._rows and rows - taken >= self.ROWS_PER_GROUP:
+                end = taken + self.ROWS_PER_GROUP
+                self._group = [None if each is None else each[taken:end] for each in columns]
+                taken, self._rows = end, self.ROWS_PER_GROUP
+                self._hand_over()
+                continue
             if not self._rows:
                 self._group = [
                     None if column is None else np.empty(self.ROWS_PER_GROUP, column.dtype)

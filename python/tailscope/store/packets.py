@@ -61,12 +61,20 @@ class Packets:
     ) -> None:
         self._table.__exit__(kind, error, trace)
 
-    def batches(self, *names: str) -> Iterator[list[Any]]:
-        """Read columns of all packets, in the order of the pre capture."""
+    @property
+    def batch_count(self) -> int:
+        """Return the number of batches."""
+        return self._table.batch_count
+
+    def batches(self, *names: str, every: int = 1) -> Iterator[list[Any]]:
+        """Read columns of all packets, in the order of the pre capture.
+
+        Of so many batches as `every` says only the first is read.
+        """
         derived = "instrument_stall_ns" in names and not self._has("instrument_stall_ns")
         wanted = [*dict.fromkeys((*names, "latency_ns", "tainted"))] if derived else [*names]
         before = -1
-        for batch in self._table.batches([name for name in wanted if self._is_read(name)]):
+        for batch in self._table.batches([name for name in wanted if self._is_read(name)], every):
             found = {name: self._values(name, cells) for name, cells in batch.items()}
             if derived:
                 found["instrument_stall_ns"] = _all_of_tainted(found)

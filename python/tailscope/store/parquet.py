@@ -120,8 +120,13 @@ class TableFile:
     ) -> None:
         self._file.close()
 
-    def batches(self, names: Sequence[str]) -> Iterator[dict[str, Column]]:
-        """Read some columns, none of them empty."""
+    @property
+    def batch_count(self) -> int:
+        """Return the number of batches."""
+        return self._reader.batch_count(_ROWS)
+
+    def batches(self, names: Sequence[str], every: int = 1) -> Iterator[dict[str, Column]]:
+        """Read some columns, none of them empty; of so many batches only the first."""
         if missing := [name for name in names if name not in self.names]:
             raise self._corrupt(f"{missing[0]}: no such column", "no-such-column")
         if not len(self):
@@ -130,6 +135,7 @@ class TableFile:
             batches = self._reader.batches([self._places[name] for name in names], _ROWS)
             while (found := batches.next()) is not None:
                 yield self._full_where_needed(names, found)
+                batches.skip(every - 1)
         except _engine.EngineError as error:
             raise self._corrupt(f"not the Parquet that was written: {error}", "parquet") from None
 

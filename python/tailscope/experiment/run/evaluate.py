@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tailscope.engine.analysis import Analysis, Sink, Worst
+    from tailscope.engine.analysis import Analysis, Distribution, Sink, Worst
     from tailscope.experiment.packets import Traffic
     from tailscope.experiment.run.energy import RunEnergy
     from tailscope.experiment.run.instance import EndedInstance
@@ -208,7 +208,8 @@ def analysed(
         from tailscope.noise.stages import read_recorded_stages
 
         if blocked is not None:
-            writer.explain_by(partial(_explain, blocked, read_recorded_stages(writer.path, info)))
+            stages = read_recorded_stages(writer.path, info)
+            writer.explain_by(partial(_explain, blocked, stages, analysis.distribution()))
         writer.close_packets()
         info = with_unusable(info, writer.path, analysis)
         lacks = writer.finish(
@@ -221,13 +222,12 @@ def analysed(
 
 
 def _explain(
-    blocked: Blocked, stages: Stages | None, latency: Path, worst: Worst
+    blocked: Blocked, stages: Stages | None, known: Distribution, latency: Path, worst: Worst
 ) -> tuple[Explanation, ExplainedColumns]:
     from tailscope.noise.explanation import explain_tail_and_worst
     from tailscope.store.packets import Packets
 
     with Packets(latency.open("rb"), str(latency)) as packets:
-        known = packets.latencies()
         tail, explained = explain_tail_and_worst(packets, known, blocked, worst, stages)
     return tail, explained.columns()
 

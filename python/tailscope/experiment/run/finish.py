@@ -138,7 +138,7 @@ def _explained(run: Run, path: Path, command: Sequence[str]) -> Run:
 
     blocked, stages = read_blocked(path, run.info), read_stages(path, run.info)
     with open_packets(path, run.info) as packets:
-        known = packets.latencies()
+        known = packets.latencies().distribution
         tail, explained = explain_tail_and_worst(packets, known, blocked, run.worst, stages)
     keep(path, run.info, layout.EXPLANATION, tail, command=command)
     return replace(run, explanation=tail, worst_explained=explained.columns())
