@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from docs.calibration.tail import simulated
 from documentation import undocumented
-from errors import code_of
+from errors import code_of, raises
 
-from tailscope.extra.tail.models.equation1 import THRESHOLDS, equation_1
+from tailscope.exceptions import EvidenceError
+from tailscope.extra.tail.models.equation1 import FIXED, THRESHOLDS, equation_1
 from tailscope.extra.tail.models.excesses import of_worst
 from tailscope.extra.tail.models.model import Settings, model
 from tailscope.extra.tail.records import TailRecord
@@ -129,7 +130,7 @@ def test_a_run_of_the_table_is_what_it_is_alone(
     assert tailscope("model", "tail", *arguments, files[1]).returncode == 0
     done = tailscope("model", "tail", *arguments, files[0], "--law", "equation-1")
     assert done.returncode == 0, done.stderr
-    assert "by Eq. 1" in done.stdout
+    assert "Eq. 1: runs" in done.stdout
     table, alone = (json.loads(file.read_text()) for file in files)
     own = table["runs"][0]["tailscope"]
     assert own == {name: value for name, value in alone.items() if name in own}
@@ -152,12 +153,13 @@ def test_equation_1_is_that_of_the_paper(seed: int) -> None:
     found = equation_1(excesses, 0.2, 1_000_000)
     first, rest = excesses.split(0.2)
     assert {each.threshold for each in found.fits} <= set(THRESHOLDS)
+    everything = np.zeros(first.count)
+    everything[: len(first.latency_ns)] = first.latency_ns
     for each in found.fits:
-        beyond = int((first.latency_ns > each.threshold_ns).sum())
-        assert each.excesses == beyond
-        assert beyond / first.count == pytest.approx(1 - each.threshold, abs=1.5 / first.count)
+        assert each.threshold_ns == pytest.approx(np.percentile(everything, 100 * each.threshold))
+        assert each.excesses == int((first.latency_ns > each.threshold_ns).sum())
     chosen = found.chosen
-    assert chosen.js_divergence_bits == min(each.js_divergence_bits for each in found.fits)
+    assert chosen.threshold == FIXED
     times = rest.count * chosen.excesses / first.count
     level = chosen.threshold_ns + chosen.sigma_ns / chosen.xi * (times**chosen.xi - 1)
     assert found.return_level_ns == pytest.approx(level, rel=1e-6)
@@ -165,6 +167,12 @@ def test_equation_1_is_that_of_the_paper(seed: int) -> None:
     assert found.exceedances_packets == pytest.approx(len(above), abs=1)
     assert found.exceedances_bursts <= found.exceedances_packets
     assert found.is_bounded == (chosen.xi < 0)
+
+
+def test_equation_1_asks_for_the_packets_above_its_threshold() -> None:
+    sent, latency = worst_packets(1)
+    with raises(EvidenceError, "equation1-none"):
+        equation_1(of_worst(sent, latency, 10 * COUNT), 0.2, 1_000_000)
 
 
 def test_several_runs_are_one_question(tailscope: Run, tmp_path: Path) -> None:

@@ -233,7 +233,10 @@ def print_settings(table: TailTable) -> None:
     from tailscope.cli.table import print_table
     from tailscope.cli.terminal import say
 
-    header = ("setting", "runs", "refused", "bursts", "bounded", "inside", "by Eq. 1", "bounded")
+    header = (
+        *("setting", "runs", "refused", "bursts", "bounded", "inside"),
+        *("Eq. 1: runs", "packets", "bounded"),
+    )
     rows = [
         (
             line["setting"],
@@ -242,7 +245,8 @@ def print_settings(table: TailTable) -> None:
             _number(line["exceedances_bursts_mean"]),
             _share(line["bounded_share"]),
             _share(line["inside_share"]),
-            _number(line["equation_1_exceedances_bursts_mean"]),
+            str(line["equation_1_runs"]),
+            _number(line["equation_1_exceedances_packets_mean"]),
             _share(line["equation_1_bounded_share"]),
         )
         for line in (_setting(name, own) for name, own in table.by_setting())
