@@ -125,5 +125,5 @@ def test_a_report_has_the_return_level_and_a_refusal(record: TailRecord) -> None
         ("exceeded by one burst in 600 packets", "50.600 µs", "49.000 µs to 60.600 µs"),
         ("end of the tail", "61.000 µs", ""),
     ]
-    assert [*conclusion_doubts(kept)] == ["no prediction of the tail: it drifts"]
+    assert [*conclusion_doubts(kept)] == ["no return level of the tail: it drifts"]
     assert not [*conclusion_doubts(Conclusions({TAIL: record}))]

@@ -18,13 +18,12 @@ from tailscope.cli.options import (
     without_format,
     write_json,
 )
-from tailscope.cli.status import UNDECIDED
 from tailscope.cli.table import print_table
 from tailscope.cli.terminal import say
 from tailscope.exceptions import UsageError
 from tailscope.extra.tail import TAIL
 from tailscope.extra.tail.recorded import lowered_from, record_of
-from tailscope.extra.tail.source import LatencySource, excesses_of
+from tailscope.extra.tail.source import LatencySource, excesses_of, tails_like
 from tailscope.models.estimate import LEVEL
 from tailscope.units import (
     count_text,
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
     from tailscope.extra.tail.models.causes import Rare, Schedule
     from tailscope.extra.tail.models.forecast import Forecast
-    from tailscope.extra.tail.models.model import Settings, TailModel
+    from tailscope.extra.tail.models.model import Horizon, Settings, TailModel
     from tailscope.extra.tail.records import TailRecord
     from tailscope.models.estimate import Estimate
 
@@ -72,6 +71,15 @@ _Worst = Annotated[
         "FILE",
         "Instead of a run, its worst packets: CSV with latency and prets in ns. Repeat it"
         " for several runs of one setting.",
+    ),
+]
+_Like = Annotated[
+    list[Path] | None,
+    option(
+        "--like",
+        "FOLDER|RUN",
+        "Other runs of the same set-up, at any rate, whose bursts may come here, too. Repeat it"
+        " for more.",
     ),
 ]
 _Split = Annotated[
@@ -116,6 +124,7 @@ def command(
             "Threshold of the model, such as p99.999.  [default: the lowest that a law fits]",
         ),
     ] = None,
+    like: _Like = None,
     split: _Split = None,
     run_length: _RunLength = None,
     horizon: Annotated[
@@ -132,13 +141,14 @@ def command(
     ] = None,
     keep: Keep = False,
 ) -> int:
-    """Exit status 3: there are too few bursts, or no prediction is possible."""
+    """Exit status 3: there are too few bursts."""
     sources = _sources(runs or [], worst or [], count or [])
     is_table = _is_papers(law) or any(source.is_folder for source in sources)
     if split is None:
         split = _SPLIT if is_table or len(sources) == 1 else 1.0
     plan = TailRequest(
         sources,
+        like or [],
         _settings(threshold, split, run_length, horizon, interval, resamples),
         is_table,
         seed,
@@ -154,6 +164,8 @@ class TailRequest:
     """The run to model, with method and output."""
 
     sources: Sequence[LatencySource]
+    like: Sequence[Path]
+    """Other runs of the setting, and folders of them."""
     settings: Settings
     is_table: bool
     """True if runs are modelled one by one."""
@@ -249,18 +261,21 @@ def _run(plan: TailRequest) -> int:
 
     read = [excesses_of(source, plan.settings.split) for source in plan.sources]
     tainted = sum(each for _, each in read)
-    found = model([each for each, _ in read], plan.settings, np.random.default_rng(plan.seed))
+    like = tails_like(plan.like, plan.sources)
+    rng = np.random.default_rng(plan.seed)
+    found = model([each for each, _ in read], plan.settings, rng, like)
     if any(each is not None for each in (plan.json_file, plan.figure, plan.kept_by)):
         _write(plan, found, tainted)
     if plan.json_file != STANDARD:
         _print(found, tainted)
-    return 0 if found.refused is None else UNDECIDED
+    return 0
 
 
 def _tabulated(plan: TailRequest) -> int:
     from tailscope.extra.tail.table import print_settings, table_of
 
-    table = table_of(plan.sources, plan.settings, plan.seed)
+    like = tails_like(plan.like, plan.sources)
+    table = table_of(plan.sources, plan.settings, plan.seed, like)
     write_json(plan.json_file, table.content())
     if plan.figure is not None:
         from tailscope.report.drawing import write_grid
@@ -312,7 +327,7 @@ def _print(fitted: TailModel, tainted: int) -> None:
         ("scale σ", duration_text(sigma.estimate), _between(sigma)),
         (
             "return level",
-            duration_text(level.estimate),
+            "-" if ahead.refused is not None else duration_text(level.estimate),
             f"{_between(level)}; one burst in {count_text(round(fitted.packets))} packets",
         ),
         ("limit", *_limit(ahead.limit_ns)),
@@ -341,13 +356,31 @@ def _largest(fitted: TailModel) -> tuple[str, str]:
 
 
 def _predicted(ahead: Forecast) -> str:
-    out = ahead.outlook
-    low, high = duration_text(out.low_ns), duration_text(out.known_high_ns)
-    if out.high_ns is None:
-        return f"at least {low}, without an upper bound"
-    if out.high_ns <= out.known_high_ns:
-        return f"{low} to {high}"
-    return f"{low} to {duration_text(out.high_ns)} ({high} if nothing new comes)"
+    out = ahead.largest
+    low, high, known = map(duration_text, (out.low_ns, out.high_ns, out.known_high_ns))
+    return f"{low} to {high}" if known == high else f"{low} to {high} ({known} if nothing new)"
+
+
+def _recurring(ahead: Forecast) -> Iterator[str]:
+    """Return the two statements of a largest latency that hangs on one class of bursts."""
+    out = ahead.largest
+    if len(out.regions) == 1:
+        return
+    below, top = out.regions[-2:]
+    low = duration_text(top.low_ns)
+    what = (
+        f"something larger than all that was seen, of {low} to {duration_text(top.high_ns)}, comes"
+        if top.low_ns > out.seen_ns
+        else f"the class of {low} to {duration_text(min(top.high_ns, out.known_high_ns))} recurs"
+    )
+    yield f"{what} with {out.recurs:.0%}; without it at most {duration_text(below.high_ns)}"
+
+
+def _next(fitted: TailModel) -> Iterator[str]:
+    """Return the quantiles of a further run."""
+    for each in fitted.next_quantiles:
+        low, high = duration_text(each.low_ns), duration_text(each.high_ns)
+        yield f"{percentile_name(each.quantile)} of the next run: {low} to {high}"
 
 
 def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
@@ -366,6 +399,15 @@ def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
         )
     if len(fitted.runs) > 1:
         yield f"{len(fitted.runs)} runs were taken together; intervals hold for a further one"
+    if fitted.others:
+        yield f"{counted(len(fitted.others), 'other run')} of the setting say what else may come"
+    elif len(fitted.runs) == 1:
+        yield (
+            "one run cannot tell what has not come yet: in 20 % of published runs a class of bursts"
+            " came later that was larger, up to 30 times. Runs of the same set-up can: --like"
+        )
+    yield from _recurring(ahead)
+    yield from _next(fitted)
     for run, start in enumerate(ahead.starts):
         if start is not None:
             where = f" of run {run + 1}" if len(fitted.runs) > 1 else ""
@@ -378,14 +420,21 @@ def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
     if fitted.horizon is not None and fitted.horizon.forecast.promise != ahead.promise:
         yield from (f"of the whole run: {text}" for text in _beside(fitted.horizon.forecast))
     if fitted.refused is not None:
-        yield f"no prediction: {fitted.refused}"
-    elif fitted.horizon is not None:
-        level = fitted.horizon.level_ns
+        yield f"no return level: {fitted.refused}"
+    if fitted.horizon is not None:
+        yield from _until(fitted.horizon, is_refused=fitted.refused is not None)
+
+
+def _until(horizon: Horizon, *, is_refused: bool) -> Iterator[str]:
+    """Return what to expect until a horizon."""
+    span, level = _span(horizon.duration_ns), horizon.level_ns
+    if not is_refused:
         yield (
-            f"in {_span(fitted.horizon.duration_ns)} at this rate expect one burst of packets above"
-            f" {duration_text(level.estimate)} ({fitted.settings.level:.0%}:"
-            f" {_between(level)}); the largest: {_predicted(fitted.horizon.forecast)}"
+            f"in {span} at this rate expect one burst of packets above"
+            f" {duration_text(level.estimate)} ({level.level:.0%}: {_between(level)})"
         )
+    yield f"the largest in {span}: {_predicted(horizon.forecast)}"
+    yield from (f"in {span}: {text}" for text in _recurring(horizon.forecast))
 
 
 def _beside(ahead: Forecast) -> Iterator[str]:

@@ -20,7 +20,12 @@ _NS_PER_S = 1e9
 
 def record_of(fitted: TailModel, tainted: int, *, is_drawn: bool = True) -> TailRecord:
     """Return the content of ``--json`` for a model."""
-    from tailscope.extra.tail.records import TailIntervals, TailRecord, TestedStationarity
+    from tailscope.extra.tail.records import (
+        ForetoldQuantile,
+        TailIntervals,
+        TailRecord,
+        TestedStationarity,
+    )
 
     fit, ahead, check = fitted.fit, fitted.ahead, fitted.check
     estimates = fitted.estimates()
@@ -56,7 +61,6 @@ def record_of(fitted: TailModel, tainted: int, *, is_drawn: bool = True) -> Tail
         js_divergence_bits=fit.divergence_bits,
         exceedances_packets=None if check is None else check.exceedances_packets,
         exceedances_bursts=None if check is None else check.exceedances_bursts,
-        exceedances_p_value=None if check is None else check.p_value,
         stationary=bool(ahead.stationarity.holds),
         adf=TestedStationarity(**ahead.stationarity.adf._asdict()),
         kpss=TestedStationarity(**ahead.stationarity.kpss._asdict()),
@@ -68,6 +72,15 @@ def record_of(fitted: TailModel, tainted: int, *, is_drawn: bool = True) -> Tail
         rest_max_ns=None if check is None else check.max_ns,
         **_outlook(ahead),
         runs=len(fitted.runs),
+        like=len(fitted.others),
+        next_quantiles=tuple(
+            ForetoldQuantile(
+                quantile=each.quantile,
+                latency_ns_ci_low=each.low_ns,
+                latency_ns_ci_high=each.high_ns,
+            )
+            for each in fitted.next_quantiles
+        ),
         **_causes(ahead),
     )
 
@@ -78,7 +91,7 @@ def _drawn(fitted: TailModel) -> dict[str, Any]:
     from tailscope.extra.tail.records import LevelAhead, QuantilePair, StabilityAt
 
     ahead, level = fitted.ahead, fitted.settings.level
-    levels = (each.tolist() for each in levels_ahead(fitted.fit, level))
+    levels = (each.tolist() for each in levels_ahead(ahead, fitted.others, level))
     pairs = (pair.tolist() for pair in quantile_pairs(fitted.fit))
     thresholds = stability(ahead.found, ahead.packets, ahead.base_ns, level)
     return {
@@ -101,10 +114,17 @@ def _drawn(fitted: TailModel) -> dict[str, Any]:
 
 def _outlook(ahead: Forecast) -> dict[str, Any]:
     """Return the figures of the prediction, named after the run or the horizon."""
+    from tailscope.extra.tail.records import LatencyRegion
+
+    largest = ahead.largest
     return {
-        "rest_max_ns_ci_low": ahead.outlook.low_ns,
-        "rest_max_ns_ci_high": ahead.outlook.high_ns,
-        "known_max_ns_ci_high": ahead.outlook.known_high_ns,
+        "rest_max_ns_ci_low": largest.low_ns,
+        "rest_max_ns_ci_high": largest.high_ns,
+        "rest_max_ns_regions": tuple(
+            LatencyRegion(low=low, high=high, probability=probability)
+            for low, high, probability in largest.regions
+        ),
+        "known_max_ns_ci_high": largest.known_high_ns,
         "fit_p_value": ahead.chosen.p_value,
         "promise": ahead.promise,
     }
@@ -116,7 +136,6 @@ def _causes(ahead: Forecast) -> dict[str, Any]:
         RareBursts,
         ScheduledBursts,
         StartUpBursts,
-        TailBlockMaxima,
     )
 
     rare, clocked, clock = ahead.rare, ahead.clocked, ahead.schedule
@@ -142,17 +161,15 @@ def _causes(ahead: Forecast) -> dict[str, Any]:
             latency_ns_min=int(rare.sizes_ns[-1]),
             latency_ns_max=int(rare.sizes_ns[0]),
         )
-    if clock is not None and clocked is not None:
+    if clock is not None:
         figures["schedule"] = ScheduledBursts(
-            bursts=len(clocked),
+            bursts=len(clock.offsets_ns) if clocked is None else len(clocked),
             period_s=None if clock.period_ns is None else clock.period_ns / _NS_PER_S,
             offsets_s=tuple(each / _NS_PER_S for each in clock.offsets_ns),
             runs=clock.runs,
             first_s=tuple(None if at is None else at / _NS_PER_S for at in clock.shifts_ns),
             latency_ns=clock.size_ns,
         )
-    if ahead.block_maxima is not None:
-        figures["block_maxima"] = TailBlockMaxima(**ahead.block_maxima._asdict())
     return figures
 
 

@@ -53,6 +53,28 @@ class TriedThreshold(Section, frozen=True, kw_only=True):
     """How often a sample of the law is at least as far from it (Anderson-Darling)."""
 
 
+class LatencyRegion(Section, frozen=True, kw_only=True):
+    """Latencies between which the largest to come may lie."""
+
+    low: float
+    """Lower end of the region."""
+    high: float
+    """Upper end of the region."""
+    probability: float
+    """Probability that the largest lies in it."""
+
+
+class ForetoldQuantile(Section, frozen=True, kw_only=True):
+    """A quantile of a further run."""
+
+    quantile: float
+    """Which quantile."""
+    latency_ns_ci_low: float
+    """Lower end of its predictive interval."""
+    latency_ns_ci_high: float
+    """Upper end of it."""
+
+
 class TailHorizon(Section, frozen=True, kw_only=True):
     """The expectation until a horizon."""
 
@@ -75,7 +97,9 @@ class TailHorizon(Section, frozen=True, kw_only=True):
     rest_max_ns_ci_low: float | None = None
     """Lower end of its predictive interval."""
     rest_max_ns_ci_high: float | None = None
-    """Upper end of it; null if the data bound it by nothing."""
+    """Upper end of it."""
+    rest_max_ns_regions: tuple[LatencyRegion, ...] = ()
+    """The parts of that interval in which it may lie; the gaps between hold less than 1 %."""
     known_max_ns_ci_high: float | None = None
     """The same if only causes act that were seen."""
     fit_p_value: float | None = None
@@ -129,21 +153,6 @@ class StartUpBursts(Section, frozen=True, kw_only=True):
     """Their number."""
     latency_ns_max: Count
     """The worst packet."""
-
-
-class TailBlockMaxima(Section, frozen=True, kw_only=True):
-    """A second opinion: the law of the maxima of blocks (GEV)."""
-
-    blocks: Count
-    """Blocks of equal duration."""
-    xi: float
-    """Shape of the law."""
-    sigma_ns: float
-    """Scale of the law."""
-    location_ns: float
-    """Location of the law."""
-    return_level_ns: float
-    """Latency that one block of those that follow is expected to exceed."""
 
 
 class StabilityAt(Section, frozen=True, kw_only=True):
@@ -251,8 +260,6 @@ class TailRecord(KeptRecord, frozen=True, kw_only=True):
     """Packets of the rest beyond the return level; null if nothing is left to check with."""
     exceedances_bursts: Count | None
     """Bursts of them."""
-    exceedances_p_value: float | None
-    """Probability of as many bursts if the law holds."""
     stationary: bool
     """True if both tests find the measurement stationary."""
     adf: TestedStationarity
@@ -264,7 +271,7 @@ class TailRecord(KeptRecord, frozen=True, kw_only=True):
     horizon: TailHorizon | None
     """Expectation until `--horizon`; null without."""
     refused: str | None
-    """Reason why nothing follows for the future; null if something does."""
+    """Reason why there is no return level; null if there is one."""
     latency_ns_max: Count
     """The largest latency."""
     stability: tuple[StabilityAt, ...]
@@ -278,7 +285,9 @@ class TailRecord(KeptRecord, frozen=True, kw_only=True):
     rest_max_ns_ci_low: float | None = None
     """Lower end of its predictive interval."""
     rest_max_ns_ci_high: float | None = None
-    """Upper end of it; null if the data bound it by nothing."""
+    """Upper end of it."""
+    rest_max_ns_regions: tuple[LatencyRegion, ...] = ()
+    """The parts of that interval in which it may lie; the gaps between hold less than 1 %."""
     known_max_ns_ci_high: float | None = None
     """The same if only causes act that were seen."""
     fit_p_value: float | None = None
@@ -293,5 +302,11 @@ class TailRecord(KeptRecord, frozen=True, kw_only=True):
     """Bursts of a class of their own."""
     schedule: ScheduledBursts | None = None
     """Bursts that come by a clock."""
-    block_maxima: TailBlockMaxima | None = None
-    """A second opinion; null if a block has no burst."""
+    exceedances_p_value: float | None = None
+    """No longer made; files of before have it."""
+    block_maxima: dict[str, float] | None = None
+    """No longer made; files of before have it."""
+    like: Count = 0
+    """Other runs of the setting whose bursts were pooled with theirs."""
+    next_quantiles: tuple[ForetoldQuantile, ...] = ()
+    """Quantiles of a further run; those that no two runs at one rate have are left out."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tailscope.extra.tail.models.excesses import Excesses
+    from tailscope.extra.tail.models.setting import RunTail
 
 _WORST = ".worst.csv"
+_STATS = ".stats.csv"
+_RATE = "rate"
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,14 @@ class LatencySource:
         if self.count is not None or not self.path.is_dir() or (self.path / RUN).exists():
             return False
         return is_campaign(self.path) or bool(tables(self.path))
+
+
+class NamedSource(NamedTuple):
+    """A run of a table."""
+
+    setting: str
+    name: str
+    source: LatencySource
 
 
 def tables(path: Path) -> list[Path]:
@@ -60,3 +72,69 @@ def excesses_of(source: LatencySource, split: float) -> tuple[Excesses, int]:
     if stall_ns is None or tainted is None:
         return select(pre_ns, latency_ns, LOWEST, split), 0
     return select(pre_ns, latency_ns - stall_ns, LOWEST, split), int(np.count_nonzero(tainted))
+
+
+def named_sources(source: LatencySource) -> Iterator[NamedSource]:
+    """Return the runs of a campaign or a folder; a run for itself."""
+    from tailscope.store.campaign import is_campaign, read_campaign
+
+    path = source.path
+    if not source.is_folder:
+        yield NamedSource(path.parent.name, path.name, source)
+    elif is_campaign(path):
+        for run in read_campaign(path):
+            if run.path is not None:
+                varied = {**(run.values or {"cell": run.cell})}
+                varied.pop(_RATE, None)
+                setting = " ".join(varied.values()) or "-"
+                yield NamedSource(setting, run.name, LatencySource(run.path, None))
+    else:
+        for file in tables(path):
+            where = file.parent.relative_to(path)
+            name = file.name.split(".")[0]
+            yield NamedSource(str(where), name, LatencySource(file, _count(file)))
+
+
+def _count(worst: Path) -> int:
+    """Return the number of packets, which the ``stats`` table beside the worst packets has."""
+    from tailscope.exceptions import RunError
+    from tailscope.store.authors import read_columns
+
+    stem = worst.name.split(".num_worst")[0]
+    paths = sorted(worst.parent.glob(f"{stem}{_STATS}*"))
+    if not paths:
+        raise RunError(
+            f"{worst}: expected a table {stem}{_STATS} beside it, got none",
+            code="no-statistics-table",
+            hint="it has the number of packets",
+        )
+    (received,) = read_columns(paths[0], ("post_received",))
+    return int(received[0])
+
+
+def tail_of(source: LatencySource, split: float = 1) -> RunTail:
+    """Reduce the first part of a run to its bursts."""
+    from tailscope.extra.tail.models.bursts import usual_run_length_ns
+    from tailscope.extra.tail.models.setting import RunTail
+
+    excesses, _ = excesses_of(source, split)
+    part = excesses if split >= 1 else excesses.split(split).first
+    return RunTail.of(part, usual_run_length_ns(excesses.gap_ns))
+
+
+def tails_like(paths: Sequence[Path], but: Sequence[LatencySource]) -> list[RunTail]:
+    """Reduce runs of the same set-up, without those that are modelled themselves."""
+    from contextlib import suppress
+
+    from tailscope.exceptions import TailscopeError
+
+    modelled = {run.source.path.resolve() for source in but for run in named_sources(source)}
+    tails = []
+    for path in paths:
+        folder = LatencySource(path, None)
+        for run in named_sources(folder):
+            if run.source.path.resolve() not in modelled:
+                # An empty table in a folder says nothing; a run that was named must be readable.
+                with suppress(*((TailscopeError,) if folder.is_folder else ())):
+                    tails.append(tail_of(run.source))
+    return tails

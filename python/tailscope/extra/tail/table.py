@@ -6,21 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.cli.options import without_format
-from tailscope.exceptions import EvidenceError, RunError
+from tailscope.exceptions import EvidenceError
 from tailscope.extra.tail.recorded import DRAWN, record_of
-from tailscope.extra.tail.source import LatencySource, excesses_of, tables
+from tailscope.extra.tail.source import NamedSource, excesses_of, named_sources, tail_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from tailscope.extra.tail.models.equation1 import Equation1
     from tailscope.extra.tail.models.excesses import Excesses
     from tailscope.extra.tail.models.model import Settings, TailModel
+    from tailscope.extra.tail.models.setting import RunTail
+    from tailscope.extra.tail.source import LatencySource
     from tailscope.report.picture import Picture
-
-_STATS = ".stats.csv"
-_RATE = "rate"
 
 
 class Foretold(NamedTuple):
@@ -41,12 +39,10 @@ class Foretold(NamedTuple):
     @classmethod
     def of(cls, fitted: TailModel, tainted: int) -> Foretold:
         """Take the prediction from a model, which is not held on to: there may be many."""
-        check, out = fitted.check, fitted.ahead.outlook
+        check, ahead = fitted.check, fitted.ahead.largest
         figures = without_format(record_of(fitted, tainted, is_drawn=False))
         largest = None if check is None else check.max_ns
-        is_inside = largest is not None and (
-            out.low_ns <= largest and (out.high_ns is None or largest <= out.high_ns)
-        )
+        is_inside = largest is not None and ahead.low_ns <= largest <= ahead.high_ns
         return cls(
             fitted.ahead.limit_ns is not None,
             None if check is None else check.exceedances_bursts,
@@ -64,7 +60,7 @@ class TabulatedRun(NamedTuple):
     setting: str
     name: str
     refused: str | None
-    """Reason why there is no prediction."""
+    """Reason why there is no return level."""
     foretold: Foretold | None
     """The prediction; None if no law could be fitted."""
     equation_1: Equation1 | None
@@ -133,13 +129,14 @@ class TailTable:
 
 def _setting(name: str, runs: Sequence[TabulatedRun]) -> dict[str, Any]:
     """Return a line of the table."""
+    every = [run.foretold for run in runs if run.foretold is not None]
     own = [run.foretold for run in runs if run.foretold is not None and run.refused is None]
     beyond = [
         prediction.exceedances_bursts
         for prediction in own
         if prediction.exceedances_bursts is not None
     ]
-    inside = [prediction.is_inside for prediction in own if prediction.is_inside is not None]
+    inside = [prediction.is_inside for prediction in every if prediction.is_inside is not None]
     theirs = [run.equation_1 for run in runs if run.equation_1 is not None]
     return {
         "setting": name,
@@ -163,70 +160,56 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def table_of(sources: Sequence[LatencySource], settings: Settings, seed: int) -> TailTable:
-    """Model each run by itself, by tailscope and as the paper does."""
+def table_of(
+    sources: Sequence[LatencySource], settings: Settings, seed: int, like: Sequence[RunTail] = ()
+) -> TailTable:
+    """Model each run by tailscope, beside the others of its setting, and as the paper does.
+
+    The others are known as far as it is itself: by their first parts.
+    """
     from tailscope.cli.progress import ProgressBar
 
-    named = [name_and_source for source in sources for name_and_source in _named(source)]
+    runs = [run for source in sources for run in named_sources(source)]
     tabulated: list[TabulatedRun] = []
     with ProgressBar("modelling", "runs") as bar:
-        for name_and_source in named:
+        tails = [_tail(run.source, settings.split) for run in runs]
+        for at, run in enumerate(runs):
             if bar.callback is not None:
-                bar.callback(len(tabulated), len(named))
-            tabulated.append(_modelled(*name_and_source, settings, seed))
+                bar.callback(at, len(runs))
+            others = [
+                tail
+                for other, (each, tail) in enumerate(zip(runs, tails, strict=True))
+                if other != at and each.setting == run.setting and tail is not None
+            ]
+            tabulated.append(_modelled(run, [*others, *like], settings, seed))
     return TailTable(tabulated)
 
 
-def _named(source: LatencySource) -> Iterator[tuple[str, str, LatencySource]]:
-    """Setting and name of each run below a path."""
-    from tailscope.store.campaign import is_campaign, read_campaign
+def _tail(source: LatencySource, split: float) -> RunTail | None:
+    from tailscope.exceptions import TailscopeError
 
-    path = source.path
-    if not source.is_folder:
-        yield path.parent.name, path.name, source
-    elif is_campaign(path):
-        for run in read_campaign(path):
-            if run.path is not None:
-                varied = {**(run.values or {"cell": run.cell})}
-                varied.pop(_RATE, None)
-                yield " ".join(varied.values()) or "-", run.name, LatencySource(run.path, None)
-    else:
-        for file in tables(path):
-            where = file.parent.relative_to(path)
-            yield str(where), file.name.split(".")[0], LatencySource(file, _count(file))
-
-
-def _count(worst: Path) -> int:
-    """Return the number of packets, which the ``stats`` table beside the worst packets has."""
-    from tailscope.store.authors import read_columns
-
-    stem = worst.name.split(".num_worst")[0]
-    paths = sorted(worst.parent.glob(f"{stem}{_STATS}*"))
-    if not paths:
-        raise RunError(
-            f"{worst}: expected a table {stem}{_STATS} beside it, got none",
-            code="no-statistics-table",
-            hint="it has the number of packets",
-        )
-    (received,) = read_columns(paths[0], ("post_received",))
-    return int(received[0])
+    try:
+        return tail_of(source, split)
+    except TailscopeError:
+        return None
 
 
 def _modelled(
-    setting: str, name: str, source: LatencySource, settings: Settings, seed: int
+    run: NamedSource, like: Sequence[RunTail], settings: Settings, seed: int
 ) -> TabulatedRun:
     import numpy as np
 
     from tailscope.exceptions import TailscopeError
     from tailscope.extra.tail.models.model import model
 
+    setting, name, source = run
     try:
         excesses, tainted = excesses_of(source, settings.split)
     except TailscopeError as error:
         return TabulatedRun(setting, name, str(error), None, None)
     theirs = _by_equation_1(excesses, settings)
     try:
-        fitted = model(excesses, settings, np.random.default_rng(seed))
+        fitted = model(excesses, settings, np.random.default_rng(seed), like)
     except EvidenceError as error:
         return TabulatedRun(setting, name, str(error), None, theirs)
     return TabulatedRun(setting, name, fitted.ahead.refused, Foretold.of(fitted, tainted), theirs)
@@ -250,7 +233,10 @@ def print_settings(table: TailTable) -> None:
     from tailscope.cli.table import print_table
     from tailscope.cli.terminal import say
 
-    header = ("setting", "runs", "refused", "bursts", "bounded", "inside", "by Eq. 1", "bounded")
+    header = (
+        *("setting", "runs", "refused", "bursts", "bounded", "inside"),
+        *("Eq. 1: runs", "packets", "bounded"),
+    )
     rows = [
         (
             line["setting"],
@@ -259,7 +245,8 @@ def print_settings(table: TailTable) -> None:
             _number(line["exceedances_bursts_mean"]),
             _share(line["bounded_share"]),
             _share(line["inside_share"]),
-            _number(line["equation_1_exceedances_bursts_mean"]),
+            str(line["equation_1_runs"]),
+            _number(line["equation_1_exceedances_packets_mean"]),
             _share(line["equation_1_bounded_share"]),
         )
         for line in (_setting(name, own) for name, own in table.by_setting())

@@ -29,7 +29,7 @@ def conclusion_rows(kept: Conclusions) -> Iterator[Row]:
 
 
 def conclusion_doubts(kept: Conclusions) -> Iterator[str]:
-    """Say why nothing follows for the future, if nothing does."""
+    """Say why there is no return level, if there is none."""
     found = kept.of(TailRecord)
     if found is not None and found.refused:
-        yield f"no prediction of the tail: {found.refused}"
+        yield f"no return level of the tail: {found.refused}"

@@ -31,7 +31,7 @@ class Bursts:
     def __len__(self) -> int:
         return len(self.worst_ns)
 
-    def kept(self, which: NDArray[np.bool_]) -> Bursts:
+    def kept(self, which: NDArray[np.bool_ | np.intp]) -> Bursts:
         """Return some of the bursts."""
         return Bursts(self.sent_ns[which], self.worst_ns[which], self.packets[which])
 

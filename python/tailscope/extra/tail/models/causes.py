@@ -26,17 +26,12 @@ _EPISODE_NS = 100_000_000
 _RARE_MOST, _RARE_SHARE = 20, 4
 _RARE_GAP = 1.3
 
-_SIZE_WEIGHT, _SIZE_SPREAD = 8, 0.06
-"""Prior of the spread of a rare class's sizes, in logs, as if seen in 8 bursts before any:
-within runs of containers2024 it is 0.06 to 0.07."""
-_SIZE_DOUBT = 0.01
-"""Probability by chance below which the spread of sizes is taken as it is."""
-
 _TOLERANCE_NS = 250_000_000
 _PERIODIC_TOLERANCE = 0.02
 _FEWEST_SCHEDULED, _FEWEST_PERIODIC = 4, 6
 _SCHEDULED_BY_CHANCE = 1e-3
 _MOST_EVENTS = 40
+_LARGEST = (10, 15, 20, 40, 80, 160)
 
 
 class StartUp(NamedTuple):
@@ -68,21 +63,6 @@ class Rare:
         low = float(gammaincinv(seen, (1 - level) / 2))
         high = float(gammaincinv(seen + 1, (1 + level) / 2))
         return seen / seconds, low / seconds, high / seconds
-
-    def larger(self, latency_ns: Floats) -> Floats:
-        """Return the probability that a new burst of the class is larger.
-
-        Logs of sizes are normal; mean and spread are known as well as those seen tell.
-        """
-        from scipy.special import chdtri, stdtr
-
-        logs = np.log(self.sizes_ns.astype(float))
-        own, squares = len(logs) - 1, float(((logs - logs.mean()) ** 2).sum())
-        agrees = not own or squares <= _SIZE_SPREAD**2 * chdtri(own, _SIZE_DOUBT)
-        weight = _SIZE_WEIGHT if agrees else 0
-        freedom, squares = weight + own, weight * _SIZE_SPREAD**2 + squares
-        scale = np.sqrt(squares / freedom * (1 + 1 / len(logs)))
-        return np.asarray(stdtr(freedom, -(np.log(latency_ns) - logs.mean()) / scale))
 
 
 class Schedule(NamedTuple):
@@ -147,6 +127,17 @@ def schedule(
     if not 0 < max(map(len, times_ns), default=0) <= _MOST_EVENTS:
         return None
     return _periodic(times_ns, sizes_ns) or _repeated(times_ns, sizes_ns, duration_ns)
+
+
+def schedule_of_largest(own: Sequence[Bursts]) -> Schedule | None:
+    """Find one period of the largest bursts, though they may not stand apart from the others."""
+    for most in _LARGEST:
+        largest = [part.kept(np.sort(np.argsort(-part.worst_ns)[:most])) for part in own]
+        times, sizes = zip(*((part.sent_ns, part.worst_ns) for part in largest), strict=True)
+        found = _periodic(times, sizes)
+        if found is not None:
+            return found
+    return None
 
 
 def _periodic(times_ns: Sequence[Integers], sizes_ns: Sequence[Integers]) -> Schedule | None:

@@ -8,12 +8,17 @@ import numpy as np
 
 from tailscope.exceptions import EvidenceError
 from tailscope.extra.tail.models.fit import FEWEST_BURSTS, fit_bursts
+from tailscope.extra.tail.models.setting import return_level
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from tailscope.extra.tail.models.bursts import Bursts
     from tailscope.extra.tail.models.fit import Fit
+    from tailscope.extra.tail.models.forecast import Forecast
+    from tailscope.extra.tail.models.setting import RunTail
 
     Floats = NDArray[np.float64]
 
@@ -74,12 +79,12 @@ class Ahead(NamedTuple):
     high_ns: Floats
 
 
-def levels_ahead(fit: Fit, level: float) -> Ahead:
-    """Return levels from the packets that were fitted to a hundred times as many."""
-    packets = np.geomspace(fit.packets, _AHEAD * fit.packets, _POINTS)
-    levels = [fit.level_ns(count) for count in packets.tolist()]
-    ends = [fit.laws.central(fit.levels_ns(count), level) for count in packets.tolist()]
-    return Ahead(packets, np.array(levels), *np.array(ends).T)
+def levels_ahead(ahead: Forecast, like: Sequence[RunTail], level: float) -> Ahead:
+    """Return levels from as many packets as were seen to a hundred times as many."""
+    times = np.geomspace(1, _AHEAD, _POINTS)
+    spans_ns = times * sum(run.duration_ns for run in ahead.tails)
+    levels = [return_level(ahead.tails, like, span, level) for span in spans_ns.tolist()]
+    return Ahead(times * ahead.packets, *np.array(levels).T)
 
 
 def quantile_pairs(fit: Fit) -> tuple[Floats, Floats]:

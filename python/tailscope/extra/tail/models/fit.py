@@ -109,22 +109,6 @@ class Fit:
         """Return the upper bound of the best law; None if it has none."""
         return self.threshold_ns - self.best.sigma / self.best.xi if self.best.xi < 0 else None
 
-    def exceeded(
-        self, level_ns: float, packets: float, at_least: int, others: float = 0.0
-    ) -> float:
-        """Return the probability that so many bursts of so many packets exceed a latency.
-
-        `others` are expected of another cause.
-        """
-        from scipy.special import pdtrc
-
-        if at_least <= 0:
-            return 1.0
-        law, rate = self.laws.law, self.laws.rate
-        survival = law.survival(max(0.0, level_ns - self.threshold_ns))
-        expected = self.bursts_in(packets) * rate * survival + others
-        return self.laws.mean(pdtrc(at_least - 1, expected))
-
     def intervals(self, packets: float, level: float, resamples: Laws) -> dict[str, Intervals]:
         """Return intervals of shape, scale and the level that one burst exceeds, by method."""
         ways = {

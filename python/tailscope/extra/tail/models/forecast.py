@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailscope.exceptions import EvidenceError
-from tailscope.extra.tail.models.blocks import fit_maxima
 from tailscope.extra.tail.models.bursts import Bursts, bursts, joined
-from tailscope.extra.tail.models.causes import Rare, on_schedule, rare_sizes, schedule, start_up
+from tailscope.extra.tail.models.causes import (
+    Rare,
+    on_schedule,
+    rare_sizes,
+    schedule,
+    schedule_of_largest,
+    start_up,
+)
 from tailscope.extra.tail.models.fit import FEWEST_BURSTS, fit_bursts
 from tailscope.extra.tail.models.goodness import goodness
-from tailscope.extra.tail.models.outlook import block_maxima, exchangeable_ns, look_ahead
+from tailscope.extra.tail.models.setting import RunTail, largest, return_level
 from tailscope.extra.tail.models.stationarity import stationarity
 
 if TYPE_CHECKING:
@@ -21,30 +27,23 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tailscope.extra.tail.models.blocks import BlockMaxima
     from tailscope.extra.tail.models.causes import Schedule, StartUp
     from tailscope.extra.tail.models.excesses import Excesses
     from tailscope.extra.tail.models.fit import Fit
-    from tailscope.extra.tail.models.outlook import Outlook
+    from tailscope.extra.tail.models.setting import Largest, ReturnLevel
     from tailscope.extra.tail.models.stationarity import Stationarity
 
 LOWEST = 0.99
 """Quantile above which a series must be known: a part of it may have a lower one than the whole."""
 
 LEAST_FIT = 0.1
-"""p-value below which a law is refused: to believe a wrong law costs more than to refuse a right
-one."""
+"""p-value below which a law is said not to fit."""
 
 _STEP, _MOST_BURSTS = 1.5, 1000
 _REACHED = 0.01
 _TELLING = 30
 _APART = 2.5
 """Gap, as a factor, that separates a class whatever the law of the others is."""
-
-_FEWEST_RARE = 2
-
-_RUN_WEIGHT, _RUN_SPREAD = 2, 0.05
-"""Prior of the spread of the runs' largest latencies, in logs, as if seen in 2 runs before any."""
 
 
 @dataclass(frozen=True)
@@ -84,13 +83,14 @@ class Forecast:
     clocked: Rare | None
     """Rare bursts on a schedule."""
     schedule: Schedule | None
+    """Clock of the rare bursts, or of the largest if none are rare."""
     candidates: list[Candidate]
     chosen: Candidate
     stationarity: Stationarity
     """Stationarity of the worst latencies of the fitted bursts, in order of time."""
-    outlook: Outlook
-    block_maxima: BlockMaxima | None
-    """A second opinion; None if a block has no burst."""
+    tails: list[RunTail]
+    return_level: ReturnLevel
+    largest: Largest
 
     @property
     def fit(self) -> Fit:
@@ -127,17 +127,7 @@ class Forecast:
 
     @property
     def refused(self) -> str | None:
-        """Return the reason why there is no prediction; None if there is one."""
-        rare_bursts = sum(
-            len(rare_class) for rare_class in (self.rare, self.clocked) if rare_class is not None
-        )
-        p_value = self.chosen.p_value
-        if rare_bursts < _FEWEST_RARE and p_value is not None and p_value < LEAST_FIT:
-            return (
-                f"no law fits the {len(self.fit.bursts)} largest bursts: of samples of the best one"
-                f" {p_value:.1%} are as far from it (Anderson-Darling; {LEAST_FIT:.0%} are asked"
-                " for). They have several causes, and a rarer one may be larger"
-            )
+        """Return the reason why there is no return level; None if there is one."""
         tests = self.stationarity
         if tests.denied:
             return (
@@ -150,6 +140,7 @@ class Forecast:
 
 def forecast(
     parts: Sequence[Excesses],
+    like: Sequence[RunTail],
     packets: float,
     *,
     threshold: float | None,
@@ -157,7 +148,7 @@ def forecast(
     level: float,
     rng: np.random.Generator,
 ) -> Forecast:
-    """Look ahead from parts of runs."""
+    """Look ahead from parts of runs, and from other runs of their setting."""
     count = sum(part.count for part in parts)
     if count < FEWEST_BURSTS:
         raise EvidenceError(
@@ -194,22 +185,8 @@ def forecast(
         Rare(np.sort(events.worst_ns[which])[::-1], duration_ns) if which.any() else None
         for which in (rare, clocked)
     ]
-    maxima = np.concatenate(
-        [
-            block_maxima(
-                part_bursts.sent_ns.astype(float),
-                part_bursts.worst_ns.astype(float),
-                duration,
-                base_ns,
-            )
-            for part_bursts, duration in zip(own, durations, strict=True)
-        ]
-    )
-    worst = float(max(part_bursts.worst_ns.max(initial=0) for part_bursts in every))
-    outlook = look_ahead(fit, classes, ratio, exchangeable_ns(maxima, ratio, level), worst, level)
-    if len(parts) > 1:
-        tops = np.array([part_bursts.worst_ns.max(initial=base_ns) for part_bursts in own], float)
-        outlook = outlook.widened(*_of_runs(tops, level))
+    tails = [RunTail.of(part, run_length_ns) for part in parts]
+    ahead_ns = ratio * duration_ns
     return Forecast(
         base_ns,
         is_lowered,
@@ -220,12 +197,13 @@ def forecast(
         starts,
         classes[0],
         classes[1],
-        clock,
+        clock or schedule_of_largest(own),
         candidates,
         chosen,
         stationarity(fit.bursts.worst_ns.astype(float)),
-        outlook,
-        fit_maxima(maxima, ratio) if maxima.min() > base_ns else None,
+        tails,
+        return_level(tails, like, ahead_ns, level),
+        largest(tails, like, ahead_ns, level),
     )
 
 
@@ -363,15 +341,3 @@ def _chosen(candidates: list[Candidate]) -> Candidate:
         )
     good = [candidate for candidate in fitted if candidate.refused is None]
     return (good or fitted[:1])[-1]
-
-
-def _of_runs(tops_ns: NDArray[np.float64], level: float) -> tuple[float, float]:
-    """Return the predictive interval of a run's largest latency by other runs' (Student's t)."""
-    from scipy.special import stdtrit
-
-    logs = np.log(tops_ns)
-    freedom = _RUN_WEIGHT + len(logs) - 1
-    squares = _RUN_WEIGHT * _RUN_SPREAD**2 + float(((logs - logs.mean()) ** 2).sum())
-    spread = np.sqrt(squares / freedom * (1 + 1 / len(logs)))
-    half = float(stdtrit(freedom, (1 + level) / 2)) * spread
-    return float(np.exp(logs.mean() - half)), float(np.exp(logs.mean() + half))

@@ -10,6 +10,7 @@ from tailscope.extra.tail.models.bursts import bursts, intervals_index, usual_ru
 from tailscope.extra.tail.models.excesses import Excesses
 from tailscope.extra.tail.models.fit import METHODS
 from tailscope.extra.tail.models.forecast import forecast
+from tailscope.extra.tail.models.setting import RunTail, next_quantiles
 from tailscope.models.estimate import LEVEL, Estimate
 
 if TYPE_CHECKING:
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
 
     from tailscope.extra.tail.models.fit import Fit, Intervals
     from tailscope.extra.tail.models.forecast import Forecast
-
-REFUTED = 0.01
-"""Probability of the rest of the run below which a law is rejected."""
+    from tailscope.extra.tail.models.setting import NextQuantile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +53,6 @@ class Check(NamedTuple):
     exceedances_packets: int
     exceedances_bursts: int
     """Number of packets, and of bursts, above the level that one burst was expected to exceed."""
-    p_value: float
-    """Probability of as many bursts or more, if the law is right."""
 
 
 class Horizon(NamedTuple):
@@ -88,6 +85,10 @@ class TailModel:
     check: Check | None
     """Check by the rest of the run; None if all of it was fitted."""
     horizon: Horizon | None
+    others: Sequence[RunTail]
+    """Other runs of the setting."""
+    next_quantiles: tuple[NextQuantile, ...]
+    """Quantiles of a further run; those without repeats are left out."""
 
     @property
     def fit(self) -> Fit:
@@ -96,24 +97,18 @@ class TailModel:
 
     @property
     def refused(self) -> str | None:
-        """Return the reason why the future cannot be predicted; None if it can."""
-        check = self.check
+        """Return the reason why there is no return level; None if there is one."""
         ahead = self.ahead if self.horizon is None else self.horizon.forecast
-        if ahead.refused is not None:
-            return ahead.refused if self.horizon is None else f"of the whole run: {ahead.refused}"
-        if check is not None and check.p_value < REFUTED:
-            return (
-                f"the rest of the run contradicts the law: {check.exceedances_bursts} bursts above"
-                f" the level that one was expected to exceed (probability {check.p_value:.2g})"
-            )
-        return None
+        if ahead.refused is None or self.horizon is None:
+            return ahead.refused
+        return f"of the whole run: {ahead.refused}"
 
     def estimates(self) -> dict[str, Estimate]:
         """Return shape, scale and level, with intervals by the requested method."""
         intervals = self.intervals[self.settings.method]
         points = (self.fit.best.xi, self.fit.best.sigma)
         values = zip(("xi", "sigma_ns"), points, intervals[:2], strict=True)
-        level = _level_of(self.ahead, intervals.level_ns, self.settings)
+        level = _level_of(self.ahead, self.settings)
         return {
             "return_level_ns": level,
             **{
@@ -131,9 +126,12 @@ class TailModel:
 
 
 def model(
-    runs: Sequence[Excesses] | Excesses, settings: Settings, rng: np.random.Generator
+    runs: Sequence[Excesses] | Excesses,
+    settings: Settings,
+    rng: np.random.Generator,
+    like: Sequence[RunTail] = (),
 ) -> TailModel:
-    """Model the tail of a run, or of several of one setting."""
+    """Model the tail of a run, or of several of one setting, of which there may be more."""
     every = [runs] if isinstance(runs, Excesses) else list(runs)
     whole = settings.split >= 1
     parts = [part.split(settings.split) for part in every]
@@ -143,7 +141,7 @@ def model(
     own = every if whole else [part.first for part in parts]
     rest = [] if whole else [part.rest for part in parts]
     follow = sum(part.count for part in rest) if rest else sum(e.count for e in own) / len(own)
-    ahead = _forecast(own, follow, settings, length_ns, rng)
+    ahead = _forecast(own, like, follow, settings, length_ns, rng)
     return TailModel(
         every,
         length_ns,
@@ -153,12 +151,15 @@ def model(
         intervals_index(own[0], ahead.fit.threshold_ns) if len(own) == 1 else None,
         follow,
         _check(ahead, rest, length_ns) if rest else None,
-        _horizon(every, settings, length_ns, rng),
+        _horizon(every, like, settings, length_ns, rng),
+        like,
+        next_quantiles([RunTail.of(run, length_ns) for run in every], like, settings.level),
     )
 
 
 def _forecast(
     parts: Sequence[Excesses],
+    like: Sequence[RunTail],
     packets: float,
     settings: Settings,
     run_length_ns: int,
@@ -166,6 +167,7 @@ def _forecast(
 ) -> Forecast:
     return forecast(
         parts,
+        like,
         packets,
         threshold=settings.threshold,
         run_length_ns=run_length_ns,
@@ -174,22 +176,20 @@ def _forecast(
     )
 
 
-def _level_of(ahead: Forecast, interval: tuple[float, float], settings: Settings) -> Estimate:
-    """Return the level, with an interval that contains it and the observed maximum."""
-    level_ns = ahead.outlook.level_ns
-    worst = float(ahead.found.worst_ns.max())
+def _level_of(ahead: Forecast, settings: Settings) -> Estimate:
+    found = ahead.return_level
     return Estimate(
-        estimate=level_ns,
-        ci_low=float(min(interval[0], level_ns, worst)),
-        ci_high=float(max(interval[1], level_ns, worst)),
+        estimate=found.level_ns,
+        ci_low=found.low_ns,
+        ci_high=found.high_ns,
         level=settings.level,
-        n=len(ahead.fit.bursts),
+        n=len(ahead.found),
         method=settings.method,
     )
 
 
 def _check(ahead: Forecast, rest: Sequence[Excesses], run_length_ns: int) -> Check:
-    level_ns = ahead.outlook.level_ns
+    level_ns = ahead.return_level.level_ns
     exceeding = sum(
         int((bursts(part, ahead.base_ns, run_length_ns).worst_ns > level_ns).sum()) for part in rest
     )
@@ -199,12 +199,15 @@ def _check(ahead: Forecast, rest: Sequence[Excesses], run_length_ns: int) -> Che
         max((int(part.latency_ns.max()) for part in rest if len(part.latency_ns)), default=None),
         sum(int((part.latency_ns > level_ns).sum()) for part in rest),
         exceeding,
-        ahead.fit.exceeded(level_ns, packets, exceeding, ahead.outlook.expected_rare),
     )
 
 
 def _horizon(
-    runs: Sequence[Excesses], settings: Settings, run_length_ns: int, rng: np.random.Generator
+    runs: Sequence[Excesses],
+    like: Sequence[RunTail],
+    settings: Settings,
+    run_length_ns: int,
+    rng: np.random.Generator,
 ) -> Horizon | None:
     """Look ahead from all that was measured."""
     if settings.horizon_ns is None:
@@ -217,8 +220,5 @@ def _horizon(
             code="sent-at-once",
         )
     packets = count * settings.horizon_ns / duration_ns
-    ahead = _forecast(runs, packets, settings, run_length_ns, rng)
-    resamples = ahead.fit.resample(settings.resamples, rng)
-    intervals = ahead.fit.intervals(packets, settings.level, resamples)
-    level_ns = _level_of(ahead, intervals[settings.method].level_ns, settings)
-    return Horizon(settings.horizon_ns, packets, level_ns, ahead)
+    ahead = _forecast(runs, like, packets, settings, run_length_ns, rng)
+    return Horizon(settings.horizon_ns, packets, _level_of(ahead, settings), ahead)

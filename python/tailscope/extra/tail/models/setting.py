@@ -1,0 +1,329 @@
+"""The largest latency to come and the return level, by the bursts of all runs of a setting.
+
+Above each latency, bursts come at a rate that differs from run to run: a gamma law, whose mean is
+that of all runs of the setting together, and which the run's own bursts then narrow. A class of
+bursts that other runs had is so expected here as often as they had it, until the run itself says
+otherwise. No law of sizes is fitted, so none can be refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.extra.tail.models.bursts import bursts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tailscope.extra.tail.models.excesses import Excesses
+
+    Floats = NDArray[np.float64]
+
+QUANTILES = (0.9999, 0.99999, 0.999999)
+"""Quantiles of the next run that are foretold."""
+
+_DRIFTS = -np.log(1 - (np.arange(9) + 0.5) / 9)
+"""Factors by which rates drift from what was seen to what follows: an exponential law."""
+
+_DRIFT = 0.02
+"""Change of the largest latency from what was seen to what follows."""
+
+_STEP = 0.01
+_JOINED = 1.25
+_DROPPED = 0.01
+"""Regions less than a factor apart are one; the gaps between them hold at most a probability."""
+
+_RUN_WEIGHT, _RUN_SPREAD = 2, 0.2
+"""Prior of the spread of a quantile between repeats, in logs, as if seen in 2 before any."""
+_SUPPORT = 10
+_RATES_ALIKE = 0.1
+
+
+class RunTail(NamedTuple):
+    """The tail of a run, or of a part of it."""
+
+    worst_ns: NDArray[np.int64]
+    """Largest latency of each burst above the floor, in ascending order."""
+    floor_ns: int
+    duration_ns: float
+    rate_pps: float
+    quantiles_ns: tuple[int | None, ...]
+    """The `QUANTILES`; None where fewer than 10 packets lie beyond, or it is below the floor."""
+
+    @classmethod
+    def of(cls, excesses: Excesses, run_length_ns: int) -> RunTail:
+        """Reduce a run to the sizes of its bursts."""
+        supported = (excesses.count * (1 - quantile) >= _SUPPORT for quantile in QUANTILES)
+        return cls(
+            np.sort(bursts(excesses, excesses.floor_ns, run_length_ns).worst_ns),
+            excesses.floor_ns,
+            float(max(excesses.duration_ns, 1)),
+            1e9 * excesses.count / max(excesses.duration_ns, 1),
+            tuple(
+                excesses.threshold_ns(quantile) if enough else None
+                for quantile, enough in zip(QUANTILES, supported, strict=True)
+            ),
+        )
+
+    @property
+    def max_ns(self) -> float:
+        """Return the largest latency, or the floor if none is above it."""
+        return float(self.worst_ns[-1] if len(self.worst_ns) else self.floor_ns)
+
+
+class Prior(NamedTuple):
+    """What is expected before anything is seen."""
+
+    new_bursts: float = 0.1
+    """Bursts of unseen classes that are added to those of the setting."""
+    new_times: float = 30.0
+    """How much larger than all that was seen they may be; the logs of their sizes are uniform."""
+    size_spread: float = 0.1
+    """Change of sizes from what was seen to what follows, in logs (standard deviation)."""
+    rate_shape: float = 0.5
+    """Shape of the gamma law of rates: Jeffreys' prior of a Poisson rate."""
+
+
+class Region(NamedTuple):
+    """Latencies between which the largest may lie."""
+
+    low_ns: float
+    high_ns: float
+    probability: float
+
+
+class Largest(NamedTuple):
+    """The largest latency of what follows."""
+
+    regions: tuple[Region, ...]
+    known_high_ns: float
+    """Upper end of the interval if no unseen class of bursts acts."""
+    seen_ns: float
+    """Largest latency of all runs of the setting."""
+
+    @property
+    def low_ns(self) -> float:
+        """Return the lower end of the predictive interval."""
+        return self.regions[0].low_ns
+
+    @property
+    def high_ns(self) -> float:
+        """Return the upper end."""
+        return self.regions[-1].high_ns
+
+    @property
+    def recurs(self) -> float:
+        """Return the probability that bursts of the highest region come."""
+        outside = 1 - sum(region.probability for region in self.regions)
+        return self.regions[-1].probability + outside / 2
+
+
+class NextQuantile(NamedTuple):
+    """A quantile of the next run, and its predictive interval."""
+
+    quantile: float
+    low_ns: float
+    high_ns: float
+
+
+PRIOR = Prior()
+
+
+class ReturnLevel(NamedTuple):
+    """The latency that one burst of what follows is expected to exceed, and its interval."""
+
+    level_ns: float
+    low_ns: float
+    high_ns: float
+
+
+class _Rates(NamedTuple):
+    """Gamma laws of the rate of bursts above latencies, whose shapes and times these are."""
+
+    latency: Floats
+    shape: Floats
+    time_ns: Floats
+    seen: Floats
+    seen_in_ns: Floats
+    """Bursts of all runs above each latency, and the time in which they were seen."""
+    reach: Floats
+    """Share of unseen classes that are at least so large."""
+
+
+def largest(
+    own: Sequence[RunTail],
+    like: Sequence[RunTail],
+    ahead_ns: float,
+    level: float,
+    prior: Prior = PRIOR,
+) -> Largest:
+    """Foretell the largest latency of so long a time, of the runs in `own`."""
+    every = [*own, *like]
+    seen_ns, own_ns = (max(run.max_ns for run in runs) for runs in (every, own))
+    latency, below = _below(_rates(own, every, prior), ahead_ns, prior)
+    ends = np.interp([(1 - level) / 2, (1 + level) / 2], below, np.log(latency))
+    known = _below(_rates(own, every, prior, is_known=True), ahead_ns, prior)[1]
+    known_high = np.exp(np.interp((1 + level) / 2, known, np.log(latency)))
+    # What was seen is never outside.
+    maxima = [run.max_ns for run in own]
+    low_ns, high_ns = np.exp(ends).tolist()
+    ends_ns = min(low_ns, *maxima), max(high_ns, own_ns)
+    regions = _regions(latency, below, ends_ns, maxima, prior)
+    return Largest(regions, float(np.clip(known_high, own_ns, regions[-1].high_ns)), seen_ns)
+
+
+def return_level(
+    own: Sequence[RunTail],
+    like: Sequence[RunTail],
+    ahead_ns: float,
+    level: float,
+    prior: Prior = PRIOR,
+) -> ReturnLevel:
+    """Foretell the latency that one burst of so long a time is expected to exceed.
+
+    Of a time as long as what was seen, it is a little above the largest that was seen, at least.
+    """
+    from scipy.special import gammaincinv
+
+    rates = _rates(own, [*own, *like], prior)
+    most = gammaincinv(rates.seen + 1, (1 + level) / 2) / rates.seen_in_ns * rates.reach
+    upper = np.maximum(gammaincinv(rates.shape, (1 + level) / 2) / rates.time_ns, most)
+    lower = gammaincinv(rates.shape, (1 - level) / 2) / rates.time_ns
+    low_ns, level_ns, high_ns = (
+        _where_one(rates.latency, ahead_ns * per_ns)
+        for per_ns in (lower, rates.shape / rates.time_ns, upper)
+    )
+    if ahead_ns >= sum(run.duration_ns for run in own):
+        level_ns = max(level_ns, max(run.max_ns for run in own) * (1 + _DRIFT))
+    return ReturnLevel(level_ns, min(low_ns, level_ns), max(high_ns, level_ns))
+
+
+def _where_one(latency: Floats, expected: Floats) -> float:
+    """Return the latency above which one burst is expected."""
+    falling = np.minimum.accumulate(np.maximum(expected, 1e-30))
+    return float(np.exp(np.interp(0, -np.log(falling), np.log(latency))))
+
+
+def _rates(
+    own: Sequence[RunTail], every: Sequence[RunTail], prior: Prior, *, is_known: bool = False
+) -> _Rates:
+    """Return what is known of the rates of one's own runs by those of the setting.
+
+    With `is_known`, no class is larger than all that was seen.
+    """
+    seen_ns = max(run.max_ns for run in every)
+    margin = 5 * prior.size_spread + _STEP
+    bottom = np.log(max(min(run.floor_ns for run in own), 1))
+    logs = np.arange(bottom, np.log(seen_ns * prior.new_times) + margin, _STEP)
+    latency = np.exp(logs)
+    reach = np.clip(1 - np.log(latency / seen_ns) / np.log(prior.new_times), 0, 1)
+    if is_known:
+        reach[latency >= seen_ns] = 0
+    count, time = _counted(own, latency)
+    count_all, time_all = _counted(every, latency)
+    known = time > 0
+    mean = (count_all + prior.new_bursts * reach)[known] / time_all[known]
+    weight = prior.rate_shape / np.maximum(mean, 1e-30)
+    return _Rates(
+        latency[known],
+        prior.rate_shape + count[known],
+        weight + time[known],
+        count_all[known],
+        time_all[known],
+        reach[known],
+    )
+
+
+def _below(rates: _Rates, ahead_ns: float, prior: Prior) -> tuple[Floats, Floats]:
+    """Return latencies, and the probability that all bursts of what follows are below each."""
+    none = np.mean(
+        [(rates.time_ns / (rates.time_ns + drift * ahead_ns)) ** rates.shape for drift in _DRIFTS],
+        0,
+    )
+    reach = round(5 * prior.size_spread / _STEP)
+    steps = np.arange(-reach, reach + 1) * _STEP
+    spread = np.exp(-0.5 * (steps / prior.size_spread) ** 2)
+    padded = np.pad(np.maximum.accumulate(none), 2 * reach, constant_values=(0, none.max()))
+    below = np.convolve(padded, spread / spread.sum(), "valid")
+    logs = np.log(rates.latency[0]) + np.arange(-reach, len(below) - reach) * _STEP
+    return np.exp(logs), below
+
+
+def _counted(runs: Sequence[RunTail], latency: Floats) -> tuple[Floats, Floats]:
+    """Return the bursts above each latency, and the time in which they would have been seen."""
+    count, time = np.zeros_like(latency), np.zeros_like(latency)
+    for run in runs:
+        known = latency >= run.floor_ns
+        count += known * (len(run.worst_ns) - np.searchsorted(run.worst_ns, latency, "right"))
+        time += known * run.duration_ns
+    return count, time
+
+
+def _regions(
+    latency: Floats,
+    below: Floats,
+    ends_ns: tuple[float, float],
+    maxima: Sequence[float],
+    prior: Prior,
+) -> tuple[Region, ...]:
+    """Leave out of an interval where the largest hardly lies, but nothing near what was seen."""
+    low_ns, high_ns = ends_ns
+    inner = latency[(latency > low_ns) & (latency < high_ns)]
+    edges = np.concatenate([[low_ns], inner, [high_ns]])
+    at = np.interp(np.log(edges), np.log(latency), below)
+    mass = np.diff(at)
+    order = np.argsort(mass)
+    is_kept = np.ones(len(mass), bool)
+    is_kept[order[mass[order].cumsum() <= _DROPPED]] = False
+    for max_ns in maxima:
+        is_kept |= np.abs(np.log(edges[1:] / max_ns)) <= prior.size_spread
+    kept = np.flatnonzero(is_kept)
+    breaks = np.flatnonzero(edges[kept[1:]] > _JOINED * edges[kept[:-1] + 1])
+    firsts, lasts = np.append(kept[0], kept[breaks + 1]), np.append(kept[breaks], kept[-1])
+    return tuple(
+        Region(float(edges[first]), float(edges[last + 1]), float(at[last + 1] - at[first]))
+        for first, last in zip(firsts, lasts, strict=True)
+    )
+
+
+def next_quantiles(
+    own: Sequence[RunTail], like: Sequence[RunTail], level: float
+) -> tuple[NextQuantile, ...]:
+    """Foretell quantiles of a further run (Student's t of their logs).
+
+    The spread between repeats is that of all rates that have two. Without repeats there is none.
+    """
+    from scipy.special import stdtrit
+
+    foretold = []
+    for at, quantile in enumerate(QUANTILES):
+        logs = _logs(own, at)
+        others = _by_rate([run for run in like if run.quantiles_ns[at] is not None], at)
+        repeats = [logs, *others]
+        freedom = sum(len(each) - 1 for each in repeats)
+        if len(logs) < len(own) or not freedom:
+            continue
+        squares = sum(float(((each - each.mean()) ** 2).sum()) for each in repeats)
+        variance = (_RUN_WEIGHT * _RUN_SPREAD**2 + squares) / (_RUN_WEIGHT + freedom)
+        spread = np.sqrt(variance * (1 + 1 / len(logs)))
+        half = float(stdtrit(_RUN_WEIGHT + freedom, (1 + level) / 2)) * spread
+        low, high = min(logs.mean() - half, logs.min()), max(logs.mean() + half, logs.max())
+        foretold.append(NextQuantile(quantile, float(np.exp(low)), float(np.exp(high))))
+    return tuple(foretold)
+
+
+def _logs(runs: Sequence[RunTail], at: int) -> Floats:
+    return np.log([value for run in runs if (value := run.quantiles_ns[at]) is not None])
+
+
+def _by_rate(runs: Sequence[RunTail], at: int) -> list[Floats]:
+    """Return the logs of a quantile of runs at one rate each."""
+    ordered = sorted(runs, key=lambda run: run.rate_pps)
+    if not ordered:
+        return []
+    gaps = np.diff(np.log([run.rate_pps for run in ordered]))
+    return np.split(_logs(ordered, at), np.flatnonzero(gaps > _RATES_ALIKE) + 1)

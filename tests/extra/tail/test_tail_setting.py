@@ -1,0 +1,145 @@
+"""What the bursts of other runs of the setting say of a run: synthetic campaigns of known truth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from errors import code_of
+from test_tail_table import COUNT, DURATION_NS, FLOOR_NS, write_tables
+
+from tailscope.extra.tail.models.bursts import Bursts
+from tailscope.extra.tail.models.causes import schedule_of_largest
+from tailscope.extra.tail.models.setting import QUANTILES, RunTail, largest, next_quantiles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Run = Callable[..., Any]
+
+SECOND = 10**9
+PART_S, REST_S = 32, 128
+CLASS_NS = 900_000
+LEVEL = 0.95
+
+
+def bursts_of(rng: np.random.Generator, seconds: float, class_per_s: float) -> Any:
+    """Sizes of the bursts of so long a time: a bulk, and a class far above it."""
+    bulk = FLOOR_NS + rng.exponential(5_000, rng.poisson(5 * seconds))
+    rare = CLASS_NS * np.exp(rng.normal(0, 0.05, rng.poisson(class_per_s * seconds)))
+    return np.sort(np.concatenate([bulk, rare]).astype(np.int64))
+
+
+def tail(worst_ns: Any, seconds: float = PART_S, quantiles: Any = (None,) * 3) -> RunTail:
+    return RunTail(np.sort(worst_ns), FLOOR_NS, seconds * SECOND, 1e5, quantiles)
+
+
+def test_the_largest_is_where_it_is_said_to_be() -> None:
+    """Settings whose class comes in each run, in some, and in none."""
+    held, widths, known = 0, [], 0
+    cases = [(rate, seed) for rate in (0.0, 0.01, 0.2) for seed in range(40)]
+    for rate, seed in cases:
+        rng = np.random.default_rng([seed, int(1000 * rate)])
+        own, *others = (tail(bursts_of(rng, PART_S, rate)) for _ in range(12))
+        rest_ns = float(bursts_of(rng, REST_S, rate).max())
+        found = largest([own], others, REST_S * SECOND, LEVEL)
+        held += found.low_ns <= rest_ns <= found.high_ns
+        known += any(low <= rest_ns <= high for low, high, _ in found.regions)
+        widths.append(found.high_ns / found.low_ns)
+    assert held >= 0.93 * len(cases)
+    assert known >= 0.9 * len(cases)
+    assert np.median(widths) < 15
+
+
+def test_a_class_of_other_runs_is_foretold() -> None:
+    rng = np.random.default_rng(3)
+    own = tail(bursts_of(rng, PART_S, 0))
+    others = [tail(bursts_of(rng, PART_S, 0.05)) for _ in range(10)]
+    alone, together = (largest([own], like, REST_S * SECOND, LEVEL) for like in ([], others))
+    bulk, rare = together.regions
+    assert rare.low_ns < CLASS_NS < rare.high_ns < 2 * CLASS_NS
+    assert bulk.high_ns < 2 * own.max_ns
+    assert 0.2 < together.recurs < 0.95
+    assert together.seen_ns > 5 * alone.seen_ns
+    assert together.high_ns / together.low_ns < alone.high_ns / alone.low_ns
+
+
+def test_nothing_that_was_seen_is_outside() -> None:
+    rng = np.random.default_rng(5)
+    quiet = [tail(bursts_of(rng, PART_S, 0)) for _ in range(20)]
+    own = tail(np.append(bursts_of(rng, PART_S, 0), 4_000_000))
+    for found in (
+        largest([own], quiet, SECOND, LEVEL),
+        largest([quiet[0], own], quiet[1:], REST_S * SECOND, LEVEL),
+    ):
+        assert found.low_ns <= own.max_ns <= found.high_ns
+        assert any(low <= own.max_ns <= high for low, high, _ in found.regions)
+        assert sum(region.probability for region in found.regions) <= 1
+        assert found.low_ns <= found.known_high_ns <= found.high_ns
+
+
+def test_a_run_without_bursts_is_bounded_by_the_others() -> None:
+    rng = np.random.default_rng(6)
+    others = [tail(bursts_of(rng, PART_S, 0.2)) for _ in range(5)]
+    found = largest([tail(np.zeros(0, np.int64))], others, REST_S * SECOND, LEVEL)
+    assert found.low_ns <= FLOOR_NS < CLASS_NS < found.high_ns
+
+
+def test_quantiles_of_the_next_run() -> None:
+    """The spread is that between repeats, whatever the level at each rate is."""
+    held = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+
+        def run(rate: int) -> RunTail:
+            logs = np.log(50_000 * rate) + rng.normal(0, 0.1, 3)  # noqa: B023
+            values = tuple(np.exp(logs).astype(int).tolist())
+            return tail(np.zeros(0, np.int64), quantiles=values)._replace(rate_pps=1e4 * rate)
+
+        like = [run(rate) for rate in (2, 3, 4) for _ in range(3)]
+        found = next_quantiles([run(1), run(1)], like, LEVEL)
+        assert [each.quantile for each in found] == list(QUANTILES)
+        truth = run(1).quantiles_ns[0]
+        assert truth is not None
+        held += found[0].low_ns <= truth <= found[0].high_ns
+    assert held >= 90
+    assert not next_quantiles([run(1)], [run(2), run(3)], LEVEL)
+    assert len(next_quantiles([run(1)], like, LEVEL)) == len(QUANTILES)
+
+
+def test_a_clock_is_found_in_the_bulk() -> None:
+    """container/rt/non-optimized of containers2024: the largest bursts come every 2.0 s."""
+    rng = np.random.default_rng(7)
+    times = np.concatenate([np.arange(15) * 2 * SECOND, rng.integers(0, 32 * SECOND, 200)])
+    sizes = np.concatenate([np.full(15, 123_000), rng.integers(90_000, 121_000, 200)])
+    order = np.argsort(times)
+    found = schedule_of_largest([Bursts(times[order], sizes[order], np.ones(215, np.int64))])
+    assert found is not None and found.period_ns == pytest.approx(2 * SECOND, rel=1e-3)
+    by_chance = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        sent, worst = np.sort(rng.integers(0, 32 * SECOND, 200)), rng.integers(1, 10**6, 200)
+        by_chance += schedule_of_largest([Bursts(sent, worst, worst)]) is not None
+    assert by_chance <= 2
+
+
+def test_runs_of_the_same_set_up_are_given_by_folder(tailscope: Run, tmp_path: Path) -> None:
+    files = [write_tables(tmp_path / "like", f"rate{seed}", seed) for seed in range(4)]
+    for file in files[1:]:
+        with file.open("a") as table:
+            table.writelines(f"{CLASS_NS},{DURATION_NS // 7 * at}\n" for at in range(1, 5))
+    arguments = ("model", "tail", "--worst", files[0], "--count", COUNT, "--json")
+    alone, together = tmp_path / "alone.json", tmp_path / "together.json"
+    assert tailscope(*arguments, alone).returncode == 0
+    done = tailscope(*arguments, together, "--like", tmp_path / "like")
+    assert done.returncode == 0, done.stderr
+    assert "the class of" in done.stdout and "--like" not in done.stdout
+    records = [json.loads(file.read_text()) for file in (alone, together)]
+    assert [record["like"] for record in records] == [0, 3]
+    highest = records[1]["rest_max_ns_regions"][-1]
+    assert highest["low"] < CLASS_NS < highest["high"] == records[1]["rest_max_ns_ci_high"]
+    missing = tailscope(*arguments, alone, "--like", tmp_path / "missing")
+    assert missing.returncode == 1 and code_of(missing) is not None
