@@ -6,8 +6,8 @@ use probe::key::MatchOn;
 use units::counted;
 
 use crate::basis::{Basis, Bounds, Clocks, Skew, Tried, nearest_whole, whole};
-use crate::floor::Slip;
 use crate::counts::{TcpCounts, TcpSide};
+use crate::floor::Slip;
 use crate::histogram::Histogram;
 use crate::instrument::Instrument;
 use crate::pair::{Analysis, Captured};

@@ -17,7 +17,7 @@ use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 
 use crate::error::Error;
-use crate::write::{NewCells, NewColumn};
+use crate::new::{NewCells, NewColumn};
 
 /// Most bytes of cells that differ: where there are more, the format's writer decides what to do.
 const MOST_BYTES: usize = 1 << 20;
