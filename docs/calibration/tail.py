@@ -46,6 +46,7 @@ BURSTS = 900
 SPLIT, LEVEL = 0.2, 0.95
 LAST_REPEAT = 2
 INSIDE = 0.95
+MUCH = 1.5
 GRID = tuple(
     Prior(size_spread=spread, new_bursts=new)
     for spread, new in itertools.product((0.03, 0.06, 0.1, 0.15), (0.03, 0.1, 0.3))
@@ -70,7 +71,9 @@ setting ({new_bursts:g}). **All rows of settings are of runs that had no part in
 choice**: of {pairs} pairs, the one with the best score, among those with
 {inside:.0%} inside, on the 13 other settings, or on the other machine. That unseen
 classes are up to {new_times:g} times as large as all that was seen is no constant of that
-kind: it is the range of what came of single runs."""
+kind: it is the range of what came of single runs. In {later} of the runs the rest held more
+than {much:g} times the largest of the first fifth, up to {most:.0f} times; of these {number},
+{elsewhere} had been seen at that size, within that factor, in the first fifth of another run."""
 SCORED = ("runs", "number", "inside", "in a region", "width", "width, p90", "score")
 LEVELS = ("level", "number", "bursts beyond", "variance/mean", "score")
 
@@ -381,9 +384,27 @@ def section(runs: int, data: Path) -> Section:
         inside=INSIDE,
         pairs=len(GRID),
         fewest=FEWEST_BURSTS,
+        **_later(settings),
         few=sum(len(run.first.worst_ns) < FEWEST_BURSTS for run in every),
     )
     return Section("Tails", text, tables, {"tail": sentence})
+
+
+def _later(settings: dict[str, list[Known]]) -> dict[str, object]:
+    """How often much larger bursts came later, and how often other runs had shown them."""
+    every = [(run, own) for own in settings.values() for run in own]
+    grown = [(run, own) for run, own in every if run.rest_max_ns > MUCH * run.first.max_ns]
+    shown = sum(
+        max(other.first.max_ns for other in own if other is not run) >= run.rest_max_ns / MUCH
+        for run, own in grown
+    )
+    return {
+        "later": share(len(grown), len(every)),
+        "much": MUCH,
+        "most": max(run.rest_max_ns / run.first.max_ns for run, _ in grown),
+        "number": len(grown),
+        "elsewhere": shown,
+    }
 
 
 def _named(prior: Prior) -> str:

@@ -403,8 +403,9 @@ def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
         yield f"{counted(len(fitted.others), 'other run')} of the setting say what else may come"
     elif len(fitted.runs) == 1:
         yield (
-            "one run cannot tell what has not come yet: in 20 % of published runs a class of bursts"
-            " came later that was larger, up to 30 times. Runs of the same set-up can: --like"
+            "one run cannot tell what has not come yet: in 12 % of published runs the rest held"
+            " bursts of more than 1.5 times the largest, up to 26. Runs of the same set-up can:"
+            " --like"
         )
     yield from _recurring(ahead)
     yield from _next(fitted)
@@ -414,7 +415,7 @@ def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
             yield (
                 f"start-up: {start.bursts} bursts in the first"
                 f" {start.until_ns / _NS_PER_S:.3g} s{where}, up to"
-                f" {duration_text(start.worst_ns)}, are set aside"
+                f" {duration_text(start.worst_ns)}, are not part of the law"
             )
     yield from _beside(ahead)
     if fitted.horizon is not None and fitted.horizon.forecast.promise != ahead.promise:

@@ -143,7 +143,7 @@ class ScheduledBursts(Section, frozen=True, kw_only=True):
 
 
 class StartUpBursts(Section, frozen=True, kw_only=True):
-    """Bursts of the beginning that do not return: they are set aside."""
+    """Bursts of the beginning: they are no part of the law."""
 
     run: Count
     """The run, from 0."""
