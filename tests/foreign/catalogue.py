@@ -12,6 +12,7 @@ from . import (
     links,
     formats,
     forms,
+    damaged,
     kernel,
     several,
     hosts,

@@ -18,11 +18,14 @@ ANY_NUMBER: Bounds = (0, float("inf"))
 
 BOUNDED = (
     *("count", "lost", "late", "negative", "outside", "ambiguous", "repeated", "duplicated"),
-    *("reverse", "local", "reordered", "resegmented"),
+    *("reverse", "local", "reordered", "resegmented", "corrupt"),
 )
 """Counts that are compared one by one."""
 
-SENT = ("count", "lost", "late", "negative", "outside", "ambiguous", "repeated", "resegmented")
+SENT = (
+    *("count", "lost", "late", "negative", "outside", "ambiguous", "repeated"),
+    *("resegmented", "corrupt"),
+)
 """What becomes of a packet before the device that travels forward: exactly one of these."""
 
 
@@ -70,6 +73,7 @@ class Truth:
     local: Bounds = NOTHING
     reordered: Bounds = NOTHING
     resegmented: Bounds = NOTHING
+    corrupt: Bounds = NOTHING
     lost_proven: Bounds | None = None
     latency_ns_p50: Bounds | None = None
     relative: bool | None = False
@@ -89,6 +93,7 @@ class Truth:
             "local",
             "reordered",
             "resegmented",
+            "corrupt",
         )
         told |= {name: value for name in rest if (value := getattr(self, name)) != NOTHING}
         return ", ".join(f"{name} {_spoken(value)}" for name, value in told.items())
