@@ -66,13 +66,19 @@ def fit(arrival_ns: Times, latency_ns: Times) -> Fit:
 
 def _flat(clocks: Sequence[Recurring], arrival_ns: Times, wait_ns: Times, nothing: Fit) -> Fit:
     """Measure by how much ticks delay packets that do not leave together."""
-    threshold_ns = min(clock.threshold_ns for clock in clocks)
+    within = [clock.within(arrival_ns) for clock in clocks]
+    untouched = ~np.any(within, axis=0)
+    usual_ns = np.median(wait_ns[untouched]) if untouched.any() else 0.0
+    limits_ns = [
+        _limit_ns(clock, wait_ns[each]) for clock, each in zip(clocks, within, strict=True)
+    ]
+    threshold_ns = min(limits_ns)
     delayed, free = wait_ns > threshold_ns, np.ones(len(arrival_ns), bool)
     sources = []
-    for clock in clocks:
-        mine = clock.within(arrival_ns) & free & (wait_ns > clock.threshold_ns)
+    for clock, touched, limit_ns in zip(clocks, within, limits_ns, strict=True):
+        mine = touched & free & (wait_ns > limit_ns)
         free &= ~mine
-        waits_ns = np.sort(wait_ns[mine])
+        waits_ns = np.sort(wait_ns[mine] - usual_ns)
         middle = round(float(np.median(waits_ns)))
         came_ns = arrival_ns[mine].astype(np.float64)
         periodic = replace(clock.clock, duration_ns=middle)
@@ -100,7 +106,15 @@ def _flat(clocks: Sequence[Recurring], arrival_ns: Times, wait_ns: Times, nothin
     )
 
 
-def _median_ci_ns(in_order_ns: Times) -> Interval:
+def _limit_ns(clock: Recurring, wait_ns: Times) -> int:
+    """Return the wait above which packets in the window of a tick are delayed by it.
+
+    The clock's threshold may cut off some of them, as it was chosen by a share of all packets.
+    """
+    return min(clock.threshold_ns, int(np.median(wait_ns[wait_ns > clock.threshold_ns])) // 2)
+
+
+def _median_ci_ns(in_order_ns: Floats) -> Interval:
     """Return the interval of the median by order statistics."""
     count = len(in_order_ns)
     reach = NormalDist().inv_cdf((1 + LEVEL) / 2) * math.sqrt(count) / 2

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.models.aliasing.doubts import in_step
 from tailscope.models.aliasing.evenness import MULTIPLES, Evenness
 from tailscope.models.aliasing.line import LEAST_EVENTS, evidence, folded, narrowed
 from tailscope.models.aliasing.search import ENOUGH_ROWS, FALSE_ALARMS, Delayed, thresholds
@@ -36,12 +35,14 @@ if TYPE_CHECKING:
 
 _MOST = 4
 _LOUDEST = 4
+_SLOWER = (2, 3, 5)
 _BINS = (32, 128, 512)
 _LEAST_IN_A_BIN = 50
 _BLOCKS = 200
 _LEAST_TICKS = 4
 _LEAST_RATIO = 3.0
 _LEAST_INSIDE = 0.1
+_LEAST_EXPLAINED = 0.1
 _FIRST = 4
 _ALIKE = 1e-3
 _STEPS = 3
@@ -103,8 +104,11 @@ def _most_evident(
             and packets.every(peak.rate_hz) is None
             and not any(_is_image(peak.rate_hz, each.clock.rate_hz, packets) for each in found)
         ]
-        for peak in unlikely[:_LOUDEST]:
-            clock, evident = _fitted(peak.rate_hz, arrival_ns, heads, threshold_ns)
+        rates_hz = [peak.rate_hz for peak in unlikely[:_LOUDEST]]
+        # A multiple of a slow rate may be louder than the rate itself.
+        slower_hz = [rate_hz / times for rate_hz in rates_hz[:1] for times in _SLOWER]
+        for rate_hz in rates_hz + slower_hz:
+            clock, evident = _fitted(rate_hz, arrival_ns, heads, threshold_ns, packets)
             if clock is not None and evident > most:
                 best, most = clock, evident
     return best
@@ -119,7 +123,11 @@ def _is_image(rate_hz: float, of_hz: float, packets: Evenness) -> bool:
 
 
 def _fitted(
-    rate_hz: float, arrival_ns: Times, heads: NDArray[np.intp], threshold_ns: int
+    rate_hz: float,
+    arrival_ns: Times,
+    heads: NDArray[np.intp],
+    threshold_ns: int,
+    packets: Evenness,
 ) -> tuple[Recurring | None, float]:
     """Fit period, wander and window to half of the time, and test them on the other half."""
     came_ns, all_ns = arrival_ns[heads].astype(np.float64), arrival_ns.astype(np.float64)
@@ -129,7 +137,8 @@ def _fitted(
     block_ns = max(float(came_ns[-1]) / _BLOCKS, _LEAST_TICKS * line.period_ns)
     fits, packets_fit = (_is_fitted(each_ns, block_ns) for each_ns in (came_ns, all_ns))
     teeth = _teeth(line, came_ns[fits])
-    if teeth is None or in_step(teeth.period_ns, arrival_ns) is not None:
+    # A fit moves from the flank of a peak to its middle, which may be the packets' own.
+    if teeth is None or packets.every(1e9 / teeth.period_ns) is not None:
         return None, 0.0
     middle_ns = float(np.median(teeth.left_ns))
     late_ns, all_late_ns = (_folded(each_ns, teeth, middle_ns) for each_ns in (came_ns, all_ns))
@@ -170,7 +179,8 @@ def _is_distinct(caught: Marks, touched: Marks) -> bool:
     """Return True if more packets are delayed within the windows than elsewhere, by far."""
     events, packets = np.bincount(caught, minlength=2), np.bincount(touched, minlength=2)
     outside, inside = (events / np.maximum(packets, 1)).tolist()
-    return bool(inside >= max(_LEAST_INSIDE, _LEAST_RATIO * outside))
+    is_clear = inside >= max(_LEAST_INSIDE, _LEAST_RATIO * outside)
+    return bool(is_clear and events[1] >= _LEAST_EXPLAINED * len(caught))
 
 
 def _is_fitted(time_ns: Floats, block_ns: float) -> Marks:
