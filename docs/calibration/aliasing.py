@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 RATE_PPS, SECONDS, BASE_NS, NOISE_NS = 10_000, 10, 3_000, 120
 TEXT = f"""\
-Promised by [`tailscope model aliasing`](models.md): a clock that it names is there, with 99.9 %,
-and rates and durations lie in their intervals in 95 % of cases. Tried on simulated captures of
+Promised by [`tailscope model aliasing`](models.md): a clock that it names is there. Of captures
+without a clock fewer than 0.5 % have one named: measured, not derived. Rates and durations lie in
+their intervals in 95 % of cases; measured are 90 % for rates. Tried on simulated captures of
 {SECONDS} s at {RATE_PPS:,} packets/s, with and without clocks: a source counts as found if its
 rate, phase and duration are those of a simulated one. Below: what it says of the authors'
 captures, and which share of the delayed packets its sources predict."""
