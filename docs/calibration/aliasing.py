@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 RATE_PPS, SECONDS, BASE_NS, NOISE_NS = 10_000, 10, 3_000, 120
 TEXT = f"""\
-Promised by [`tailscope model aliasing`](models.md): a clock that it names is there, with 99.9 %,
-and rates and durations lie in their intervals in 95 % of cases. Tried on simulated captures of
+Promised by [`tailscope model aliasing`](models.md): a clock that it names is there. Of captures
+without a clock fewer than 0.5 % have one named: measured, not derived. Rates and durations lie in
+their intervals in 95 % of cases; measured are 90 % for rates. Tried on simulated captures of
 {SECONDS} s at {RATE_PPS:,} packets/s, with and without clocks: a source counts as found if its
 rate, phase and duration are those of a simulated one. Below: what it says of the authors'
 captures, and which share of the delayed packets its sources predict."""
@@ -47,7 +48,9 @@ def arrivals(rng: Random) -> Times:
     if rng.random() < 0.5:
         gap_ns = 1e9 / RATE_PPS * (1 + rng.choice([-1, 1]) * rng.uniform(5e-6, 800e-6))
         return np.rint(np.arange(packets) * gap_ns).astype(np.int64)
-    return np.cumsum(rng.exponential(1e9 / RATE_PPS, packets)).astype(np.int64)
+    at_random_ns = np.cumsum(rng.exponential(1e9 / RATE_PPS, packets)).astype(np.int64)
+    # Phases count from the first packet.
+    return at_random_ns - at_random_ns[0]
 
 
 def noise(rng: Random, packets: int) -> Times:
@@ -172,6 +175,52 @@ def batches(rng: Random) -> Simulated:
     return without(rng, arrival_ns, handed_ns - came_ns)
 
 
+def lognormal_service(rng: Random) -> Simulated:
+    arrival_ns = arrivals(rng)
+    law = rng.uniform(0.3, 1.2)
+    service_ns = rng.lognormal(np.log(20_000), law, len(arrival_ns)).astype(np.int64)
+    return without(rng, arrival_ns, simulate(arrival_ns, [], base_ns=0, service_ns=service_ns))
+
+
+def bursts_at_random(rng: Random) -> Simulated:
+    """Bursts of 2 to 64 packets at random moments, through a device that takes a while for each."""
+    size = int(rng.integers(2, 65))
+    begin_ns = np.cumsum(rng.exponential(size * 1e9 / RATE_PPS, RATE_PPS * SECONDS // size))
+    arrival_ns = np.sort((begin_ns[:, None] + 100 * np.arange(size)).ravel().astype(np.int64))
+    service_ns = rng.normal(rng.uniform(5_000, 40_000), 700, len(arrival_ns)).astype(np.int64)
+    return without(rng, arrival_ns, simulate(arrival_ns, [], base_ns=0, service_ns=service_ns))
+
+
+def rare_stalls(rng: Random) -> Simulated:
+    """Some ten stalls of milliseconds, and packets that are slow by themselves."""
+    arrival_ns = arrivals(rng)
+    start_ns = np.sort(rng.integers(0, arrival_ns[-1], rng.integers(3, 30)))
+    stalls = RecordedInterruptions(start_ns, rng.integers(500_000, 20_000_000, len(start_ns)))
+    slow_ns = rng.lognormal(np.log(1_000), 1.0, len(arrival_ns))
+    return without(rng, arrival_ns, simulate(arrival_ns, [stalls], base_ns=0) + slow_ns)
+
+
+def slow_neighbour(rng: Random) -> Simulated:
+    """A service that is slower for some milliseconds, again and again, at random."""
+    arrival_ns = arrivals(rng)
+    switches_ns = np.cumsum(rng.exponential(rng.uniform(2e6, 50e6), 20_000))
+    is_slow = np.searchsorted(switches_ns, arrival_ns) % 2 == 1
+    service_ns = np.where(is_slow, 60_000, 15_000) * rng.lognormal(0, 0.2, len(arrival_ns))
+    waited_ns = simulate(arrival_ns, [], base_ns=0, service_ns=service_ns.astype(np.int64))
+    return without(rng, arrival_ns, waited_ns + service_ns)
+
+
+def flat(rng: Random) -> Simulated:
+    """A tick that leaves cold caches: the next packet takes longer, by as much each time."""
+    clock = tick(rng)
+    arrival_ns = arrivals(rng)
+    ticks_ns = clock.interruptions(0, int(arrival_ns[-1])).start_ns
+    hit = np.searchsorted(arrival_ns, ticks_ns[ticks_ns <= arrival_ns[-1]])
+    extra_ns = np.zeros(len(arrival_ns))
+    extra_ns[hit] = clock.duration_ns
+    return without(rng, arrival_ns, extra_ns)._replace(truth=[clock])
+
+
 SETTINGS: dict[str, Callable[[Random], Simulated]] = {
     "no clock: delays at random": at_random,
     "no clock: heavy tail": heavy_tail,
@@ -179,7 +228,12 @@ SETTINGS: dict[str, Callable[[Random], Simulated]] = {
     "no clock: queueing": queueing,
     "no clock: work with every 4th to 64th packet": work_with_every_32nd,
     "no clock: bursts through a device that works in batches": batches,
+    "no clock: service by a lognormal law": lognormal_service,
+    "no clock: bursts at random": bursts_at_random,
+    "no clock: rare stalls": rare_stalls,
+    "no clock: a service that slows down at random": slow_neighbour,
     "one clock": one,
+    "one clock, the next packet late by a flat amount": flat,
     "one clock, its ticks jitter by 300 ns": one_jitters,
     "one clock that wanders by 1 to 5 µs": one_drifts,
     "one clock, a third as many delays at random": among_random_delays,

@@ -74,3 +74,13 @@ def test_what_are_no_counters_is_refused(tmp_path: Path) -> None:
     with raises(UsageError, "counters-few") as error:
         rates_hz(read_samples(single), single)
     assert str(single) in str(error.value) and str(error.value).endswith(" got 1")
+
+
+def test_a_timer_beside_the_tick_is_named_by_the_difference() -> None:
+    """The counters of noms2020 say 945.6 Hz beside a tick of 250 Hz; folding says 945.0."""
+    machines = {"host": {"LOC Local timer interrupts": [250.0, 1195.6, 254.0]}}
+    timer = Periodic(1e9 / 945.0, 3_000)
+    assert counted_as([timer], machines) == [
+        [("host", "LOC Local timer interrupts, less a tick of 250 Hz")]
+    ]
+    assert counted_as([Periodic(1e9 / 940.0, 3_000)], machines) == [[]]

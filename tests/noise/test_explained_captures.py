@@ -208,7 +208,7 @@ def test_the_error_of_a_clock_is_taken_off_every_cause(
 
 def test_a_trace_and_counters_stay_apart(analysed: Path, tailscope: Run, tmp_path: Path) -> None:
     done = tailscope(
-        *("explain", analysed, "--cpus", 2),
+        *("explain", analysed, "--cpus", "events=2"),
         *("--trace", f"events={trace(tmp_path / 'perf.txt', BEGIN_S)}"),
         *("--interrupts", f"polled={write_authors_csv(tmp_path / 'irq.csv', counters())}"),
     )
@@ -229,7 +229,7 @@ def test_options_that_do_not_fit_are_refused(
         (analysed, ["--keep"], ["--keep", "--interrupts", "--trace"]),
         (analysed, ["--offset", "1s"], ["--offset", "--interrupts", "--trace"]),
         (analysed, ["--trace", text], ["--trace perf.txt", "--cpus"]),
-        (analysed, ["--interrupts", file, "--cpus", "2"], ["--cpus", "--own-work", "--trace"]),
+        (analysed, ["--interrupts", file, "--own-work", "x"], ["--own-work", "--trace"]),
         (analysed, ["--interrupts", file, "--packet", "1"], ["--packet", "--trace"]),
         (analysed, ["--interrupts", file, "--interrupts", file], ["irq.csv", "twice"]),
         (analysed, ["--interrupts", tmp_path / "none"], [f"{tmp_path}/none: "]),

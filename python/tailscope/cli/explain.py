@@ -94,7 +94,9 @@ def command(
     cpus: Annotated[
         list[str] | None,
         option(
-            "--cpus -c", "[NAME=]LIST", "CPUs of the device in the traces, or in the trace NAME."
+            "--cpus -c",
+            "[NAME=]LIST",
+            "CPUs of the device in all files, or in NAME: counters of other CPUs are not tested.",
         ),
     ] = None,
     own_work: _OwnWork = None,
@@ -172,23 +174,24 @@ def _recordings(
         raise UsageError(
             f"--trace: got {min(shared)} twice", code="name-twice", hint="name it: NAME=FILE"
         )
-    listed = by_name(cpus, [*events], "--cpus")
+    listed = by_name(cpus, [*counters, *events], "--cpus")
+    of_device = {
+        name: tuple(parse_cpus(listed.get(name, listed.get("", "")), "--cpus"))
+        for name in [*counters, *events]
+        if name in listed or "" in listed
+    }
     for name in events:
-        if name not in listed and "" not in listed:
+        if name not in of_device:
             raise UsageError(
                 f"--trace {name}: expected --cpus, the CPUs of the device in it",
                 code="requires-cpus",
             )
-    if not events and (cpus or own_work):
-        raise UsageError("--cpus and --own-work require --trace", code="requires-trace")
+    if not events and own_work:
+        raise UsageError("--own-work requires --trace", code="requires-trace")
     return Recordings(
         counters,
-        {
-            name: TraceRequest(
-                path, tuple(parse_cpus(listed.get(name, listed.get("", "")), "--cpus"))
-            )
-            for name, path in events.items()
-        },
+        {name: TraceRequest(path, of_device[name]) for name, path in events.items()},
+        {name: of_device[name] for name in counters if name in of_device},
         offsets_of(offsets, offset_error, [*counters, *events]),
         own_work,
     )

@@ -13,6 +13,7 @@ false discovery rate*, J. R. Statist. Soc. B 57 (1995), correct for the number o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ from tailscope.store.records.explanation import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -48,15 +49,18 @@ _TEST = (
     "permutation of the episodes of slow windows, one-sided;"
     " Benjamini-Hochberg over all counters tested"
 )
+_SUMS_FIRST = ", of CPUs that are named over their sums first"
 _QUANTILES = (0.9999, 0.999, 0.99)
 _ENOUGH = 10
 _FEWEST_EPISODES = 2
 _SEARCH_ARRANGEMENTS = 2_000
-_STEPS_A_PERIOD = 4
+_STEPS_A_PERIOD = 8
 _MOST_SEARCHED = 500_000
 _REGULAR = 0.1
 """Variance of the counts in windows divided by their mean; random events have 1."""
 _CLOSE = 1e-9
+SUM = "all counters"
+"""Name of the sum of a CPU's counters."""
 
 
 class Slow(NamedTuple):
@@ -82,21 +86,43 @@ def slow_packets(packets: Packets, latencies: Latencies, quantile: float | None)
     return Slow(at, threshold_ns, start, end, (latencies.first_ns, latencies.last_ns))
 
 
-def associate(files: Sequence[Readings], slow: Slow, offsets: Offsets) -> Associated:
-    """Test every counter of some files."""
+def associate(
+    files: Sequence[Readings],
+    slow: Slow,
+    offsets: Offsets,
+    cpus: Mapping[str, Sequence[int]] | None = None,
+) -> Associated:
+    """Test every counter of some files, or those of the device's CPUs by the name of a file.
+
+    Few counters are tested with more power: of CPUs that are named, the sum of their counters is
+    judged first, and single counters only where that has been found.
+    """
+    of_device = cpus or {}
     tested = [
-        _tested(file, align(file.name, file.span_ns, slow.span_ns, offsets), slow) for file in files
+        _tested(
+            file,
+            align(file.name, file.span_ns, slow.span_ns, offsets),
+            slow,
+            of_device.get(file.name),
+        )
+        for file in files
     ]
-    counters = _corrected([row for result in tested for row in result.counters])
+    rows = [row for result in tested for row in result.counters]
+    singles = [row for row in rows if row.counter != SUM and row.source in of_device]
+    first = _corrected([row for row in rows if row not in singles])
+    found = {(row.source, row.cpu) for row in first if row.counter == SUM and row.is_associated}
+    second = _corrected([row for row in singles if (row.source, row.cpu) in found])
+    counters = [row for row in (*first, *second) if row.counter != SUM]
     return Associated(
         quantile=slow.quantile,
         threshold_ns=slow.threshold_ns,
         packets=len(slow.start_ns),
         level=LEVEL,
-        test=_TEST,
-        tested=len(counters),
+        test=_TEST + (_SUMS_FIRST if of_device else ""),
+        tested=len(first) + len(second),
         files=tuple(result.file for result in tested),
-        counters=tuple(counters),
+        counters=tuple(sorted(counters, key=_by_p_value)),
+        sums=tuple(row for row in first if row.counter == SUM),
         regular=tuple(row for result in tested for row in result.regular),
     )
 
@@ -152,10 +178,12 @@ class _Windows:
         return marks
 
 
-def _tested(file: Readings, alignment: Alignment, slow: Slow) -> _Tested:
+def _tested(
+    file: Readings, alignment: Alignment, slow: Slow, cpus: Sequence[int] | None
+) -> _Tested:
     error_ns = alignment.error_ns or 0
     if alignment.offset_ns is None or 2 * error_ns > file.period_ns:
-        return _search(file, alignment, slow)
+        return _search(file, alignment, slow, cpus)
     windows = _Windows.of(file, alignment.offset_ns).within(slow.span_ns, error_ns)
     start, end = slow.start_ns - error_ns, slow.end_ns + error_ns
     marks = windows.touched(start, end)
@@ -164,7 +192,7 @@ def _tested(file: Readings, alignment: Alignment, slow: Slow) -> _Tested:
         inside = (end >= windows.start_ns[0]) & (start <= windows.end_ns[-1])
     lengths = runs(marks)
     why_not = _too_little(len(slow.start_ns), marks, lengths)
-    windows, regular = _without_regular(windows, file.name)
+    windows, regular = _chosen(windows, file.name, cpus)
     others = np.zeros((0, len(marks)), bool)
     rows: list[AssociatedCounter] = []
     if why_not is None:
@@ -212,8 +240,24 @@ def _too_little(packets: int, marks: Marks, lengths: list[int]) -> str | None:
     return None
 
 
+def _chosen(
+    windows: _Windows, source: str, cpus: Sequence[int] | None
+) -> tuple[_Windows, list[RegularCounter]]:
+    """Choose the counters to test; of CPUs that are named, their sums as well."""
+    if cpus is None:
+        return _without_regular(windows, source)
+    is_theirs = np.array([cpu in cpus for _, cpu in windows.names], bool)
+    windows, regular = _without_regular(windows.only(is_theirs), source)
+    named = sorted({cpu for _, cpu in windows.names})
+    is_on = [np.array([cpu == each for _, cpu in windows.names], bool) for each in named]
+    sums = [windows.counts[:, which].sum(axis=1) for which in is_on]
+    counts = np.column_stack([windows.counts, *sums])
+    names = [*windows.names, *((SUM, cpu) for cpu in named)]
+    return _Windows(windows.start_ns, windows.end_ns, counts, names), regular
+
+
 def _without_regular(windows: _Windows, source: str) -> tuple[_Windows, list[RegularCounter]]:
-    """Set aside counters that never moved, and those that moved as often in every window."""
+    """Set aside counters that moved in one window at most, or as often in every window."""
     counts = windows.counts
     if not len(counts):
         return windows.only(np.zeros(len(windows.names), bool)), []
@@ -225,7 +269,8 @@ def _without_regular(windows: _Windows, source: str) -> tuple[_Windows, list[Reg
         for at, (name, cpu) in enumerate(windows.names)
         if regular[at]
     ]
-    return windows.only((mean > 0) & ~regular), regular_counters
+    moved = np.count_nonzero(counts, axis=0) >= _FEWEST_EPISODES
+    return windows.only(moved & ~regular), regular_counters
 
 
 def _p_values(windows: _Windows, marks: Marks, others: Marks, *, is_whole: bool) -> Values:
@@ -243,18 +288,21 @@ def _slow_rates(windows: _Windows, marks: Marks) -> Values:
     return rates
 
 
-def _search(file: Readings, alignment: Alignment, slow: Slow) -> _Tested:
+def _search(
+    file: Readings, alignment: Alignment, slow: Slow, cpus: Sequence[int] | None
+) -> _Tested:
     """Test counters whose clock is tied to that of the captures loosely, or not at all.
 
     All offsets are tried within the error; if nothing is known, all at which the counters cover the
-    captures. Steps are a quarter of the period. A counter's score is its highest standardised rate
-    at any of them. The search is repeated for every arrangement of the episodes, so its luck is
-    part of the p value.
+    captures. Steps are an eighth of the period. A counter's score is the likelihood of its
+    standardised rates, over all of them: what suits many offsets is likelier than what suits one.
+    The search is repeated for every arrangement of the episodes, so its luck is part of the p
+    value.
     """
     grid = _Grid.of(file, slow, alignment)
     lengths = runs(grid.bins())
     why_not = grid.why_not() or _too_little(len(slow.start_ns), grid.bins(), lengths)
-    moving, regular = _without_regular(_Windows.of(file, 0), file.name)
+    moving, regular = _chosen(_Windows.of(file, 0), file.name, cpus)
     rows: list[AssociatedCounter] = []
     others = np.zeros((0, len(grid.steps)), bool)
     if why_not is None:
@@ -278,7 +326,7 @@ def _search(file: Readings, alignment: Alignment, slow: Slow) -> _Tested:
 
 @dataclass(frozen=True)
 class _Grid:
-    """The time of the captures in steps, four in each polling window."""
+    """The time of the captures in steps, eight in each polling window."""
 
     from_ns: int
     step_ns: int
@@ -303,6 +351,11 @@ class _Grid:
         steps: Marks = np.asarray(np.cumsum(change)[:-1] > 0, bool)
         return cls(begin, step_ns, steps, np.arange(least, most + 1, step_ns))
 
+    @property
+    def period_ns(self) -> int:
+        """Return the length of a polling window."""
+        return self.step_ns * _STEPS_A_PERIOD
+
     def bins(self) -> Marks:
         """Return stretches as long as a polling window that hold slow packets."""
         return np.asarray(self.steps.reshape(-1, _STEPS_A_PERIOD).any(axis=1), bool)
@@ -316,39 +369,53 @@ class _Grid:
         return None
 
     def arrangements(self) -> Marks:
-        """Return arrangements of the episodes, the observed one first; steps within them stay."""
-        bins = self.bins()
-        lengths = runs(bins)
-        first = np.flatnonzero(np.diff(np.concatenate([[0], bins.astype(np.int8)])) > 0)
-        gaps, order = sampled(len(bins), lengths, _SEARCH_ARRANGEMENTS)
+        """Return arrangements of the episodes, the observed one first; steps within them stay.
+
+        They move by steps, not by windows, since how well the time between two episodes suits the
+        counters is most of what is known of them.
+        """
+        whole = self._episodes()
+        lengths = runs(whole)
+        first = np.flatnonzero(np.diff(np.concatenate([[0], whole.astype(np.int8)])) > 0)
+        gaps, order = sampled(len(whole), lengths, _SEARCH_ARRANGEMENTS)
         to = starts_of(gaps, np.array(lengths)[order])
-        parts = self.steps.reshape(-1, _STEPS_A_PERIOD)
-        arrangements = np.zeros((_SEARCH_ARRANGEMENTS + 1, *parts.shape), bool)
-        arrangements[0] = parts
+        arrangements = np.zeros((_SEARCH_ARRANGEMENTS + 1, len(whole)), bool)
+        arrangements[0] = self.steps
         rows = np.arange(1, len(arrangements))
         for place in range(len(lengths)):
             for at in range(max(lengths)):
                 moved = at < np.array(lengths)[order[:, place]]
                 source = first[order[:, place]] + at
-                arrangements[rows[moved], (to[:, place] + at)[moved]] = parts[source[moved]]
-        return arrangements.reshape(len(arrangements), -1)
+                arrangements[rows[moved], (to[:, place] + at)[moved]] = self.steps[source[moved]]
+        return arrangements
+
+    def _episodes(self) -> Marks:
+        """Return the steps of whole episodes: slow steps less than a window apart are of one."""
+        slow = np.flatnonzero(self.steps)
+        whole = self.steps.copy()
+        for before, after in pairwise(slow.tolist()):
+            if after - before < _STEPS_A_PERIOD:
+                whole[before:after] = True
+        return whole
 
 
 def _searched(
     windows: _Windows, grid: _Grid, others: Marks, slow: Slow, source: str
 ) -> list[AssociatedCounter]:
-    best = np.full((len(others), len(windows.names)), -np.inf)
+    likely = np.full((len(others), len(windows.names)), -np.inf)
+    best = np.full(len(windows.names), -np.inf)
     where = np.zeros(len(windows.names), np.int64)
     for offset_ns in grid.offsets_ns.tolist():
         scores = _scores(windows, grid, others, offset_ns)
-        where[scores[0] > best[0]] = offset_ns
-        np.maximum(best, scores, out=best)
-    as_high = (best[1:] >= best[0] - _CLOSE).sum(axis=0)
+        where[scores[0] > best] = offset_ns
+        np.maximum(best, scores[0], out=best)
+        np.logaddexp(likely, np.maximum(scores, 0) ** 2 / 2, out=likely)
+    as_high = (likely[1:] >= likely[0] - _CLOSE).sum(axis=0)
     p_values = (as_high + 1) / len(others)
     rows = []
     for at, offset_ns in enumerate(where.tolist()):
-        if np.isfinite(best[0, at]):
-            moved_windows = _moved(windows, offset_ns).within(slow.span_ns, 0)
+        if np.isfinite(best[at]):
+            moved_windows = _moved(windows, offset_ns).within(slow.span_ns, -grid.period_ns)
             marks = moved_windows.touched(slow.start_ns, slow.end_ns)
             rows.append(_row(source, moved_windows, at, marks, float(p_values[at]), offset_ns))
     return rows
@@ -363,7 +430,8 @@ def _moved(windows: _Windows, offset_ns: int) -> _Windows:
 def _scores(windows: _Windows, grid: _Grid, others: Marks, offset_ns: int) -> Values:
     """Return for each counter how far slow windows exceed chance, in standard deviations."""
     to_ns = grid.from_ns + len(grid.steps) * grid.step_ns
-    moved_windows = _moved(windows, offset_ns).within((grid.from_ns, to_ns), 0)
+    # A window that begins before the captures counts, too: what is slow at their ends lies in it.
+    moved_windows = _moved(windows, offset_ns).within((grid.from_ns, to_ns), -grid.period_ns)
     n = len(moved_windows.start_ns)
     middle = grid.from_ns + np.arange(len(grid.steps)) * grid.step_ns + grid.step_ns // 2
     window = np.searchsorted(moved_windows.end_ns, middle, "right")
@@ -447,7 +515,11 @@ def _corrected(rows: list[AssociatedCounter]) -> list[AssociatedCounter]:
         replace(row, p_adjusted=p, is_associated=p <= LEVEL)
         for row, p in zip(rows, adjusted, strict=True)
     ]
-    return sorted(corrected, key=lambda row: (row.p_value, row.source, row.counter, row.cpu))
+    return sorted(corrected, key=_by_p_value)
+
+
+def _by_p_value(row: AssociatedCounter) -> tuple[float, str, str, int]:
+    return row.p_value, row.source, row.counter, row.cpu
 
 
 def _adjusted(p_values: NDArray[np.float64]) -> list[float]:

@@ -47,6 +47,8 @@ class Recordings:
     interrupts: Mapping[str, Path]
     """Series of interrupt counters by name."""
     traces: Mapping[str, TraceRequest]
+    cpus: Mapping[str, tuple[int, ...]]
+    """The device's CPUs in these series, if they were named."""
     said: Offsets
     """Offsets of their clocks that the user gave."""
     own_work: tuple[str, ...]
@@ -71,7 +73,8 @@ def explain_captures(
     associated = None
     if recordings.interrupts:
         files = [read_readings(path, name) for name, path in recordings.interrupts.items()]
-        associated = associate(files, slow_packets(packets, latencies, quantile), recordings.said)
+        slow = slow_packets(packets, latencies, quantile)
+        associated = associate(files, slow, recordings.said, recordings.cpus)
     if not recordings.traces:
         assert associated is not None, "there is one recording at least"
         explanation = _nothing_known(packets, latencies, associated.quantile)

@@ -54,8 +54,9 @@ def association_lines(associated: Associated) -> list[str]:
         f" {percentile_name(associated.quantile)}, {duration_text(associated.threshold_ns)}."
     ]
     lines += [_file(polled) for polled in associated.files]
+    lines += [_sum(row) for row in associated.sums]
     lines.append(_verdict(associated))
-    if any(row.is_associated for row in associated.counters):
+    if any(row.is_associated for row in (*associated.counters, *associated.sums)):
         lines.append(
             "Polled counters cannot say which packet an interrupt met: this is an association, not"
             f" a cause. Test: {associated.test}; {associated.tested} counters,"
@@ -134,6 +135,16 @@ def _file(polled: PolledFile) -> str:
     if polled.not_tested_because:
         text += f" Not enough evidence: {polled.not_tested_because}."
     return text
+
+
+def _sum(row: AssociatedCounter) -> str:
+    """Say what came of the sum of a CPU's counters, and which of them moved."""
+    verdict = "associated" if row.is_associated else "not associated"
+    return (
+        f"All interrupts of CPU {row.cpu} of {row.source} together: {row.slow_rate_hz:.3g}/s in"
+        f" slow windows, {row.rest_rate_hz:.3g}/s in the others, {verdict} with slow packets"
+        f" (p {row.p_value:.2g}, {row.p_adjusted:.2g} for the CPUs named)."
+    )
 
 
 def _verdict(associated: Associated) -> str:

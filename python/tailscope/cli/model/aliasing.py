@@ -220,16 +220,20 @@ def _rate_hz(text: str) -> float:
 
 
 def _run(plan: AliasingRequest) -> None:
+    from tailscope.models.aliasing.fit import MOST_PACKETS
     from tailscope.models.aliasing.prediction import predict
     from tailscope.store.reader import read_run
+    from tailscope.units import counted
 
     run = read_run(plan.run)
-    arrival_ns, latency_ns, tainted = _packets(plan.run, run.info)
+    most = None if plan.asked else MOST_PACKETS
+    arrival_ns, latency_ns, tainted, beyond = _packets(plan.run, run.info, most)
     fitted = _found(plan.asked, arrival_ns, latency_ns)
     prediction = predict(fitted, arrival_ns, latency_ns) if fitted.sources else None
     names = _names(fitted, plan.interrupts)
     if plan.json_file is not None:
         record = _record(fitted, prediction, arrival_ns, latency_ns, tainted)
+        record["beyond"] = beyond
         for source, counters in zip(record["sources"], names, strict=True):
             source["interrupts"] = counters
         write_json(plan.json_file, record)
@@ -237,6 +241,8 @@ def _run(plan: AliasingRequest) -> None:
     if plan.json_file != STANDARD:
         _print(fitted, prediction)
         _print_left_out(tainted)
+        if beyond:
+            say(f"searched the first {counted(len(arrival_ns), 'packet')}, {beyond:,} came later")
         for source, counters in zip(fitted.sources, names, strict=True):
             if counters is not None:
                 counters_text = printable(", ".join(counters) or "no counter")
@@ -266,7 +272,7 @@ def _run_recorded(plan: AliasingRequest) -> None:
     from tailscope.units import count_text
 
     run = read_run(plan.run)
-    arrival_ns, latency_ns, tainted = _packets(plan.run, run.info)
+    arrival_ns, latency_ns, tainted, _ = _packets(plan.run, run.info)
     blocked = read_blocked(plan.run, run.info)
     start_ns = blocked.start_ns[blocked.is_dut]
     recorded = RecordedInterruptions(start_ns, blocked.end_ns[blocked.is_dut] - start_ns)
@@ -317,24 +323,35 @@ def _draw(
     write_grid([plan.figure], worst_of(arrival_ns, series), title=label)
 
 
-def _packets(path: Path, info: RunInfo) -> tuple[Times, Times, int]:
-    """Arrivals in order and latencies, without packets that the instrument delayed itself."""
+def _packets(path: Path, info: RunInfo, most: int | None = None) -> tuple[Times, Times, int, int]:
+    """Read arrivals in order and latencies, without packets that the instrument delayed itself.
+
+    Beyond so many packets they are only counted.
+    """
     import numpy as np
 
     from tailscope.store.reader import open_packets
 
+    came_ns, latencies_ns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    tainted = read = beyond = 0
     with open_packets(path, info) as packets:
-        pre_ns, latency_ns, tainted = packets.columns("pre_ns", "latency_ns", "tainted")
-    arrival_ns, latency_ns = pre_ns.view(np.int64), latency_ns.view(np.int64)
-    tainted = np.zeros(len(arrival_ns), bool) if tainted is None else tainted
-    arrival_ns, latency_ns = arrival_ns[~tainted], latency_ns[~tainted]
+        most = len(packets) if most is None else most
+        for pre_ns, latency_ns, taints in packets.batches("pre_ns", "latency_ns", "tainted"):
+            rest = slice(0, max(0, most - read))
+            read += len(pre_ns[rest])
+            beyond += len(pre_ns) - len(pre_ns[rest])
+            is_own = slice(None) if taints is None else ~taints[rest]
+            came_ns.append(pre_ns[rest].astype(np.int64)[is_own])
+            latencies_ns.append(latency_ns[rest].astype(np.int64)[is_own])
+            tainted += len(pre_ns[rest]) - len(came_ns[-1])
+    arrival_ns, latency_ns = np.concatenate(came_ns), np.concatenate(latencies_ns)
     if not len(arrival_ns):
         raise RunError(
             f"{path}: no packet of this run has a latency that is the device's own",
             code="no-own-latency",
         )
     order = np.argsort(arrival_ns, kind="stable")
-    return arrival_ns[order], latency_ns[order], int(np.count_nonzero(tainted))
+    return arrival_ns[order], latency_ns[order], tainted, beyond
 
 
 def _found(asked: Sequence[SourceRequest], arrival_ns: Times, latency_ns: Times) -> Fit:
@@ -394,6 +411,11 @@ def _print(fitted: Fit, prediction: Prediction | None) -> None:
     p_values = [source.p_value for source in fitted.sources if source.p_value is not None]
     if p_values:
         say(f"packets without these clocks look like this with p <= {max(p_values):.2g}")
+    if any(source.window_ns is not None for source in fitted.sources):
+        say(
+            "flat: packets that come within this time from a tick do not wait for its end, but take"
+            " longer by as much: it falls into their service, or leaves cold caches"
+        )
     assert fitted.threshold_ns is not None
     say(f"packets count as delayed above {duration_text(fitted.threshold_ns)}")
     say(kept("aliasing"))
@@ -426,7 +448,9 @@ def _source_row(source: FittedSource) -> tuple[str, ...]:
         _NOTHING if ci_hz is None else f"{ci_hz.low:.6f} to {ci_hz.high:.6f}",
         duration_text(source.latency_ns),
         duration_text(periodic.duration_ns),
-        f"{'+'.join(map(str, periodic.teeth))} of {periodic.every}",
+        f"{'+'.join(map(str, periodic.teeth))} of {periodic.every}"
+        if source.window_ns is None
+        else f"flat, {duration_text(source.window_ns)}",
         duration_text(periodic.period_ns),
         duration_text(periodic.phase_ns),
         _NOTHING if source.packets is None else count_text(source.packets),

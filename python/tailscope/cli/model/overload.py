@@ -17,6 +17,7 @@ from tailscope.cli.options import (
     without_format,
     write_json,
 )
+from tailscope.cli.status import UNDECIDED
 from tailscope.cli.table import print_table
 from tailscope.cli.terminal import print_lines
 from tailscope.exceptions import UsageError
@@ -64,19 +65,29 @@ def command(
             "  [default: the function's run]",
         ),
     ] = None,
+    other_rate: Annotated[
+        Path | None,
+        option(
+            "--other-rate",
+            "RUN",
+            "Run of the function at another low rate, where its median must be the same; required"
+            " for devices of the kernel.",
+        ),
+    ] = None,
     json_file: JsonFile = None,
     keep: Keep = False,
 ) -> int:
-    """Exit status 3: these runs allow no prediction."""
+    """Exit status 3: these runs allow no prediction, or one for one packet at a time only."""
     from tailscope.experiment.search.overload import forecast
 
-    predicted = forecast(forwarder, function, None if noise is None else noise_given(noise), bursts)
+    noise_source = None if noise is None else noise_given(noise)
+    predicted = forecast(forwarder, function, noise_source, bursts, other_rate)
     write_json(json_file, without_format(predicted.record()))
     if keep:
         _keep(function, predicted, context.obj or ())
     if json_file != STANDARD:
         print_forecast(predicted)
-    return 0
+    return 0 if predicted.prediction.is_bounded else UNDECIDED
 
 
 def noise_given(text: str) -> Path | tuple[Interruption, ...]:
@@ -140,7 +151,7 @@ def print_forecast(predicted: Forecast) -> None:
         (
             "R_max" if queued is not None else "R_max, one at a time",
             f"{round(rate.estimate):,} packets/s",
-            interval_text(rate),
+            interval_text(rate) if prediction.is_bounded else _if_so(prediction.rate_alone_pps),
         ),
     ]
     print_table(_HEADER, [rows])
@@ -151,6 +162,10 @@ def print_forecast(predicted: Forecast) -> None:
         lines.append(("meaning", _EXPERIENCE))
     print_lines([*lines, *(("warning", warning) for warning in predicted.warnings)])
     print(kept("overload"))
+
+
+def _if_so(alone: Estimate) -> str:
+    return f"{round(alone.ci_low):,} to {round(alone.ci_high):,}, if so"
 
 
 def interval_text(rate: Estimate) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from msgspec import Struct, structs
 
+from tailscope.duts.catalogue import DUTS
 from tailscope.duts.dataplane import LOOP
 from tailscope.exceptions import EvidenceError, ModelError
 from tailscope.experiment.run.execute import execute_whole
@@ -41,10 +42,14 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 _LOW_LOAD_PPS, _LOW_LOAD_NS = 10_000, 5_000_000_000
+_OTHER_RATE_PPS = 3_000
 _BURST = 128
 """Packets back to back, where they are to queue: more than devices accept at once."""
 _LOW_LOAD = 0.2
 """Share of R_max: with more, packets begin to queue."""
+
+_OTHER_RATE, _SAME_MEDIAN = 2.0, 0.1
+"""How far two rates are apart at least, and by which share two equal medians may differ."""
 
 _NOTABLE = 0.01
 """A share of samples, or a difference of rates, from which on it is said."""
@@ -105,6 +110,7 @@ class Forecast:
             **_record(found.noise_ns_per_s, "noise_ns_per_s"),
             "noise_source": None if noise is None else noise.source,
             **_record(found.rate_max_pps, "rate_max_pps"),
+            **_record(found.rate_alone_pps, "rate_alone_pps"),
             "is_upper_bound": self.is_upper_bound,
             "level": found.rate_max_pps.level,
             "method": found.rate_max_pps.method,
@@ -261,9 +267,14 @@ def forecast(
     function: Path,
     noise: Path | Sequence[Interruption] | None = None,
     bursts: Path | None = None,
+    other_rate: Path | None = None,
 ) -> Forecast:
-    """Predict from runs at low load the highest rate of a function."""
+    """Predict from runs at low load the highest rate of a function.
+
+    `other_rate` is a run of the function at another rate, where its median has to be the same.
+    """
     runs = {"forwarder": read_run(forwarder), "function": read_run(function)}
+    _check_rates(runs["function"], None if other_rate is None else read_run(other_rate))
     if bursts is not None:
         runs["bursts"] = read_run(bursts)
     transfer = _median("forwarder", runs["forwarder"])
@@ -279,6 +290,7 @@ def forecast(
         None if known is None else known.ns_per_s,
         queued,
         is_queued_net=is_net,
+        mean_cpu_ns=_mean_cpu_ns(runs),
     )
     if queued is None:
         _refuse_without_queues(runs["function"], runs.get("bursts"))
@@ -291,6 +303,52 @@ def forecast(
         known,
         warnings,
     )
+
+
+def _check_rates(function: Run, other: Run | None) -> None:
+    """Refuse where the median follows the rate, or may and nothing shows that it does not.
+
+    Devices of the kernel take packets in softirqs, which moderated interrupts begin: how long a
+    packet waits for one depends on the rate, and takes none of the CPU.
+    """
+    plan = function.info.plan
+    if other is None:
+        kind = plan.dut if isinstance(plan, MeasurementPlan) else None
+        if kind in DUTS and DUTS[kind].in_softirqs:
+            raise EvidenceError(
+                f"{function.label}: the median of a device of the kernel may depend on the rate, as"
+                " its interrupts are moderated",
+                code="second-rate",
+                hint="measure the function once more at a third of the rate, and name that run:"
+                " --other-rate RUN; or measure its highest rate with `tailscope search`",
+            )
+        return
+    rates = sorted(float(run.summary["pre_rate_pps"] or 0) for run in (function, other))
+    if rates[1] < _OTHER_RATE * rates[0]:
+        raise EvidenceError(
+            f"--other-rate: got {rates[0]:,.0f} and {rates[1]:,.0f} packets/s, expected rates at"
+            f" least {_OTHER_RATE:g} times apart",
+            code="second-rate-alike",
+            hint="measure the function once more at a third of the rate",
+        )
+    one, two = _median("function", function), _median("other rate", other)
+    apart = max(one.ci_low, two.ci_low) > min(one.ci_high, two.ci_high)
+    if apart and abs(one.estimate - two.estimate) > _SAME_MEDIAN * one.estimate:
+        raise EvidenceError(
+            f"{function.label}: its median is {duration_text(one.estimate)}, and"
+            f" {duration_text(two.estimate)} at the other rate ({rates[0]:,.0f} and"
+            f" {rates[1]:,.0f} packets/s): it does not say how long a packet takes",
+            code="median-follows-rate",
+            hint="moderated interrupts, batches that wait to be full, and sleeping CPUs do that:"
+            " measure the highest rate with `tailscope search`",
+        )
+
+
+def _mean_cpu_ns(runs: Mapping[str, Run]) -> float | None:
+    """Return the difference of the means; None without them."""
+    means = [runs[role].summary.get("latency_ns_mean") for role in ("function", "forwarder")]
+    function, forwarder = (each if isinstance(each, int | float) else None for each in means)
+    return None if function is None or forwarder is None else float(function - forwarder)
 
 
 def _refuse_without_queues(function: Run, bursts: Run | None) -> None:
@@ -331,10 +389,17 @@ def measured_forecast(
     low = at_low_load(function)
     plans = {"forwarder": at_low_load(forwarder), "function": low}
     plans["bursts"] = structs.replace(low, burst=_BURST)
+    if function.dut in DUTS and DUTS[function.dut].in_softirqs:
+        plans["other"] = structs.replace(low, rate_pps=_OTHER_RATE_PPS)
     for name, plan in plans.items():
         tell(plan)
         execute_whole(plan, cores, out=folder / name, draw=draw)
-    return forecast(folder / "forwarder", folder / "function", bursts=folder / "bursts")
+    return forecast(
+        folder / "forwarder",
+        folder / "function",
+        bursts=folder / "bursts",
+        other_rate=folder / "other" if "other" in plans else None,
+    )
 
 
 def _median(role: str, run: Run) -> Estimate:

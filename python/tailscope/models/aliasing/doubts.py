@@ -56,15 +56,15 @@ def _together(comb: Comb, leave_ns: Floats) -> int:
     return int(np.max(until - np.arange(len(away_ns)), initial=0))
 
 
-def in_step(comb: Comb, arrival_ns: Times) -> int | None:
-    """Find out whether packets keep to the comb themselves, or to a multiple of its rate.
+def in_step(period_ns: float, arrival_ns: Times) -> int | None:
+    """Find out whether packets keep to this period themselves, or to a multiple of its rate.
 
     Then nothing tells a clock from work that comes with every so many packets.
     """
     rng = np.random.default_rng(_SEED)
     if len(arrival_ns) > _ENOUGH_PACKETS:
         arrival_ns = rng.choice(arrival_ns, _ENOUGH_PACKETS, replace=False)
-    turn = np.exp(2j * np.pi * (arrival_ns / comb.period_ns % 1.0))
+    turn = np.exp(2j * np.pi * (arrival_ns / period_ns % 1.0))
     turned = np.ones(len(turn), complex)
     for multiple in range(1, _MULTIPLES + 1):
         turned *= turn

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tailscope.models.aliasing.doubts import in_step, mismatch, p_value
+from tailscope.models.aliasing.flat import recurring
 from tailscope.models.aliasing.line import LEAST_EVENTS
 from tailscope.models.aliasing.prediction import predict
 from tailscope.models.aliasing.search import FALSE_ALARMS, Delayed, is_on, strongest
@@ -22,8 +24,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.models.aliasing.comb import Comb, Floats, Numbers
+    from tailscope.models.aliasing.flat import Recurring
     from tailscope.models.aliasing.search import FoundComb
     from tailscope.models.aliasing.simulation import Times
+
+MOST_PACKETS = 1_500_000
+"""Number of packets that are enough to search."""
 
 _NOT_FOUND = "no periodic interruption found"
 _MOST_COMBS = 8
@@ -47,15 +53,73 @@ def fit(arrival_ns: Times, latency_ns: Times) -> Fit:
         )
     base_ns = median_ns(latency_ns)
     came_ns, wait_ns = arrival_ns - arrival_ns[0], latency_ns - base_ns
-    fitted = _searched(came_ns, wait_ns, Fit(base_ns, packets, None, None, 0, (), None))
-    if not fitted.sources:
-        return fitted
-    doubt = mismatch(predict(fitted, arrival_ns, latency_ns))
-    return (
-        fitted
-        if doubt is None
-        else _refused(fitted, f"{_rates_text(fitted)} is no explanation: {doubt}")
+    nothing = Fit(base_ns, packets, None, None, 0, (), None)
+    fitted = _searched(came_ns, wait_ns, nothing)
+    if fitted.sources:
+        doubt = mismatch(predict(fitted, arrival_ns, latency_ns))
+        if doubt is None:
+            return fitted
+        fitted = _refused(fitted, f"{_rates_text(fitted)} is no explanation: {doubt}")
+    clocks = recurring(came_ns, wait_ns)
+    return _flat(clocks, came_ns, wait_ns, nothing) if clocks else fitted
+
+
+def _flat(clocks: Sequence[Recurring], arrival_ns: Times, wait_ns: Times, nothing: Fit) -> Fit:
+    """Measure by how much ticks delay packets that do not leave together."""
+    within = [clock.within(arrival_ns) for clock in clocks]
+    untouched = ~np.any(within, axis=0)
+    usual_ns = np.median(wait_ns[untouched]) if untouched.any() else 0.0
+    limits_ns = [
+        _limit_ns(clock, wait_ns[each]) for clock, each in zip(clocks, within, strict=True)
+    ]
+    threshold_ns = min(limits_ns)
+    delayed, free = wait_ns > threshold_ns, np.ones(len(arrival_ns), bool)
+    sources = []
+    for clock, touched, limit_ns in zip(clocks, within, limits_ns, strict=True):
+        mine = touched & free & (wait_ns > limit_ns)
+        free &= ~mine
+        waits_ns = np.sort(wait_ns[mine] - usual_ns)
+        middle = round(float(np.median(waits_ns)))
+        came_ns = arrival_ns[mine].astype(np.float64)
+        periodic = replace(clock.clock, duration_ns=middle)
+        tooth = np.floor((came_ns - periodic.phase_ns) / periodic.period_ns).astype(np.int64)
+        period_ci_ns = _period_ci_ns(
+            periodic.period_ns, tooth, np.zeros(len(tooth), np.int64), came_ns
+        )
+        sources.append(
+            FittedSource(
+                periodic,
+                nothing.base_latency_ns + middle,
+                len(waits_ns),
+                len(waits_ns) / int(np.count_nonzero(delayed)),
+                _rate_ci_hz(periodic, period_ci_ns),
+                _median_ci_ns(waits_ns),
+                clock.p_value,
+                round(clock.window_ns),
+            )
+        )
+    return replace(
+        nothing,
+        threshold_ns=nothing.base_latency_ns + threshold_ns,
+        delayed=int(np.count_nonzero(delayed)),
+        sources=tuple(sources),
     )
+
+
+def _limit_ns(clock: Recurring, wait_ns: Times) -> int:
+    """Return the wait above which packets in the window of a tick are delayed by it.
+
+    The clock's threshold may cut off some of them, as it was chosen by a share of all packets.
+    """
+    return min(clock.threshold_ns, int(np.median(wait_ns[wait_ns > clock.threshold_ns])) // 2)
+
+
+def _median_ci_ns(in_order_ns: Floats) -> Interval:
+    """Return the interval of the median by order statistics."""
+    count = len(in_order_ns)
+    reach = NormalDist().inv_cdf((1 + LEVEL) / 2) * math.sqrt(count) / 2
+    low, high = max(0, math.floor(count / 2 - reach)), min(count - 1, math.ceil(count / 2 + reach))
+    return Interval(float(in_order_ns[low]), float(in_order_ns[high]))
 
 
 def _searched(arrival_ns: Times, wait_ns: Times, nothing: Fit) -> Fit:
@@ -95,7 +159,7 @@ def _tested(arrival_ns: Times, wait_ns: Times) -> tuple[FoundComb, float] | str:
     if isinstance(strongest_clock, str):
         return strongest_clock
     rate_hz = strongest_clock.comb.rate_hz
-    multiple = in_step(strongest_clock.comb, arrival_ns)
+    multiple = in_step(strongest_clock.comb.period_ns, arrival_ns)
     if multiple is not None:
         return (
             f"packets keep step with {rate_hz:.4f} Hz, {multiple} times as often, so that a clock"

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     Rates = Mapping[str, Sequence[float]]
 
 _ALIKE = 0.01
+_LOCAL_TIMER = "LOC"
+_TICKS_HZ = (100, 250, 300, 1000)
+_REST_ALIKE = 0.0025
+"""Largest distance of a difference: there are several of them, so each must fit better."""
 
 
 def counted_as(
@@ -28,7 +32,25 @@ def counted_as(
         for machine, counters in machines.items()
     }
     owners = _owners(sources, typical)
-    return [list(dict.fromkeys(_names(source, owners, typical))) for source in sources]
+    named = [list(dict.fromkeys(_names(source, owners, typical))) for source in sources]
+    return [
+        names or list(dict.fromkeys(_beside_tick(source.rate_hz, machines)))
+        for source, names in zip(sources, named, strict=True)
+    ]
+
+
+def _beside_tick(rate_hz: float, machines: Mapping[str, Rates]) -> Iterator[tuple[str, str]]:
+    """Name local timers that count this often beside the kernel's tick, on some CPU.
+
+    The timer of a sleeping program is counted together with the tick.
+    """
+    for machine, counters in machines.items():
+        for name, rates_hz in counters.items():
+            if not name.startswith(_LOCAL_TIMER):
+                continue
+            for tick_hz in _TICKS_HZ:
+                if any(abs(each - tick_hz - rate_hz) < _REST_ALIKE * rate_hz for each in rates_hz):
+                    yield machine, f"{name}, less a tick of {tick_hz} Hz"
 
 
 def _names(

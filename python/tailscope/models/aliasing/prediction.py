@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from tailscope.models.aliasing.simulation import simulate
+from tailscope.models.aliasing.simulation import in_window, simulate
 from tailscope.models.aliasing.sources import median_ns
 
 if TYPE_CHECKING:
@@ -41,10 +41,14 @@ def predict(fitted: Fit, arrival_ns: Times, latency_ns: Times) -> Prediction:
     assert fitted.threshold_ns is not None, "only sources tell which packets are delayed"
     predicted_ns = simulate(
         arrival_ns,
-        [source.periodic for source in fitted.sources],
+        [source.periodic for source in fitted.sources if source.window_ns is None],
         base_ns=fitted.base_latency_ns,
         service_ns=fitted.service_ns,
     )
+    for source in fitted.sources:
+        if source.window_ns is not None:
+            is_met = in_window(arrival_ns - arrival_ns[0], source.periodic, source.window_ns)
+            predicted_ns[is_met] += source.periodic.duration_ns
     return _beside(predicted_ns, latency_ns, fitted.base_latency_ns, fitted.threshold_ns)
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tailscope.models.aliasing.comb import Comb, lock
+from tailscope.models.aliasing.evenness import Evenness
 from tailscope.models.aliasing.line import LEAST_EVENTS, Line, narrowed
-from tailscope.models.aliasing.spectrum import Peak, peaks
+from tailscope.models.aliasing.spectrum import HIGHEST_HZ, Peak, peaks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,7 @@ FALSE_ALARMS = 1e-3
 """Bound of the probability of finding a clock in packets that are delayed at random."""
 
 _LARGEST_SHARE = 0.2
-_ENOUGH_ROWS = 2000
+ENOUGH_ROWS = 2000
 _SLOWEST = 5
 _STRONGEST = 4
 _BEST_LINES = 6
@@ -77,27 +78,23 @@ def strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
 
 def _strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
     """Find the clock that explains departures best, at the threshold where it does."""
-    thresholds = _thresholds(wait_ns)
-    loudest: Peak | None = None
+    tried = thresholds(wait_ns)
+    loudest: list[Peak] = []
     candidates: list[_Candidate] = []
-    for threshold_ns in thresholds:
+    for threshold_ns in tried:
         delayed = Delayed(arrival_ns, wait_ns, threshold_ns)
         if len(delayed.heads) < LEAST_EVENTS:
             continue
         spectrum_peaks = peaks(arrival_ns, delayed.heads)
-        if spectrum_peaks and (loudest is None or spectrum_peaks[0].power > loudest.power):
-            loudest = spectrum_peaks[0]
-        unlikely = [
-            peak for peak in spectrum_peaks if peak.chance * len(thresholds) <= FALSE_ALARMS
-        ]
+        if spectrum_peaks and (not loudest or spectrum_peaks[0].power > loudest[0].power):
+            loudest = spectrum_peaks
+        unlikely = [peak for peak in spectrum_peaks if peak.chance * len(tried) <= FALSE_ALARMS]
         leave_ns, waited_ns = delayed.leave_ns[_some(delayed)], delayed.wait_ns[_some(delayed)]
         for rate_hz, chance in _rates(unlikely):
             line = narrowed(rate_hz, leave_ns)
             if line is not None and line.is_of_departures(leave_ns, waited_ns):
                 candidates.append(
-                    _Candidate(
-                        line.evidence(leave_ns), line, threshold_ns, chance * len(thresholds)
-                    )
+                    _Candidate(line.evidence(leave_ns), line, threshold_ns, chance * len(tried))
                 )
     best, most = None, 0.0
     for candidate in _best(candidates):
@@ -105,12 +102,12 @@ def _strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
         if comb is not None and evidence > most:
             best = FoundComb(comb, candidate.threshold_ns, candidate.chance)
             most = evidence
-    return best or _refusal(loudest, len(thresholds))
+    return best or _refusal(loudest, len(tried), Evenness.of(arrival_ns))
 
 
 def _some(delayed: Delayed) -> slice:
     """Select as many rows as suffice."""
-    return slice(None, None, max(1, len(delayed.heads) // _ENOUGH_ROWS))
+    return slice(None, None, max(1, len(delayed.heads) // ENOUGH_ROWS))
 
 
 def _rates(spectrum_peaks: list[Peak]) -> Iterator[tuple[float, float]]:
@@ -148,7 +145,7 @@ def _locked(candidate: _Candidate, arrival_ns: Times, wait_ns: Times) -> tuple[C
     return comb, 0.0 if comb is None else comb.evidence(delayed.leave_ns[some])
 
 
-def _thresholds(wait_ns: Times) -> list[int]:
+def thresholds(wait_ns: Times) -> list[int]:
     """Return the waits that a fifth, a tenth, ... of all packets exceed, as the best is unknown."""
     in_order = np.sort(wait_ns)
     beyond = int(_LARGEST_SHARE * len(in_order))
@@ -159,19 +156,31 @@ def _thresholds(wait_ns: Times) -> list[int]:
     return list(dict.fromkeys(waits))
 
 
-def _refusal(loudest: Peak | None, tried: int) -> str:
-    if loudest is None:
+def _refusal(loudest: list[Peak], tried: int, packets: Evenness) -> str:
+    if not loudest:
         return f"fewer than {LEAST_EVENTS} interruptions stand out from packets without delay"
-    chance = min(1.0, loudest.chance * tried)
+    rate_hz, _, chance = loudest[0]
+    chance = min(1.0, chance * tried)
     if chance > FALSE_ALARMS:
         return (
             "delayed packets follow no rate: the most prominent one,"
-            f" {loudest.rate_hz:.2f} Hz, could occur by chance with a probability of {chance:.2g}"
+            f" {rate_hz:.2f} Hz, could occur by chance with a probability of {chance:.2g}"
         )
-    return (
-        f"delayed packets recur at {loudest.rate_hz:.2f} Hz, but do not leave together, as they"
-        " would at the end of an interruption"
-    )
+    if packets.every(rate_hz) is not None:
+        every = max(packets.every(peak.rate_hz) or 1 for peak in loudest)
+        return (
+            f"delays come with 1 packet in {every}, at {packets.packets_hz / every:.2f} Hz of"
+            f" {packets.packets_hz:,.0f} packets/s: a batch of the sender or of the device, and no"
+            " clock"
+        )
+    recur = f"delayed packets recur at {rate_hz:.2f} Hz, but do not leave together, as they would"
+    if packets.own_hz < 2 * HIGHEST_HZ:
+        return (
+            f"{recur} at the end of an interruption; and since packets come at"
+            f" {packets.own_hz:.2f} Hz, that rate cannot be told from its mirror images: send them"
+            " at random (`--pattern poisson`)"
+        )
+    return f"{recur} at the end of an interruption"
 
 
 def is_on(comb: Comb, leave_ns: Times | Floats) -> Marks:

@@ -139,6 +139,12 @@ def simulate(
     return latency_ns
 
 
+def in_window(arrival_ns: Times, clock: Periodic, window_ns: float) -> NDArray[np.bool_]:
+    """Mark the packets that come within this time from the start of a tick."""
+    even_ns = arrival_ns - clock.wander.at(arrival_ns.astype(np.float64)) - clock.phase_ns
+    return np.asarray(even_ns % clock.period_ns < window_ns, np.bool_)
+
+
 def departures(
     arrival_ns: Times, interruptions: Interruptions, service_ns: int | Times = 0
 ) -> Times:

@@ -41,6 +41,9 @@ class FittedSource:
     longest wait then does not say how much longer one may last."""
     p_value: float | None = None
     """Probability that packets without this clock look as much like one; None if not tested."""
+    window_ns: int | None = None
+    """Time from the start of a tick in which packets come that it delays by as much, wherever it
+    met them; None if packets wait for its end."""
 
     def record(self) -> dict[str, object]:
         """Return the figures by their names."""
@@ -55,6 +58,7 @@ class FittedSource:
             "duration_ns": periodic.duration_ns,
             "duration_ns_ci_low": low,
             "duration_ns_ci_high": high,
+            "window_ns": self.window_ns,
             "every": periodic.every,
             "teeth": list(periodic.teeth),
             "phase_ns": periodic.phase_ns,

@@ -38,6 +38,14 @@ class Prediction:
     rate_max_pps: Estimate
     """The highest rate. Without packets that queued it has no interval: the function may hold
     packets in parallel, and a median is no mean."""
+    rate_alone_pps: Estimate
+    """The highest rate of a function that works on one packet at a time, whose mean time for a
+    packet lies between the difference of the medians and that of the means."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Return True if packets that queued give the rate an interval, whatever the function."""
+        return math.isfinite(self.rate_max_pps.ci_high)
 
 
 def predict(
@@ -47,10 +55,21 @@ def predict(
     queued: Estimate | None = None,
     *,
     is_queued_net: bool = True,
+    mean_cpu_ns: float | None = None,
 ) -> Prediction:
-    """Predict the highest rate of a function."""
+    """Predict the highest rate of a function; `mean_cpu_ns` is its time by the means."""
     cpu = cpu_time(forwarder, function)
     by_medians = highest_rate(cpu, noise)
+    alone = by_medians
+    if mean_cpu_ns is not None and mean_cpu_ns > 0:
+        # Means hold the noise already, as far as packets met it.
+        by_means = NS_PER_S / mean_cpu_ns
+        alone = replace(
+            by_medians,
+            ci_low=min(by_medians.ci_low, by_means),
+            ci_high=max(by_medians.ci_high, by_means),
+            method="medians, and means",
+        )
     if queued is None:
         rate = replace(by_medians, ci_low=0.0, ci_high=math.inf, method=_UNKNOWN)
     else:
@@ -61,7 +80,7 @@ def predict(
             ci_low=min(by_medians.ci_low, by_queues.ci_low),
             ci_high=max(by_medians.ci_high, by_queues.ci_high),
         )
-    return Prediction(forwarder, function, cpu, queued, noise, rate)
+    return Prediction(forwarder, function, cpu, queued, noise, rate, alone)
 
 
 def _check_agreement(cpu: Estimate, e2e: Estimate, queued: Estimate) -> None:

@@ -172,6 +172,9 @@ class Associated(Section, frozen=True, kw_only=True):
     """The files."""
     counters: tuple[AssociatedCounter, ...]
     """Counters that were tested, smallest p value first."""
+    sums: tuple[AssociatedCounter, ...] = ()
+    """Sums of the counters of each CPU of the device, if it was named: they were tested first, and
+    single counters of the CPUs only that were associated."""
     regular: tuple[RegularCounter, ...]
     """Counters that cannot be tested, because they are as fast in every window."""
 

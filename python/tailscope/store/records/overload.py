@@ -72,6 +72,12 @@ class OverloadFigures(Section, frozen=True, kw_only=True):
     rate_max_pps_ci_high: float | None
     """Upper end of its 95 % interval; null if no packets were seen that queued: a device that holds
     several at the same time carries more, by any factor."""
+    rate_alone_pps: float | None = None
+    """The highest rate of a function that works on one packet at a time, by the medians."""
+    rate_alone_pps_ci_low: float | None = None
+    """Lower end of its interval: by the medians' intervals, and by the means."""
+    rate_alone_pps_ci_high: float | None = None
+    """Upper end of its interval."""
     is_upper_bound: bool
     """True if neither d_Σ nor packets that queued are known, so that interrupts are still to be
     taken off."""

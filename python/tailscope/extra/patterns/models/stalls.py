@@ -49,6 +49,13 @@ def stalls(series: Series, system: System, accounted: Marks) -> Answer:
         found = fit(series.arrival_ns[:_MOST], series.latency_ns[:_MOST])
     if not found.sources:
         return Refusal(name, str(found.reason).partition(": ")[2] or str(found.reason))
+    first = found.sources[0]
+    if first.window_ns is not None:
+        return Refusal(
+            name,
+            f"delays recur at {first.periodic.rate_hz:.2f} Hz, but their packets are not released"
+            " together",
+        )
     explained = found.explained
     if explained is None or explained < _LEAST_EXPLAINED:
         return Refusal(
@@ -56,7 +63,6 @@ def stalls(series: Series, system: System, accounted: Marks) -> Answer:
             f"a clock was found that explains {explained or 0:.0%} of the delayed packets,"
             f" expected {_LEAST_EXPLAINED:.0%}",
         )
-    first = found.sources[0]
     assert found.threshold_ns is not None, "sources have one"
     figures = {
         "rate_hz": first.periodic.rate_hz,

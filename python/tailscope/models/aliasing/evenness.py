@@ -1,0 +1,61 @@
+"""Packets that come evenly, and rates that are theirs: every 32nd packet is no clock."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.models.aliasing.line import LEAST_EVENTS
+
+if TYPE_CHECKING:
+    from tailscope.models.aliasing.comb import Floats
+    from tailscope.models.aliasing.simulation import Times
+
+MULTIPLES = np.arange(1.0, 65.0)
+"""Multiples of a rate that are looked at."""
+
+_OF_A_TURN = 0.5
+_EVEN = 0.1
+_MOSTLY = 0.5
+
+
+class Evenness(NamedTuple):
+    """How evenly packets come."""
+
+    packets_hz: float
+    """Mean rate of the packets."""
+    own_hz: float
+    """Rate at which packets, or bursts of them, come evenly; inf if they do not."""
+    span_s: float
+
+    @classmethod
+    def of(cls, arrival_ns: Times) -> Evenness:
+        """Look at the gaps between packets, given their times in order."""
+        span_s = float(arrival_ns[-1] - arrival_ns[0]) / 1e9
+        gaps_ns = np.diff(arrival_ns)
+        begin = np.flatnonzero(gaps_ns > gaps_ns.mean() / 2) + 1
+        apart_ns = np.diff(arrival_ns[begin])
+        own_hz = math.inf
+        if len(apart_ns) >= LEAST_EVENTS:
+            middle_ns = float(np.median(apart_ns))
+            if np.mean(np.abs(apart_ns - middle_ns) < _EVEN * middle_ns) > _MOSTLY:
+                own_hz = 1e9 / middle_ns
+        return cls(len(gaps_ns) / span_s, own_hz, span_s)
+
+    def every(self, rate_hz: float) -> int | None:
+        """Return N if the rate is that of every Nth packet, or a multiple of it; else None."""
+        if not math.isfinite(self.own_hz):
+            return None
+        is_in_step = self.mirrored(MULTIPLES * rate_hz) <= self.tolerances_hz()
+        return int(MULTIPLES[np.argmax(is_in_step)]) if is_in_step.any() else None
+
+    def mirrored(self, rates_hz: Floats) -> Floats:
+        """Return how far rates are from the nearest multiple of the packets' rate."""
+        beyond_hz = rates_hz % self.packets_hz
+        return np.asarray(np.minimum(beyond_hz, self.packets_hz - beyond_hz))
+
+    def tolerances_hz(self) -> Floats:
+        """Return by how much multiples of a rate may be off that so long a time tells."""
+        return np.asarray((MULTIPLES * _OF_A_TURN + 1) / self.span_s)
