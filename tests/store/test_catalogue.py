@@ -146,7 +146,11 @@ def test_no_number_of_a_summary_is_left_out(runs: Path) -> None:
     others = {name for name, value in summary.items() if not isinstance(value, str | list)}
     assert others - set(SUMMARY) - set(RUN) <= {
         *("format", "ci_level", "floor_ns"),
-        *(f"{side}_{name}" for side in ("pre", "post") for name in ("format", "resolution")),
+        *(
+            f"{side}_{name}"
+            for side in ("pre", "post")
+            for name in ("format", "resolution", "stamps")
+        ),
         *("pre_cut_offset_bytes", "post_cut_offset_bytes"),
     }
 

@@ -21,6 +21,7 @@ from tailscope.store.reader import read_figures, read_info, read_run
 from tailscope.store.records.base import as_content, decode, encode
 from tailscope.store.records.notes import Note, NotesRecord
 from tailscope.store.records.run import RunInfo
+from tailscope.store.run import check_conservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,6 +137,16 @@ def test_a_file_that_the_run_does_not_list_is_damage(run: Path) -> None:
     with raises(RunCorruptError, "file-not-listed") as refused:
         read_run(run)
     assert all(text in str(refused.value) for text in ("run.json: files: ", "summary.json"))
+
+
+@pytest.mark.parametrize("name", ["untimed", "post_untimed", "post_corrupt"])
+def test_what_earlier_versions_did_not_count_is_none(run: Path, name: str) -> None:
+    figures = dict(read_run(run).summary)
+    assert figures.pop(name) == 0
+    check_conservation(figures, "summary.json")
+    figures["sent"] += 1
+    with raises(RunCorruptError, "sum-of-parts"):
+        check_conservation(figures, "summary.json")
 
 
 def test_a_mistake_of_ours_is_no_damage(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

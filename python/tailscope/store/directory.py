@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from msgspec import structs
 
 from tailscope.engine.analysis import Series
-from tailscope.exceptions import RunExistsError, RunUnfinishedError, said
+from tailscope.exceptions import RunError, RunExistsError, RunUnfinishedError, said
 from tailscope.signals import uninterrupted
 from tailscope.store import layout, tables
 from tailscope.store.atomic import replacing, replacing_folder, write_text
@@ -430,8 +430,10 @@ def unanalysed_below(folder: Path) -> Iterator[Path]:
     """Find measurements that were recorded, are not analysed, and that no process works on."""
     for inner, _, _ in os.walk(folder):
         path = Path(inner)
-        if holds_packets(path) and not is_complete(path) and not is_owned(path):
-            yield path
+        # What a damaged run.json says of its packets is for `tailscope runs list` to tell.
+        with suppress(RunError):
+            if holds_packets(path) and not is_complete(path) and not is_owned(path):
+                yield path
 
 
 @contextmanager

@@ -71,7 +71,7 @@ _SUMS = {
     ),
 }
 
-_LATER = {"post_corrupt": 0}
+_LATER = {"post_corrupt": 0, "untimed": 0, "post_untimed": 0}
 """What runs of earlier versions did not count."""
 
 

@@ -226,6 +226,35 @@ def test_a_result_tree_of_pos_reads_back(
         assert back.info.about.repeat == number
 
 
+def test_a_result_tree_replaces_nothing(tailscope: Run, tables: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("mine")
+    done = tailscope("runs", "pos", tables, "--out", tmp_path)
+    assert (done.returncode, code_of(done)) == (1, "not-empty")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("name", ["/../../escaped", "a/b", "\0"])
+def test_a_name_in_a_file_leads_nowhere_else(tailscope: Run, tmp_path: Path, name: str) -> None:
+    threads = {each: {"histogram": {"3": 2}, "cycles": 2, "max": 3} for each in ("0", name)}
+    result = {"file_version": 1, "rt_test_version:": "2.40", "thread": threads}
+    (tmp_path / "x.json").write_text(json.dumps(result, indent=2))
+    done = tailscope("runs", "import", tmp_path / "x.json", "--out", tmp_path / "a" / "out")
+    assert (done.returncode, code_of(done)) == (1, "run-name")
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["out"]
+    assert len([*(tmp_path / "a" / "out").rglob("run.json")]) == 1
+
+
+def test_loop_variables_of_like_names_are_all_kept(tailscope: Run, tmp_path: Path) -> None:
+    (tmp_path / f"{POS}0.loop").write_text(json.dumps({"a b": 1, "a,b": 2}))
+    (tmp_path / "histogram_run0.csv").write_text("3200,60\n")
+    run = tmp_path / "run"
+    assert (
+        tailscope("runs", "import", tmp_path / "histogram_run0.csv", "--out", run).returncode == 0
+    )
+    assert read_run(run).info.about.labels == {"a-b": "1", "a-b-2": "2"}
+
+
 def test_tables_hold_what_was_written(analysed: Path, tables: Path) -> None:
     of_packets, of_tables = read_run(analysed / "run").summary, read_run(tables).summary
     exact = ("count", "latency_ns_min", "latency_ns_max", "pre_packets", "post_packets")

@@ -143,3 +143,11 @@ def test_runs_of_the_same_set_up_are_given_by_folder(tailscope: Run, tmp_path: P
     assert highest["low"] < CLASS_NS < highest["high"] == records[1]["rest_max_ns_ci_high"]
     missing = tailscope(*arguments, alone, "--like", tmp_path / "missing")
     assert missing.returncode == 1 and code_of(missing) is not None
+
+
+def test_latencies_of_nothing_are_bounded() -> None:
+    """As stamps of a coarse clock have them."""
+    found = largest(
+        [RunTail(np.zeros(50, np.int64), 0, PART_S * SECOND, 1e5, (None,) * 3)], [], SECOND, LEVEL
+    )
+    assert 0 <= found.low_ns <= found.high_ns < SECOND

@@ -7,6 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from errors import code_of
 from foreign.kernel import LOSS, send_numbered
 from foreign.network import routed_network
 from runs import AS_ROOT, needed
@@ -82,9 +83,10 @@ def test_a_filter_is_compiled_or_refused() -> None:
     length, *instructions = compiled("udp port 5001").split(",")
     assert int(length) == len(instructions)
     assert all(len(each.split()) == 4 for each in instructions)
-    with pytest.raises(UsageError) as error:
-        compiled("udp prt 1")
-    assert error.value.code == "filter"
+    for wrong in ("udp prt 1", "vlan 5 and udp"):
+        with pytest.raises(UsageError) as error:
+            compiled(wrong)
+        assert error.value.code == "filter"
 
 
 def test_terms_that_a_tap_does_not_see_are_refused() -> None:
@@ -262,3 +264,5 @@ def test_a_plan_is_shown_without_being_carried_out(tailscope: Tailscope) -> None
     assert refused.returncode == 1
     wrong = tailscope("tap", "lo", "eth0", "--slo", "p99")
     assert wrong.returncode == 1
+    streams = tailscope("tap", "lo", "eth0", "--match-on", "tcp-bytes")
+    assert code_of(streams) == "tap-streams"

@@ -27,9 +27,9 @@ def command(
     ] = False,
     yes: Annotated[bool, flag("--yes", "Also remove measurements that are not analysed.")] = False,
 ) -> int:
-    from tailscope.exceptions import TestbedError
+    from tailscope.exceptions import RunExistsError, TestbedError
     from tailscope.store.atomic import leftovers_below
-    from tailscope.store.directory import unanalysed_below
+    from tailscope.store.directory import is_complete, unanalysed_below
     from tailscope.store.folders import RUNS
     from tailscope.store.owner import is_owned, owned
     from tailscope.testbed.clean import Leftover, clean
@@ -51,8 +51,15 @@ def command(
     for path in recordings.values():
         any_leftover = True
         if not dry_run and (yes or _is_unwanted(path)):
-            with owned(path):
-                remove_tree(path)
+            try:
+                with owned(path):
+                    # Somebody may have analysed it since.
+                    if is_complete(path):
+                        continue
+                    remove_tree(path)
+            except RunExistsError as error:
+                failed.append(str(error))
+                continue
             say(f"removed {path}")
         else:
             say(

@@ -20,7 +20,7 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.cli.terminal import tell
-from tailscope.exceptions import TailscopeError, UsageError, said
+from tailscope.exceptions import CaptureError, TailscopeError, UsageError, said
 from tailscope.paths import hint_of
 from tailscope.units import did_you_mean
 
@@ -140,11 +140,20 @@ def _imported(plan: ImportRequest, found: Found) -> Iterator[tuple[str, Path, Ru
         for run in runs:
             folder = plan.out if is_alone else plan.out / below / run.name
             try:
+                _check_name(source.path, run.name)
                 said = found.loops.labels(plan.labels, source.path, run.name)
                 about = None if said is None else said.of(source.path / run.name, run.name)
                 yield str(below / run.name), folder, write_import(run, about, folder)
             except (TailscopeError, OSError) as error:
                 yield str(below / run.name), folder, error
+
+
+def _check_name(path: Path, name: str) -> None:
+    """See that a name, which may come from the file, is one of a folder."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise CaptureError(
+            f"{path}: expected a name that a folder may have, got {name!r}", code="run-name"
+        )
 
 
 def _print(plan: ImportRequest, name: str, folder: Path, run: Run) -> None:

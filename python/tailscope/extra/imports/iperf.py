@@ -92,13 +92,15 @@ def _udp(path: Path, end: _End, received: _Sum) -> ForeignRun:
     """Return the packets sent and lost; iperf3 3.12 and older say so in `sum`."""
     whole = end.sum if end.sum is not None and end.sum.packets else received
     sent = count_of(str(whole.packets or 0), f"{path}: packets")
-    lost = count_of(str(max(0, whole.lost_packets or 0)), f"{path}: lost_packets")
+    counted = whole.lost_packets or 0
+    lost = count_of(str(max(0, counted)), f"{path}: lost_packets")
     if not sent or lost > sent:
         raise CaptureError(
             f"{path}: lost_packets: expected at most the packets sent, {sent}, and at least one of"
             f" these, got {lost}",
             code="packet-count",
         )
+    more = () if counted >= 0 else (f"{-counted} more packets came than were sent",)
     jitter = received.jitter_ms
     said = (
         ()
@@ -113,7 +115,7 @@ def _udp(path: Path, end: _End, received: _Sum) -> ForeignRun:
         files={"result": path},
         count=0,
         figures={"sent": sent, "lost": lost, "loss_ratio": lost / sent},
-        warnings=(_ONLY_LOSS, *said),
+        warnings=(_ONLY_LOSS, *said, *more),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import CaptureError, UsageError
@@ -113,7 +114,11 @@ def _label(variable: str, value: str, before: Mapping[str, object]) -> Mapping[s
             return labels_of(None, {known: value}, None).given
         except UsageError:
             pass
-    name = _OTHER.sub("-", variable) or "variable"
+    taken = before.get("labels", {})
+    assert isinstance(taken, dict)
+    same = _OTHER.sub("-", variable) or "variable"
+    names = chain([same], (f"{same}-{number}" for number in count(2)))
+    name = next(name for name in names if name not in taken)
     given = labels_of(None, {f"labels.{name}": shortened(value, _MOST_CHARACTERS)}, None).given
     ((attribute, named),) = given.items()
     others = before.get(attribute, {})

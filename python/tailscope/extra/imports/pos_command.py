@@ -41,6 +41,7 @@ def command(
     from tailscope.store.atomic import replacing_folder
     from tailscope.store.reader import read_run
 
+    _check_free(out)
     with replacing_folder(out) as folder:
         node = folder / NODE
         node.mkdir()
@@ -55,8 +56,22 @@ def command(
                 with (node / f"latencies-pre-{name}.pcap.{kind}.csv").open("w") as file:
                     file.write(f"{header}\n")
                     file.writelines(",".join(map(str, row)) + "\n" for row in rows)
+        # Reading takes a while, in which others may have written there.
+        _check_free(out)
     say_named("written", f"{out / NODE}: {len(written)} runs")
     return 0
+
+
+def _check_free(out: Path) -> None:
+    """See that nothing is replaced."""
+    from tailscope.exceptions import RunExistsError
+
+    if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
+        raise RunExistsError(
+            f"{out}: expected a new or an empty directory",
+            code="not-empty",
+            hint="choose another directory",
+        )
 
 
 def _stamp(unix_ns: int) -> str:

@@ -14,6 +14,7 @@ from tailscope.cli.options import STANDARD, DryRun, Quiet, argument, flag, optio
 from tailscope.cli.panels import MEASUREMENT, OUTPUT, TRAFFIC
 from tailscope.cli.status import OF_VERDICTS, UNDECIDED
 from tailscope.cli.terminal import say, tell
+from tailscope.exceptions import UsageError
 from tailscope.units import (
     count_text,
     counted,
@@ -128,6 +129,12 @@ def command(
     level = parse_level(", ".join(slo)) if slo else None
     if level is not None:
         refuse_unknown_terms(level)
+    if match_on == "tcp-bytes":
+        raise UsageError(
+            "--match-on: streams of TCP are matched once they are there as a whole",
+            code="tap-streams",
+            hint="capture both interfaces, and use `tailscope analyze --match-on tcp-bytes`",
+        )
     window_ns = positive_duration_ns(window, "--window")
     bucket_ns = positive_duration_ns(bucket_size, "--bucket-size")
     lasts_s = None if lasts is None else positive_duration_ns(lasts, "--for") / 1e9

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 from tailscope.exceptions import UsageError
 from tailscope.testbed.programs import find_program, search_path
 
 _TIMEOUT_S = 30.0
+_TAGS = re.compile(r"\bvlan\b")
 _NOTHING = "0"
 """A program without instructions, which accepts all."""
 
@@ -16,6 +18,12 @@ def compiled(expression: str) -> str:
     """Compile a filter for Ethernet: the length of the program, and its instructions."""
     if not expression.strip():
         return _NOTHING
+    if _TAGS.search(expression):
+        raise UsageError(
+            f"--filter: {expression!r}: a tap sees frames without tags of VLANs",
+            code="filter",
+            hint="tap the interface of the VLAN, such as eth0.5",
+        )
     program = find_program("--filter", "tcpdump", "tcpdump")
     done = subprocess.run(  # noqa: S603
         [program, "-y", "EN10MB", "-ddd", "--", expression],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from tailscope.store.records.messages import TapKey, TapResult, TapSecond
 from tailscope.store.records.plan import AnalysisPlan
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.places import Here
+from tailscope.testbed.removal import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,6 +81,7 @@ def listen(plan: TapPlan, judge: Judge | None, take: Callable[[TapKey | TapSecon
             writer = stack.enter_context(RunWriter(plan.out, draw=page_of, has_packets=False))
             captures = plan.out.absolute() / WORST
             captures.mkdir(exist_ok=True)
+            stack.push(partial(_remove_if_failed, captures))
         folder = stack.enter_context(RunFolder())
         figures = folder.path / _FIGURES
         place = Here(folder.path)
@@ -141,6 +144,11 @@ def _conclude(plan: TapPlan, heard: Heard, writer: RunWriter | None) -> None:
     )
     lacks = writer.finish(heard.analysis, info=info, bucket_ns=plan.bucket_ns)
     check_whole(writer.path, lacks)
+
+
+def _remove_if_failed(captures: Path, kind: type[BaseException] | None, *_error: object) -> None:
+    if kind is not None:
+        remove_tree(captures)
 
 
 def _clear(out: Path | None) -> None:

@@ -103,7 +103,7 @@ def loss(runs: Sequence[Material]) -> Picture | None:
         Picture(
             "loss",
             "Packets without a match, by the second in which they were sent",
-            "Lost, late, corrupt or ambiguous: the table has the number of each.",
+            "Lost, late, corrupt, divided, ambiguous, not judged: the table has the numbers.",
             TIME,
             Axis("packets", "packets", starts_at_zero=True),
             tuple(layers),

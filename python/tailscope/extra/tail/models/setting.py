@@ -163,7 +163,7 @@ def largest(
 ) -> Largest:
     """Foretell the largest latency of so long a time, of the runs in `own`."""
     every = [*own, *like]
-    seen_ns, own_ns = (max(run.max_ns for run in runs) for runs in (every, own))
+    seen_ns, own_ns = (max(1, *(run.max_ns for run in runs)) for runs in (every, own))
     latency, below = _below(_rates(own, every, prior), ahead_ns, prior)
     ends = np.interp([(1 - level) / 2, (1 + level) / 2], below, np.log(latency))
     known = _below(_rates(own, every, prior, is_known=True), ahead_ns, prior)[1]
@@ -215,7 +215,7 @@ def _rates(
 
     With `is_known`, no class is larger than all that was seen.
     """
-    seen_ns = max(run.max_ns for run in every)
+    seen_ns = max(1, *(run.max_ns for run in every))
     margin = 5 * prior.size_spread + _STEP
     bottom = np.log(max(min(run.floor_ns for run in own), 1))
     logs = np.arange(bottom, np.log(seen_ns * prior.new_times) + margin, _STEP)
