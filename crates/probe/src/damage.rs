@@ -76,6 +76,10 @@ impl<'a> Checked<'a> {
         self.packet[0] >> 4 == 4
     }
 
+    fn is_damaged(&self) -> bool {
+        self.header_error + self.error > 0
+    }
+
     /// Returns the packet without what a device may change that packets by this key pass.
     fn masked(&self, match_on: &MatchOn) -> Vec<u8> {
         let mut packet = self.packet.to_vec();
@@ -110,37 +114,77 @@ fn sum(bytes: &[u8]) -> u64 {
 /// Returns true if a packet has a checksum that does not fit it.
 #[must_use]
 pub fn is_damaged(frame: &[u8], orig_len: u32) -> bool {
-    Checked::of(frame, orig_len).is_some_and(|packet| packet.header_error + packet.error > 0)
+    Checked::of(frame, orig_len).is_some_and(|packet| packet.is_damaged())
 }
 
-/// Returns how a packet behind the device differs from one before it that fits its own checksums, if it is that one,
-/// damaged: at most [`MOST_BYTES`] bytes differ of those that the device leaves alone, and its checksums are off by
-/// exactly what these bytes add up to.
-#[must_use]
-pub fn damage(sent: (&[u8], u32), seen: (&[u8], u32), match_on: &MatchOn) -> Option<Damage> {
-    let (before, behind) = (Checked::of(sent.0, sent.1)?, Checked::of(seen.0, seen.1)?);
-    let shape =
-        |of: &Checked<'_>| (of.is_ipv4(), of.transport, of.network.protocol, of.packet.len());
-    let was_whole = before.header_error + before.error == 0;
-    if !was_whole || behind.header_error + behind.error == 0 || shape(&before) != shape(&behind) {
-        return None;
+/// What packets have in common of which one may be the other, damaged: their shape, and what each checksum would have
+/// to be for the rest to fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Family {
+    is_ipv4: bool,
+    transport: usize,
+    protocol: u8,
+    len: usize,
+    fits: [u64; 2],
+}
+
+/// A whole packet with checksums, without what a device may change: computed once, compared often.
+#[derive(Clone, Debug)]
+pub struct Form {
+    family: Family,
+    is_damaged: bool,
+    /// Offset of the packet in its frame.
+    at: usize,
+    masked: Vec<u8>,
+}
+
+impl Form {
+    /// Returns the form of a frame that a device passes whose packets are matched by this key; `None` if it has no
+    /// checksum, or is not whole.
+    #[must_use]
+    pub fn of(frame: &[u8], orig_len: u32, match_on: &MatchOn) -> Option<Self> {
+        let checked = Checked::of(frame, orig_len)?;
+        let masked = checked.masked(match_on);
+        let (is_ipv4, transport) = (checked.is_ipv4(), checked.transport);
+        let (protocol, len) = (checked.network.protocol, masked.len());
+        let header = if is_ipv4 { sum(&masked[..transport]) } else { 0 };
+        let pseudo = if protocol == headers::ICMP { 0 } else { sum(&masked[addresses(is_ipv4)]) };
+        let carried = pseudo + sum(&masked[transport..]);
+        let fit = |error: u64, sum: u64| (error + ONES - sum % ONES) % ONES;
+        let fits = [fit(checked.header_error, header), fit(checked.error, carried)];
+        let is_damaged = checked.is_damaged();
+        let family = Family { is_ipv4, transport, protocol, len, fits };
+        Some(Self { family, is_damaged, at: checked.network.at, masked })
     }
-    let [old, new] = [before.masked(match_on), behind.masked(match_on)];
-    let differs: Vec<usize> = (0..old.len()).filter(|at| old[*at] != new[*at]).collect();
-    let offset = *differs.first().filter(|_| differs.len() <= MOST_BYTES)?;
-    let off = |range: Range<usize>| {
-        sum(&new[range.clone()]) + ONES * range.len() as u64 - sum(&old[range])
-    };
-    let (is_ipv4, len) = (before.is_ipv4(), old.len());
-    let header = if is_ipv4 { off(0..before.transport) } else { 0 };
-    let pseudo = if before.network.protocol == headers::ICMP { 0 } else { off(addresses(is_ipv4)) };
-    let carried = pseudo + off(before.transport..len);
-    if header % ONES != behind.header_error || carried % ONES != behind.error {
-        return None;
+
+    /// Returns true if it has a checksum that does not fit it.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        self.is_damaged
     }
-    let bits = differs.iter().map(|at| (old[*at] ^ new[*at]).count_ones()).sum();
-    let offset_bytes = (behind.network.at + offset) as u32;
-    Some(Damage { offset_bytes, bytes: differs.len() as u32, bits })
+
+    /// Returns what it has in common with all that it may have been.
+    #[must_use]
+    pub fn family(&self) -> &Family {
+        &self.family
+    }
+
+    /// Returns how it differs, seen behind the device, from one before it that fits its own checksums, if it is that
+    /// one, damaged: at most [`MOST_BYTES`] bytes differ of those that the device leaves alone, and its checksums are
+    /// off by exactly what these bytes add up to.
+    #[must_use]
+    pub fn damage_of(&self, sent: &Self) -> Option<Damage> {
+        if sent.is_damaged || !self.is_damaged || sent.family != self.family {
+            return None;
+        }
+        let pairs = sent.masked.iter().zip(&self.masked).enumerate();
+        let differing = pairs.filter(|(_, (old, new))| old != new).take(MOST_BYTES + 1);
+        let bits: Vec<(usize, u32)> =
+            differing.map(|(at, (old, new))| (at, (old ^ new).count_ones())).collect();
+        let (offset, _) = *bits.first().filter(|_| bits.len() <= MOST_BYTES)?;
+        let (offset_bytes, bytes) = ((self.at + offset) as u32, bits.len() as u32);
+        Some(Damage { offset_bytes, bytes, bits: bits.iter().map(|(_, bits)| bits).sum() })
+    }
 }
 
 #[cfg(test)]
@@ -177,7 +221,8 @@ mod tests {
     }
 
     fn found(sent: &[u8], seen: &[u8], match_on: &MatchOn) -> Option<Damage> {
-        damage((sent, sent.len() as u32), (seen, seen.len() as u32), match_on)
+        let form = |frame: &[u8]| Form::of(frame, frame.len() as u32, match_on);
+        form(seen)?.damage_of(&form(sent)?)
     }
 
     #[test]
@@ -247,7 +292,8 @@ mod tests {
         let sent = frame(Protocol::Tcp, true, 5);
         for len in 0..sent.len() {
             let cut = &sent[..len];
-            let _ = (is_damaged(cut, 200), found(cut, &sent, &MatchOn::L3));
+            let _ = (is_damaged(cut, 200), Form::of(cut, 200, &MatchOn::L3));
+            assert_eq!(found(cut, &sent, &MatchOn::L3), None);
         }
     }
 }
