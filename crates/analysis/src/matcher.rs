@@ -162,7 +162,7 @@ struct Unmatched {
     /// Its place in pre.
     seq: u64,
     late: bool,
-    /// True if it was sent before the capture behind the device began.
+    /// True if it is not judged: it was sent before the capture behind the device began, or in a gap or doubt.
     early: bool,
 }
 
@@ -175,6 +175,8 @@ struct Orphan {
     claimed: bool,
     kind: Kind,
     lateness: Lateness,
+    /// True if one of the times is in doubt by which it is late.
+    in_doubt: bool,
     /// The place of the packet that it is late for, and the place of that one in pre.
     late_of: u64,
     late_seq: u64,
@@ -299,7 +301,8 @@ pub(crate) struct Matcher {
     newest_post_ns: Option<u64>,
     tail: Tail,
     counts: Counts,
-    /// Times of which the capture before and that behind the device has no file, in ns: first those that begin first.
+    /// Times of which the capture before and that behind the device has nothing, in ns, in order of their begin; they
+    /// may overlap.
     gaps: [VecDeque<(u64, u64)>; 2],
     /// Control traffic behind the device that nobody sent, and may be unknown.
     local_behind: u64,
@@ -568,7 +571,8 @@ impl Matcher {
             } else {
                 (from.saturating_sub(longest_ns), to)
             };
-            self.gaps[side].push_back(gap);
+            let gaps = &mut self.gaps[side];
+            gaps.insert(gaps.partition_point(|(known, _)| *known <= gap.0), gap);
         }
     }
 
@@ -577,7 +581,8 @@ impl Matcher {
         while self.gaps[side].front().is_some_and(|(_, to)| *to < ts) {
             self.gaps[side].pop_front();
         }
-        self.gaps[side].front().is_some_and(|(from, _)| *from <= ts)
+        let mut begun = self.gaps[side].iter().take_while(|(from, _)| *from <= ts);
+        begun.any(|(_, to)| ts <= *to)
     }
 
     /// Returns the number of packets behind the device that nobody sent, and that are control traffic of their link.
@@ -730,7 +735,9 @@ impl Matcher {
         let seq = self.before_pre + place;
         let passed = Sent::UNKEYED | Sent::COPY | Sent::SEEN_BEFORE | Sent::LOCAL | Sent::BACK;
         let passed = state.is(passed);
-        let early = ts < self.rules.begin_ns[1] || self.in_gap(1, ts);
+        // That a packet is lost follows from its time.
+        let in_doubt = self.doubts.concern(ts, ts);
+        let early = ts < self.rules.begin_ns[1] || self.in_gap(1, ts) || in_doubt;
         if !matched && !ambiguous && !passed {
             self.unmatched.insert(Entry::new(
                 entry.key(),
@@ -855,9 +862,11 @@ impl Matcher {
             }
             None => Lateness::Unknown,
         };
+        let in_doubt =
+            late_of.is_some_and(|place| self.doubts.concern(self.unmatched.get(place).ts, ts));
         let late_of = late_of.unwrap_or(0);
         let claimed = false;
-        let orphan = Orphan { back: 0, kept, claimed, kind, lateness, late_of, late_seq };
+        let orphan = Orphan { back: 0, kept, claimed, kind, lateness, in_doubt, late_of, late_seq };
         let (place, former) = self.orphans.insert(Entry::new(key, ts, orphan));
         if let Some(former) = former {
             assert!((1..MOST as u64).contains(&(place - former)), "the older orphan is in reach");
@@ -929,7 +938,7 @@ impl Matcher {
     fn settle_orphan(&mut self) {
         let (_, entry) = self.orphans.pop();
         let Entry { ts, state, .. } = entry;
-        let Orphan { kept, claimed, kind, lateness, late_seq, .. } = state;
+        let Orphan { kept, claimed, kind, lateness, in_doubt, late_seq, .. } = state;
         let early = ts < self.rules.begin_ns[0] || self.in_gap(0, ts);
         let is_unknown = !claimed && lateness == Lateness::Unknown;
         if is_unknown && kind == Kind::Back {
@@ -968,6 +977,10 @@ impl Matcher {
                 self.local_behind += u64::from(kind == Kind::Local);
             }
             Lateness::Further => counts.post_late += u64::from(kept),
+            Lateness::OfLost | Lateness::OfOutside if in_doubt => {
+                counts.untimed += 1;
+                counts.post_untimed += u64::from(kept);
+            }
             Lateness::OfLost | Lateness::OfOutside => {
                 counts.late += 1;
                 counts.post_late += u64::from(kept);
@@ -1130,6 +1143,45 @@ mod tests {
         assert_eq!(matches, [(1, 2)]);
         assert_eq!((counts.pre_trimmed, counts.sent, counts.lost), (2, 2, 1));
         assert_eq!((counts.post_trimmed, counts.post_unknown), (1, 1));
+    }
+
+    #[test]
+    fn what_comes_behind_the_window_while_a_clock_is_in_doubt_has_no_time() {
+        let counts = |doubts: [Vec<(u64, u64)>; 2], post_ns| {
+            let mut matcher = matcher(rules(None, 1000));
+            matcher.doubt(Doubts::new(doubts));
+            let key = |name| Some(Key { hi: name, lo: 0 });
+            matcher.pre(10, key(1), Kind::Forward).unwrap();
+            matcher.post(post_ns, key(1), Kind::Forward).unwrap();
+            while matcher.finish() {}
+            matcher.counts().assert_conserved(1, 1);
+            let Counts { untimed, post_untimed, late, post_late, lost, outside, .. } =
+                matcher.counts();
+            ([untimed, post_untimed], [late, post_late], [lost, outside])
+        };
+        let sure = counts([vec![], vec![(1000, 1001)]], 130);
+        assert_eq!(sure, ([0, 0], [1, 1], [0, 0]));
+        let behind = counts([vec![], vec![(130, 140)]], 130);
+        assert_eq!(behind, ([1, 1], [0, 0], [0, 0]), "the time behind the device");
+        let before = counts([vec![(5, 10)], vec![]], 130);
+        assert_eq!(before, ([1, 1], [0, 0], [0, 0]), "the time before it");
+        let far = counts([vec![], vec![(5, 400)]], 380);
+        assert_eq!(far, ([0, 0], [0, 0], [0, 1]), "too far to be known, and not lost for certain");
+    }
+
+    #[test]
+    fn gaps_are_known_in_whatever_order_they_come() {
+        for gaps in [[(50, 60), (5, 15)], [(5, 15), (50, 60)], [(12, 14), (5, 60)]] {
+            let mut matcher = matcher(rules(None, 1000));
+            matcher.add_gaps(1, gaps.to_vec(), 0);
+            for ts in [10, 30, 55, 70] {
+                matcher.pre(ts, Some(Key { hi: ts, lo: 0 }), Kind::Forward).unwrap();
+            }
+            while matcher.finish() {}
+            let outside = if gaps[1] == (5, 60) { 3 } else { 2 };
+            let Counts { outside: found, lost, .. } = matcher.counts();
+            assert_eq!((found, lost), (outside, 4 - outside), "{gaps:?}");
+        }
     }
 
     #[test]
