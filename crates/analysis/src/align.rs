@@ -9,7 +9,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// One place in so many is an anchor, up to so many bytes behind the beginning of a stretch of a stream: what is an
 /// anchor far behind it is one nearer to it, too.
 const DENSITIES: [(u64, u32); 3] = [(1 << 11, 3), (1 << 16, 6), (u64::MAX, 12)];
-/// Streams that have no more bytes together are laid over each other at every place.
+/// Streams that are no longer together are laid over each other at every place.
 const SHORT: u64 = 4096;
 /// Anchors that two streams have in common which are looked at, and places of one in a stream.
 const MOST_SHARED: usize = 64;
@@ -83,7 +83,7 @@ impl View<'_> {
         if let Some(bytes) = self.common(other, 0).filter(|bytes| both_open && *bytes > 0) {
             return Fit::One { shift: 0, bytes };
         }
-        let shifts: Vec<i64> = if self.stream.len() + other.stream.len() <= SHORT {
+        let shifts: Vec<i64> = if end - start + (last - first) <= SHORT {
             let reach = |place: u64, from: u64| place as i64 - from as i64;
             let proof = PROOF as i64;
             (reach(first, end) + proof..=reach(last, start) - proof).collect()
@@ -101,9 +101,15 @@ impl View<'_> {
         }
     }
 
-    /// Returns by how much anchors that both have lie apart.
+    /// Returns by how much anchors that both have lie apart, and beginnings of segments if they have few bytes.
     fn shared(&self, other: &View<'_>) -> Vec<i64> {
         let mut shifts = Vec::new();
+        if self.stream.len() + other.stream.len() <= SHORT {
+            for piece in self.stream.pieces.iter().take(MOST_SHARED) {
+                let others = other.stream.pieces.iter().take(MOST_SHARED);
+                shifts.extend(others.map(|of| of.start as i64 - piece.start as i64));
+            }
+        }
         let mut shared = 0;
         for anchor in self.anchors {
             let first = other.anchors.partition_point(|of| of.hash < anchor.hash);
@@ -143,5 +149,34 @@ impl View<'_> {
             if a_end <= b.end { i += 1 } else { j += 1 }
         }
         Some(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::samples::{Sent, streams};
+
+    #[test]
+    fn few_bytes_far_apart_fit() {
+        let parts = [(5, *b"abcdefghijklmnopqrst"), (1_000_000_005, *b"0123456789ABCDEFGHIJ")];
+        let far = |by: u32| {
+            let sent = parts.map(|(at, data)| Sent {
+                ts: u64::from(at),
+                sequence: at + by,
+                data: data.to_vec(),
+                ..Sent::default()
+            });
+            streams(&sent)
+        };
+        let sides = [far(0), far(77)];
+        let anchors =
+            [0, 1].map(|side: usize| anchors(&sides[side], &sides[side].connections[0].streams[0]));
+        let [one, other] = [0, 1].map(|side: usize| View {
+            streams: &sides[side],
+            stream: &sides[side].connections[0].streams[0],
+            anchors: &anchors[side],
+        });
+        assert_eq!(one.fit(&other), Fit::One { shift: 0, bytes: 40 });
     }
 }

@@ -16,7 +16,7 @@ use crate::varieties::{News, Numbers};
 /// Place of the first byte of a stream, of which the first segment that was seen may not be the first: it has room
 /// in front of it.
 pub(crate) const BASE: u64 = 1 << 32;
-/// Bytes of streams of a capture that are kept, at most.
+/// Bytes of streams of a capture that are kept, at most, with what is kept of each packet: so packets have a number.
 const MOST_BYTES: usize = 1 << 32;
 /// Packets between two looks at whether to stop.
 const AT_ONCE: usize = 1 << 14;
@@ -185,6 +185,8 @@ pub(crate) struct Streams {
     pub disorder_ns_max: u64,
     /// Flows and sizes of packets.
     pub news: News,
+    /// Times between its files in ns, of which packets may be missing.
+    pub gaps: Vec<(u64, u64)>,
     content: Vec<u8>,
 }
 
@@ -255,7 +257,7 @@ impl Streams {
             }
             let segment = found.map(|(flow, segment)| keep(ends.of(flow), segment, &mut content));
             all.push(Read { ts, variety, segment });
-            if content.len() > MOST_BYTES || all.len() > u32::MAX as usize {
+            if content.len() + all.len() * size_of::<Read>() > MOST_BYTES {
                 let file = reader.info().name;
                 let packet = all.len() as u64;
                 return Err(Error::StreamsTooLong { file, packet, limit: MOST_BYTES });
@@ -265,7 +267,10 @@ impl Streams {
                 continue_unless_stopped(observer.progress(Progress { done_bytes, ..before }))?;
             }
         }
-        Ok(Self { content, news: numbers.take_news(), ..Self::assembled(all, ends.count) })
+        let gaps = reader.files().map_or(&[][..], |files| &files.gaps).iter();
+        let gaps = gaps.map(|(from, to)| (skew.undo(*from), skew.undo(*to))).collect();
+        let news = numbers.take_news();
+        Ok(Self { content, news, gaps, ..Self::assembled(all, ends.count) })
     }
 
     fn assembled(mut all: Vec<Read>, ends: u32) -> Self {
@@ -367,6 +372,68 @@ fn keep((ends, way): (u32, u8), found: tcp::Segment<'_>, content: &mut Vec<u8>) 
     let tcp::Segment { sequence, acknowledged, syn, fin, rst, len, payload, .. } = found;
     content.extend_from_slice(payload);
     Segment { ends, way, sequence, acknowledged, syn, fin, rst, at, len }
+}
+
+/// Captures of segments.
+#[cfg(test)]
+pub(crate) mod samples {
+    use std::path::Path;
+
+    use capture::{Compression, Format, Reader, Writer};
+    use units::Nanos;
+
+    use super::Streams;
+    use crate::basis::Skew;
+    use crate::pair::Progress;
+
+    /// A segment.
+    #[derive(Clone, Debug, Default)]
+    pub struct Sent {
+        pub ts: u64,
+        pub connection: u16,
+        /// True if the end sent it that did not open the connection.
+        pub back: bool,
+        pub syn: bool,
+        pub sequence: u32,
+        pub data: Vec<u8>,
+    }
+
+    impl Sent {
+        /// Returns an Ethernet frame with the segment; checksums are left out.
+        fn frame(&self) -> Vec<u8> {
+            let (client, server) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+            let (from, to) = if self.back { (server, client) } else { (client, server) };
+            let port = 10_000 + self.connection;
+            let ports = if self.back { [443, port] } else { [port, 443] };
+            let mut frame = vec![0; 12];
+            frame.extend([8, 0, 0x45, 0]);
+            frame.extend((40 + self.data.len() as u16).to_be_bytes());
+            frame.extend([0, 1, 0x40, 0, 64, 6, 0, 0]);
+            frame.extend([from, to].concat());
+            ports.iter().for_each(|port| frame.extend(port.to_be_bytes()));
+            frame.extend(self.sequence.to_be_bytes());
+            frame.extend([0, 0, 0, 0, 0x50, if self.syn { 2 } else { 0 }, 4, 0, 0, 0, 0, 0]);
+            frame.extend(&self.data);
+            frame
+        }
+    }
+
+    pub fn write(path: &Path, segments: &[Sent]) {
+        let mut writer = Writer::create(path, Format::Pcap, Compression::None).unwrap();
+        for sent in segments {
+            let frame = sent.frame();
+            writer.write(Nanos(sent.ts), frame.len() as u32, &frame).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+
+    pub fn streams(segments: &[Sent]) -> Streams {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("some.pcap");
+        write(&path, segments);
+        let progress = Progress { done_bytes: 0, total_bytes: None };
+        Streams::read(&mut Reader::open(&path).unwrap(), Skew::NONE, progress, &mut ()).unwrap()
+    }
 }
 
 #[cfg(test)]
