@@ -3,12 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use xxhash_rust::xxh3::xxh3_128;
+
 use crate::align::{Anchor, Fit, PROOF, View, anchors};
+use crate::doubts::Doubts;
 use crate::stream::{BASE, Connection, Seen, Stream, Streams};
 
 /// Bytes of the beginning of a stream that find others which begin alike: so many, or as many as there are.
-const HEADS: [usize; 6] = [1, 2, 4, 8, 16, 32];
-/// An anchor of more streams tells nothing.
+const HEADS: [usize; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+/// An anchor or a beginning of more streams tells nothing.
 const MOST_ALIKE: usize = 4096;
 /// Of more candidates only those are kept that time leaves possible.
 const MOST_KEPT: usize = 64;
@@ -80,17 +83,23 @@ struct Contents<'a> {
     anchors: Vec<[Vec<Anchor>; 2]>,
     /// Streams of the same content have the same number.
     classes: Vec<[u32; 2]>,
+    /// Times in ns of the first and the last bytes of each connection.
+    spans_ns: Vec<(u64, u64)>,
 }
 
 impl<'a> Contents<'a> {
     fn new(streams: &'a Streams, classes: &mut HashMap<u128, u32>) -> Self {
-        let mut contents = Self { streams, anchors: Vec::new(), classes: Vec::new() };
+        let (anchors_of, spans_ns) = (Vec::new(), Vec::new());
+        let mut contents = Self { streams, anchors: anchors_of, classes: Vec::new(), spans_ns };
         for connection in &streams.connections {
             contents.anchors.push([0, 1].map(|way| anchors(streams, &connection.streams[way])));
             contents.classes.push([0, 1].map(|way: usize| {
                 let next = classes.len() as u32;
                 *classes.entry(streams.hash(&connection.streams[way])).or_insert(next)
             }));
+            let times = connection.streams.iter().flat_map(|of| &of.pieces).map(|piece| piece.ts);
+            let first_ns = times.clone().min().unwrap_or(0);
+            contents.spans_ns.push((first_ns, times.max().unwrap_or(0)));
         }
         contents
     }
@@ -120,14 +129,15 @@ type Name = (u32, u8);
 /// Streams behind the device by what they contain.
 #[derive(Default)]
 struct Index {
+    by_class: HashMap<u32, Vec<Name>>,
     by_anchor: HashMap<u64, Vec<Name>>,
-    /// By beginning; with each stream whether it is no longer than that.
-    by_head: HashMap<Vec<u8>, Vec<(Name, bool)>>,
+    /// By hash of the beginning; with each stream whether it is no longer than that.
+    by_head: HashMap<u128, Vec<(Name, bool)>>,
 }
 
-/// Returns the beginnings by which others that begin alike are found, the longest last.
-fn heads(head: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
-    HEADS.iter().filter_map(|len| head.get(..*len))
+/// Returns hashes of the beginnings by which others that begin alike are found, the longest last.
+fn heads(head: &[u8]) -> impl DoubleEndedIterator<Item = u128> {
+    HEADS.iter().filter_map(|len| head.get(..*len)).map(xxh3_128)
 }
 
 impl Index {
@@ -136,6 +146,10 @@ impl Index {
         for (number, connection) in (0u32..).zip(&behind.streams.connections) {
             for way in [0u8, 1] {
                 let name = (number, way);
+                if !connection.streams[usize::from(way)].pieces.is_empty() {
+                    let class = behind.classes[number as usize][usize::from(way)];
+                    index.by_class.entry(class).or_default().push(name);
+                }
                 for anchor in &behind.anchors[number as usize][usize::from(way)] {
                     let alike = index.by_anchor.entry(anchor.hash).or_default();
                     if alike.last() != Some(&name) {
@@ -144,7 +158,7 @@ impl Index {
                 }
                 let head = behind.head(&connection.streams[usize::from(way)]);
                 for (at, begin) in heads(&head).rev().enumerate() {
-                    let alike = index.by_head.entry(begin.to_vec()).or_default();
+                    let alike = index.by_head.entry(begin).or_default();
                     alike.push((name, at == 0));
                 }
             }
@@ -152,18 +166,31 @@ impl Index {
         index
     }
 
-    /// Adds streams that may be those of `way` of a connection before the device.
-    fn find(&self, before: &Contents<'_>, (number, way): (usize, usize), to: &mut BTreeSet<Name>) {
+    /// Returns streams that may be those of `way` of a connection before the device: of equal content, or else with the
+    /// rarest anchors that it has, or that begin alike.
+    fn find(&self, before: &Contents<'_>, (number, way): (usize, usize)) -> BTreeSet<Name> {
+        if let Some(equal) = self.by_class.get(&before.classes[number][way]) {
+            return equal.iter().copied().collect();
+        }
+        let mut to = BTreeSet::new();
         let anchors = &before.anchors[number][way];
         let found = anchors.iter().filter_map(|anchor| self.by_anchor.get(&anchor.hash));
-        let telling = found.filter(|alike| alike.len() <= MOST_ALIKE);
-        telling.take(MOST_FOUND).for_each(|alike| to.extend(alike));
+        let mut telling: Vec<_> = found.filter(|alike| alike.len() <= MOST_ALIKE).collect();
+        telling.sort_by_key(|alike| alike.len());
+        for alike in telling.into_iter().take(MOST_FOUND) {
+            if !to.is_empty() && to.len() + alike.len() > MOST_KEPT {
+                break;
+            }
+            to.extend(alike);
+        }
         let head = before.head(&before.streams.connections[number].streams[way]);
         for (at, begin) in heads(&head).rev().enumerate() {
-            let alike = self.by_head.get(begin).into_iter().flatten();
+            let alike = self.by_head.get(&begin).filter(|alike| alike.len() <= MOST_ALIKE);
+            let alike = alike.into_iter().flatten();
             // Of a shorter beginning, only those that end with it: of others more is known.
             to.extend(alike.filter(|(_, ends)| at == 0 || *ends).map(|(name, _)| *name));
         }
+        to
     }
 }
 
@@ -192,18 +219,23 @@ struct Pairing<'a> {
     before: Contents<'a>,
     behind: Contents<'a>,
     window_ns: u64,
-    /// How streams lie over each other, by their classes.
+    doubts: &'a Doubts,
+    /// How streams lie over each other, by their classes, if they do.
     fits: HashMap<(u32, u32), Fit>,
 }
 
-/// Pairs the connections of two captures.
-pub(crate) fn partners(before: &Streams, behind: &Streams, window_ns: u64) -> Partners {
+/// Pairs the connections of two captures: bytes take less than a window, unless a clock is in doubt.
+pub(crate) fn partners(
+    before: &Streams,
+    behind: &Streams,
+    (window_ns, doubts): (u64, &Doubts),
+) -> Partners {
     let mut classes = HashMap::new();
     let before = Contents::new(before, &mut classes);
     let behind = Contents::new(behind, &mut classes);
     let pairs = before.streams.connections.len() * behind.streams.connections.len();
     let index = (pairs > FEW_PAIRS).then(|| Index::new(&behind));
-    let mut pairing = Pairing { before, behind, window_ns, fits: HashMap::new() };
+    let mut pairing = Pairing { before, behind, window_ns, doubts, fits: HashMap::new() };
     let mut candidates = BTreeMap::new();
     for number in 0..pairing.before.streams.connections.len() {
         let found = pairing.candidates(number, index.as_ref());
@@ -219,25 +251,39 @@ type Candidates = BTreeMap<usize, Vec<Pair>>;
 
 impl Pairing<'_> {
     fn candidates(&mut self, number: usize, index: Option<&Index>) -> Vec<Pair> {
-        let mut all: BTreeSet<(usize, bool)> = BTreeSet::new();
-        if let Some(index) = index {
-            for way in [0, 1] {
-                let mut names = BTreeSet::new();
-                index.find(&self.before, (number, way), &mut names);
-                let crossed = |other: u8| usize::from(other) != way;
-                all.extend(names.into_iter().map(|(of, other)| (of as usize, crossed(other))));
-            }
-        } else {
+        let Some(index) = index else {
             let behind = 0..self.behind.streams.connections.len();
-            all.extend(behind.flat_map(|of| [(of, false), (of, true)]));
+            let all = behind.flat_map(|of| [(of, false), (of, true)]);
+            return all.filter_map(|(of, crossed)| self.pair(number, of, crossed)).collect();
+        };
+        let mut found = [0, 1].map(|way| (way, index.find(&self.before, (number, way))));
+        found.sort_by_key(|(_, names)| names.len());
+        let (mut pairs, mut all) = (Vec::new(), BTreeSet::new());
+        for (way, names) in found {
+            let few = names.len() <= MOST_KEPT;
+            // Both streams of one fit: where one tells which it may be, the other one need not.
+            if !few && !pairs.is_empty() {
+                break;
+            }
+            let named =
+                names.into_iter().map(|(of, other)| (of as usize, usize::from(other) != way));
+            pairs.extend(named.filter(|name| all.insert(*name)).filter_map(|(behind, crossed)| {
+                if !few && !self.is_near(number, behind) {
+                    return None;
+                }
+                let pair = self.pair(number, behind, crossed)?;
+                let possible = |sender: &Sender| self.is_possible(number, &pair, *sender);
+                (few || SENDERS.iter().any(possible)).then_some(pair)
+            }));
         }
-        let few = index.is_none() || all.len() <= MOST_KEPT;
-        let pairs = all.into_iter().filter_map(|(behind, crossed)| {
-            let pair = self.pair(number, behind, crossed)?;
-            let possible = || SENDERS.iter().any(|sender| self.is_possible(number, &pair, *sender));
-            (few || possible()).then_some(pair)
-        });
-        pairs.collect()
+        pairs
+    }
+
+    /// Returns true if a connection and one behind the device are less than a window apart, or a clock is in doubt.
+    fn is_near(&self, number: usize, behind: usize) -> bool {
+        let (one, other) = (self.before.spans_ns[number], self.behind.spans_ns[behind]);
+        let apart_ns = one.0.saturating_sub(other.1).max(other.0.saturating_sub(one.1));
+        apart_ns < self.window_ns || !self.doubts.is_empty()
     }
 
     /// Returns how a connection lies over one behind the device, if both streams fit.
@@ -258,10 +304,12 @@ impl Pairing<'_> {
                     (self.before.classes[number][way], self.behind.classes[behind][other_way]);
                 let (mine, others) =
                     (self.before.view(number, way), self.behind.view(behind, other_way));
-                let fit = *self.fits.entry(classes).or_insert_with(|| mine.fit(&others));
+                let known = self.fits.get(&classes).copied();
+                let fit = known.unwrap_or_else(|| mine.fit(&others));
                 if fit == Fit::None {
                     return None;
                 }
+                self.fits.insert(classes, fit);
                 pair.fits[way] = Some(fit);
             }
         }
@@ -280,10 +328,13 @@ impl Pairing<'_> {
             [0, 1].into_iter().all(|way| {
                 let Some(shift) = pair.shift(way) else { return true };
                 let (mine, others) = (&before.streams[way], &behind.streams[pair.way_behind(way)]);
+                let in_time =
+                    |from: u64, to: u64| to.checked_sub(from).is_some_and(|ns| ns < self.window_ns);
+                let doubted = |pre_ns, post_ns| self.doubts.concern(pre_ns, post_ns);
                 if way == *forward {
-                    follows(mine, others, shift, self.window_ns)
+                    follows(mine, others, shift, |from, to| in_time(from, to) || doubted(from, to))
                 } else {
-                    follows(others, mine, -shift, self.window_ns)
+                    follows(others, mine, -shift, |from, to| in_time(from, to) || doubted(to, from))
                 }
             })
         })
@@ -352,14 +403,78 @@ fn take_certain(candidates: &mut Candidates, of: &mut [Partner]) -> usize {
     taken
 }
 
-/// Returns true if all bytes of `source` that `sink` has too, `shift` further on, were seen there at the same time or
-/// later, within a window, and the sink has none behind the end of the source.
-fn follows(source: &Stream, sink: &Stream, shift: i64, window_ns: u64) -> bool {
+/// Returns true if all bytes of `source` that `sink` has too, `shift` further on, may have been seen there by their
+/// times, and the sink has none behind the end of the source.
+fn follows(
+    source: &Stream,
+    sink: &Stream,
+    shift: i64,
+    is_possible: impl Fn(u64, u64) -> bool,
+) -> bool {
     let place = |place: u64| place.saturating_add_signed(shift);
     let ends = |end: u64| sink.span().is_none_or(|(_, last)| last <= place(end));
     source.end.is_none_or(ends)
         && source.pieces.iter().all(|piece| match sink.seen(place(piece.start), place(piece.end)) {
-            Seen::At(ts) => ts.checked_sub(piece.ts).is_some_and(|ns| ns < window_ns),
+            Seen::At(ts) => is_possible(piece.ts, ts),
             Seen::Not(_) => true,
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::samples::{Sent, streams};
+
+    /// Requests that begin and end alike, each on its own connection, and the same answer to all.
+    fn asked(count: u16, side: u64) -> Vec<Sent> {
+        let each = (0..count).flat_map(|number| {
+            let ts = u64::from(number) * 100_000 + side * 5_000;
+            let request = format!(
+                "GET /api/v1/items HTTP/1.1\r\nX-Request-Id: {:016x}\r\nHost: items.example\r\n\
+                 User-Agent: a client of items\r\nAccept: application/json, text/plain\r\n\r\n",
+                u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            );
+            let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text\r\n\r\nok";
+            let sent = Sent { ts, connection: number, ..Sent::default() };
+            [
+                Sent { syn: true, ..sent.clone() },
+                Sent { ts: ts + 10_000, sequence: 1, data: request.into(), ..sent.clone() },
+                Sent {
+                    ts: ts + 40_000 - 2 * side * 5_000,
+                    back: true,
+                    data: answer.into(),
+                    ..sent
+                },
+            ]
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn many_connections_that_begin_alike_are_told_apart() {
+        let count = 4000;
+        let sides = [streams(&asked(count, 0)), streams(&asked(count, 1))];
+        let found = partners(&sides[0], &sides[1], (5_000_000_000, &Doubts::default()));
+        for (number, partner) in found.of.iter().enumerate() {
+            assert!(
+                matches!(partner, Partner::Known(pair) if pair.behind == number),
+                "{partner:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn many_connections_of_which_bytes_are_missing_are_told_apart() {
+        let count = 1000;
+        let mut behind = asked(count, 1);
+        for request in behind.iter_mut().filter(|sent| sent.sequence == 1) {
+            request.data.truncate(request.data.len() - 20);
+        }
+        let sides = [streams(&asked(count, 0)), streams(&behind)];
+        let found = partners(&sides[0], &sides[1], (5_000_000_000, &Doubts::default()));
+        let known = found.of.iter().enumerate().filter(
+            |(number, partner)| matches!(partner, Partner::Known(pair) if pair.behind == *number),
+        );
+        assert_eq!(known.count(), usize::from(count));
+    }
 }

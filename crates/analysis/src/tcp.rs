@@ -16,13 +16,14 @@ use crate::basis::{Basis, Grid, Skew, Tried, grid_of};
 use crate::config::Config;
 use crate::connections::{Pair, Partner, Partners, partners};
 use crate::counts::{Counts, TcpCounts, TcpSide};
+use crate::doubts::Doubts;
 use crate::encrypted::most_common;
 use crate::error::Error;
 use crate::ingest::{Kind, Stamped};
 use crate::order::BATCH;
 use crate::pair::{Analysis, Captured, Observer, Progress, Run, Source};
 use crate::side::Side;
-use crate::stream::{Connection, Role, Seen, Stream, Streams};
+use crate::stream::{Connection, Piece, Role, Seen, Stream, Streams};
 use crate::survey::Relation;
 use crate::varieties::News;
 
@@ -54,8 +55,7 @@ pub(crate) fn analyze_streams(
     if behind.packets.is_empty() && !config.whole {
         return Err(Error::NoPackets { file: post_name, side: "behind" });
     }
-    let found = partners(&before, &behind, config.window.0);
-    let judged = Judged::new([&before, &behind], found);
+    let judged = Judged::new([&before, &behind], config);
     let tried = [tried, vec![judged.tried()]].concat();
     let basis = Basis { grid: judged.grid(), tried, ..Basis::default() };
     let Some(relation) = judged.relation() else {
@@ -67,15 +67,16 @@ pub(crate) fn analyze_streams(
     let config = Config { match_on: MatchOn::TcpBytes, ..config.clone() };
     let (outcomes, tcp) = (judged.outcomes(), judged.counts());
     let (sent, seen) = (judged.sent(&outcomes), judged.seen(&outcomes));
-    let doubts = Doubts::new(&before, (&outcomes, &seen), config.trim);
-    drop(judged);
+    let unkeyed = Unkeyed::new(&before, (&outcomes, &seen), config.trim);
+    let [pre_gaps, post_gaps] = judged.gaps;
+    let seen = seen.iter().map(|event| event.packet).collect();
     let sources = [
-        Events::new(pre, before, sent, config.trim),
-        Events::new(post, behind, seen.iter().map(|event| event.packet).collect(), config.trim),
+        Events::new(pre, before, (sent, pre_gaps), config.trim),
+        Events::new(post, behind, (seen, post_gaps), config.trim),
     ];
     let [pre, post] = sources;
     let mut analysis = Run::whole(pre, post, config, basis, None)?.finish(observer)?;
-    doubts.count(&mut analysis.counts);
+    unkeyed.count(&mut analysis.counts);
     let packets = [&analysis.pre, &analysis.post].map(|side| side.side.packets);
     analysis.counts.assert_conserved(packets[0], packets[1]);
     analysis.tcp = Some(tcp);
@@ -102,7 +103,7 @@ pub(crate) fn joined_by_bytes(
     let start = Progress { done_bytes: 0, total_bytes: None };
     let before = Streams::read(&mut pre, Skew::NONE, start, observer)?;
     let behind = Streams::read(&mut post, config.clocks.skew(), start, observer)?;
-    let judged = Judged::new([&before, &behind], partners(&before, &behind, config.window.0));
+    let judged = Judged::new([&before, &behind], config);
     let arrived = judged.outcomes().into_iter().filter(|of| matches!(of, Outcome::Arrived(_)));
     Ok(arrived.count() as u64)
 }
@@ -143,6 +144,9 @@ struct Joined<'a> {
     behind: &'a Stream,
     shift: i64,
     reset: bool,
+    /// Times in ns at which what was sent may have come out between two files, in order.
+    gaps: &'a [(u64, u64)],
+    doubts: &'a Doubts,
 }
 
 impl Joined<'_> {
@@ -150,12 +154,15 @@ impl Joined<'_> {
         place.saturating_add_signed(self.shift)
     }
 
-    /// Returns the time from each piece before the device to its last byte behind it, in ns.
+    /// Returns the time from each piece before the device to its last byte behind it, in ns, if no clock is in doubt
+    /// then.
     fn apart(&self) -> impl Iterator<Item = i64> {
         self.before.pieces.iter().filter_map(|piece| {
             match self.behind.seen(self.place(piece.start), self.place(piece.end)) {
-                Seen::At(ts) => Some((i128::from(ts) - i128::from(piece.ts)) as i64),
-                Seen::Not(_) => None,
+                Seen::At(ts) if !self.doubts.concern(piece.ts, ts) => {
+                    Some((i128::from(ts) - i128::from(piece.ts)) as i64)
+                }
+                Seen::At(_) | Seen::Not(_) => None,
             }
         })
     }
@@ -170,15 +177,21 @@ impl Joined<'_> {
         Some(least?..=most?)
     }
 
-    fn outcome(&self, start: u64, end: u64) -> Outcome {
-        match self.behind.seen(self.place(start), self.place(end)) {
+    fn outcome(&self, piece: &Piece) -> Outcome {
+        match self.behind.seen(self.place(piece.start), self.place(piece.end)) {
             Seen::At(ts) => Outcome::Arrived(ts),
+            Seen::Not(_) if self.in_gap(piece.ts) => Outcome::Unresolved,
             // If any byte of a gap is lost for certain, its last one is.
             Seen::Not(missing) if missing.iter().any(|bytes| self.is_lost(bytes.end - 1)) => {
                 Outcome::Lost
             }
             Seen::Not(_) => Outcome::Unresolved,
         }
+    }
+
+    fn in_gap(&self, ts: u64) -> bool {
+        let next = self.gaps.partition_point(|(_, to)| *to < ts);
+        self.gaps.get(next).is_some_and(|(from, _)| *from <= ts)
     }
 
     /// Returns true if the byte at this place behind the device never was there: the stream went on, or ended, and the
@@ -199,18 +212,26 @@ struct Judged<'a> {
     forward: Vec<[bool; 2]>,
     /// Connections before the device by place behind it.
     of_behind: Vec<Option<usize>>,
+    /// Times in ns at which packets of either side are not judged, as the other one lacks what came between its files:
+    /// those of the other side's packets, with the longest time from one to the other.
+    gaps: [Vec<(u64, u64)>; 2],
+    doubts: Doubts,
 }
 
 impl<'a> Judged<'a> {
-    fn new(sides: [&'a Streams; 2], partners: Partners) -> Self {
+    fn new(sides: [&'a Streams; 2], config: &Config) -> Self {
+        let doubts = config.doubts.undone(config.clocks.skew());
+        let partners = partners(sides[0], sides[1], (config.window.0, &doubts));
         let mut of_behind = vec![None; sides[1].connections.len()];
         let known = partners.of.iter().enumerate().filter_map(|(number, partner)| match partner {
             Partner::Known(pair) => Some((number, pair.behind)),
             Partner::Unknown | Partner::Ambiguous => None,
         });
         known.for_each(|(number, behind)| of_behind[behind] = Some(number));
-        let mut judged = Self { sides, partners, forward: Vec::new(), of_behind };
-        judged.forward = (0..sides[0].connections.len()).map(|of| judged.forward(of)).collect();
+        let (forward, gaps) = (Vec::new(), [vec![], vec![]]);
+        let mut judged = Self { sides, partners, forward, of_behind, gaps, doubts };
+        judged.forward = judged.ways();
+        judged.gaps = judged.gaps();
         judged
     }
 
@@ -219,29 +240,58 @@ impl<'a> Judged<'a> {
         Some((&self.sides[0].connections[number], &self.sides[1].connections[pair.behind], pair))
     }
 
-    fn joined(&self, number: usize, way: usize) -> Option<Joined<'a>> {
+    fn joined(&self, number: usize, way: usize) -> Option<Joined<'_>> {
         let (before, behind, pair) = self.pair(number)?;
         Some(Joined {
             before: &before.streams[way],
             behind: &behind.streams[pair.way_behind(way)],
             shift: pair.shift(way)?,
             reset: behind.reset,
+            gaps: &self.gaps[1],
+            doubts: &self.doubts,
         })
     }
 
-    /// Returns which streams of a connection come out behind the device: of two the one that takes longer.
-    fn forward(&self, number: usize) -> [bool; 2] {
-        let bounds = [0, 1].map(|way| self.joined(number, way).and_then(|joined| joined.bounds()));
-        match bounds {
-            [Some(one), Some(other)] => {
-                let first = (one.start(), one.end()) > (other.start(), other.end());
-                [first, !first]
-            }
-            alone => alone.map(|bounds| bounds.is_some_and(|bounds| *bounds.end() >= 0)),
-        }
+    /// Returns which streams of each connection come out behind the device. Where its own times do not tell, it is that
+    /// of the same end as of most others: the one that opened it, or was heard first, or the other one.
+    fn ways(&self) -> Vec<[bool; 2]> {
+        let connections = &self.sides[0].connections;
+        let opener = |number: usize| connections[number].opener.unwrap_or(0);
+        let told: Vec<_> = (0..connections.len()).map(|number| self.forward(number)).collect();
+        let votes = told.iter().enumerate().filter_map(|(of, way)| Some((*way)? == opener(of)));
+        let (by_opener, by_other): (Vec<bool>, Vec<bool>) = votes.partition(|of| *of);
+        let opens = by_opener.len() >= by_other.len();
+        let ways = told.into_iter().enumerate().map(|(number, way)| {
+            let usual = if opens { opener(number) } else { 1 - opener(number) };
+            [0, 1].map(|of| of == way.unwrap_or(usual))
+        });
+        ways.collect()
     }
 
-    fn joins(&self) -> impl Iterator<Item = (bool, Joined<'a>)> {
+    /// Returns which stream of a connection comes out behind the device, if times tell: of two the one that takes longer.
+    fn forward(&self, number: usize) -> Option<usize> {
+        let bounds = [0, 1].map(|way| self.joined(number, way).and_then(|joined| joined.bounds()));
+        let is_first = match bounds {
+            [Some(one), Some(other)] => (one.start(), one.end()) > (other.start(), other.end()),
+            [Some(one), None] => *one.end() >= 0,
+            [None, Some(other)] => *other.end() < 0,
+            [None, None] => return None,
+        };
+        Some(usize::from(!is_first))
+    }
+
+    fn gaps(&self) -> [Vec<(u64, u64)>; 2] {
+        let forth = self.joins().filter(|(is_forward, _)| *is_forward);
+        let longest = forth.filter_map(|(_, joined)| Some(*joined.bounds()?.end())).max();
+        let longest_ns = longest.unwrap_or(0).max(0).unsigned_abs();
+        let [pre, post] = self.sides.map(|side| side.gaps.iter());
+        [
+            pre.map(|(from, to)| (*from, to.saturating_add(longest_ns))).collect(),
+            post.map(|(from, to)| (from.saturating_sub(longest_ns), *to)).collect(),
+        ]
+    }
+
+    fn joins(&self) -> impl Iterator<Item = (bool, Joined<'_>)> {
         (0..self.forward.len()).flat_map(move |number| {
             let ways = [0, 1].into_iter();
             ways.filter_map(move |way| Some((self.forward[number][way], self.joined(number, way)?)))
@@ -261,7 +311,12 @@ impl<'a> Judged<'a> {
         }
         match (forth, back) {
             (None, None) => {
-                self.partners.of.contains(&Partner::Ambiguous).then_some(Relation::Same)
+                let is_found = |of: &Partner| match of {
+                    Partner::Known(_) => !self.doubts.is_empty(),
+                    Partner::Ambiguous => true,
+                    Partner::Unknown => false,
+                };
+                self.partners.of.iter().any(is_found).then_some(Relation::Same)
             }
             (Some(least), Some(most)) if most < least && !(most <= 0 && 0 <= least) => {
                 Some(Relation::Apart { offset_ns: most + (least - most) / 2 })
@@ -293,7 +348,7 @@ impl<'a> Judged<'a> {
                     let outcome = match (self.partners.of[number], joined) {
                         (Partner::Ambiguous, _) => Outcome::Ambiguous,
                         (Partner::Known(_), Some(_)) if !self.forward[number][way] => Outcome::Back,
-                        (Partner::Known(_), Some(joined)) => joined.outcome(piece.start, piece.end),
+                        (Partner::Known(_), Some(joined)) => joined.outcome(piece),
                         (Partner::Known(_) | Partner::Unknown, _) => Outcome::Unresolved,
                     };
                     let all = &mut outcomes[piece.packet as usize];
@@ -404,7 +459,7 @@ impl<'a> Judged<'a> {
             for piece in &joined.before.pieces {
                 let bytes = piece.end - piece.start;
                 counts.bytes += bytes;
-                if let Outcome::Arrived(_) = joined.outcome(piece.start, piece.end) {
+                if let Outcome::Arrived(_) = joined.outcome(piece) {
                     counts.bytes_matched += bytes;
                 }
             }
@@ -451,14 +506,14 @@ impl Event {
 }
 
 /// Packets that the matcher takes for such without a key, within the trimmed interval.
-struct Doubts {
+struct Unkeyed {
     ambiguous: u64,
     unresolved: u64,
     ambiguous_behind: u64,
     parts_behind: u64,
 }
 
-impl Doubts {
+impl Unkeyed {
     fn new(sent: &Streams, (outcomes, seen): (&[Outcome], &[Event]), trim: units::Nanos) -> Self {
         let first = seen.first().map(|event| event.packet.ts).filter(|_| trim.0 > 0);
         let cut = first.map(|first| first.saturating_add(trim.0));
@@ -493,6 +548,7 @@ struct Events {
     files: Option<Files>,
     cut: Option<Cut>,
     events: Vec<Stamped>,
+    gaps: Vec<(u64, u64)>,
     next: usize,
     handed: usize,
     news: News,
@@ -500,12 +556,17 @@ struct Events {
 }
 
 impl Events {
-    fn new(reader: Reader, streams: Streams, events: Vec<Stamped>, trim: units::Nanos) -> Self {
+    fn new(
+        reader: Reader,
+        streams: Streams,
+        (events, gaps): (Vec<Stamped>, Vec<(u64, u64)>),
+        trim: units::Nanos,
+    ) -> Self {
         let (disordered, disorder_ns_max) = (streams.disordered, streams.disorder_ns_max);
         let (files, cut) = (reader.files().cloned(), reader.cut().cloned());
         let side = Side { disordered, disorder_ns_max, ..Side::new(trim) };
         let (info, news) = (reader.info(), streams.news);
-        Self { info, files, cut, events, next: 0, handed: 0, news, side }
+        Self { info, files, cut, events, gaps, next: 0, handed: 0, news, side }
     }
 }
 
@@ -527,6 +588,10 @@ impl Source for Events {
         std::mem::take(&mut self.news)
     }
 
+    fn take_gaps(&mut self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.gaps)
+    }
+
     fn take(&mut self, count: usize) {
         assert!(count <= self.handed - self.next, "no more are taken than wait");
         self.next += count;
@@ -545,4 +610,68 @@ impl Source for Events {
 /// Returns true if a pair is matched by bytes of streams.
 pub(crate) fn is_asked(config: &Config) -> bool {
     config.match_on == MatchOn::TcpBytes || config.joined_by == Some(MatchOn::TcpBytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use capture::InterfaceChoice;
+
+    use super::*;
+    use crate::basis::Clocks;
+    use crate::stream::samples::{Sent, write};
+
+    /// The analysis of captures, each in files.
+    fn analyzed(sides: [&[&[Sent]]; 2], doubts: Doubts) -> Counts {
+        let folder = tempfile::tempdir().unwrap();
+        let readers = [0, 1].map(|side: usize| {
+            let files = sides[side].iter().enumerate().map(|(number, segments)| {
+                let path: PathBuf = folder.path().join(format!("{side}_{number}.pcap"));
+                write(&path, segments);
+                (path, InterfaceChoice::default())
+            });
+            Reader::open_all(&files.collect::<Vec<_>>()).unwrap()
+        });
+        let clocks = Clocks::Same;
+        let config = Config { match_on: MatchOn::TcpBytes, clocks, doubts, ..Config::default() };
+        analyze_streams(readers, &config, vec![], &mut ()).unwrap().counts
+    }
+
+    /// A connection of segments that are a millisecond apart.
+    fn sent(connection: u16, start_ns: i64, count: u32) -> Vec<Sent> {
+        let each = (0..count).map(|number| {
+            let unique = (u64::from(connection) << 32 | u64::from(number)).to_be_bytes();
+            let ts = start_ns.unsigned_abs() + 1_000_000 * u64::from(number);
+            let (syn, sequence) =
+                (number == 0, number.saturating_sub(1) * 8 + u32::from(number > 0));
+            let data = if syn { vec![] } else { unique.to_vec() };
+            Sent { ts, connection, syn, sequence, data, ..Sent::default() }
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn what_comes_between_two_files_is_not_lost() {
+        let (pre, post) = (sent(0, 1_000_000_000, 3000), sent(0, 1_000_050_000, 3000));
+        let (first, last) = (&post[..1000], &post[2000..]);
+        let counts = analyzed([&[&pre], &[first, last]], Doubts::default());
+        assert_eq!((counts.matched, counts.lost, counts.outside), (1999, 0, 1000));
+        let (first, last) = (&pre[..1000], &pre[2000..]);
+        let counts = analyzed([&[first, last], &[&post]], Doubts::default());
+        assert_eq!((counts.matched, counts.lost, counts.post_unknown), (1999, 0, 0));
+    }
+
+    #[test]
+    fn times_in_doubt_do_not_tell_which_way_a_connection_goes() {
+        let second = 1_000_000_000;
+        let pre = [sent(0, second, 51), sent(1, 10 * second, 51)].concat();
+        let post = [sent(0, second - 50_000_000, 51), sent(1, 10 * second + 1000, 51)].concat();
+        let doubts = Doubts::new([vec![], vec![(0, 5_000_000_000)]]);
+        let counts = analyzed([&[&pre], &[&post]], doubts.clone());
+        assert_eq!((counts.matched, counts.untimed, counts.reverse), (50, 50, 0));
+        let [pre, post] = [pre, post].map(|side| side[..51].to_vec());
+        let counts = analyzed([&[&pre], &[&post]], doubts);
+        assert_eq!((counts.untimed, counts.reverse), (50, 0));
+    }
 }
