@@ -64,7 +64,7 @@ pub(crate) struct Seconds {
     /// The first second that was not told.
     next_ns: Option<u64>,
     late: u64,
-    /// Side, time and number of packets that the listener missed.
+    /// Side, time and number of packets that the listener missed, in order of time.
     missed: VecDeque<(usize, u64, u64)>,
 }
 
@@ -82,7 +82,8 @@ impl Seconds {
 
     /// Learns that the listener has missed packets of a side by a time.
     pub fn miss(&mut self, side: usize, at_ns: u64, packets: u64) {
-        self.missed.push_back((side, at_ns, packets));
+        let place = self.missed.partition_point(|(_, at, _)| *at <= at_ns);
+        self.missed.insert(place, (side, at_ns, packets));
     }
 
     fn at(&mut self, ts: u64) -> &mut Open {
@@ -174,8 +175,9 @@ mod tests {
         let (mut seconds, ledger) = (Seconds::since(BEGIN), Ledger::default());
         seconds.take(&[], &[Fate::Late { seq: 3 }], &ledger);
         seconds.miss(1, BEGIN + SECOND_NS + 1, 4);
+        seconds.miss(0, BEGIN + 1, 2);
         let closed = seconds.close(Some(BEGIN + 2 * SECOND_NS), &ledger);
         let told: Vec<_> = closed.iter().map(|second| (second.late, second.missed)).collect();
-        assert_eq!(told, [(1, [0, 0]), (0, [0, 4])]);
+        assert_eq!(told, [(1, [2, 0]), (0, [0, 4])]);
     }
 }
