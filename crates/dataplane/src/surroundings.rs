@@ -82,15 +82,14 @@ impl Surroundings {
             return;
         }
         if self.write(folder, worst).is_err() {
+            // What was begun of them would stay.
+            remove(folder, worst);
             self.unwritten += 1;
             return;
         }
         if let Some((place, least)) = least {
             self.kept.remove(place);
-            for path in paths(folder, &least) {
-                // Somebody may have taken it away.
-                let _ = std::fs::remove_file(path);
-            }
+            remove(folder, &least);
         }
         self.kept.push(*worst);
     }
@@ -120,6 +119,13 @@ impl Surroundings {
 fn paths(folder: &Path, worst: &WorstPacket) -> [PathBuf; 2] {
     let name = |side| folder.join(format!("{}-{}ns-{side}.pcap", worst.pre_ns, worst.latency_ns));
     ["pre", "post"].map(name)
+}
+
+fn remove(folder: &Path, worst: &WorstPacket) {
+    for path in paths(folder, worst) {
+        // Somebody may have taken it away.
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 #[cfg(test)]
@@ -169,6 +175,18 @@ mod tests {
         }
         let near = (15..=25).chain(55..=65).collect::<Vec<_>>();
         assert_eq!((seen, around.unwritten), (near, 0));
+    }
+
+    #[test]
+    fn of_captures_that_cannot_be_written_none_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut around = Surroundings::new(Some(folder.path()), 1);
+        // The second of the two cannot be made.
+        let [_, post] = paths(folder.path(), &worst(25, 1));
+        std::fs::create_dir(&post).expect("a folder in its place");
+        around.note(&worst(25, 1));
+        assert_eq!((around.unwritten, around.kept.len()), (1, 0));
+        assert_eq!(names(folder.path()), ["25-1ns-post.pcap"]);
     }
 
     #[test]
