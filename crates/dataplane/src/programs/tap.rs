@@ -78,6 +78,11 @@ impl Tap {
     fn config(&self) -> Result<Config, Error> {
         let match_on = self.match_on.parse::<MatchOn>();
         let match_on = match_on.map_err(|error| Error::Usage(format!("--match-on: {error}")))?;
+        if match_on == MatchOn::TcpBytes {
+            let expected = "a key of single packets: streams are matched as a whole".into();
+            let got = self.match_on.clone();
+            return Err(Error::Option { option: "--match-on", got, expected });
+        }
         let (window, worst) = (Nanos(self.window_ns), self.worst);
         Ok(Config { match_on, window, worst, ..Config::default() })
     }
@@ -302,6 +307,19 @@ impl Program for Tap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn streams_are_not_matched_while_they_come() {
+        let words = ["--pre=a", "--post=b", "--window-ns=1", "--worst=1", "--figures=f"];
+        let of = |key: &str| {
+            let key = format!("--match-on={key}");
+            let words = words.into_iter().map(str::to_owned).chain([key]).collect();
+            let tap: Tap = options::parse("tap", SPEC.about, words).expect("options");
+            tap.config()
+        };
+        assert_eq!(of("payload").expect("a key").match_on, MatchOn::Payload);
+        assert_eq!(of("tcp-bytes").expect_err("no key").code(), "option-value");
+    }
 
     #[test]
     fn a_filter_is_what_tcpdump_prints() {
