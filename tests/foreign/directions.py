@@ -28,7 +28,7 @@ from .frames import (
     udp_frame,
 )
 from .stream import REWRITTEN, ROUTED, Stream, on_another_clock, stream
-from .truth import Truth, around, exactly
+from .truth import Refused, Truth, around, exactly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +54,20 @@ def two_directions(
 
 
 answer = partial(udp_frame, src=SERVER, dst=CLIENT, sport=5001, dport=40_000, size=26)
+
+
+@case("both directions, and a clock that goes back for a while")
+def slipped(folder: Path) -> Made:
+    """What is seen behind first travels forth all the same."""
+    forth, back = stream(45, packets=20_000), stream(46, packets=3, lost=0)
+    begin, end = forth.sent_ns[8_000], forth.sent_ns[13_000]
+    tap_in = sorted(forth.before(udp_frame) + back.behind(answer))
+    seen = forth.behind(udp_frame) + back.before(answer)
+    late_ns = 20_000_000
+    tap_out = [
+        each._replace(ts=each.ts - late_ns) if begin <= each.ts < end else each for each in seen
+    ]
+    return Made(in_files(folder, tap_in, sorted(tap_out)), Refused("stepped"))
 
 
 @case("both directions through a router")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from .case import Made
 
-UNCONFIRMED = ("cut", "swapped", "broadcasts")
+UNCONFIRMED = ("cut", "swapped", "broadcasts", "goes back")
 """Words in names of kinds that tshark does not read, or of which it tells less than is true."""
 
 CONFIRMED = [

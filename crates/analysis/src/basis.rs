@@ -114,7 +114,9 @@ pub struct Basis {
     pub routed: bool,
     /// Flows of the sample that travel the other way, by source and destination.
     pub back: BTreeSet<Flow>,
-    /// The same flows as the capture behind the device has them.
+    /// Flows of the sample that are known to travel forward, where packets travel both ways.
+    pub forth: BTreeSet<Flow>,
+    /// The flows of `back` as the capture behind the device has them.
     pub back_behind: BTreeSet<Flow>,
     /// Trailers with a time behind the frames of the capture before and of that behind the device.
     pub trailers: [Option<Trailer>; 2],
@@ -151,6 +153,7 @@ impl Default for Basis {
             two_way: false,
             routed: false,
             back: BTreeSet::new(),
+            forth: BTreeSet::new(),
             back_behind: BTreeSet::new(),
             trailers: [None; 2],
             grid: Grid::FINEST,

@@ -1,5 +1,6 @@
 //! Slices and parts as bytes, so that they can be sent.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use capture::{
@@ -263,7 +264,20 @@ fn read_basis(from: &mut Reading<'_>) -> Result<Basis, Error> {
     from.expect(grid.ns > 0 && grid.ticks > 0, "none", "a grid")?;
     let tried = from
         .list(|from| Ok(Tried { key: from.text()?, matched: from.count()?, of: from.count()? }))?;
-    Ok(Basis { limit_bytes, copies_ns, two_way, routed, back, back_behind, trailers, grid, tried })
+    // Where packets travel both ways, no pair is divided.
+    let forth = BTreeSet::new();
+    Ok(Basis {
+        limit_bytes,
+        copies_ns,
+        two_way,
+        routed,
+        back,
+        forth,
+        back_behind,
+        trailers,
+        grid,
+        tried,
+    })
 }
 
 fn read_bytes(from: &mut Reading<'_>) -> Result<Vec<u8>, Error> {

@@ -41,6 +41,8 @@ pub(crate) enum Kind {
     Local,
     /// A packet that travels the other way.
     Back,
+    /// A packet of a flow that is known to travel forward.
+    Forth,
 }
 
 const _: () = assert!(size_of::<Stamped>() == 24);
@@ -63,7 +65,8 @@ impl Stamped {
         match self.marks >> KIND_BITS & 3 {
             0 => Kind::Forward,
             1 => Kind::Local,
-            _ => Kind::Back,
+            2 => Kind::Back,
+            _ => Kind::Forth,
         }
     }
 
@@ -201,6 +204,8 @@ pub(crate) struct Reading {
     pub marks_groups: bool,
     /// Flows that travel the other way.
     pub back: BTreeSet<Flow>,
+    /// Flows that are known to travel forward, where packets travel both ways.
+    pub forth: BTreeSet<Flow>,
     /// Packets a batch: disorder within one is mended.
     pub batch: usize,
 }
@@ -212,14 +217,19 @@ impl Reading {
             () if self.marks_local && is_local(frame) => Kind::Local,
             () if self.marks_control && is_control(frame) => Kind::Local,
             () if self.marks_groups && is_to_group(frame) => Kind::Local,
-            () if !self.back.is_empty() && self.is_back(frame) => Kind::Back,
-            () => Kind::Forward,
+            () if self.back.is_empty() && self.forth.is_empty() => Kind::Forward,
+            () => self.way(frame),
         }
     }
 
-    fn is_back(&self, frame: &[u8]) -> bool {
-        let flow = addresses(frame).map(|(from, to)| (from.to_vec(), to.to_vec()));
-        flow.is_some_and(|flow| self.back.contains(&flow))
+    fn way(&self, frame: &[u8]) -> Kind {
+        let Some((from, to)) = addresses(frame) else { return Kind::Forward };
+        let flow = (from.to_vec(), to.to_vec());
+        match () {
+            () if self.back.contains(&flow) => Kind::Back,
+            () if self.forth.contains(&flow) => Kind::Forth,
+            () => Kind::Forward,
+        }
     }
 }
 

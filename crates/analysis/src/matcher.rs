@@ -414,14 +414,15 @@ impl Matcher {
             return Ok(());
         }
         match kind {
-            Kind::Forward => {}
+            Kind::Forward | Kind::Forth => {}
             Kind::Local => state.set(Sent::LOCAL),
             Kind::Back => state.set(Sent::BACK),
         }
-        if self.rules.two_way && self.orphans.len() > 0 {
+        let may_be_back = self.rules.two_way && kind != Kind::Forth;
+        if may_be_back && self.orphans.len() > 0 {
             self.settle(ts);
             if self.claims_oldest(key) {
-                state.set(Sent::EXTRA | Sent::SEEN_BEFORE);
+                state.set(Sent::EXTRA | Sent::SEEN_BEFORE | Sent::BACK);
                 self.pre.push(ts, state);
                 return Ok(());
             }
@@ -434,7 +435,7 @@ impl Matcher {
         if let Some(former) = former.filter(|former| ts - self.pre.get(*former).ts < self.window) {
             self.chain(key, former, place, ts);
         }
-        if !self.rules.two_way && self.orphans.len() > 0 {
+        if !may_be_back && self.orphans.len() > 0 {
             self.settle(ts);
             self.claim_orphans(key, place);
         }
@@ -748,7 +749,6 @@ impl Matcher {
         if !owned {
             return;
         }
-        let two_way = self.rules.two_way;
         let counts = &mut self.counts;
         match () {
             () if !kept => return counts.pre_trimmed += 1,
@@ -758,7 +758,6 @@ impl Matcher {
                 self.fates.push(Fate::Ambiguous { seq, pre_ns: ts });
                 return counts.ambiguous += 1;
             }
-            () if state.is(Sent::SEEN_BEFORE) && two_way => return counts.reverse += 1,
             () if state.is(Sent::BACK) => return counts.reverse += 1,
             () if state.is(Sent::SEEN_BEFORE) && self.early.remove(&place) => {
                 counts.untimed += 1;
@@ -838,7 +837,7 @@ impl Matcher {
             counts.post_ambiguous += further + before + u64::from(first);
         } else {
             counts.duplicated += further;
-            let way = if self.rules.two_way {
+            let way = if entry.state.is(Sent::BACK) {
                 &mut counts.post_reverse
             } else {
                 &mut counts.post_negative

@@ -1,6 +1,7 @@
 //! The analysis of a pair: two sources of packets feed one matcher. Those of captures are ingest
 //! threads; those of recordings are in `recording.rs`.
 
+use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range, RangeInclusive};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread;
@@ -209,6 +210,7 @@ impl Reading {
             tells_flows: tap == Tap::Pre,
             marks_groups: basis.routed && tap == Tap::Pre,
             back: if tap == Tap::Pre { &basis.back } else { &basis.back_behind }.clone(),
+            forth: if tap == Tap::Pre { basis.forth.clone() } else { BTreeSet::new() },
             batch: if config.doubts.is_empty() { BATCH } else { BATCH_IN_DOUBT },
         }
     }

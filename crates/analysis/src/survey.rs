@@ -91,6 +91,7 @@ struct Ways {
     /// True if packets of both directions bound the offset of the clocks.
     bounded: bool,
     back: BTreeSet<Flow>,
+    forth: BTreeSet<Flow>,
     back_behind: BTreeSet<Flow>,
     backward: Hull,
     relation: Option<Relation>,
@@ -193,6 +194,7 @@ fn conclude(mut found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Surve
         two_way: ways.two_way,
         routed,
         back: ways.back,
+        forth: ways.forth,
         back_behind: ways.back_behind,
         trailers: [0, 1].map(|side: usize| Trailer::of(ahead[side].iter().map(Ahead::packet))),
         grid: grid_of(&times, &apart),
@@ -554,7 +556,8 @@ impl Join {
             };
             let back_behind = self.back_behind(&back, ahead);
             let two_way = !back.is_empty();
-            return Ways { two_way, back, back_behind, relation, ..Ways::default() };
+            let forth = if two_way { some_of(&flows) } else { BTreeSet::new() };
+            return Ways { two_way, back, forth, back_behind, relation, ..Ways::default() };
         };
         let is_back = |ns: &Vec<i64>| ns.iter().all(|ns| *ns <= most_back);
         let known = flows.iter().filter(|(_, ns)| is_back(ns)).map(|(flow, _)| owned(flow));
@@ -568,7 +571,9 @@ impl Join {
             Relation::Apart { offset_ns: most_back + (least_forth - most_back) / 2 }
         };
         let back_behind = self.back_behind(&back, ahead);
-        Ways { two_way: true, bounded: true, back, back_behind, backward, relation: Some(relation) }
+        let forth = some_of(&flows);
+        let relation = Some(relation);
+        Ways { two_way: true, bounded: true, back, forth, back_behind, backward, relation }
     }
 
     /// Returns the flows of `back` as the sample behind the device has them: those of the same packets, and answers
@@ -664,6 +669,11 @@ impl Join {
             0
         }
     }
+}
+
+/// Returns the flows, as far as they are few.
+fn some_of(flows: &HashMap<Way<'_>, Vec<i64>>) -> BTreeSet<Flow> {
+    flows.keys().map(owned).take(MOST_FLOWS).collect()
 }
 
 /// Returns how many keys there are.
