@@ -6,7 +6,9 @@ use crate::packet_ring::{Counted, Frame, Ring};
 use crate::recorder::KEPT_BYTES;
 use crate::stop::Stop;
 use capture::Packet;
+use libc::c_uint;
 use probe::key::Tap;
+use std::ffi::CString;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant, SystemTime};
 use units::Nanos;
@@ -97,6 +99,9 @@ pub struct Report {
 /// Hears a link.
 pub struct Hearer {
     ring: Ring,
+    link: String,
+    /// The link's index when it was first heard; a link that is made anew has another.
+    index: c_uint,
     tap: Tap,
     reports: SyncSender<Report>,
     counted: Counted,
@@ -105,6 +110,8 @@ pub struct Hearer {
     seen: u64,
     newest_ns: u64,
     downs: u64,
+    /// A time before it went down the last time.
+    up_ns: u64,
     piece: Piece,
 }
 
@@ -115,6 +122,12 @@ pub struct Ended {
     pub counted: Counted,
     /// How often it went down.
     pub downs: u64,
+}
+
+/// The index of a link; 0 if there is none.
+fn index_of(link: &str) -> c_uint {
+    // SAFETY: a string that ends with 0.
+    CString::new(link).map_or(0, |name| unsafe { libc::if_nametoindex(name.as_ptr()) })
 }
 
 fn is_down(error: &std::io::Error) -> bool {
@@ -128,10 +141,26 @@ pub type Missed = ((u64, u64), u64);
 struct Hangup;
 
 impl Hearer {
-    pub fn new(ring: Ring, tap: Tap, reports: SyncSender<Report>) -> Self {
+    /// Hears a link by its ring.
+    pub fn new((link, ring): (&str, Ring), tap: Tap, reports: SyncSender<Report>) -> Self {
+        let (link, index) = (link.to_owned(), index_of(link));
         let (counted, piece) = (Counted::default(), Piece::default());
-        let (asked_ns, seen, newest_ns, downs) = (now_ns(), 0, 0, 0);
-        Self { ring, tap, reports, counted, asked_ns, seen, newest_ns, downs, piece }
+        let (now_ns, seen, newest_ns, downs) = (now_ns(), 0, 0, 0);
+        let (asked_ns, up_ns) = (now_ns, now_ns);
+        Self {
+            ring,
+            link,
+            index,
+            tap,
+            reports,
+            counted,
+            asked_ns,
+            seen,
+            newest_ns,
+            downs,
+            up_ns,
+            piece,
+        }
     }
 
     /// Hears until it is to stop, and says what it counted.
@@ -140,10 +169,17 @@ impl Hearer {
             let began_ns = now_ns();
             match self.ring.wait(LOOK_UP) {
                 // A link that is down may come up again.
-                Err(Error::Socket { source, .. }) if is_down(&source) => self.downs += 1,
+                Err(Error::Socket { source, .. }) if is_down(&source) => {
+                    self.downs += 1;
+                    self.up_ns = self.asked_ns;
+                }
                 waited => waited?,
             }
             let heard = self.drain();
+            // A link goes down before it is removed: then nothing is heard any more, whatever gets its name.
+            if self.downs > 0 && (self.index == 0 || index_of(&self.link) != self.index) {
+                return self.end_without_link();
+            }
             let missed = self.count(began_ns)?;
             let clear_ns = began_ns.saturating_sub(HANDED_OVER_NS);
             let clear_ns = clear_ns.max(self.newest_ns.saturating_sub(DISORDER_NS));
@@ -152,6 +188,18 @@ impl Hearer {
             }
         }
         self.finish()
+    }
+
+    /// Tells what came last, and that all was missed since.
+    fn end_without_link(mut self) -> Result<Ended, Error> {
+        // The kernel hands over the last block a little later.
+        std::thread::sleep(LOOK_UP);
+        let _ = self.drain();
+        let now_ns = now_ns();
+        let dropped = self.count(now_ns)?.map_or(0, |(_, dropped)| dropped);
+        let _ = self.report(now_ns, Some(((self.up_ns, u64::MAX), dropped)));
+        let source = std::io::Error::from_raw_os_error(libc::ENODEV);
+        Err(Error::Socket { link: self.link, action: "go on listening", source })
     }
 
     fn ended(&self) -> Ended {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from captures import udp
 from runs import AS_ROOT
 
 from tailscope.engine.slices import Part, merge
+from tailscope.exceptions import TailscopeError
 from tailscope.extra.tap.filters import compiled
 from tailscope.extra.tap.listener import Listener
 from tailscope.extra.tap.plan import TapPlan
@@ -104,3 +106,39 @@ def test_without_packets_on_both_sides_there_are_no_figures(home: Here) -> None:
     assert not result.tap.joined
     assert (result.tap.pre.received, result.tap.post.received) == (1, 0)
     assert not figures.exists()
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_link_that_is_removed_ends_it_and_loses_nothing(home: Here, again: bool) -> None:
+    """Its name may be that of another one by then."""
+    events: list[TapKey | TapSecond] = []
+    name = home.folder.name + "-taps"
+    with ExitStack() as stack:
+        listener = stack.enter_context(
+            Listener(plan(taps=True), home.folder / "figures", None, place=home)
+        )
+        stack.enter_context(inside(name))
+        links = [
+            stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW)) for _ in range(2)
+        ]
+        for link, bound in zip(links, ("to-pre", "to-post"), strict=True):
+            link.bind((bound, 0))
+        for number in range(2 * MANY):
+            links[0].send(udp(number))
+            if number < MANY:
+                links[1].send(udp(number))
+            if number == MANY:
+                subprocess.run([*command_in(name), "ip", "link", "del", "to-post"], check=True)
+                if again:
+                    make_links(name, [("to-post", "post")])
+            time.sleep(0.001)
+        time.sleep(0.3)
+        listener.follow(events.append, lambda: False)
+        with pytest.raises(TailscopeError) as caught:
+            listener.finish()
+    assert caught.value.code == "packet-socket"
+    assert str(caught.value).startswith("tap: post: ")
+    seconds = [event for event in events if isinstance(event, TapSecond)]
+    assert sum(second.matched for second in seconds) == MANY
+    assert sum(second.lost for second in seconds) == 0
+    assert sum(second.unresolved for second in seconds) >= 1

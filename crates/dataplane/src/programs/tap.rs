@@ -106,8 +106,9 @@ impl Tap {
         events::recording(SPEC.name);
         let (sender, reports) = sync_channel(AHEAD);
         let (heard, matched) = std::thread::scope(|scope| {
-            let threads = [(Side::Pre, pre), (Side::Post, post)].map(|(side, ring)| {
-                let hearer = Hearer::new(ring, side, sender.clone());
+            let rings = [(Side::Pre, &self.pre, pre), (Side::Post, &self.post, post)];
+            let threads = rings.map(|(side, link, ring)| {
+                let hearer = Hearer::new((link, ring), side, sender.clone());
                 Cpus::allowed().run(scope, || hearer.run(&stop).inspect_err(|_| stop.ask()))
             });
             drop(sender);
