@@ -131,6 +131,12 @@ def evidence_of(path: Path, run: Run, *, with_neighbours: bool = False) -> RunSa
     from tailscope.store import layout
 
     summary, info = run.summary, run.info
+    if layout.LATENCY in (info.left_out or ()):
+        raise RunError(
+            f"{path / layout.LATENCY}: single packets were left out of this run",
+            code="packets-left-out",
+            hint="a verdict counts them: capture both sides, and use `tailscope analyze`",
+        )
     if not (path / layout.LATENCY).exists():
         raise RunError(
             f"{path / layout.LATENCY}: missing",

@@ -39,7 +39,9 @@ class ImportedSample:
     ranks: Ranks
     """Latencies of the packets that came."""
     failed: Between | None
-    """Packets that were sent and did not come; None where nobody counted them."""
+    """Packets that were sent and have no latency; None where nobody counted them."""
+    lost: Between | None
+    """Those of them that did not come."""
 
     @classmethod
     def of(cls, run: Run) -> ImportedSample:
@@ -50,12 +52,13 @@ class ImportedSample:
         if edges is not None:
             buckets = Buckets(*(edge.astype(np.int64) for edge in edges))
         sent, lost = summary["sent"], summary["lost"]
-        failed = None
+        failed = did_not_come = None
         if sent is not None and lost is not None:
             failed = Between(int(lost), int(sent) - count)
-        return cls(
-            run, str(foreign_text(run.info)), Ranks(count, buckets, run.worst.latency_ns), failed
-        )
+            # Where no packet was timed, all that came have no latency.
+            did_not_come = failed if count else Between(int(lost), int(lost))
+        ranks = Ranks(count, buckets, run.worst.latency_ns)
+        return cls(run, str(foreign_text(run.info)), ranks, failed, did_not_come)
 
     @property
     def packets(self) -> int:
@@ -99,7 +102,7 @@ def _judge_term(term: Term, sample: ImportedSample, error: float) -> TermVerdict
 
 
 def _judge_count(term: Term, sample: ImportedSample) -> TermVerdict:
-    count = sample.failed if term.name == "lost" else None
+    count = sample.lost if term.name == "lost" else None
     return _observed(term, sample, count, f"number of {term.name} packets")
 
 
@@ -149,9 +152,8 @@ def _judge_share(term: Term, sample: ImportedSample, error: float) -> TermVerdic
 
 def _beyond(term: Term, sample: ImportedSample) -> tuple[Between | None, float | None]:
     """Return the number of packets beyond the limit, and that limit if it is a latency."""
-    failed = sample.failed
     if term.kind == "loss":
-        return failed, None
+        return sample.lost, None
     base = sample.ranks.at(1) if term.kind == "pdv" else Between(0, 0)
     if base is None:
         return None, None
@@ -160,14 +162,14 @@ def _beyond(term: Term, sample: ImportedSample) -> tuple[Between | None, float |
     least = sample.ranks.beyond(term.limit + base.high, is_strict=is_strict)
     if most is None or least is None:
         return None, None
-    more = failed or Between(0, 0)
+    more = sample.failed or Between(0, 0)
     return Between(least.low + more.low, most.high + more.high), term.limit + base.low
 
 
 def _quantile_ns(term: Term, sample: ImportedSample) -> float | None:
     """Return the quantile of a term, the upper edge of its bucket; of a loss, its share."""
     if term.kind == "loss":
-        return sample.failed.high / sample.packets if sample.failed else None
+        return sample.lost.high / sample.packets if sample.lost else None
     assert term.quantile is not None
     rank = rank_of(term.quantile, sample.packets)
     at = sample.ranks.at(rank) if rank <= sample.ranks.count else None

@@ -12,6 +12,10 @@ from tailscope.exceptions import TailscopeError, UsageError
 from tailscope.extra.imports import hdr, realtime, trex, values
 from tailscope.extra.imports.find import find
 from tailscope.extra.imports.write import write_import
+from tailscope.store.reader import read_run
+from tailscope.verdict.imported import judge_import
+from tailscope.verdict.slo import parse_level
+from tailscope.verdict.verdict import Outcome
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -257,6 +261,10 @@ def test_iperf3_counts_packets_of_udp(tmp_path: Path) -> None:
     done = write_import(run, None, tmp_path / "run")
     assert (done.summary["count"], done.summary["lost"]) == (0, 3)
     assert done.summary["latency_ns_p50"] is done.summary["latency_ns_max"] is None
+    level = parse_level("lost=3, loss<1e-3")
+    exact, share = judge_import(level, read_run(tmp_path / "run")).terms
+    assert exact.outcome is Outcome.PASS
+    assert (share.as_is.found, share.as_is.beyond, share.as_is.packets) == (3 / 77, 3, 77)
 
 
 def test_iperf3_has_smoothed_round_trips_of_tcp(tmp_path: Path) -> None:

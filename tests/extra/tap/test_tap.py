@@ -35,7 +35,7 @@ BEGIN_NS = 1_700_000_000 * 10**9
 
 @AS_ROOT
 @pytest.mark.usefixtures("dataplane")
-def test_a_tap_counts_what_a_router_drops(tmp_path: Path) -> None:
+def test_a_tap_counts_what_a_router_drops(tailscope: Tailscope, tmp_path: Path) -> None:
     """Every tenth datagram is dropped by a rule, which counts them."""
     needed("ip", "ethtool", "nft", "tcpdump")
     rules = LOSS.format(which="udp dport 5001", every=10)
@@ -57,6 +57,9 @@ def test_a_tap_counts_what_a_router_drops(tmp_path: Path) -> None:
     assert [flow["lost"] for flow in heard["flows"]] == [30]
     kept = json.loads((tap.out / "tap.json").read_text())
     assert (kept["alerts"][0]["term"], kept["seconds_missed"]) == ("lost=0", 0)
+    assert kept["verdict"]["verdict"] == "fail"
+    again = tailscope("verify", tap.out, "--slo", "lost=0")
+    assert (again.returncode, code_of(again)) == (1, "packets-left-out")
     worst = sorted((tap.out / "worst").glob("*-pre.pcap"))
     assert 1 <= len(worst) <= 2
     longest = max(worst, key=lambda path: int(path.name.split("-")[1].removesuffix("ns")))

@@ -109,6 +109,9 @@ def _print(path: Path, run: Run, states: dict[str, str], remarks: Remarks, view:
         size = sum(file.size_bytes for file in files.values())
         view.say_named("files", f"{len(files)}, {count_text(size)} bytes in all: -v lists them")
     if (repeat := command_of(run.info)) is None:
-        view.say_named("repeat", "`tailscope run FILE`: the experiment names the machines")
+        how = "nothing does: not all that it was made of was kept"
+        if run.info.hosts is not None:
+            how = "`tailscope run FILE`: the experiment names the machines"
+        view.say_named("repeat", how)
     else:
         say_command("repeat", repeat)

@@ -184,7 +184,11 @@ def _run(plan: TapPlan, *, quiet: bool) -> int:
             "warning",
             f"no packet that came by {plan.pre} was seen on {plan.post}: there are no figures",
         )
-        tell("hint", "--taps, if packets come in by both; a wider --filter; or another --match-on")
+        tell(
+            "hint",
+            "IN and OUT the other way round; --taps, if packets come in by both; a wider"
+            " --filter; or another --match-on",
+        )
         return UNDECIDED
     if plan.json_file != STANDARD:
         _print_end(plan, heard)

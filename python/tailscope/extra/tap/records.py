@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 from tailscope.store.records.base import Count, Record, Section
 from tailscope.store.records.messages import TappedFlow, TappedLink
+from tailscope.store.records.verdict import JudgedRun
 
 TAP_FORMAT: Final = 1
 
@@ -44,3 +45,5 @@ class TapRecord(Record, frozen=True, kw_only=True):
     """Figures of each flow, at most 1000: those of the most packets first."""
     alerts: tuple[Alert, ...]
     """The latest alerts, at most 1000."""
+    verdict: JudgedRun | None = None
+    """The verdict on all packets, if a service level was given."""

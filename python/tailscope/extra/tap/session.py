@@ -127,6 +127,7 @@ def _conclude(plan: TapPlan, heard: Heard, writer: RunWriter | None) -> None:
         post=tap.post,
         flows=tuple(tap.flows),
         alerts=() if heard.judge is None else tuple(heard.judge.end()),
+        verdict=None if heard.verdict is None else heard.verdict.record(),
     )
     write_text(writer.path / RECORD, encode(record))
     asked = AnalysisPlan(
