@@ -62,10 +62,22 @@ def test_what_is_left_is_what_it_would_be_without_doubts(
     ]
     assert [*zip(*(column.tolist() for column in found.series[:3]), strict=True)] == timed
     assert found.summary["untimed"] == found.summary["post_untimed"] == len(rows) - len(timed)
-    same = ("lost", "sent", "negative", "outside", "post_unknown", "pre_packets", "post_packets")
+    same = ("sent", "negative", "post_unknown", "pre_packets", "post_packets")
     assert {name: found.summary[name] for name in same} == {
         name: whole.summary[name] for name in same
     }
+    # That a packet is lost is not proven by a time in doubt.
+    known = {seq for seq, _, _ in rows}
+    unfound = [
+        packet.ts
+        for seq, packet in enumerate(captures.packets(pre.read_bytes()))
+        if seq not in known
+    ]
+    proven = [ns for ns in unfound if not holds(before, ns) and not holds(behind, ns + shift_ns)]
+    assert len(unfound) == whole.summary["lost"] + whole.summary["outside"]
+    assert len(unfound) - len(proven) <= found.summary["outside"]
+    assert found.summary["lost"] + found.summary["outside"] == len(unfound)
+    assert len(proven) - whole.summary["outside"] <= found.summary["lost"] <= len(proven)
 
 
 def test_packets_seen_too_early_in_doubt_do_not_put_the_clocks_apart(tmp_path: Path) -> None:
