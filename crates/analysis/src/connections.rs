@@ -1,6 +1,7 @@
 //! Which connection before the device is which behind it: by the bytes of both of its streams, and where several have
 //! the same bytes, by what time leaves possible. What is not certain is ambiguous.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use xxhash_rust::xxh3::xxh3_128;
@@ -131,8 +132,8 @@ type Name = (u32, u8);
 struct Index {
     by_class: HashMap<u32, Vec<Name>>,
     by_anchor: HashMap<u64, Vec<Name>>,
-    /// By hash of the beginning; with each stream whether it is no longer than that.
-    by_head: HashMap<u128, Vec<(Name, bool)>>,
+    /// By hash of the beginning: those of which no longer one is known, and others.
+    by_head: HashMap<u128, [Vec<Name>; 2]>,
 }
 
 /// Returns hashes of the beginnings by which others that begin alike are found, the longest last.
@@ -159,38 +160,42 @@ impl Index {
                 let head = behind.head(&connection.streams[usize::from(way)]);
                 for (at, begin) in heads(&head).rev().enumerate() {
                     let alike = index.by_head.entry(begin).or_default();
-                    alike.push((name, at == 0));
+                    alike[usize::from(at > 0)].push(name);
                 }
             }
         }
         index
     }
 
-    /// Returns streams that may be those of `way` of a connection before the device: of equal content, or else with the
-    /// rarest anchors that it has, or that begin alike.
-    fn find(&self, before: &Contents<'_>, (number, way): (usize, usize)) -> BTreeSet<Name> {
-        if let Some(equal) = self.by_class.get(&before.classes[number][way]) {
-            return equal.iter().copied().collect();
+    /// Returns streams that may be those of `way` of a connection before the device: of equal content, with the rarest
+    /// anchors that it has, or that begin alike. Only the first that are found may be many.
+    fn find(&self, before: &Contents<'_>, (number, way): (usize, usize)) -> Cow<'_, [Name]> {
+        let equal = self.by_class.get(&before.classes[number][way]).map_or(&[][..], Vec::as_slice);
+        if equal.len() > MOST_KEPT {
+            return Cow::Borrowed(equal);
         }
-        let mut to = BTreeSet::new();
+        let mut all: BTreeSet<Name> = equal.iter().copied().collect();
+        let mut add = |alike: &mut dyn Iterator<Item = Name>| {
+            let most =
+                if all.is_empty() { MOST_ALIKE } else { MOST_KEPT.saturating_sub(all.len()) };
+            let names: Vec<Name> = alike.take(most + 1).collect();
+            if names.len() <= most {
+                all.extend(names);
+            }
+        };
         let anchors = &before.anchors[number][way];
         let found = anchors.iter().filter_map(|anchor| self.by_anchor.get(&anchor.hash));
-        let mut telling: Vec<_> = found.filter(|alike| alike.len() <= MOST_ALIKE).collect();
-        telling.sort_by_key(|alike| alike.len());
-        for alike in telling.into_iter().take(MOST_FOUND) {
-            if !to.is_empty() && to.len() + alike.len() > MOST_KEPT {
-                break;
-            }
-            to.extend(alike);
-        }
+        let mut rarest: Vec<&Vec<Name>> = found.collect();
+        rarest.sort_by_key(|alike| alike.len());
+        rarest.iter().take(MOST_FOUND).for_each(|alike| add(&mut alike.iter().copied()));
         let head = before.head(&before.streams.connections[number].streams[way]);
         for (at, begin) in heads(&head).rev().enumerate() {
-            let alike = self.by_head.get(&begin).filter(|alike| alike.len() <= MOST_ALIKE);
-            let alike = alike.into_iter().flatten();
+            let alike = self.by_head.get(&begin).into_iter();
             // Of a shorter beginning, only those that end with it: of others more is known.
-            to.extend(alike.filter(|(_, ends)| at == 0 || *ends).map(|(name, _)| *name));
+            let kinds = if at == 0 { 2 } else { 1 };
+            add(&mut alike.flat_map(|of| of[..kinds].iter().flatten().copied()));
         }
-        to
+        Cow::Owned(all.into_iter().collect())
     }
 }
 
@@ -265,16 +270,17 @@ impl Pairing<'_> {
             if !few && !pairs.is_empty() {
                 break;
             }
-            let named =
-                names.into_iter().map(|(of, other)| (of as usize, usize::from(other) != way));
-            pairs.extend(named.filter(|name| all.insert(*name)).filter_map(|(behind, crossed)| {
-                if !few && !self.is_near(number, behind) {
-                    return None;
+            for (behind, other) in names.iter() {
+                let (behind, crossed) = (*behind as usize, usize::from(*other) != way);
+                if !(few || self.is_near(number, behind)) || !all.insert((behind, crossed)) {
+                    continue;
                 }
-                let pair = self.pair(number, behind, crossed)?;
+                let Some(pair) = self.pair(number, behind, crossed) else { continue };
                 let possible = |sender: &Sender| self.is_possible(number, &pair, *sender);
-                (few || SENDERS.iter().any(possible)).then_some(pair)
-            }));
+                if few || SENDERS.iter().any(possible) {
+                    pairs.push(pair);
+                }
+            }
         }
         pairs
     }

@@ -1,6 +1,6 @@
 //! TCP streams of a capture: which bytes of each were seen, and when first.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use capture::Reader;
@@ -48,6 +48,8 @@ pub(crate) struct Stream {
     /// The other end has received all bytes up to this place.
     pub acknowledged: Option<u64>,
     reached: u64,
+    /// The pieces by their places instead, once one did not come in order, as long as some may come.
+    read: BTreeMap<u64, Piece>,
 }
 
 /// What became of bytes of a stream.
@@ -62,7 +64,8 @@ pub(crate) enum Seen {
 impl Default for Stream {
     fn default() -> Self {
         let (origin, end, acknowledged) = (None, None, None);
-        Self { origin, opened: false, pieces: Vec::new(), end, acknowledged, reached: BASE }
+        let (pieces, read) = (Vec::new(), BTreeMap::new());
+        Self { origin, opened: false, pieces, end, acknowledged, reached: BASE, read }
     }
 }
 
@@ -82,21 +85,37 @@ impl Stream {
 
     /// Adds the bytes of a packet that are new; returns true if some are.
     fn add(&mut self, whole: Piece) -> bool {
-        let mut next = self.pieces.partition_point(|piece| piece.end <= whole.start);
+        if self.read.is_empty() {
+            if self.pieces.last().is_none_or(|last| last.end <= whole.start) {
+                self.pieces.push(whole);
+                self.reached = self.reached.max(whole.end);
+                return true;
+            }
+            let pieces = std::mem::take(&mut self.pieces).into_iter();
+            self.read = pieces.map(|piece| (piece.start, piece)).collect();
+        }
+        let former = self.read.range(..=whole.start).next_back();
+        let first = former.map_or(whole.start, |(start, _)| *start);
+        let known = self.read.range(first..whole.end).map(|(_, piece)| (piece.start, piece.end));
+        let known: Vec<(u64, u64)> = known.collect();
         let (mut from, mut is_new) = (whole.start, false);
-        while from < whole.end {
-            let known = self.pieces.get(next).copied();
-            let end = known.map_or(whole.end, |known| known.start.min(whole.end));
+        for (end, next) in known.into_iter().chain([(whole.end, whole.end)]) {
             if from < end {
                 let at = whole.at + (from - whole.start) as usize;
-                self.pieces.insert(next, Piece { start: from, end, at, ..whole });
-                (next, is_new) = (next + 1, true);
+                self.read.insert(from, Piece { start: from, end, at, ..whole });
+                is_new = true;
             }
-            from = known.map_or(end, |known| known.end);
-            next += 1;
+            from = from.max(next);
         }
         self.reached = self.reached.max(whole.end);
         is_new
+    }
+
+    /// Puts the bytes that were added in order.
+    fn finish(&mut self) {
+        if !self.read.is_empty() {
+            self.pieces = std::mem::take(&mut self.read).into_values().collect();
+        }
     }
 
     /// Returns when the last of these bytes was seen, or the places of those that were not.
@@ -289,6 +308,8 @@ impl Streams {
             let role = segment.map_or(Role::Other, |of| streams.take(&of, (ts, packet), &mut open));
             streams.packets.push(Packet { ts, variety, role });
         }
+        let connections = streams.connections.iter_mut();
+        connections.flat_map(|of| &mut of.streams).for_each(Stream::finish);
         streams
     }
 
@@ -448,6 +469,7 @@ mod tests {
             stream.add(Piece { start, end, ts: packet.into(), packet, at: start as usize })
         };
         let new = (0u32..).zip(parts).map(add).collect();
+        stream.finish();
         (stream, new)
     }
 
@@ -462,6 +484,14 @@ mod tests {
         let gaps = vec![BASE + 30..BASE + 40, BASE + 41..BASE + 45];
         assert_eq!(stream.seen(BASE + 5, BASE + 45), Seen::Not(gaps));
         assert!(stream.has_some(BASE + 35, BASE + 41) && !stream.has_some(BASE + 30, BASE + 40));
+    }
+
+    #[test]
+    fn what_comes_last_may_be_first() {
+        let parts: Vec<_> = (0..100_000).rev().map(|start| (start, 1)).collect();
+        let (stream, new) = added(&parts);
+        assert!(new.into_iter().all(|new| new) && stream.len() == 100_000);
+        assert!(stream.pieces.is_sorted_by(|one, next| one.end == next.start));
     }
 
     #[test]
