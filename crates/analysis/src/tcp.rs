@@ -252,32 +252,36 @@ impl<'a> Judged<'a> {
         })
     }
 
-    /// Returns which streams of each connection come out behind the device. Where its own times do not tell, it is that
-    /// of the same end as of most others: the one that opened it, or was heard first, or the other one.
+    /// Returns which streams of each connection come out behind the device. Where all times are in doubt, it is that of
+    /// the same end as of most others: the one that opened it, or was heard first, or the other one.
     fn ways(&self) -> Vec<[bool; 2]> {
         let connections = &self.sides[0].connections;
         let opener = |number: usize| connections[number].opener.unwrap_or(0);
         let told: Vec<_> = (0..connections.len()).map(|number| self.forward(number)).collect();
-        let votes = told.iter().enumerate().filter_map(|(of, way)| Some((*way)? == opener(of)));
-        let (by_opener, by_other): (Vec<bool>, Vec<bool>) = votes.partition(|of| *of);
-        let opens = by_opener.len() >= by_other.len();
-        let ways = told.into_iter().enumerate().map(|(number, way)| {
-            let usual = if opens { opener(number) } else { 1 - opener(number) };
-            [0, 1].map(|of| of == way.unwrap_or(usual))
-        });
-        ways.collect()
+        let ways = told.iter().enumerate().filter_map(|(number, ways)| Some((number, (*ways)?)));
+        let by = |way: fn(usize) -> usize| {
+            ways.clone().filter(|(number, ways)| ways[way(opener(*number))]).count()
+        };
+        let opens = by(|opener| opener) >= by(|opener| 1 - opener);
+        let usual = |number: usize| [0, 1].map(|way| (way == opener(number)) == opens);
+        let all = told.iter().enumerate();
+        all.map(|(number, ways)| ways.unwrap_or_else(|| usual(number))).collect()
     }
 
-    /// Returns which stream of a connection comes out behind the device, if times tell: of two the one that takes longer.
-    fn forward(&self, number: usize) -> Option<usize> {
+    /// Returns which streams of a connection come out behind the device, unless all times are in doubt: of two the one
+    /// that takes longer.
+    fn forward(&self, number: usize) -> Option<[bool; 2]> {
         let bounds = [0, 1].map(|way| self.joined(number, way).and_then(|joined| joined.bounds()));
         let is_first = match bounds {
             [Some(one), Some(other)] => (one.start(), one.end()) > (other.start(), other.end()),
+            alone if self.doubts.is_empty() => {
+                return Some(alone.map(|bounds| bounds.is_some_and(|bounds| *bounds.end() >= 0)));
+            }
             [Some(one), None] => *one.end() >= 0,
             [None, Some(other)] => *other.end() < 0,
             [None, None] => return None,
         };
-        Some(usize::from(!is_first))
+        Some([is_first, !is_first])
     }
 
     fn gaps(&self) -> [Vec<(u64, u64)>; 2] {
