@@ -97,7 +97,7 @@ SERVED = {"agent"}
 LIMIT_S = 60
 """A library that gets no memory may try for ever."""
 
-ONE_THREAD = {"MALLOC_ARENA_MAX": "2", "OPENBLAS_NUM_THREADS": "1"}
+ONE_THREAD = {"MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"}
 """What a thread reserves and does not use is no part of a budget."""
 ENVIRONMENT = {**os.environ, **ONE_THREAD}
 

@@ -87,7 +87,7 @@ def test_processes_may_be_as_many_as_the_hard_limit_allows() -> None:
 
 
 @AS_ROOT
-@pytest.mark.usefixtures("dataplane")
+@pytest.mark.usefixtures("dataplane", "alone")  # Each process of nobody's counts.
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_limit_that_cannot_be_raised_is_named(place: Place, processes: int) -> None:
     needed("setpriv", "prlimit")

@@ -177,7 +177,7 @@ def test_complete_rounds_survive_ctrl_c(
         assert [effect["n"] for effect in found["effects"]] == [3]
         assert f"partial: {found['partial']}" in output
     else:
-        [few] = [line for line in said.splitlines() if "no knob" in line]
+        [few] = [line for line in said.splitlines() if "judged" in line]
         assert_wording("tune/too-few-rounds", few)
 
 

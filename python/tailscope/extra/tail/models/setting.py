@@ -274,13 +274,14 @@ def _regions(
     low_ns, high_ns = ends_ns
     inner = latency[(latency > low_ns) & (latency < high_ns)]
     edges = np.concatenate([[low_ns], inner, [high_ns]])
-    at = np.interp(np.log(edges), np.log(latency), below)
+    logs = np.log(np.maximum(edges, 1))
+    at = np.interp(logs, np.log(latency), below)
     mass = np.diff(at)
     order = np.argsort(mass)
     is_kept = np.ones(len(mass), bool)
     is_kept[order[mass[order].cumsum() <= _DROPPED]] = False
     for max_ns in maxima:
-        is_kept |= np.abs(np.log(edges[1:] / max_ns)) <= prior.size_spread
+        is_kept |= np.abs(logs[1:] - np.log(max(max_ns, 1))) <= prior.size_spread
     kept = np.flatnonzero(is_kept)
     breaks = np.flatnonzero(edges[kept[1:]] > _JOINED * edges[kept[:-1] + 1])
     firsts, lasts = np.append(kept[0], kept[breaks + 1]), np.append(kept[breaks], kept[-1])
