@@ -142,11 +142,18 @@ test-rust: $(TOOLS)
 # Tests that judge times have the machine for themselves; all others run side by side, more than there
 # are CPUs, as a third of their time is waiting. In the order of their folders: those that take long, of
 # few tests each, would come last otherwise.
+test-together: SELECTED := -m 'not alone and not long'
 test-together: $(ENGINE) dataplane
-	pytest -m 'not alone and not long' --numprocesses 4 --dist loadfile --no-loadscope-reorder
+	pytest $(SELECTED) --numprocesses 4 --dist loadfile --no-loadscope-reorder || $(AGAIN)
 
+test-alone: SELECTED := -m 'alone and not long'
 test-alone: $(ENGINE) dataplane
-	pytest -m 'alone and not long'
+	pytest $(SELECTED) || $(AGAIN)
+
+# Others share the machine, and hundreds of tests measure on it: what failed is tried once more, with
+# nothing beside it, and fails when it fails again.
+AGAIN = { [[ $$? -eq 1 ]] && echo 'make test: what failed, once more' && \
+	pytest $(SELECTED) --last-failed --last-failed-no-failures none --maxfail 3; }
 
 ## make test-long   what takes minutes: campaigns that are killed, guests of every kernel, pages that measure
 test-long: $(ENGINE) dataplane

@@ -220,7 +220,7 @@ def test_a_measurement_tells_why(measure: Run) -> None:
     assert tail.record.threshold_ns == written["threshold_ns"]
     assert tail.causes.to_pylist() == written["causes"]
     earlier = run.explain(0.9).record
-    assert earlier.quantile == 0.9
+    assert 0.9 in {earlier.quantile, earlier.none_above}
     assert earlier.packets >= tail.record.packets
     assert sum(earlier.parts_ns.values()) == earlier.latency_ns
 
