@@ -129,6 +129,19 @@ def test_a_mix_stands_in_the_same_field_as_a_size() -> None:
             "--vlan: got 3, expected none",
             "dut-vlan",
         ),
+        ({"encap": "l2tp"}, "--encap: ", "tunnel"),
+        ({"encap": "gre", "size": 80}, "--size: got 80, expected 88 to 1518", "frame-size"),
+        ({"encap": "gre", "size": 88}, None, None),
+        (
+            {"encap": "gre:src=fd00::1", "size": 200},
+            "--encap: got gre:src=fd00::1",
+            "address-family",
+        ),
+        (
+            {"dut": "router", "wire": "veth", "encap": "gre", "size": 100},
+            "--encap: got gre, expected none",
+            "dut-encap",
+        ),
         (
             {"dut": "router", "wire": "veth", "dst_ip": "10.0.1.9"},
             "--dst-ip: got 10.0.1.9",

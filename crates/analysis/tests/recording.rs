@@ -90,6 +90,7 @@ fn frame(seq: u64) -> [u8; 60] {
         to_mac,
         from_mac,
         vlan: None,
+        outer: None,
         addresses,
         protocol: Protocol::Udp,
         from_port: 1,

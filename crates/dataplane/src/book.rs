@@ -6,7 +6,6 @@ use crate::live::Live;
 use crate::series::Departures;
 use crate::stream::Stream;
 use crate::ticks::Ticks;
-use probe::headers::{Payload, transport_payload};
 use probe::payload;
 
 /// Packets with this bit in their number warm up: they are counted, and nothing else.
@@ -154,7 +153,7 @@ impl Book for WarmUp {
     fn gave_up(&mut self, _intended: &[u64], _refused: usize) {}
 
     fn arrived(&mut self, frame: &[u8], _tsc: u64) {
-        let seq = moved_probe(frame).and_then(payload::read);
+        let seq = payload::find(frame).and_then(payload::read);
         let own = |seq: u64| (seq ^ self.mark) & (WARM_UP | BACK) == WARM_UP;
         self.received += u64::from(seq.is_some_and(own));
     }
@@ -289,15 +288,8 @@ impl<I: Identify, const CAPTURE: bool> Book for Measured<'_, I, CAPTURE> {
 fn probe_of(frame: &[u8], payload_at: usize) -> Option<&[u8]> {
     match frame.get(payload_at..) {
         Some(bytes) if bytes.starts_with(&payload::MAGIC) => Some(bytes),
-        _ => moved_probe(frame),
-    }
-}
-
-/// A device may have added or taken away a tag.
-fn moved_probe(frame: &[u8]) -> Option<&[u8]> {
-    match transport_payload(frame) {
-        Payload::At(at) => frame.get(at..),
-        _ => None,
+        // A device may have added or taken away a tag or a tunnel.
+        _ => payload::find(frame),
     }
 }
 
@@ -316,7 +308,7 @@ pub struct Kept {
 
 impl Kept {
     /// Headers and probe are well within.
-    const MOST: usize = 128;
+    const MOST: usize = 192;
 
     fn with_room(packets: u64, frame_bytes: usize) -> Result<Self, Error> {
         // An eighth more for duplicates; beyond that they are only counted.
@@ -400,6 +392,7 @@ mod tests {
             to_mac,
             from_mac,
             vlan,
+            outer: None,
             addresses,
             protocol: Protocol::Udp,
             from_port: 1,

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::mix::gcd;
 use probe::headers::{Addresses, Headers, Protocol};
+use probe::tunnel::Outer;
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -71,6 +72,7 @@ pub struct Flows {
     pub to_mac: [u8; 6],
     pub from_mac: [u8; 6],
     pub vlan: Option<u16>,
+    pub outer: Option<Outer>,
     pub protocol: Protocol,
     pub from: Values<IpAddr>,
     pub to: Values<IpAddr>,
@@ -116,6 +118,7 @@ impl Flows {
             to_mac: self.to_mac,
             from_mac: self.from_mac,
             vlan: self.vlan,
+            outer: self.outer.clone(),
             addresses: addresses(from, to)?,
             protocol: self.protocol,
             from_port,
@@ -158,6 +161,7 @@ mod tests {
             to_mac: [2; 6],
             from_mac: [4; 6],
             vlan: None,
+            outer: None,
             protocol: Protocol::Udp,
             from: from.parse().unwrap(),
             to: to.parse().unwrap(),

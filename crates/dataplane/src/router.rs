@@ -133,6 +133,7 @@ mod tests {
             to_mac: mac,
             from_mac: mac,
             vlan,
+            outer: None,
             addresses,
             protocol: Protocol::Udp,
             from_port: 1,

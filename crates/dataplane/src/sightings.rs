@@ -86,6 +86,7 @@ mod tests {
             to_mac: [2; 6],
             from_mac: [4; 6],
             vlan: Some(7),
+            outer: None,
             addresses: Addresses::V4([10, 0, 0, 1].into(), [10, 0, 1, 1].into()),
             protocol: Protocol::Udp,
             from_port: 1,

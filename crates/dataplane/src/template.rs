@@ -40,6 +40,8 @@ pub struct Template {
     frame: Vec<u8>,
     /// Whether frames differ by more than their probe.
     varies: bool,
+    outer_at: usize,
+    outer_checksum_at: Option<usize>,
     network_at: usize,
     transport_at: usize,
     payload_at: usize,
@@ -73,12 +75,16 @@ struct Sums {
     network: u32,
     /// Of the transport header, with its pseudo header.
     transport: u32,
+    /// Of all that a tunnel carries: the transport checksum levels out what the probe adds.
+    outer: u32,
 }
 
 /// What a size changes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Size {
     frame_len: u16,
+    /// The headers of the tunnel.
+    outer: Box<[u8]>,
     /// What the network header says.
     network_len: u16,
     transport_len: u16,
@@ -105,6 +111,8 @@ impl Template {
         let (flow_count, size_count) = (flows.sums.len() as u32, sizes.len() as u32);
         Ok(Self {
             varies: flow_count > 1 || size_count > 1,
+            outer_at: headers.outer_offset(),
+            outer_checksum_at: headers.outer_checksum_offset(),
             network_at: headers.network_offset(),
             transport_at: headers.transport_offset(),
             checksum_at: headers.checksum_offset(),
@@ -148,10 +156,8 @@ impl Template {
         payload::write_departure(payload, intended_ns, actual_ns);
         let words =
             payload.chunks_exact(2).map(|pair| u64::from(u16::from_be_bytes([pair[0], pair[1]])));
-        let mut checksum = checksum(fixed + words.sum::<u64>());
-        if checksum == 0 && self.is_udp {
-            checksum = 0xffff; // 0 would say that there is none (RFC 768)
-        }
+        let all = fixed + words.sum::<u64>();
+        let checksum = if self.is_udp { udp_checksum(all) } else { checksum(all) };
         put(frame, self.checksum_at, checksum);
     }
 
@@ -162,6 +168,10 @@ impl Template {
         let Flows { at, stride, bytes, sums, .. } = &self.flows;
         frame[*at..at + stride].copy_from_slice(&bytes[flow * stride..(flow + 1) * stride]);
         let sums = sums[flow];
+        frame[self.outer_at..self.network_at].copy_from_slice(&size.outer);
+        if let Some(at) = self.outer_checksum_at {
+            put(frame, at, udp_checksum(u64::from(sums.outer + size.sums.outer)));
+        }
         if self.is_v4 {
             put(frame, self.network_at + 2, size.network_len);
             let sum = checksum(u64::from(sums.network + size.sums.network));
@@ -227,6 +237,7 @@ impl Flows {
             found.sums.push(Sums {
                 network: without(&frame, network, own.network),
                 transport: without(&frame, first.checksum_offset(), own.transport),
+                outer: first.outer_checksum_offset().map_or(0, |at| without(&frame, at, own.outer)),
             });
         }
         found
@@ -253,14 +264,27 @@ impl Size {
             Protocol::Icmp if is_v4 => 0,
             Protocol::Tcp | Protocol::Icmp => once,
         };
-        let sums = Sums { network: network_len.into(), transport };
-        Self { frame_len: len as u16, network_len, transport_len, sums }
+        let mut frame = vec![0; len];
+        headers.write(&mut frame);
+        let outer = frame[headers.outer_offset()..headers.network_offset()].into();
+        let outer_sum = headers.outer_checksum_offset().map_or(0, |at| without(&frame, at, 0));
+        let sums = Sums { network: network_len.into(), transport, outer: outer_sum };
+        Self { frame_len: len as u16, outer, network_len, transport_len, sums }
     }
 }
 
 #[inline(always)]
 fn put(frame: &mut [u8], at: usize, value: u16) {
     frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+/// 0 would say that there is none (RFC 768).
+#[inline(always)]
+fn udp_checksum(sum: u64) -> u16 {
+    match checksum(sum) {
+        0 => 0xffff,
+        checksum => checksum,
+    }
 }
 
 #[inline(always)]
@@ -272,9 +296,31 @@ fn checksum(sum: u64) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use probe::tunnel::{Outer, Tunnel};
     use proptest::prelude::*;
     use std::collections::HashMap;
     use std::net::{Ipv4Addr, Ipv6Addr};
+
+    fn outer(tunnel: &str) -> Outer {
+        let ends = [Ipv4Addr::new(192, 0, 2, 1).into(), Ipv4Addr::new(192, 0, 2, 2).into()];
+        tunnel.parse::<Tunnel>().unwrap().around(ends[0], ends[1]).unwrap()
+    }
+
+    fn tunnels() -> impl Strategy<Value = Option<Outer>> {
+        const TUNNELS: [&str; 10] = [
+            "gtpu:teid=7",
+            "gtpu:teid=7,qfi=9",
+            "vxlan:vni=5,src=fd00::1,dst=fd00::2",
+            "geneve:vni=6,src=fd00::1,dst=fd00::2",
+            "gre",
+            "gre:key=8",
+            "mpls:label=16",
+            "srv6:segments=fd00::1/fd00::2/fd00::3",
+            "ipip",
+            "ipip:src=fd00::1,dst=fd00::2",
+        ];
+        prop::option::of(prop::sample::select(&TUNNELS[..]).prop_map(outer))
+    }
 
     fn headers(v6: bool, vlan: Option<u16>, protocol: Protocol) -> Headers {
         let addresses = match v6 {
@@ -286,6 +332,7 @@ mod tests {
             to_mac,
             from_mac,
             vlan,
+            outer: None,
             addresses,
             protocol,
             from_port: 1000,
@@ -319,9 +366,10 @@ mod tests {
         fn a_stamped_frame_is_what_the_headers_write(
             v6: bool, vlan in prop::option::of(1..4095_u16), protocol in protocols(), seq: u32,
             intended: u64, error in 0..10_000_000_u64, count in 1..1000_u16, mark: bool,
-            sizes in prop::collection::vec(100..=1518_usize, 1..5),
+            sizes in prop::collection::vec(210..=1518_usize, 1..5), outer in tunnels(),
         ) {
-            let flows = flows(&headers(v6, vlan, protocol), count);
+            let headers = Headers { outer, ..headers(v6, vlan, protocol) };
+            let flows = flows(&headers, count);
             let (seq, mark) = (u64::from(seq), u64::from(mark) << 62);
             let template = Template::new(&flows, &sizes, mark).unwrap();
             let mut stamped = template.bytes().to_vec();

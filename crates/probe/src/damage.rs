@@ -200,8 +200,17 @@ mod tests {
         };
         let (to_mac, from_mac, vlan) = ([2; 6], [4; 6], None);
         let (from_port, to_port, ttl) = (1234, 443, 64);
-        let headers =
-            Headers { to_mac, from_mac, vlan, addresses, protocol, from_port, to_port, ttl };
+        let headers = Headers {
+            to_mac,
+            from_mac,
+            vlan,
+            outer: None,
+            addresses,
+            protocol,
+            from_port,
+            to_port,
+            ttl,
+        };
         let payload = headers.payload_offset();
         let mut frame = vec![7; payload + 33];
         headers.write(&mut frame);

@@ -34,6 +34,16 @@ pub enum Error {
         /// The text as given.
         got: String,
     },
+    /// The text describes no tunnel.
+    #[error(
+        "{got:?} is not a tunnel: expected gtpu:teid=N[,qfi=N], vxlan:vni=N, geneve:vni=N, gre[:key=N], \
+         mpls:label=N, srv6:segments=IP/IP... or ipip, each but mpls with src=IP and dst=IP where the \
+         tunnel's ends are not the packets' own (srv6: src)"
+    )]
+    Tunnel {
+        /// The text as given.
+        got: String,
+    },
     /// A schedule without packets.
     #[error("a rate of {got} sends nothing: expected at least 1 packet/s")]
     Rate {
@@ -64,6 +74,7 @@ impl Error {
             Self::ByteRange { .. } => "byte-range",
             Self::Sides { .. } => "byte-range-sides",
             Self::Pattern { .. } => "pattern",
+            Self::Tunnel { .. } => "tunnel",
             Self::Rate { .. } => "rate",
             Self::EmptyBurst => "burst-empty",
             Self::Burst { .. } => "burst-too-long",

@@ -167,8 +167,17 @@ mod tests {
         };
         let (to_mac, from_mac) = ([2; 6], [4; 6]);
         let (from_port, to_port, ttl) = (1234, 443, 64);
-        let headers =
-            Headers { to_mac, from_mac, vlan, addresses, protocol, from_port, to_port, ttl };
+        let headers = Headers {
+            to_mac,
+            from_mac,
+            vlan,
+            outer: None,
+            addresses,
+            protocol,
+            from_port,
+            to_port,
+            ttl,
+        };
         let mut frame = vec![0; headers.payload_offset() + 20];
         headers.write(&mut frame);
         frame

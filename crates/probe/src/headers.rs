@@ -1,6 +1,7 @@
 //! Ethernet, VLAN, IPv4, IPv6, UDP, TCP and ICMP headers: just enough to find what is inside a frame,
 //! and to write one that every device forwards.
 
+use crate::tunnel::Outer;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Ethertype of IPv4.
@@ -28,7 +29,7 @@ pub(crate) const IPV4_LEN: usize = 20;
 pub(crate) const IPV6_LEN: usize = 40;
 /// Length of the fields before the addresses of ARP, in bytes.
 const ARP_LEN: usize = 8;
-const UDP_LEN: usize = 8;
+pub(crate) const UDP_LEN: usize = 8;
 const TCP_LEN: usize = 20;
 const ICMP_LEN: usize = 8;
 /// Offset of the header's length in a TCP header.
@@ -55,6 +56,17 @@ pub enum Payload {
         /// Bytes of the frame.
         need: usize,
     },
+}
+
+impl Payload {
+    /// Returns the offset, where it is known.
+    #[must_use]
+    pub fn offset(self) -> Option<usize> {
+        match self {
+            Self::At(at) => Some(at),
+            Self::Absent | Self::Cut { .. } => None,
+        }
+    }
 }
 
 /// Finds the network header; `None` where the frame ends before it.
@@ -135,7 +147,11 @@ pub fn transport_payload(frame: &[u8]) -> Payload {
         Some(None) => return Payload::Absent,
         Some(Some(found)) => found,
     };
-    let at = offset + len;
+    payload_behind(frame, offset + len, protocol)
+}
+
+/// Finds what a transport header at `at` is followed by.
+pub(crate) fn payload_behind(frame: &[u8], at: usize, protocol: u8) -> Payload {
     match protocol {
         UDP => Payload::At(at + UDP_LEN),
         ICMP | ICMPV6 => Payload::At(at + ICMP_LEN),
@@ -214,6 +230,8 @@ pub struct Headers {
     pub from_mac: [u8; 6],
     /// The identifier in an 802.1Q tag, where there is one.
     pub vlan: Option<u16>,
+    /// The tunnel around the packet, where there is one.
+    pub outer: Option<Outer>,
     /// Source and destination address.
     pub addresses: Addresses,
     /// Protocol that follows them.
@@ -255,10 +273,22 @@ impl Headers {
         self.network_offset() + self.addresses.offset()
     }
 
-    /// Returns where the network header starts.
+    /// Returns where the network header starts, behind the tunnel's headers.
     #[must_use]
     pub fn network_offset(&self) -> usize {
+        self.outer_offset() + self.outer.as_ref().map_or(0, Outer::len)
+    }
+
+    /// Returns where the headers of a tunnel start.
+    #[must_use]
+    pub fn outer_offset(&self) -> usize {
         MACS_LEN + 2 + if self.vlan.is_some() { TAG_LEN } else { 0 }
+    }
+
+    /// Returns where the tunnel has a checksum of all that it carries.
+    #[must_use]
+    pub fn outer_checksum_offset(&self) -> Option<usize> {
+        Some(self.outer_offset() + self.outer.as_ref()?.checksum_offset()?)
     }
 
     /// Returns where the transport header has its checksum.
@@ -279,8 +309,14 @@ impl Headers {
             .expect("a packet fits 16 bits of length")
             - IPV6_LEN as u16;
         match self.addresses {
-            Addresses::V4(from, to) => self.write_ipv4(network, from, to, len),
-            Addresses::V6(from, to) => self.write_ipv6(network, from, to, len),
+            Addresses::V4(from, to) => {
+                let header = ipv4_header(from, to, self.protocol_number(), self.ttl, len);
+                network.copy_from_slice(&header);
+            }
+            Addresses::V6(from, to) => {
+                let header = ipv6_header(from, to, self.protocol_number(), self.ttl, len);
+                network.copy_from_slice(&header);
+            }
         }
         self.write_transport(transport, len);
         let pseudo = match (self.protocol, self.addresses) {
@@ -290,12 +326,14 @@ impl Headers {
                 addresses + u64::from(self.protocol_number()) + u64::from(len)
             }
         };
-        let checksum = match (checksum(pseudo + sum(transport)), self.protocol) {
-            (0, Protocol::Udp) => 0xffff, // 0 would say that there is none (RFC 768)
-            (checksum, _) => checksum,
+        let all = pseudo + sum(transport);
+        let checksum = match self.protocol {
+            Protocol::Udp => udp_checksum(all),
+            Protocol::Tcp | Protocol::Icmp => checksum(all),
         };
         let at = self.protocol.checksum_offset();
         transport[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+        self.write_outer(frame);
     }
 
     /// Writes the transport header with a checksum of 0.
@@ -339,34 +377,18 @@ impl Headers {
             frame[12..14].copy_from_slice(&VLAN[0].to_be_bytes());
             frame[14..16].copy_from_slice(&(id & 0x0fff).to_be_bytes());
         }
-        let at = self.network_offset() - 2;
-        frame[at..at + 2].copy_from_slice(&self.addresses.ethertype().to_be_bytes());
+        let at = self.outer_offset();
+        let own = self.addresses.ethertype();
+        let ethertype = self.outer.as_ref().map_or(own, Outer::ethertype);
+        frame[at - 2..at].copy_from_slice(&ethertype.to_be_bytes());
     }
 
-    fn write_ipv4(&self, header: &mut [u8], from: Ipv4Addr, to: Ipv4Addr, inner_len: u16) {
-        let len = (inner_len + IPV4_LEN as u16).to_be_bytes();
-        header[..4].copy_from_slice(&[0x45, 0, len[0], len[1]]);
-        header[4..12].copy_from_slice(&[0, 0, 0x40, 0, self.ttl, self.protocol_number(), 0, 0]);
-        header[12..16].copy_from_slice(&from.octets());
-        header[16..].copy_from_slice(&to.octets());
-        let checksum = checksum(sum(header));
-        header[10..12].copy_from_slice(&checksum.to_be_bytes());
-    }
-
-    fn write_ipv6(&self, header: &mut [u8], from: Ipv6Addr, to: Ipv6Addr, inner_len: u16) {
-        let len = inner_len.to_be_bytes();
-        header[..8].copy_from_slice(&[
-            0x60,
-            0,
-            0,
-            0,
-            len[0],
-            len[1],
-            self.protocol_number(),
-            self.ttl,
-        ]);
-        header[8..24].copy_from_slice(&from.octets());
-        header[24..].copy_from_slice(&to.octets());
+    fn write_outer(&self, frame: &mut [u8]) {
+        if let Some(outer) = &self.outer {
+            let (ethernet, packet) = frame.split_at_mut(self.outer_offset());
+            let macs = ethernet.first_chunk().expect("a frame begins with MAC addresses");
+            outer.write(packet, macs, self.addresses.ethertype());
+        }
     }
 
     fn network_len(&self) -> usize {
@@ -375,6 +397,41 @@ impl Headers {
             Addresses::V6(..) => IPV6_LEN,
         }
     }
+}
+
+/// Returns the header of an IPv4 packet that carries `carried` bytes of `protocol`.
+pub(crate) fn ipv4_header(
+    from: Ipv4Addr,
+    to: Ipv4Addr,
+    protocol: u8,
+    ttl: u8,
+    carried: u16,
+) -> [u8; IPV4_LEN] {
+    let mut header = [0; IPV4_LEN];
+    let len = (carried + IPV4_LEN as u16).to_be_bytes();
+    header[..4].copy_from_slice(&[0x45, 0, len[0], len[1]]);
+    header[4..12].copy_from_slice(&[0, 0, 0x40, 0, ttl, protocol, 0, 0]);
+    header[12..16].copy_from_slice(&from.octets());
+    header[16..].copy_from_slice(&to.octets());
+    let checksum = checksum(sum(&header));
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    header
+}
+
+/// Returns the header of an IPv6 packet that carries `carried` bytes of `protocol`.
+pub(crate) fn ipv6_header(
+    from: Ipv6Addr,
+    to: Ipv6Addr,
+    protocol: u8,
+    hop_limit: u8,
+    carried: u16,
+) -> [u8; IPV6_LEN] {
+    let mut header = [0; IPV6_LEN];
+    let len = carried.to_be_bytes();
+    header[..8].copy_from_slice(&[0x60, 0, 0, 0, len[0], len[1], protocol, hop_limit]);
+    header[8..24].copy_from_slice(&from.octets());
+    header[24..].copy_from_slice(&to.octets());
+    header
 }
 
 impl Protocol {
@@ -419,7 +476,7 @@ pub(crate) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
 
 /// Returns the sum of the 16-bit words, not folded; an odd last byte counts as a word's first (RFC
 /// 1071).
-fn sum(bytes: &[u8]) -> u64 {
+pub(crate) fn sum(bytes: &[u8]) -> u64 {
     let words = bytes.chunks_exact(2);
     let odd = words.remainder().first().map_or(0, |byte| u64::from(*byte) << 8);
     odd + words.map(|word| u64::from(u16::from_be_bytes([word[0], word[1]]))).sum::<u64>()
@@ -430,6 +487,14 @@ fn checksum(mut sum: u64) -> u16 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     !(sum as u16)
+}
+
+/// Returns the checksum of a UDP datagram; 0 would say that there is none (RFC 768).
+pub(crate) fn udp_checksum(sum: u64) -> u16 {
+    match checksum(sum) {
+        0 => 0xffff,
+        checksum => checksum,
+    }
 }
 
 #[cfg(test)]

@@ -197,11 +197,15 @@ fn probe(data: &[u8], orig_len: u32) -> Result<u64, Missing> {
 
 fn probe_in_any(data: &[u8], orig_len: u32) -> Result<u64, Missing> {
     let need = match headers::transport_payload(data) {
-        headers::Payload::Absent => return Err(Missing::NotThere),
+        headers::Payload::Absent => {
+            let seq = payload::find(data).and_then(payload::read);
+            return seq.ok_or(Missing::NotThere);
+        }
         headers::Payload::Cut { need } => need,
         headers::Payload::At(at) => match data.get(at..) {
             Some(bytes) if bytes.len() >= payload::LEN => {
-                return payload::read(bytes).ok_or(Missing::NotThere);
+                let seq = payload::read(bytes).or_else(|| payload::read(payload::find(data)?));
+                return seq.ok_or(Missing::NotThere);
             }
             _ => at + payload::LEN,
         },

@@ -6,19 +6,19 @@ use crate::missing::Missing;
 /// Tunnels within each other that are followed.
 const MOST_LAYERS: usize = 8;
 
-const IPIP: u8 = 4;
-const IPV6_IN_IP: u8 = 41;
-const GRE: u8 = 47;
+pub(crate) const IPIP: u8 = 4;
+pub(crate) const IPV6_IN_IP: u8 = 41;
+pub(crate) const GRE: u8 = 47;
 const AH: u8 = 51;
 
-const MPLS: [u16; 2] = [0x8847, 0x8848];
+pub(crate) const MPLS: [u16; 2] = [0x8847, 0x8848];
 const PPPOE: u16 = 0x8864;
-const BRIDGED: u16 = 0x6558;
+pub(crate) const BRIDGED: u16 = 0x6558;
 const ERSPAN: [u16; 2] = [0x88be, 0x22eb];
 
-const VXLAN: [u16; 2] = [4789, 8472];
-const GENEVE: u16 = 6081;
-const GTP_U: u16 = 2152;
+pub(crate) const VXLAN: [u16; 2] = [4789, 8472];
+pub(crate) const GENEVE: u16 = 6081;
+pub(crate) const GTP_U: u16 = 2152;
 
 /// A network header, and where what it carries lies in the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,15 @@ impl Network {
 enum Next {
     Ethernet(usize),
     Ethertype(u16, usize),
+}
+
+/// Returns where the payload of the innermost packet starts, behind its header of UDP, TCP or ICMP;
+/// `None` where it has none of these, or the frame ends before.
+#[must_use]
+pub(crate) fn innermost_payload(frame: &[u8]) -> Option<usize> {
+    let Network { transport, protocol, .. } =
+        Layers::new(frame, 0).innermost().ok().filter(|network| !network.is_later_fragment())?;
+    headers::payload_behind(frame, transport, protocol).offset()
 }
 
 /// A frame of which `data` was captured.

@@ -17,6 +17,7 @@ pub mod parts;
 pub mod payload;
 pub mod schedule;
 pub mod tcp;
+pub mod tunnel;
 
 pub use error::Error;
 pub use local::{is_control, is_local, is_to_group};

@@ -12,6 +12,9 @@
 //! than that is not sent at all, so their difference is exact, and whoever captured the packet knows
 //! the rest of the time.
 
+use crate::headers::transport_payload;
+use crate::layers::innermost_payload;
+
 /// The bytes that every probe payload starts with. No text and no common protocol does.
 pub const MAGIC: [u8; 4] = [0xf5, b't', b's', 0xa1];
 
@@ -51,6 +54,15 @@ pub fn read(payload: &[u8]) -> Option<u64> {
     let (magic, rest) = payload.split_first_chunk::<4>()?;
     let (seq, _) = rest.split_first_chunk::<8>()?;
     (*magic == MAGIC).then(|| u64::from_be_bytes(*seq))
+}
+
+/// Returns the bytes of a frame from its probe payload on: behind the outermost transport header, or
+/// in the innermost packet of a tunnel.
+#[must_use]
+pub fn find(frame: &[u8]) -> Option<&[u8]> {
+    let at = |offset: usize| frame.get(offset..).filter(|bytes| bytes.starts_with(&MAGIC));
+    let outermost = transport_payload(frame).offset().and_then(at);
+    outermost.or_else(|| innermost_payload(frame).and_then(at))
 }
 
 /// Returns the low 24 bits of the actual departure, and how much later than intended it was, both

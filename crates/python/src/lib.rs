@@ -64,4 +64,12 @@ mod _engine {
             .map(|rate| rate.0)
             .map_err(|error| errors::argument(error, "rate"))
     }
+
+    #[pyfunction]
+    fn tunnel_bytes(text: &str, src_ip: &str, dst_ip: &str) -> PyResult<Option<usize>> {
+        let tunnel: probe::tunnel::Tunnel =
+            text.parse().map_err(|error| errors::argument(error, "tunnel"))?;
+        let address = |text: &str| text.parse().map_err(|error| errors::argument(error, "address"));
+        Ok(tunnel.around(address(src_ip)?, address(dst_ip)?).map(|outer| outer.len()))
+    }
 }

@@ -134,6 +134,7 @@ fn headers_of(shape: Shape) -> Headers {
         to_mac: DEVICE_IN,
         from_mac: GENERATOR,
         vlan: shape.vlan,
+        outer: None,
         addresses: if shape.ipv6 {
             Addresses::V6(v6(1), v6(2))
         } else {

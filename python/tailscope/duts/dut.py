@@ -71,6 +71,10 @@ class Packets(Protocol):
         """Return the VLAN of the frames; None if they are not tagged."""
 
     @property
+    def encap(self) -> str | None:
+        """Return the tunnel through which the first port sends; None without one."""
+
+    @property
     def dst_mac(self) -> str:
         """Return the destination MAC address."""
 

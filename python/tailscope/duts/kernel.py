@@ -262,10 +262,10 @@ def check_routed(dut: str, packets: Packets) -> None:
     """Check that a router can forward the packets of a run."""
     if packets.replay is not None:
         return
-    if packets.vlan is not None:
-        raise UsageError(
-            f"--vlan: got {packets.vlan}, expected none with --dut {dut}", code="dut-vlan"
-        )
+    for option, given in (("--vlan", packets.vlan), ("--encap", packets.encap)):
+        if given is not None:
+            code = f"dut-{option.removeprefix('--')}"
+            raise UsageError(f"{option}: got {given}, expected none with --dut {dut}", code=code)
     addresses = {
         "--dst-mac": (packets.dst_mac, _MAC),
         "--dst-ip": (packets.dst_ip, FAR_SIDE.generator),

@@ -42,6 +42,7 @@ class Traffic(Struct, frozen=True, kw_only=True):
     queues: int
     protocol: str
     vlan: int | None
+    encap: str | None
     src_mac: str | None
     dst_mac: str
     src_ip: str
@@ -71,7 +72,7 @@ class Traffic(Struct, frozen=True, kw_only=True):
             # It is started in a folder of its own.
             replay = f"--replay={Path(self.replay).absolute()}"
             return [replay, *([] if self.pattern == CAPTURED else [f"--rate={self.rate_pps}"])]
-        optional = {"vlan": self.vlan, "src-mac": self.src_mac}
+        optional = {"vlan": self.vlan, "encap": self.encap, "src-mac": self.src_mac}
         return [
             f"--rate={self.rate_pps}",
             f"--pattern={self.pattern}",
@@ -225,7 +226,7 @@ def _check_sizes(traffic: Traffic) -> None:
         )
     tag_bytes = 0 if traffic.vlan is None else _TAG_BYTES
     headers_bytes = _ETHERNET_BYTES + tag_bytes + _NETWORK_BYTES[versions.pop()]
-    headers_bytes += _TRANSPORT_BYTES[traffic.protocol]
+    headers_bytes += _TRANSPORT_BYTES[traffic.protocol] + _tunnel_bytes(traffic)
     least = max(_LEAST_BYTES, headers_bytes + _PROBE_BYTES + _CHECK_BYTES)
     mix = traffic.size_mix
     sizes = [traffic.size_bytes or 0] if mix is None else [size for size, _ in mix_parts(mix)]
@@ -237,6 +238,26 @@ def _check_sizes(traffic: Traffic) -> None:
                 " the probe must fit",
                 code="frame-size",
             )
+
+
+def _tunnel_bytes(traffic: Traffic) -> int:
+    """Return the length of a tunnel's headers; 0 without a tunnel."""
+    if traffic.encap is None:
+        return 0
+    import tailscope._engine as _engine
+
+    first = [re.split(r"\.\.|,", listed)[0] for listed in (traffic.src_ip, traffic.dst_ip)]
+    try:
+        found = _engine.tunnel_bytes(traffic.encap, *first)
+    except _engine.ArgumentError as error:
+        raise UsageError(f"--encap: {error}", code=error.code) from None
+    if found is None:
+        raise UsageError(
+            f"--encap: got {traffic.encap}, expected src and dst of one family, also with"
+            f" --src-ip and --dst-ip, {first[0]} and {first[1]}",
+            code="address-family",
+        )
+    return found
 
 
 def _counted(listed: str, option: str, read: Callable[[str], tuple[int, int]]) -> int:

@@ -60,6 +60,7 @@ FRAMES = (
     "size_mix",
     "protocol",
     "vlan",
+    "encap",
     "src_mac",
     "dst_mac",
     "src_ip",
@@ -287,6 +288,16 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             shown_default="untagged",
             least=1,
             most=4094,
+        ),
+    ] = None
+    encap: Annotated[
+        str | None,
+        _traffic(
+            TEXT,
+            "Tunnel through which the first port sends: gtpu:teid=N, vxlan:vni=N, geneve:vni=N,"
+            " gre, mpls:label=N, srv6:segments=IP/IP or ipip; with src=IP and dst=IP.",
+            placeholder="KIND:NAME=VALUE,...",
+            shown_default="no tunnel",
         ),
     ] = None
     src_mac: Annotated[

@@ -146,6 +146,10 @@ def read_info(path: Path) -> RunInfo:
     return convert(found.content, RunInfo, file)
 
 
+_LATER_FIELDS = frozenset({"encap"})
+"""Fields of a plan for what earlier versions could not do: without them, it was not done."""
+
+
 def _check_plan(content: Mapping[str, object], file: Path) -> None:
     """See that a plan has every field: a default of today says nothing of what was measured."""
     plan = content.get("plan")
@@ -154,7 +158,7 @@ def _check_plan(content: Mapping[str, object], file: Path) -> None:
     commands = {"analyze": AnalysisPlan, "import": ImportPlan}
     kind = commands.get(str(plan.get("command")), MeasurementPlan)
     for name in kind.__struct_fields__:
-        if name not in plan:
+        if name not in plan and name not in _LATER_FIELDS:
             raise RunCorruptError(f"{file}: plan.{name}: missing", code="field-missing")
 
 

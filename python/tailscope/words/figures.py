@@ -646,6 +646,8 @@ def traffic_text(plan: PlanFields) -> str:
         bursts = f" in bursts of {plan.burst}{gap}"
     kind = "" if plan.protocol == "udp" else f" of {plan.protocol.upper()}"
     vlan = "" if plan.vlan is None else f", VLAN {plan.vlan}"
+    if plan.encap is not None:
+        vlan += f", through {plan.encap}"
     size = f"{plan.size_bytes} B" if plan.size_mix is None else f"sizes {plan.size_mix}"
     flows = f", {count_text(plan.flows)} flows" if plan.flows > 1 else ""
     if plan.queues > 1:

@@ -20,6 +20,7 @@ use messages::DirectionCounts;
 use probe::headers::Protocol;
 use probe::payload;
 use probe::schedule::{Departures, Pattern};
+use probe::tunnel::{Outer, Tunnel};
 use std::mem;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -72,7 +73,7 @@ struct Generator {
     /// Send the frames of a capture as they are, once.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "pattern", "burst", "burst_gap", "size", "flows", "vlan", "protocol", "src_mac", "dst_mac",
-        "src_ip", "dst_ip", "src_port", "dst_port", "direction", "queues", "step_rate",
+        "src_ip", "dst_ip", "src_port", "dst_port", "encap", "direction", "queues", "step_rate",
     ])]
     replay: Option<PathBuf>,
     /// So many times as fast as captured.
@@ -141,6 +142,10 @@ struct Generator {
     /// VLAN to tag frames with.
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u16).range(1..4095))]
     vlan: Option<u16>,
+    /// Tunnel through which the first port sends: gtpu:teid=N, vxlan:vni=N, geneve:vni=N, gre, mpls:label=N,
+    /// srv6:segments=IP/IP or ipip, with src=IP and dst=IP where its ends are not the packets' own.
+    #[arg(long, value_name = "KIND:NAME=VALUE,...", value_parser = encap)]
+    encap: Option<Tunnel>,
     /// How long to measure.
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = time)]
     duration: Nanos,
@@ -167,6 +172,10 @@ struct Mac([u8; 6]);
 
 fn address(text: &str) -> Result<Mac, String> {
     mac(text).map(Mac)
+}
+
+fn encap(text: &str) -> Result<Tunnel, String> {
+    text.parse().map_err(|error: probe::Error| error.to_string())
 }
 
 fn rate(text: &str) -> Result<Pps, String> {
@@ -238,12 +247,25 @@ impl Generator {
         (mean + 6.0 * (mean * f64::from(self.burst)).sqrt()) as u64 + bursts + 64
     }
 
+    /// The headers of the tunnel around what the first port sends.
+    fn outer(&self) -> Result<Option<Outer>, Error> {
+        let Some(tunnel) = &self.encap else { return Ok(None) };
+        let (from, to) = (self.src_ip.0[0], self.dst_ip.0[0]);
+        let outer = tunnel.around(from, to).ok_or_else(|| Error::Option {
+            option: "--encap",
+            got: format!("one end of the family of {from}"),
+            expected: "src and dst of one family".into(),
+        })?;
+        Ok(Some(outer))
+    }
+
     /// What is sent by a port with this address.
     fn template(&self, own_mac: [u8; 6], back: bool) -> Result<Template, Error> {
         let flows = Flows {
             to_mac: self.dst_mac.0,
             from_mac: self.src_mac.map_or(own_mac, |mac| mac.0),
             vlan: self.vlan,
+            outer: if back { None } else { self.outer()? },
             protocol: match self.protocol {
                 Carried::Udp => Protocol::Udp,
                 Carried::Tcp => Protocol::Tcp,
@@ -328,6 +350,7 @@ impl Generator {
             link_timeout: self.link_timeout,
             keep_ports: self.keep_ports,
             captures: self.captures.clone(),
+            added_bytes: self.outer().ok().flatten().map_or(0, |outer| outer.len()),
         }
     }
 

@@ -37,6 +37,8 @@ pub struct Measurement<C, const N: usize> {
     pub keep_ports: bool,
     /// Where to write captures.
     pub captures: Option<PathBuf>,
+    /// Bytes that a device may add to a frame, beside a tag.
+    pub added_bytes: usize,
 }
 
 /// One direction.
@@ -189,7 +191,7 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
     ) -> Result<[Measured<'a, I, CAPTURE>; N], Error> {
         let mut books = Vec::with_capacity(N);
         for (at, (way, stream)) in self.ways.iter().zip(streams).enumerate() {
-            let longest = way.wire.content.longest();
+            let longest = way.wire.content.longest() + self.added_bytes;
             let (name, seen) = (&names[at], &seen[at]);
             books.push(Measured::with_room(self.scheduled, longest, name, stream, seen)?);
         }

@@ -5,6 +5,7 @@ fn v4() -> Headers {
         to_mac: [2, 0, 0, 0, 0, 1],
         from_mac: [2, 0, 0, 0, 0, 2],
         vlan: None,
+        outer: None,
         addresses: Addresses::V4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)),
         protocol: Protocol::Udp,
         from_port: 1000,

@@ -60,7 +60,7 @@ _JUST_NOW_NS = 10_000
 """After a stall, what came meanwhile is received within this time."""
 
 _SAME_HOST = ("cpu_model", "cpu_count", "kernel", "kernel_command_line")
-_SAME_PATH = ("wire", "platform", "size_bytes", "size_mix", "protocol", "vlan")
+_SAME_PATH = ("wire", "platform", "size_bytes", "size_mix", "protocol", "vlan", "encap")
 _HINT_NO_NOISE = (
     "the noise of the device's CPU is not known, and counted as 0: it takes its share of R_max"
     " (--noise takes a run of it, or a folder of `tailscope noise --out`)"
