@@ -11,20 +11,24 @@ from docs.calibration.section import Section, share
 from docs.reference.markdown import table
 
 import tailscope
-from tailscope.models.aliasing.fit import fit
-from tailscope.models.aliasing.prediction import predict
-from tailscope.models.aliasing.simulation import Periodic, RecordedInterruptions, simulate
-from tailscope.models.aliasing.wander import Wander
+from tailscope.extra.patterns.models.aliasing.fit import fit
+from tailscope.extra.patterns.models.aliasing.prediction import predict
+from tailscope.extra.patterns.models.aliasing.simulation import (
+    Periodic,
+    RecordedInterruptions,
+    simulate,
+)
+from tailscope.extra.patterns.models.aliasing.wander import Wander
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tailscope.models.aliasing.sources import Fit, FittedSource, Interval
+    from tailscope.extra.patterns.models.aliasing.sources import Fit, FittedSource, Interval
 
 RATE_PPS, SECONDS, BASE_NS, NOISE_NS = 10_000, 10, 3_000, 120
 TEXT = f"""\
-Promised by [`tailscope model aliasing`](models.md): a clock that it names is there. Of captures
+Promised by `model aliasing`: a clock that it names is there. Of captures
 without a clock fewer than 0.5 % have one named: measured, not derived. Rates and durations lie in
 their intervals in 95 % of cases; measured are 90 % for rates. Tried on simulated captures of
 {SECONDS} s at {RATE_PPS:,} packets/s, with and without clocks: a source counts as found if its

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from tailscope.models.aliasing.wander import STEADY, Wander
+from tailscope.extra.patterns.models.aliasing.wander import STEADY, Wander
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

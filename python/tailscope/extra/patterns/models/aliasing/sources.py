@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from tailscope.models.aliasing.simulation import Periodic, Times
+    from tailscope.extra.patterns.models.aliasing.simulation import Periodic, Times
 
 LEVEL = 0.95
 """Confidence of the intervals."""

@@ -9,24 +9,30 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.models.aliasing.doubts import in_step, mismatch, p_value
-from tailscope.models.aliasing.flat import recurring
-from tailscope.models.aliasing.line import LEAST_EVENTS
-from tailscope.models.aliasing.prediction import predict
-from tailscope.models.aliasing.search import FALSE_ALARMS, Delayed, is_on, strongest
-from tailscope.models.aliasing.simulation import Periodic, simulate
-from tailscope.models.aliasing.sources import LEVEL, Fit, FittedSource, Interval, median_ns
-from tailscope.models.aliasing.teeth import fitted_period
+from tailscope.extra.patterns.models.aliasing.doubts import in_step, mismatch, p_value
+from tailscope.extra.patterns.models.aliasing.flat import recurring
+from tailscope.extra.patterns.models.aliasing.line import LEAST_EVENTS
+from tailscope.extra.patterns.models.aliasing.prediction import predict
+from tailscope.extra.patterns.models.aliasing.search import FALSE_ALARMS, Delayed, is_on, strongest
+from tailscope.extra.patterns.models.aliasing.simulation import Periodic, simulate
+from tailscope.extra.patterns.models.aliasing.sources import (
+    LEVEL,
+    Fit,
+    FittedSource,
+    Interval,
+    median_ns,
+)
+from tailscope.extra.patterns.models.aliasing.teeth import fitted_period
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from tailscope.models.aliasing.comb import Comb, Floats, Numbers
-    from tailscope.models.aliasing.flat import Recurring
-    from tailscope.models.aliasing.search import FoundComb
-    from tailscope.models.aliasing.simulation import Times
+    from tailscope.extra.patterns.models.aliasing.comb import Comb, Floats, Numbers
+    from tailscope.extra.patterns.models.aliasing.flat import Recurring
+    from tailscope.extra.patterns.models.aliasing.search import FoundComb
+    from tailscope.extra.patterns.models.aliasing.simulation import Times
 
 MOST_PACKETS = 1_500_000
 """Number of packets that are enough to search."""

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 import tailscope
-from tailscope.models.aliasing.doubts import mismatch
-from tailscope.models.aliasing.fit import fit, given
-from tailscope.models.aliasing.prediction import Prediction, figures, predict
-from tailscope.models.aliasing.search import FALSE_ALARMS
-from tailscope.models.aliasing.simulation import Periodic, simulate
-from tailscope.models.aliasing.wander import Wander
+from tailscope.extra.patterns.models.aliasing.doubts import mismatch
+from tailscope.extra.patterns.models.aliasing.fit import fit, given
+from tailscope.extra.patterns.models.aliasing.prediction import Prediction, figures, predict
+from tailscope.extra.patterns.models.aliasing.search import FALSE_ALARMS
+from tailscope.extra.patterns.models.aliasing.simulation import Periodic, simulate
+from tailscope.extra.patterns.models.aliasing.wander import Wander
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tailscope.models.aliasing.sources import Fit
+    from tailscope.extra.patterns.models.aliasing.sources import Fit
 
 BASE_NS = 3_000
 

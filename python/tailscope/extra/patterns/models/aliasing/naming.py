@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tailscope.models.aliasing.simulation import Periodic
+    from tailscope.extra.patterns.models.aliasing.simulation import Periodic
 
     Rates = Mapping[str, Sequence[float]]
 

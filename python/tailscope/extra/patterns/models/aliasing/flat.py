@@ -14,22 +14,27 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.models.aliasing.evenness import MULTIPLES, Evenness
-from tailscope.models.aliasing.line import LEAST_EVENTS, evidence, folded, narrowed
-from tailscope.models.aliasing.search import ENOUGH_ROWS, FALSE_ALARMS, Delayed, thresholds
-from tailscope.models.aliasing.simulation import Periodic, in_window
-from tailscope.models.aliasing.spectrum import HIGHEST_HZ, peaks
-from tailscope.models.aliasing.teeth import Teeth, fitted_teeth
-from tailscope.models.aliasing.wander import STEADY
+from tailscope.extra.patterns.models.aliasing.evenness import MULTIPLES, Evenness
+from tailscope.extra.patterns.models.aliasing.line import LEAST_EVENTS, evidence, folded, narrowed
+from tailscope.extra.patterns.models.aliasing.search import (
+    ENOUGH_ROWS,
+    FALSE_ALARMS,
+    Delayed,
+    thresholds,
+)
+from tailscope.extra.patterns.models.aliasing.simulation import Periodic, in_window
+from tailscope.extra.patterns.models.aliasing.spectrum import HIGHEST_HZ, peaks
+from tailscope.extra.patterns.models.aliasing.teeth import Teeth, fitted_teeth
+from tailscope.extra.patterns.models.aliasing.wander import STEADY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from tailscope.models.aliasing.comb import Floats
-    from tailscope.models.aliasing.line import Line
-    from tailscope.models.aliasing.simulation import Times
+    from tailscope.extra.patterns.models.aliasing.comb import Floats
+    from tailscope.extra.patterns.models.aliasing.line import Line
+    from tailscope.extra.patterns.models.aliasing.simulation import Times
 
     Marks = NDArray[np.bool_]
 

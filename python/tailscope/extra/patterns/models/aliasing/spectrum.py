@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tailscope.models.aliasing.simulation import Times
+    from tailscope.extra.patterns.models.aliasing.simulation import Times
 
 HIGHEST_HZ = 2_000.0
 """Highest rate searched; ticks of kernels come 100 to 1000 times a second."""

@@ -25,9 +25,9 @@ from tailscope.units import printable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tailscope.models.aliasing.prediction import Prediction
-    from tailscope.models.aliasing.simulation import Periodic, Times
-    from tailscope.models.aliasing.sources import Fit, FittedSource
+    from tailscope.extra.patterns.models.aliasing.prediction import Prediction
+    from tailscope.extra.patterns.models.aliasing.simulation import Periodic, Times
+    from tailscope.extra.patterns.models.aliasing.sources import Fit, FittedSource
     from tailscope.store.records.run import RunInfo
 
 EXAMPLE = "tailscope model aliasing runs/first"
@@ -108,7 +108,7 @@ class SourceRequest:
 
     def periodic(self, base_ns: int) -> Periodic:
         """Return the interruptions, given the latency of a packet that meets none."""
-        from tailscope.models.aliasing.simulation import Periodic
+        from tailscope.extra.patterns.models.aliasing.simulation import Periodic
         from tailscope.units import duration_text
 
         duration_ns = self.duration_ns
@@ -220,8 +220,8 @@ def _rate_hz(text: str) -> float:
 
 
 def _run(plan: AliasingRequest) -> None:
-    from tailscope.models.aliasing.fit import MOST_PACKETS
-    from tailscope.models.aliasing.prediction import predict
+    from tailscope.extra.patterns.models.aliasing.fit import MOST_PACKETS
+    from tailscope.extra.patterns.models.aliasing.prediction import predict
     from tailscope.store.reader import read_run
     from tailscope.units import counted
 
@@ -253,7 +253,7 @@ def _names(fitted: Fit, interrupts: Mapping[str, Path]) -> list[list[str] | None
     """Return, for each source, the interrupt counters of the same rate; None without counters."""
     if not interrupts:
         return [None for _ in fitted.sources]
-    from tailscope.models.aliasing.naming import counted_as
+    from tailscope.extra.patterns.models.aliasing.naming import counted_as
     from tailscope.noise.counters import rates_hz, read_samples
 
     rates = {name: rates_hz(read_samples(path), path) for name, path in interrupts.items()}
@@ -265,8 +265,8 @@ def _names(fitted: Fit, interrupts: Mapping[str, Path]) -> list[list[str] | None
 
 
 def _run_recorded(plan: AliasingRequest) -> None:
-    from tailscope.models.aliasing.prediction import predict_recorded
-    from tailscope.models.aliasing.simulation import RecordedInterruptions
+    from tailscope.extra.patterns.models.aliasing.prediction import predict_recorded
+    from tailscope.extra.patterns.models.aliasing.simulation import RecordedInterruptions
     from tailscope.noise.table import read_blocked
     from tailscope.store.reader import read_run
     from tailscope.units import count_text
@@ -314,7 +314,7 @@ def _draw(
 ) -> None:
     if plan.figure is None:
         return
-    from tailscope.report.aliasing import worst_of
+    from tailscope.extra.patterns.pictures import worst_of
     from tailscope.report.drawing import write_grid
 
     series = {"measured": latency_ns}
@@ -355,8 +355,8 @@ def _packets(path: Path, info: RunInfo, most: int | None = None) -> tuple[Times,
 
 
 def _found(asked: Sequence[SourceRequest], arrival_ns: Times, latency_ns: Times) -> Fit:
-    from tailscope.models.aliasing.fit import fit, given
-    from tailscope.models.aliasing.sources import median_ns
+    from tailscope.extra.patterns.models.aliasing.fit import fit, given
+    from tailscope.extra.patterns.models.aliasing.sources import median_ns
 
     if not asked:
         return fit(arrival_ns, latency_ns)
@@ -374,7 +374,7 @@ def _found(asked: Sequence[SourceRequest], arrival_ns: Times, latency_ns: Times)
 def _record(
     fitted: Fit, prediction: Prediction | None, arrival_ns: Times, latency_ns: Times, tainted: int
 ) -> dict[str, Any]:
-    from tailscope.models.aliasing.prediction import figures
+    from tailscope.extra.patterns.models.aliasing.prediction import figures
 
     return {
         "packets": fitted.packets,

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from tailscope.models.aliasing.simulation import in_window, simulate
-from tailscope.models.aliasing.sources import median_ns
+from tailscope.extra.patterns.models.aliasing.simulation import in_window, simulate
+from tailscope.extra.patterns.models.aliasing.sources import median_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tailscope.models.aliasing.simulation import RecordedInterruptions, Times
-    from tailscope.models.aliasing.sources import Fit
+    from tailscope.extra.patterns.models.aliasing.simulation import RecordedInterruptions, Times
+    from tailscope.extra.patterns.models.aliasing.sources import Fit
 
 _ONE_IN = {"p50": 2, "p99": 100, "p999": 1_000, "p9999": 10_000}
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.models.aliasing.line import LEAST_EVENTS
+from tailscope.extra.patterns.models.aliasing.line import LEAST_EVENTS
 
 if TYPE_CHECKING:
-    from tailscope.models.aliasing.comb import Floats
-    from tailscope.models.aliasing.simulation import Times
+    from tailscope.extra.patterns.models.aliasing.comb import Floats
+    from tailscope.extra.patterns.models.aliasing.simulation import Times
 
 MULTIPLES = np.arange(1.0, 65.0)
 """Multiples of a rate that are looked at."""
