@@ -51,6 +51,27 @@ class Evenness(NamedTuple):
         is_in_step = self.mirrored(MULTIPLES * rate_hz) <= self.tolerances_hz()
         return int(MULTIPLES[np.argmax(is_in_step)]) if is_in_step.any() else None
 
+    @property
+    def in_bursts(self) -> bool:
+        """Return True if packets come in bursts, and those evenly."""
+        return self.own_hz < self.packets_hz / 2
+
+    def of_bursts(self, rate_hz: float, told_hz: float) -> bool:
+        """Return True if this is about the rate of bursts that come evenly, or a multiple."""
+        if not self.in_bursts:
+            return False
+        return abs(rate_hz - round(rate_hz / self.own_hz) * self.own_hz) < told_hz
+
+    def images(self, rate_hz: float, highest_hz: float) -> list[float]:
+        """List the other rates that look like this one if all that is seen are even bursts."""
+        if not self.in_bursts:
+            return []
+        bursts_hz = self.own_hz * np.arange(1, 2 * int(highest_hz / self.own_hz) + 2)
+        images_hz = np.concatenate([bursts_hz - rate_hz, rate_hz - bursts_hz, bursts_hz + rate_hz])
+        is_heard = (images_hz > self.own_hz / 2) & (images_hz < highest_hz)
+        listed: list[float] = images_hz[is_heard].tolist()
+        return listed
+
     def mirrored(self, rates_hz: Floats) -> Floats:
         """Return how far rates are from the nearest multiple of the packets' rate."""
         beyond_hz = rates_hz % self.packets_hz

@@ -38,6 +38,7 @@ class Prediction:
 
 def predict(fitted: Fit, arrival_ns: Times, latency_ns: Times) -> Prediction:
     """Let the packets of a run meet the sources once more."""
+    assert not fitted.in_batches, "the latency of a packet is that of its queue"
     assert fitted.threshold_ns is not None, "only sources tell which packets are delayed"
     predicted_ns = simulate(
         arrival_ns,
@@ -47,7 +48,8 @@ def predict(fitted: Fit, arrival_ns: Times, latency_ns: Times) -> Prediction:
     )
     for source in fitted.sources:
         if source.window_ns is not None:
-            is_met = in_window(arrival_ns - arrival_ns[0], source.periodic, source.window_ns)
+            done_ns = arrival_ns - arrival_ns[0] + fitted.base_latency_ns
+            is_met = in_window(done_ns, source.periodic, source.window_ns)
             predicted_ns[is_met] += source.periodic.duration_ns
     return _beside(predicted_ns, latency_ns, fitted.base_latency_ns, fitted.threshold_ns)
 
