@@ -263,9 +263,9 @@ def _lateness(
     """Return the ticks that some work holds, and the middle of the time in which each fell."""
     done = search.done.only(which)
     begin_ns = done.begin_ns - done.idle_ns * reaches_back
-    tick = np.floor(_turned(clock, done.end_ns))
+    tick = np.floor(_turned(clock, done.due_ns))
     is_met = tick > np.floor(_turned(clock, begin_ns))
-    return tick[is_met], ((begin_ns + done.end_ns) / 2)[is_met]
+    return tick[is_met], ((begin_ns + done.due_ns) / 2)[is_met]
 
 
 def _slope(tick: Floats, middle_ns: Floats) -> tuple[float, float]:
@@ -337,7 +337,7 @@ def _turned(clock: Periodic, time_ns: Times) -> Floats:
 
 def _holds_tick(done: Work, clock: Periodic, *, reaches_back: bool) -> Marks:
     before = _turned(clock, done.begin_ns - done.idle_ns * reaches_back)
-    return np.floor(_turned(clock, done.end_ns)) > np.floor(before)
+    return np.floor(_turned(clock, done.due_ns)) > np.floor(before)
 
 
 def _covered(
@@ -348,7 +348,7 @@ def _covered(
     And that of all this work: what takes longer than a turn holds a tick anyway, and is left out.
     """
     before = _turned(clock, done.begin_ns - done.idle_ns * reaches_back)
-    after = _turned(clock, done.end_ns)
+    after = _turned(clock, done.due_ns)
     short = after - before < 1
     before, after, weight = before[short], after[short], weight[short]
     begin = np.floor(before % 1 * _PHASES).astype(np.int64)

@@ -53,13 +53,16 @@ def counted_rates(machines: Mapping[str, Rates]) -> list[float]:
     return [rate_hz for rate_hz in (*counted, *beside) if rate_hz > 0]
 
 
-def _ticks(counters: Rates) -> set[float]:
+def _ticks(counters: Rates) -> list[float]:
     """Return the rates of kernels' ticks, and of local timers that count little else."""
-    typical = [median(rates) for name, rates in counters.items() if name.startswith(_LOCAL_TIMER)]
-    return {
-        *_TICKS_HZ,
-        *(each for each in typical if any(abs(each - hz) < _ALIKE * hz for hz in _TICKS_HZ)),
-    }
+    timers_hz = [
+        each
+        for name, rates in counters.items()
+        if name.startswith(_LOCAL_TIMER)
+        for each in rates
+        if any(abs(each - tick_hz) < _ALIKE * tick_hz for tick_hz in _TICKS_HZ)
+    ]
+    return [*_TICKS_HZ, *timers_hz]
 
 
 def _beside_tick(rate_hz: float, machines: Mapping[str, Rates]) -> Iterator[tuple[str, str]]:
@@ -71,11 +74,14 @@ def _beside_tick(rate_hz: float, machines: Mapping[str, Rates]) -> Iterator[tupl
         for name, rates_hz in counters.items():
             if not name.startswith(_LOCAL_TIMER):
                 continue
-            for tick_hz in sorted(_ticks(counters)):
-                if any(
-                    abs(each - tick_hz - rate_hz) < COUNTED_ALIKE * rate_hz for each in rates_hz
-                ):
-                    yield machine, f"{name}, less a tick of {tick_hz:.0f} Hz"
+            apart = [
+                (abs(each - tick_hz - rate_hz), tick_hz)
+                for each in rates_hz
+                for tick_hz in _ticks(counters)
+            ]
+            nearest, tick_hz = min(apart)
+            if nearest < COUNTED_ALIKE * rate_hz:
+                yield machine, f"{name}, less a tick of {tick_hz:.0f} Hz"
 
 
 def _names(

@@ -31,6 +31,14 @@ class Work(NamedTuple):
     kind: Numbers
     """Number of packets, and of pieces ahead that queued, as a number of their own."""
 
+    @property
+    def due_ns(self) -> Times:
+        """Return when it would have been done if it had not been late.
+
+        Only a tick until then can have made it late; late work does not hold more for being long.
+        """
+        return self.end_ns - np.maximum(self.late_ns, 0)
+
     def only(self, which: NDArray[np.bool_ | np.intp]) -> Work:
         """Return some of the pieces."""
         return Work(*(each[which] for each in self))
