@@ -29,7 +29,7 @@ LINES = [
     ("tailscope host au", ["audit"]),
     ("tailscope run --power", ["--power", "--power-phase"]),
     ("tailscope run --power none --power", ["--power-phase"]),
-    ("tailscope model aliasing --sim", ["--simulate"]),
+    ("tailscope model overload --oth", ["--other-rate"]),
     ("tailscope --ver", ["--version"]),
     ("tailscope --version pl", ["plan"]),
     ("tailscope run experiments/q", []),

@@ -48,7 +48,6 @@ OF_THE_CORE = {
     "host audit --cpus 1": 128,
     "host export --cpus 1 --format grub": 128,
     "host revert --dry-run": 128,
-    "model aliasing {recorded}": 128,
     "model energy {recorded} {recorded}": 128,
     "model overload {run} {recorded}": 128,
     "noise --duration 1s": 256,

@@ -47,7 +47,6 @@ COMMANDS = {
     "analyze": ("analyze", "pre.pcap", "post.pcap"),
 }
 MORE_COMMANDS = {
-    "aliasing": ("model", "aliasing", "quiet"),
     "audit": ("host", "audit", "--cpus", "0"),
     "plan": ("plan", "--quantile", "p99.9999", "--rate", "1k", "--relative-error", "0.01"),
     "run": ("run", "--dut", "l2fwd", "--dry-run"),

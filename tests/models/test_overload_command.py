@@ -320,15 +320,6 @@ def test_the_authors_captures_predict_their_rate(tailscope: Run, data: Path, scr
         *("--noise", "166.7:10.9us,83.3:13.6us"),
     )
     assert table_5["rate_max_pps"] == pytest.approx(69_968, abs=1)
-    clocks = scratch / "clocks.json"
-    done = tailscope("model", "aliasing", scratch / "dpdk-l2fwd", "--json", clocks)
-    assert done.returncode == 0, done.stderr
-    captured = figures(
-        tailscope, scratch / "dpdk-l2fwd", scratch / "snort-filter", "--noise", clocks
-    )
-    # Table V counts the way of the packet that met an interrupt as part of it.
-    assert captured["rate_max_pps"] == pytest.approx(table_5["rate_max_pps"], rel=0.002)
-    assert captured["noise_source"] == "aliasing"
 
 
 def broken(path: Path, name: str, content: str) -> Path:

@@ -301,4 +301,4 @@ def test_the_timer_of_a_guest_cannot_be_associated_by_polling(
     }
     assert timer[0] == timer[1] == 250
     assert not any(row["is_associated"] for row in found["counters"])
-    assert "tailscope model aliasing" in done.stdout
+    assert "`model aliasing RUN" in done.stdout

@@ -86,7 +86,7 @@ def regular_lines(associated: Associated) -> list[str]:
     return [
         "Not tested, because they counted as much in every window, with slow packets or without:",
         *(printable(f"  {line}") for line in lines),
-        "Polling cannot associate them. `tailscope model aliasing RUN --interrupts FILE` looks for"
+        "Polling cannot associate them. `model aliasing RUN --interrupts FILE` looks for"
         " such clocks in the packets themselves.",
     ]
 

@@ -389,7 +389,13 @@ def test_a_histogram_of_moongen(tailscope: Run, tmp_path: Path) -> None:
             "the worst packets and their times",
             marks=pytest.mark.skipif("tail" not in additions(), reason="there is no such model"),
         ),
-        (("model", "aliasing"), "latency and order of every packet"),
+        pytest.param(
+            ("model", "aliasing"),
+            "latency and order of every packet",
+            marks=pytest.mark.skipif(
+                "patterns" not in additions(), reason="there is no such model"
+            ),
+        ),
         (("plan", "--quantile", "p99", "--rate", "10k", "--from"), "latency and order of every"),
     ],
 )

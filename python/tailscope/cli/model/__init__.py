@@ -1,7 +1,6 @@
 """``tailscope model``: what follows from the figures of a run."""
 
 COMMANDS = {
-    "aliasing": "Find the clocks that interrupted the device, and what they do to packets.",
     "energy": "Compare the power of idling, running and processing, and the energy of packets.",
     "overload": (
         "Predict the rate at which a function overloads from medians and noise at low load."

@@ -61,7 +61,7 @@ def command(
             "--noise",
             "SOURCE",
             "Noise of the device's CPU: a run, a folder of `tailscope noise --out`, a file of"
-            f" `tailscope model aliasing --json`, or interrupts such as {_PAIRS}."
+            f" `model aliasing --json`, or interrupts such as {_PAIRS}."
             "  [default: the function's run]",
         ),
     ] = None,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tailscope.extra.patterns.models.aliasing.fit import fit
 from tailscope.extra.patterns.models.answer import Finding, Refusal
 from tailscope.extra.patterns.models.timer import scatter_ns, timer
-from tailscope.models.aliasing.fit import fit
 
 if TYPE_CHECKING:
     from tailscope.extra.patterns.models.answer import Answer, Marks

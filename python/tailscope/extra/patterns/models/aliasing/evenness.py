@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.models.aliasing.line import LEAST_EVENTS
+from tailscope.extra.patterns.models.aliasing.line import LEAST_EVENTS
 
 if TYPE_CHECKING:
-    from tailscope.models.aliasing.comb import Floats
-    from tailscope.models.aliasing.simulation import Times
+    from tailscope.extra.patterns.models.aliasing.comb import Floats
+    from tailscope.extra.patterns.models.aliasing.simulation import Times
 
 MULTIPLES = np.arange(1.0, 65.0)
 """Multiples of a rate that are looked at."""
@@ -50,6 +50,27 @@ class Evenness(NamedTuple):
             return None
         is_in_step = self.mirrored(MULTIPLES * rate_hz) <= self.tolerances_hz()
         return int(MULTIPLES[np.argmax(is_in_step)]) if is_in_step.any() else None
+
+    @property
+    def in_bursts(self) -> bool:
+        """Return True if packets come in bursts, and those evenly."""
+        return self.own_hz < self.packets_hz / 2
+
+    def of_bursts(self, rate_hz: float, told_hz: float) -> bool:
+        """Return True if this is about the rate of bursts that come evenly, or a multiple."""
+        if not self.in_bursts:
+            return False
+        return abs(rate_hz - round(rate_hz / self.own_hz) * self.own_hz) < told_hz
+
+    def images(self, rate_hz: float, highest_hz: float) -> list[float]:
+        """List the other rates that look like this one if all that is seen are even bursts."""
+        if not self.in_bursts:
+            return []
+        bursts_hz = self.own_hz * np.arange(1, 2 * int(highest_hz / self.own_hz) + 2)
+        images_hz = np.concatenate([bursts_hz - rate_hz, rate_hz - bursts_hz, bursts_hz + rate_hz])
+        is_heard = (images_hz > self.own_hz / 2) & (images_hz < highest_hz)
+        listed: list[float] = images_hz[is_heard].tolist()
+        return listed
 
     def mirrored(self, rates_hz: Floats) -> Floats:
         """Return how far rates are from the nearest multiple of the packets' rate."""

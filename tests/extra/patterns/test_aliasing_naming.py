@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 from errors import raises
 
 from tailscope.exceptions import UsageError
-from tailscope.models.aliasing.naming import counted_as
-from tailscope.models.aliasing.simulation import Periodic
+from tailscope.extra.patterns.models.aliasing.naming import counted_as
+from tailscope.extra.patterns.models.aliasing.simulation import Periodic
 from tailscope.noise.counters import columns, rates_hz, read_samples
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from tailscope.units import printable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tailscope.models.aliasing.prediction import Prediction
-    from tailscope.models.aliasing.simulation import Periodic, Times
-    from tailscope.models.aliasing.sources import Fit, FittedSource
+    from tailscope.extra.patterns.models.aliasing.prediction import Prediction
+    from tailscope.extra.patterns.models.aliasing.simulation import Periodic, Times
+    from tailscope.extra.patterns.models.aliasing.sources import Fit, FittedSource
     from tailscope.store.records.run import RunInfo
 
 EXAMPLE = "tailscope model aliasing runs/first"
@@ -108,7 +108,7 @@ class SourceRequest:
 
     def periodic(self, base_ns: int) -> Periodic:
         """Return the interruptions, given the latency of a packet that meets none."""
-        from tailscope.models.aliasing.simulation import Periodic
+        from tailscope.extra.patterns.models.aliasing.simulation import Periodic
         from tailscope.units import duration_text
 
         duration_ns = self.duration_ns
@@ -220,22 +220,24 @@ def _rate_hz(text: str) -> float:
 
 
 def _run(plan: AliasingRequest) -> None:
-    from tailscope.models.aliasing.fit import MOST_PACKETS
-    from tailscope.models.aliasing.prediction import predict
+    from tailscope.extra.patterns.models.aliasing.fit import MOST_PACKETS
+    from tailscope.extra.patterns.models.aliasing.prediction import predict
     from tailscope.store.reader import read_run
     from tailscope.units import counted
 
     run = read_run(plan.run)
     most = None if plan.asked else MOST_PACKETS
     arrival_ns, latency_ns, tainted, beyond = _packets(plan.run, run.info, most)
-    fitted = _found(plan.asked, arrival_ns, latency_ns)
-    prediction = predict(fitted, arrival_ns, latency_ns) if fitted.sources else None
-    names = _names(fitted, plan.interrupts)
+    counters = _rates(plan.interrupts)
+    fitted = _found(plan.asked, arrival_ns, latency_ns, counters)
+    is_predicted = bool(fitted.sources) and not fitted.in_batches
+    prediction = predict(fitted, arrival_ns, latency_ns) if is_predicted else None
+    names = _names(fitted, counters)
     if plan.json_file is not None:
         record = _record(fitted, prediction, arrival_ns, latency_ns, tainted)
         record["beyond"] = beyond
-        for source, counters in zip(record["sources"], names, strict=True):
-            source["interrupts"] = counters
+        for source, named in zip(record["sources"], names, strict=True):
+            source["interrupts"] = named
         write_json(plan.json_file, record)
     _draw(plan, run.label, arrival_ns, latency_ns, prediction)
     if plan.json_file != STANDARD:
@@ -243,20 +245,27 @@ def _run(plan: AliasingRequest) -> None:
         _print_left_out(tainted)
         if beyond:
             say(f"searched the first {counted(len(arrival_ns), 'packet')}, {beyond:,} came later")
-        for source, counters in zip(fitted.sources, names, strict=True):
-            if counters is not None:
-                counters_text = printable(", ".join(counters) or "no counter")
-                say(f"{source.periodic.rate_hz:.4f} Hz is counted by: {counters_text}")
+        for source, named in zip(fitted.sources, names, strict=True):
+            if named is not None:
+                named_text = printable(", ".join(named) or "no counter")
+                say(f"{source.periodic.rate_hz:.4f} Hz is counted by: {named_text}")
 
 
-def _names(fitted: Fit, interrupts: Mapping[str, Path]) -> list[list[str] | None]:
-    """Return, for each source, the interrupt counters of the same rate; None without counters."""
-    if not interrupts:
-        return [None for _ in fitted.sources]
-    from tailscope.models.aliasing.naming import counted_as
+def _rates(interrupts: Mapping[str, Path]) -> dict[str, Mapping[str, Sequence[float]]]:
+    """Return the rates of the counters of each machine."""
     from tailscope.noise.counters import rates_hz, read_samples
 
-    rates = {name: rates_hz(read_samples(path), path) for name, path in interrupts.items()}
+    return {name: rates_hz(read_samples(path), path) for name, path in interrupts.items()}
+
+
+def _names(
+    fitted: Fit, rates: Mapping[str, Mapping[str, Sequence[float]]]
+) -> list[list[str] | None]:
+    """Return, for each source, the interrupt counters of the same rate; None without counters."""
+    if not rates:
+        return [None for _ in fitted.sources]
+    from tailscope.extra.patterns.models.aliasing.naming import counted_as
+
     named = counted_as([source.periodic for source in fitted.sources], rates)
     return [
         [counter if len(rates) == 1 else f"{machine}: {counter}" for machine, counter in each]
@@ -265,8 +274,8 @@ def _names(fitted: Fit, interrupts: Mapping[str, Path]) -> list[list[str] | None
 
 
 def _run_recorded(plan: AliasingRequest) -> None:
-    from tailscope.models.aliasing.prediction import predict_recorded
-    from tailscope.models.aliasing.simulation import RecordedInterruptions
+    from tailscope.extra.patterns.models.aliasing.prediction import predict_recorded
+    from tailscope.extra.patterns.models.aliasing.simulation import RecordedInterruptions
     from tailscope.noise.table import read_blocked
     from tailscope.store.reader import read_run
     from tailscope.units import count_text
@@ -314,7 +323,7 @@ def _draw(
 ) -> None:
     if plan.figure is None:
         return
-    from tailscope.report.aliasing import worst_of
+    from tailscope.extra.patterns.pictures import worst_of
     from tailscope.report.drawing import write_grid
 
     series = {"measured": latency_ns}
@@ -354,12 +363,18 @@ def _packets(path: Path, info: RunInfo, most: int | None = None) -> tuple[Times,
     return arrival_ns[order], latency_ns[order], tainted, beyond
 
 
-def _found(asked: Sequence[SourceRequest], arrival_ns: Times, latency_ns: Times) -> Fit:
-    from tailscope.models.aliasing.fit import fit, given
-    from tailscope.models.aliasing.sources import median_ns
+def _found(
+    asked: Sequence[SourceRequest],
+    arrival_ns: Times,
+    latency_ns: Times,
+    counters: Mapping[str, Mapping[str, Sequence[float]]],
+) -> Fit:
+    from tailscope.extra.patterns.models.aliasing.fit import fit, given
+    from tailscope.extra.patterns.models.aliasing.naming import counted_rates
+    from tailscope.extra.patterns.models.aliasing.sources import median_ns
 
     if not asked:
-        return fit(arrival_ns, latency_ns)
+        return fit(arrival_ns, latency_ns, counted_rates(counters))
     base_ns = median_ns(latency_ns)
     sources = [source.periodic(base_ns) for source in asked]
     share = sum(source.share for source in sources)
@@ -374,7 +389,7 @@ def _found(asked: Sequence[SourceRequest], arrival_ns: Times, latency_ns: Times)
 def _record(
     fitted: Fit, prediction: Prediction | None, arrival_ns: Times, latency_ns: Times, tainted: int
 ) -> dict[str, Any]:
-    from tailscope.models.aliasing.prediction import figures
+    from tailscope.extra.patterns.models.aliasing.prediction import figures
 
     return {
         "packets": fitted.packets,
@@ -398,7 +413,7 @@ def _print(fitted: Fit, prediction: Prediction | None) -> None:
     from tailscope.units import count_text, duration_text
     from tailscope.words.promises import kept
 
-    if prediction is None:
+    if not fitted.sources:
         say(fitted.reason or "")
         say(
             f"median {duration_text(fitted.base_latency_ns)} of"
@@ -407,14 +422,15 @@ def _print(fitted: Fit, prediction: Prediction | None) -> None:
         return
     largest_first = sorted(fitted.sources, key=lambda source: -(source.packets or 0))
     print_table(_SOURCE_HEADER, [map(_source_row, largest_first), _rest_rows(fitted)])
-    _print_beside(prediction)
+    if prediction is not None:
+        _print_beside(prediction)
     p_values = [source.p_value for source in fitted.sources if source.p_value is not None]
     if p_values:
         say(f"packets without these clocks look like this with p <= {max(p_values):.2g}")
     if any(source.window_ns is not None for source in fitted.sources):
         say(
-            "flat: packets that come within this time from a tick do not wait for its end, but take"
-            " longer by as much: it falls into their service, or leaves cold caches"
+            "flat: packets that are done within this time from a tick do not wait for its end, but"
+            " take longer by as much: it falls into their service, or leaves cold caches"
         )
     assert fitted.threshold_ns is not None
     say(f"packets count as delayed above {duration_text(fitted.threshold_ns)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tailscope.models.aliasing.line import (
+from tailscope.extra.patterns.models.aliasing.line import (
     FINEST_NS,
     LEAST_EVENTS,
     Line,
@@ -16,8 +16,8 @@ from tailscope.models.aliasing.line import (
     evidence,
     folded,
 )
-from tailscope.models.aliasing.teeth import fitted_teeth, medians, spread
-from tailscope.models.aliasing.wander import STEADY, Wander
+from tailscope.extra.patterns.models.aliasing.teeth import fitted_teeth, medians, spread
+from tailscope.extra.patterns.models.aliasing.wander import STEADY, Wander
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,7 +7,7 @@ from errors import refuses_argument
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailscope.models.aliasing.simulation import (
+from tailscope.extra.patterns.models.aliasing.simulation import (
     Interruptions,
     Periodic,
     RecordedInterruptions,

@@ -15,7 +15,8 @@ from errors import code_of, unwrapped
 from runs import read_packets
 from wording import assert_wording
 
-from tailscope.models.aliasing.simulation import Periodic, simulate
+from tailscope.cli import application, terminal
+from tailscope.extra.patterns.models.aliasing.simulation import Periodic, simulate
 from tailscope.store.reader import read_run
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def test_every_figure_is_documented(tailscope: Run, runs: Path) -> None:
     record.append(figures(tailscope, runs / "ticking", "--simulate", EXAMPLE))
     for each in record:
         assert set(each) == set(record[0])
-        assert not undocumented(names(each), "models.md")
+        assert not undocumented(names(each), "extra/patterns/aliasing.md")
     assert set(record[0]["sources"][0]) == set(record[2]["sources"][0])
 
 
@@ -223,3 +224,33 @@ def test_packets_are_read_as_they_were_written(runs: Path) -> None:
     assert series.latency_ns.max() == run.summary["latency_ns_max"]
     assert series.intended_ns is None
     assert series.tainted is None and series.instrument_stall_ns is None
+
+
+def test_clocks_of_captures_are_noise_of_a_prediction(
+    tailscope: Run, data: Path, scratch: Path
+) -> None:
+    for name in ("dpdk-l2fwd/hw", "snort-filter/hw"):
+        folder = data / "noms2020" / name
+        (pre,), (post,) = folder.glob("*-pre-*"), folder.glob("*-post-*")
+        out = scratch / name.partition("/")[0]
+        done = tailscope("analyze", pre, post, "--trim", "1s", "--out", out)
+        assert done.returncode == 0, done.stderr
+    clocks, predicted = scratch / "clocks.json", scratch / "overload.json"
+    done = tailscope("model", "aliasing", scratch / "dpdk-l2fwd", "--json", clocks)
+    assert done.returncode == 0, done.stderr
+    both = (scratch / "dpdk-l2fwd", scratch / "snort-filter")
+    tailscope("model", "overload", *both, "--noise", clocks, "--json", predicted)
+    record = json.loads(predicted.read_text())
+    assert record["noise_source"] == "aliasing"
+    # Table V gives 69,968; it counts the way of the packet that met an interrupt as part of it.
+    assert record["rate_max_pps"] == pytest.approx(69_968, rel=0.002)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_what_it_says_fits_the_terminal(
+    runs: Path, columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "columns_of", lambda _: columns)
+    application()(["model", "aliasing", str(runs / "quiet")], standalone_mode=False)
+    text = capsys.readouterr().out
+    assert max(map(terminal.width_of, text.splitlines())) <= columns, text

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tailscope.models.aliasing.line import FINEST_NS
-from tailscope.models.aliasing.wander import Wander, curves
+from tailscope.extra.patterns.models.aliasing.line import FINEST_NS
+from tailscope.extra.patterns.models.aliasing.wander import Wander, curves
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -52,3 +52,21 @@ def _place(time_ns: Floats, first_ns: float, last_ns: float) -> Floats:
     """Scale times to lie between -1 and 1."""
     place = (2 * time_ns - first_ns - last_ns) / (last_ns - first_ns)
     return np.asarray(np.clip(place, -1.0, 1.0), np.float64)
+
+
+class Track(NamedTuple):
+    """A course of the lateness of ticks that is no smooth curve: a timer that strays."""
+
+    time_ns: Floats
+    """Times, counted from the first packet."""
+    late_ns: Floats
+    """Lateness at these times; straight between them, level beyond."""
+
+    @property
+    def largest_ns(self) -> float:
+        """Return the largest deviation of a tick."""
+        return float(np.max(np.abs(self.late_ns)))
+
+    def at(self, time_ns: Floats) -> Floats:
+        """Return the lateness of ticks at these times."""
+        return np.asarray(np.interp(time_ns, self.time_ns, self.late_ns), np.float64)

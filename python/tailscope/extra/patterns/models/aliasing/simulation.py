@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from tailscope.models.aliasing.wander import STEADY, Wander
+from tailscope.extra.patterns.models.aliasing.wander import STEADY, Track, Wander
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Periodic:
     """Number of ticks in a group; groups repeat."""
     teeth: tuple[int, ...] = (0,)
     """Numbers of the ticks within a group, from 0, that interrupt."""
-    wander: Wander = STEADY
+    wander: Wander | Track = STEADY
     """Lateness of ticks against even ones."""
 
     def __post_init__(self) -> None:
@@ -139,9 +139,9 @@ def simulate(
     return latency_ns
 
 
-def in_window(arrival_ns: Times, clock: Periodic, window_ns: float) -> NDArray[np.bool_]:
-    """Mark the packets that come within this time from the start of a tick."""
-    even_ns = arrival_ns - clock.wander.at(arrival_ns.astype(np.float64)) - clock.phase_ns
+def in_window(done_ns: Times, clock: Periodic, window_ns: float) -> NDArray[np.bool_]:
+    """Mark the packets that are done within this time from a tick."""
+    even_ns = done_ns - clock.wander.at(done_ns.astype(np.float64)) - clock.phase_ns
     return np.asarray(even_ns % clock.period_ns < window_ns, np.bool_)
 
 

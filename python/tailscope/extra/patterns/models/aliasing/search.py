@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.models.aliasing.comb import Comb, lock
-from tailscope.models.aliasing.evenness import Evenness
-from tailscope.models.aliasing.line import LEAST_EVENTS, Line, narrowed
-from tailscope.models.aliasing.spectrum import HIGHEST_HZ, Peak, peaks
+from tailscope.extra.patterns.models.aliasing.comb import Comb, lock
+from tailscope.extra.patterns.models.aliasing.evenness import Evenness
+from tailscope.extra.patterns.models.aliasing.line import LEAST_EVENTS, Line, narrowed
+from tailscope.extra.patterns.models.aliasing.spectrum import HIGHEST_HZ, Peak, peaks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from tailscope.models.aliasing.comb import Floats
-    from tailscope.models.aliasing.simulation import Times
+    from tailscope.extra.patterns.models.aliasing.comb import Floats
+    from tailscope.extra.patterns.models.aliasing.simulation import Times
 
     Marks = NDArray[np.bool_]
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
+from tailscope.extra.patterns.models.aliasing.flat import COUNTED_ALIKE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tailscope.models.aliasing.simulation import Periodic
+    from tailscope.extra.patterns.models.aliasing.simulation import Periodic
 
     Rates = Mapping[str, Sequence[float]]
 
 _ALIKE = 0.01
 _LOCAL_TIMER = "LOC"
 _TICKS_HZ = (100, 250, 300, 1000)
-_REST_ALIKE = 0.0025
-"""Largest distance of a difference: there are several of them, so each must fit better."""
 
 
 def counted_as(
@@ -39,6 +39,32 @@ def counted_as(
     ]
 
 
+def counted_rates(machines: Mapping[str, Rates]) -> list[float]:
+    """List the rates that something was counted at, and those of local timers beside a tick."""
+    counted = [median(rates) for counters in machines.values() for rates in counters.values()]
+    beside = [
+        each - tick_hz
+        for counters in machines.values()
+        for name, rates_hz in counters.items()
+        if name.startswith(_LOCAL_TIMER)
+        for each in rates_hz
+        for tick_hz in _ticks(counters)
+    ]
+    return [rate_hz for rate_hz in (*counted, *beside) if rate_hz > 0]
+
+
+def _ticks(counters: Rates) -> list[float]:
+    """Return the rates of kernels' ticks, and of local timers that count little else."""
+    timers_hz = [
+        each
+        for name, rates in counters.items()
+        if name.startswith(_LOCAL_TIMER)
+        for each in rates
+        if any(abs(each - tick_hz) < _ALIKE * tick_hz for tick_hz in _TICKS_HZ)
+    ]
+    return [*_TICKS_HZ, *timers_hz]
+
+
 def _beside_tick(rate_hz: float, machines: Mapping[str, Rates]) -> Iterator[tuple[str, str]]:
     """Name local timers that count this often beside the kernel's tick, on some CPU.
 
@@ -48,9 +74,14 @@ def _beside_tick(rate_hz: float, machines: Mapping[str, Rates]) -> Iterator[tupl
         for name, rates_hz in counters.items():
             if not name.startswith(_LOCAL_TIMER):
                 continue
-            for tick_hz in _TICKS_HZ:
-                if any(abs(each - tick_hz - rate_hz) < _REST_ALIKE * rate_hz for each in rates_hz):
-                    yield machine, f"{name}, less a tick of {tick_hz} Hz"
+            apart = [
+                (abs(each - tick_hz - rate_hz), tick_hz)
+                for each in rates_hz
+                for tick_hz in _ticks(counters)
+            ]
+            nearest, tick_hz = min(apart)
+            if nearest < COUNTED_ALIKE * rate_hz:
+                yield machine, f"{name}, less a tick of {tick_hz:.0f} Hz"
 
 
 def _names(

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from tailscope.models.aliasing.simulation import in_window, simulate
-from tailscope.models.aliasing.sources import median_ns
+from tailscope.extra.patterns.models.aliasing.simulation import in_window, simulate
+from tailscope.extra.patterns.models.aliasing.sources import median_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tailscope.models.aliasing.simulation import RecordedInterruptions, Times
-    from tailscope.models.aliasing.sources import Fit
+    from tailscope.extra.patterns.models.aliasing.simulation import RecordedInterruptions, Times
+    from tailscope.extra.patterns.models.aliasing.sources import Fit
 
 _ONE_IN = {"p50": 2, "p99": 100, "p999": 1_000, "p9999": 10_000}
 
@@ -38,6 +38,7 @@ class Prediction:
 
 def predict(fitted: Fit, arrival_ns: Times, latency_ns: Times) -> Prediction:
     """Let the packets of a run meet the sources once more."""
+    assert not fitted.in_batches, "the latency of a packet is that of its queue"
     assert fitted.threshold_ns is not None, "only sources tell which packets are delayed"
     predicted_ns = simulate(
         arrival_ns,
@@ -47,7 +48,8 @@ def predict(fitted: Fit, arrival_ns: Times, latency_ns: Times) -> Prediction:
     )
     for source in fitted.sources:
         if source.window_ns is not None:
-            is_met = in_window(arrival_ns - arrival_ns[0], source.periodic, source.window_ns)
+            done_ns = arrival_ns - arrival_ns[0] + fitted.base_latency_ns
+            is_met = in_window(done_ns, source.periodic, source.window_ns)
             predicted_ns[is_met] += source.periodic.duration_ns
     return _beside(predicted_ns, latency_ns, fitted.base_latency_ns, fitted.threshold_ns)
 

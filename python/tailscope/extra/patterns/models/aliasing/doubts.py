@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.models.aliasing.search import Delayed
+from tailscope.extra.patterns.models.aliasing.search import Delayed
 
 if TYPE_CHECKING:
-    from tailscope.models.aliasing.comb import Comb, Floats
-    from tailscope.models.aliasing.prediction import Prediction
-    from tailscope.models.aliasing.search import FoundComb
-    from tailscope.models.aliasing.simulation import Times
+    from tailscope.extra.patterns.models.aliasing.comb import Comb, Floats
+    from tailscope.extra.patterns.models.aliasing.prediction import Prediction
+    from tailscope.extra.patterns.models.aliasing.search import FoundComb
+    from tailscope.extra.patterns.models.aliasing.simulation import Times
 
 LEAST_AGREEMENT = 0.6
 """Smallest share of the delayed packets that credible sources explain."""

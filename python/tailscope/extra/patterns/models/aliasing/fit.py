@@ -9,24 +9,31 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.models.aliasing.doubts import in_step, mismatch, p_value
-from tailscope.models.aliasing.flat import recurring
-from tailscope.models.aliasing.line import LEAST_EVENTS
-from tailscope.models.aliasing.prediction import predict
-from tailscope.models.aliasing.search import FALSE_ALARMS, Delayed, is_on, strongest
-from tailscope.models.aliasing.simulation import Periodic, simulate
-from tailscope.models.aliasing.sources import LEVEL, Fit, FittedSource, Interval, median_ns
-from tailscope.models.aliasing.teeth import fitted_period
+from tailscope.extra.patterns.models.aliasing.doubts import in_step, mismatch, p_value
+from tailscope.extra.patterns.models.aliasing.flat import recurring
+from tailscope.extra.patterns.models.aliasing.line import LEAST_EVENTS
+from tailscope.extra.patterns.models.aliasing.prediction import predict
+from tailscope.extra.patterns.models.aliasing.search import FALSE_ALARMS, Delayed, is_on, strongest
+from tailscope.extra.patterns.models.aliasing.simulation import Periodic, simulate
+from tailscope.extra.patterns.models.aliasing.sources import (
+    LEVEL,
+    Fit,
+    FittedSource,
+    Interval,
+    median_ns,
+)
+from tailscope.extra.patterns.models.aliasing.teeth import fitted_period
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from tailscope.models.aliasing.comb import Comb, Floats, Numbers
-    from tailscope.models.aliasing.flat import Recurring
-    from tailscope.models.aliasing.search import FoundComb
-    from tailscope.models.aliasing.simulation import Times
+    from tailscope.extra.patterns.models.aliasing.comb import Comb, Floats, Numbers
+    from tailscope.extra.patterns.models.aliasing.flat import Recurring
+    from tailscope.extra.patterns.models.aliasing.search import FoundComb
+    from tailscope.extra.patterns.models.aliasing.simulation import Times
+    from tailscope.extra.patterns.models.aliasing.work import Work
 
 MOST_PACKETS = 1_500_000
 """Number of packets that are enough to search."""
@@ -37,10 +44,14 @@ _BLOCKS = 20
 _STUDENT_T_19 = 2.093
 _KOLMOGOROV_1_PERCENT = 1.63
 _SIGMAS = 2.0
+_ALONE = 0.5
+"""Share of packets that find the server idle, below which latencies are those of queues."""
 
 
-def fit(arrival_ns: Times, latency_ns: Times) -> Fit:
+def fit(arrival_ns: Times, latency_ns: Times, counted_hz: Sequence[float] = ()) -> Fit:
     """Find periodic interruptions: their rates, phases and durations.
+
+    `counted_hz` are rates at which something was counted; they decide where packets alone cannot.
 
     A packet that waits for the end of an interruption leaves at that end, so that its arrival +
     latency - median lies on a comb, however the packets came. What the packets themselves
@@ -60,42 +71,48 @@ def fit(arrival_ns: Times, latency_ns: Times) -> Fit:
         if doubt is None:
             return fitted
         fitted = _refused(fitted, f"{_rates_text(fitted)} is no explanation: {doubt}")
-    clocks = recurring(came_ns, wait_ns)
-    return _flat(clocks, came_ns, wait_ns, nothing) if clocks else fitted
+    done, clocks, alike_hz = recurring(came_ns, latency_ns, counted_hz)
+    if clocks:
+        return _flat(clocks, done, nothing)
+    if alike_hz:
+        listed = " or ".join(f"{each:.2f} Hz" for each in alike_hz)
+        fitted = _refused(
+            fitted,
+            f"work takes longer at {listed}, which evenly sent bursts show alike; counters of the"
+            " device's interrupts (`--interrupts`) tell which, or packets that are sent at random"
+            " (`--pattern poisson`)",
+        )
+    return fitted
 
 
-def _flat(clocks: Sequence[Recurring], arrival_ns: Times, wait_ns: Times, nothing: Fit) -> Fit:
-    """Measure by how much ticks delay packets that do not leave together."""
-    within = [clock.within(arrival_ns) for clock in clocks]
-    untouched = ~np.any(within, axis=0)
-    usual_ns = np.median(wait_ns[untouched]) if untouched.any() else 0.0
+def _flat(clocks: Sequence[Recurring], done: Work, nothing: Fit) -> Fit:
+    """Measure by how much ticks make work longer that does not wait for their end."""
+    met = [clock.meets(done) for clock in clocks]
+    untouched = ~np.any(met, axis=0)
+    usual_ns = np.median(done.late_ns[untouched]) if untouched.any() else 0.0
     limits_ns = [
-        _limit_ns(clock, wait_ns[each]) for clock, each in zip(clocks, within, strict=True)
+        _limit_ns(clock, done.late_ns[each]) for clock, each in zip(clocks, met, strict=True)
     ]
     threshold_ns = min(limits_ns)
-    delayed, free = wait_ns > threshold_ns, np.ones(len(arrival_ns), bool)
+    delayed, free = done.late_ns > threshold_ns, np.ones(len(untouched), bool)
     sources = []
-    for clock, touched, limit_ns in zip(clocks, within, limits_ns, strict=True):
-        mine = touched & free & (wait_ns > limit_ns)
+    for clock, touched, limit_ns in zip(clocks, met, limits_ns, strict=True):
+        mine = touched & free & (done.late_ns > limit_ns)
         free &= ~mine
-        waits_ns = np.sort(wait_ns[mine] - usual_ns)
+        waits_ns = np.sort(done.late_ns[mine] - usual_ns)
         middle = round(float(np.median(waits_ns)))
-        came_ns = arrival_ns[mine].astype(np.float64)
-        periodic = replace(clock.clock, duration_ns=middle)
-        tooth = np.floor((came_ns - periodic.phase_ns) / periodic.period_ns).astype(np.int64)
-        period_ci_ns = _period_ci_ns(
-            periodic.period_ns, tooth, np.zeros(len(tooth), np.int64), came_ns
-        )
+        before_ns = done.idle_ns[mine] if clock.reaches_back else 0
+        window_ns = np.median(done.end_ns[mine] - done.begin_ns[mine] + before_ns)
         sources.append(
             FittedSource(
-                periodic,
+                replace(clock.clock, duration_ns=middle),
                 nothing.base_latency_ns + middle,
                 len(waits_ns),
                 len(waits_ns) / int(np.count_nonzero(delayed)),
-                _rate_ci_hz(periodic, period_ci_ns),
+                clock.rate_ci_hz,
                 _median_ci_ns(waits_ns),
                 clock.p_value,
-                round(clock.window_ns),
+                round(float(window_ns)),
             )
         )
     return replace(
@@ -103,15 +120,16 @@ def _flat(clocks: Sequence[Recurring], arrival_ns: Times, wait_ns: Times, nothin
         threshold_ns=nothing.base_latency_ns + threshold_ns,
         delayed=int(np.count_nonzero(delayed)),
         sources=tuple(sources),
+        in_batches=bool(np.count_nonzero(done.idle_ns) < _ALONE * nothing.packets),
     )
 
 
-def _limit_ns(clock: Recurring, wait_ns: Times) -> int:
-    """Return the wait above which packets in the window of a tick are delayed by it.
+def _limit_ns(clock: Recurring, late_ns: Times) -> int:
+    """Return the lateness above which work that a tick meets is late by it.
 
-    The clock's threshold may cut off some of them, as it was chosen by a share of all packets.
+    The clock's threshold may cut off some of it, as it was chosen by a share of all work.
     """
-    return min(clock.threshold_ns, int(np.median(wait_ns[wait_ns > clock.threshold_ns])) // 2)
+    return min(clock.threshold_ns, int(np.median(late_ns[late_ns > clock.threshold_ns])) // 2)
 
 
 def _median_ci_ns(in_order_ns: Floats) -> Interval:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from tailscope.models.aliasing.simulation import Periodic, Times
+    from tailscope.extra.patterns.models.aliasing.simulation import Periodic, Times
 
 LEVEL = 0.95
 """Confidence of the intervals."""
@@ -42,8 +42,8 @@ class FittedSource:
     p_value: float | None = None
     """Probability that packets without this clock look as much like one; None if not tested."""
     window_ns: int | None = None
-    """Time from the start of a tick in which packets come that it delays by as much, wherever it
-    met them; None if packets wait for its end."""
+    """Time before a packet is done in which a tick delays it by as much, wherever it fell; None if
+    packets wait for the end of a tick."""
 
     def record(self) -> dict[str, object]:
         """Return the figures by their names."""
@@ -87,6 +87,9 @@ class Fit:
     """Sources, grouped by comb, the strongest comb first."""
     reason: str | None
     """Reason why there is no source; None if there is one."""
+    in_batches: bool = False
+    """True if sources are those of work, and most packets wait for each other: then they tell
+    nothing of the latency of a packet."""
 
     @property
     def explained(self) -> float | None:

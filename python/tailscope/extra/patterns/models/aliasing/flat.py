@@ -1,0 +1,407 @@
+"""Search for clocks whose ticks delay by a flat amount: packets that do not leave together.
+
+A tick that falls into the service of a packet, or that leaves cold caches to the next one, makes
+its service longer by as much wherever it fell. So the departures lie on no comb, but work that
+takes long holds a tick, and other work holds none. Such a clock may be a timer that a program
+sets anew each time: then its phase strays, by whole periods in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from operator import itemgetter
+from statistics import NormalDist
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.extra.patterns.models.aliasing.evenness import MULTIPLES, Evenness
+from tailscope.extra.patterns.models.aliasing.line import LEAST_EVENTS
+from tailscope.extra.patterns.models.aliasing.search import FALSE_ALARMS, thresholds
+from tailscope.extra.patterns.models.aliasing.simulation import Periodic
+from tailscope.extra.patterns.models.aliasing.sources import LEVEL, Interval
+from tailscope.extra.patterns.models.aliasing.spectrum import HIGHEST_HZ, Turning
+from tailscope.extra.patterns.models.aliasing.wander import STEADY, Track
+from tailscope.extra.patterns.models.aliasing.work import expected, work
+from tailscope.models.special import stdtrit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tailscope.extra.patterns.models.aliasing.comb import Floats
+    from tailscope.extra.patterns.models.aliasing.simulation import Times
+    from tailscope.extra.patterns.models.aliasing.work import Work
+
+    Marks = NDArray[np.bool_]
+
+_MOST = 4
+_LOUDEST = 4
+_SLOWER = (2, 3, 5)
+_FIRST = 4
+_ALIKE = 1e-3
+_APART_HZ = 0.5
+_ENOUGH = 200_000
+"""Pieces of work among which a rate is looked for; more take long and say little more."""
+_PHASES = 1024
+_TURNS = 41
+_BINS_PER_S = 8 * HIGHEST_HZ
+_LEAST_BLOCKS = 16
+_MOST_BLOCKS = 400
+_LONGEST_BLOCK_NS = 5e8
+_LEAST_RATIO = 3.0
+_LEAST_INSIDE = 0.1
+_LEAST_EXPLAINED = 0.1
+_SHORTER = -0.7
+"""Correlation of the lateness with the time since a tick below which work waits for its end."""
+_SELECTED = 1e3
+"""Factor of the p value, as the rate was chosen from the same packets."""
+_SMALLEST = 1e-8
+
+COUNTED_ALIKE = 0.0025
+"""Largest distance of a rate from one that was counted."""
+
+
+class Recurring(NamedTuple):
+    """A clock that makes the work longer which it meets."""
+
+    clock: Periodic
+    reaches_back: bool
+    """True if a tick that meets no work makes the next piece longer."""
+    threshold_ns: int
+    """Lateness above which work is late."""
+    p_value: float
+    """Probability of so much late work with ticks by chance."""
+    rate_ci_hz: Interval | None
+    """Interval of the rate; None if it strays."""
+
+    @property
+    def rate_hz(self) -> float:
+        """Return the ticks per second."""
+        return self.clock.rate_hz
+
+    def meets(self, done: Work) -> Marks:
+        """Mark the work that ticks meet."""
+        return _holds_tick(done, self.clock, reaches_back=self.reaches_back)
+
+
+class _Candidate(NamedTuple):
+    """A rate that chance does not reach."""
+
+    power: float
+    rate_hz: float
+    threshold_ns: int
+
+
+class _Search:
+    """Work of one threshold, divided in blocks of time: every other one is there to fit."""
+
+    def __init__(self, done: Work, threshold_ns: int, block_ns: float, blocks: int) -> None:
+        self.done, self.threshold_ns, self.blocks = done, threshold_ns, blocks
+        self.is_late = done.late_ns > threshold_ns
+        self.expected = expected(self.is_late, done.kind)
+        middle_ns = (done.begin_ns + done.end_ns) / 2
+        self.block = np.minimum((middle_ns / block_ns).astype(np.int64), blocks - 1)
+        bins = int(block_ns * _BINS_PER_S / 1e9)
+        place = np.minimum((middle_ns / block_ns * bins).astype(np.int64), blocks * bins - 1)
+        excess = np.bincount(place, self.is_late - self.expected, blocks * bins).astype(np.float64)
+        self.turning = Turning(excess.reshape(blocks, bins), block_ns / 1e9)
+
+
+def recurring(
+    arrival_ns: Times, latency_ns: Times, counted_hz: Sequence[float] = ()
+) -> tuple[Work, list[Recurring], list[float]]:
+    """Find one clock after the other, each in the work that the others do not meet.
+
+    Bursts that come evenly show a clock and its images in their rate alike: then a clock is found
+    only if something has been counted at its rate, and the rates between which nothing decides are
+    returned instead.
+    """
+    done = work(arrival_ns, latency_ns)
+    found: list[Recurring] = []
+    if len(done.end_ns) < LEAST_EVENTS:
+        return done, found, []
+    span_ns = float(done.end_ns[-1])
+    block_ns = min(_LONGEST_BLOCK_NS, span_ns / _LEAST_BLOCKS)
+    blocks = min(_MOST_BLOCKS, int(span_ns / block_ns))
+    done = done.only(done.end_ns < blocks * block_ns)
+    packets = Evenness.of(arrival_ns)
+    left = done
+    while len(found) < _MOST:
+        clocks = _evident(left, found, packets, block_ns, blocks)
+        if packets.in_bursts:
+            alike_hz = [clock.rate_hz for clock in clocks]
+            clocks = [clock for clock in clocks if _is_counted(clock.rate_hz, counted_hz)]
+            if not clocks:
+                return done, found, [] if found else alike_hz
+        if not clocks:
+            break
+        found.append(clocks[0])
+        left = left.only(~clocks[0].meets(left))
+    return done, found, []
+
+
+def _is_counted(rate_hz: float, counted_hz: Sequence[float]) -> bool:
+    return any(abs(each - rate_hz) < COUNTED_ALIKE * rate_hz for each in counted_hz)
+
+
+def _evident(
+    done: Work, found: Sequence[Recurring], packets: Evenness, block_ns: float, blocks: int
+) -> list[Recurring]:
+    """Find clocks whose ticks the late work holds, against chance, the most evident first."""
+    tried = thresholds(done.late_ns)
+    candidates: list[_Candidate] = []
+    for threshold_ns in tried:
+        search = _Search(done, threshold_ns, block_ns, blocks)
+        if np.count_nonzero(search.is_late) >= LEAST_EVENTS:
+            for peak in search.turning.peaks():
+                if peak.chance * len(tried) <= FALSE_ALARMS:
+                    candidates.append(_Candidate(peak.power, peak.rate_hz, threshold_ns))
+    fitted: list[tuple[float, Recurring]] = []
+    for threshold_ns, rates_hz in _loudest(candidates, packets, 1e9 / block_ns).items():
+        search = _Search(done, threshold_ns, block_ns, blocks)
+        for clock, evident in (_fitted(search, rate_hz) for rate_hz in rates_hz):
+            if clock is not None:
+                fitted.append((evident, clock))
+    known_hz = [clock.rate_hz for clock in found]
+    clocks: list[Recurring] = []
+    for _, clock in sorted(fitted, key=lambda each: -each[0]):
+        if any(_is_image(clock.rate_hz, each, packets) for each in known_hz):
+            continue
+        if packets.every(clock.rate_hz) is not None:
+            # Nor are its multiples more than every so many packets.
+            known_hz.append(clock.rate_hz)
+        elif all(abs(clock.rate_hz - each.rate_hz) > _APART_HZ for each in clocks):
+            clocks.append(clock)
+    return clocks
+
+
+def _loudest(
+    candidates: list[_Candidate], packets: Evenness, told_hz: float
+) -> dict[int, list[float]]:
+    """Choose the loudest rates, each at the threshold where it is, and what may be behind them.
+
+    `told_hz` is what the length of a block tells apart; pairs of blocks tell half of that.
+    """
+    chosen: dict[int, list[float]] = {}
+    seen: list[float] = []
+    for candidate in sorted(candidates, reverse=True):
+        rate_hz = candidate.rate_hz
+        if packets.of_bursts(rate_hz, told_hz / 2):
+            continue
+        if all(abs(rate_hz - other) > _ALIKE * rate_hz + _APART_HZ for other in seen):
+            seen.append(rate_hz)
+            behind = [rate_hz, *packets.images(rate_hz, HIGHEST_HZ)]
+            # A multiple of a slow rate may be louder than the rate itself.
+            behind += [rate_hz / times for times in _SLOWER if len(seen) == 1]
+            chosen.setdefault(candidate.threshold_ns, []).extend(behind)
+        if len(seen) == _LOUDEST:
+            break
+    return chosen
+
+
+def _is_image(rate_hz: float, of_hz: float, packets: Evenness) -> bool:
+    """Return True if this is a multiple of a known rate, or its mirror in that of the packets."""
+    images_hz = packets.mirrored(MULTIPLES * of_hz)
+    tolerances_hz = packets.tolerances_hz()
+    tolerances_hz[:_FIRST] = _ALIKE * rate_hz
+    return bool(np.any(np.abs(images_hz - rate_hz) <= tolerances_hz))
+
+
+def _fitted(search: _Search, rate_hz: float) -> tuple[Recurring | None, float]:
+    """Fit a clock to half of the blocks, and test it on the other half."""
+    middle_s, turns = search.turning.turns(rate_hz, 2)
+    steady, strays = _steady(middle_s, turns), _straying(middle_s, turns)
+    best: Recurring | None = None
+    most = 0.0
+    for reaches_back in (False, True):
+        for clock, free in ((steady, 2), (strays, 2 * len(turns))):
+            if clock is None:
+                continue
+            placed, evident = _placed(search, clock, reaches_back)
+            if placed is not None and placed.wander is STEADY:
+                placed, evident = max(
+                    (placed, evident), _refined(search, placed, reaches_back), key=itemgetter(1)
+                )
+            if placed is not None and evident - free > most:
+                best = Recurring(placed, reaches_back, search.threshold_ns, 1.0, None)
+                most = evident - free
+    if best is None:
+        return None, 0.0
+    is_met = best.meets(search.done)
+    p = _SELECTED * _p_value(search, is_met)
+    is_flat = _is_distinct(search.is_late, is_met) and not _waits(
+        search.done.only(is_met & search.is_late), best.clock
+    )
+    if p > FALSE_ALARMS or not is_flat:
+        return None, 0.0
+    rate_ci_hz = None
+    if best.clock.wander is STEADY:
+        rate_ci_hz = _rate_ci_hz(search, best)
+    return best._replace(p_value=p, rate_ci_hz=rate_ci_hz), most
+
+
+def _rate_ci_hz(search: _Search, found: Recurring) -> Interval:
+    """Return the hull of two intervals, of single ticks and of the phases of blocks.
+
+    Which packets a tick meets drifts with the packets, so that errors of neighbours are alike.
+    """
+    ticks = _lateness(search, found.clock, found.reaches_back, search.is_late)
+    middle_s, turns = search.turning.turns(found.rate_hz, 1)
+    ends_ns = [
+        period_ns + sign * reach_ns
+        for period_ns, reach_ns in (_slope(*ticks), _slope(turns, middle_s * 1e9))
+        for sign in (-1, 1)
+    ]
+    return Interval(1e9 / max(ends_ns), 1e9 / min(ends_ns))
+
+
+def _lateness(
+    search: _Search, clock: Periodic, reaches_back: bool, which: Marks
+) -> tuple[Floats, Floats]:
+    """Return the ticks that some work holds, and the middle of the time in which each fell."""
+    done = search.done.only(which)
+    begin_ns = done.begin_ns - done.idle_ns * reaches_back
+    tick = np.floor(_turned(clock, done.due_ns))
+    is_met = tick > np.floor(_turned(clock, begin_ns))
+    return tick[is_met], ((begin_ns + done.due_ns) / 2)[is_met]
+
+
+def _slope(tick: Floats, middle_ns: Floats) -> tuple[float, float]:
+    """Return the period of ticks by least squares, and the reach of its interval."""
+    tick, middle_ns = tick - tick.mean(), middle_ns - middle_ns.mean()
+    squares = float(tick @ tick)
+    period_ns = float(tick @ middle_ns) / squares
+    left_ns = middle_ns - period_ns * tick
+    freedom = len(tick) - 2
+    error_ns = math.sqrt(float(left_ns @ left_ns) / freedom / squares)
+    return period_ns, float(stdtrit(freedom, (1 + LEVEL) / 2)) * error_ns
+
+
+def _refined(search: _Search, clock: Periodic, reaches_back: bool) -> tuple[Periodic | None, float]:
+    """Fit the period to the work that ticks meet: phases of blocks are coarse."""
+    which = search.is_late & (search.block % 2 == 0)
+    tick, middle_ns = _lateness(search, clock, reaches_back, which)
+    if len(tick) < LEAST_EVENTS or np.ptp(tick) == 0:
+        return None, 0.0
+    period_ns, _ = _slope(tick, middle_ns)
+    phase_ns = float(np.median(middle_ns - tick * period_ns))
+    return _placed(search, Periodic(period_ns, 0, phase_ns), reaches_back)
+
+
+def _steady(middle_s: Floats, turns: Floats) -> Periodic | None:
+    """Return the clock of one rate that turned so, as nearly as one can."""
+    rate_hz, level = np.polyfit(middle_s, turns, 1).tolist()
+    return Periodic(1e9 / rate_hz, 0, -level / rate_hz * 1e9) if rate_hz > 0 else None
+
+
+def _straying(middle_s: Floats, turns: Floats) -> Periodic | None:
+    """Return the clock that turned exactly so."""
+    steady = _steady(middle_s, turns)
+    if steady is None:
+        return None
+    late_ns = middle_s * 1e9 - turns * steady.period_ns - steady.phase_ns
+    return Periodic(steady.period_ns, 0, steady.phase_ns, wander=Track(middle_s * 1e9, late_ns))
+
+
+def _placed(search: _Search, clock: Periodic, reaches_back: bool) -> tuple[Periodic | None, float]:
+    """Find the phase at which most of the late work holds a tick, and its evidence."""
+    is_fitted = search.block % 2 == 0
+    is_late = is_fitted & search.is_late
+    late, all_late = _covered(
+        search.done.only(is_late), np.ones(np.count_nonzero(is_late)), clock, reaches_back
+    )
+    some = np.flatnonzero(is_fitted)
+    some = some[:: 1 + len(some) // _ENOUGH]
+    usual, all_usual = _covered(search.done.only(some), search.expected[some], clock, reaches_back)
+    if not all_late or not all_usual:
+        return None, 0.0
+    evident = _evidence(late, usual * (all_late / all_usual), all_late)
+    top = int(np.argmax(evident))
+    level = evident > evident[top] - 0.5
+    offsets = np.arange(_PHASES)
+    near = level & (np.minimum((offsets - top) % _PHASES, (top - offsets) % _PHASES) < _PHASES / 4)
+    middle = float(np.mean((offsets[near] - top + _PHASES / 2) % _PHASES)) - _PHASES / 2 + top
+    turn = (middle + 0.5) / _PHASES
+    phase_ns = (clock.phase_ns + turn * clock.period_ns) % clock.period_ns
+    moved = Periodic(clock.period_ns, 0, phase_ns, wander=clock.wander)
+    return moved, float(evident[top])
+
+
+def _turned(clock: Periodic, time_ns: Times) -> Floats:
+    """Return how often the clock has turned until these times."""
+    even_ns = time_ns - clock.wander.at(time_ns.astype(np.float64)) - clock.phase_ns
+    return np.asarray(even_ns / clock.period_ns, np.float64)
+
+
+def _holds_tick(done: Work, clock: Periodic, *, reaches_back: bool) -> Marks:
+    before = _turned(clock, done.begin_ns - done.idle_ns * reaches_back)
+    return np.floor(_turned(clock, done.due_ns)) > np.floor(before)
+
+
+def _covered(
+    done: Work, weight: Floats, clock: Periodic, reaches_back: bool
+) -> tuple[Floats, float]:
+    """Return for each phase the weight of the work that is under way when a clock shows it.
+
+    And that of all this work: what takes longer than a turn holds a tick anyway, and is left out.
+    """
+    before = _turned(clock, done.begin_ns - done.idle_ns * reaches_back)
+    after = _turned(clock, done.due_ns)
+    short = after - before < 1
+    before, after, weight = before[short], after[short], weight[short]
+    begin = np.floor(before % 1 * _PHASES).astype(np.int64)
+    end = begin + np.maximum(1, np.rint((after - before) * _PHASES).astype(np.int64))
+    steps = np.bincount(begin, weight, 2 * _PHASES + 1) - np.bincount(end, weight, 2 * _PHASES + 1)
+    two_turns = np.cumsum(steps)[: 2 * _PHASES]
+    return two_turns[:_PHASES] + two_turns[_PHASES:], float(weight.sum())
+
+
+def _evidence(late: Floats, usual: Floats, total: float) -> Floats:
+    """Return the log likelihood ratio of so much late work inside and outside, against chance."""
+    outside, usual_outside = total - late, total - usual
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inside = np.where(late > 0, late * np.log(late / usual), 0.0)
+        rest = np.where(outside > 0, outside * np.log(outside / usual_outside), 0.0)
+    return np.where(late > usual, inside + rest, 0.0)
+
+
+def _is_distinct(is_late: Marks, is_met: Marks) -> bool:
+    """Return True if more of the work is late that ticks meet than of the rest, by far."""
+    caught = np.bincount(is_met, is_late, 2)
+    outside, inside = (caught / np.maximum(np.bincount(is_met, minlength=2), 1)).tolist()
+    is_clear = inside >= max(_LEAST_INSIDE, _LEAST_RATIO * outside)
+    return bool(is_clear and caught[1] >= _LEAST_EXPLAINED * caught.sum())
+
+
+def _waits(late: Work, clock: Periodic) -> bool:
+    """Return True if most of the late work waits for the end of a tick: the later, the shorter."""
+    since_ns = late.begin_ns - clock.phase_ns - clock.wander.at(late.begin_ns.astype(np.float64))
+    since_ns = (since_ns + clock.period_ns / 2) % clock.period_ns - clock.period_ns / 2
+    near = np.abs(since_ns) < 2 * np.median(late.late_ns)
+    if np.count_nonzero(near) < max(LEAST_EVENTS, len(near) / 2):
+        return False
+    together = np.corrcoef(since_ns[near], late.late_ns[near])[0, 1]
+    return bool(together < _SHORTER)
+
+
+def _p_value(search: _Search, is_met: Marks) -> float:
+    """Return the probability of so much late work with ticks, block by block, by chance.
+
+    Only blocks count that were not there to fit. Delays come in swarms, so that blocks are
+    compared and not packets.
+    """
+    block = search.block
+    events = np.bincount(block, search.is_late, search.blocks)
+    usual = np.bincount(block, search.expected, search.blocks)
+    met_usual = np.bincount(block, search.expected * is_met, search.blocks)
+    caught = np.bincount(block, search.is_late & is_met, search.blocks)
+    excess = (caught - events * met_usual / np.maximum(usual, 1e-9))[1::2]
+    excess = excess[usual[1::2] > 0]
+    spread = float(excess.std(ddof=1)) if len(excess) > 1 else 0.0
+    if spread == 0:
+        return 1.0
+    p = NormalDist().cdf(-float(excess.mean()) / spread * math.sqrt(len(excess)))
+    # Means of blocks are normal near their middle only.
+    return max(p, _SMALLEST)

@@ -1,0 +1,79 @@
+"""Pieces of work of a server: one packet, or several that leave together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tailscope.extra.patterns.models.aliasing.comb import Floats, Numbers
+    from tailscope.extra.patterns.models.aliasing.simulation import Times
+
+_TOGETHER = 0.1
+"""Share of a packet's usual work within which packets of one batch leave."""
+_LEAST_OF_A_KIND = 50
+_MOST_AHEAD = 99
+
+
+class Work(NamedTuple):
+    """Pieces of work in the order in which they were done."""
+
+    begin_ns: Times
+    """Time from which the server had nothing else to do: the arrival, or the piece before."""
+    end_ns: Times
+    idle_ns: Times
+    """Time for which the server had nothing to do before."""
+    late_ns: Times
+    """Time that it took beyond the usual of its kind."""
+    kind: Numbers
+    """Number of packets, and of pieces ahead that queued, as a number of their own."""
+
+    @property
+    def due_ns(self) -> Times:
+        """Return when it would have been done if it had not been late.
+
+        Only a tick until then can have made it late; late work does not hold more for being long.
+        """
+        return self.end_ns - np.maximum(self.late_ns, 0)
+
+    def only(self, which: NDArray[np.bool_ | np.intp]) -> Work:
+        """Return some of the pieces."""
+        return Work(*(each[which] for each in self))
+
+
+def work(arrival_ns: Times, latency_ns: Times) -> Work:
+    """Divide packets into pieces of work.
+
+    A packet waits for those ahead and then takes its own time. A batch is handed over as a whole:
+    its packets leave together, and only the whole has a time. Pieces of one kind, those of as
+    many packets and as far behind in a queue, usually take as long; rare kinds are left out.
+    """
+    order = np.argsort(arrival_ns + latency_ns, kind="stable")
+    came_ns, left_ns = arrival_ns[order], (arrival_ns + latency_ns)[order]
+    behind = came_ns[1:] < left_ns[:-1]
+    busy_ns = left_ns - np.maximum(came_ns, np.concatenate([came_ns[:1], left_ns[:-1]]))
+    apart = np.diff(left_ns) > _TOGETHER * busy_ns.mean()
+    first = np.flatnonzero(np.concatenate([[True], apart | ~behind]))
+    end_ns = left_ns[np.append(first[1:], len(left_ns)) - 1]
+    before_ns = np.concatenate([came_ns[:1], end_ns[:-1]])
+    begin_ns = np.maximum(came_ns[first], before_ns)
+    idle_ns = begin_ns - before_ns
+    place = np.arange(len(first))
+    ahead = place - np.maximum.accumulate(np.where(idle_ns > 0, place, 0))
+    packets = np.diff(np.append(first, len(left_ns)))
+    kind = packets * (_MOST_AHEAD + 1) + np.minimum(ahead, _MOST_AHEAD)
+    _, kind, count = np.unique(kind, return_inverse=True, return_counts=True)
+    took_ns = end_ns - begin_ns
+    in_order = took_ns[np.lexsort((took_ns, kind))]
+    usual_ns = in_order[np.cumsum(count) - count // 2 - 1]
+    late_ns = took_ns - usual_ns[kind]
+    return Work(begin_ns, end_ns, idle_ns, late_ns, kind).only(count[kind] >= _LEAST_OF_A_KIND)
+
+
+def expected(is_late: NDArray[np.bool_], kind: Numbers) -> Floats:
+    """Return for each piece the share of its kind that is late."""
+    share = np.bincount(kind, is_late) / np.maximum(np.bincount(kind), 1)
+    return np.asarray(share[kind], np.float64)
