@@ -39,7 +39,7 @@ other are refused. The last column is why packets that queued are asked for: two
 say too much. Below: the captures of noms2020's authors; Table II says at which rates Snort was
 overloaded. Last, the points that the paper prints, by its medians: with the interval of their
 rounding, and with one that goes as far as the rates of the three other points lie from theirs.
-Three points promise little: a rate lies beyond in one of four cases."""
+Three points promise little: a fourth may lie beyond either end in one of four cases."""
 
 
 class Setting(NamedTuple):
