@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypedDict
 
 from tailscope.exceptions import OtherKernelError, TestbedError, UsageError
 from tailscope.host.kernel import NOHZ, check_kernel
-from tailscope.plan.fields import KERNELS
 from tailscope.platforms.accelerator import find_accelerator, machine
 from tailscope.platforms.guest import Guest
 from tailscope.platforms.initramfs import build_initramfs, guest_kernel
@@ -57,8 +56,7 @@ class Vm(Platform):
     options = {  # noqa: RUF012
         "accelerator": "auto (default: KVM where it boots), kvm or tcg",
         "memory": "memory of the guest in MiB",
-        "host-kernel": "kernel that the host runs on",
-        "host-boot": "kernel boot parameters of the host; {cpus}: its CPUs of the device",
+        "host": "kernel and boot parameters of its host: any (default), or the same as its own",
     }
     wires = ("vhost", "pci")
     programs = {  # noqa: RUF012
@@ -85,8 +83,8 @@ class Vm(Platform):
                 code="platform-option",
             )
         self._memory_mb = int(memory)
-        host = self.given.get("host-kernel", KERNELS[0])
-        refuse_unknown("--platform-option host-kernel", host, KERNELS, "platform-option")
+        host = self.given.get("host", "any")
+        refuse_unknown("--platform-option host", host, ("any", "same"), "platform-option")
 
     @property
     def starts_in_s(self) -> float:
@@ -95,12 +93,13 @@ class Vm(Platform):
 
     def check(self) -> None:
         """Check the host's kernel, QEMU, and the kernel for guests."""
-        try:
-            check_kernel(self.given.get("host-kernel"), self.given.get("host-boot"))
-        except OtherKernelError as error:
-            hint = str(error.hint).partition("; or")[0]
-            text = f"platform vm: the host's {error}"
-            raise OtherKernelError(text, code=error.code, hint=hint) from None
+        if self.given.get("host") == "same":
+            try:
+                check_kernel(self.kernel, self.boot)
+            except OtherKernelError as error:
+                hint = str(error.hint).partition("; or")[0]
+                text = f"platform vm: the host's {error}"
+                raise OtherKernelError(text, code=error.code, hint=hint) from None
         super().check()
         self._kernel()
 

@@ -52,12 +52,10 @@ class _LacksError(Exception):
 
 
 def _line_of(plan: RunPlan, dut: Dut) -> BootLine:
-    kernel, boot = plan.kernel, plan.boot
-    if plan.platform == "vm":
-        # A guest has its own; options of the platform say those of its host.
-        options = plan.platform_options
-        kernel, boot = options.get("host-kernel"), options.get("host-boot")
-    parameters = expanded(kernel, boot)
+    # A guest has its own kernel, so its host boots as usual, unless it is to be like its guest.
+    asks = plan.platform != "vm" or plan.platform_options.get("host") == "same"
+    kernel = plan.kernel if asks else None
+    parameters = expanded(kernel, plan.boot) if asks else ""
     if "{cpus}" in parameters:
         if dut.cpus is None:
             raise _LacksError(["cpus"], "it is missing: boot parameters have {cpus} in them")
