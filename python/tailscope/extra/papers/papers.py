@@ -212,8 +212,8 @@ CONTAINERS2024 = Paper(
         Part(
             "Figure 8",
             "worst packets over time, and interrupts",
-            "tailscope run --counter-interval 100ms; tailscope explain --interrupts FILE",
-            "two figures of the page, not one",
+            "tailscope explain RUN --interrupts FILE --cpus 1",
+            "counters beside captures, or run --counter-interval; two figures, not one",
         ),
         _containers(
             "Figure 9",
