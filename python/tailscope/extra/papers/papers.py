@@ -194,8 +194,8 @@ CONTAINERS2024 = Paper(
         Part(
             "Table 3, Figures 4 and 5",
             "the machines",
-            "tailscope doctor",
-            "lstopo draws them; run.json has processor, kernel and who shares a last-level cache",
+            "tailscope report RUN",
+            "host.inventory in run.json; hwloc for its lstopo",
         ),
         _containers(
             "Figures 6 and 10",
