@@ -5,5 +5,9 @@ from __future__ import annotations
 from tailscope.registry import Addition
 
 ADDITION = Addition(
-    services={"told-of-cells": "told:told", "generated-pages": "page:pages"},
+    services={
+        "told-of-cells": "told:told",
+        "generated-pages": "page:pages",
+        "reported-knobs": "guidelines:KNOBS",
+    },
 )
