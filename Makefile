@@ -50,7 +50,7 @@ HAS_SPACE := $(word 2,$(CURDIR))$(word 2,$(or $(CARGO_HOME),$(HOME)))
 WITH_STAGES = $(if $(WITHOUT_DPDK)$(HAS_SPACE),,$(shell command -v clang >/dev/null && \
 	pkg-config --exists libbpf libelf zlib && printf -- '--features tailscope-dataplane/stages'))
 
-.PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \
+.PHONY: help setup setup-testbed setup-suricata setup-snort setup-vm setup-ci packages-testbed packages-ci system \
 	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text messages \
 	fuzz fuzz-corpus wheel image release parts-of-wheel parts-of-image site bench calibration chaos soak batch-effect ceiling docs recording clean
 
@@ -66,9 +66,10 @@ setup: $(ENGINE) dataplane
 setup-testbed: setup packages-testbed
 
 ## make setup-suricata  only Suricata 7 with DPDK
+## make setup-snort     only Snort 3, of SNORT=DIR: the sources snort3 and libdaq, or a tree that was built from them
 ## make setup-vm        only QEMU and kernels for guests
-setup-suricata setup-vm: setup-%: $(TOOLS)
-	@scripts/setup $*
+setup-suricata setup-snort setup-vm: setup-%: $(TOOLS)
+	@scripts/setup $* $(if $(filter snort,$*),'$(SNORT)')
 
 ## make setup-ci        all of the testbed, and what tests start: an sshd, a browser, PostgreSQL, tshark, iperf3
 setup-ci: setup packages-ci

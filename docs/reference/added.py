@@ -10,7 +10,7 @@ from docs.reference import cli, experiment, files
 from docs.reference.markdown import NOTE, code, joined
 
 from tailscope import extra
-from tailscope.registry import additions, sections
+from tailscope.registry import additions, offered, sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,6 +25,8 @@ def pages() -> Mapping[str, str]:
         found[f"{name}/reference.md"] = joined(_blocks(name))
         schemas = files.schemas(files_of(name))
         found |= {f"{name}/{place}": text for place, text in schemas.items()}
+    for generated in offered("generated-pages"):
+        found |= generated()
     return found
 
 

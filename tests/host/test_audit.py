@@ -297,7 +297,8 @@ def test_the_command_prints_json(tailscope: Callable[..., Any]) -> None:
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["cpus"] == "0"
-    assert [knob["name"] for knob in report["knobs"]] == [knob.name for knob in KNOBS]
+    names = [knob["name"] for knob in report["knobs"]]
+    assert names[: len(KNOBS)] == [knob.name for knob in KNOBS]
     assert {knob["state"] for knob in report["knobs"]} <= set(STATES)
     assert report["score"] is None or 0 <= report["score"] <= 1
 

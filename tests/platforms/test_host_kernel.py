@@ -7,12 +7,14 @@ import platform
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from errors import raises
 
 from tailscope.exceptions import OtherKernelError, UsageError
 from tailscope.experiment.fields import plan_of
 from tailscope.host.fingerprint import fingerprint, last_level_caches
 from tailscope.host.kernel import check_kernel, running_kernel
 from tailscope.plan.fields import KERNELS
+from tailscope.platforms.vm import Vm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +91,18 @@ def test_parameters_that_were_not_booted_with_are_asked_for() -> None:
     with pytest.raises(OtherKernelError) as error:
         check_kernel(None, "no_such=1")
     assert "no_such=1" in str(error.value) and "no_such=1" in str(error.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [({"kernel": other()}, "kernel-flavour"), ({"boot": "no_such={cpus}"}, "kernel-parameters")],
+)
+def test_the_kernel_of_a_guests_host_is_asked_for(asked: dict[str, str], code: str) -> None:
+    with raises(OtherKernelError, code) as error:
+        Vm({"host": "same"}, **asked).check()
+    assert "host" in str(error.value) and "guest" not in str(error.value.hint)
+    with raises(UsageError, "platform-option"):
+        Vm({"host": "windows"})
 
 
 def test_a_run_on_another_kernel_stops_with_what_to_boot(tailscope: Any, place: Place) -> None:

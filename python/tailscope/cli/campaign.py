@@ -22,6 +22,7 @@ from tailscope.experiment.campaign.cell import Cell
 from tailscope.experiment.campaign.matrix import cells_of, only_cells
 from tailscope.experiment.campaign.spec import load_experiment
 from tailscope.experiment.run.measured import Measured
+from tailscope.registry import offered
 from tailscope.report.of_run import page_of
 from tailscope.store.info import EMULATED
 from tailscope.units import (
@@ -220,6 +221,7 @@ def _describe(
     """Say what an experiment is, how long it takes, and what is missing here."""
     missing = _missing(cells, bench)
     lasts_s = sum(cell.lasts_s for cell in cells)
+    told = [ask(experiment.name, cells, missing) for ask in offered("told-of-cells")]
     if json_file is not None:
         listed = [
             {
@@ -238,6 +240,7 @@ def _describe(
             "lasts_s": round(lasts_s, 1),
             "cells": listed,
             **bench.content(cells),
+            **{name: value for content, _ in told for name, value in content.items()},
         }
         write_json(json_file, content)
         return 0
@@ -253,7 +256,7 @@ def _describe(
         say_named("service level", ", ".join(experiment.service_levels), width=16)
     boots = ", and the boots" if bench.boots else ""
     say_named("takes", f"about {long_text(lasts_s)}{boots}", width=16)
-    for title, text in bench.described(cells):
+    for title, text in (*bench.described(cells), *(line for _, lines in told for line in lines)):
         say_named(title, text, width=16)
     print()
     width = min(max(len(cell.name) for cell in cells), columns_on(sys.stdout) - _BESIDE_NAMES)

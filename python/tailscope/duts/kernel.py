@@ -76,12 +76,42 @@ class Kernel(Dut):
         """Set the device up, and return the commands that did."""
 
 
+class LinkCounters:
+    """The kernel's counters of links from now on; those of cards started before."""
+
+    def __init__(
+        self, context: DutContext, links: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        self._place = context.place
+        self._links = dict.fromkeys(context.side.links, ()) if links is None else links
+        self._before = self._counted()
+
+    def since(self) -> dict[str, LinkCounts]:
+        """Return what was counted since."""
+        from tailscope.store.records.dataplane import LinkCounts
+
+        return {
+            link: LinkCounts(
+                **{name: max(0, count - self._before[link][name]) for name, count in now.items()}
+            )
+            for link, now in self._counted().items()
+        }
+
+    def _counted(self) -> dict[str, dict[str, int]]:
+        counters = {}
+        for link, way in self._links.items():
+            words = [f"/sys/class/net/{link}/statistics/{name}" for name in _COUNTED]
+            counts = self._place.run([*way, "cat", *words]).split()
+            counters[link] = dict(zip(_COUNTED, map(int, counts), strict=True))
+        return counters
+
+
 class RunningKernel(Running):
     """A device of the kernel that forwards."""
 
     def __init__(self, context: DutContext, commands: list[list[str]]) -> None:
         self._context = context
-        self._before = self._counted()
+        self._counters = LinkCounters(context, self.links())
         self._why_not = ""
         self.configuration = commands
         self.version = f"Linux {context.place.run(['uname', '-r']).strip()}"
@@ -99,17 +129,8 @@ class RunningKernel(Running):
 
     def stop(self) -> DutCounts | None:
         """Return the counts; None if the device is gone with its container."""
-        from tailscope.store.records.dataplane import LinkCounts
-
         try:
-            now = self._counted()
-            since = {
-                link: {
-                    name: max(0, count - self._before[link][name]) for name, count in counts.items()
-                }
-                for link, counts in now.items()
-            }
-            return self.counts({link: LinkCounts(**counts) for link, counts in since.items()})
+            return self.counts(self._counters.since())
         except TestbedError as error:
             self._why_not = str(error).partition("\n")[0]
             return None
@@ -120,18 +141,12 @@ class RunningKernel(Running):
 
         return KernelCounts(links=links)
 
-    def links(self) -> Mapping[str, Sequence[str]]:
-        """Return the links that count, each with the words by which commands see it."""
-        return dict.fromkeys(self._context.side.links, ())
+    def links(self) -> Mapping[str, Sequence[str]] | None:
+        """Return the links that count, each with the words by which commands see it.
 
-    def _counted(self) -> dict[str, dict[str, int]]:
-        """Read the links' counters; those of cards started before this device."""
-        counters = {}
-        for link, way in self.links().items():
-            words = [f"/sys/class/net/{link}/statistics/{name}" for name in _COUNTED]
-            counts = self._context.place.run([*way, "cat", *words]).split()
-            counters[link] = dict(zip(_COUNTED, map(int, counts), strict=True))
-        return counters
+        None stands for those of the device.
+        """
+        return None
 
 
 def do(context: DutContext, *commands: list[str]) -> list[list[str]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailscope.duts.dut import Dut, DutContext, Running, as_it_is, one_of
+from tailscope.duts.kernel import LinkCounters
 from tailscope.duts.program import RunningProgram, wait_for
 from tailscope.duts.ruleset import checksum
 from tailscope.exceptions import TestbedError, UsageError
@@ -19,8 +21,23 @@ if TYPE_CHECKING:
 
     from tailscope.store.records.dataplane import SnortCounts
 
-_READY_S = 120.0
+_READY_S = 600.0
+"""Timeout in seconds: rules are compiled first."""
 _OTHERWISE = "measure --dut suricata"
+_PID_FILE = "snort.pid"
+"""File of its process number, which Snort writes when it has read its rules."""
+_OUTPUT = "snort.txt"
+_SERVERS = ("DNS", "FTP", "HTTP", "SIP", "SMTP", "SQL", "SSH", "TELNET", "AIM")
+_PORTS = ("FTP", "HTTP", "MAIL", "ORACLE", "SIP", "SSH", "FILE_DATA")
+_ANY = {
+    "nets": dict.fromkeys(
+        ("HOME_NET", "EXTERNAL_NET", *(f"{name}_SERVERS" for name in _SERVERS)), "any"
+    ),
+    "ports": dict.fromkeys((f"{name}_PORTS" for name in _PORTS), "any"),
+}
+"""Variables that rules of others use: addresses and ports of a measurement are nobody's."""
+_PASSED = ("allow", "replace", "whitelist", "ignore")
+"""Verdicts by which a packet is forwarded."""
 
 
 def _rules(_name: str, value: str) -> str | Path:
@@ -55,9 +72,7 @@ class Snort(Dut):
 
     def guest_files(self) -> tuple[Path, ...]:
         """Return the folder of packet modules, and the rules."""
-        folders = [Path(self.given["daq-dir"])] if "daq-dir" in self.given else []
-        rules = self._rules
-        return (*folders, *([rules] if isinstance(rules, Path) else []))
+        return (*map(Path, self._folders), *self._rule_files)
 
     def check(self) -> None:
         """Check that Snort and the rule file exist."""
@@ -68,9 +83,9 @@ class Snort(Dut):
                 remedy=remedies.SNORT,
                 hint=_OTHERWISE,
             )
-        rules = self._rules
-        if isinstance(rules, Path) and not rules.is_file():
-            raise TestbedError(f"dut snort: no rule file {rules}", code="no-rules")
+        for rules in self._rule_files:
+            if not rules.is_file():
+                raise TestbedError(f"dut snort: no rule file {rules}", code="no-rules")
 
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:
@@ -87,41 +102,54 @@ class Snort(Dut):
         self._check_module(context)
         configuration = self.configuration(context.side.eal, context.working)
         path = context.place.write("snort.lua", configuration)
-        command = ["snort", "-c", str(path), "-Q", "-i", ":".join(self._inputs(context))]
-        command += ["-l", str(context.place.folder), "-z", "1"]
-        with context.place.start(
-            "dut", command, cpus=context.allowed, merged=True, urgent=True
-        ) as process:
-            wait_for("snort", process, r"Commencing packet processing", timeout_s=_READY_S)
+        folder = str(context.place.folder)
+        # Its errors come apart from its buffered output, which would bury them at the end. A third
+        # output shows that it runs.
+        command = ["sh", "-c", 'exec snort "$@" 3>&1 >"$0"', f"{folder}/{_OUTPUT}"]
+        command += ["-c", str(path), "-Q", "-i", ":".join(self._inputs(context))]
+        command += ["-l", folder, "-z", "1", "--create-pidfile"]
+        counters = None if self.uses_dpdk else LinkCounters(context)
+        with context.place.start("dut", command, cpus=context.allowed, urgent=True) as process:
+            ready = partial(_is_ready, context)
+            wait_for("snort", process, ready, timeout_s=_READY_S, waits_for="its packet sockets")
             yield RunningProgram(
                 "snort",
                 process,
                 version=f"Snort {version[1]}",
                 configuration=configuration,
-                counts=lambda: _counts(context.place.read("dut.log")),
-                rules_sha256=checksum([rules] if isinstance(rules := self._rules, Path) else []),
+                counts=lambda: _counts(context.place.read(_OUTPUT) or "", counters),
+                rules_sha256=checksum(self._rule_files),
             )
 
     def configuration(self, eal: Sequence[str], cpus: Sequence[int]) -> str:
         """Return the smallest configuration that forwards."""
-        rules = self._rules
-        variables = [f"dpdk_args={' '.join(eal)}"] if self.uses_dpdk else ["use_tx_ring"]
+        variables = [f"dpdk_args={' '.join(eal)}"] if self.uses_dpdk else []
         module = {"name": self._mode, "mode": "inline", "variables": variables}
-        folders = [self.given["daq-dir"]] if "daq-dir" in self.given else []
         batch = (
             {"batch_size": _packets("batch", self.given["batch"])} if "batch" in self.given else {}
         )
+        rules = [{"variables": _ANY, "include": str(path)} for path in self._rule_files]
         parts = {
-            "daq": {"module_dirs": folders, "modules": [module], **batch},
+            "daq": {"module_dirs": self._folders, "modules": [module], **batch},
             "process": {"threads": [{"thread": 0, "cpuset": ",".join(map(str, cpus))}]},
-            "ips": {} if rules == "none" else {"include": str(rules)},
+            "ips": rules[0] if rules else {},
         }
         tables = [f"{name} = {_lua(value)}" for name, value in parts.items()]
         return "\n".join(["stream = { }", "stream_udp = { }", *tables]) + "\n"
 
     @property
-    def _rules(self) -> str | Path:
-        return _rules("rules", self.given.get("rules", "none"))
+    def _rule_files(self) -> list[Path]:
+        rules = _rules("rules", self.given.get("rules", "none"))
+        return [rules] if isinstance(rules, Path) else []
+
+    @property
+    def _folders(self) -> list[str]:
+        """Folder of packet modules: the given one, or the one that was built with the program."""
+        if "daq-dir" in self.given:
+            return [self.given["daq-dir"]]
+        program = which("snort")
+        built = None if program is None else program.resolve().parents[1] / "lib" / "daq"
+        return [str(built)] if built is not None and built.is_dir() else []
 
     @property
     def _mode(self) -> str:
@@ -131,7 +159,7 @@ class Snort(Dut):
         return ["dpdk0", "dpdk1"] if self.uses_dpdk else context.side.links
 
     def _check_module(self, context: DutContext) -> None:
-        where = ["--daq-dir", self.given["daq-dir"]] if "daq-dir" in self.given else []
+        where = [word for folder in self._folders for word in ("--daq-dir", folder)]
         listed = context.place.run(["snort", *where, "--daq-list"])
         modules = re.findall(r"^(\w+)\(v\d+\)", listed, re.M)
         if self._mode not in modules:
@@ -154,14 +182,44 @@ def _lua(value: object) -> str:
     return f"'{escaped}'"
 
 
-def _counts(log: str | None) -> SnortCounts | None:
-    """Read the verdicts that Snort printed at its end; None if there are none."""
+def _is_ready(context: DutContext) -> bool:
+    """Return True if Snort has read its rules, and its packet sockets receive on all links.
+
+    What it prints says nothing: it is buffered until Snort ends, and "Commencing packet
+    processing" precedes the sockets. By DPDK there are none; the wire shows whether its ports are
+    up.
+    """
+    number = context.place.read(_PID_FILE)
+    if not number or not context.side.links:
+        return bool(number)
+    try:
+        files = context.place.run(["ls", "-l", f"/proc/{number.strip()}/fd"])
+        table = context.place.run(["cat", "/proc/net/packet"])
+    except TestbedError:
+        return False
+    own = set(re.findall(r"socket:\[(\d+)\]", files))
+    rows = map(str.split, table.splitlines()[1:])
+    receiving = {link for *_, link, running, _, _, inode in rows if inode in own and running == "1"}
+    return len(receiving) == len(context.side.links)
+
+
+def _counts(log: str, counters: LinkCounters | None) -> SnortCounts | None:
+    """Read what Snort counted and printed at its end; None if it printed nothing."""
     from tailscope.store.records.dataplane import SnortCounts
 
-    names = {"block": "dropped", "blacklist": "dropped_by_flow", "allow": "accepted"}
-    counts = {
-        field: int(match[1].replace(",", ""))
-        for name, field in names.items()
-        if (match := re.search(rf"^\s*{name}: ([\d,]+)", log or "", re.M))
+    _, found, printed = log.partition("\ndaq\n")
+    if not found:
+        return None
+    section = printed.partition("\n---")[0]
+    counted = {
+        name: int(count.replace(",", ""))
+        for name, count in re.findall(r"^ *(\w+): ([\d,]+)", section, re.M)
     }
-    return SnortCounts(**counts) if counts else None
+    return SnortCounts(
+        received=counted.get("received", 0),
+        overflows=counted.get("dropped", 0),
+        accepted=sum(counted.get(name, 0) for name in _PASSED),
+        dropped=counted.get("block", 0),
+        dropped_by_flow=counted.get("blacklist", 0),
+        links={} if counters is None else counters.since(),
+    )

@@ -10,8 +10,8 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, TypedDict
 
-from tailscope.exceptions import TestbedError, UsageError
-from tailscope.host.kernel import NOHZ
+from tailscope.exceptions import OtherKernelError, TestbedError, UsageError
+from tailscope.host.kernel import NOHZ, check_kernel
 from tailscope.platforms.accelerator import find_accelerator, machine
 from tailscope.platforms.guest import Guest
 from tailscope.platforms.initramfs import build_initramfs, guest_kernel
@@ -19,6 +19,7 @@ from tailscope.platforms.platform import OpenPlatform, Platform
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
 from tailscope.testbed.wires import Side
+from tailscope.units import refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,6 +56,7 @@ class Vm(Platform):
     options = {  # noqa: RUF012
         "accelerator": "auto (default: KVM where it boots), kvm or tcg",
         "memory": "memory of the guest in MiB",
+        "host": "kernel and boot parameters of its host: any (default), or the same as its own",
     }
     wires = ("vhost", "pci")
     programs = {  # noqa: RUF012
@@ -81,6 +83,8 @@ class Vm(Platform):
                 code="platform-option",
             )
         self._memory_mb = int(memory)
+        host = self.given.get("host", "any")
+        refuse_unknown("--platform-option host", host, ("any", "same"), "platform-option")
 
     @property
     def starts_in_s(self) -> float:
@@ -88,7 +92,14 @@ class Vm(Platform):
         return 15.0
 
     def check(self) -> None:
-        """Check QEMU, and the kernel for guests."""
+        """Check the host's kernel, QEMU, and the kernel for guests."""
+        if self.given.get("host") == "same":
+            try:
+                check_kernel(self.kernel, self.boot)
+            except OtherKernelError as error:
+                hint = str(error.hint).partition("; or")[0]
+                text = f"platform vm: the host's {error}"
+                raise OtherKernelError(text, code=error.code, hint=hint) from None
         super().check()
         self._kernel()
 

@@ -313,8 +313,22 @@ def _shown(text: str) -> str:
 
 def host_rows(host: HostRecord) -> dict[str, str]:
     """Return what is known of a machine, by names for people."""
-    known = {name: value for name, value in asdict(host).items() if value is not None}
-    return {name.replace("_", " "): str(value) for name, value in known.items()}
+    known = {**asdict(host), **(host.inventory or {}), "inventory": None}
+    return {
+        name.replace("_", " "): _row_text(value)
+        for name, value in known.items()
+        if value not in (None, [])
+    }
+
+
+def _row_text(value: object) -> str:
+    """Write a value of a row; of a part of an inventory, what is known of each thing in it."""
+    if not isinstance(value, list):
+        return str(value)
+    return "; ".join(
+        ", ".join(f"{name} {each}" for name, each in thing.items() if each not in (None, [], 0))
+        for thing in value
+    )
 
 
 def _main_tables(runs: Sequence[Run]) -> dict[str, dict[str, list[Row | None]]]:

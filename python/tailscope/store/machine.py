@@ -7,14 +7,16 @@ from pathlib import Path
 from msgspec import convert
 
 from tailscope.host.fingerprint import fingerprint
+from tailscope.registry import offered
 from tailscope.store.records.host import HostRecord
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def this_host() -> HostRecord:
-    """The fingerprint of this machine."""
-    return convert(fingerprint(), HostRecord)
+    """The fingerprint of this machine, with the inventory that a folder of the wing may offer."""
+    found = [look() for look in offered("inventory")]
+    return convert({**fingerprint(), "inventory": found[0] if found else None}, HostRecord)
 
 
 def boot_id() -> str:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 from tailscope.exceptions import TestbedError
 from tailscope.host import remedies
 
-_SYSTEM = ("/usr/sbin", "/sbin")
+_SNORT = Path(sys.prefix) / "share" / "tailscope" / "snort" / "bin"
+"""Folder of the Snort that ``make setup-snort`` set up."""
+_ADDED = ("/usr/sbin", "/sbin", str(_SNORT))
 
 
 def search_path() -> str:
-    """Return PATH with the folders of administrators' programs, which users often lack."""
-    return os.pathsep.join((os.environ.get("PATH", os.defpath), *_SYSTEM))
+    """Return PATH with the folders of administrators' programs, and of the Snort set up."""
+    return os.pathsep.join((os.environ.get("PATH", os.defpath), *_ADDED))
 
 
 def which(program: str) -> Path | None:

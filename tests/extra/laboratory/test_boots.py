@@ -116,6 +116,18 @@ def test_a_guest_runs_on_the_default_boot_of_its_host(tailscope: Any, tmp_path: 
     assert "1. the default" in done.stdout
 
 
+def test_the_host_of_a_guest_boots_as_its_guest_does(tailscope: Any, tmp_path: Path) -> None:
+    content = experiment(vary={"kernel": ["vanilla", "rt"]})
+    content["fixed"] |= {"platform": "vm", "platform_options": {"host": "same"}}
+    content["fixed"]["boot"] = "isolcpus={cpus} nosmt"
+    content["hosts"]["dut"]["cards"] = ["0000:01:00.0", "0000:01:00.1"]
+    found = json.loads(planned(tailscope, tmp_path, content, "--json", "-").stdout)
+    cpus = content["hosts"]["dut"]["cpus"]
+    assert {boot["kernel"] for boot in found["boots"]} == {"vanilla", "rt"}
+    for boot in found["boots"]:
+        assert boot["parameters"].split()[-2:] == [f"isolcpus={cpus}", "nosmt"]
+
+
 @pytest.mark.parametrize(
     ("content", "code", "named"),
     [

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tailscope.cli.options import STANDARD, CpusToFree, JsonFile, write_json
 from tailscope.cli.table import print_table
 from tailscope.cli.terminal import say
+from tailscope.registry import offered
 
 if TYPE_CHECKING:
     from tailscope.host.audit import Audit
@@ -18,10 +19,12 @@ _HEADER = ("state", "knob", "as is", "should be", "why")
 
 def command(cpus: CpusToFree, json_file: JsonFile = None) -> int:
     from tailscope.host.audit import audit, cpus_to_keep_free
+    from tailscope.host.knobs.catalogue import KNOBS
     from tailscope.host.machine import Machine
 
     machine = Machine()
-    audited = audit(machine, cpus_to_keep_free(machine, cpus))
+    knobs = [*KNOBS, *(knob for added in offered("reported-knobs") for knob in added)]
+    audited = audit(machine, cpus_to_keep_free(machine, cpus), knobs)
     write_json(json_file, audited.record())
     if json_file != STANDARD:
         print_audit(audited)

@@ -77,7 +77,9 @@ def losses_of(
 
 def dropped_on_purpose(counts: DutCounts | None) -> int | None:
     """Packets that the device dropped by a rule, or without a route; None if it does not say."""
-    if isinstance(counts, SuricataCounts | SnortCounts | NftablesCounts | OvsCounts):
+    if isinstance(counts, SnortCounts):
+        return counts.dropped + counts.dropped_by_flow
+    if isinstance(counts, SuricataCounts | NftablesCounts | OvsCounts):
         return counts.dropped
     if isinstance(counts, ProgramCounts):
         return sum(sum(lcore.dropped.values()) for lcore in counts.lcores)
@@ -98,6 +100,8 @@ def _drops(counts: DutCounts | None, wire: str) -> int:
         return counts.lost + drops + (0 if wire in _SHARED_MEMORY else _full_rings(counts))
     if isinstance(counts, KernelCounts | NftablesCounts):
         return _link_drops(counts.links)
+    if isinstance(counts, SnortCounts):
+        return counts.overflows + _link_drops(counts.links)
     if isinstance(counts, WireguardCounts):
         return _link_drops(counts.links) + counts.near.rx_overflows + counts.far.rx_overflows
     if isinstance(counts, IpsecCounts):

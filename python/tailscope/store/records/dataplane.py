@@ -159,14 +159,18 @@ class SuricataCounts(Section, frozen=True, kw_only=True, tag_field="program", ta
     """Rules that it has, and that it could not read; None in runs of before."""
 
 
-class SnortCounts(
-    Section, frozen=True, kw_only=True, omit_defaults=True, tag_field="program", tag="snort"
-):
-    """Verdicts of Snort's packet module; None where it printed none."""
+class SnortCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="snort"):
+    """Counters of Snort."""
 
-    dropped: Count | None = None
-    dropped_by_flow: Count | None = None
-    accepted: Count | None = None
+    received: Count
+    overflows: Count
+    """Packets that its packet module received, and those for which there was no room."""
+    accepted: Count
+    dropped: Count
+    dropped_by_flow: Count
+    """Verdicts on packets."""
+    links: dict[str, LinkCounts]
+    """Its links of the kernel; none with DPDK."""
 
 
 class TestpmdPortCounts(Section, frozen=True, kw_only=True):

@@ -36,3 +36,5 @@ class HostRecord(Section, frozen=True, kw_only=True):
     """Timer ticks per second."""
     kernel_tick: str | None = None
     """`periodic`, `idle` (ticks stop on idle CPUs) or `full`."""
+    inventory: dict[str, object] | None = None
+    """Memory, NUMA nodes, caches and network cards; null without the addition `inventory`."""

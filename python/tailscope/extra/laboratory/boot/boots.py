@@ -52,8 +52,8 @@ class _LacksError(Exception):
 
 
 def _line_of(plan: RunPlan, dut: Dut) -> BootLine:
-    # A guest has its own kernel, so its host boots as usual.
-    asks = plan.platform != "vm"
+    # A guest has its own kernel, so its host boots as usual, unless it is to be like its guest.
+    asks = plan.platform != "vm" or plan.platform_options.get("host") == "same"
     kernel = plan.kernel if asks else None
     parameters = expanded(kernel, plan.boot) if asks else ""
     if "{cpus}" in parameters:

@@ -1,8 +1,7 @@
-"""Devices of the user's own, Snort's configuration, and the errors of both."""
+"""Devices of the user's own, and their errors."""
 
 from __future__ import annotations
 
-import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +9,10 @@ import pytest
 from errors import code_of, raises
 from runs import AS_ROOT, sound
 
-from tailscope.duts import snort
 from tailscope.duts.catalogue import dut_named
 from tailscope.duts.command import Command
 from tailscope.duts.dut import DutContext
-from tailscope.exceptions import TestbedError, UsageError
+from tailscope.exceptions import UsageError
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import find_binary
 from tailscope.testbed.wires import Side
@@ -139,32 +137,3 @@ def test_a_command_that_is_not_there_is_looked_for_somewhere(
     assert code_of(done) == "no-program" and "no-such-function" in done.stderr
     [hint] = [line for line in done.stderr.splitlines() if line.startswith("hint: ")]
     assert "/usr/sbin" in hint
-
-
-def test_snort_is_configured_for_dpdk(tmp_path: Path) -> None:
-    rules = tmp_path / "it's.rules"
-    rules.touch()
-    dut: Any = dut_named("snort", {"rules": str(rules), "batch": "4", "daq-dir": "/opt/daq"})
-    text = dut.configuration(("--no-huge", "--vdev=net_memif0,id=0"), (3,))
-    assert "name = 'dpdk', mode = 'inline'" in text
-    assert "variables = { 'dpdk_args=--no-huge --vdev=net_memif0,id=0' }" in text
-    assert "module_dirs = { '/opt/daq' }" in text and "batch_size = 4" in text
-    assert "cpuset = '3'" in text
-    assert f"include = '{tmp_path}/it\\'s.rules'" in text
-    if shutil.which("luac"):
-        import subprocess
-
-        subprocess.run(["luac", "-p", "-"], input=text, text=True, check=True)
-
-
-def test_snort_takes_links_over_veth() -> None:
-    dut: Any = dut_named("snort", {}, "veth")
-    assert not dut.uses_dpdk
-    assert "name = 'afpacket'" in dut.configuration((), (1,))
-
-
-def test_a_missing_snort_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snort, "which", lambda _program: None)
-    with raises(TestbedError, "no-program") as error:
-        dut_named("snort", {}).check()
-    assert "snort3" in str(error.value.hint)
