@@ -72,6 +72,10 @@ class DefaultGroup(CommandGroup):
         is_completed = not args and extra.get("resilient_parsing")
         if is_completed or (args and args[0] in self.commands):
             return super().make_context(info_name, args, parent, **extra)
+        for command in self.commands.values():
+            option = getattr(command, "option", None)
+            if option and any(word.partition("=")[0] == option for word in args):
+                return command.make_context(info_name, args, parent, **extra)
         if args and not extra.get("resilient_parsing"):
             is_argument = args[0][:1] == "-" or "/" in args[0] or Path(args[0]).exists()
             if not is_argument and (near := self.near(args[0])):
