@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import statistics
 import subprocess
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope import __version__
@@ -158,14 +160,16 @@ def measure(
     repeats: int,
     tell: Callable[[str], None],
 ) -> Board:
-    """Measure by turns: each repeat goes through all truths, and each truth through all names."""
+    """Measure by turns: each repeat goes through all truths, and each truth through all names.
+
+    Ctrl-C ends it early, with what there is.
+    """
     values: dict[tuple[str, str, str], list[float]] = {}
     failures: dict[tuple[str, str], str] = {}
-    for repeat in range(repeats):
-        for truth, known in given.items():
+    try:
+        for repeat, (truth, known) in product(range(repeats), given.items()):
             device = {**known.device, "one-way": "on"}
-            looks = _looks(names, device, cores, rate_pps, duration_ns)
-            for name, look in looks:
+            for name, look in _looks(names, device, cores, rate_pps, duration_ns):
                 tell(f"{truth}, {repeat + 1} of {repeats}: {name}")
                 try:
                     reading = look()
@@ -174,6 +178,9 @@ def measure(
                     continue
                 for statistic, value in reading.values().items():
                     values.setdefault((name, truth, statistic), []).append(value)
+    except KeyboardInterrupt:
+        if not values:
+            raise
     cells = [
         Cell(name, truth, statistic, known.value(statistic, q), tuple(found))
         for name in names
@@ -196,29 +203,20 @@ def _looks(
     for name in names:
         on_wire = INSTRUMENTS[name].on_wire
         if on_wire is not None:
-            yield name, lambda on_wire=on_wire: on_wire(plan, cores)
-    between = [name for name in names if INSTRUMENTS[name].on_hosts is not None]
-    if not between:
-        return
-    with _shared(device, cores) as on:
-        for name in between:
-            on_hosts = INSTRUMENTS[name].on_hosts
-            assert on_hosts is not None, "it was chosen so"
-            yield name, lambda on_hosts=on_hosts: on_hosts(on(), rate_pps, duration_ns)
-
-
-@contextmanager
-def _shared(device: Mapping[str, str], cores: Cores) -> Iterator[Callable[[], Hosts]]:
-    """Put up hosts when they are first asked for; what stands in the way is told each time."""
+            yield name, partial(on_wire, plan, cores)
     with ExitStack() as stack:
         up: list[Hosts] = []
 
-        def on() -> Hosts:
+        def between_hosts(look: Callable[[Hosts, int, int], Reading]) -> Reading:
+            """Put them up when they are first asked for: an error is that of the measurement."""
             if not up:
                 up.append(stack.enter_context(hosts(device, cores)))
-            return up[0]
+            return look(up[0], rate_pps, duration_ns)
 
-        yield on
+        for name in names:
+            on_hosts = INSTRUMENTS[name].on_hosts
+            if on_hosts is not None:
+                yield name, partial(between_hosts, on_hosts)
 
 
 def versions(names: Sequence[str]) -> dict[str, str | None]:

@@ -33,8 +33,8 @@ _PING_LEAST_NS = 1_000_000
 """The shortest interval of ping other than none, which is a flood."""
 _PING_TIME = re.compile(r"icmp_seq=(\d+) .*time=([0-9.]+) ms")
 _PING_SUM = re.compile(r"(\d+) packets transmitted")
-_SENT = re.compile(r"\[Valid Duration\].*SentMessages=(\d+); ReceivedMessages=(\d+)")
-_DISORDER = re.compile(r"# out-of-order messages = (\d+)")
+_SENT = re.compile(r"\[Valid Duration\].*SentMessages=(\d+)")
+_UNLIKE = re.compile(r"# dropped messages = (\d+).*# out-of-order messages = (\d+)")
 
 
 def ping(on: Hosts, rate_pps: int, duration_ns: int) -> Reading:
@@ -100,16 +100,14 @@ def _sockperf(on: Hosts, duration_ns: int, mode: str, more: str) -> Reading:
             ),
             timeout_s=seconds + _PATIENCE_S,
         )
-    counted, disorder = _SENT.search(said), _DISORDER.search(said)
-    if counted is None or not log.exists():
+    counted, unlike = _SENT.search(said), _UNLIKE.search(said)
+    if counted is None or unlike is None or not log.exists():
         raise _silent("sockperf", said)
     latency_ns = _full_log(log)
     log.unlink()
-    sent, received = map(int, counted.groups())
-    # The log has the answered messages of the whole run, the count those of its valid part.
-    all_sent = round(len(latency_ns) * sent / max(1, received))
-    share = int(disorder[1]) / max(1, received) if disorder else None
-    return Reading(latency_ns, all_sent, share)
+    sent = max(1, int(counted[1]))
+    dropped, disordered = (int(number) / sent for number in unlike.groups())
+    return Reading(latency_ns, reordered=disordered, said={"lost": dropped})
 
 
 def _full_log(path: Path) -> Floats:

@@ -76,8 +76,9 @@ def _packets(plan: RunPlan, cores: Cores) -> tuple[Floats, Floats, int]:
 
     def inspect(measured: Measured) -> None:
         assert measured.recording is not None, "a generator has recorded it"
-        settings = {"trim": plan.trim_ns, "window": plan.window_ns, "worst": 0}
-        series = analyze_recording(measured.recording, **settings).series
+        series = analyze_recording(
+            measured.recording, trim=plan.trim_ns, window=plan.window_ns, worst=0
+        ).series
         assert series is not None, "it is kept"
         since_ns = series.pre_ns - series.pre_ns[:1]
         found.append((since_ns.astype(float), series.latency_ns.astype(float)))
