@@ -8,7 +8,7 @@ ADDITION = Addition(
     commands=(
         AddedCommand(
             "instruments",
-            "Measure devices of known latency with other instruments, too.",
+            "Judge instruments by devices of known latency: `calibrate --instruments`.",
             measures=True,
             group="calibrate",
             option="--instruments",
