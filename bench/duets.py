@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from bench.clock import say
 from bench.rules import RULES
 from tailscope.compare.limits import parse_limit
+from tailscope.exceptions import TailscopeError
 from tailscope.extra.duet.command import _side
 from tailscope.extra.duet.judge import Judge
 from tailscope.extra.duet.pairs import pairs
@@ -58,9 +59,13 @@ def measure(kind: str, load: int, number: int, most_s: float) -> dict[str, Any]:
     judge, began_s = Judge([parse_limit(LIMIT)]), time.monotonic()
     load_before = os.getloadavg()[0]
     sides = _set_up(KINDS["equal"]), _set_up(KINDS[kind])
+    error = None
     with _loaded(load), closing(pairs(*sides, seed=number)) as measuring:
-        while time.monotonic() - began_s < most_s and not judge.is_decided:
-            judge.add(next(measuring))
+        try:
+            while time.monotonic() - began_s < most_s and not judge.is_decided:
+                judge.add(next(measuring))
+        except TailscopeError as failure:
+            error = str(failure)
     [finding] = judge.findings or [None]
     return {
         "kind": kind,
@@ -70,6 +75,7 @@ def measure(kind: str, load: int, number: int, most_s: float) -> dict[str, Any]:
         "load_before": load_before,
         "a": [pair.a.quantile(0.5, least=False) for pair in judge.pairs],
         "b": [pair.b.quantile(0.5, least=False) for pair in judge.pairs],
+        "error": error,
         "finding": None if finding is None else finding.record(),
     }
 
@@ -91,16 +97,23 @@ def carry_on(folder: Path, wanted: dict[str, int], loads: Sequence[int], most_s:
         found = measure(kind, load, number, most_s)
         with (folder / "duets.jsonl").open("a") as file:
             file.write(json.dumps(found) + "\n")
-        verdict = (found["finding"] or {}).get("verdict", "no look")
+        verdict = found["error"] or (found["finding"] or {}).get("verdict", "no look")
         say(f"{kind}, load {load}, {number}: {verdict}, {len(found['a'])} pairs")
 
 
 def table(duets: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Return rows: by kind and load, how often each rule called the second device slower."""
+    """Return rows: by kind and load, how often each rule called the second device slower.
+
+    A duet that failed counts with the pairs that it had, if those are two or more.
+    """
     header = ("second device", "load", "duets", "tailscope: slower", "kept", "not decided")
-    rows = [(*header, "pairs, s", *RULES)]
+    rows = [(*header, "s a pair, a duet", *RULES)]
     for kind, load in itertools.product(KINDS, LOADS):
-        ours = [each for each in duets if (each["kind"], each["load"]) == (kind, load)]
+        ours = [
+            each
+            for each in duets
+            if (each["kind"], each["load"]) == (kind, load) and len(each["a"]) > 1
+        ]
         if not ours:
             continue
         said = [(each["finding"] or {}).get("verdict", "inconclusive") for each in ours]
@@ -108,9 +121,8 @@ def table(duets: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
         median_s = sorted(each["lasted_s"] for each in ours)[len(ours) // 2]
         pair_s = sum(each["lasted_s"] for each in ours) / sum(len(each["a"]) for each in ours)
         alarms = [str(sum(rule(each["a"], each["b"]) for each in ours)) for rule in RULES.values()]
-        rows.append(
-            (kind, str(load), str(len(ours)), *counts, f"{pair_s:.1f}, {median_s:.0f}", *alarms)
-        )
+        timing = f"{pair_s:.1f}, {median_s:.0f}"
+        rows.append((kind, str(load), str(len(ours)), *counts, timing, *alarms))
     return rows
 
 

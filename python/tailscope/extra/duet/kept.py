@@ -1,6 +1,6 @@
 """A set-up that stays put up from block to block: its wire, its platform and their links.
 
-The device is started anew for each block, and the generator beside it: where the memory of a
+The device is started anew for each block, and the generator behind it: where the memory of a
 process happens to lie can be worth percents for as long as it lives, so that luck has to be in the
 differences. What a run finds out beside its packets, such as its neighbours and the settings of the
 host, no pair asks for.
@@ -70,18 +70,11 @@ class KeptSetUp:
         _remove_sockets(self.folder.path)
         with ExitStack() as stack:
             stack.enter_context(confined(self.cores.housekeeping))
-            # A generator of shared memory waits for its device: both start at once.
-            starts_at_once = self.plan.wire == "memif" and self.plan.platform == "bare"
-            generator = self._generator(record)
-            if starts_at_once:
-                stack.enter_context(generator)
             stack.enter_context(self.dut.open(self._context()))
             cpus = self.cores.housekeeping
             stack.enter_context(co_runners(self.folder, self.plan.co_runners, cpus))
-            if not starts_at_once:
-                self.platform.hand_over()
-                stack.enter_context(generator)
-            result = _end_of(generator)
+            self.platform.hand_over()
+            result = _end_of(stack.enter_context(self._generator(record)))
         return _block_of(self.plan, result, record)
 
     def _context(self) -> DutContext:
