@@ -12,6 +12,7 @@ import argparse
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -144,6 +145,9 @@ def main() -> None:
     parser.add_argument("--for-s", type=float, default=300, help="time limit of a duet in seconds")
     parser.add_argument("--report", action="store_true", help="only print the table")
     given = parser.parse_args()
+    # Shells let programs in the background ignore SIGINT.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     if not given.report:
         wanted = dict(zip(KINDS, (given.equal, given.slower), strict=True))
         carry_on(given.folder, wanted, given.loads, given.for_s)

@@ -7,7 +7,6 @@ import subprocess
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope import __version__
@@ -159,28 +158,40 @@ def measure(
     duration_ns: int,
     repeats: int,
     tell: Callable[[str], None],
+    keep: Callable[[Board], None],
 ) -> Board:
     """Measure by turns: each repeat goes through all truths, and each truth through all names.
 
-    Ctrl-C ends it early, with what there is.
+    Each of them is kept when it is done. Ctrl-C ends all early, with what there is.
     """
     values: dict[tuple[str, str, str], list[float]] = {}
     failures: dict[tuple[str, str], str] = {}
     try:
-        for repeat, (truth, known) in product(range(repeats), given.items()):
-            device = {**known.device, "one-way": "on"}
-            for name, look in _looks(names, device, cores, rate_pps, duration_ns):
-                tell(f"{truth}, {repeat + 1} of {repeats}: {name}")
-                try:
-                    reading = look()
-                except (TailscopeError, OSError, subprocess.SubprocessError) as error:
-                    failures[name, truth] = str(error)
-                    continue
-                for statistic, value in reading.values().items():
-                    values.setdefault((name, truth, statistic), []).append(value)
+        for repeat in range(repeats):
+            for truth, known in given.items():
+                device = {**known.device, "one-way": "on"}
+                for name, look in _looks(names, device, cores, rate_pps, duration_ns):
+                    tell(f"{truth}, {repeat + 1} of {repeats}: {name}")
+                    try:
+                        reading = look()
+                    except (TailscopeError, OSError, subprocess.SubprocessError) as error:
+                        failures[name, truth] = str(error)
+                        continue
+                    for statistic, value in reading.values().items():
+                        values.setdefault((name, truth, statistic), []).append(value)
+            keep(_board(names, given, values, failures))
     except KeyboardInterrupt:
         if not values:
             raise
+    return _board(names, given, values, failures)
+
+
+def _board(
+    names: Sequence[str],
+    given: Mapping[str, Truth],
+    values: Mapping[tuple[str, str, str], Sequence[float]],
+    failures: Mapping[tuple[str, str], str],
+) -> Board:
     cells = [
         Cell(name, truth, statistic, known.value(statistic, q), tuple(found))
         for name in names

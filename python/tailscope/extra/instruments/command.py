@@ -54,6 +54,15 @@ def command(
     wanted = {name: known[name] for name in _chosen("--truths", truths, known, "truth")}
     cores = pick_cores(read_topology(), ("generator", "dut"), cpus)
     load_before = os.getloadavg()[0]
+    about = {truth: each.about for truth, each in wanted.items()}
+    settings = {"rate_pps": rate_pps, "duration_ns": duration_ns, "repeats": repeats}
+
+    def keep(board: Board) -> None:
+        """Write what there is: hours of measurements shall not be lost by what comes later."""
+        load = {"load_before": load_before, "load_after": os.getloadavg()[0]}
+        content = {**settings, **load, "truths": about, **_content(names, board)}
+        write_json(json_file, content)
+
     with LiveLine(quiet=quiet) as line:
         board = measure(
             names,
@@ -63,12 +72,10 @@ def command(
             duration_ns=duration_ns,
             repeats=repeats,
             tell=line.show_step,
+            keep=keep if json_file not in (None, STANDARD) else lambda _: None,
         )
     if json_file is not None:
-        about = {truth: each.about for truth, each in wanted.items()}
-        settings = {"rate_pps": rate_pps, "duration_ns": duration_ns, "repeats": repeats}
-        load = {"load_before": load_before, "load_after": os.getloadavg()[0]}
-        write_json(json_file, {**settings, **load, "truths": about, **_content(names, board)})
+        keep(board)
     if json_file != STANDARD:
         _print(names, wanted, board)
     return 0 if board.cells else 1

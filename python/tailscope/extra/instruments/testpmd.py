@@ -54,7 +54,7 @@ def latency_statistics(plan: RunPlan, cores: Cores) -> Reading:
         telemetry = _wait_socket(folder.path)
         time.sleep(plan.duration_ns / 1e9)
         figures = _global_statistics(telemetry)
-    return Reading(said={"mean": figures["avg_latency_ns"], "max": figures["max_latency_ns"]})
+    return Reading(said={"mean": figures["avg"], "max": figures["max"]})
 
 
 def _wait_socket(folder: Path) -> Path:
@@ -68,7 +68,7 @@ def _wait_socket(folder: Path) -> Path:
 
 
 def _global_statistics(telemetry: Path) -> dict[str, float]:
-    """Ask DPDK's first telemetry for the statistics that belong to no port."""
+    """Ask DPDK's first telemetry for the average and the maximum, which belong to no port."""
     client = telemetry.with_name("client")
     with ExitStack() as stack:
         ours, theirs = (
@@ -85,7 +85,14 @@ def _global_statistics(telemetry: Path) -> dict[str, float]:
         answers.settimeout(_ANSWERS_S)
         _say(answers, {"action": 0, "command": "global_stat_values", "data": None})
         said = json.loads(answers.recv(_BUFFER_BYTES))
-    return {each["name"]: float(each["value"]) for each in said["data"][0]["stats"]}
+    try:
+        figures = {each["name"]: float(each["value"]) for each in said["data"][0]["stats"]}
+        return {name: figures[f"{name}_latency_ns"] for name in ("avg", "max")}
+    except (KeyError, IndexError, TypeError) as error:
+        raise TestbedError(
+            f"testpmd: expected latency statistics, got {str(said)[:200]}",
+            code="instrument-failed",
+        ) from error
 
 
 def _say(to: socket.socket, what: dict[str, Any]) -> None:
