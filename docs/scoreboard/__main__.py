@@ -27,16 +27,14 @@ QUANTILES = ("p50", "p90", "p99", "p99.9", "p99.99", "p99.999", "p99.9999")
 
 def page(board: dict[str, Any]) -> str:
     """Return the page in Markdown."""
-    first = board["cells"][0]
     return TEMPLATE.read_text().format(
         instruments=len(board["instruments"]),
         truths=len(board["truths"]),
         rate=board["rate_pps"],
         duration=f"{board['duration_ns'] / 1e9:g} s",
-        repeats=max(cell["repeats"] for cell in board["cells"]),
+        repeats=_repeats(board),
         load_before=board["load_before"],
         load_after=board["load_after"],
-        level=first["level"],
         devices=_table(("name", "device"), board["truths"].items()),
         tables="\n\n".join(_truth(board, truth) for truth in board["truths"]),
         configurations=", ".join(_configurations(board)),
@@ -51,6 +49,15 @@ def page(board: dict[str, Any]) -> str:
         ),
         missing=_table(("instrument", "why"), board["not_to_be_had"].items()),
         failures=_failures(board),
+    )
+
+
+def _repeats(board: dict[str, Any]) -> str:
+    done = [cell["repeats"] for cell in board["cells"]]
+    few, many = min(done), max(done)
+    count = f"{few} to {many} of {board['repeats']}" if few < many else str(many)
+    return (
+        f"{count} repeats (an interval of {many} holds the median with {1 - 2 ** (1 - many):.0%})"
     )
 
 
@@ -99,7 +106,10 @@ def _value(cell: dict[str, Any], name: str) -> str:
 def _measured(cell: dict[str, Any] | None) -> str:
     if cell is None:
         return "-"
-    return f"{_value(cell, 'measured')} [{_value(cell, 'ci_low')}, {_value(cell, 'ci_high')}]"
+    measured = _value(cell, "measured")
+    if cell["repeats"] == 1:
+        return measured
+    return f"{measured} [{_value(cell, 'ci_low')}, {_value(cell, 'ci_high')}]"
 
 
 def _ranks(board: dict[str, Any]) -> str:

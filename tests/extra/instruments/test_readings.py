@@ -72,7 +72,7 @@ def test_one_packet_is_in_flight() -> None:
     ("measured", "tau"), [([1, 2, 3, 4], 1), ([4, 3, 2, 1], -1), ([1, 1, 1, 1], 0)]
 )
 def test_ranks(measured: list[float], tau: float) -> None:
-    assert kendall([10, 20, 30, 40], measured) == tau
+    assert kendall([10, 20, 30, 40], np.array(measured)) == tau
 
 
 def test_rankings_need_all_configurations() -> None:

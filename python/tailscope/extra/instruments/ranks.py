@@ -13,6 +13,8 @@ from tailscope.models.estimate import LEVEL
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from tailscope.extra.instruments.board import Cell
 
 CONFIGURATIONS = ("constant", "bimodal", "bucket", "batches")
@@ -52,32 +54,32 @@ def _ranking(instrument: str, statistic: str, cells: Mapping[str, Cell]) -> Rank
     true = [cell.true for cell in cells.values()]
     measured = {name: cell.measured for name, cell in cells.items()}
     random = np.random.default_rng(1)
-    taus = [
-        kendall(
-            true,
-            [np.median(random.choice(cell.values, len(cell.values))) for cell in cells.values()],
-        )
-        for _ in range(_RESAMPLES)
-    ]
-    low, high = np.quantile(taus, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    resampled = np.array(
+        [
+            np.median(random.choice(cell.values, (_RESAMPLES, len(cell.values))), axis=1)
+            for cell in cells.values()
+        ]
+    )
+    low, high = np.quantile(kendall(true, resampled), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Ranking(
         instrument,
         statistic,
         tuple(sorted(measured, key=measured.__getitem__)),
-        kendall(true, list(measured.values())),
+        float(kendall(true, np.array([*measured.values()]))),
         float(low),
         float(high),
     )
 
 
-def kendall(true: Sequence[float], measured: Sequence[float]) -> float:
+def kendall(true: Sequence[float], measured: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the share of pairs in the right order minus that in the wrong one.
 
-    Pairs that are alike in truth say nothing; those alike as measured count as neither.
+    Pairs that are alike in truth say nothing; those alike as measured count as neither. `measured`
+    may have further axes behind the first one, such as for resampled figures.
     """
     signs = [
         np.sign(true[a] - true[b]) * np.sign(measured[a] - measured[b])
         for a, b in combinations(range(len(true)), 2)
         if true[a] != true[b]
     ]
-    return float(np.mean(signs)) if signs else float("nan")
+    return np.asarray(np.mean(signs, axis=0))
