@@ -21,6 +21,10 @@ FOLDER = PAGE.parent / "pictures"
 TEMPLATE = Path(__file__).with_name("template.txt")
 METADATA = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
 OURS = ("tailscope-memif", "tailscope")
+_DOUBT = (
+    "**More programs wanted the CPUs than there were, so no device kept its law: this run shows what"
+    " the page has to show, and does not rank the instruments.**\n"
+)
 _UNITS = {"s": 1e9, "ms": 1e6, "µs": 1e3}
 QUANTILES = ("p50", "p90", "p99", "p99.9", "p99.99", "p99.999", "p99.9999")
 
@@ -33,6 +37,8 @@ def page(board: dict[str, Any]) -> str:
         rate=board["rate_pps"],
         duration=f"{board['duration_ns'] / 1e9:g} s",
         repeats=_repeats(board),
+        cpus=board["cpus"],
+        doubt=_DOUBT if max(board["load_before"], board["load_after"]) > board["cpus"] else "",
         load_before=board["load_before"],
         load_after=board["load_after"],
         devices=_table(("name", "device"), board["truths"].items()),

@@ -60,6 +60,7 @@ def command(
     def keep(board: Board) -> None:
         """Write what there is: hours of measurements shall not be lost by what comes later."""
         load = {"load_before": load_before, "load_after": os.getloadavg()[0]}
+        load["cpus"] = os.cpu_count() or 1
         content = {**settings, **load, "truths": about, **_content(names, board)}
         write_json(json_file, content)
 

@@ -33,7 +33,7 @@ _PING_LEAST_NS = 1_000_000
 """The shortest interval of ping other than none, which is a flood."""
 _PING_TIME = re.compile(r"icmp_seq=(\d+) .*time=([0-9.]+) ms")
 _PING_SUM = re.compile(r"(\d+) packets transmitted")
-_SENT = re.compile(r"\[Valid Duration\].*SentMessages=(\d+)")
+_RECEIVED = re.compile(r"\[Valid Duration\].*ReceivedMessages=(\d+)")
 _UNLIKE = re.compile(r"# dropped messages = (\d+).*# out-of-order messages = (\d+)")
 
 
@@ -100,14 +100,14 @@ def _sockperf(on: Hosts, duration_ns: int, mode: str, more: str) -> Reading:
             ),
             timeout_s=seconds + _PATIENCE_S,
         )
-    counted, unlike = _SENT.search(said), _UNLIKE.search(said)
+    counted, unlike = _RECEIVED.search(said), _UNLIKE.search(said)
     if counted is None or unlike is None or not log.exists():
         raise _silent("sockperf", said)
     latency_ns = _full_log(log)
     log.unlink()
-    sent = max(1, int(counted[1]))
-    dropped, disordered = (int(number) / sent for number in unlike.groups())
-    return Reading(latency_ns, reordered=disordered, said={"lost": dropped})
+    dropped, disordered = map(int, unlike.groups())
+    all_known = max(1, int(counted[1]) + dropped + disordered)
+    return Reading(latency_ns, reordered=disordered / all_known, said={"lost": dropped / all_known})
 
 
 def _full_log(path: Path) -> Floats:
