@@ -22,8 +22,8 @@ TEMPLATE = Path(__file__).with_name("template.txt")
 METADATA = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
 OURS = ("tailscope-memif", "tailscope")
 _DOUBT = (
-    "**More programs wanted the CPUs than there were, so no device kept its law: this run shows what"
-    " the page has to show, and does not rank the instruments.**\n"
+    "**More programs wanted the CPUs than there were, so the devices could not keep their laws:"
+    " this run shows what the page has to show, and does not rank the instruments.**\n"
 )
 _UNITS = {"s": 1e9, "ms": 1e6, "µs": 1e3}
 QUANTILES = ("p50", "p90", "p99", "p99.9", "p99.99", "p99.999", "p99.9999")
@@ -62,6 +62,8 @@ def _repeats(board: dict[str, Any]) -> str:
     done = [cell["repeats"] for cell in board["cells"]]
     few, many = min(done), max(done)
     count = f"{few} to {many} of {board['repeats']}" if few < many else str(many)
+    if many == 1:
+        return "one measurement of each"
     return (
         f"{count} repeats (an interval of {many} holds the median with {1 - 2 ** (1 - many):.0%})"
     )
