@@ -54,7 +54,6 @@ NEEDED = [
     ("plot", "report run --figures drawn"),
     ("plot", "model tail run --figure tail.svg"),
     ("plot", "model aliasing run --figure worst.svg"),
-    ("plot", "calibrate instruments --out instruments"),
     ("plot", "runs publish campaign site"),
     ("trace", "report run --format perfetto"),
     ("trace", "report run --format perfetto --out page.html"),

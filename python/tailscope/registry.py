@@ -47,7 +47,8 @@ class AddedCommand(NamedTuple):
     module: str = "command"
     group: str | None = None
     """The command that it stands below, such as ``model``; without one it stands alone."""
-
+    option: str | None = None
+    """The option that calls it in place of the command that it stands below."""
     section: str | None = None
     """Its section in the help of tailscope, if it stands alone; hidden without one."""
 

@@ -41,7 +41,7 @@ COMMANDS = {
     "show quiet": ("show", "quiet", "--dir", "."),
     "verify": ("verify", "tainted", "--slo", SLO),
     "verify several": ("verify", "tainted", "quiet", "lossy", "--slo", SLO),
-    "compare": ("compare", "quiet", "tainted", "--fail-on", "p99>+10%"),
+    "compare": ("compare", "quiet", "tainted", "--single", "--fail-on", "p99>+10%"),
     "compare lossy": ("compare", "lossy", "quiet"),
     "list": ("list", "."),
     "analyze": ("analyze", "pre.pcap", "post.pcap"),

@@ -184,7 +184,7 @@ def test_the_exit_status_is_the_verdict(
     status: int,
     verdict: str,
 ) -> None:
-    options = ("--fail-on", limit)
+    options = ("--single", "--fail-on", limit)
     found = compared(runs / "a", runs / candidate, *options, expected=status)
     [judged] = found["comparisons"][0]["limits"]
     assert found["verdict"] == judged["verdict"] == verdict
@@ -197,7 +197,7 @@ def test_the_exit_status_is_the_verdict(
 
 
 def test_what_would_settle_it_is_said(tailscope: Run, runs: Path) -> None:
-    limits = ("--fail-on", "p50>+0.01%", "--fail-on", "p99.99>+10%")
+    limits = ("--single", "--fail-on", "p50>+0.01%", "--fail-on", "p99.99>+10%")
     found = compared(runs / "a", runs / "b", *limits, expected=3)
     near, deep = found["comparisons"][0]["limits"]
     assert near["packets"] > PACKETS and near["runs"] is None
@@ -209,7 +209,7 @@ def test_an_end_that_there_is_none_of_is_unbounded(
     capsys: pytest.CaptureFixture[str], runs: Path
 ) -> None:
     """Two packets lie at or below p0.01: the true one may be below all of them."""
-    found = compared(runs / "a", runs / "b", "--fail-on", "p0.01>+10%", expected=3)
+    found = compared(runs / "a", runs / "b", "--single", "--fail-on", "p0.01>+10%", expected=3)
     each = figures(found)["p0.01"]
     assert each["difference_ci_low"] is each["difference_ci_high"] is each["noticeable"] is None
     [judged] = found["comparisons"][0]["limits"]
@@ -221,8 +221,25 @@ def test_an_end_that_there_is_none_of_is_unbounded(
     assert_wording("compare/unbounded", row)
 
 
+@pytest.mark.parametrize("candidate", ["b", "slow"])
+def test_one_run_a_side_decides_only_if_it_is_to(runs: Path, candidate: str) -> None:
+    words = (runs / "a", runs / candidate, "--fail-on", "p50>+10%")
+    [judged] = compared(*words, expected=3)["comparisons"][0]["limits"]
+    assert judged["verdict"] == "inconclusive"
+    assert "--single" in judged["reasons"][0]
+    compared(*words, "--single", expected=0 if candidate == "b" else 2)
+
+
 def test_the_worst_limit_decides(tailscope: Run, runs: Path) -> None:
-    options = ("--fail-on", "p50>+900%", "--fail-on", "p99.99>+1%", "--fail-on", "p90>+1%")
+    options = (
+        "--single",
+        "--fail-on",
+        "p50>+900%",
+        "--fail-on",
+        "p99.99>+1%",
+        "--fail-on",
+        "p90>+1%",
+    )
     found = compared(runs / "a", runs / "slow", *options, expected=2)
     verdicts = [each["verdict"] for each in found["comparisons"][0]["limits"]]
     assert (found["verdict"], verdicts) == ("fail", ["pass", "inconclusive", "fail"])
@@ -300,7 +317,7 @@ def test_what_differs_from_run_to_run_is_no_difference(tailscope: Run, tmp_path:
     assert {by_name[name]["verdict"] for name in ("p50", "p90", "p99")} == {"no difference"}
     single = figures(compared(one / "run-2", other / "run-0"))
     assert single["p50"]["verdict"] == "higher", "single runs know nothing of others"
-    options = ("--fail-on", "p50>+5%")
+    options = ("--single", "--fail-on", "p50>+5%")
     found = compared(one, other, *options, expected=3)
     [comparison] = found["comparisons"]
     assert comparison["limits"][0]["runs"] > 3
@@ -334,7 +351,7 @@ def test_campaigns_are_compared_cell_by_cell(tailscope: Run, runs: Path, tmp_pat
     missing = {**cell("rate=3k,1", 1, rate="3k"), "runs": [], "state": "failed", "reason": "no"}
     write_campaign(tmp_path / "one", [cell("rate=2k,1", 1, rate="2k"), missing])
     write_campaign(tmp_path / "other", [cell("rate=2k,1", 1, rate="2k"), cell("x", 1, rate="4k")])
-    options = ("--fail-on", "p50>+900%")
+    options = ("--single", "--fail-on", "p50>+900%")
     partly = compared(tmp_path / "one", tmp_path / "other", *options, expected=3)
     assert partly["comparisons"][0]["limits"][0]["verdict"] == "pass"
     left_out = [text.partition(": ")[2] for text in partly["left_out"]]
@@ -391,7 +408,7 @@ def test_limits_decide_where_no_quantile_can_be_compared(
 ) -> None:
     """Six of fifteen are lost: beyond a limit by its bound, though not by one of ten intervals."""
     few = write_run(tmp_path / "few-lossy", queued(12)[:15], lost=6)
-    found = compared(runs / "few", few, "--fail-on", "lost>+0.1%", expected=2)
+    found = compared(runs / "few", few, "--single", "--fail-on", "lost>+0.1%", expected=2)
     assert found["verdict"] == "fail"
     assert {each["verdict"] for each in figures(found).values()} == {
         "no estimate",
@@ -404,7 +421,15 @@ def test_junit_has_a_case_for_each_limit(tailscope: Run, runs: Path, tmp_path: P
     hostile = tmp_path / "<x>&\x1b[31m"
     shutil.copytree(runs / "slow", hostile)
     file = tmp_path / "found.xml"
-    limits = ("--fail-on", "p50>+900%", "--fail-on", "p99.99>+1%", "--fail-on", "p90>+1%")
+    limits = (
+        "--single",
+        "--fail-on",
+        "p50>+900%",
+        "--fail-on",
+        "p99.99>+1%",
+        "--fail-on",
+        "p90>+1%",
+    )
     done = tailscope("compare", runs / "a", hostile, *limits, "--junit", file)
     assert done.returncode == 2, done.stderr
     assert "\x1b" not in done.stdout
@@ -496,7 +521,7 @@ def test_latencies_are_those_of_the_run(tailscope: Run, runs: Path) -> None:
 def test_a_page_shows_it_above_shared_figures(runs: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     labels = ("--label", f"before={runs / 'a'}", "--label", f"after={runs / 'slow'}")
-    limit = ("--fail-on", "p99>+10%")
+    limit = ("--single", "--fail-on", "p99>+10%")
     found = compared(runs / "a", runs / "slow", *labels, *limit, "--out", page, expected=2)
     assert found["comparisons"][0]["candidate"] == "after"
     text = page.read_text()

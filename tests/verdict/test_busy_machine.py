@@ -152,7 +152,7 @@ def test_a_busy_machine_is_no_regression(tailscope: Run, tmp_path: Path) -> None
     after = write_run(
         tmp_path / "after", took(held), rate_pps=10_000, neighbours=known(held, "stalls")
     )
-    done = tailscope("compare", before, after, "--fail-on", "p50>+10%")
+    done = tailscope("compare", before, after, "--single", "--fail-on", "p50>+10%")
     assert done.returncode == 3, done.stdout
     assert "browser" in done.stdout
 

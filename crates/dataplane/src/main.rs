@@ -14,6 +14,7 @@ mod error;
 mod events;
 mod faults;
 mod flows;
+mod gate;
 mod hearer;
 mod hot;
 mod injected;

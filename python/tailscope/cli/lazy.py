@@ -43,6 +43,7 @@ def added_commands(group: str | None = None) -> dict[str, LazyCommand]:
             command.summary,
             command.measures,
             command.section,
+            command.option,
         )
         for folder, addition in additions().items()
         for command in addition.commands
@@ -64,10 +65,17 @@ class LazyCommand(TyperCommand):
     """
 
     def __init__(
-        self, module: str, name: str, summary: str, measures: bool, section: str | None
+        self,
+        module: str,
+        name: str,
+        summary: str,
+        measures: bool,
+        section: str | None,
+        option: str | None = None,
     ) -> None:
         super().__init__(name, help=summary, rich_markup_mode=None, rich_help_panel=section)
         self._module, self._measures = module, measures
+        self.option = option
 
     def load(self) -> Command:
         """Import the command."""

@@ -66,6 +66,9 @@ FailOn: TypeAlias = Annotated[
         OUTPUT,
     ),
 ]
+Single: TypeAlias = Annotated[
+    bool, flag("--single", "Let --fail-on judge one run a side, which tells of those two.", OUTPUT)
+]
 Keep: TypeAlias = Annotated[bool, flag("--keep", "Store all figures in the run, for its report.")]
 AboutFile: TypeAlias = Annotated[
     Path | None,

@@ -25,6 +25,10 @@ _OPTION = "--fail-on"
 _EXAMPLE = "such as 'p99.99>+10%', 'p99.9>+5us' or 'lost>+0.1%'"
 _LIMIT = re.compile(r"([^\s>]+)\s*>\s*\+\s*([^\s>]+)")
 _QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)", re.ASCII)
+_SINGLE = (
+    "one run a side does not tell how runs of the same set-up vary: repeat them on both sides,"
+    " or judge these two alone by --single"
+)
 _PERCENT = re.compile(r"(\d+(?:\.\d*)?)%", re.ASCII)
 
 
@@ -120,8 +124,8 @@ def limit_error(limits: int, pairs: int) -> float:
     return (1 - LEVEL) / max(1, limits * pairs)
 
 
-def judge(limit: Limit, comparison: Comparison, error: float) -> Judgement:
-    """Judge a regression."""
+def judge(limit: Limit, comparison: Comparison, error: float, *, single: bool) -> Judgement:
+    """Judge a regression; one run a side decides only if `single` ones are to."""
     sides, figure = comparison.sides, limit.figure
     if (lacks := sides.lacks(figure)) is not None:
         packets, takes = _to_support(sides, figure)
@@ -149,6 +153,8 @@ def judge(limit: Limit, comparison: Comparison, error: float) -> Judgement:
         for doubt in (*sample.doubts, *(sample.time_doubts if figure.is_time else ()))
         if _is_against(doubt, outcome)
     ]
+    if not single and len(sides.baseline) == len(sides.candidate) == 1:
+        doubts.append(_SINGLE)
     if doubts:
         outcome = Outcome.INCONCLUSIVE
     return Judgement(limit, outcome, excesses[0], packets, runs, (*doubts, *reasons))

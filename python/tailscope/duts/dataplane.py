@@ -53,6 +53,10 @@ def _mac_updating(name: str, value: str) -> list[str]:
     return [] if one_of("on", "off")(name, value) == "on" else ["--no-mac-updating"]
 
 
+def _flag(name: str, value: str) -> list[str]:
+    return [f"--{name}"] if one_of("on", "off")(name, value) == "on" else []
+
+
 def _times(name: str, value: str) -> list[str]:
     times = [duration_ns(text, f"--dut-option {name}") for text in value.split(",")]
     return [f"--{name}={','.join(f'{ns}ns' for ns in times)}"]
@@ -219,6 +223,9 @@ class Delay(Forwarder):
     about = "holds packets by a known law, and stalls at known times"
     options = {  # noqa: RUF012
         "law": _handed_on,
+        "gate": _handed_on,
+        "one-way": _flag,
+        "overtake": _flag,
         "stall-period": _times,
         "stall-duration": _times,
         "stall-jitter": _times,

@@ -1,4 +1,5 @@
 use crate::faults::Faults;
+use crate::gate::Gate;
 use crate::injected::Injector;
 use crate::law::Delays;
 use crate::path::Path;
@@ -9,14 +10,18 @@ use std::collections::VecDeque;
 /// Packets accepted and handed on at once.
 const BATCH: usize = 32;
 
-/// A path, and the packets that it holds, in order.
+/// A path, and the packets that it holds, by the time at which they leave.
 #[derive(Debug)]
 pub struct Held {
     pub path: Path,
     packets: VecDeque<(u64, Mbuf)>,
     room: usize,
     out: Burst,
-    /// Packets dropped because too many were held.
+    /// Whether packets are held at all.
+    holds: bool,
+    /// Whether a packet that is held for less leaves before those that came before it.
+    overtakes: bool,
+    /// Packets dropped because too many were held, or by the gate.
     pub overflown: u64,
     /// The most packets held at once.
     pub most: usize,
@@ -24,16 +29,34 @@ pub struct Held {
 
 impl Held {
     /// One with room for `room` packets.
-    pub fn new(path: Path, room: usize) -> Self {
+    pub fn new(path: Path, room: usize, holds: bool, overtakes: bool) -> Self {
         let packets = VecDeque::with_capacity(room);
-        Self { path, packets, room, out: Burst::new(), overflown: 0, most: 0 }
+        let out = Burst::new();
+        Self { path, packets, room, out, holds, overtakes, overflown: 0, most: 0 }
+    }
+
+    /// Takes a packet that arrived at `arrival`.
+    #[inline(always)]
+    fn take(&mut self, arrival: u64, delays: &mut Delays, gate: &mut Gate, packet: Mbuf) {
+        if !self.holds {
+            self.hold(arrival, packet);
+        } else if let Some(release) = gate.pass(arrival + delays.next()) {
+            self.hold(release, packet);
+        } else {
+            self.overflown += 1;
+        }
     }
 
     /// Holds a packet until `release`, and until all before it have left.
     #[inline(always)]
     fn hold(&mut self, release: u64, packet: Mbuf) {
         if self.packets.len() < self.room {
-            self.packets.push_back((release, packet));
+            if self.overtakes {
+                let place = self.packets.partition_point(|(at, _)| *at <= release);
+                self.packets.insert(place, (release, packet));
+            } else {
+                self.packets.push_back((release, packet));
+            }
             self.most = self.most.max(self.packets.len());
             debug_assert!(self.packets.len() <= self.packets.capacity(), "nothing is allocated");
         } else {
@@ -57,10 +80,11 @@ impl Held {
     }
 }
 
-/// Holds every packet for a while, in order, and now and then stalls on purpose.
+/// Holds every packet for a while, and now and then stalls on purpose.
 pub fn delay(
     held: &mut [Held],
     delays: &mut Delays,
+    gate: &mut Gate,
     injector: &mut Injector,
     faults: &mut Faults,
     mut turns: Turns<'_>,
@@ -79,7 +103,7 @@ pub fn delay(
             let received = turns.receive(&mut held.path.rx, &mut burst, BATCH);
             if received > 0 {
                 let arrival = tsc::now();
-                burst.drain().for_each(|packet| held.hold(arrival + delays.next(), packet));
+                burst.drain().for_each(|packet| held.take(arrival, delays, gate, packet));
             }
             handled += received + held.release(tsc::now(), &mut turns);
         }

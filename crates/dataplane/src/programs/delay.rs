@@ -4,6 +4,7 @@ use super::forwarding::{Forwarding, forwarding};
 use super::pairs::{partners, spread};
 use crate::disturb::{Disturber, Options};
 use crate::error::Error;
+use crate::gate::{Gate, GateLaw};
 use crate::hot::delay::{Held, delay};
 use crate::injected::Injector;
 use crate::law::{Delays, Law};
@@ -36,6 +37,15 @@ struct Delay {
     /// fixed:TIME, uniform:TIME,TIME, bimodal:TIME,TIME,P or file:PATH, a delay a line.
     #[arg(long, default_value = "fixed:0ns", value_name = "LAW")]
     law: Law,
+    /// Then let packets out by batch:PERIOD, queue:TIME,ROOM or bucket:TIME,DEPTH,BURST,PERIOD.
+    #[arg(long, value_name = "GATE")]
+    gate: Option<GateLaw>,
+    /// Hold packets of the first port only; those of the second pass at once.
+    #[arg(long)]
+    one_way: bool,
+    /// Let packets that are held for less overtake.
+    #[arg(long)]
+    overtake: bool,
     /// Stall every so often.
     #[arg(long, default_value = "50ms", value_name = "TIME", value_parser = time)]
     stall_period: Nanos,
@@ -88,16 +98,23 @@ impl Program for Delay {
             tsc::now(),
         );
         let (lcore, paths) = spread(&mut session, &pairs).remove(0);
-        let held: Vec<Held> =
-            paths.into_iter().map(|path| Held::new(path, ROOM as usize)).collect();
+        let held: Vec<Held> = paths
+            .into_iter()
+            .enumerate()
+            .map(|(at, path)| {
+                let holds = at == 0 || !self.one_way;
+                Held::new(path, ROOM as usize, holds, self.overtake)
+            })
+            .collect();
+        let gate = Gate::new(self.gate.as_ref(), ticks, tsc::now());
         let (disturber, faults) = Disturber::start(&session, lcore, &self.disturb)?;
-        let work = vec![(lcore, (held, delays, injector, faults))];
+        let work = vec![(lcore, (held, delays, gate, injector, faults))];
         let ended = forwarding(&session, self.forwarding, work, |work, turns| {
-            let (held, delays, injector, faults) = work;
-            delay(held, delays, injector, faults, turns);
+            let (held, delays, gate, injector, faults) = work;
+            delay(held, delays, gate, injector, faults, turns);
             vec![("overflow", held.iter().map(|held| held.overflown).sum())]
         })?;
-        let (held, _, injector, faults) = &ended.work[0];
+        let (held, _, _, injector, faults) = &ended.work[0];
         let disturbed = disturber.finish(&mut session, faults);
         let injected = injector.stalls();
         session.record("injected_start_tsc", injected.iter().map(|stall| stall.start));

@@ -13,6 +13,7 @@ from tailscope.cli.options import (
     JsonFile,
     JunitFile,
     RunLabels,
+    Single,
     Verbose,
     argument,
     given_labels,
@@ -48,6 +49,7 @@ def command(
     ],
     label: RunLabels = None,
     fail_on: FailOn = None,
+    single: Single = False,
     json_file: JsonFile = None,
     junit_file: JunitFile = None,
     out: Annotated[
@@ -59,7 +61,7 @@ def command(
 ) -> int:
     """Exit status 2: a limit of --fail-on is exceeded; 3: there is not enough evidence."""
     plan = _plan(runs, label, fail_on or [], json_file, junit_file, out)
-    return _run(plan, View(exact, verbose))
+    return _run(plan, View(exact, verbose), single=single)
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def _plan(
     )
 
 
-def _run(plan: CompareRequest, view: View) -> int:
+def _run(plan: CompareRequest, view: View, *, single: bool) -> int:
     from tailscope.compare.compare import compare, error_of
     from tailscope.compare.limits import judge, limit_error
 
@@ -129,7 +131,8 @@ def _run(plan: CompareRequest, view: View) -> int:
     comparisons = []
     for pair in plan.pairs:
         comparison = compare(pair, plan.figures, error, (own,) if plan.limits else ())
-        comparisons.append((comparison, [judge(limit, comparison, own) for limit in plan.limits]))
+        judged = [judge(limit, comparison, own, single=single) for limit in plan.limits]
+        comparisons.append((comparison, judged))
     if plan.out is not None:
         _write_page(plan.out, comparisons)
     compared = Compared(comparisons, plan.left_out, plan.limits, plan.statements)

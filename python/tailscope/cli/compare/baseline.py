@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from tailscope.cli.options import FailOn, JsonFile, JunitFile, argument
+from tailscope.cli.options import FailOn, JsonFile, JunitFile, Single, argument
 from tailscope.exceptions import UsageError
 
 EXAMPLE = "tailscope compare baseline baseline.json runs/3"
@@ -17,6 +17,7 @@ def command(
         list[Path], argument("RUN...", "Runs, or folders of runs, that repeat each other.")
     ],
     fail_on: FailOn = None,
+    single: Single = False,
     json_file: JsonFile = None,
     junit_file: JunitFile = None,
 ) -> int:
@@ -34,6 +35,6 @@ def command(
         raise UsageError("--junit requires --fail-on", code="requires-fail-on")
     record = read_baseline(baseline)
     comparison, error = compare_with(record, baseline, repeated(runs), named(runs), limits)
-    judged = [judge(limit, comparison, error) for limit in limits]
+    judged = [judge(limit, comparison, error, single=single) for limit in limits]
     compared = Compared([(comparison, judged)], (), limits, len(comparison.findings))
     return compared.tell("compare baseline", json_file, junit_file)

@@ -54,7 +54,7 @@ def command(
     ] = "1s",
     warm_up: Annotated[
         str, option("--warm-up", "DURATION", "Traffic before each block.", MEASUREMENT)
-    ] = "200ms",
+    ] = "50ms",
     most: Annotated[
         str, option("--for", "DURATION", "Begin no further pair after so long.", MEASUREMENT)
     ] = "10min",

@@ -1,4 +1,4 @@
-"""One known delay, measured with every instrument."""
+"""Instruments against devices of known latency."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ ADDITION = Addition(
     commands=(
         AddedCommand(
             "instruments",
-            "Measure one known delay with every instrument that works here.",
+            "Judge instruments by devices of known latency: `calibrate --instruments`.",
             measures=True,
             group="calibrate",
+            option="--instruments",
         ),
     ),
 )

@@ -1,0 +1,1 @@
+"""The page of the scoreboard: instruments against devices of known latency."""
