@@ -98,10 +98,11 @@ impl Surroundings {
 
     fn write(&self, folder: &Path, worst: &WorstPacket) -> Result<(), Error> {
         let times = [worst.pre_ns, worst.pre_ns + worst.latency_ns];
-        let is_near = |ts: u64| {
-            worst.latency_ns <= WHOLE_NS || times.iter().any(|time| time.abs_diff(ts) <= AROUND_NS)
-        };
         let span = times[0].saturating_sub(AROUND_NS)..=times[1] + AROUND_NS;
+        let is_near = |ts: u64| match worst.latency_ns {
+            ..=WHOLE_NS => span.contains(&ts),
+            _ => times.iter().any(|time| time.abs_diff(ts) <= AROUND_NS),
+        };
         for (path, heard) in paths(folder, worst).iter().zip(&self.heard) {
             let mut writer = Writer::create(path, Format::Pcap, Compression::None)?;
             let meets = |piece: &&Piece| {

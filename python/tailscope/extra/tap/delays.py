@@ -7,6 +7,7 @@ the device was held up, and what ran on the CPU that sent the packet in the end 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ _HELD_UP = 1.5
 """A device is held up where nothing leaves for half as long again as usual."""
 _NETWORKING = ("softirq NET_RX", "softirq NET_TX", "task ksoftirqd/", "task napi/")
 """What sends packets that the kernel forwards."""
+_TASK = "task "
 _SENDS = 0.9
 """Smallest share of the departures at which what sends packets runs."""
 _MOST_DETAILS = 3
@@ -128,16 +130,16 @@ def senders(timelines: Sequence[Timeline], left_ns: Integers, post_ns: int) -> l
     """
     running = [_running(timeline, left_ns) for timeline in timelines]
     then = [_running(timeline, np.array([post_ns]))[0] for timeline in timelines]
-    begin_ns, end_ns = int(left_ns[0]), int(left_ns[-1])
+    begin, end = left_ns[:1], left_ns[-1:]
     best, best_lift = "", 0.0
     for name in {name for name in then if name}:
         is_there = np.zeros(len(left_ns), bool)
         share = 0.0
         for timeline, names in zip(timelines, running, strict=True):
             is_there |= names == name
-            pieces = timeline.between(begin_ns, end_ns)
-            own = _names(timeline)[pieces.event] == name
-            share += int((pieces.end_ns - pieces.start_ns)[own].sum()) / (end_ns - begin_ns + 1)
+            own = _names(timeline)[timeline.event] == name
+            took_ns = covered(begin, end, timeline.start_ns[own], timeline.end_ns[own])
+            share += int(took_ns[0]) / max(1, int(end[0] - begin[0]))
         lift = float(is_there.mean()) - min(share, 1.0)
         if is_there.mean() >= _SENDS and lift > best_lift:
             best, best_lift = name, lift
@@ -152,7 +154,7 @@ def _names(timeline: Timeline) -> NDArray[np.object_]:
     for cause, detail in zip(timeline.cause.tolist(), timeline.detail.tolist(), strict=True):
         name = timeline.causes[cause]
         is_networking = name.startswith(_NETWORKING)
-        if is_networking or not name.startswith("task "):
+        if is_networking or not name.startswith(_TASK):
             names.append(_NETWORKING[0] if is_networking else "")
         else:
             names.append(f"{name} {timeline.details[detail]}")
@@ -170,21 +172,23 @@ def _running(timeline: Timeline, when_ns: Integers) -> NDArray[np.object_]:
 
 
 def _blocking(timeline: Timeline, begin: Integers, end: Integers) -> Iterator[Delay]:
-    """Tell what had a CPU within some times, by cause."""
-    for cause in dict.fromkeys(timeline.causes):
-        pieces = timeline.of([cause])
-        exact = np.array([timeline.causes[timeline.cause[at]] == cause for at in pieces.event])
-        if not exact.any():
-            continue
-        start_ns, end_ns = pieces.start_ns[exact], pieces.end_ns[exact]
-        waited_ns = int(covered(begin, end, start_ns, end_ns).sum())
-        if waited_ns:
-            met = covered(start_ns, end_ns, begin, end) > 0
-            details = [
-                timeline.details[timeline.detail[at]] for at in pieces.event[exact][met].tolist()
-            ]
-            told = tuple(text for text in dict.fromkeys(details) if text)[:_MOST_DETAILS]
-            yield Delay(part="dut", cause=cause, details=told, waited_ns=waited_ns)
+    """Tell what had a CPU within some times, by cause; of tasks each by itself."""
+    within_ns = covered(timeline.start_ns, timeline.end_ns, begin, end)
+    waited_ns: Counter[str] = Counter()
+    details: dict[str, list[str]] = {}
+    for at in np.flatnonzero(within_ns).tolist():
+        event = timeline.event[at]
+        cause = timeline.causes[timeline.cause[event]]
+        detail = timeline.details[timeline.detail[event]]
+        if cause.startswith(_TASK):
+            pid, _, detail = detail.removeprefix("pid ").partition(" ")
+            cause = f"{cause} (pid {pid})"
+        waited_ns[cause] += int(within_ns[at])
+        if detail and detail not in details.setdefault(cause, []):
+            details[cause].append(detail)
+    for cause, waited in waited_ns.items():
+        told = tuple(details.get(cause, ())[:_MOST_DETAILS])
+        yield Delay(part="dut", cause=cause, details=told, waited_ns=waited)
 
 
 def usual_pace_ns(crossings: Sequence[Crossing], own: Crossing) -> int | None:

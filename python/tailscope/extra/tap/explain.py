@@ -46,7 +46,7 @@ def _show(record: TapRecord, view: View) -> None:
         view.say("no captures of the worst packets were kept: there is nothing to explain")
         return
     view.say(f"{counted(len(record.worst), 'packet')}, the worst of a second each, waited for:")
-    print()
+    view.say("")
     totals: Counter[str] = Counter()
     packets: Counter[str] = Counter()
     for packet in record.worst:
@@ -60,7 +60,7 @@ def _show(record: TapRecord, view: View) -> None:
         if waited_ns >= _SMALL * whole_ns
     ]
     view.print_table(("waited for", "share", "packets", "total"), [rows], ())
-    print()
+    view.say("")
     lines = [
         (
             f"{datetime.fromtimestamp(packet.pre_ns / 1e9, UTC):%H:%M:%S.%f}",
