@@ -142,6 +142,8 @@ def _conclude(
         verdict=None if heard.verdict is None else heard.verdict.record(),
     )
     write_text(writer.path / RECORD, encode(record))
+    captures = sorted((writer.path / WORST).iterdir())
+    writer.add([RECORD, *(f"{WORST}/{path.name}" for path in captures)])
     asked = AnalysisPlan(
         pre=plan.pre,
         post=plan.post,
