@@ -64,7 +64,7 @@ class Fault:
         during = (sent_ns >= LEAD_NS) & (left > 0)
         if self.kind in ("slip", "holdover"):
             # One stall: what came meanwhile leaves at its end.
-            end_ns = LEAD_NS + abs(self.by_ns)
+            end_ns = sent_ns[sent_ns >= LEAD_NS].min() + abs(self.by_ns)
             return np.where(during & (sent_ns < end_ns), end_ns - sent_ns, 0.0)
         # A queue that stays full.
         return np.where(during, np.minimum(abs(self.by_ns), left), 0.0)

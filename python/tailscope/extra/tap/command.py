@@ -70,6 +70,16 @@ def command(
             TRAFFIC,
         ),
     ] = False,
+    stamps: Annotated[
+        str,
+        option(
+            "--stamps",
+            "WHO",
+            "Who takes the times of frames: kernel, or with --taps card, the clock that both"
+            " interfaces share.",
+            TRAFFIC,
+        ),
+    ] = "kernel",
     match_on: Annotated[str, option_of("match_on", own_default=True)] = "auto",
     window: Annotated[str, option_of("window", own_default=True)] = "1s",
     lasts: Annotated[
@@ -125,6 +135,7 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     """Exit status with --slo: 0: met; 2: not met; 3: not enough evidence, or nothing crossed."""
+    from tailscope.extra.tap.cards import clock_of_cards
     from tailscope.extra.tap.filters import compiled
     from tailscope.extra.tap.listener import check_links
     from tailscope.extra.tap.plan import TapPlan, refuse_unknown_terms
@@ -143,10 +154,12 @@ def command(
     bucket_ns = positive_duration_ns(bucket_size, "--bucket-size")
     lasts_s = None if lasts is None else positive_duration_ns(lasts, "--for") / 1e9
     check_links(pre, post)
+    card_clock = clock_of_cards(stamps, (pre, post), taps=taps)
     plan = TapPlan(
         pre=pre,
         post=post,
         taps=taps,
+        card_clock=card_clock,
         filter=filter_text or "",
         program=compiled(filter_text or ""),
         match_on=match_on,

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tailscope.engine.slices import Part, merge
 from tailscope.extra.tap import RECORD, WORST
+from tailscope.extra.tap.cards import stamping
 from tailscope.extra.tap.listener import Listener
 from tailscope.extra.tap.records import TapRecord
 from tailscope.extra.tap.watch import Watch
@@ -90,7 +91,9 @@ def listen(plan: TapPlan, judge: Judge | None, take: Callable[[TapKey | TapSecon
         figures = folder.path / _FIGURES
         place = Here(folder.path)
         if captures is not None and plan.keep:
-            watch = stack.enter_context(Watch(folder, captures, plan.window_ns))
+            watch = stack.enter_context(Watch(folder, captures, plan))
+        if plan.card_clock is not None:
+            stack.enter_context(stamping((plan.pre, plan.post)))
         with (
             patient(lambda: None) as patience,
             Listener(plan, figures, captures, place=place) as listener,

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from tailscope.engine.analysis import Figure
     from tailscope.extra.tap.delays import Crossing
     from tailscope.extra.tap.kernel import Passage
+    from tailscope.extra.tap.plan import TapPlan
     from tailscope.extra.tap.records import DelayedPacket
     from tailscope.noise.timeline import Timeline
     from tailscope.noise.tracer import RecordedTrace
     from tailscope.testbed.folder import Folder
+
+_BY_CARDS = "times are those of cards, and kernel events have another clock"
 
 
 class Watched(NamedTuple):
@@ -35,10 +38,13 @@ class Watched(NamedTuple):
 class Watch:
     """Looks which packets are the worst, and has kernel events around them kept, within a block."""
 
-    def __init__(self, folder: Folder, captures: Path, window_ns: int) -> None:
-        self._captures, self._window_ns = captures, window_ns
-        self._ring: KernelRing | None = KernelRing(folder.part("kernel"), window_ns)
-        self._missing_because: str | None = None
+    def __init__(self, folder: Folder, captures: Path, plan: TapPlan) -> None:
+        self._captures, self._window_ns = captures, plan.window_ns
+        self._ring: KernelRing | None = None
+        self._missing_because: str | None = _BY_CARDS
+        if plan.card_clock is None:
+            self._ring = KernelRing(folder.part("kernel"), plan.window_ns)
+            self._missing_because = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
