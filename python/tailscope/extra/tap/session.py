@@ -86,7 +86,7 @@ def listen(plan: TapPlan, judge: Judge | None, take: Callable[[TapKey | TapSecon
             writer = stack.enter_context(RunWriter(plan.out, draw=page_of, has_packets=False))
             captures = plan.out.absolute() / WORST
             captures.mkdir(exist_ok=True)
-            stack.push(partial(_remove_if_failed, captures))
+            stack.push(partial(_remove_unless_kept, writer, captures))
         folder = stack.enter_context(RunFolder())
         figures = folder.path / _FIGURES
         place = Here(folder.path)
@@ -164,8 +164,11 @@ def _conclude(
     check_whole(writer.path, lacks)
 
 
-def _remove_if_failed(captures: Path, kind: type[BaseException] | None, *_error: object) -> None:
-    if kind is not None:
+def _remove_unless_kept(
+    writer: RunWriter, captures: Path, kind: type[BaseException] | None, *_error: object
+) -> None:
+    """Remove captures of a tap that failed; a run that lacks only its page is kept."""
+    if kind is not None and not writer.is_whole:
         remove_tree(captures)
 
 
