@@ -59,7 +59,7 @@ def cpu_s(pid: int) -> float:
 def prioritise(pid: int) -> None:
     """Give the tap a CPU, and a priority above all but the sender."""
     for command in (
-        ("chrt", "-a", "-f", "-p", TAP_PRIORITY, pid),
+        ("chrt", "-a", "-r", "-p", TAP_PRIORITY, pid),
         ("taskset", "-a", "-p", "-c", TAP_CPU, pid),
     ):
         subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
