@@ -9,8 +9,13 @@ use capture::Packet;
 use libc::c_uint;
 use probe::key::Tap;
 use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use units::Nanos;
 
 /// Frames of a piece, at most.
@@ -96,6 +101,50 @@ pub struct Report {
     pub missed: Option<Missed>,
 }
 
+/// The clock that takes the times of frames.
+#[derive(Clone, Debug, Default)]
+pub struct StampClock {
+    /// A card's clock; else the kernel's.
+    card: Option<Arc<File>>,
+}
+
+impl StampClock {
+    /// Opens a card's clock, such as `/dev/ptp0`.
+    pub fn of_card(path: &Path) -> Result<Self, Error> {
+        let failed = |source| Error::File { path: path.to_owned(), source };
+        let clock = Self { card: Some(Arc::new(File::open(path).map_err(failed)?)) };
+        clock.read().map_err(failed)?;
+        Ok(clock)
+    }
+
+    /// Whether it is a card's.
+    pub fn is_of_card(&self) -> bool {
+        self.card.is_some()
+    }
+
+    /// Its time, in ns.
+    pub fn now_ns(&self) -> u64 {
+        self.read().unwrap_or(0)
+    }
+
+    fn read(&self) -> io::Result<u64> {
+        // What the kernel calls `FD_TO_CLOCKID`.
+        let clock = |file: &Arc<File>| (!file.as_raw_fd() << 3) | 3;
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: a clock, and a structure that outlives the call.
+        let done = unsafe {
+            libc::clock_gettime(
+                self.card.as_ref().map_or(libc::CLOCK_REALTIME, clock),
+                &raw mut time,
+            )
+        };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+}
+
 /// Hears a link.
 pub struct Hearer {
     ring: Ring,
@@ -103,8 +152,12 @@ pub struct Hearer {
     /// The link's index when it was first heard; a link that is made anew has another.
     index: c_uint,
     tap: Tap,
+    clock: StampClock,
     reports: SyncSender<Report>,
     counted: Counted,
+    /// Frames without a time of the clock, and how many of them were told.
+    unstamped: u64,
+    told: u64,
     /// When the kernel was last asked what it dropped.
     asked_ns: u64,
     seen: u64,
@@ -120,6 +173,8 @@ pub struct Hearer {
 pub struct Ended {
     /// By the kernel.
     pub counted: Counted,
+    /// Frames without a time of the clock.
+    pub unstamped: u64,
     /// How often it went down.
     pub downs: u64,
 }
@@ -142,18 +197,26 @@ struct Hangup;
 
 impl Hearer {
     /// Hears a link by its ring.
-    pub fn new((link, ring): (&str, Ring), tap: Tap, reports: SyncSender<Report>) -> Self {
+    pub fn new(
+        (link, ring): (&str, Ring),
+        tap: Tap,
+        clock: StampClock,
+        reports: SyncSender<Report>,
+    ) -> Self {
         let (link, index) = (link.to_owned(), index_of(link));
         let (counted, piece) = (Counted::default(), Piece::default());
-        let (now_ns, seen, newest_ns, downs) = (now_ns(), 0, 0, 0);
+        let (now_ns, seen, newest_ns, downs) = (clock.now_ns(), 0, 0, 0);
         let (asked_ns, up_ns) = (now_ns, now_ns);
         Self {
             ring,
             link,
             index,
             tap,
+            clock,
             reports,
             counted,
+            unstamped: 0,
+            told: 0,
             asked_ns,
             seen,
             newest_ns,
@@ -166,7 +229,7 @@ impl Hearer {
     /// Hears until it is to stop, and says what it counted.
     pub fn run(mut self, stop: &Stop) -> Result<Ended, Error> {
         while !stop.asked() {
-            let began_ns = now_ns();
+            let began_ns = self.clock.now_ns();
             match self.ring.wait(LOOK_UP) {
                 // A link that is down may come up again.
                 Err(Error::Socket { source, .. }) if is_down(&source) => {
@@ -195,7 +258,7 @@ impl Hearer {
         // The kernel hands over the last block a little later.
         std::thread::sleep(LOOK_UP);
         let _ = self.drain();
-        let now_ns = now_ns();
+        let now_ns = self.clock.now_ns();
         let dropped = self.count(now_ns)?.map_or(0, |(_, dropped)| dropped);
         let _ = self.report(now_ns, Some(((self.up_ns, u64::MAX), dropped)));
         let source = std::io::Error::from_raw_os_error(libc::ENODEV);
@@ -203,12 +266,12 @@ impl Hearer {
     }
 
     fn ended(&self) -> Ended {
-        Ended { counted: self.counted, downs: self.downs }
+        Ended { counted: self.counted, unstamped: self.unstamped, downs: self.downs }
     }
 
     /// Hands over what came until now.
     fn finish(mut self) -> Result<Ended, Error> {
-        let ended_ns = now_ns();
+        let ended_ns = self.clock.now_ns();
         self.ring.close_ears()?;
         let deadline = Instant::now() + REST;
         let mut all_missed: Option<Missed> = None;
@@ -231,10 +294,15 @@ impl Hearer {
     }
 
     fn drain(&mut self) -> Result<(), Hangup> {
-        let Self { ring, tap, reports, asked_ns, seen, newest_ns, piece, .. } = self;
+        let Self { ring, tap, clock, reports, unstamped, asked_ns, seen, newest_ns, piece, .. } =
+            self;
         let mut hangup = Ok(());
         ring.drain(|frame| {
             *seen += 1;
+            if clock.is_of_card() && !frame.by_card {
+                *unstamped += 1;
+                return;
+            }
             *newest_ns = frame.time_ns.max(*newest_ns);
             piece.push(&frame);
             if piece.frames.len() >= MOST_FRAMES && hangup.is_ok() {
@@ -249,13 +317,15 @@ impl Hearer {
     }
 
     /// Asks the kernel what it dropped since it was asked last; `now_ns` is before this question.
+    /// What has no time is missed, too.
     fn count(&mut self, now_ns: u64) -> Result<Option<Missed>, Error> {
         let before = self.counted;
         self.counted = self.ring.count()?;
-        let dropped = self.counted.dropped - before.dropped;
+        let dropped = self.counted.dropped - before.dropped + self.unstamped - self.told;
+        self.told = self.unstamped;
         let from_ns = std::mem::replace(&mut self.asked_ns, now_ns);
         // Some may have been dropped while it was asked.
-        Ok((dropped > 0).then_some(((from_ns, self::now_ns()), dropped)))
+        Ok((dropped > 0).then_some(((from_ns, self.clock.now_ns()), dropped)))
     }
 
     fn report(&mut self, clear_ns: u64, missed: Option<Missed>) -> Result<(), Hangup> {
@@ -265,8 +335,16 @@ impl Hearer {
     }
 }
 
-/// The time by the clock of the kernel's stamps, since 1970.
-pub fn now_ns() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    now.map_or(0, |since| since.as_nanos() as u64)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_of_a_card_is_read_or_refused() {
+        let kernel = StampClock::default();
+        assert!(kernel.now_ns() > 1_700_000_000_000_000_000 && !kernel.is_of_card());
+        for path in ["/dev/null", "/nowhere"] {
+            assert_eq!(StampClock::of_card(Path::new(path)).expect_err(path).code(), "file");
+        }
+    }
 }

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// What is kept before and behind each of the two times of a packet, in ns.
 const AROUND_NS: u64 = 5_000_000;
+/// Between the two times, all is kept of a packet that took no longer.
+const WHOLE_NS: u64 = 50_000_000;
 /// Memory for what was heard of a link.
 const MOST_BYTES: usize = 128 << 20;
 
@@ -96,8 +98,11 @@ impl Surroundings {
 
     fn write(&self, folder: &Path, worst: &WorstPacket) -> Result<(), Error> {
         let times = [worst.pre_ns, worst.pre_ns + worst.latency_ns];
-        let is_near = |ts: u64| times.iter().any(|time| time.abs_diff(ts) <= AROUND_NS);
         let span = times[0].saturating_sub(AROUND_NS)..=times[1] + AROUND_NS;
+        let is_near = |ts: u64| match worst.latency_ns {
+            ..=WHOLE_NS => span.contains(&ts),
+            _ => times.iter().any(|time| time.abs_diff(ts) <= AROUND_NS),
+        };
         for (path, heard) in paths(folder, worst).iter().zip(&self.heard) {
             let mut writer = Writer::create(path, Format::Pcap, Compression::None)?;
             let meets = |piece: &&Piece| {
@@ -154,27 +159,35 @@ mod tests {
             around.hear(tap, Piece::of(times.clone()));
         }
         around.note(&worst(1_010_000_000, 500));
-        around.note(&worst(1_020_000_000, 40_000_000));
+        around.note(&worst(1_010_000_000, 70_000_000));
         around.note(&worst(1_030_000_000, 400));
         assert_eq!(names(folder.path()).len(), 4, "the third one is less bad");
         around.note(&worst(1_040_000_000, 600));
         assert_eq!(
             names(folder.path()),
             [
-                "1020000000-40000000ns-post.pcap",
-                "1020000000-40000000ns-pre.pcap",
+                "1010000000-70000000ns-post.pcap",
+                "1010000000-70000000ns-pre.pcap",
                 "1040000000-600ns-post.pcap",
                 "1040000000-600ns-pre.pcap",
             ]
         );
-        let path = folder.path().join("1020000000-40000000ns-pre.pcap");
+        let near = (5..=15).chain(75..=85).collect::<Vec<_>>();
+        assert_eq!((times_ms(folder.path(), "1010000000-70000000ns"), around.unwritten), (near, 0));
+        around.note(&worst(1_020_000_000, 40_000_000));
+        let whole = (15..=65).collect::<Vec<_>>();
+        assert_eq!(times_ms(folder.path(), "1020000000-40000000ns"), whole);
+    }
+
+    /// The times in a capture, in ms since the first packet of all.
+    fn times_ms(folder: &Path, name: &str) -> Vec<u64> {
+        let path = folder.join(format!("{name}-pre.pcap"));
         let mut reader = Reader::open(&path).expect("a capture");
         let mut seen = Vec::new();
         while let Some(packet) = reader.next().expect("a packet") {
             seen.push(packet.ts.0 / 1_000_000 - 1000);
         }
-        let near = (15..=25).chain(55..=65).collect::<Vec<_>>();
-        assert_eq!((seen, around.unwritten), (near, 0));
+        seen
     }
 
     #[test]

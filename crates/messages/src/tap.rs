@@ -70,6 +70,8 @@ pub struct TappedLink {
     pub dropped: Count,
     /// Frames that the kernel handed over when their time was decided about already.
     pub late: Count,
+    /// Frames of which the card took no time, where it is to take them.
+    pub unstamped: Count,
     /// How often the link went down.
     pub downs: Count,
 }

@@ -244,13 +244,13 @@ def _told_by_packets(request: ExplainRequest, info: RunInfo) -> bool:
     """Print what packets of captures say by themselves, if a folder of the wing knows."""
     from tailscope.registry import offered
 
-    explainers = offered("packets_alone")
-    for explain_packets in explainers:
-        patterns, show = explain_packets(request.run, info, request.quantile)
-        write_json(request.json_file, {"tail": None, "packet": None, "patterns": patterns})
-        if request.json_file != STANDARD:
-            show(request.view)
-    return bool(explainers)
+    for explain_packets in (*offered("kept_explanation"), *offered("packets_alone")):
+        if told := explain_packets(request.run, info, request.quantile):
+            write_json(request.json_file, {"tail": None, "packet": None, **told[0]})
+            if request.json_file != STANDARD:
+                told[1](request.view)
+            return True
+    return False
 
 
 def _of_captures(

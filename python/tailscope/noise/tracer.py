@@ -15,6 +15,7 @@ from tailscope.exceptions import TestbedError
 from tailscope.host import remedies
 from tailscope.host.cpus import cpu_mask
 from tailscope.signals import uninterrupted
+from tailscope.testbed.cores import read_topology
 from tailscope.testbed.steady import SteadyClock, ahead_of_kernel_ns, clock_pair
 from tailscope.testbed.tasks import comm_of, processes, threads_of
 from tailscope.testbed.tracefs import osnoise, remove_instance, tracefs
@@ -149,7 +150,7 @@ class Tracer:
                 f"kernel events: no clock {clock!r}: the kernel has {', '.join(clocks)}",
                 code="trace-clock",
             )
-        every = sorted(set(_online()))
+        every = sorted(read_topology().online)
         is_whole = self._stack.enter_context(osnoise(root, self._folder.name, self._cpus))
         watched = (*EVENTS, _WHOLE_NMI if is_whole else _NMI)
         events = self._instance(root, "events", self._cpus, clock, watched, self._buffer_kb)
@@ -343,9 +344,3 @@ class _Instance:
 
     def _write(self, name: str, value: str) -> None:
         (self._path / name).write_text(value)
-
-
-def _online() -> list[int]:
-    from tailscope.testbed.cores import read_topology
-
-    return list(read_topology().online)

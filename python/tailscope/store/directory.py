@@ -251,7 +251,11 @@ class RunWriter:
         (self.path / layout.CAPTURES).mkdir(exist_ok=True)
         captures = sorted(path for path in folder.iterdir() if path.is_file())
         move_all(captures, self.path / layout.CAPTURES)
-        self._written += [f"{layout.CAPTURES}/{path.name}" for path in captures]
+        self.add(f"{layout.CAPTURES}/{path.name}" for path in captures)
+
+    def add(self, names: Iterable[str]) -> None:
+        """Make files that are in the directory a part of the run."""
+        self._written += names
 
     def record(self) -> Path:
         """Make the folder that packets are recorded in."""

@@ -45,6 +45,7 @@ def plan(*, taps: bool, filter_text: str = "") -> TapPlan:
         pre="pre",
         post="post",
         taps=taps,
+        card_clock=None,
         filter=filter_text,
         program=compiled(filter_text),
         match_on="auto",

@@ -15,11 +15,14 @@ from taps import Tap
 
 from tailscope.engine.analysis import analyze
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.extra.tap import cards
+from tailscope.extra.tap.cards import clock_of_cards, stamping
 from tailscope.extra.tap.filters import compiled
 from tailscope.extra.tap.judge import Judge, Stretches
 from tailscope.extra.tap.listener import check_links
 from tailscope.extra.tap.metrics import TapMetrics, place_of, publishing
 from tailscope.extra.tap.plan import TapPlan, refuse_unknown_terms
+from tailscope.host.cards import Offer
 from tailscope.store.reader import read_run
 from tailscope.store.records.messages import TapSecond
 from tailscope.verdict.slo import parse_level
@@ -106,6 +109,7 @@ def plan(slo: str) -> TapPlan:
         pre="in",
         post="out",
         taps=False,
+        card_clock=None,
         filter="",
         program="0",
         match_on="auto",
@@ -269,3 +273,38 @@ def test_a_plan_is_shown_without_being_carried_out(tailscope: Tailscope) -> None
     assert wrong.returncode == 1
     streams = tailscope("tap", "lo", "eth0", "--match-on", "tcp-bytes")
     assert code_of(streams) == "tap-streams"
+
+
+@pytest.mark.parametrize(
+    ("stamps", "taps", "code"),
+    [
+        ("card", False, "tap-stamps-leaving"),
+        ("card", True, "tap-stamps-card"),
+        ("clock", True, "tap-stamps-unknown"),
+    ],
+)
+def test_times_of_cards_are_refused_by_name(stamps: str, taps: bool, code: str) -> None:
+    """Of what leaves, of links without such a card, and of nobody that is known."""
+    with pytest.raises((UsageError, TestbedError)) as error:
+        clock_of_cards(stamps, ("lo", "lo"), taps=taps)
+    assert error.value.code == code
+
+
+def test_a_clock_that_both_cards_have_takes_the_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two clocks are refused: nothing compares them."""
+    offers = {"a": Offer(True, True, 3), "b": Offer(True, True, 3), "c": Offer(True, True, 4)}
+    monkeypatch.setattr(cards, "offered_stamps", offers.get)
+    assert clock_of_cards("card", ("a", "b"), taps=True) == "/dev/ptp3"
+    assert clock_of_cards("kernel", ("a", "c"), taps=False) is None
+    with pytest.raises(TestbedError) as error:
+        clock_of_cards("card", ("a", "c"), taps=True)
+    assert error.value.code == "tap-stamps-clocks"
+
+
+@AS_ROOT
+def test_a_driver_that_takes_no_times_is_named() -> None:
+    """As that of the loopback."""
+    with pytest.raises(TestbedError) as error, stamping(("lo",)):
+        pytest.fail("it takes none")
+    assert error.value.code == "tap-stamps-driver"
+    assert error.value.args[0].startswith("lo: ")

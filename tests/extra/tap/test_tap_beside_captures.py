@@ -74,17 +74,22 @@ def test_a_tap_tells_what_captures_of_the_same_packets_do(
     tap = Tap(router, tmp_path, "--slo", "loss<1e-6", "--filter", FILTER)
     tap.wait_heard()
     captures = capture(router, tmp_path)
-    router.start("server", "iperf3", "-s", "-1", "--forceflush", ready="Server listening")
-    ping = router.start("client", "ping", "-i", "0.01", "10.2.0.2", ready="bytes from")
+    # What is read only in the end must not fill its pipe: no report each second.
+    server = ("iperf3", "-s", "-1", "-i", "0", "--forceflush")
+    router.start("server", *server, ready="Server listening")
     memory, began_s = {}, time.monotonic()
     client = ["ip", "netns", "exec", router.names["client"]]
     iperf3 = ["iperf3", "-c", "10.2.0.2", "-u", "-b", "21M", "-l", "400", "-t", str(LASTS_S)]
-    sender = subprocess.Popen([*client, *iperf3], stdout=subprocess.DEVNULL)
+    ping, sender = (
+        subprocess.Popen([*client, *words], stdout=subprocess.DEVNULL)
+        for words in (["ping", "-i", "0.01", "10.2.0.2"], iperf3)
+    )
     while sender.poll() is None:
         time.sleep(1)
         [pid] = tap.listeners()
         memory[round(time.monotonic() - began_s)] = memory_kib(pid)
     ping.send_signal(signal.SIGINT)
+    ping.wait(10)
     end_captures(captures)
     time.sleep(0.5)
     status, told = tap.end()

@@ -64,18 +64,18 @@ class Fault:
         during = (sent_ns >= LEAD_NS) & (left > 0)
         if self.kind in ("slip", "holdover"):
             # One stall: what came meanwhile leaves at its end.
-            end_ns = LEAD_NS + abs(self.by_ns)
+            end_ns = sent_ns[sent_ns >= LEAD_NS].min() + abs(self.by_ns)
             return np.where(during & (sent_ns < end_ns), end_ns - sent_ns, 0.0)
         # A queue that stays full.
         return np.where(during, np.minimum(abs(self.by_ns), left), 0.0)
 
 
-def faults(count: int) -> list[Fault]:
-    """Faults of 10 to 50 ms, for 0.1 to 5 s, of each kind in turn, on either side."""
+def faults(count: int, *, least_ms: float = 10, most_ms: float = 50) -> list[Fault]:
+    """Faults so large, for 0.1 to 5 s, of each kind in turn, on either side."""
     chance = random.Random(35)
     found = []
     for seed in range(count):
-        by_ns = round(chance.uniform(10, 50) * MS) * chance.choice((1, -1))
+        by_ns = round(chance.uniform(least_ms, most_ms) * MS) * chance.choice((1, -1))
         lasts_ns = round(10 ** chance.uniform(-1, np.log10(5)) * S)
         side = "pre" if seed // len(KINDS) % 2 else "post"
         found.append(Fault(seed, KINDS[seed % len(KINDS)], side, by_ns, lasts_ns))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tailscope.exceptions import TailscopeError, UsageError
 from tailscope.extra.witness.doubts import clock_doubts, read_log
-from tailscope.extra.witness.samples import FOREVER_NS, Doubt, Sample, doubts_of
+from tailscope.extra.witness.samples import FOREVER_NS, Doubt, Sample, doubts_of, limit_of
 from tailscope.extra.witness.times import Stamp, stamp_at_start
 
 if TYPE_CHECKING:
@@ -158,6 +158,17 @@ BEGIN = Doubt(-FOREVER_NS, MS, None, "silence")
 END = Doubt(9 * S, FOREVER_NS, None, "silence")
 
 
+def test_what_is_unusual_in_a_log_is_a_fault_however_small() -> None:
+    """Of a clock that is kept within 50 ns, 3 us are none, unless most of the log is as far off."""
+    few = ticks(at4=Sample(4 * S, 3_000, -20_000.0))
+    most = [Sample(s * S, 50 if s < 1 else 30_000, -20_000.0) for s in range(10)]
+    assert (limit_of(few, 100_000), limit_of(few, 500)) == (1_000, 500)
+    assert limit_of(most, 100_000) == 100_000
+    assert limit_of([Sample(s * S, None) for s in range(10)], 100_000) == 100_000
+    inside = [doubt for doubt in doubts_of(few, 100_000, 1) if doubt.reason == "offset"]
+    assert [(doubt.start_ns, doubt.offset_ns) for doubt in inside] == [(3 * S - 3_000, 3_000)]
+
+
 @pytest.mark.parametrize(
     ("samples", "expected"),
     [
@@ -175,7 +186,7 @@ END = Doubt(9 * S, FOREVER_NS, None, "silence")
             ticks(at4=Sample(4 * S, 50, 780_000.0)),
             [Doubt(3 * S - 200_050, 5 * S + MS + 200_050, 200_050, "frequency")],
         ),
-        (ticks(at4=Sample(4 * S, 50, 300_000.0)), []),
+        (ticks(at4=Sample(4 * S, 50, -17_000.0)), []),
         (
             [each for each in ticks() if not 2 * S < each.at_ns < 7 * S],
             [Doubt(2 * S, 7 * S + MS, None, "silence")],

@@ -3,7 +3,7 @@
 use crate::cpus::Cpus;
 use crate::error::Error;
 use crate::events;
-use crate::hearer::{Ended as Heard, Hearer, Report, now_ns};
+use crate::hearer::{Ended as Heard, Hearer, Report, StampClock};
 use crate::live::Live as Buckets;
 use crate::options;
 use crate::packet_ring::{Hearing, Instruction, Ring};
@@ -45,6 +45,9 @@ struct Tap {
     /// Packets come in by the second link, too: both are fed by taps.
     #[arg(long)]
     taps: bool,
+    /// The clock of the cards of both links, which take the times of frames; else the kernel does.
+    #[arg(long, value_name = "DEVICE", requires = "taps")]
+    card_clock: Option<PathBuf>,
     /// A program of classic BPF that accepts packets: its length, and its instructions.
     #[arg(long, value_name = "N,CODE JT JF K,...", default_value = "0")]
     filter: String,
@@ -96,19 +99,21 @@ impl Tap {
         let stop = Stop::on_signals()
             .map_err(|source| Error::File { path: "signal handlers".into(), source })?;
         // What leaves is heard before what comes: each packet that is judged can be seen twice.
-        let hearing = Hearing { leaving: !self.taps, filter, by_card: false };
+        let clock =
+            self.card_clock.as_deref().map_or(Ok(StampClock::default()), StampClock::of_card)?;
+        let hearing = Hearing { leaving: !self.taps, filter, by_card: clock.is_of_card() };
         let post = Ring::open(&self.post, &hearing)?;
         let pre = Ring::open(&self.pre, &Hearing { leaving: false, ..hearing })?;
         let folder = self.figures.parent();
         privileges::give_back(capability::NONE, &[self.captures.as_deref(), folder])?;
         let names = [self.pre.clone(), self.post.clone()];
-        let live = Live::new(config, names, KEPT_BYTES as u32, now_ns())?;
+        let live = Live::new(config, names, KEPT_BYTES as u32, clock.now_ns())?;
         events::recording(SPEC.name);
         let (sender, reports) = sync_channel(AHEAD);
         let (heard, matched) = std::thread::scope(|scope| {
             let rings = [(Side::Pre, &self.pre, pre), (Side::Post, &self.post, post)];
             let threads = rings.map(|(side, link, ring)| {
-                let hearer = Hearer::new((link, ring), side, sender.clone());
+                let hearer = Hearer::new((link, ring), side, clock.clone(), sender.clone());
                 Cpus::allowed().run(scope, || hearer.run(&stop).inspect_err(|_| stop.ask()))
             });
             drop(sender);
@@ -179,9 +184,14 @@ impl Tap {
         let mut partial = Vec::new();
         for (link, (heard, late)) in [&self.pre, &self.post].into_iter().zip(heard.iter().zip(late))
         {
-            let (missed, downs) = (heard.counted.dropped + late, heard.downs);
+            let missed = heard.counted.dropped + heard.unstamped + late;
+            let downs = heard.downs;
             if missed > 0 {
                 partial.push(format!("{link}: {missed} frames were missed"));
+            }
+            if heard.unstamped > 0 {
+                partial
+                    .push(format!("{link}: the card took no time of {} frames", heard.unstamped));
             }
             if downs > 0 {
                 partial.push(format!("{link} went down {downs} time(s)"));
@@ -194,6 +204,7 @@ impl Tap {
             link: link.into(),
             received: heard[side].counted.received.into(),
             dropped: heard[side].counted.dropped.into(),
+            unstamped: heard[side].unstamped.into(),
             late: late[side].into(),
             downs: heard[side].downs.into(),
         };

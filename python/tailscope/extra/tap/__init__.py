@@ -18,6 +18,7 @@ ADDITION = Addition(
             section="Measuring",
         ),
     ),
+    services={"kept_explanation": "explain:explain_tapped"},
     files=(
         AddedFile(
             RECORD,

@@ -24,8 +24,10 @@ from tailscope.units import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
+    from tailscope.engine.analysis import Figure, Quantile
     from tailscope.extra.tap.judge import Judge
     from tailscope.extra.tap.metrics import TapMetrics
     from tailscope.extra.tap.plan import TapPlan
@@ -49,6 +51,8 @@ _HEADER_EVERY = 20
 _SUPPORT = 10
 """Packets beyond a quantile that it takes to tell it."""
 _NOTHING = "-"
+_FEW_AMBIGUOUS = 100
+"""One ambiguous packet of so many is not worth a word."""
 
 
 def command(
@@ -66,6 +70,16 @@ def command(
             TRAFFIC,
         ),
     ] = False,
+    stamps: Annotated[
+        str,
+        option(
+            "--stamps",
+            "WHO",
+            "Who takes the times of frames: kernel, or with --taps card, the clock that both"
+            " interfaces share.",
+            TRAFFIC,
+        ),
+    ] = "kernel",
     match_on: Annotated[str, option_of("match_on", own_default=True)] = "auto",
     window: Annotated[str, option_of("window", own_default=True)] = "1s",
     lasts: Annotated[
@@ -121,6 +135,7 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     """Exit status with --slo: 0: met; 2: not met; 3: not enough evidence, or nothing crossed."""
+    from tailscope.extra.tap.cards import clock_of_cards
     from tailscope.extra.tap.filters import compiled
     from tailscope.extra.tap.listener import check_links
     from tailscope.extra.tap.plan import TapPlan, refuse_unknown_terms
@@ -139,10 +154,12 @@ def command(
     bucket_ns = positive_duration_ns(bucket_size, "--bucket-size")
     lasts_s = None if lasts is None else positive_duration_ns(lasts, "--for") / 1e9
     check_links(pre, post)
+    card_clock = clock_of_cards(stamps, (pre, post), taps=taps)
     plan = TapPlan(
         pre=pre,
         post=post,
         taps=taps,
+        card_clock=card_clock,
         filter=filter_text or "",
         program=compiled(filter_text or ""),
         match_on=match_on,
@@ -192,6 +209,7 @@ def _run(plan: TapPlan, *, quiet: bool) -> int:
         return UNDECIDED
     if plan.json_file != STANDARD:
         _print_end(plan, heard)
+    _tell_ambiguous(heard.analysis.summary)
     return 0 if heard.verdict is None else OF_VERDICTS[heard.verdict.outcome]
 
 
@@ -262,13 +280,13 @@ def _clock(second: TapSecond) -> str:
 
 
 def _quantile_texts(second: TapSecond) -> list[str]:
-    """Write quantiles; one that fewer than ten packets lie beyond is only a lower bound."""
+    """Write quantiles; one that fewer than ten packets lie beyond says nothing of other seconds."""
     from tailscope.extra.tap.listener import QUANTILES
 
     if not second.matched:
         return [_NOTHING] * len(QUANTILES)
     return [
-        f"{'' if (1 - q) * second.matched >= _SUPPORT else '≥ '}{_time_text(ns)}"
+        f"{_time_text(ns)}{'' if (1 - q) * second.matched >= _SUPPORT else ' *'}"
         for q, ns in zip(QUANTILES, second.latency_ns_quantiles, strict=True)
     ]
 
@@ -299,6 +317,24 @@ def _record_at_end(heard: Heard) -> dict[str, object]:
     return {"event": "end", "summary": summary, "tap": tap, "verdict": verdict}
 
 
+def _tell_ambiguous(summary: Mapping[str, Figure]) -> None:
+    """Say why many packets are ambiguous, and what tells them apart."""
+    ambiguous, sent = int(summary["ambiguous"] or 0), int(summary["sent"] or 0)
+    if ambiguous * _FEW_AMBIGUOUS <= sent:
+        return
+    tell(
+        "warning",
+        f"{counted(ambiguous, 'packet')} of {count_text(sent)} are alike by {summary['match_on']},"
+        " as retransmissions and empty acknowledgements of TCP are: they are neither matched nor"
+        " lost",
+    )
+    tell(
+        "hint",
+        "if nothing between the interfaces changes addresses, --match-on l3; behind NAT, --filter"
+        " without TCP, or capture both interfaces and use `tailscope analyze --match-on tcp-bytes`",
+    )
+
+
 def _print_end(plan: TapPlan, heard: Heard) -> None:
     from tailscope.cli.table import print_table
 
@@ -307,7 +343,7 @@ def _print_end(plan: TapPlan, heard: Heard) -> None:
     summary, tap = heard.analysis.summary, heard.result.tap
     quantiles = heard.analysis.quantiles([0.5, 0.99, 0.999])
     times = ", ".join(
-        f"{name} {'' if quantile.supported else '≥ '}{duration_text(quantile.value_ns)}"
+        f"{name} {_quantile_text(quantile)}"
         for name, quantile in zip(("p50", "p99", "p99.9"), quantiles, strict=True)
     )
     longest = summary["latency_ns_max"]
@@ -336,6 +372,13 @@ def _print_end(plan: TapPlan, heard: Heard) -> None:
         _print_verdict(heard.verdict)
     if plan.out is not None:
         say(f"{plan.out}", stream=sys.stderr)
+
+
+def _quantile_text(quantile: Quantile) -> str:
+    """Write a quantile, or the least that it is where fewer than ten packets lie beyond."""
+    if quantile.supported:
+        return duration_text(quantile.value_ns)
+    return _NOTHING if quantile.ci_low_ns is None else f"≥ {duration_text(quantile.ci_low_ns)}"
 
 
 def _print_verdict(verdict: RunVerdict) -> None:

@@ -85,6 +85,8 @@ class Listener(RecordingProgram[TapResult]):
             options.append(f"--limits-ns={','.join(map(str, plan.limits_ns))}")
         if plan.taps:
             options.append("--taps")
+        if plan.card_clock is not None:
+            options.append(f"--card-clock={plan.card_clock}")
         if captures is not None:
             options += [f"--captures={captures}", f"--keep={plan.keep}"]
         super().__init__("tap", "tap", options, TapResult, place=place)

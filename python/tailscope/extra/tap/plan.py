@@ -26,6 +26,8 @@ class TapPlan:
     """The interfaces by which packets come and leave."""
     taps: bool
     """True if packets come in by both of them: taps or mirror ports feed them."""
+    card_clock: str | None
+    """The clock of the cards that take times; None if the kernel does."""
     filter: str
     program: str
     """The filter, and what it was compiled to."""
@@ -56,6 +58,7 @@ class TapPlan:
         way = "comes in on both" if self.taps else "comes in on the first, leaves by the second"
         rows = {
             "interfaces": f"{self.pre} and {self.post}: what {way}",
+            "times": f"the cards', by {self.card_clock}" if self.card_clock else "the kernel's",
             "filter": self.filter or "none",
             "matching": f"on {self.match_on}, window {self.window_ns / 1e9:g} s",
             "duration": "until Ctrl-C" if self.lasts_s is None else f"{self.lasts_s:g} s",

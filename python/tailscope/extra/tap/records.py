@@ -22,6 +22,40 @@ class Alert(Section, frozen=True, kw_only=True):
     """Their number."""
 
 
+class Delay(Section, frozen=True, kw_only=True):
+    """One thing that a packet waited for."""
+
+    part: Literal["queue", "dut"]
+    """`queue`: packets that left before it, at the usual pace; `dut`: what had the CPU that sent it
+    while nothing left."""
+    cause: str
+    """Its name."""
+    details: tuple[str, ...]
+    """Further details, at most three."""
+    waited_ns: Count
+    """How long the packet waited for it."""
+
+
+class DelayedPacket(Section, frozen=True, kw_only=True):
+    """One of the worst packets, and what it waited for; all times sum to its latency."""
+
+    pre_ns: Count
+    """When it came, in Unix time."""
+    latency_ns: Count
+    """How long it took to leave."""
+    flow: str
+    """Its flow; empty if that is unknown."""
+    cpus: tuple[Count, ...]
+    """CPUs that were sending when it left. Only of a single one it is known that it sent this
+    packet, and then what had this CPU is told."""
+    service_ns: Count
+    """What the fastest packet took."""
+    delays: tuple[Delay, ...]
+    """What it waited for, the longest first."""
+    unexplained_ns: Count
+    """The rest."""
+
+
 class TapRecord(Record, frozen=True, kw_only=True):
     """What a tap heard of its two interfaces."""
 
@@ -45,5 +79,11 @@ class TapRecord(Record, frozen=True, kw_only=True):
     """Figures of each flow, at most 1000: those of the most packets first."""
     alerts: tuple[Alert, ...]
     """The latest alerts, at most 1000."""
+    worst: tuple[DelayedPacket, ...] = ()
+    """The worst packets of which captures were kept, the worst first, and what delayed them."""
+    events_missing_because: str | None = None
+    """Reason why no kernel events were recorded around them; null if they were."""
+    events_lost: Count = 0
+    """Kernel events that were lost, because buffers were full."""
     verdict: JudgedRun | None = None
     """The verdict on all packets, if a service level was given."""

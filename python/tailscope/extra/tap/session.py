@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 from tailscope.engine.slices import Part, merge
 from tailscope.extra.tap import RECORD, WORST
+from tailscope.extra.tap.cards import stamping
 from tailscope.extra.tap.listener import Listener
 from tailscope.extra.tap.records import TapRecord
+from tailscope.extra.tap.watch import Watch
 from tailscope.report.of_run import page_of
 from tailscope.signals import patient
 from tailscope.store import layout
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from tailscope.engine.analysis import Analysis
     from tailscope.extra.tap.judge import Judge
     from tailscope.extra.tap.plan import TapPlan
+    from tailscope.extra.tap.watch import Watched
     from tailscope.verdict.verdict import RunVerdict
 
 _FIGURES = "figures"
@@ -74,17 +77,23 @@ def listen(plan: TapPlan, judge: Judge | None, take: Callable[[TapKey | TapSecon
     def both(event: TapKey | TapSecond) -> None:
         heard.take(event)
         take(event)
+        if watch is not None and isinstance(event, TapSecond):
+            watch.look()
 
     with ExitStack() as stack:
-        writer = captures = None
+        writer = captures = watch = None
         if plan.out is not None:
             writer = stack.enter_context(RunWriter(plan.out, draw=page_of, has_packets=False))
             captures = plan.out.absolute() / WORST
             captures.mkdir(exist_ok=True)
-            stack.push(partial(_remove_if_failed, captures))
+            stack.push(partial(_remove_unless_kept, writer, captures))
         folder = stack.enter_context(RunFolder())
         figures = folder.path / _FIGURES
         place = Here(folder.path)
+        if captures is not None and plan.keep:
+            watch = stack.enter_context(Watch(folder, captures, plan))
+        if plan.card_clock is not None:
+            stack.enter_context(stamping((plan.pre, plan.post)))
         with (
             patient(lambda: None) as patience,
             Listener(plan, figures, captures, place=place) as listener,
@@ -99,14 +108,17 @@ def listen(plan: TapPlan, judge: Judge | None, take: Callable[[TapKey | TapSecon
             heard.result = listener.finish()
         if heard.result.tap.joined:
             heard.analysis = merge([Part.from_bytes(figures.read_bytes())])
-            _conclude(plan, heard, writer)
+            watched = None if watch is None else watch.finish(heard.analysis.summary)
+            _conclude(plan, heard, writer, watched)
         elif writer is not None:
             writer.withdraw()
             _clear(plan.out)
     return heard
 
 
-def _conclude(plan: TapPlan, heard: Heard, writer: RunWriter | None) -> None:
+def _conclude(
+    plan: TapPlan, heard: Heard, writer: RunWriter | None, watched: Watched | None
+) -> None:
     assert heard.analysis is not None, "packets crossed"
     assert heard.result is not None, "it has ended"
     summary, result = heard.analysis.summary, heard.result
@@ -127,9 +139,14 @@ def _conclude(plan: TapPlan, heard: Heard, writer: RunWriter | None) -> None:
         post=tap.post,
         flows=tuple(tap.flows),
         alerts=() if heard.judge is None else tuple(heard.judge.end()),
+        worst=() if watched is None else watched.packets,
+        events_missing_because=None if watched is None else watched.missing_because,
+        events_lost=0 if watched is None else watched.events_lost,
         verdict=None if heard.verdict is None else heard.verdict.record(),
     )
     write_text(writer.path / RECORD, encode(record))
+    captures = sorted((writer.path / WORST).iterdir())
+    writer.add([RECORD, *(f"{WORST}/{path.name}" for path in captures)])
     asked = AnalysisPlan(
         pre=plan.pre,
         post=plan.post,
@@ -147,8 +164,11 @@ def _conclude(plan: TapPlan, heard: Heard, writer: RunWriter | None) -> None:
     check_whole(writer.path, lacks)
 
 
-def _remove_if_failed(captures: Path, kind: type[BaseException] | None, *_error: object) -> None:
-    if kind is not None:
+def _remove_unless_kept(
+    writer: RunWriter, captures: Path, kind: type[BaseException] | None, *_error: object
+) -> None:
+    """Remove captures of a tap that failed; a run that lacks only its page is kept."""
+    if kind is not None and not writer.is_whole:
         remove_tree(captures)
 
 

@@ -14,6 +14,12 @@ Reason: TypeAlias = Literal["offset", "frequency", "state", "silence"]
 SILENT_INTERVALS = 4
 """A log is silent where nothing follows for so many of its usual intervals."""
 FOREVER_NS = 1 << 62
+_USUAL = 4
+_UNUSUAL = 20
+"""The smallest fourth of a log's offsets shows what is usual, even if most of it is a fault; an
+offset of more than so many times the largest of these is none of them."""
+_LEAST_LIMIT_NS = 1_000
+"""Offsets up to this never leave a clock in doubt."""
 _PPB = 10**9
 
 
@@ -39,6 +45,16 @@ class Doubt(NamedTuple):
     reason: Reason
 
 
+def limit_of(samples: Sequence[Sample], limit_ns: int) -> int:
+    """Return from which offset on a clock is in doubt: `limit_ns`, or less if offsets are smaller.
+
+    A log whose offsets are some hundred nanoseconds proves that one of 20 microseconds is a fault.
+    """
+    offsets_ns = [abs(each.offset_ns) for each in samples if each.offset_ns is not None]
+    usual_ns = sorted(offsets_ns)[len(offsets_ns) // _USUAL] if offsets_ns else limit_ns
+    return min(limit_ns, max(_LEAST_LIMIT_NS, _UNUSUAL * usual_ns))
+
+
 def doubts_of(samples: Sequence[Sample], limit_ns: int, resolution_ns: int) -> list[Doubt]:
     """Return when samples, in order of time, leave a clock in doubt.
 
@@ -48,6 +64,7 @@ def doubts_of(samples: Sequence[Sample], limit_ns: int, resolution_ns: int) -> l
     says anything. `resolution_ns` is the last digit of the log's times, which are rounded down.
     """
     gaps_ns = [later.at_ns - former.at_ns for former, later in pairwise(samples)]
+    limit_ns = limit_of(samples, limit_ns)
     silent_ns = SILENT_INTERVALS * max(median(gaps_ns) if gaps_ns else 0, resolution_ns)
     doubts = [
         Doubt(-FOREVER_NS, samples[0].at_ns + resolution_ns, None, "silence"),

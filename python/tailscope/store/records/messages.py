@@ -527,6 +527,8 @@ class TappedLink(Section, frozen=True, kw_only=True):
     """Frames for which the kernel's ring had no room."""
     late: Count
     """Frames that the kernel handed over when their time was decided about already."""
+    unstamped: Count
+    """Frames of which the card took no time, where it is to take them."""
     downs: Count
     """How often the link went down."""
 
