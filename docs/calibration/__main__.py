@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from docs.calibration import aliasing, overload, rows, verdicts
+from docs.calibration import aliasing, overload, verdicts
 
 import tailscope.words.promises
 
@@ -75,6 +75,8 @@ def main() -> int:
     PAGE.write_text("\n\n".join([TEXT, *(each.page() for each in sections)]) + "\n")
     sentences = {model: said for each in sections for model, said in each.sentences.items()}
     SENTENCES.write_text(json.dumps(sentences, indent=1) + "\n")
+    from docs.calibration import rows
+
     rows.write_rows(asked.data)
     print(f"{PAGE}\n{SENTENCES}\n{rows.PAGE}")
     return 0

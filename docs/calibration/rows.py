@@ -6,25 +6,31 @@ They stand on the page of that experiment, and are made of the same data as the 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+from docs.calibration.tail import LEVEL, SPLIT, answer, known, tables
 from docs.reference.markdown import table
 
-from tailscope.extra.tail.models.model import Settings
-from tailscope.extra.tail.source import LatencySource
-from tailscope.extra.tail.table import table_of
+from tailscope.exceptions import EvidenceError
+from tailscope.extra.tail.models.bursts import usual_run_length_ns
+from tailscope.extra.tail.models.equation1 import equation_1
+from tailscope.extra.tail.models.setting import PRIOR, return_level
 from tailscope.report.drawing import grid_svg
+from tailscope.report.picture import Axis, Layer, Picture
 
 if TYPE_CHECKING:
-    from tailscope.extra.tail.table import TailTable
+    from collections.abc import Iterator, Sequence
+
+    from tailscope.extra.tail.models.equation1 import Equation1
 
 PAGE = Path(__file__).parents[1] / "extra" / "tail" / "containers2024.md"
 BEGIN, END = "<!-- rows: made by `make calibration` -->", "<!-- end of rows -->"
 FIGURE = "tails-shapes"
 METADATA = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
-FOLDERS = {4: "containers2024-scenario2", 5: "containers2024-rates"}
+MACHINES = {4: "Intel", 5: "AMD"}
 
 
 class Printed(NamedTuple):
@@ -66,52 +72,86 @@ HEADER = (
 ABSENT = "data not here"
 
 
+class Row(NamedTuple):
+    """What was said of a run, and what came of it."""
+
+    setting: str
+    equation_1: Equation1 | None
+    """The prediction of the authors' method; None where its threshold is not in the table."""
+    bursts: int
+    """Bursts of the rest beyond tailscope's return level."""
+    is_inside: bool
+    """True if the largest latency of the rest lies in tailscope's interval."""
+
+
 def write_rows(data: Path) -> None:
     """Write the rows into the page, and draw the figure beside it."""
-    found = {
-        number: table_of([LatencySource(data / folder, None)], Settings(), 0)
-        for number, folder in FOLDERS.items()
-    }
-    text = table(HEADER, rows(found))
+    found = list(compared(data))
+    text = table(HEADER, [line(printed, found) for printed in PRINTED])
     page = PAGE.read_text()
     between = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
     assert len(between.findall(page)) == 1, PAGE
     PAGE.write_text(between.sub(lambda _: f"{BEGIN}\n\n{text}\n\n{END}", page))
-    every = replace(found[4], runs=[run for each in found.values() for run in each.runs])
-    (shapes,) = (picture for picture in every.pictures("") if picture.name == FIGURE)
-    drawing = METADATA.sub("", grid_svg([shapes]).decode())
+    drawing = METADATA.sub("", grid_svg([shapes(found)]).decode())
     (PAGE.parent / f"{FIGURE}.svg").write_text(drawing)
 
 
-def rows(found: dict[int, TailTable]) -> list[list[str]]:
-    """A row for each of the paper, and for what else there is of its settings."""
-    settings = {
-        (number, str(line["setting"])): line
-        for number, each in found.items()
-        for line in each.settings()
-    }
-    lines = []
-    for row in PRINTED:
-        line = settings.get((row.table, row.setting))
-        ours = [ABSENT, *("-" for _ in HEADER[3:])]
-        if line is not None:
-            ours = [
-                str(line["equation_1_runs"]),
-                _number(line["equation_1_exceedances_packets_mean"]),
-                _number(line["equation_1_exceedances_bursts_mean"]),
-                _share(line["equation_1_bounded_share"]),
-                str(line["runs"] - line["refused"]),
-                _number(line["exceedances_bursts_mean"]),
-                _share(line["inside_share"]),
+def compared(data: Path) -> Iterator[Row]:
+    """Foretell each run by both methods, tailscope by the first parts of its setting, too."""
+    every = list(tables(data))
+    runs = [known(*run) for run in every]
+    for at, (run, published) in enumerate(zip(runs, every, strict=True)):
+        like = [
+            other.first
+            for place, other in enumerate(runs)
+            if place != at and other.setting == run.setting
+        ]
+        level_ns = return_level([run.first], like, run.ahead_ns, LEVEL).level_ns
+        length_ns = usual_run_length_ns(published.excesses.gap_ns)
+        theirs = None
+        with suppress(EvidenceError):
+            theirs = equation_1(published.excesses, SPLIT, length_ns)
+        inside = answer([run.first], like, run.ahead_ns, run, PRIOR).is_inside
+        yield Row(run.setting, theirs, int((run.rest_ns > level_ns).sum()), inside)
+
+
+def line(printed: Printed, found: Sequence[Row]) -> list[str]:
+    """A row of the paper, and what there is of its setting."""
+    own = [row for row in found if row.setting == f"{MACHINES[printed.table]}: {printed.setting}"]
+    theirs = [row.equation_1 for row in own if row.equation_1 is not None]
+    name = f"{printed.table}, {printed.setting}"
+    said = ", ".join(filter(None, (printed.exceedances, printed.bounded)))
+    if not own:
+        return [name, said, ABSENT, *("-" for _ in HEADER[3:])]
+    return [
+        *(name, said, str(len(theirs))),
+        f"{np.mean([each.exceedances_packets for each in theirs]):.2f}",
+        f"{np.mean([each.exceedances_bursts for each in theirs]):.2f}",
+        f"{100 * np.mean([each.is_bounded for each in theirs]):.1f} %",
+        *(str(len(own)), f"{np.mean([row.bursts for row in own]):.2f}"),
+        f"{100 * np.mean([row.is_inside for row in own]):.1f} %",
+    ]
+
+
+def shapes(found: Sequence[Row]) -> Picture:
+    """Figure 18: the shapes of the laws of Equation 1, of each table."""
+    layers = []
+    for at, (number, machine) in enumerate(MACHINES.items()):
+        xi = np.sort(
+            [
+                row.equation_1.chosen.xi
+                for row in found
+                if row.setting.startswith(machine) and row.equation_1 is not None
             ]
-        printed = ", ".join(filter(None, (row.exceedances, row.bounded)))
-        lines.append([f"{row.table}, {row.setting}", printed, *ours])
-    return lines
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f} %"
+        )
+        share = np.arange(1, len(xi) + 1) / len(xi)
+        name = f"Table {number}"
+        layers.append(Layer("steps", "", name, {"x": xi, "y": share}, name, at))
+    return Picture(
+        FIGURE,
+        "Bounded or not: the shape ξ of the laws of Equation 1",
+        "Figure 18: a law with ξ below 0 has a largest latency.",
+        Axis("ξ", "xi"),
+        Axis("share of runs", "share", limits=(0.0, 1.0)),
+        tuple(layers),
+    )

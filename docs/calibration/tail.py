@@ -120,8 +120,17 @@ class Answer(NamedTuple):
         return float(high - low + 2 / (1 - LEVEL) * outside)
 
 
-def published(data: Path) -> Iterator[Known]:
-    """The authors' tables of the worst packets, reduced to bursts."""
+class Published(NamedTuple):
+    """A run of the authors' tables."""
+
+    setting: str
+    rate: int
+    repeat: int
+    excesses: Excesses
+
+
+def tables(data: Path) -> Iterator[Published]:
+    """The authors' tables of the worst packets."""
     for folder, machine in MACHINES.items():
         for worst in sorted((data / folder).rglob("*.worst.csv.zst")):
             stem = worst.name.split(".num_worst")[0]
@@ -133,7 +142,12 @@ def published(data: Path) -> Iterator[Known]:
                 continue
             rate, repeat = stem.split(".")[0].removeprefix("rate").split("-repeat")
             setting = f"{machine}: {worst.parent.relative_to(data / folder)}"
-            yield known(setting, int(rate), int(repeat), excesses)
+            yield Published(setting, int(rate), int(repeat), excesses)
+
+
+def published(data: Path) -> Iterator[Known]:
+    """These tables, reduced to bursts."""
+    return (known(*run) for run in tables(data))
 
 
 def known(setting: str, rate: int, repeat: int, excesses: Excesses) -> Known:
@@ -372,7 +386,7 @@ def section(runs: int, data: Path) -> Section:
         f" the setting (median width {rest[4]}), and in {alone_[2]} without ({alone_[4]}); of"
         f" {repeat[1]} third repeats, in {repeat[2]} ({repeat[4]})."
     )
-    tables = (
+    shown = (
         table(SCORED, scored),
         "Machine against machine:",
         table((*SCORED, "constants"), list(_machines(found))),
@@ -395,7 +409,7 @@ def section(runs: int, data: Path) -> Section:
         **_later(settings),
         few=sum(len(run.first.worst_ns) < FEWEST_BURSTS for run in every),
     )
-    return Section("Tails", text, tables, {"tail": sentence})
+    return Section("Tails", text, shown, {"tail": sentence})
 
 
 def _later(settings: dict[str, list[Known]]) -> dict[str, object]:

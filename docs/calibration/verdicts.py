@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -90,12 +91,17 @@ class Tried(NamedTuple):
     is_next_met: bool
 
 
+@cache
+def _many(law: Law) -> Values:
+    """Latencies of so many runs that their law is known."""
+    return np.concatenate([law.draw(np.random.default_rng([1, seed])) for seed in range(MANY)])
+
+
 def outcomes(law: Law, factor: float, runs: int) -> list[Tried]:
     """Verdicts on runs of a law, with a limit that this multiple of the allowed share exceeds."""
     from scipy.special import bdtr
 
-    many = np.concatenate([law.draw(np.random.default_rng([1, seed])) for seed in range(MANY)])
-    limit_ns = round(float(np.quantile(many, 1 - factor * ALLOWED)))
+    limit_ns = round(float(np.quantile(_many(law), 1 - factor * ALLOWED)))
     level = parse_level(f"{QUANTILE}<{limit_ns}ns")
     most = round(ALLOWED * PACKETS)
     found, beyond = [], []

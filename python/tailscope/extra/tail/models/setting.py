@@ -34,6 +34,9 @@ _DRIFT_STEPS = 9
 _LEVEL_SPREAD = 0.008
 """Change of sizes from what was seen to what follows, in logs, by which a return level moves."""
 
+_ALONE = 0.02
+"""Share by which the return level of one run alone lies above all that was seen, at least."""
+
 _JEFFREYS = 0.5
 """Shape of the prior of a Poisson rate that is not known at all (Jeffreys)."""
 
@@ -206,7 +209,8 @@ def return_level(
 ) -> ReturnLevel:
     """Foretell the latency that one burst of so long a time is expected to exceed.
 
-    Of a time as long as what was seen, it is the largest that was seen, at least.
+    Of a time as long as what was seen, it is the largest that was seen, at least; a little more if
+    no other runs tell how such sizes vary.
     """
     from scipy.special import gammaincinv
 
@@ -219,7 +223,7 @@ def return_level(
         for per_ns in (lower, rates.shape / rates.time_ns, upper)
     )
     if ahead_ns >= sum(run.duration_ns for run in own):
-        level_ns = max(level_ns, *(run.max_ns for run in own))
+        level_ns = max(level_ns, (1 if like else 1 + _ALONE) * max(run.max_ns for run in own))
     return ReturnLevel(level_ns, min(low_ns, level_ns), max(high_ns, level_ns))
 
 
