@@ -140,11 +140,10 @@ class Largest(NamedTuple):
         """Return the upper end."""
         return self.regions[-1].high_ns
 
-    @property
-    def recurs(self) -> float:
-        """Return the probability that bursts of the highest region come."""
+    def recurs(self, at: int = -1) -> float:
+        """Return the probability that bursts of a region come, or larger ones."""
         outside = 1 - sum(region.probability for region in self.regions)
-        return self.regions[-1].probability + outside / 2
+        return sum(region.probability for region in self.regions[at:]) + outside / 2
 
 
 class NextQuantile(NamedTuple):
