@@ -89,7 +89,7 @@ def test_verify_and_plan_say_what_a_further_run_is_expected_to_take(
     judged = tailscope("verify", run, "--slo", "p99.99<100us,p50<1s", "-v").stdout
     assert "p99.99 of a further run" in judged and "µs, beyond the limit" in judged
     assert "further run" not in tailscope("verify", run, "--slo", "p99.99<100us").stdout
-    planned = tailscope("plan", "--quantile", "p99.99", "--from", run).stdout
+    planned = tailscope("plan", "--quantile", "p99.99", "--rate", "10k", "--from", run).stdout
     assert "p99.99 of a further run" in planned
 
 
