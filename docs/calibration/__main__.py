@@ -81,7 +81,10 @@ def main() -> int:
     PAGE.write_text("\n\n".join([TEXT, *(each.page() for each in sections)]) + "\n")
     sentences = {model: said for each in sections for model, said in each.sentences.items()}
     SENTENCES.write_text(json.dumps(sentences, indent=1) + "\n")
-    print(f"{PAGE}\n{SENTENCES}")
+    from docs.calibration import rows
+
+    rows.write_rows(asked.data)
+    print(f"{PAGE}\n{SENTENCES}\n{rows.PAGE}")
     return 0
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tailscope.words.promises import Model
 
 
@@ -31,6 +33,16 @@ class Section(NamedTuple):
         """It in Markdown."""
         said = [f"> {sentence}" for sentence in self.sentences.values()]
         return "\n\n".join([f"## {self.title}", self.text, *self.tables, *said])
+
+
+SURE = 0.95
+"""Probability that a pass or a fail promises."""
+
+
+def brier(probabilities: Sequence[float], came: Sequence[bool]) -> float:
+    """The Brier score: the mean square of what was said, minus what came; a coin has 0.25."""
+    pairs = zip(probabilities, came, strict=True)
+    return sum((said - it_came) ** 2 for said, it_came in pairs) / max(len(came), 1)
 
 
 def share(part: int, whole: int) -> str:

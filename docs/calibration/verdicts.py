@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from docs.calibration.section import Section, share
+from docs.calibration.section import SURE, Section, brier, share
 from docs.reference.markdown import table
 
 from tailscope.verdict.evidence import PacketSample, RunSample
@@ -16,7 +16,7 @@ from tailscope.verdict.taken import Taken
 from tailscope.verdict.verdict import Outcome, judge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -80,24 +80,54 @@ ENOUGH = len(LAWS) - 1
 """Laws of which a run has seen enough."""
 
 
-def outcomes(law: Law, factor: float, runs: int) -> Counter[Outcome]:
+class Tried(NamedTuple):
+    """A verdict on a run, what else could be said of it, and what the next repeat did."""
+
+    outcome: Outcome
+    is_met: bool
+    """True if the run's own quantile is within the limit."""
+    bootstrap: float
+    """Share of resamples of its packets that are."""
+    is_next_met: bool
+
+
+@cache
+def _many(law: Law) -> Values:
+    """Latencies of so many runs that their law is known."""
+    return np.concatenate([law.draw(np.random.default_rng([1, seed])) for seed in range(MANY)])
+
+
+def outcomes(law: Law, factor: float, runs: int) -> list[Tried]:
     """Verdicts on runs of a law, with a limit that this multiple of the allowed share exceeds."""
-    many = np.concatenate([law.draw(np.random.default_rng([1, seed])) for seed in range(MANY)])
-    limit_ns = round(float(np.quantile(many, 1 - factor * ALLOWED)))
+    from scipy.special import bdtr
+
+    limit_ns = round(float(np.quantile(_many(law), 1 - factor * ALLOWED)))
     level = parse_level(f"{QUANTILE}<{limit_ns}ns")
-    return Counter(
-        judge(level, _run(law.draw(np.random.default_rng([2, seed])))).outcome
-        for seed in range(runs)
-    )
+    most = round(ALLOWED * PACKETS)
+    found, beyond = [], []
+    for seed in range(runs + 1):
+        values = law.draw(np.random.default_rng([2, seed]))
+        beyond.append(int((values >= limit_ns).sum()))
+        found.append(judge(level, _run(values)).outcome)
+    return [
+        Tried(
+            outcome,
+            count <= most,
+            float(bdtr(most, PACKETS, count / PACKETS)),
+            following <= most,
+        )
+        for outcome, count, following in zip(found[:-1], beyond[:-1], beyond[1:], strict=True)
+    ]
 
 
 def _run(values: Values) -> RunSample:
     return RunSample("run", 10_000.0, PacketSample(Taken.of(values), 0, COUNTS))
 
 
-def wrong(found: Counter[Outcome], factor: float) -> int:
+def wrong(found: Sequence[Tried], factor: float) -> int:
     """How many verdicts were wrong."""
-    return found[Outcome.FAIL if factor < 1 else Outcome.PASS]
+    mistaken = Outcome.FAIL if factor < 1 else Outcome.PASS
+    return sum(each.outcome is mistaken for each in found)
 
 
 def section(runs: int, _data: Path) -> Section:
@@ -112,15 +142,53 @@ def section(runs: int, _data: Path) -> Section:
         f" one, {share(mistaken, tried)} got a wrong verdict"
         f" ({share(worst, runs)} at the worst of {ENOUGH} laws); at most 5% are promised."
     )
-    return Section("Verdicts", TEXT, (table(HEADER, _rows(found, runs)),), {"verdict": sentence})
+    tables = table(HEADER, _rows(found, runs)), SCORES, table(SCORED, _scores(found))
+    return Section("Verdicts", TEXT, tables, {"verdict": sentence})
 
 
 HEADER = ("runs", "share beyond / allowed", "number", "wrong", "right", "inconclusive")
+SCORED = (
+    "runs",
+    "number",
+    "inconclusive",
+    "**verdict**",
+    "its own quantile",
+    "bootstrap",
+    "a coin",
+)
+SCORES = f"""\
+Does the next repeat meet the limit, too? A pass says so with {SURE:.0%}, a fail denies it with as
+much, and an inconclusive verdict is a coin. Beside it: whether the run's own quantile is within
+the limit, with {SURE:.0%}, and how many resamples of its packets are (bootstrap). Brier scores, of
+all distances to the limit; less is better:"""
+SAID = {Outcome.PASS: SURE, Outcome.FAIL: 1 - SURE, Outcome.INCONCLUSIVE: 0.5}
 
 
-def _rows(found: dict[tuple[Law, float], Counter[Outcome]], runs: int) -> Iterator[list[str]]:
+def _scores(found: dict[tuple[Law, float], list[Tried]]) -> Iterator[list[str]]:
+    every: list[Tried] = []
+    for law in LAWS:
+        own = [each for factor in FACTORS for each in found[law, factor]]
+        every += own
+        yield _scored(law.name, own)
+    yield _scored("**all**", every)
+
+
+def _scored(name: str, tried: Sequence[Tried]) -> list[str]:
+    came = [each.is_next_met for each in tried]
+    said = (
+        [SAID[each.outcome] for each in tried],
+        [SURE if each.is_met else 1 - SURE for each in tried],
+        [each.bootstrap for each in tried],
+        [0.5] * len(tried),
+    )
+    left = sum(each.outcome is Outcome.INCONCLUSIVE for each in tried)
+    scores = (f"{brier(probabilities, came):.3f}" for probabilities in said)
+    return [name, str(len(tried)), share(left, len(tried)), *scores]
+
+
+def _rows(found: dict[tuple[Law, float], list[Tried]], runs: int) -> Iterator[list[str]]:
     for (law, factor), each in found.items():
-        left = each[Outcome.INCONCLUSIVE]
+        left = sum(tried.outcome is Outcome.INCONCLUSIVE for tried in each)
         mistaken = wrong(each, factor)
         counts = (share(count, runs) for count in (mistaken, runs - left - mistaken, left))
         yield [law.name, f"{factor:g}", str(runs), *counts]

@@ -101,8 +101,7 @@ def _latencies(path: Path) -> NDArray[np.float64]:
         (latency_ns,) = packets.columns("latency_ns")
     if not len(latency_ns):
         raise RunError(f"{path}: no packet of this run has a latency", code="no-latency")
-    latencies: NDArray[np.float64] = latency_ns.astype(np.float64)
-    return latencies
+    return np.asarray(latency_ns, np.float64)
 
 
 class _Sizes(NamedTuple):
@@ -161,6 +160,7 @@ def _record(plan: SampleRequest, sizes: _Sizes) -> dict[str, float | str | None]
 
 
 def _print(plan: SampleRequest, sizes: _Sizes) -> None:
+    from tailscope.registry import offered
     from tailscope.units import percentile_name
 
     name = percentile_name(plan.quantile)
@@ -186,6 +186,9 @@ def _print(plan: SampleRequest, sizes: _Sizes) -> None:
         say(f"a burst counts as one: {sizes.design_effect:.1f} packets in that run")
     if sizes.reason is not None:
         say(f"{name} itself: {sizes.reason}")
+    for tell_next in () if plan.from_run is None else offered("next_run"):
+        if sentence := tell_next(plan.from_run, plan.quantile):
+            say(sentence)
 
 
 def _amount(plan: SampleRequest, packets: int | None) -> tuple[str, str]:

@@ -177,6 +177,7 @@ def _run(plan: VerifyRequest, command: Sequence[str] | None) -> int:
         write_text(plan.junit_file, junit(f"tailscope verify {plan.level.text}", suites))
     if plan.json_file != STANDARD:
         _print(plan, verdicts, outcome)
+        _say_next_run(plan, named_verdicts)
     return OF_VERDICTS[outcome]
 
 
@@ -340,6 +341,18 @@ def _print_promises(plan: VerifyRequest, verdicts: list[RunVerdict]) -> None:
         for run_verdict in verdicts
     ):
         plan.view.say(_NEIGHBOURS_HINT)
+
+
+def _say_next_run(plan: VerifyRequest, named: Sequence[tuple[Path | None, RunVerdict]]) -> None:
+    """Say what a model kept beside a run expects of a further one."""
+    from tailscope.registry import offered
+
+    paths = [path for path, _ in named if path is not None and plan.view.verbose]
+    terms = [term for term in plan.level.terms if term.kind == "latency"]
+    for tell_next in offered("next_run") if paths and terms else ():
+        said = (tell_next(path, term.quantile, term.limit) for path in paths for term in terms)
+        for sentence in filter(None, said):
+            plan.view.say(sentence)
 
 
 def _print_details(verdict: RunVerdict, view: View) -> None:

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import captures
+import msgspec
 import numpy as np
 import pytest
 from documentation import undocumented
 from errors import code_of
 
 from tailscope.extra.tail import TAIL
-from tailscope.extra.tail.records import TailRecord
+from tailscope.extra.tail.records import ForetoldQuantile, TailRecord
+from tailscope.extra.tail.words import next_run
+from tailscope.store.kept import keep
 from tailscope.store.reader import read_run
 from tailscope.store.records.base import as_content
 
@@ -65,6 +68,29 @@ def test_the_tail_can_be_drawn_without_computing(tailscope: Run, run: Path) -> N
     assert ahead[-1].packets == pytest.approx(100 * found.fit_packets)
     for row in ahead:
         assert row.return_level_ns_ci_low <= row.return_level_ns <= row.return_level_ns_ci_high
+
+
+def test_verify_and_plan_say_what_a_further_run_is_expected_to_take(
+    tailscope: Run, run: Path
+) -> None:
+    assert tailscope("model", "tail", run, "--split", "1", "--keep").returncode == 0
+    assert next_run(run, 0.9999) is None, "one run alone does not tell how much repeats differ"
+    found = read_run(run)
+    record = found.kept.of(TailRecord)
+    assert record is not None
+    foretold = ForetoldQuantile(
+        quantile=0.9999, latency_ns_ci_low=200_000, latency_ns_ci_high=300_000
+    )
+    changed = msgspec.structs.replace(record, next_quantiles=(foretold,))
+    keep(run, found.info, TAIL, changed, command=["test"])
+    words = {limit_ns: next_run(run, 0.9999, limit_ns) for limit_ns in (1e5, 2.5e5, 4e5)}
+    assert [str(each).split()[-3] for each in words.values()] == ["beyond", "about", "within"]
+    assert next_run(run, 0.99999) is None
+    judged = tailscope("verify", run, "--slo", "p99.99<100us,p50<1s", "-v").stdout
+    assert "p99.99 of a further run" in judged and "µs, beyond the limit" in judged
+    assert "further run" not in tailscope("verify", run, "--slo", "p99.99<100us").stdout
+    planned = tailscope("plan", "--quantile", "p99.99", "--rate", "10k", "--from", run).stdout
+    assert "p99.99 of a further run" in planned
 
 
 def test_worst_packets_are_no_run_to_keep_figures_in(tailscope: Run, tmp_path: Path) -> None:

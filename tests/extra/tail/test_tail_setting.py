@@ -62,7 +62,7 @@ def test_a_class_of_other_runs_is_foretold() -> None:
     bulk, rare = together.regions
     assert rare.low_ns < CLASS_NS < rare.high_ns < 2 * CLASS_NS
     assert bulk.high_ns < 2 * own.max_ns
-    assert 0.2 < together.recurs < 0.95
+    assert 0.2 < together.recurs() < 0.95
     assert together.seen_ns > 5 * alone.seen_ns
     assert together.high_ns / together.low_ns < alone.high_ns / alone.low_ns
 

@@ -22,6 +22,7 @@ ADDITION = Addition(
         "conclusion_doubts": "words:conclusion_doubts",
         "conclusion_rows": "words:conclusion_rows",
         "figures": "figures:FIGURES",
+        "next_run": "words:next_run",
     },
     extra=Extra("tail", {"scipy": "scipy"}),
 )

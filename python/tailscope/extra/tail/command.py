@@ -362,18 +362,19 @@ def _predicted(ahead: Forecast) -> str:
 
 
 def _recurring(ahead: Forecast) -> Iterator[str]:
-    """Return the two statements of a largest latency that hangs on one class of bursts."""
+    """Return the statements of a largest latency that hangs on classes of bursts."""
     out = ahead.largest
-    if len(out.regions) == 1:
-        return
-    below, top = out.regions[-2:]
-    low = duration_text(top.low_ns)
-    what = (
-        f"something larger than all that was seen, of {low} to {duration_text(top.high_ns)}, comes"
-        if top.low_ns > out.seen_ns
-        else f"the class of {low} to {duration_text(min(top.high_ns, out.known_high_ns))} recurs"
-    )
-    yield f"{what} with {out.recurs:.0%}; without it at most {duration_text(below.high_ns)}"
+    for at in range(len(out.regions) - 1, 0, -1):
+        below, region = out.regions[at - 1 : at + 1]
+        low = duration_text(region.low_ns)
+        what = (
+            f"something larger than all that was seen, of {low} to"
+            f" {duration_text(region.high_ns)}, comes"
+            if region.low_ns > out.seen_ns
+            else f"the class of {low} to {duration_text(min(region.high_ns, out.known_high_ns))}"
+            " recurs"
+        )
+        yield f"{what} with {out.recurs(at):.0%}; without it at most {duration_text(below.high_ns)}"
 
 
 def _next(fitted: TailModel) -> Iterator[str]:

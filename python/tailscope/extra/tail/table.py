@@ -11,7 +11,7 @@ from tailscope.extra.tail.recorded import DRAWN, record_of
 from tailscope.extra.tail.source import NamedSource, excesses_of, named_sources, tail_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from tailscope.extra.tail.models.equation1 import Equation1
     from tailscope.extra.tail.models.excesses import Excesses
@@ -97,7 +97,7 @@ class TailTable:
     def content(self) -> dict[str, object]:
         """Return the content of ``--json``."""
         return {
-            "settings": [_setting(name, own) for name, own in self.by_setting()],
+            "settings": self.settings(),
             "runs": [run.content() for run in self.runs],
         }
 
@@ -121,10 +121,10 @@ class TailTable:
         )
         return shape_pictures(label, shapes)
 
-    def by_setting(self) -> Iterator[tuple[str, list[TabulatedRun]]]:
-        """Return the runs of each setting."""
-        for name in dict.fromkeys(run.setting for run in self.runs):
-            yield name, [run for run in self.runs if run.setting == name]
+    def settings(self) -> list[dict[str, Any]]:
+        """Return a line for each setting."""
+        names = dict.fromkeys(run.setting for run in self.runs)
+        return [_setting(name, [r for r in self.runs if r.setting == name]) for name in names]
 
 
 def _setting(name: str, runs: Sequence[TabulatedRun]) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def print_settings(table: TailTable) -> None:
             _number(line["equation_1_exceedances_packets_mean"]),
             _share(line["equation_1_bounded_share"]),
         )
-        for line in (_setting(name, own) for name, own in table.by_setting())
+        for line in table.settings()
     ]
     print_table(header, [rows])
     say("bursts of the rest beyond the return level: 1 is expected; inside: the largest latency")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailscope.extra.tail.records import TailRecord
-from tailscope.units import count_text, duration_text
+from tailscope.units import count_text, duration_text, percentile_name
 from tailscope.words.figures import Row, interval_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tailscope.store.kept import Conclusions
 
@@ -33,3 +34,19 @@ def conclusion_doubts(kept: Conclusions) -> Iterator[str]:
     found = kept.of(TailRecord)
     if found is not None and found.refused:
         yield f"no return level of the tail: {found.refused}"
+
+
+def next_run(path: Path, quantile: float, limit_ns: float | None = None) -> str | None:
+    """Say where a quantile of a further run lies, by the kept model, and if that is in a limit."""
+    from tailscope.store.reader import read_run
+
+    found = read_run(path).kept.of(TailRecord)
+    for each in () if found is None else found.next_quantiles:
+        if each.quantile == quantile:
+            low_ns, high_ns = each.latency_ns_ci_low, each.latency_ns_ci_high
+            text = f"{percentile_name(quantile)} of a further run: {interval_text(low_ns, high_ns)}"
+            if limit_ns is None:
+                return text
+            where = "within" if high_ns < limit_ns else "beyond" if low_ns > limit_ns else "about"
+            return f"{text}, {where} the limit"
+    return None

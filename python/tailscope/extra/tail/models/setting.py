@@ -1,9 +1,10 @@
 """The largest latency to come and the return level, by the bursts of all runs of a setting.
 
 Above each latency, bursts come at a rate that differs from run to run: a gamma law, whose mean is
-that of all runs of the setting together, and which the run's own bursts then narrow. A class of
-bursts that other runs had is so expected here as often as they had it, until the run itself says
-otherwise. No law of sizes is fitted, so none can be refused.
+that of all runs of the setting together, whose shape is as likely as their counts make it, and
+which the run's own bursts then narrow. A class of bursts that other runs had is so expected here
+as often as they had it, until the run itself says otherwise: the more alike the runs are, the less
+it can. No law of sizes is fitted, so none can be refused.
 """
 
 from __future__ import annotations
@@ -26,11 +27,18 @@ if TYPE_CHECKING:
 QUANTILES = (0.9999, 0.99999, 0.999999)
 """Quantiles of the next run that are foretold."""
 
-_DRIFTS = -np.log(1 - (np.arange(9) + 0.5) / 9)
-"""Factors by which rates drift from what was seen to what follows: an exponential law."""
+_SHAPES = np.array([[0.25], [1.0], [4.0], [16.0]])
+"""Shapes of the gamma law of rates among which the counts of the runs decide."""
 
-_DRIFT = 0.02
-"""Change of the largest latency from what was seen to what follows."""
+_DRIFT_STEPS = 9
+_LEVEL_SPREAD = 0.008
+"""Change of sizes from what was seen to what follows, in logs, by which a return level moves."""
+
+_ALONE = 0.02
+"""Share by which the return level of one run alone lies above all that was seen, at least."""
+
+_JEFFREYS = 0.5
+"""Shape of the prior of a Poisson rate that is not known at all (Jeffreys)."""
 
 _STEP = 0.01
 _JOINED = 1.25
@@ -84,8 +92,8 @@ class Prior(NamedTuple):
     """How much larger than all that was seen they may be; the logs of their sizes are uniform."""
     size_spread: float = 0.1
     """Change of sizes from what was seen to what follows, in logs (standard deviation)."""
-    rate_shape: float = 0.5
-    """Shape of the gamma law of rates: Jeffreys' prior of a Poisson rate."""
+    drift_shape: float = 3.0
+    """How steady rates are from what was seen to what follows: the shape of a gamma law."""
 
 
 class Region(NamedTuple):
@@ -96,6 +104,22 @@ class Region(NamedTuple):
     probability: float
 
 
+class Law(NamedTuple):
+    """The law of the largest latency."""
+
+    latency_ns: Floats
+    below: Floats
+    """The probability that it is below each latency."""
+
+    def quantile_ns(self, probability: float) -> float:
+        """Return the latency that it is below with a probability."""
+        return float(np.exp(np.interp(probability, self.below, np.log(self.latency_ns))))
+
+    def probability(self, latency_ns: float) -> float:
+        """Return the probability that it is below a latency."""
+        return float(np.interp(np.log(latency_ns), np.log(self.latency_ns), self.below))
+
+
 class Largest(NamedTuple):
     """The largest latency of what follows."""
 
@@ -104,6 +128,7 @@ class Largest(NamedTuple):
     """Upper end of the interval if no unseen class of bursts acts."""
     seen_ns: float
     """Largest latency of all runs of the setting."""
+    law: Law
 
     @property
     def low_ns(self) -> float:
@@ -115,11 +140,10 @@ class Largest(NamedTuple):
         """Return the upper end."""
         return self.regions[-1].high_ns
 
-    @property
-    def recurs(self) -> float:
-        """Return the probability that bursts of the highest region come."""
+    def recurs(self, at: int = -1) -> float:
+        """Return the probability that bursts of a region come, or larger ones."""
         outside = 1 - sum(region.probability for region in self.regions)
-        return self.regions[-1].probability + outside / 2
+        return sum(region.probability for region in self.regions[at:]) + outside / 2
 
 
 class NextQuantile(NamedTuple):
@@ -163,17 +187,16 @@ def largest(
 ) -> Largest:
     """Foretell the largest latency of so long a time, of the runs in `own`."""
     every = [*own, *like]
-    seen_ns, own_ns = (max(1, *(run.max_ns for run in runs)) for runs in (every, own))
-    latency, below = _below(_rates(own, every, prior), ahead_ns, prior)
-    ends = np.interp([(1 - level) / 2, (1 + level) / 2], below, np.log(latency))
-    known = _below(_rates(own, every, prior, is_known=True), ahead_ns, prior)[1]
-    known_high = np.exp(np.interp((1 + level) / 2, known, np.log(latency)))
+    seen_ns = max(1, *(run.max_ns for run in every))
+    law = _law(_rates(own, every, prior), ahead_ns, prior)
+    known = law.probability(seen_ns * np.exp(2 * prior.size_spread))
     # What was seen is never outside.
-    maxima = [run.max_ns for run in own]
-    low_ns, high_ns = np.exp(ends).tolist()
-    ends_ns = min(low_ns, *maxima), max(high_ns, own_ns)
-    regions = _regions(latency, below, ends_ns, maxima, prior)
-    return Largest(regions, float(np.clip(known_high, own_ns, regions[-1].high_ns)), seen_ns)
+    maxima = [max(1, run.max_ns) for run in own]
+    low_ns = min(law.quantile_ns((1 - level) / 2), *maxima)
+    high_ns = max(law.quantile_ns((1 + level) / 2), *maxima)
+    known_high_ns = max(law.quantile_ns(known * (1 + level) / 2), *maxima)
+    regions = _regions(law, (low_ns, high_ns), maxima, prior)
+    return Largest(regions, min(known_high_ns, regions[-1].high_ns), seen_ns, law)
 
 
 def return_level(
@@ -185,7 +208,8 @@ def return_level(
 ) -> ReturnLevel:
     """Foretell the latency that one burst of so long a time is expected to exceed.
 
-    Of a time as long as what was seen, it is a little above the largest that was seen, at least.
+    Of a time as long as what was seen, it is the largest that was seen, at least; a little more if
+    no other runs tell how such sizes vary.
     """
     from scipy.special import gammaincinv
 
@@ -198,59 +222,77 @@ def return_level(
         for per_ns in (lower, rates.shape / rates.time_ns, upper)
     )
     if ahead_ns >= sum(run.duration_ns for run in own):
-        level_ns = max(level_ns, max(run.max_ns for run in own) * (1 + _DRIFT))
+        level_ns = max(level_ns, (1 if like else 1 + _ALONE) * max(run.max_ns for run in own))
     return ReturnLevel(level_ns, min(low_ns, level_ns), max(high_ns, level_ns))
 
 
 def _where_one(latency: Floats, expected: Floats) -> float:
     """Return the latency above which one burst is expected."""
     falling = np.minimum.accumulate(np.maximum(expected, 1e-30))
+    spread, reach = _spread(_LEVEL_SPREAD)
+    falling = np.convolve(np.pad(falling, reach, mode="edge"), spread, "valid")
     return float(np.exp(np.interp(0, -np.log(falling), np.log(latency))))
 
 
-def _rates(
-    own: Sequence[RunTail], every: Sequence[RunTail], prior: Prior, *, is_known: bool = False
-) -> _Rates:
+def _spread(deviation: float) -> tuple[Floats, int]:
+    """Return the weights of a normal law on the grid of latencies, and how far they reach."""
+    reach = int(np.ceil(5 * deviation / _STEP))
+    steps = np.arange(-reach, reach + 1) * _STEP
+    weights = np.exp(-0.5 * (steps / deviation) ** 2)
+    return weights / weights.sum(), reach
+
+
+def _rates(own: Sequence[RunTail], every: Sequence[RunTail], prior: Prior) -> _Rates:
     """Return what is known of the rates of one's own runs by those of the setting.
 
-    With `is_known`, no class is larger than all that was seen.
+    A mixture of gamma laws, one for each shape, is replaced by the one of the same mean and
+    variance.
     """
     seen_ns = max(1, *(run.max_ns for run in every))
     margin = 5 * prior.size_spread + _STEP
-    bottom = np.log(max(min(run.floor_ns for run in own), 1))
+    bottom = np.log(max(min(run.floor_ns for run in own), 1)) + _STEP / 2
     logs = np.arange(bottom, np.log(seen_ns * prior.new_times) + margin, _STEP)
     latency = np.exp(logs)
     reach = np.clip(1 - np.log(latency / seen_ns) / np.log(prior.new_times), 0, 1)
-    if is_known:
-        reach[latency >= seen_ns] = 0
+    counted = [_counted([run], latency) for run in every]
     count, time = _counted(own, latency)
-    count_all, time_all = _counted(every, latency)
-    known = time > 0
-    mean = (count_all + prior.new_bursts * reach)[known] / time_all[known]
-    weight = prior.rate_shape / np.maximum(mean, 1e-30)
-    return _Rates(
-        latency[known],
-        prior.rate_shape + count[known],
-        weight + time[known],
-        count_all[known],
-        time_all[known],
-        reach[known],
-    )
+    count_all, time_all = (sum(column) for column in zip(*counted, strict=True))
+    mean = np.maximum((count_all + prior.new_bursts * reach) / time_all, 1e-30)
+    # The mean is known no better than the bursts of the other runs tell.
+    shapes = 1 / (1 / _SHAPES + 1 / (count_all - count + _JEFFREYS))
+    weight = _weights(counted, mean)
+    rate = (shapes + count) / (shapes / mean + time)
+    expected = (weight * rate).sum(0)
+    variance = (weight * rate * (rate + 1 / (shapes / mean + time))).sum(0) - expected**2
+    return _Rates(latency, expected**2 / variance, expected / variance, count_all, time_all, reach)
 
 
-def _below(rates: _Rates, ahead_ns: float, prior: Prior) -> tuple[Floats, Floats]:
-    """Return latencies, and the probability that all bursts of what follows are below each."""
-    none = np.mean(
-        [(rates.time_ns / (rates.time_ns + drift * ahead_ns)) ** rates.shape for drift in _DRIFTS],
-        0,
-    )
-    reach = round(5 * prior.size_spread / _STEP)
-    steps = np.arange(-reach, reach + 1) * _STEP
-    spread = np.exp(-0.5 * (steps / prior.size_spread) ** 2)
+def _weights(counted: Sequence[tuple[Floats, Floats]], mean: Floats) -> Floats:
+    """Return the probability of each shape by the counts of all runs (negative binomial)."""
+    from scipy.special import gammaln
+
+    most = int(max(count.max() for count, _ in counted))
+    rising = gammaln(_SHAPES + np.arange(most + 1)) - gammaln(_SHAPES)
+    logs = np.zeros((len(_SHAPES), len(mean)))
+    for count, time in counted:
+        logs += rising[:, count.astype(int)] + _SHAPES * np.log(_SHAPES)
+        logs -= (_SHAPES + count) * np.log(_SHAPES + mean * time)
+    weight = np.exp(logs - logs.max(0))
+    return np.asarray(weight / weight.sum(0))
+
+
+def _law(rates: _Rates, ahead_ns: float, prior: Prior) -> Law:
+    """Return the law of the largest of all bursts of what follows."""
+    from scipy.special import gammaincinv
+
+    drifts = gammaincinv(prior.drift_shape, (np.arange(_DRIFT_STEPS) + 0.5) / _DRIFT_STEPS)
+    ahead = ahead_ns * drifts / drifts.mean()
+    none = np.mean([(rates.time_ns / (rates.time_ns + each)) ** rates.shape for each in ahead], 0)
+    spread, reach = _spread(prior.size_spread)
     padded = np.pad(np.maximum.accumulate(none), 2 * reach, constant_values=(0, none.max()))
-    below = np.convolve(padded, spread / spread.sum(), "valid")
+    below = np.convolve(padded, spread, "valid")
     logs = np.log(rates.latency[0]) + np.arange(-reach, len(below) - reach) * _STEP
-    return np.exp(logs), below
+    return Law(np.exp(logs), below)
 
 
 def _counted(runs: Sequence[RunTail], latency: Floats) -> tuple[Floats, Floats]:
@@ -264,18 +306,17 @@ def _counted(runs: Sequence[RunTail], latency: Floats) -> tuple[Floats, Floats]:
 
 
 def _regions(
-    latency: Floats,
-    below: Floats,
+    law: Law,
     ends_ns: tuple[float, float],
     maxima: Sequence[float],
     prior: Prior,
 ) -> tuple[Region, ...]:
     """Leave out of an interval where the largest hardly lies, but nothing near what was seen."""
     low_ns, high_ns = ends_ns
-    inner = latency[(latency > low_ns) & (latency < high_ns)]
+    inner = law.latency_ns[(law.latency_ns > low_ns) & (law.latency_ns < high_ns)]
     edges = np.concatenate([[low_ns], inner, [high_ns]])
     logs = np.log(np.maximum(edges, 1))
-    at = np.interp(logs, np.log(latency), below)
+    at = np.interp(logs, np.log(law.latency_ns), law.below)
     mass = np.diff(at)
     order = np.argsort(mass)
     is_kept = np.ones(len(mass), bool)
