@@ -411,12 +411,18 @@ def test_two_clocks_are_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_capture_of_the_beginnings_of_packets_is_refused(tmp_path: Path) -> None:
     pre, post = side(0, (10, 0, 40)), side(1, (25, 0, 40))
+    whole = write(tmp_path / "whole.pcap", post)
     taps = [tmp_path / "pre.pcap", tmp_path / "post.pcap"]
     for path, segments in zip(taps, (pre, post), strict=True):
         frames = [(one.ts, frame(one)) for one in segments]
         path.write_bytes(pcap([Packet(ts, len(data), data[:70]) for ts, data in frames]))
     with raises(AnalysisError, "packet-too-short"):
         analyze(*taps, match_on="tcp-bytes")
+    for behind in (taps[1], whole):
+        with raises(AnalysisError, "packets-cut") as error:
+            analyze(taps[0], behind)
+        assert "tcpdump -s 0" in str(error.value.hint)
+        assert f"{taps[0]}: 1 of the first {len(pre)} packets" in str(error.value)
 
 
 # --- what is encrypted ---------------------------------------------------------

@@ -3,6 +3,8 @@
 use probe::encryption::Encryption;
 use units::Nanos;
 
+use crate::obstacles::{CutPackets, Obstacle};
+
 /// The reason why a pair of captures gives no figures.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -61,6 +63,19 @@ pub enum Error {
         post: String,
         /// What encrypts.
         what: Encryption,
+    },
+    /// No packet is in both captures by what is left of packets that were not captured whole.
+    #[error(
+        "{}: {} of the first {} packets are cut, to {} bytes: by what is left, {pre} and {post} have no packets in \
+         common", if cut.side == 0 { pre } else { post }, cut.cut, cut.of, cut.kept
+    )]
+    Cut {
+        /// The file before the device.
+        pre: String,
+        /// The file behind it.
+        post: String,
+        /// The packets.
+        cut: CutPackets,
     },
     /// Some packets are alike, and chance explains that.
     #[error(
@@ -367,10 +382,13 @@ impl Error {
     }
 
     /// Returns why captures have no packets in common, if this is so, and that is known.
-    pub(crate) fn explained_by(self, what: Option<Encryption>) -> Self {
-        match (self, what) {
-            (Self::DifferentTraffic { pre, post, .. }, Some(what)) => {
+    pub(crate) fn explained_by(self, obstacle: Option<Obstacle>) -> Self {
+        match (self, obstacle) {
+            (Self::DifferentTraffic { pre, post, .. }, Some(Obstacle::Encrypted(what))) => {
                 Self::Encrypted { pre, post, what }
+            }
+            (Self::DifferentTraffic { pre, post, .. }, Some(Obstacle::Cut(cut))) => {
+                Self::Cut { pre, post, cut }
             }
             (error, _) => error,
         }
@@ -388,6 +406,7 @@ impl Error {
             Self::Encrypted { what: Encryption::Dtls, .. } => "encrypted-dtls",
             Self::Encrypted { what: Encryption::Quic, .. } => "encrypted-quic",
             Self::DifferentTraffic { .. } | Self::FewAlike { .. } => "different-traffic",
+            Self::Cut { .. } => "packets-cut",
             Self::TwoRuns { .. } => "two-runs",
             Self::Swapped { .. } => "swapped",
             Self::SwappedOrApart { .. } => "swapped-or-apart",
@@ -425,7 +444,11 @@ impl Error {
         match self {
             Self::Capture(error) => error.hint(),
             Self::ShortCapture { .. } => Some(
-                "capture with a larger snapshot length, or match on fewer bytes: --match-on bytes:OFF+LEN",
+                "capture whole packets (tcpdump -s 0), or match on fewer bytes: --match-on bytes:OFF+LEN",
+            ),
+            Self::Cut { .. } => Some(
+                "capture whole packets (tcpdump -s 0): through a proxy or a tunnel, only what they carry stays as it is; \
+                 check, too, that both were taken at the same time",
             ),
             Self::SeveralDevices { .. } => Some(
                 "choose one by its index, FILE:if2 for the 2 of `ip link`; --pre FILE:if2 --post FILE:if3 \

@@ -17,9 +17,9 @@ use crate::config::Config;
 use crate::connections::{Pair, Partner, Partners, partners};
 use crate::counts::{Counts, TcpCounts, TcpSide};
 use crate::doubts::Doubts;
-use crate::encrypted::most_common;
 use crate::error::Error;
 use crate::ingest::{Kind, Stamped};
+use crate::obstacles::{Obstacle, most_common};
 use crate::order::BATCH;
 use crate::pair::{Analysis, Captured, Observer, Progress, Run, Source};
 use crate::side::Side;
@@ -61,7 +61,7 @@ pub(crate) fn analyze_streams(
     let Some(relation) = judged.relation() else {
         let tried = basis.in_words();
         let error = Error::DifferentTraffic { pre: pre_name, post: post_name, tried };
-        return Err(error.explained_by(judged.encryption()));
+        return Err(error.explained_by(judged.encryption().map(Obstacle::Encrypted)));
     };
     relation.check(config.clocks, names).map_err(without_estimate)?;
     let config = Config { match_on: MatchOn::TcpBytes, ..config.clone() };
