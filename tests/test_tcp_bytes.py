@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -492,6 +493,33 @@ def streamed(number: int, data: bytes, size: int) -> list[Segment]:
         sequence = (first + 1 + at) % 2**32
         segments.append(Segment(ts, source, target, sequence, None, "", data[at : at + size]))
     return segments
+
+
+def test_bytes_that_a_proxy_changes_are_told_by_name(tmp_path: Path) -> None:
+    chance = random.Random(11)
+
+    def posts(line: str) -> bytes:
+        """Posts of bodies that differ, and a line that a proxy may replace."""
+        each = (
+            f"POST /{number} HTTP/1.1\r\n{line}Content-Length: 700\r\n\r\n" for number in range(20)
+        )
+        return b"".join(head.encode() + chance.randbytes(700) for head in each)
+
+    state = chance.getstate()
+    taps = [tmp_path / "pre.pcap", tmp_path / "post.pcap"]
+    write(taps[0], streamed(0, posts("User-Agent: one\r\n"), 900))
+    chance.setstate(state)
+    write(taps[1], streamed(1, posts("X-Forwarded-For: 10.1.0.2\r\n"), 900))
+    for match_on in ("auto", "tcp-bytes"):
+        with raises(AnalysisError, "bytes-changed") as error:
+            analyze(*taps, match_on=match_on)
+    share = re.search(r"but (\d+) %", str(error.value))
+    assert share is not None
+    # The bodies, and no stretch of a head that a changed line is in.
+    assert 85 <= int(share[1]) < 100
+    write(taps[1], streamed(1, posts("X-Forwarded-For: 10.1.0.2\r\n"), 900))
+    with raises(AnalysisError, "different-traffic"):
+        analyze(*taps)
 
 
 def test_tls_passes_a_proxy_as_it_is_and_is_refused_where_it_ends(tmp_path: Path) -> None:

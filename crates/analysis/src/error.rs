@@ -3,6 +3,7 @@
 use probe::encryption::Encryption;
 use units::Nanos;
 
+use crate::align::Shared;
 use crate::obstacles::{CutPackets, Obstacle};
 
 /// The reason why a pair of captures gives no figures.
@@ -63,6 +64,20 @@ pub enum Error {
         post: String,
         /// What encrypts.
         what: Encryption,
+    },
+    /// No TCP stream is in both captures, but parts of streams are.
+    #[error(
+        "{pre} and {post} have no TCP stream in common, but {} % of what the streams of {pre} contain once: the device \
+         changes what it passes on, as a proxy does that adds headers, or both carry the same at different times",
+        100 * shared.both / shared.of
+    )]
+    BytesChanged {
+        /// The file before the device.
+        pre: String,
+        /// The file behind it.
+        post: String,
+        /// Stretches of streams that are in both.
+        shared: Shared,
     },
     /// No packet is in both captures by what is left of packets that were not captured whole.
     #[error(
@@ -406,6 +421,7 @@ impl Error {
             Self::Encrypted { what: Encryption::Dtls, .. } => "encrypted-dtls",
             Self::Encrypted { what: Encryption::Quic, .. } => "encrypted-quic",
             Self::DifferentTraffic { .. } | Self::FewAlike { .. } => "different-traffic",
+            Self::BytesChanged { .. } => "bytes-changed",
             Self::Cut { .. } => "packets-cut",
             Self::TwoRuns { .. } => "two-runs",
             Self::Swapped { .. } => "swapped",
@@ -445,6 +461,10 @@ impl Error {
             Self::Capture(error) => error.hint(),
             Self::ShortCapture { .. } => Some(
                 "capture whole packets (tcpdump -s 0), or match on fewer bytes: --match-on bytes:OFF+LEN",
+            ),
+            Self::BytesChanged { .. } => Some(
+                "a segment has a latency only if all of its bytes come out: let the proxy pass TCP on as it is \
+                 (HAProxy: mode tcp), or take its own log of requests",
             ),
             Self::Cut { .. } => Some(
                 "capture whole packets (tcpdump -s 0): through a proxy or a tunnel, only what they carry stays as it is; \

@@ -66,6 +66,7 @@ mod variation;
 mod varieties;
 mod worst;
 
+pub use align::Shared;
 pub use basis::{Basis, Bounds, Clocks, Grid, Skew, Tried};
 pub use by::{By, Group};
 pub use clocks::estimate_clocks;

@@ -12,6 +12,7 @@ use capture::{Cut, Files, Info, Reader};
 use probe::encryption::{Encryption, is_tls};
 use probe::key::{Key, MatchOn};
 
+use crate::align::shared;
 use crate::basis::{Basis, Grid, Skew, Tried, grid_of};
 use crate::config::Config;
 use crate::connections::{Pair, Partner, Partners, partners};
@@ -60,6 +61,9 @@ pub(crate) fn analyze_streams(
     let basis = Basis { grid: judged.grid(), tried, ..Basis::default() };
     let Some(relation) = judged.relation() else {
         let tried = basis.in_words();
+        if let Some(shared) = shared([&before, &behind]) {
+            return Err(Error::BytesChanged { pre: pre_name, post: post_name, shared });
+        }
         let error = Error::DifferentTraffic { pre: pre_name, post: post_name, tried };
         return Err(error.explained_by(judged.encryption().map(Obstacle::Encrypted)));
     };
