@@ -255,7 +255,6 @@ def _emulated() -> Iterable[Discipline]:
     for options, traffic in (
         ("10ms 10ms", "even"),
         ("10ms 10ms", "random"),
-        ("20ms 20ms", "bursts"),
     ):
         yield _of(
             f"netem slot {options}, {traffic}",
