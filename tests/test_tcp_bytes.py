@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -411,12 +412,18 @@ def test_two_clocks_are_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_capture_of_the_beginnings_of_packets_is_refused(tmp_path: Path) -> None:
     pre, post = side(0, (10, 0, 40)), side(1, (25, 0, 40))
+    whole = write(tmp_path / "whole.pcap", post)
     taps = [tmp_path / "pre.pcap", tmp_path / "post.pcap"]
     for path, segments in zip(taps, (pre, post), strict=True):
         frames = [(one.ts, frame(one)) for one in segments]
         path.write_bytes(pcap([Packet(ts, len(data), data[:70]) for ts, data in frames]))
     with raises(AnalysisError, "packet-too-short"):
         analyze(*taps, match_on="tcp-bytes")
+    for behind in (taps[1], whole):
+        with raises(AnalysisError, "packets-cut") as error:
+            analyze(taps[0], behind)
+        assert "tcpdump -s 0" in str(error.value.hint)
+        assert f"{taps[0]}: 1 of the first {len(pre)} packets" in str(error.value)
 
 
 # --- what is encrypted ---------------------------------------------------------
@@ -486,6 +493,33 @@ def streamed(number: int, data: bytes, size: int) -> list[Segment]:
         sequence = (first + 1 + at) % 2**32
         segments.append(Segment(ts, source, target, sequence, None, "", data[at : at + size]))
     return segments
+
+
+def test_bytes_that_a_proxy_changes_are_told_by_name(tmp_path: Path) -> None:
+    chance = random.Random(11)
+
+    def posts(line: str) -> bytes:
+        """Posts of bodies that differ, and a line that a proxy may replace."""
+        each = (
+            f"POST /{number} HTTP/1.1\r\n{line}Content-Length: 700\r\n\r\n" for number in range(20)
+        )
+        return b"".join(head.encode() + chance.randbytes(700) for head in each)
+
+    state = chance.getstate()
+    taps = [tmp_path / "pre.pcap", tmp_path / "post.pcap"]
+    write(taps[0], streamed(0, posts("User-Agent: one\r\n"), 900))
+    chance.setstate(state)
+    write(taps[1], streamed(1, posts("X-Forwarded-For: 10.1.0.2\r\n"), 900))
+    for match_on in ("auto", "tcp-bytes"):
+        with raises(AnalysisError, "bytes-changed") as error:
+            analyze(*taps, match_on=match_on)
+    share = re.search(r"but (\d+) %", str(error.value))
+    assert share is not None
+    # The bodies, and no stretch of a head that a changed line is in.
+    assert 85 <= int(share[1]) < 100
+    write(taps[1], streamed(1, posts("X-Forwarded-For: 10.1.0.2\r\n"), 900))
+    with raises(AnalysisError, "different-traffic"):
+        analyze(*taps)
 
 
 def test_tls_passes_a_proxy_as_it_is_and_is_refused_where_it_ends(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import captures
 import pytest
 import trailers
 from errors import raises
+from foreign.frames import udp_frame
 
 from tailscope.engine.analysis import analyze, read_keys
 from tailscope.exceptions import CaptureError, UsageError
@@ -40,13 +41,23 @@ KINDS: dict[str, tuple[str, Trailed]] = {
     ),
     "MetaWatch with a tag": ("metamako.time", partial(trailers.metamako, extensions=TAG)),
     "ExaLINK Fusion": ("exablaze.timestamp", trailers.exablaze),
+    "Ixia": ("ixiatrailer.timestamp", trailers.ixia),
+    "Ixia with a length": (
+        "ixiatrailer.timestamp",
+        partial(trailers.ixia, source=4, fields=b"\x01\x02\x05\xdc"),
+    ),
+    "VSS": ("vssmonitoring.time", trailers.vss),
+    "VSS with a port": (
+        "vssmonitoring.time",
+        partial(trailers.vss, port=b"\x07", source=0),
+    ),
 }
 
 
 def frames(seed: int = 1, count: int = PACKETS) -> list[bytes]:
     chance = random.Random(seed)
     return [
-        captures.udp(number, payload=chance.randbytes(chance.randrange(18, 400)))
+        udp_frame(number, payload=chance.randbytes(chance.randrange(18, 400)))
         for number in range(count)
     ]
 
@@ -70,11 +81,15 @@ def seen(times: list[int], *, ahead_ns: int = 0, drift_ppm: float = 0, seed: int
     ]
 
 
-def tshark_times(path: Path, field: str) -> list[int]:
+def tshark_times(path: Path, field: str, *, is_checked: bool) -> list[int]:
     """The times behind frames, as tshark reads them, in ns."""
     kind = field.partition(".")[0]
-    others = [word for name in ("vssmonitoring", "dns") for word in ("--disable-protocol", name)]
+    # Some trailers look like those of others, and ports like those of DNS.
+    makers = {found.partition(".")[0] for found, _ in KINDS.values()}
+    disabled = [*(makers - {kind}), "dns"]
+    others = [word for name in disabled for word in ("--disable-protocol", name)]
     words = ["tshark", "-r", path, "--enable-heuristic", f"{kind}_eth", *others]
+    words += ["-o", f"eth.fcs:{'Always' if is_checked else 'Never'}"]
     words += ["-T", "json", "-e", field]
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     texts = [packet["_source"]["layers"][field][0] for packet in json.loads(said)]
@@ -102,7 +117,7 @@ def test_times_are_those_that_tshark_reads(
     path = written(tmp_path / "a.pcap", whole, ending)
     read = [ts for keys in read_keys(f"{path}@trailer", "frame") for ts in keys.ts_ns.tolist()]
     assert read == times
-    assert tshark_times(path, field) == times
+    assert tshark_times(path, field, is_checked=is_checked) == times
 
 
 @pytest.mark.parametrize("trailed", [kind[1] for kind in KINDS.values()], ids=KINDS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 import zlib
 
+from foreign.frames import checksum
+
 S = 1_000_000_000
 
 
@@ -43,6 +45,19 @@ def exablaze(frame: bytes, at_ns: int, *, device: int = 7, port: int = 3) -> byt
     fraction = -(-(rest_ns << 40) // S)
     head = struct.pack(">BBI", device, port, seconds)
     return frame + fcs(frame) + head + fraction.to_bytes(5, "big") + b"\0"
+
+
+def vss(frame: bytes, at_ns: int, *, port: bytes = b"", source: int = 3) -> bytes:
+    """A frame with the trailer of VSS Monitoring, which drops the frame's own check sequence."""
+    seconds, rest_ns = divmod(at_ns, S)
+    return frame + struct.pack(">II", seconds, source << 30 | rest_ns) + port
+
+
+def ixia(frame: bytes, at_ns: int, *, source: int = 6, fields: bytes = b"") -> bytes:
+    """A frame with the trailer of Ixia: fields, of which one is a time, and a checksum."""
+    fields += struct.pack(">BBII", source, 8, *divmod(at_ns, S))
+    content = fields + struct.pack(">BH", len(fields), 0xAF12)
+    return frame + content + struct.pack(">H", checksum(content))
 
 
 def with_fcs(frame: bytes) -> bytes:

@@ -85,6 +85,30 @@ load_module modules/ngx_stream_module.so;
 events {{ worker_connections 512; }}
 stream {{ server {{ listen {router}:{port}; proxy_pass {server}:{port}; }} }}
 """
+DANTE = """
+logoutput: {folder}/dante.log
+internal: {router} port = {port}
+external: tap-out
+clientmethod: none
+socksmethod: none
+user.privileged: root
+user.unprivileged: nobody
+client pass {{ from: 0.0.0.0/0 to: 0.0.0.0/0 }}
+socks pass {{ from: 0.0.0.0/0 to: 0.0.0.0/0 }}
+"""
+SYNPROXY = """
+table ip protected {{
+    chain arriving {{
+        type filter hook prerouting priority raw;
+        tcp dport {port} tcp flags syn notrack
+    }}
+    chain forwarded {{
+        type filter hook forward priority filter;
+        tcp dport {port} ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm
+        ct state invalid drop
+    }}
+}}
+"""
 REDIRECT = """
 table ip translation {{
     chain before {{
@@ -150,6 +174,19 @@ def microsocks(net: Network, _folder: Path) -> None:
     _start(net, "microsocks", "-i", ROUTER, "-p", PORT)
 
 
+def dante(net: Network, folder: Path) -> None:
+    """The SOCKS proxy of Dante."""
+    config = folder / "danted.conf"
+    config.write_text(_named(DANTE, folder))
+    _start(net, "danted", "-f", config, "-p", folder / "danted.pid")
+
+
+def synproxy(net: Network, folder: Path) -> None:
+    """A firewall that opens connections itself, and gives answers other sequence numbers."""
+    net.write("router", "netfilter/nf_conntrack_tcp_loose", 0)
+    net.run("router", "nft", "-f", "-", given=_named(SYNPROXY, folder))
+
+
 def ssh(net: Network, folder: Path) -> None:
     """The SOCKS proxy of OpenSSH, with a private sshd in the same namespace."""
     for name in ("host", "user"):
@@ -188,7 +225,9 @@ PROXIES: dict[str, Callable[[Network, Path], None]] = {
     "haproxy": haproxy,
     "nginx": nginx,
     "microsocks": microsocks,
+    "dante": dante,
     "ssh": ssh,
+    "synproxy": synproxy,
     "nat": translated,
     "lossy": lossy,
 }
@@ -196,10 +235,11 @@ PROGRAMS = {
     "haproxy": ("haproxy",),
     "nginx": ("nginx",),
     "microsocks": ("microsocks",),
+    "dante": ("danted",),
     "ssh": ("ssh", "sshd"),
     "lossy": ("haproxy",),
 }
-SOCKS = frozenset({"microsocks", "ssh"})
+SOCKS = frozenset({"microsocks", "dante", "ssh"})
 
 
 @contextmanager
@@ -214,7 +254,8 @@ def proxied_network(kind: str, folder: Path) -> Iterator[Network]:
 def ask(net: Network, kind: str, links: int, questions: int, seed: int = 1) -> None:
     """Ask the server through the proxy."""
     socks = f"{SERVER}:{PORT}" if kind in SOCKS else ""
-    net.run("client", sys.executable, "-c", ASKING, ROUTER, PORT, socks, links, questions, seed)
+    host = SERVER if kind == "synproxy" else ROUTER
+    net.run("client", sys.executable, "-c", ASKING, host, PORT, socks, links, questions, seed)
 
 
 def captured(kind: str, folder: Path, links: int, questions: int) -> tuple[Path, Path]:

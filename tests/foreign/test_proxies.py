@@ -24,10 +24,11 @@ FIELDS = (
     *("tcp.flags.syn", "tcp.payload"),
 )
 FIRST_QUESTION = re.compile(rb"(\d+)\.0 \d+ ")
+FIRST_ANSWER = re.compile(rb"\A(\d+\n.{16})", re.DOTALL)
 
 
 class Stream(NamedTuple):
-    """The bytes that clients send in one connection, from the first question on."""
+    """The bytes that one end of a connection sends, from the first question or answer on."""
 
     content: bytes
     first_ns: NDArray[np.int64]
@@ -36,10 +37,10 @@ class Stream(NamedTuple):
     """Time in ns, first byte, and end of each segment that carries bytes."""
 
 
-def streams(path: Path) -> dict[bytes, Stream]:
-    """What clients send in the connections of a capture, by the number of the client."""
+def streams(path: Path, begin: re.Pattern[bytes], port: str) -> dict[bytes, Stream]:
+    """What one end of the connections of a capture sends, by what is unique at its beginning."""
     words = [word for field in FIELDS for word in ("-e", field)]
-    options = ("-o", "tcp.desegment_tcp_streams:false", "-Y", f"tcp.dstport == {PORT}")
+    options = ("-o", "tcp.desegment_tcp_streams:false", "-Y", f"tcp.{port} == {PORT}")
     lines = run("tshark", "-r", path, "-T", "fields", *options, *words).splitlines()
     rows: dict[str, list[tuple[int, int, bytes]]] = {}
     origins: dict[str, int] = {}
@@ -52,10 +53,12 @@ def streams(path: Path) -> dict[bytes, Stream]:
         elif int(size):
             place = (int(sequence) - origins[stream]) % 2**32
             rows.setdefault(stream, []).append((ts, place, bytes.fromhex(payload)))
-    return dict(_from_first_question(sorted(each)) for each in rows.values())
+    return dict(_from_beginning(sorted(each), begin) for each in rows.values())
 
 
-def _from_first_question(rows: list[tuple[int, int, bytes]]) -> tuple[bytes, Stream]:
+def _from_beginning(
+    rows: list[tuple[int, int, bytes]], begin: re.Pattern[bytes]
+) -> tuple[bytes, Stream]:
     size = max(place + len(data) for _, place, data in rows)
     content, first_ns = bytearray(size), np.full(size, -1, np.int64)
     for ts, place, data in rows:
@@ -63,18 +66,20 @@ def _from_first_question(rows: list[tuple[int, int, bytes]]) -> tuple[bytes, Str
         part = first_ns[place : place + len(data)]
         part[part < 0] = ts
     assert (first_ns >= 0).all()
-    question = FIRST_QUESTION.search(content)
-    assert question is not None
-    start = question.start()
+    found = begin.search(content)
+    assert found is not None
+    start = found.start()
     segments = [(ts, max(place - start, 0), place + len(data) - start) for ts, place, data in rows]
-    return question[1], Stream(
+    return found[1], Stream(
         bytes(content[start:]), first_ns[start:], [one for one in segments if one[2] > one[1]]
     )
 
 
-def truth(before: Path, behind: Path) -> list[tuple[int, int]]:
+def truth(
+    before: Path, behind: Path, begin: re.Pattern[bytes] = FIRST_QUESTION, port: str = "dstport"
+) -> list[tuple[int, int]]:
     """Time and latency in ns of each segment that was the first to carry some bytes."""
-    sides = streams(before), streams(behind)
+    sides = streams(before, begin, port), streams(behind, begin, port)
     assert sides[0].keys() == sides[1].keys()
     found = []
     for name, sent in sides[0].items():
@@ -94,7 +99,7 @@ def truth(before: Path, behind: Path) -> list[tuple[int, int]]:
         "haproxy",
         *(
             pytest.param(kind, marks=pytest.mark.long)
-            for kind in ("nginx", "microsocks", "ssh", "nat", "lossy")
+            for kind in ("nginx", "microsocks", "dante", "ssh", "synproxy", "nat", "lossy")
         ),
     ],
 )
@@ -115,3 +120,16 @@ def test_bytes_through_a_proxy_take_as_long_as_tshark_says(kind: str, scratch: P
     if kind == "lossy":
         assert summary["pre_tcp_retransmitted"] > 0
         assert summary["latency_ns_max"] > 100_000_000
+
+
+@AS_ROOT
+@pytest.mark.long
+def test_answers_with_other_sequence_numbers_take_as_long_as_tshark_says(scratch: Path) -> None:
+    needed("ip", "ethtool", "nft", "tcpdump", "tshark")
+    client_side, server_side = captured("synproxy", scratch, 12, 60)
+    expected = truth(server_side, client_side, FIRST_ANSWER, "srcport")
+    found = analyze(server_side, client_side)
+    assert found.summary["match_on"] == "tcp-bytes"
+    times = zip(found.series.pre_ns.tolist(), found.series.latency_ns.tolist(), strict=True)
+    assert sorted(times) == expected
+    assert (found.summary["lost"], found.summary["ambiguous"]) == (0, 0)

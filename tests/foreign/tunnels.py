@@ -53,6 +53,7 @@ def outer(kind: str) -> Layers:
     return layers[kind]()
 
 
+TOLD_WITHIN = frozenset({"payload", "inner"})
 HOLDS_FRAMES = {"VXLAN", "VXLAN of another network", "GENEVE", "GRE of frames"}
 
 
@@ -94,6 +95,9 @@ tunnel(
     tunnelled("VXLAN", bare),
     tunnelled("VXLAN of another network", bare),
 )
+# All packets have one outer header: only what it carries tells them apart.
+tunnel("VXLAN passed on", tunnelled("VXLAN", bare), tunnelled("VXLAN", bare), TOLD_WITHIN)
+tunnel("GENEVE passed on", tunnelled("GENEVE", bare), tunnelled("GENEVE", bare), TOLD_WITHIN)
 tunnel("GENEVE put on", bare, tunnelled("GENEVE", bare))
 tunnel("GTP-U put on", bare, tunnelled("GTP-U", bare))
 tunnel("GTP-U taken off, TCP", tunnelled("GTP-U", tcp_frame), tcp_frame)

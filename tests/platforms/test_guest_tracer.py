@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import py_compile
 import re
@@ -11,30 +9,25 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from test_vm import kernel
+from guests import booted, fetch, kernel
 
 from tailscope.engine.analysis import Clock
 from tailscope.noise.events import read_events
 from tailscope.noise.tracer import RecordedTrace
-from tailscope.platforms.accelerator import machine
-from tailscope.platforms.guest import Guest
-from tailscope.platforms.initramfs import build_initramfs
-from tailscope.platforms.vm import _ask, _serial
-from tailscope.testbed.places import Here
+from tailscope.platforms.vm import _ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tailscope.platforms.guest import Guest
     from tailscope.testbed.places import Process
 
-BOOT_S = 120.0
 ANSWER_S = 30.0
 ROUNDING_NS = 2
 HZ = 250
@@ -111,28 +104,13 @@ def packed(modules: list[tuple[str, Path]], folder: Path) -> bytes:
 @contextmanager
 def guest_with_python(kind: str, folder: Path) -> Iterator[tuple[Guest, Path]]:
     """Boot an emulated guest in which the recorder can run; yield it and QEMU's port."""
-    own = kernel(kind)
-    here = Here(folder)
-    root = folder / "root.cpio"
     modules = needed_modules()
     # Extension modules need libraries, as programs do.
     programs = [PYTHON, *(file for _, file in modules if file.suffix == ".so")]
-    build_initramfs(root, own, modules=(), programs=programs, files=(), dpdk=False, cards=False)
-    with root.open("ab") as more:
-        # The kernel unpacks both archives, one after the other.
-        more.write(packed(modules, folder))
-    command = [*machine("tcg", cpus=1, memory_mb=512), "-kernel", str(own.image)]
-    command += ["-initrd", str(root), "-append", "console=ttyS0 quiet panic=-1"]
-    with here.start("qemu", [*command, *_serial(folder)], merged=True) as process:
-        while not (folder / "qmp").exists():
-            assert process.is_running, process.last_words()
-            time.sleep(0.05)
-        guest = Guest(folder / "agent", process.last_words)
-        guest.wait_ready(BOOT_S)
+    archive = packed(modules, folder)
+    with booted(kernel(kind), folder, programs=programs, archive=archive) as guest:
         guest.run(["mount", "-t", "tracefs", "tracefs", TRACING])
         yield guest, folder / "qmp"
-        guest.close()
-        process.wait_end(5)
 
 
 def start_python(guest: Guest, script: str) -> Process:
@@ -156,18 +134,13 @@ def inject_nmi(port: Path) -> None:
             _ask(lines, "qmp_capabilities", "inject-nmi")
 
 
-def fetch(guest: Guest, name: str) -> bytes:
-    encoded = guest.run(["sh", "-c", 'gzip -c "$1" | base64', "sh", f"/tmp/{name}"])
-    return gzip.decompress(base64.b64decode(encoded))
-
-
 def fetch_recorded(guest: Guest, folder: Path) -> tuple[RecordedTrace, int]:
     """Fetch the trace of a guest, and the number of the task that recorded it."""
-    content = json.loads(fetch(guest, "recorded"))
+    content = json.loads(fetch(guest, "/tmp/recorded"))
     pid = content.pop("pid")
     for kind in ("events", "senders"):
         path = folder / f"{kind}.pages"
-        path.write_bytes(fetch(guest, kind))
+        path.write_bytes(fetch(guest, f"/tmp/{kind}"))
         content[kind] = {0: path}
     content["formats"] = [tuple(pair) for pair in content["formats"]]
     for name in ("lost", "comms"):

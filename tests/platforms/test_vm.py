@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from errors import code_of, raises
+from guests import kernel
 from runs import left_behind, needed, sound
 
 from tailscope.exceptions import TestbedError, UsageError
@@ -27,16 +27,6 @@ if TYPE_CHECKING:
 
 RATE = ("--rate", "500", "--duration", "200ms", "--warm-up", "50ms", "--noise", "auto")
 _WITHOUT_KVM_S = 120.0
-
-
-def kernel(kind: str) -> GuestKernel:
-    """Return a kernel for guests, which continuous integration must have."""
-    needed("qemu-system-x86_64", "busybox", "cpio")
-    try:
-        return guest_kernel(kind)
-    except TestbedError as error:
-        assert not os.environ.get("CI"), error
-        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize(

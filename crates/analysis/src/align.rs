@@ -1,5 +1,7 @@
 //! Where the bytes of one stream lie in another one, by nothing but the bytes.
 
+use std::collections::HashMap;
+
 use crate::stream::{Stream, Streams};
 
 /// Bytes that tell one place of a stream from others.
@@ -14,6 +16,9 @@ const SHORT: u64 = 4096;
 /// Anchors that two streams have in common which are looked at, and places of one in a stream.
 const MOST_SHARED: usize = 64;
 const MOST_PLACES: usize = 4;
+/// Places in common that say that streams were changed, and are not others: so many, and one in so many.
+const FEWEST_SHARED: usize = 16;
+const SHARED: usize = 10;
 /// Fewest bytes in common that prove a place that is not the beginning of both.
 pub(crate) const PROOF: u64 = 8;
 
@@ -70,6 +75,32 @@ pub(crate) fn anchors(streams: &Streams, stream: &Stream) -> Vec<Anchor> {
     }
     found.sort_unstable();
     found
+}
+
+/// Stretches of streams that a capture has once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// Those that both captures have.
+    pub both: usize,
+    /// Those that the one before the device has.
+    pub of: usize,
+}
+
+/// Returns how many places that are once in one capture are once in another one, whatever lies around them; `None` if
+/// they are too few to say that one traffic is in both.
+pub(crate) fn shared(sides: [&Streams; 2]) -> Option<Shared> {
+    let [before, behind] = sides.map(|side| {
+        let mut counts: HashMap<u64, usize> = HashMap::new();
+        let streams = side.connections.iter().flat_map(|of| &of.streams);
+        for anchor in streams.flat_map(|stream| anchors(side, stream)) {
+            *counts.entry(anchor.hash).or_default() += 1;
+        }
+        counts.retain(|_, count| *count == 1);
+        counts
+    });
+    let both = before.keys().filter(|hash| behind.contains_key(*hash)).count();
+    let of = before.len();
+    (both >= FEWEST_SHARED && both * SHARED >= of).then_some(Shared { both, of })
 }
 
 impl View<'_> {

@@ -3,6 +3,9 @@
 use probe::encryption::Encryption;
 use units::Nanos;
 
+use crate::align::Shared;
+use crate::obstacles::{CutPackets, Obstacle};
+
 /// The reason why a pair of captures gives no figures.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -61,6 +64,33 @@ pub enum Error {
         post: String,
         /// What encrypts.
         what: Encryption,
+    },
+    /// No TCP stream is in both captures, but parts of streams are.
+    #[error(
+        "{pre} and {post} have no TCP stream in common, but {} % of what the streams of {pre} contain once: the device \
+         changes what it passes on, as a proxy does that adds headers, or both carry the same at different times",
+        100 * shared.both / shared.of
+    )]
+    BytesChanged {
+        /// The file before the device.
+        pre: String,
+        /// The file behind it.
+        post: String,
+        /// Stretches of streams that are in both.
+        shared: Shared,
+    },
+    /// No packet is in both captures by what is left of packets that were not captured whole.
+    #[error(
+        "{}: {} of the first {} packets are cut, to {} bytes: by what is left, {pre} and {post} have no packets in \
+         common", if cut.side == 0 { pre } else { post }, cut.cut, cut.of, cut.kept
+    )]
+    Cut {
+        /// The file before the device.
+        pre: String,
+        /// The file behind it.
+        post: String,
+        /// The packets.
+        cut: CutPackets,
     },
     /// Some packets are alike, and chance explains that.
     #[error(
@@ -367,10 +397,13 @@ impl Error {
     }
 
     /// Returns why captures have no packets in common, if this is so, and that is known.
-    pub(crate) fn explained_by(self, what: Option<Encryption>) -> Self {
-        match (self, what) {
-            (Self::DifferentTraffic { pre, post, .. }, Some(what)) => {
+    pub(crate) fn explained_by(self, obstacle: Option<Obstacle>) -> Self {
+        match (self, obstacle) {
+            (Self::DifferentTraffic { pre, post, .. }, Some(Obstacle::Encrypted(what))) => {
                 Self::Encrypted { pre, post, what }
+            }
+            (Self::DifferentTraffic { pre, post, .. }, Some(Obstacle::Cut(cut))) => {
+                Self::Cut { pre, post, cut }
             }
             (error, _) => error,
         }
@@ -388,6 +421,8 @@ impl Error {
             Self::Encrypted { what: Encryption::Dtls, .. } => "encrypted-dtls",
             Self::Encrypted { what: Encryption::Quic, .. } => "encrypted-quic",
             Self::DifferentTraffic { .. } | Self::FewAlike { .. } => "different-traffic",
+            Self::BytesChanged { .. } => "bytes-changed",
+            Self::Cut { .. } => "packets-cut",
             Self::TwoRuns { .. } => "two-runs",
             Self::Swapped { .. } => "swapped",
             Self::SwappedOrApart { .. } => "swapped-or-apart",
@@ -425,7 +460,15 @@ impl Error {
         match self {
             Self::Capture(error) => error.hint(),
             Self::ShortCapture { .. } => Some(
-                "capture with a larger snapshot length, or match on fewer bytes: --match-on bytes:OFF+LEN",
+                "capture whole packets (tcpdump -s 0), or match on fewer bytes: --match-on bytes:OFF+LEN",
+            ),
+            Self::BytesChanged { .. } => Some(
+                "a segment has a latency only if all of its bytes come out: let the proxy pass TCP on as it is \
+                 (HAProxy: mode tcp), or take its own log of requests",
+            ),
+            Self::Cut { .. } => Some(
+                "capture whole packets (tcpdump -s 0): through a proxy or a tunnel, only what they carry stays as it is; \
+                 check, too, that both were taken at the same time",
             ),
             Self::SeveralDevices { .. } => Some(
                 "choose one by its index, FILE:if2 for the 2 of `ip link`; --pre FILE:if2 --post FILE:if3 \

@@ -13,10 +13,10 @@ use units::Nanos;
 use crate::basis::Clocks;
 use crate::config::Config;
 use crate::corrupt::{Corruption, Suspects};
-use crate::encrypted::encrypted;
 use crate::error::Error;
 use crate::forms::{Part, divided};
 use crate::ingest::{Ahead, Reading};
+use crate::obstacles::Obstacle;
 use crate::pair::{Analysis, Observer, Progress, analyze_pair, continue_unless_stopped, start_on};
 use crate::residue::{Residue, Trace, Traces};
 use crate::survey::{Join, Survey, decide_on_files, join_by_best};
@@ -65,7 +65,7 @@ pub fn analyze_files(
     let (config, Survey { basis, relation, ahead, .. }) =
         decide_on_files([&mut pre, &mut post], &open, asked)?;
     let names = [pre.info().name, post.info().name];
-    let what = if relation.is_none() { encrypted(&ahead) } else { None };
+    let obstacle = if relation.is_none() { Obstacle::of(&ahead) } else { None };
     if relation.is_none() && asked.match_on == MatchOn::Auto && ahead.iter().all(|of| has_bytes(of))
     {
         match analyze_streams(open()?, asked, basis.tried.clone(), observer) {
@@ -89,7 +89,7 @@ pub fn analyze_files(
     } else {
         found.check_step(&[vec![], vec![]])?;
     }
-    found.checked(relation, names).map_err(|error| error.explained_by(what))
+    found.checked(relation, names).map_err(|error| error.explained_by(obstacle))
 }
 
 /// Returns true if packets of a sample carry bytes of TCP streams.

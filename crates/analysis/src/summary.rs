@@ -418,16 +418,20 @@ impl Analysis {
             format!("{:.1} %", 100.0 * tried.matched as f64 / tried.of.max(1) as f64)
         };
         let best = self.basis.tried.iter().find(|tried| tried.key == own);
+        let matched = best.map_or(0, |best| best.matched);
         let best = best.map_or_else(|| "nothing".into(), share);
         let before = self.basis.tried.iter().take_while(|tried| tried.key != own);
         let most = self.basis.tried.iter().map(|tried| tried.of).max().unwrap_or(0).max(1);
         let less: Vec<String> = before
+            .clone()
             .filter(|tried| tried.key != "probe" || tried.matched > 0)
             .map(|tried| {
                 format!("{:.1} % by {}", 100.0 * tried.matched as f64 / most as f64, tried.key)
             })
             .collect();
+        let as_much = before.clone().any(|tried| tried.matched > 0 && tried.matched >= matched);
         let why = match self.config.match_on {
+            _ if as_much => ", which do not tell packets apart",
             MatchOn::L3 => " (a router?)",
             MatchOn::Payload => " (NAT, or tags?)",
             MatchOn::Inner => " (a tunnel?)",

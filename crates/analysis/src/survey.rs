@@ -28,6 +28,8 @@ pub(crate) const ENOUGH: u64 = 100;
 /// A less specific key is taken if it matches more, by one packet in so many at least: what it finds
 /// is not lost.
 const WORTH: u64 = 500;
+/// If fewer than one packet in so many is told apart by a key, another may do better.
+const ALIKE: u64 = 10;
 /// Share of packets that may have a wrong time.
 const STRAY: f64 = 0.01;
 /// Routers between two captures, at most.
@@ -324,7 +326,9 @@ pub(crate) fn join_by_best(
             best = Some(join);
             continue;
         }
-        let worth = |best: &Join| join.matched > best.matched + best.matched / WORTH + 1;
+        let worth = |best: &Join| {
+            join.matched > best.matched + best.matched / WORTH + 1 || join.tells_apart(best)
+        };
         if join.is_more_than_chance(ahead) && best.as_ref().is_none_or(worth) {
             best = Some(join);
         }
@@ -418,6 +422,12 @@ impl Join {
         }
         self.pairs.sort_unstable();
         self.of = span.map_or(0, |(first, last)| (last - first + 1) as u64);
+    }
+
+    /// Returns true if packets differ by this key that `other` cannot tell apart: all of a tunnel may have one header.
+    fn tells_apart(&self, other: &Self) -> bool {
+        let alike = (other.pairs.len() as u64) < other.matched / ALIKE;
+        alike && 2 * self.pairs.len() as u64 >= other.matched
     }
 
     /// Returns true if more packets match than by chance: laid over each other at a packet that does,

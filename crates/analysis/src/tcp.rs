@@ -12,14 +12,15 @@ use capture::{Cut, Files, Info, Reader};
 use probe::encryption::{Encryption, is_tls};
 use probe::key::{Key, MatchOn};
 
+use crate::align::shared;
 use crate::basis::{Basis, Grid, Skew, Tried, grid_of};
 use crate::config::Config;
 use crate::connections::{Pair, Partner, Partners, partners};
 use crate::counts::{Counts, TcpCounts, TcpSide};
 use crate::doubts::Doubts;
-use crate::encrypted::most_common;
 use crate::error::Error;
 use crate::ingest::{Kind, Stamped};
+use crate::obstacles::{Obstacle, most_common};
 use crate::order::BATCH;
 use crate::pair::{Analysis, Captured, Observer, Progress, Run, Source};
 use crate::side::Side;
@@ -60,8 +61,11 @@ pub(crate) fn analyze_streams(
     let basis = Basis { grid: judged.grid(), tried, ..Basis::default() };
     let Some(relation) = judged.relation() else {
         let tried = basis.in_words();
+        if let Some(shared) = shared([&before, &behind]) {
+            return Err(Error::BytesChanged { pre: pre_name, post: post_name, shared });
+        }
         let error = Error::DifferentTraffic { pre: pre_name, post: post_name, tried };
-        return Err(error.explained_by(judged.encryption()));
+        return Err(error.explained_by(judged.encryption().map(Obstacle::Encrypted)));
     };
     relation.check(config.clocks, names).map_err(without_estimate)?;
     let config = Config { match_on: MatchOn::TcpBytes, ..config.clone() };

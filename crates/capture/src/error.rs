@@ -295,7 +295,7 @@ fn beginning(bytes: &[u8]) -> String {
 
 fn kinds() -> String {
     let [first, second] = [TrailerKind::Metamako, TrailerKind::Exablaze];
-    format!("{first} or {second}")
+    format!("{first}, {second}, {} or {}", TrailerKind::Ixia, TrailerKind::Vss(0))
 }
 
 fn which(matching: usize) -> String {

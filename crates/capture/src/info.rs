@@ -83,6 +83,10 @@ pub enum TrailerKind {
     Metamako,
     /// `ExaLINK` Fusion of Exablaze, later of Cisco (Nexus 3550).
     Exablaze,
+    /// Packet brokers of Ixia, later of Keysight.
+    Ixia,
+    /// Taps of VSS Monitoring, later of Netscout, with so many bytes for the port.
+    Vss(u8),
 }
 
 impl fmt::Display for TrailerKind {
@@ -90,6 +94,8 @@ impl fmt::Display for TrailerKind {
         f.write_str(match self {
             Self::Metamako => "Metamako (Arista MetaWatch)",
             Self::Exablaze => "Exablaze (Cisco Nexus 3550)",
+            Self::Ixia => "Ixia (Keysight)",
+            Self::Vss(_) => "VSS Monitoring (Netscout)",
         })
     }
 }

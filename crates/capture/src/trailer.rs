@@ -1,8 +1,8 @@
 //! Times that switches and taps put behind frames: what is read of them, and how far the clock of the
 //! capture is from theirs.
 //!
-//! Behind the last byte of a frame lies its own frame check sequence, then the trailer, then a new frame
-//! check sequence, which a capture may have or not.
+//! Behind the last byte of a frame lies its own frame check sequence, unless the tap drops it, then the trailer,
+//! then a new frame check sequence, which a capture may have or not.
 
 use std::collections::VecDeque;
 
@@ -17,6 +17,14 @@ const NEAR_S: u64 = 30 * 24 * 3600;
 /// Bytes of a frame check sequence, and of the shortest frame in front of a trailer.
 const FCS: usize = 4;
 const SHORTEST: usize = 14;
+/// Who writes times behind frames. What nothing proves comes last: of two that are read as often, it is taken.
+const KINDS: [TrailerKind; 5] = [
+    TrailerKind::Metamako,
+    TrailerKind::Exablaze,
+    TrailerKind::Ixia,
+    TrailerKind::Vss(0),
+    TrailerKind::Vss(1),
+];
 /// The share of packets that must have a trailer.
 const MOST: usize = 9;
 const OF: usize = 10;
@@ -40,28 +48,44 @@ impl Trailer {
     pub(crate) const LOOK: usize = 64;
 
     /// Every trailer that there is.
-    pub const ALL: [Self; 4] = {
-        let kinds = [TrailerKind::Metamako, TrailerKind::Exablaze];
-        let [first, second] = kinds;
-        [
-            Self { kind: first, fcs: false },
-            Self { kind: first, fcs: true },
-            Self { kind: second, fcs: false },
-            Self { kind: second, fcs: true },
-        ]
+    pub const ALL: [Self; 2 * KINDS.len()] = {
+        let mut all = [Self { kind: KINDS[0], fcs: false }; 2 * KINDS.len()];
+        let mut at = 0;
+        while at < all.len() {
+            all[at] = Self { kind: KINDS[at / 2], fcs: at % 2 == 1 };
+            at += 1;
+        }
+        all
     };
 
-    /// Returns the trailer that nearly all of the first packets have.
+    /// Returns the trailer that nearly all of the first packets have: of several the one that is proven most often.
     pub fn of<'a>(packets: impl Iterator<Item = Packet<'a>>) -> Option<Self> {
         let packets: Vec<_> = packets.take(Self::LOOK).collect();
-        let have =
-            |trailer: &Self| packets.iter().filter(|packet| trailer.read(packet).is_some()).count();
-        let best = Self::ALL.into_iter().max_by_key(|trailer| have(trailer))?;
-        (!packets.is_empty() && have(&best) * OF >= packets.len() * MOST).then_some(best)
+        let seen = |trailer: &Self| {
+            let read = packets.iter().filter_map(|packet| Some((packet, trailer.read(packet)?.1)));
+            let checked = read.clone().filter(|(of, before)| trailer.is_proven(of.data, *before));
+            (checked.count(), read.count())
+        };
+        let enough = |read: usize| read > 0 && read * OF >= packets.len() * MOST;
+        let found = Self::ALL.into_iter().map(|trailer| (seen(&trailer), trailer));
+        let best = found.filter(|((_, read), _)| enough(*read)).max_by_key(|(seen, _)| *seen)?;
+        Some(best.1)
+    }
+
+    /// Returns true if the trailer proves that it lies behind `before` bytes: by the frame's own check sequence in front of
+    /// it, or by a checksum of its own.
+    fn is_proven(self, data: &[u8], before: usize) -> bool {
+        match self.kind {
+            TrailerKind::Metamako | TrailerKind::Exablaze => {
+                data[before..].starts_with(&fcs(&data[..before]))
+            }
+            TrailerKind::Ixia => true,
+            TrailerKind::Vss(_) => false,
+        }
     }
 
     /// Returns the time behind a frame, and how many bytes lie before the trailer and the frame's own frame check
-    /// sequence; `None` if no such trailer is there, or it was not captured.
+    /// sequence, where that is kept; `None` if no such trailer is there, or it was not captured.
     #[must_use]
     pub fn read(self, packet: &Packet<'_>) -> Option<(Nanos, usize)> {
         let Packet { data, orig_len, ts, .. } = *packet;
@@ -72,10 +96,19 @@ impl Trailer {
         let (ns, before) = match self.kind {
             TrailerKind::Metamako => metamako(data)?,
             TrailerKind::Exablaze => exablaze(data)?,
+            TrailerKind::Ixia => ixia(data)?,
+            TrailerKind::Vss(port) => vss(data, usize::from(port))?,
         };
         let near = (ns / SECOND_NS).abs_diff(ts.0 / SECOND_NS) <= NEAR_S;
         (near && before >= SHORTEST).then_some((Nanos(ns), before))
     }
+}
+
+/// Returns the frame check sequence of some bytes.
+fn fcs(bytes: &[u8]) -> [u8; FCS] {
+    let mut crc = flate2::Crc::new();
+    crc.update(bytes);
+    crc.sum().to_le_bytes()
 }
 
 /// Returns the number that some bytes are, the most significant first.
@@ -90,10 +123,7 @@ fn number(bytes: &[u8]) -> u64 {
 /// number, less one.
 fn metamako(data: &[u8]) -> Option<(u64, usize)> {
     let (mut before, end) = data.split_at_checked(data.len().checked_sub(12)?)?;
-    let (seconds, ns, flags) = (number(&end[..4]), number(&end[4..8]), end[8]);
-    if seconds == 0 || ns >= SECOND_NS {
-        return None;
-    }
+    let (ns, flags) = (time(&end[..8])?, end[8]);
     let mut extended = flags & 2 != 0;
     while extended {
         let (rest, word) = before.split_at_checked(before.len().checked_sub(4)?)?;
@@ -102,7 +132,7 @@ fn metamako(data: &[u8]) -> Option<(u64, usize)> {
         before = &rest[..rest.len().checked_sub(4 * words as usize)?];
         extended = word >> 5 & 1 == 0;
     }
-    Some((seconds * SECOND_NS + ns, before.len().checked_sub(FCS)?))
+    Some((ns, before.len().checked_sub(FCS)?))
 }
 
 /// Reads the frame's own frame check sequence (4 bytes), device (1), port (1), seconds (4), a fraction of a second
@@ -113,6 +143,50 @@ fn exablaze(data: &[u8]) -> Option<(u64, usize)> {
     let (seconds, fraction) = (number(&end[6..10]), number(&end[10..15]));
     let ns = (u128::from(fraction) * u128::from(SECOND_NS)) >> 40;
     (seconds > 0).then_some((seconds * SECOND_NS + ns as u64, before))
+}
+
+/// Reads fields (each a kind, a length and so many bytes), their length (1), a signature (2), and the Internet checksum of
+/// all that (2). Of the kinds, 3 to 7 are seconds (4) and nanoseconds (4) of clocks.
+fn ixia(data: &[u8]) -> Option<(u64, usize)> {
+    let (content, sum) = data.split_at_checked(data.len().checked_sub(2)?)?;
+    let (fields, end) = content.split_at_checked(content.len().checked_sub(3)?)?;
+    let before = fields.len().checked_sub(usize::from(end[0]))?;
+    if end[1..] != [0xaf, 0x12] || internet_checksum(&content[before..]) != number(sum) {
+        return None;
+    }
+    let mut rest = &fields[before..];
+    while let [kind, len, behind @ ..] = rest {
+        let (field, next) = behind.split_at_checked(usize::from(*len))?;
+        if (3..=7).contains(kind) && field.len() == 8 {
+            return Some((time(field)?, before));
+        }
+        rest = next;
+    }
+    None
+}
+
+/// Reads seconds (4), nanoseconds (4), of which the upper two bits are the source of the clock, and a port.
+fn vss(data: &[u8], port: usize) -> Option<(u64, usize)> {
+    let before = data.len().checked_sub(8 + port)?;
+    let mut field: [u8; 8] = data[before..before + 8].try_into().ok()?;
+    field[4] &= 0x3f;
+    Some((time(&field)?, before))
+}
+
+/// Reads seconds (4) and nanoseconds (4).
+fn time(field: &[u8]) -> Option<u64> {
+    let (seconds, ns) = (number(&field[..4]), number(&field[4..]));
+    (seconds > 0 && ns < SECOND_NS).then_some(seconds * SECOND_NS + ns)
+}
+
+/// Returns the checksum of RFC 1071.
+fn internet_checksum(bytes: &[u8]) -> u64 {
+    let words = bytes.chunks(2).map(|word| number(word) << (8 * (2 - word.len())));
+    let mut sum: u64 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !sum & 0xffff
 }
 
 /// Reads the times behind frames, and compares the clock of the capture with theirs.

@@ -36,6 +36,7 @@ pub fn run(bytes: &[u8]) -> bool {
         Err(
             Error::NoPackets { .. }
             | Error::DifferentTraffic { .. }
+            | Error::BytesChanged { .. }
             | Error::SwappedOrApart { .. }
             | Error::InFlight { .. },
         ) => {}
