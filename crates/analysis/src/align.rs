@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::error::Shared;
 use crate::stream::{Stream, Streams};
 
 /// Bytes that tell one place of a stream from others.
@@ -75,15 +76,6 @@ pub(crate) fn anchors(streams: &Streams, stream: &Stream) -> Vec<Anchor> {
     }
     found.sort_unstable();
     found
-}
-
-/// Stretches of streams that a capture has once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shared {
-    /// Those that both captures have.
-    pub both: usize,
-    /// Those that the one before the device has.
-    pub of: usize,
 }
 
 /// Returns how many places that are once in one capture are once in another one, whatever lies around them; `None` if

@@ -3,8 +3,36 @@
 use probe::encryption::Encryption;
 use units::Nanos;
 
-use crate::align::Shared;
-use crate::obstacles::{CutPackets, Obstacle};
+/// What keeps packets from being known again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// They are encrypted anew.
+    Encrypted(Encryption),
+    /// A capture has only their beginnings.
+    Cut(CutPackets),
+}
+
+/// Packets of a sample that were not captured whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CutPackets {
+    /// Side: 0 before the device, 1 behind it.
+    pub side: usize,
+    /// Number of packets that are cut.
+    pub cut: usize,
+    /// Number of packets of the sample.
+    pub of: usize,
+    /// Most bytes that are left of one.
+    pub kept: usize,
+}
+
+/// Stretches of streams that a capture has once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// Those that both captures have.
+    pub both: usize,
+    /// Those that the one before the device has.
+    pub of: usize,
+}
 
 /// The reason why a pair of captures gives no figures.
 #[derive(Debug, thiserror::Error)]

@@ -5,39 +5,16 @@ use std::collections::{BTreeMap, HashMap};
 use probe::encryption::{Encryption, encryption};
 use probe::flow::Flow;
 
+use crate::error::{CutPackets, Obstacle};
 use crate::ingest::Ahead;
 
 /// Packets of a side that are cut if what would tell was not captured: one in so many, at least.
 const CUT_SHARE: usize = 10;
 
-/// What keeps packets from being known again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Obstacle {
-    /// They are encrypted anew.
-    Encrypted(Encryption),
-    /// A capture has only their beginnings.
-    Cut(CutPackets),
-}
-
-/// Packets of a sample that were not captured whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CutPackets {
-    /// Side: 0 before the device, 1 behind it.
-    pub side: usize,
-    /// Number of packets that are cut.
-    pub cut: usize,
-    /// Number of packets of the sample.
-    pub of: usize,
-    /// Most bytes that are left of one.
-    pub kept: usize,
-}
-
-impl Obstacle {
-    /// Returns what a sample shows: whole packets tell what encrypts.
-    pub fn of(sample: &[Vec<Ahead>; 2]) -> Option<Self> {
-        let cut = [0, 1].into_iter().find_map(|side| cut(side, &sample[side])).map(Self::Cut);
-        cut.or_else(|| encrypted(sample).map(Self::Encrypted))
-    }
+/// Returns what a sample shows: whole packets tell what encrypts.
+pub(crate) fn obstacle(sample: &[Vec<Ahead>; 2]) -> Option<Obstacle> {
+    let cut = [0, 1].into_iter().find_map(|side| cut(side, &sample[side])).map(Obstacle::Cut);
+    cut.or_else(|| encrypted(sample).map(Obstacle::Encrypted))
 }
 
 fn cut(side: usize, packets: &[Ahead]) -> Option<CutPackets> {

@@ -16,7 +16,7 @@ use crate::corrupt::{Corruption, Suspects};
 use crate::error::Error;
 use crate::forms::{Part, divided};
 use crate::ingest::{Ahead, Reading};
-use crate::obstacles::Obstacle;
+use crate::obstacles::obstacle;
 use crate::pair::{Analysis, Observer, Progress, analyze_pair, continue_unless_stopped, start_on};
 use crate::residue::{Residue, Trace, Traces};
 use crate::survey::{Join, Survey, decide_on_files, join_by_best};
@@ -65,7 +65,7 @@ pub fn analyze_files(
     let (config, Survey { basis, relation, ahead, .. }) =
         decide_on_files([&mut pre, &mut post], &open, asked)?;
     let names = [pre.info().name, post.info().name];
-    let obstacle = if relation.is_none() { Obstacle::of(&ahead) } else { None };
+    let obstacle = if relation.is_none() { obstacle(&ahead) } else { None };
     if relation.is_none() && asked.match_on == MatchOn::Auto && ahead.iter().all(|of| has_bytes(of))
     {
         match analyze_streams(open()?, asked, basis.tried.clone(), observer) {

@@ -2,23 +2,15 @@
 
 use crate::headers::{self, be16};
 use crate::missing::Missing;
+use crate::tunnel::{BRIDGED, GENEVE, GRE, GTP_U, IPIP, IPV6_IN_IP, MPLS, VXLAN};
 
 /// Tunnels within each other that are followed.
 const MOST_LAYERS: usize = 8;
 
-pub(crate) const IPIP: u8 = 4;
-pub(crate) const IPV6_IN_IP: u8 = 41;
-pub(crate) const GRE: u8 = 47;
 const AH: u8 = 51;
 
-pub(crate) const MPLS: [u16; 2] = [0x8847, 0x8848];
 const PPPOE: u16 = 0x8864;
-pub(crate) const BRIDGED: u16 = 0x6558;
 const ERSPAN: [u16; 2] = [0x88be, 0x22eb];
-
-pub(crate) const VXLAN: [u16; 2] = [4789, 8472];
-pub(crate) const GENEVE: u16 = 6081;
-pub(crate) const GTP_U: u16 = 2152;
 
 /// A network header, and where what it carries lies in the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

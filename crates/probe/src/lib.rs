@@ -9,6 +9,7 @@ pub mod encryption;
 mod error;
 pub mod flow;
 pub mod headers;
+mod ip;
 pub mod key;
 mod layers;
 mod local;

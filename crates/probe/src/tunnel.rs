@@ -1,12 +1,21 @@
 //! Tunnels: the headers around a packet that a gateway takes off.
 
 use crate::error::Error;
-use crate::headers::{
+use crate::ip::{
     IPV4, IPV4_LEN, IPV6, IPV6_LEN, UDP, UDP_LEN, ipv4_header, ipv6_header, sum, udp_checksum,
 };
-use crate::layers::{BRIDGED, GENEVE, GRE, GTP_U, IPIP, IPV6_IN_IP, MPLS, VXLAN};
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
+
+/// Numbers of protocols, ethertypes and ports by which tunnels are known.
+pub(crate) const IPIP: u8 = 4;
+pub(crate) const IPV6_IN_IP: u8 = 41;
+pub(crate) const GRE: u8 = 47;
+pub(crate) const MPLS: [u16; 2] = [0x8847, 0x8848];
+pub(crate) const BRIDGED: u16 = 0x6558;
+pub(crate) const VXLAN: [u16; 2] = [4789, 8472];
+pub(crate) const GENEVE: u16 = 6081;
+pub(crate) const GTP_U: u16 = 2152;
 
 /// MAC addresses and ethertype of the frame within a tunnel of frames.
 const ETHERNET_LEN: usize = 14;
@@ -183,7 +192,7 @@ impl Tunnel {
 impl Outer {
     /// Returns the length of the headers, without the frame's own Ethernet header.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn bytes_len(&self) -> usize {
         self.network_len() + self.tunnel_len()
     }
 

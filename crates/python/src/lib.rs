@@ -70,6 +70,6 @@ mod _engine {
         let tunnel: probe::tunnel::Tunnel =
             text.parse().map_err(|error| errors::argument(error, "tunnel"))?;
         let address = |text: &str| text.parse().map_err(|error| errors::argument(error, "address"));
-        Ok(tunnel.around(address(src_ip)?, address(dst_ip)?).map(|outer| outer.len()))
+        Ok(tunnel.around(address(src_ip)?, address(dst_ip)?).map(|outer| outer.bytes_len()))
     }
 }

@@ -350,7 +350,7 @@ impl Generator {
             link_timeout: self.link_timeout,
             keep_ports: self.keep_ports,
             captures: self.captures.clone(),
-            added_bytes: self.outer().ok().flatten().map_or(0, |outer| outer.len()),
+            added_bytes: self.outer().ok().flatten().map_or(0, |outer| outer.bytes_len()),
         }
     }
 
