@@ -33,6 +33,7 @@ def _tell(command: Sequence[str]) -> None:
 def virtual_functions(
     names: Sequence[str],
     driver: FunctionDriver,
+    address: str,
     machine: Machine | None = None,
     *,
     tell: Callable[[Sequence[str]], None] = _tell,
@@ -40,7 +41,8 @@ def virtual_functions(
 ) -> Iterator[list[str]]:
     """Make a virtual function of each card within a block.
 
-    The function may receive frames for any address and send from any, as a forwarder must.
+    The functions have the MAC address to which the traffic is sent: not every card hands frames for
+    other addresses to a function, even if it is trusted (igb). They may send from any address.
     """
     machine = machine or Machine()
     cards = [_Card(name, machine) for name in names]
@@ -49,7 +51,7 @@ def virtual_functions(
     with ExitStack() as stack:
         for card in cards:
             stack.callback(card.remove)
-            card.make(tell)
+            card.make(address, tell)
         yield [card.bound(driver, wait_s) for card in cards]
 
 
@@ -97,23 +99,25 @@ class _Card:
                     hint="boot with intel_iommu=on or amd_iommu=on, and allow VT-d or AMD-Vi",
                 )
 
-    def make(self, tell: Callable[[Sequence[str]], None]) -> None:
-        """Create one function that may send and receive any address."""
-        self._write(f"{self._path}/sriov_numvfs", "1")
+    def make(self, address: str, tell: Callable[[Sequence[str]], None]) -> None:
+        """Create one function; no driver takes it before it is set up."""
+        probing = self._read("sriov_drivers_autoprobe") or "1"
+        self._write(f"{self._path}/sriov_drivers_autoprobe", "0")
+        try:
+            self._write(f"{self._path}/sriov_numvfs", "1")
+        finally:
+            self._write(f"{self._path}/sriov_drivers_autoprobe", probing)
         change = ["ip", "link", "set", "dev", self._link(), "vf", "0"]
-        tell([*change, "spoofchk", "off"])
-        tell([*change, "trust", "on"])
+        for setting in (["mac", address], ["spoofchk", "off"], ["trust", "on"]):
+            tell([*change, *setting])
 
     def bound(self, driver: FunctionDriver, wait_s: float) -> str:
         """Bind the function to a driver; return its link, or its PCI address for vfio-pci."""
         address = self._address()
         if driver == "vfio-pci":
-            own = f"{_PCI}/devices/{address}"
-            self._write(f"{own}/driver_override", driver)
-            # The kernel's own driver may have taken it.
-            if self._machine.exists(f"{own}/driver/"):
-                self._write(f"{own}/driver/unbind", address)
-            self._write(f"{_PCI}/drivers_probe", address)
+            self._write(f"{_PCI}/devices/{address}/driver_override", driver)
+        self._write(f"{_PCI}/drivers_probe", address)
+        if driver == "vfio-pci":
             if not self._machine.exists(f"{_PCI}/drivers/vfio-pci/{address}"):
                 raise self._error(f"vfio-pci does not take its function {address}", "vf-unbound")
             return address

@@ -88,7 +88,9 @@ def play(
     """Play a role until there are no more orders."""
     with ExitStack() as stack:
         if part.vfs is not None:
-            functions = stack.enter_context(virtual_functions(part.cards, part.vfs))
+            functions = stack.enter_context(
+                virtual_functions(part.cards, part.vfs, part.plan.dst_mac)
+            )
             part = replace(part, cards=functions)
         check_cards(part.role, part.cards)
         _ROLES[part.role](_plan_of(part), part, _Mouth(say, hear, traffic_ends, clock))
