@@ -91,6 +91,7 @@ def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
 
 BIND = """
 driver=$1; shift
+[ $driver != kernel ] || driver=
 for card; do
     device=/sys/bus/pci/devices/$card
     echo $driver >$device/driver_override
@@ -127,6 +128,7 @@ def forwarded(
         sent = result(inside.run(*command, "--link-timeout=60s").splitlines())
         device.signal(signal.SIGINT)
         lines += heard(device, '"event":"result"')
+        assert device.wait_end(WAIT_S)
     return sent, result(lines)
 
 
@@ -203,7 +205,7 @@ def test_every_packet_crosses_each_kind_of_card(
         all_cross(inside, forwarder, *cards, (kind.driver, kind.driver))
         for forwarder in ("l2fwd", "l3fwd")
     ]
-    inside.shell(BIND, "", *kind.cards)
+    inside.shell(BIND, "kernel", *kind.cards)
     assert state(inside) == before
     with capsys.disabled():
         print("", "emulated: counts, no times", HEADER, *rows, sep="\n")
@@ -232,7 +234,7 @@ def test_functions_forward_as_cards_do(inside: Inside, capsys: pytest.CaptureFix
     assert state(inside) == up
     for link in links:
         inside.run("ip", "link", "set", link, "down")
-    inside.shell(BIND, "", *cards[:2])
+    inside.shell(BIND, "kernel", *cards[:2])
     assert state(inside) == before
     with capsys.disabled():
         print("", "emulated: counts, no times", HEADER, row, sep="\n")
@@ -259,7 +261,7 @@ def test_a_run_over_cards(inside: Inside, capsys: pytest.CaptureFixture[str]) ->
     inside.run(Path(sys.executable).resolve(), "-m", "tailscope", *command, "--out", "/run/out")
     info = json.loads(inside.shell("cat /run/out/run.json"))
     summary = json.loads(inside.shell("cat /run/out/summary.json"))
-    inside.shell(BIND, "", *kind.cards)
+    inside.shell(BIND, "kernel", *kind.cards)
     assert state(inside) == before
     assert info["dut"]["result"]["ports"][0]["driver"] == kind.driver
     assert summary["sent"] == summary["count"] > 50
