@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -37,6 +38,7 @@ _PACKAGES = (
 _SITE, _LIBRARY = (Path(sysconfig.get_path(name)) for name in ("purelib", "stdlib"))
 _NEWER_QEMU = "share/tailscope/qemu"
 _TOOLS = ("ethtool", "setpriv", "taskset")
+"""Programs in place of smaller ones of busybox, which have the same path."""
 
 
 def vanilla() -> GuestKernel:
@@ -63,19 +65,27 @@ def qemu_with(card: str) -> str:
 class Inside:
     """The inside of a guest: commands, and the package's Python."""
 
-    def __init__(self, guest: Guest) -> None:
+    def __init__(self, guest: Guest, tools: Path) -> None:
         self.guest = guest
         path = f"{Path(tailscope.__file__).parent.parent}:{_SITE}"
-        self._environment = [f"PYTHONPATH={path}", "PATH=/usr/bin:/usr/sbin:/bin:/sbin"]
+        self._environment = [f"PYTHONPATH={path}", f"PATH={tools}:/usr/bin:/usr/sbin:/bin:/sbin"]
 
     def run(self, *words: object) -> str:
         """Run a command in the package's environment to its end."""
         return self.guest.run(["env", *self._environment, *map(str, words)], timeout_s=COMMAND_S)
 
-    def start(self, *words: object) -> Process:
-        """Start a command in the package's environment."""
-        command = ["env", *self._environment, *map(str, words)]
-        return self.guest.start("command", command, merged=True)
+    def python(self, script: Path, *arguments: object) -> str:
+        """Run a program of Python to its end."""
+        return self.run(*self._program(script), *arguments)
+
+    def start_python(self, script: Path, *arguments: object) -> Process:
+        """Start a program of Python."""
+        words = map(str, (*self._environment, *self._program(script), *arguments))
+        return self.guest.start(script.stem, ["env", *words], merged=True)
+
+    def _program(self, script: Path) -> tuple[Path, Path]:
+        content = self.guest.write(script.name, script.read_text())
+        return Path(sys.executable).resolve(), content
 
     def shell(self, script: str, *arguments: object) -> str:
         """Run a script of the shell."""
@@ -94,13 +104,16 @@ def booted(
     parameters: str = "",
 ) -> Iterator[Inside]:
     """Boot a guest with devices and modules within a block."""
-    kernel, root = vanilla(), folder / "root.cpio"
+    kernel, root, tools = vanilla(), folder / "root.cpio", folder / "tools"
+    tools.mkdir()
+    for tool in _TOOLS:
+        shutil.copy(_program(tool), tools)
     build_initramfs(
         root,
         kernel,
         modules=["af_packet", "veth", *modules],
-        programs=[Path(sys.executable).resolve(), *(_program(tool) for tool in _TOOLS)],
-        files=[*_python_files(), *_drivers(), *files],
+        programs=[Path(sys.executable).resolve()],
+        files=[tools, *_libraries(tools.iterdir()), *_python_files(), *_drivers(), *files],
         dpdk=True,
         cards=True,
     )
@@ -123,7 +136,7 @@ def booted(
         guest = Guest(agent, lambda: console.read_text(errors="replace")[-2000:])
         guest.wait_ready(BOOT_S)
         assert "refused" not in console.read_text(errors="replace")
-        yield Inside(guest)
+        yield Inside(guest, tools)
         guest.close()
     finally:
         process.kill()

@@ -30,7 +30,8 @@ MODULES += ("vfio_pci", "vfio_iommu_type1")
 IOMMU = ["-device", "intel-iommu,intremap=on,caching-mode=on,device-iotlb=on"]
 MAC = "02:00:00:00:00:10"
 WAIT_S = 300
-INSIDE = Path(__file__).with_name("functions_inside.py")
+HERE = Path(__file__).parent
+PTP_V2_EVENT, PTP_FRAMES = 12, 10
 
 
 class Kind(NamedTuple):
@@ -82,7 +83,7 @@ def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
     cards = [
         option for hub, kind in enumerate(KINDS.values()) for option in kind.options(2 * hub + 1)
     ]
-    parameters = "intel_iommu=on iommu=pt hugepages=256"
+    parameters = "intel_iommu=on iommu=pt no_timer_check hugepages=256"
     devices = [*IOMMU, *cards]
     folder = tmp_path_factory.mktemp("cards")
     with booted(folder, devices, qemu=qemu, modules=MODULES, parameters=parameters) as inside:
@@ -113,6 +114,11 @@ grep HugePages /proc/meminfo
 def state(inside: Inside) -> list[str]:
     """Return the state of the machine: cards with their drivers and links, functions, memory."""
     return inside.shell(STATE).splitlines()
+
+
+def link_of(inside: Inside, card: str) -> str:
+    """Return the name of a card's link."""
+    return inside.shell("ls $1/net", f"/sys/bus/pci/devices/{card}").strip()
 
 
 def forwarded(
@@ -215,9 +221,7 @@ def test_functions_forward_as_cards_do(inside: Inside, capsys: pytest.CaptureFix
     """Virtual functions are made, used and removed by the kernel's driver of their cards."""
     cards, before = KINDS["igb"].cards, state(inside)
     inside.shell(BIND, "vfio-pci", *cards[:2])
-    links = [
-        inside.shell("ls $1/net", f"/sys/bus/pci/devices/{card}").strip() for card in cards[2:]
-    ]
+    links = [link_of(inside, card) for card in cards[2:]]
     for link in links:
         inside.run("ip", "link", "set", link, "up")
     up = state(inside)
@@ -243,11 +247,31 @@ def test_functions_forward_as_cards_do(inside: Inside, capsys: pytest.CaptureFix
 @contextmanager
 def functions(inside: Inside, links: Sequence[str], driver: str) -> Iterator[list[str]]:
     """Make virtual functions as a laboratory does, within a block."""
-    script = inside.guest.write(INSIDE.name, INSIDE.read_text())
-    with inside.start(Path(sys.executable).resolve(), script, driver, MAC, *links) as process:
+    with inside.start_python(HERE / "functions_inside.py", driver, MAC, *links) as process:
         yield json.loads(heard(process, "[")[-1])
         process.signal(signal.SIGINT)
         heard(process, "removed")
+
+
+def test_a_card_for_ptp_only_is_refused_by_name(inside: Inside) -> None:
+    """The 82576 stamps frames of PTP only: it is named, and ordinary frames get no time of it."""
+    before = state(inside)
+    sending, receiving, beside = (
+        link_of(inside, card) for card in (*KINDS["igb"].cards[::2], KINDS["e1000e"].cards[0])
+    )
+    for link in (sending, receiving, beside):
+        inside.run("ip", "link", "set", link, "up")
+    output = inside.python(HERE / "ptp_inside.py", sending, receiving, beside)
+    for link in (sending, receiving, beside):
+        inside.run("ip", "link", "set", link, "down")
+    found = json.loads(output.split("found ")[-1])
+    assert found["offer"]["stamps"] and not found["offer"]["stamps_all"]
+    assert found["by_cards"] is False and found["during"] == [0, 0, 0]
+    assert f"{receiving} timestamps only some" in found["warnings"][0]
+    assert f"{beside} " not in found["warnings"][0]
+    assert found["after"] == [0, 0, PTP_V2_EVENT]
+    assert found["counts"] == [2 * PTP_FRAMES, PTP_FRAMES, PTP_FRAMES]
+    assert state(inside) == before
 
 
 def test_a_run_over_cards(inside: Inside, capsys: pytest.CaptureFixture[str]) -> None:

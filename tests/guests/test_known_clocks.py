@@ -11,7 +11,6 @@ import json
 import shutil
 import struct
 import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,8 +82,7 @@ def found(
         lines = "\n".join(frame(number).hex() for number in range(most))
         frames = inside.guest.write("frames", lines)
         scenarios = inside.guest.write("scenarios", json.dumps(SCENARIOS))
-        script = inside.guest.write("clocked.py", (HERE / "clocked_inside.py").read_text())
-        output = inside.run(Path(sys.executable).resolve(), script, driver, frames, scenarios)
+        output = inside.python(HERE / "clocked_inside.py", driver, frames, scenarios)
         assert inside.shell("lsmod").count("clocked") == 0
     lines_found = [line for line in output.splitlines() if line.startswith("found ")]
     contents = [json.loads(line.removeprefix("found ")) for line in lines_found]
