@@ -30,6 +30,8 @@ TX_ON, ALL = 1, 1
 
 
 def main(driver: str, frames: str, scenarios: str) -> None:
+    # The kernel's own frames would be in the driver's log.
+    Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
     content = [bytes.fromhex(line) for line in Path(frames).read_text().split()]
     for name, (options, what, number, pause_s) in json.loads(Path(scenarios).read_text()).items():
         subprocess.run(["insmod", driver, *options], check=True)
@@ -119,7 +121,7 @@ def as_it_leaves(frames: list[bytes], _pause_s: float) -> dict[str, object]:
     number = links.offer(PORTS[0]).clock
     assert number is not None
     clock = KernelClock(number)
-    links.configure(PORTS[0], (TX_ON, 0, 0))
+    links.configure(PORTS[0], (0, TX_ON, 0))
     times = []
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
         raw.bind((PORTS[0], 0))

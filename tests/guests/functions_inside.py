@@ -1,17 +1,17 @@
-"""Virtual functions of cards in the guest of `test_emulated_cards`, until SIGINT."""
+"""Virtual functions of cards in the guest of `test_emulated_cards`, until SIGTERM."""
 
 import json
 import signal
 import sys
-from contextlib import suppress
 
 from tailscope.extra.laboratory.functions import virtual_functions
 
 
 def main(driver: str, address: str, *links: str) -> None:
-    with suppress(KeyboardInterrupt), virtual_functions(links, driver, address) as made:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    with virtual_functions(links, driver, address) as made:
         print(json.dumps(made), flush=True)
-        signal.pause()
+        signal.sigwait({signal.SIGTERM})
     print("removed", flush=True)
 
 

@@ -11,7 +11,7 @@ from errors import raises
 from trees import tree
 
 from tailscope.exceptions import TestbedError
-from tailscope.extra.laboratory.functions import virtual_functions
+from tailscope.extra.laboratory.functions import lent_cards, virtual_functions
 from tailscope.host.machine import Machine
 
 if TYPE_CHECKING:
@@ -38,15 +38,20 @@ class Kernel(Machine):
             self._made(self._file(path).parent.resolve(), int(text))
         elif name == "drivers_probe":
             self._probe(text)
+        elif name == "unbind":
+            (self._file(path).parent / text).unlink()
+            (self._device(text) / "driver").unlink()
+            shutil.rmtree(self._device(text) / "net", ignore_errors=True)
 
     def _probe(self, address: str) -> None:
-        override = (self._device(address) / "driver_override").read_text()
+        override = (self._device(address) / "driver_override").read_text().strip()
         if override:
             if self.vfio_takes:
                 self._bind(address, override)
         elif self.driver:
-            self._bind(address, "ixgbevf")
-            (self._device(address) / "net" / f"{'v' + address[-1]}").mkdir(parents=True)
+            self._bind(address, "ixgbe" if address in ADDRESSES.values() else "ixgbevf")
+            link = next((name for name, own in ADDRESSES.items() if own == address), None)
+            (self._device(address) / "net" / (link or f"v{address[-1]}")).mkdir(parents=True)
 
     def _device(self, address: str) -> Path:
         return self._file(f"{PCI}/devices/{address}")
@@ -73,17 +78,23 @@ class Kernel(Machine):
 @pytest.fixture
 def machine(tmp_path: Path) -> Kernel:
     files = {
-        f"{PCI}/drivers/vfio-pci/bind": "",
+        f"{PCI}/drivers/vfio-pci/unbind": "",
         f"{PCI}/drivers/ixgbevf/": "",
+        f"{PCI}/drivers/ixgbe/unbind": "",
         f"{PCI}/drivers_probe": "",
     }
     for link, address in ADDRESSES.items():
         own = f"{PCI}/devices/{address}"
         files |= {f"{own}/sriov_totalvfs": "63\n", f"{own}/sriov_numvfs": "0\n"}
-        files[f"{own}/sriov_drivers_autoprobe"] = "1"
+        files |= {f"{own}/sriov_drivers_autoprobe": "1", f"{own}/driver_override": "\n"}
         files |= {f"{own}/net/{link}/": "", f"{own}/iommu_group/": ""}
         files[f"/sys/class/net/{link}/flags"] = "0x1003\n"
     root = tree(tmp_path / "machine", files)
+    for address in ADDRESSES.values():
+        (root / f"{PCI[1:]}/devices/{address}/driver").symlink_to(root / f"{PCI[1:]}/drivers/ixgbe")
+        (root / f"{PCI[1:]}/drivers/ixgbe/{address}").symlink_to(
+            root / f"{PCI[1:]}/devices/{address}"
+        )
     for link, address in ADDRESSES.items():
         (root / f"sys/class/net/{link}/device").symlink_to(root / f"{PCI[1:]}/devices/{address}")
     return Kernel(root)
@@ -114,7 +125,7 @@ def test_functions_are_handed_to_vfio(machine: Kernel) -> None:
         for address in made:
             assert machine.exists(f"{PCI}/drivers/vfio-pci/{address}")
             assert not machine.exists(f"{PCI}/drivers/ixgbevf/{address}")
-            assert machine.read(f"{PCI}/devices/{address}/driver_override") == "vfio-pci"
+            assert machine.read(f"{PCI}/devices/{address}/driver_override") == "vfio-pci\n"
     assert functions(machine) == []
     assert not machine.glob(f"{PCI}/drivers/vfio-pci/0000*")
     for address in ADDRESSES.values():
@@ -173,6 +184,51 @@ def test_a_machine_without_vfio_is_told_how_to_have_it(machine: Kernel) -> None:
     ):
         raise AssertionError("not reached")
     assert error.value.hint == "modprobe vfio-pci"
+
+
+def test_cards_are_lent_and_given_back(machine: Kernel) -> None:
+    """Those that the kernel drives: their links come back, and are up again."""
+    told: list[Sequence[str]] = []
+    addresses = list(ADDRESSES.values())
+    before = state(machine)
+    with lent_cards(addresses, machine, tell=told.append):
+        for address in addresses:
+            assert machine.exists(f"{PCI}/drivers/vfio-pci/{address}")
+            assert not machine.exists(f"{PCI}/drivers/ixgbe/{address}")
+        # Whoever lends a card that vfio-pci has gives nothing back.
+        with lent_cards(addresses, machine, tell=told.append):
+            pass
+        assert not told
+    assert state(machine) == before
+    ups = [["ip", "link", "set", "dev", link, "up"] for link in ADDRESSES]
+    assert sorted(told) == sorted(ups)
+
+
+def test_links_are_not_lent(machine: Kernel) -> None:
+    before = state(machine)
+    with lent_cards(list(ADDRESSES), machine, tell=lambda _: None):
+        assert state(machine) == before
+
+
+def test_a_card_that_cannot_be_lent_is_named(machine: Kernel) -> None:
+    (machine.root / f"{PCI[1:]}/devices/0000:01:00.1/iommu_group").rmdir()
+    before = state(machine)
+    with (
+        raises(TestbedError, "no-iommu-group") as error,
+        lent_cards(list(ADDRESSES.values()), machine, tell=lambda _: None),
+    ):
+        raise AssertionError("not reached")
+    assert "0000:01:00.1" in str(error.value)
+    assert state(machine) == before
+
+
+def state(machine: Kernel) -> dict[str, str]:
+    """Return which driver has each card, and which link each is."""
+    links = machine.glob(f"{PCI}/devices/*/net/*") + machine.glob(f"{PCI}/drivers/*/0000*")
+    overrides = {
+        path: machine.read(path) for path in machine.glob(f"{PCI}/devices/*/driver_override")
+    }
+    return {**dict.fromkeys(links, ""), **overrides}
 
 
 def refuse(command: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from tailscope.exceptions import TestbedError
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run.account import platform_record
 from tailscope.experiment.run.instance import PLATFORM_PART
-from tailscope.extra.laboratory.functions import virtual_functions
+from tailscope.extra.laboratory.functions import lent_cards, virtual_functions
 from tailscope.extra.laboratory.own_machine import (
     MachineWatch,
     Watched,
@@ -92,6 +92,8 @@ def play(
                 virtual_functions(part.cards, part.vfs, part.plan.dst_mac)
             )
             part = replace(part, cards=functions)
+        elif part.lent:
+            stack.enter_context(lent_cards(part.cards))
         check_cards(part.role, part.cards)
         _ROLES[part.role](_plan_of(part), part, _Mouth(say, hear, traffic_ends, clock))
 
