@@ -101,8 +101,10 @@ def on_one_clock(frames: list[bytes], pause_s: float) -> dict[str, object]:
     with stamping(RECORDED, links) as chosen:
         found["by_cards"] = chosen.by_cards
         found["warnings"] = chosen.warnings
+        found["began_ns"] = time.time_ns()
         try:
             with by_socket(RECORDED, where / "captures", chosen, place=Here(where)) as recorded:
+                found["entered_ns"] = time.time_ns()
                 send(frames, pause_s)
         except TestbedError as error:
             return {**found, "code": error.code, "text": str(error)}
