@@ -121,7 +121,9 @@ class Dut(Host, frozen=True, kw_only=True):
 
     def functions(self, platform: str) -> FunctionDriver | None:
         """Return the driver of virtual functions on a platform; None if it has the cards."""
-        return self.vfs.get(platform) if isinstance(self.vfs, dict) else self.vfs
+        if not isinstance(self.vfs, dict):
+            return self.vfs
+        return next((driver for name, driver in self.vfs.items() if name == platform), None)
 
 
 class Timestamper(Host, frozen=True, kw_only=True):
