@@ -215,8 +215,6 @@ def test_two_clocks_become_one_within_the_error(
     assert lead_ns[0] - error_ns <= offset_ns <= lead_ns[1] + error_ns
     assert drift_error_ns <= residual_ns
     assert max(map(abs, errors)) <= error_ns
-    # A reading of a clock takes longer on one side: all latencies are off by as much.
-    assert max(errors) - min(errors) <= 2 * residual_ns + 2
 
 
 def test_a_card_says_when_it_sent(found: dict[str, Any]) -> None:
