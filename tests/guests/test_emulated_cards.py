@@ -126,15 +126,15 @@ def lent(inside: Inside, cards: Sequence[str]) -> Iterator[None]:
 
 @contextmanager
 def up(inside: Inside, links: Sequence[str]) -> Iterator[None]:
-    """Set links up within a block; the machine is as before afterwards."""
+    """Set links up, for all addresses, within a block; the machine is as before afterwards."""
     before = state(inside)
     try:
         for link in links:
-            inside.run("ip", "link", "set", link, "up")
+            inside.run("ip", "link", "set", link, "up", "promisc", "on")
         yield
     finally:
         for link in links:
-            inside.run("ip", "link", "set", link, "down")
+            inside.run("ip", "link", "set", link, "down", "promisc", "off")
     assert state(inside) == before
 
 
