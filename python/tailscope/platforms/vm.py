@@ -226,10 +226,7 @@ class _Ports:
 
     @property
     def parameters(self) -> str:
-        """Return the guest's kernel parameters: DPDK reaches real cards by an IOMMU.
-
-        On a busy machine, an emulated timer may seem not to work behind one, and the kernel panics.
-        """
+        """Return those of an IOMMU, behind which a late timer fails its check on a busy host."""
         return "" if self._side.sockets else "intel_iommu=on iommu=pt no_timer_check"
 
     @property
