@@ -31,8 +31,9 @@ FOREIGN = {
 
 
 def is_emulated(info: RunInfo) -> bool:
-    """Return whether the device ran where times mean nothing."""
-    return info.platform is not None and info.platform.representative is False
+    """Return whether the device, or the whole measurement, ran where times mean nothing."""
+    platform, cpu = info.platform, host_of(info).cpu_model or ""
+    return (platform is not None and platform.representative is False) or "QEMU TCG CPU" in cpu
 
 
 def neighbours_of(info: RunInfo) -> NeighboursRecord | None:

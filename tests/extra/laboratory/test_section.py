@@ -139,6 +139,11 @@ def laboratory(fixed: str = "dut: l2fwd", *, loadgen: str = "", dut: str = "") -
             "links-for-a-guest",
             "got links (vfs: kernel)",
         ),
+        (
+            laboratory("dut: l2fwd, platform: vm", dut="vfs: {bare: vfio-pci}"),
+            "links-for-a-guest",
+            "got links (a and b)",
+        ),
     ],
 )
 def test_machines_that_cannot_do_a_run_are_refused_beforehand(
@@ -155,6 +160,8 @@ def test_machines_that_cannot_do_a_run_are_refused_beforehand(
         laboratory(TWO_CPUS, dut="cpus: '3,1'", loadgen="cpus: 0"),
         laboratory(f"{TWO_CPUS}, cpus: 'dut=1,3'", dut="cpus: 2"),
         laboratory("dut: l2fwd, platform: vm", dut="vfs: vfio-pci"),
+        laboratory("dut: l2fwd, platform: vm", dut="vfs: {vm: vfio-pci}"),
+        laboratory("dut: l2fwd", dut="vfs: {vm: vfio-pci}"),
         laboratory("dut: suricata, dut_options: {mode: af-packet}", dut="cpus: 3"),
     ],
 )

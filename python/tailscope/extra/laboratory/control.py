@@ -14,6 +14,7 @@ from tailscope.exceptions import AnalysisError, HostError
 from tailscope.experiment.run.evaluate import analysed, of_captures
 from tailscope.experiment.run.measured import Measured
 from tailscope.extra.laboratory.agents import agent_on
+from tailscope.extra.laboratory.hosts import Dut
 from tailscope.extra.laboratory.keeping import kept
 from tailscope.extra.laboratory.machines import by_role, cpus_of
 from tailscope.extra.laboratory.protocol import (
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run.instance import Progress
     from tailscope.extra.laboratory.agents import Agent
-    from tailscope.extra.laboratory.functions import FunctionDriver
     from tailscope.extra.laboratory.hosts import Host, Hosts
     from tailscope.extra.laboratory.protocol import Method, Role
     from tailscope.store.directory import Draw
@@ -159,7 +159,7 @@ def _measure(
     """
     captures, files = folder.make("captures"), folder.make("machines")
     parts = [
-        _part("dut", plan, hosts.dut, vfs=hosts.dut.vfs),
+        _part("dut", plan, hosts.dut),
         _part("timestamper", plan, hosts.timestamper, hosts.timestamper.method),
         _part("loadgen", plan, hosts.loadgen),
     ]
@@ -245,7 +245,6 @@ def _part(
     plan: RunPlan,
     host: Host,
     method: Method | None = None,
-    vfs: FunctionDriver | None = None,
 ) -> PlayOrder:
     return PlayOrder(
         role=role,
@@ -253,7 +252,8 @@ def _part(
         cards=host.cards,
         cpus=cpus_of(role, plan, host),
         method=method,
-        vfs=vfs,
+        vfs=host.functions(plan.platform) if isinstance(host, Dut) else None,
+        lent=isinstance(host, Dut) and isinstance(host.vfs, dict),
     )
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from tailscope.exceptions import UsageError
 from tailscope.experiment.campaign.spec import Name
 from tailscope.experiment.campaign.typed import WrongError
+from tailscope.extra.laboratory.functions import FunctionDriver
 from tailscope.units import positive_duration_ns
 
 
@@ -109,13 +110,20 @@ class Dut(Host, frozen=True, kw_only=True):
         ),
     ] = None
     vfs: Annotated[
-        Literal["kernel", "vfio-pci"] | None,
+        FunctionDriver | dict[Literal["bare", "lxc", "podman", "vm"], FunctionDriver] | None,
         Meta(
             description="Make a virtual function (SR-IOV) of each card, and use it in place of the"
             " card: as a link of the kernel, or by vfio-pci for DPDK and guests. They are removed"
-            " afterwards."
+            " afterwards. By platform, such as {vm: vfio-pci}, cells of other platforms have the"
+            " cards themselves: those named by PCI address are handed to vfio-pci for the run."
         ),
     ] = None
+
+    def functions(self, platform: str) -> FunctionDriver | None:
+        """Return the driver of virtual functions on a platform; None if it has the cards."""
+        if not isinstance(self.vfs, dict):
+            return self.vfs
+        return next((driver for name, driver in self.vfs.items() if name == platform), None)
 
 
 class Timestamper(Host, frozen=True, kw_only=True):

@@ -69,9 +69,10 @@ def check_hosts(hosts: Hosts, plan: RunPlan, document: Document) -> None:
                 text = f"got {host.cpus!r}, expected {polling}"
                 raise document.error(where, text, code="too-few-cpus")
     dut = hosts.dut
-    has_links = dut.vfs == "kernel" or (dut.vfs is None and are_links(dut.cards))
+    driver = dut.functions(plan.platform)
+    has_links = driver == "kernel" or (driver is None and are_links(dut.cards))
     if plan.platform == "vm" and has_links:
-        got = "vfs: kernel" if dut.vfs == "kernel" else " and ".join(dut.cards)
+        got = "vfs: kernel" if driver == "kernel" else " and ".join(dut.cards)
         raise document.error(
             ["hosts", "dut", "cards"],
             f"got links ({got}), expected PCI addresses, or vfs: vfio-pci beside it: a guest"

@@ -49,6 +49,8 @@ class PlayOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="play"):
     """Recording method of a timestamper."""
     vfs: FunctionDriver | None = None
     """Driver of a virtual function of each card, which takes the card's place."""
+    lent: bool = False
+    """True if cards named by PCI address are handed to vfio-pci for the run."""
 
 
 class SendOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="send"):

@@ -15,7 +15,7 @@ from tailscope.exceptions import TestbedError
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run.account import platform_record
 from tailscope.experiment.run.instance import PLATFORM_PART
-from tailscope.extra.laboratory.functions import virtual_functions
+from tailscope.extra.laboratory.functions import lent_cards, virtual_functions
 from tailscope.extra.laboratory.own_machine import (
     MachineWatch,
     Watched,
@@ -88,8 +88,12 @@ def play(
     """Play a role until there are no more orders."""
     with ExitStack() as stack:
         if part.vfs is not None:
-            functions = stack.enter_context(virtual_functions(part.cards, part.vfs))
+            functions = stack.enter_context(
+                virtual_functions(part.cards, part.vfs, part.plan.dst_mac)
+            )
             part = replace(part, cards=functions)
+        elif part.lent:
+            stack.enter_context(lent_cards(part.cards))
         check_cards(part.role, part.cards)
         _ROLES[part.role](_plan_of(part), part, _Mouth(say, hear, traffic_ends, clock))
 

@@ -1,0 +1,309 @@
+"""DPDK's drivers of real cards, on cards that QEMU emulates: what they do and count, not how fast.
+
+The guest has an IOMMU and four cards of each kind, which two cables join in pairs: from the
+generator to the device, and back.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from booted_guest import Inside, booted, qemu_with
+
+from tailscope.testbed.process import find_binary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tailscope.testbed.places import Process
+
+pytestmark = pytest.mark.long
+
+MODULES = ("e1000e", "igb", "igbvf", "virtio_pci", "virtio_net", "vmxnet3")
+MODULES += ("vfio_pci", "vfio_iommu_type1")
+IOMMU = ["-device", "intel-iommu,intremap=on,caching-mode=on,device-iotlb=on"]
+MAC = "02:00:00:00:00:10"
+WAIT_S = 300
+HERE = Path(__file__).parent
+PTP_V2_EVENT, PTP_FRAMES = 12, 10
+
+
+class Kind(NamedTuple):
+    """A kind of card."""
+
+    device: str
+    """Options of QEMU."""
+    driver: str
+    """Name of DPDK's driver."""
+    slot: int
+    """First of its four slots."""
+    has_functions: bool = False
+
+    @property
+    def cards(self) -> list[str]:
+        """Return the addresses: those of the generator, then those of the device."""
+        if self.has_functions:
+            return [f"0000:{number:02x}:00.0" for number in range(1, 5)]
+        return [f"0000:00:{self.slot + number:02x}.0" for number in range(4)]
+
+    def options(self, hub: int) -> list[str]:
+        """Return four cards as options of QEMU; virtual functions need a port of PCI Express."""
+        options = []
+        for number in range(4):
+            name, slot = f"{self.driver}{number}", f"{self.slot + number:#x}"
+            options += ["-netdev", f"hubport,id={name},hubid={hub + number % 2}"]
+            where = f"bus=pcie.0,addr={slot}"
+            if self.has_functions:
+                chassis = f"chassis={self.slot + number}"
+                options += ["-device", f"pcie-root-port,id=port{slot},{chassis},{where}"]
+                where = f"bus=port{slot}"
+            mac = f"52:54:00:00:00:{self.slot + number:02x}"
+            options += ["-device", f"{self.device},netdev={name},mac={mac},romfile=,{where}"]
+        return options
+
+
+KINDS = {
+    "e1000e": Kind("e1000e", "net_e1000_em", 0x4),
+    "vmxnet3": Kind("vmxnet3", "net_vmxnet3", 0x8),
+    "virtio": Kind("virtio-net-pci,iommu_platform=on,disable-legacy=on", "net_virtio", 0xC),
+    "igb": Kind("igb", "net_e1000_igb", 0x10, has_functions=True),
+}
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
+    """Boot the guest once."""
+    qemu = qemu_with("igb")
+    cards = [
+        option for hub, kind in enumerate(KINDS.values()) for option in kind.options(2 * hub + 1)
+    ]
+    parameters = "intel_iommu=on iommu=pt hugepages=256"
+    devices = [*IOMMU, *cards]
+    folder = tmp_path_factory.mktemp("cards")
+    with booted(folder, devices, qemu=qemu, modules=MODULES, parameters=parameters) as inside:
+        yield inside
+
+
+BIND = """
+driver=$1; shift
+[ $driver != kernel ] || driver=
+for card; do
+    device=/sys/bus/pci/devices/$card
+    echo $driver >$device/driver_override
+    [ ! -e $device/driver ] || echo $card >$device/driver/unbind
+    echo $card >/sys/bus/pci/drivers_probe
+done
+"""
+
+STATE = """
+cd /sys/bus/pci
+printf '%s\\n' drivers/*/0000:* devices/*/iommu_group/devices/* devices/*/net/* \\
+    devices/*/virtio*/net/* /var/run/netns/*
+grep -s . devices/*/driver_override devices/*/sriov_numvfs devices/*/sriov_drivers_autoprobe \\
+    /sys/class/net/*/address /sys/class/net/*/flags /sys/class/net/*/mtu
+grep HugePages /proc/meminfo
+"""
+
+
+@contextmanager
+def lent(inside: Inside, cards: Sequence[str]) -> Iterator[None]:
+    """Bind cards to vfio-pci within a block; the machine is as before afterwards."""
+    before = state(inside)
+    inside.shell(BIND, "vfio-pci", *cards)
+    try:
+        assert state(inside) != before
+        yield
+    finally:
+        inside.shell(BIND, "kernel", *cards)
+    assert state(inside) == before
+
+
+@contextmanager
+def up(inside: Inside, links: Sequence[str]) -> Iterator[None]:
+    """Set links up, for all addresses, within a block; the machine is as before afterwards."""
+    before = state(inside)
+    try:
+        for link in links:
+            inside.run("ip", "link", "set", link, "up", "promisc", "on")
+        yield
+    finally:
+        for link in links:
+            inside.run("ip", "link", "set", link, "down", "promisc", "off")
+    assert state(inside) == before
+
+
+def state(inside: Inside) -> list[str]:
+    """Return the state of the machine: cards with their drivers and links, functions, memory."""
+    return inside.shell(STATE).splitlines()
+
+
+def link_of(inside: Inside, card: str) -> str:
+    """Return the name of a card's link."""
+    return inside.shell("ls $1/net", f"/sys/bus/pci/devices/{card}").strip()
+
+
+def forwarded(
+    inside: Inside, forwarder: str, sending: Sequence[str], forwarding: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Send packets through a forwarder; return the results of both."""
+    program, memory = str(find_binary()[0]), ["--in-memory", "-m", "128"]
+    command = [program, forwarder, "-l", "2", *memory, *(f"-a{card}" for card in forwarding)]
+    with inside.guest.start(forwarder, command, merged=True) as device:
+        lines = heard(device, '"event":"ready"')
+        command = [program, "gen", "-l", "1", *memory, *(f"-a{card}" for card in sending), "--"]
+        command += ["--rate=200", "--duration=2s", "--warm-up=100ms", "--drain=3s"]
+        sent = result(inside.run(*command, "--link-timeout=60s").splitlines())
+        device.signal(signal.SIGINT)
+        lines += heard(device, '"event":"result"')
+        assert device.wait_end(WAIT_S)
+    return sent, result(lines)
+
+
+def heard(process: Process, wanted: str) -> list[str]:
+    """Return the lines of a process up to the one with these words."""
+    lines: list[str] = []
+    while not lines or wanted not in lines[-1]:
+        line = process.next_line(WAIT_S)
+        assert line is not None, process.last_words()
+        lines.append(line)
+    return lines
+
+
+def result(lines: Sequence[str]) -> dict[str, Any]:
+    """Return the result among the lines of a program."""
+    found: dict[str, Any] = next(json.loads(line) for line in lines if '"event":"result"' in line)
+    return found
+
+
+def counts(found: dict[str, Any]) -> list[tuple[str, str, int, int, int]]:
+    """Return names, drivers and counters of ports: received, sent, and lost for any reason."""
+    lost = ("rx_missed", "rx_errors", "rx_nombuf", "tx_errors")
+    return [
+        (
+            port["name"],
+            port["driver"],
+            port["rx_packets"],
+            port["tx_packets"],
+            sum(port[name] for name in lost),
+        )
+        for port in found["ports"]
+    ]
+
+
+def all_cross(
+    inside: Inside,
+    forwarder: str,
+    sending: Sequence[str],
+    forwarding: Sequence[str],
+    drivers: tuple[str, str],
+) -> str:
+    """Check that all packets come back, and that all counters agree; return a row of a table."""
+    sent, device = forwarded(inside, forwarder, sending, forwarding)
+    own = sent["gen"]
+    all_sent = own["sent"] + own["warm_up_sent"]
+    # On a busy machine the emulated generator skips most of its schedule.
+    assert own["sent"] == own["matched"] > 0
+    assert own["duplicated"] == own["corrupt"] == own["foreign"] == 0
+    ends = (0, all_sent), (all_sent, 0)
+    for found, cards, driver, order in (
+        (sent, sending, drivers[0], ends),
+        (device, forwarding, drivers[1], ends[::-1]),
+    ):
+        expected = [(card, driver, *numbers, 0) for card, numbers in zip(cards, order, strict=True)]
+        assert counts(found) == expected
+    numbers = f"{all_sent:5} {all_sent:8} {own['matched']:7} {own['sent'] - own['matched']:4}"
+    return f"{drivers[0]:14} {drivers[1]:16} {forwarder:6} {'+'.join(forwarding)} {numbers}"
+
+
+HEADER = (
+    "generator      device           DuT    cards of the device        sent received matched lost"
+)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_packet_crosses_each_kind_of_card(
+    inside: Inside, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is sent, received and matched is what the drivers count; the machine is as before."""
+    kind = KINDS[name]
+    with lent(inside, kind.cards):
+        rows = [
+            all_cross(inside, forwarder, kind.cards[:2], kind.cards[2:], (kind.driver,) * 2)
+            for forwarder in ("l2fwd", "l3fwd")
+        ]
+    with capsys.disabled():
+        print("", "emulated: counts, no times", HEADER, *rows, sep="\n")
+
+
+def test_functions_forward_as_cards_do(inside: Inside, capsys: pytest.CaptureFixture[str]) -> None:
+    """Virtual functions are made, used and removed by the kernel's driver of their cards."""
+    sending, cards = KINDS["igb"].cards[:2], KINDS["igb"].cards[2:]
+    drivers = KINDS["igb"].driver, "net_e1000_igb_vf"
+    links = [link_of(inside, card) for card in cards]
+    with lent(inside, sending), up(inside, links):
+        before = state(inside)
+        with functions(inside, links, "vfio-pci") as made:
+            listed = inside.run("ip", "link", "show", "dev", links[0])
+            assert f"link/ether {MAC}" in listed
+            assert "spoof checking off" in listed and "trust on" in listed
+            row = all_cross(inside, "l2fwd", sending, made, drivers)
+        assert state(inside) == before
+        with functions(inside, links, "kernel") as made:
+            for link in made:
+                assert inside.shell("cat $1", f"/sys/class/net/{link}/address").strip() == MAC
+                assert "driver: igbvf" in inside.run("ethtool", "-i", link)
+        assert state(inside) == before
+    with capsys.disabled():
+        print("", "emulated: counts, no times", HEADER, row, sep="\n")
+
+
+@contextmanager
+def functions(inside: Inside, links: Sequence[str], driver: str) -> Iterator[list[str]]:
+    """Make virtual functions as a laboratory does, within a block."""
+    with inside.start_python(HERE / "functions_inside.py", driver, MAC, *links) as process:
+        made = json.loads(heard(process, "[")[-1])
+        try:
+            yield made
+        finally:
+            process.signal(signal.SIGTERM)
+            heard(process, "removed")
+
+
+def test_a_card_for_ptp_only_is_refused_by_name(inside: Inside) -> None:
+    """The 82576 stamps frames of PTP only: it is named, and ordinary frames get no time of it."""
+    sending, receiving, beside = (
+        link_of(inside, card) for card in (*KINDS["igb"].cards[::2], KINDS["e1000e"].cards[0])
+    )
+    with up(inside, (sending, receiving, beside)):
+        output = inside.python(HERE / "ptp_inside.py", sending, receiving, beside)
+    found = json.loads(output.split("found ")[-1])
+    assert found["offer"]["stamps"] and not found["offer"]["stamps_all"]
+    assert found["by_cards"] is False and found["during"] == [0, 0, 0]
+    assert f"{receiving} timestamps only some" in found["warnings"][0]
+    assert f"{beside} " not in found["warnings"][0]
+    assert found["after"] == [0, 0, PTP_V2_EVENT]
+    assert found["counts"] == [2 * PTP_FRAMES, PTP_FRAMES, PTP_FRAMES]
+
+
+def test_a_run_over_cards(inside: Inside, capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole measurement, by the command line, in the guest."""
+    kind = KINDS["e1000e"]
+    options = [f"generator={'+'.join(kind.cards[:2])}", f"dut={'+'.join(kind.cards[2:])}"]
+    command = ["run", "--dut", "l2fwd", "--wire", "pci"]
+    command += [word for option in options for word in ("--wire-option", option)]
+    command += ["--rate", "200", "--duration", "2s", "--warm-up", "100ms", "--noise", "stalls"]
+    with lent(inside, kind.cards):
+        inside.run(Path(sys.executable).resolve(), "-m", "tailscope", *command, "--out", "/run/out")
+    info = json.loads(inside.shell("cat /run/out/run.json"))
+    summary = json.loads(inside.shell("cat /run/out/summary.json"))
+    assert info["dut"]["result"]["ports"][0]["driver"] == kind.driver
+    assert summary["sent"] == summary["count"] > 0
+    assert "EMULATED" in inside.shell("cat /run/out/report.html")
+    with capsys.disabled():
+        print("\nemulated: tailscope run:", {name: summary[name] for name in ("sent", "count")})
