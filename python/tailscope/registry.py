@@ -50,11 +50,13 @@ class AddedCommand(NamedTuple):
 
     section: str | None = None
     """Its section in the help of tailscope, if it stands alone; hidden without one."""
+    option: str | None = None
+    """The option that makes a command of this name this one, such as ``--to``."""
 
     @property
     def words(self) -> str:
-        """The words that call it: ``model tail``."""
-        return self.name if self.group is None else f"{self.group} {self.name}"
+        """The words that call it: ``model tail``, ``run --to``."""
+        return " ".join(filter(None, (self.group, self.name, self.option)))
 
 
 class AddedFile(NamedTuple):

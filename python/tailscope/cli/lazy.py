@@ -46,7 +46,23 @@ def added_commands(group: str | None = None) -> dict[str, LazyCommand]:
         )
         for folder, addition in additions().items()
         for command in addition.commands
-        if command.group == group
+        if command.group == group and command.option is None
+    }
+
+
+def other_ways(name: str | None) -> dict[str, LazyCommand]:
+    """Return the commands that folders of `tailscope.extra` put in place of one, by the option."""
+    return {
+        command.option: LazyCommand(
+            f"{extra.__name__}.{folder}.{command.module}",
+            command.words,
+            command.summary,
+            command.measures,
+            None,
+        )
+        for folder, addition in additions().items()
+        for command in addition.commands
+        if command.name == name and command.option is not None
     }
 
 
@@ -83,7 +99,8 @@ class LazyCommand(TyperCommand):
             )
         more = inspect.getdoc(module.command) or ""
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        about = f"{self.help}\n\n{more}".strip()
+        ways = [f"With {option}: {way.help}" for option, way in other_ways(self.name).items()]
+        about = "\n\n".join(filter(None, (self.help, more, *ways)))
         app.command(self.name, cls=PanelCommand, help=about)(module.command)
         command = typer.main.get_command(app)
         assert isinstance(command, PanelCommand)
@@ -94,6 +111,9 @@ class LazyCommand(TyperCommand):
         self, info_name: str | None, args: list[str], parent: Context | None = None, **extra: object
     ) -> Context:
         """Let the command read its arguments: who is called is the context's command."""
+        for option, way in other_ways(self.name).items():
+            if any(word.partition("=")[0] == option for word in args):
+                return way.make_context(info_name, args, parent, **extra)
         context = self.load().make_context(info_name, args, parent, **extra)
         # Of a group, the command that is called below it says so by itself.
         if (
