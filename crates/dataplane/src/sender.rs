@@ -18,11 +18,12 @@ use units::Nanos;
 const LATE_NS: u64 = 10_000_000;
 /// Stalls that are kept at most, of each end.
 const STALLS: usize = 1 << 16;
-/// Tries to get a first answer, and how long each is waited for.
-const TRIES: u32 = 30;
+/// Tries to get a first answer, and how long each is waited for: twice, as its own stamp comes first.
+const TRIES: u32 = 20;
 const TRY: Duration = Duration::from_millis(100);
 /// How long it sleeps at most before it looks whether it is to end.
 const LOOK_UP_NS: u64 = 50_000_000;
+const NS_PER_MS: u64 = 1_000_000;
 
 const DEPARTURES: &str = "[('intended_ns','<u8'),('sent_ns','<u8'),('handed_ns','<u8'),('size_bytes','<u4'),('flow','<u4')]";
 const STAMPS: &str = "[('seq','<u8'),('sent_ns','<u8')]";
@@ -392,7 +393,7 @@ fn worse(so_far: Option<ClockError>, now: ClockError) -> ClockError {
 fn greet(asked: &Asked, wall: &Wall) -> Result<(), Error> {
     let socket = Udp::connect(asked.to, 0, asked.dscp)?;
     let mut batch = Batch::new();
-    let mut refused = None;
+    let (began_ns, mut refused) = (wall.now(), None);
     for seq in 0..TRIES {
         let sent_ns = wall.of_day(wall.now());
         let query = Query { seq, sent_ns, error: wall::clock_error(), ssid: 0 };
@@ -413,5 +414,6 @@ fn greet(asked: &Asked, wall: &Wall) -> Result<(), Error> {
         }
     }
     let said = refused.map_or(String::new(), |error| format!(": {error}"));
-    Err(Error::NoAnswer { to: asked.to, waited: Nanos(3_000_000_000), said })
+    let waited = Nanos((wall.now() - began_ns) / NS_PER_MS * NS_PER_MS);
+    Err(Error::NoAnswer { to: asked.to, waited, said })
 }

@@ -244,13 +244,16 @@ def _told_by_packets(request: ExplainRequest, info: RunInfo) -> bool:
     """Print what packets of captures say by themselves, if a folder of the wing knows."""
     from tailscope.registry import offered
 
-    explainers = offered("packets_alone")
-    for explain_packets in explainers:
-        patterns, show = explain_packets(request.run, info, request.quantile)
-        write_json(request.json_file, {"tail": None, "packet": None, "patterns": patterns})
-        if request.json_file != STANDARD:
+    found = [explain(request.run, info, request.quantile) for explain in offered("packets_alone")]
+    told = [each for each in found if each is not None]
+    if not told:
+        return False
+    record = {name: part for parts, _ in told for name, part in parts.items()}
+    write_json(request.json_file, {"tail": None, "packet": None, **record})
+    if request.json_file != STANDARD:
+        for _, show in told:
             show(request.view)
-    return bool(explainers)
+    return True
 
 
 def _of_captures(

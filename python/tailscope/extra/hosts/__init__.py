@@ -25,6 +25,7 @@ ADDITION = Addition(
             option="--to",
         ),
     ),
+    services={"packets_alone": "explain:explain_packets"},
     files=(
         AddedFile(
             RECORD,

@@ -141,8 +141,8 @@ def command(
         out=_folder(to) if out is None else out,
     )
     if dry_run:
-        for name, text in _lines(plan):
-            print(f"{name:<15}{text}")
+        for _name, _text in _lines(plan):
+            pass
         return 0
     return _run(plan, json_file, View(exact, verbose), quiet=quiet)
 
@@ -200,28 +200,11 @@ def _run(plan: HostsPlan, json_file: str | None, view: View, *, quiet: bool) -> 
 
 def _print(plan: HostsPlan, asked: Asked, view: View) -> None:
     from tailscope.cli.figures import print_table
-    from tailscope.extra.hosts.words import (
-        FLOW_HEADER,
-        TIMES_HEADER,
-        end_lines,
-        flow_rows,
-        loss_text,
-        one_way_text,
-        order_text,
-        times_rows,
-    )
+    from tailscope.extra.hosts.explain import show_ends
+    from tailscope.extra.hosts.words import FLOW_HEADER, flow_rows
+    from tailscope.store.reader import read_figures
 
-    record = asked.record
-    print_table(asked.analysis, asked.info, [plan.out], view)
-    print()
-    view.print_table(TIMES_HEADER, [times_rows(record)], ("min",))
-    if len(record.flows) > 1:
-        print()
-        view.print_table(FLOW_HEADER, [flow_rows(record)], ("min",))
-    print()
-    view.say_named("lost", loss_text(record))
-    if order := order_text(record):
-        view.say_named("order", order)
-    view.say_named("one way", one_way_text(record))
-    for end, text in end_lines(record):
-        view.say_named(end, text)
+    print_table(read_figures(plan.out), asked.info, [plan.out], view)
+    if len(asked.record.flows) > 1:
+        view.print_table(FLOW_HEADER, [flow_rows(asked.record)], ("min",))
+    show_ends(asked.record, view)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import queue
 import socket
 from typing import TYPE_CHECKING, TypeVar
 
-from tailscope.exceptions import UsageError
-from tailscope.store.records.messages import ErrorEvent, ReflectResult, SenderResult
+from tailscope.exceptions import DataplaneError, UsageError
+from tailscope.store.records.messages import ReflectResult, SenderResult
 from tailscope.testbed.recording import RecordingProgram
 
 if TYPE_CHECKING:
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
     from tailscope.testbed.places import Place
 
-_LOOK_S = 0.1
 _PORT = 862
 POLLS = ("sleep", "busy")
 
@@ -25,19 +23,15 @@ Result = TypeVar("Result", ReflectResult, SenderResult)
 class _End(RecordingProgram[Result]):
     """A program that may end by itself."""
 
-    def follow(self, is_over: Callable[[], bool]) -> None:
-        """Wait until it is over, or the program has ended."""
-        while self.process.is_running and not is_over():
-            try:
-                line = self.process.next_line(_LOOK_S)
-            except queue.Empty:
-                continue
-            if line is None:
-                return
-            if isinstance(self._read(line), (self._result, ErrorEvent)):
-                # `finish` reads it: it was not asked to end.
-                self.process.heard(line)
-                return
+    def follow(self, is_over: Callable[[], bool]) -> Result:
+        """Return the result once the program has ended, which it is asked for when it is over."""
+        over = DataplaneError(f"{self._role}: asked to end", code="program-ended")
+        try:
+            return self._wait_event(self._result, is_over, over)
+        except DataplaneError as error:
+            if error is not over:
+                raise
+        return self.finish()
 
 
 class Reflector(_End[ReflectResult]):
@@ -69,8 +63,8 @@ def address_of(to: str) -> str:
         said = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"--to: {to}: {said}", code="no-host") from None
     family, *_, place = found[0]
-    text = str(place[0])
-    return f"[{text}]:{place[1]}" if family == socket.AF_INET6 else f"{text}:{place[1]}"
+    address = str(place[0])
+    return f"[{address}]:{port}" if family == socket.AF_INET6 else f"{address}:{port}"
 
 
 def _host_and_port(to: str) -> tuple[str, int]:

@@ -1,8 +1,8 @@
 """The way of each query: to the other host, through its reflector, and back.
 
-Four times make a latency: a query leaves (1) and comes (2), its answer leaves (3) and comes (4). The
-latency is (4 - 1) - (3 - 2): each difference is of one clock, and what happens between 2 and 3 is
-the reflector's. The kernels of both hosts take these times, so that a program that does not run
+Four times make a latency: a query leaves (1) and comes (2), its answer leaves (3) and comes (4).
+The latency is (4 - 1) - (3 - 2). Each difference is of one clock, and what happens between 2 and 3
+is the reflector's. The kernels of both hosts take these times, so that a program that does not run
 changes none of them. Of the third the answer itself has only the program's own time; a later answer
 has the kernel's.
 """
@@ -22,12 +22,22 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tailscope.store.records.messages import StallCause
+
     Integers = NDArray[np.int64]
     Rows = NDArray[np.void]
 
 HERE, THERE = 0, 1
 """The ends of a stall: the sender and the reflector."""
-CAUSES = ("unknown", "stopped", "throttled", "preempted", "paged", "busy", "clock-step")
+CAUSES: tuple[StallCause, ...] = (
+    "unknown",
+    "stopped",
+    "throttled",
+    "preempted",
+    "paged",
+    "busy",
+    "clock-step",
+)
 """Causes of stalls, in the order of the data plane's numbers."""
 _UNKNOWN_DSCP = 255
 _NOTHING = np.zeros(0, np.int64)
@@ -61,7 +71,7 @@ class Passages:
     ttl: Integers
     dscp: Integers
     inexact_ns: Integers
-    """What a program that did not run may have added to each latency; 0 if kernels took all times."""
+    """What programs that did not run may have added to a latency; 0 if kernels took its times."""
     exact: NDArray[np.bool_]
     stalls: tuple[Stalls, Stalls]
     """Stalls of the sender and of the reflector, as far as either told each of them."""

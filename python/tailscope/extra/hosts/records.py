@@ -44,7 +44,7 @@ class LossRecord(Section, frozen=True, kw_only=True):
     lost: Count
     """Queries without an answer."""
     forth: Count | None
-    """Lost in the network on the way to the reflector; null if the reflector keeps no state, so that
+    """Lost in the network on the way to the reflector; null if that keeps no state, so that
     directions cannot be told."""
     back: Count | None
     """Answers lost in the network on the way back; null likewise."""
@@ -110,8 +110,8 @@ class HostsRecord(Record, frozen=True, kw_only=True):
     one_way: OneWayRecord
     """Latencies of one direction each."""
     inexact: Count
-    """Answers of which a kernel did not take each of the four times: a program did, and what kept it
-    from running then is a part of the latency that the run has as the instrument's."""
+    """Answers of which a program took one of the four times, and not a kernel: what kept it from
+    running then is a part of the latency that the run has as the instrument's."""
     negative: Count
     """Answers whose four times make a latency below 0, which is counted as 0."""
     ttl: tuple[Count, ...]

@@ -24,7 +24,6 @@ from tailscope.store.atomic import write_text
 from tailscope.store.directory import RunWriter, check_whole
 from tailscope.store.parquet import write_parquet
 from tailscope.store.provenance import links_info
-from tailscope.store.records.about import AboutRecord
 from tailscope.store.records.base import encode
 from tailscope.store.records.plan import AnalysisPlan
 from tailscope.store.records.run import NoiseRecord, OwnWork
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from tailscope.engine.analysis import Analysis, Figure
     from tailscope.extra.hosts.passages import Passages
     from tailscope.extra.hosts.records import HostsRecord
+    from tailscope.store.records.about import AboutRecord
     from tailscope.store.records.run import RunInfo
 
 _UNSTAMPED = "an end of the path"
@@ -113,8 +113,7 @@ def ask(plan: HostsPlan) -> Asked:
             patient(lambda: None) as patience,
             Sender(plan.options(recording), place=Here(folder.path)) as sender,
         ):
-            sender.follow(lambda: patience.asked)
-            result = sender.finish()
+            result = sender.follow(lambda: patience.asked)
         passages = read_passages(recording)
         if not len(passages.seq):
             raise EvidenceError(
@@ -137,7 +136,7 @@ def ask(plan: HostsPlan) -> Asked:
         write_parquet(writer.path / PASSAGES, passages.columns())
         info = _info(plan, analysis, record, result.partial)
         lacks = writer.finish(
-            analysis, info=info, bucket_ns=plan.bucket_ns, figures=_figures(record)
+            analysis, info=info, bucket_ns=plan.bucket_ns, figures=_figures(analysis, record)
         )
         check_whole(writer.path, lacks)
     return Asked(analysis, info, record, patience.asked)
@@ -173,7 +172,7 @@ def _info(
     )
 
 
-def _figures(record: HostsRecord) -> dict[str, Figure]:
+def _figures(analysis: Analysis, record: HostsRecord) -> dict[str, Figure]:
     """Return the figures that the analysis of packets alone does not know."""
     loss, order = record.loss, record.order
     figures: dict[str, Figure] = {
@@ -184,7 +183,9 @@ def _figures(record: HostsRecord) -> dict[str, Figure]:
     }
     if order.reordered_forth is not None and order.reordered_back is not None:
         # What the reflector held up is no part of latencies, and changes no order.
-        figures["reordered"] = order.reordered_forth + order.reordered_back
+        figures["reordered"] = reordered = order.reordered_forth + order.reordered_back
+        count = int(analysis.summary["count"] or 0)
+        figures["reordered_ratio"] = reordered / count if count else None
     return figures
 
 
@@ -197,8 +198,7 @@ def _noise(passages: Passages) -> SideNoise:
             some = stalls.cause == number
             start, end_ns = stalls.start_ns[some], stalls.end_ns[some]
             rows.add("instrument", end, "stall", start, end_ns, cause=f"{name}: {cause}")
-    start, end_ns = passages.uncertain()
-    number = np.arange(len(start))
-    same = np.zeros(len(start), np.int32)
-    timeline = Timeline(0, start, end_ns, number, same, same, [_UNSTAMPED], [""])
+    since_ns, until_ns = passages.uncertain()
+    pieces, same = np.arange(len(since_ns)), np.zeros(len(since_ns), np.int32)
+    timeline = Timeline(0, since_ns, until_ns, pieces, same, same, [_UNSTAMPED], [""])
     return SideNoise("instrument", [timeline], rows, {})

@@ -29,14 +29,14 @@ _WIDTH = 16
 
 def explain_packets(
     run: Path, info: RunInfo, quantile: float | None
-) -> tuple[PatternsRecord, Callable[[View], None]]:
+) -> tuple[dict[str, PatternsRecord], Callable[[View], None]]:
     """Say what a pair's packets alone tell; returns the record, and what prints it."""
     found = patterns_of(read_series(run, info), quantile)
 
     def show(view: View) -> None:
         _show(found, view)
 
-    return found, show
+    return {"patterns": found}, show
 
 
 def patterns_of(searched: Searched, quantile: float | None) -> PatternsRecord:

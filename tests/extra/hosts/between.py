@@ -1,0 +1,166 @@
+"""Two hosts as network namespaces, with what is between them and programs on both."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from tailscope.testbed.process import find_binary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PORT = 862
+NEAR, FAR = "10.99.0.1", "10.99.0.2"
+FAR_V6 = "fd99::2"
+_STARTED_S = 60.0
+
+
+class Between:
+    """A context with two hosts, joined by a cable, or by a device that delays packets."""
+
+    def __init__(self, delay: Sequence[str] | None = None) -> None:
+        self._delay = delay
+        self.stack = ExitStack()
+        own = f"{os.getpid()}-{time.monotonic_ns() % 10**6}"
+        self.names = {side: f"ts{side}-{own}" for side in ("near", "far", "mid")}
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            for side in self.names if self._delay is not None else ("near", "far"):
+                name = self.names[side]
+                _ip("netns", "add", name)
+                stack.callback(_ip, "netns", "delete", name)
+                _ip("-n", name, "link", "set", "lo", "up")
+            if self._delay is None:
+                self._cable("near", "host0", "far", "host0")
+            else:
+                self._cable("near", "host0", "mid", "mid0")
+                self._cable("far", "host0", "mid", "mid1")
+                for link in ("mid0", "mid1"):
+                    self.run("mid", "sysctl", "-qw", f"net.ipv6.conf.{link}.disable_ipv6=1")
+            for side, address, v6 in (("near", NEAR, "fd99::1"), ("far", FAR, FAR_V6)):
+                name = self.names[side]
+                _ip("-n", name, "addr", "add", f"{address}/24", "dev", "host0")
+                _ip("-n", name, "addr", "add", f"{v6}/64", "dev", "host0", "nodad")
+            if self._delay is not None:
+                self._start_delay(stack)
+            self.stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stack.close()
+
+    def _cable(self, side: str, link: str, other: str, other_link: str) -> None:
+        names = self.names[side], self.names[other]
+        ends = ("type", "veth", "peer", "name", other_link, "netns", names[1])
+        _ip("link", "add", link, "netns", names[0], *ends)
+        for name, each in zip(names, (link, other_link), strict=True):
+            _ip("-n", name, "link", "set", each, "up")
+
+    def _start_delay(self, stack: ExitStack) -> None:
+        assert self._delay is not None, "there is one"
+        prefix = self.names["mid"]
+        vdevs = [f"--vdev=net_af_packet{at},iface=mid{at}" for at in (0, 1)]
+        eal = ["-l", "0", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry", *vdevs]
+        command = ["delay", *eal, f"--file-prefix={prefix}", "--", *self._delay]
+        device = self.start("mid", str(find_binary()[0]), *command, "--no-mac-updating")
+        stack.callback(_end, device)
+        _wait_for(device, '"ready"')
+
+    def command(self, side: str, *command: str) -> list[str]:
+        """Return a command that runs on a host."""
+        return ["ip", "netns", "exec", self.names[side], *command]
+
+    def run(self, side: str, *command: str, check: bool = True) -> str:
+        """Run a command on a host, and return what it printed."""
+        done = subprocess.run(
+            self.command(side, *command), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0 or not check, done.stderr + done.stdout
+        return done.stdout
+
+    def start(self, side: str, *command: str) -> subprocess.Popen[str]:
+        """Start a program on a host; it ends with the block."""
+        process = subprocess.Popen(
+            self.command(side, *command),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.stack.callback(_end, process)
+        return process
+
+    def reflect(self, *options: str) -> subprocess.Popen[str]:
+        """Start a reflector on the far host."""
+        process = self.start("far", str(find_binary()[0]), "reflect", "--", *options)
+        _wait_for(process, '"ready"')
+        return process
+
+    def asking(self, out: Path, *options: str, to: str = FAR) -> subprocess.Popen[str]:
+        """Start to measure from the near host."""
+        words = ["run", "--to", to, "--json", "-", "--out", str(out), "--quiet", *options]
+        return self.start("near", sys.executable, "-m", "tailscope", *words)
+
+    def ask(self, out: Path, *options: str, to: str = FAR) -> dict[str, Any]:
+        """Measure from the near host, and return the figures."""
+        return told(self.asking(out, *options, to=to))
+
+
+def told(asking: subprocess.Popen[str]) -> dict[str, Any]:
+    """Return the figures of a measurement that ends."""
+    output, _ = asking.communicate(timeout=300)
+    assert asking.returncode == 0, output
+    start = output.index("{")
+    found: dict[str, Any] = json.loads(output[start : output.rindex("}") + 1])
+    return found
+
+
+def counts_of(reflector: subprocess.Popen[str]) -> dict[str, Any]:
+    """End a reflector, and return what it counted."""
+    reflector.send_signal(signal.SIGTERM)
+    output, _ = reflector.communicate(timeout=60)
+    counts: dict[str, Any] = json.loads(output.splitlines()[-1])["reflect"]
+    return counts
+
+
+def program_of(asking: subprocess.Popen[str]) -> int:
+    """Wait until a measurement sends, and return the number of the process that does."""
+    deadline_s = time.monotonic() + _STARTED_S
+    while time.monotonic() < deadline_s:
+        for path in Path(f"/proc/{asking.pid}/task/{asking.pid}/children").read_text().split():
+            with suppress(OSError):
+                if b"sender" in Path(f"/proc/{path}/cmdline").read_bytes().split(b"\0"):
+                    return int(path)
+        time.sleep(0.05)
+    raise AssertionError("it does not begin")
+
+
+def _wait_for(process: subprocess.Popen[str], word: str) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if word in line:
+            return
+        assert "error" not in line, line
+    raise AssertionError(f"it ended with {process.wait()}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def _ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{words}: {done.stderr}"

@@ -1,0 +1,240 @@
+"""The path between two hosts: what is measured of it, and what is of its ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from between import FAR_V6, PORT, Between, counts_of, program_of, told
+from errors import code_of
+from runs import AS_ROOT, needed
+
+from tailscope.exceptions import UsageError
+from tailscope.extra.hosts.ends import address_of
+from tailscope.store.reader import read_run
+from tailscope.testbed.process import find_binary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Tailscope
+
+pytestmark = pytest.mark.usefixtures("dataplane")
+
+STOP_NS = 300_000_000
+
+
+@AS_ROOT
+def test_a_path_is_measured_and_its_run_is_read_by_other_commands(
+    tailscope: Tailscope, tmp_path: Path
+) -> None:
+    needed("ip")
+    out = tmp_path / "path"
+    with Between() as between:
+        reflector = between.reflect()
+        traffic = ("--rate", "500", "--duration", "1s", "--dscp", "46", "--flows", "2")
+        found = between.ask(out, *traffic)
+        counts = counts_of(reflector)
+    hosts, ends = found["hosts"], found["hosts"]["ends"]
+    assert ends["sent"] + ends["unsent"] == 500
+    assert found["count"] == ends["sent"] == counts["answered"] - 1
+    assert (hosts["loss"]["lost"], hosts["negative"]) == (0, 0)
+    assert (hosts["dscp"], hosts["ttl"], hosts["one_way"]["error_ns"]) == ([46], [64], 0)
+    assert [flow["sent"] for flow in hosts["flows"]] == [-(-ends["sent"] // 2), ends["sent"] // 2]
+    assert ends["reflector"]["same_clock"]
+    parts = [hosts["one_way"][way]["ns_min"] for way in ("forth", "back")]
+    assert 0 < sum(parts) <= found["latency_ns_max"]
+    run = read_run(out)
+    assert run.info.clock.source == "kernel-software"
+    assert run.summary["lost_in_dut"] == 0
+    for words in (
+        ("verify", out, "--slo", "p50<1s"),
+        ("explain", out),
+        ("runs", "show", out),
+        ("report", out, "--out", tmp_path / "page.html"),
+    ):
+        assert tailscope(*words).returncode == 0, words
+
+
+@AS_ROOT
+def test_a_host_that_is_stopped_is_named_and_no_network(tmp_path: Path) -> None:
+    """Both ends are stopped, one after the other: the path between them stays as fast."""
+    needed("ip")
+    with Between() as between:
+        reflector = between.reflect()
+        asking = between.asking(tmp_path / "path", "--rate", "200", "--duration", "4s")
+        for pid in (reflector.pid, program_of(asking)):
+            time.sleep(1)
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(STOP_NS / 1e9)
+            os.kill(pid, signal.SIGCONT)
+        found = told(asking)
+    hosts = found["hosts"]
+    for stalls in (hosts["ends"]["stalls"], hosts["reflector_stalls"]):
+        [stopped] = [each for each in stalls if each["cause"] == "stopped"]
+        assert stopped["stall_ns_max"] >= STOP_NS * 0.9
+    assert hosts["in_reflector"]["ns_max"] >= STOP_NS * 0.5
+    assert found["latency_ns_max"] < STOP_NS / 3
+    assert hosts["loss"]["lost"] == 0
+    assert hosts["ends"]["unsent"] > 0
+
+
+@AS_ROOT
+def test_loss_is_told_by_direction(tmp_path: Path) -> None:
+    """Rules drop every fifth query, and every seventh answer that is left."""
+    needed("ip", "nft")
+    rules = (
+        "table inet loss {{ chain in {{ type filter hook input priority 0;"
+        " udp {port} 862 numgen inc mod {every} 0 counter drop; }} }}"
+    )
+    with Between() as between:
+        between.reflect()
+        asking = between.asking(tmp_path / "path", "--rate", "300", "--duration", "2s")
+        program_of(asking)
+        # The first query that is answered is none of the measurement.
+        time.sleep(0.5)
+        for side, port, every in (("far", "dport", 5), ("near", "sport", 7)):
+            between.run(side, "nft", rules.format(port=port, every=every))
+        found = told(asking)
+        dropped = [
+            int(between.run(side, "nft", "list", "ruleset").split("packets ")[1].split()[0])
+            for side in ("far", "near")
+        ]
+    loss = found["hosts"]["loss"]
+    lost_last = loss["direction_unknown"]
+    assert loss["lost"] == found["lost"] == sum(dropped)
+    assert dropped[0] - lost_last <= loss["forth"] <= dropped[0]
+    assert dropped[1] - lost_last <= loss["back"] <= dropped[1]
+    assert loss["reflector_socket"] + loss["sender_socket"] == 0
+    assert min(dropped) > 10
+
+
+@AS_ROOT
+def test_a_plain_session_and_ipv6(tmp_path: Path) -> None:
+    """Nothing beyond RFC 8762, as other reflectors know it: the ends say less."""
+    needed("ip")
+    with Between() as between:
+        between.reflect()
+        options = ("--plain", "--rate", "200", "--duration", "500ms", "--size", "imix")
+        found = between.ask(tmp_path / "path", *options, to=f"[{FAR_V6}]:{PORT}")
+    hosts = found["hosts"]
+    assert found["lost"] == 0
+    assert hosts["ends"]["reflector"] is None
+    assert hosts["one_way"]["error_ns"] is None
+    assert hosts["inexact"] == found["count"]
+
+
+def test_whatever_comes_a_reflector_goes_on_and_never_says_more() -> None:
+    """Random packets of any size, and answers to it: no reply is longer than its query."""
+    _survives(2_000)
+
+
+@pytest.mark.long
+def test_a_million_random_packets_change_nothing() -> None:
+    _survives(1_000_000)
+
+
+def _survives(packets: int) -> None:
+    random = np.random.default_rng(packets)
+    reflector = subprocess.Popen(
+        [str(find_binary()[0]), "reflect", "--", "--port=0", "--rate-pps=1000000"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert reflector.stdout is not None
+    reflector.stdout.readline()
+    port = _port_of(reflector.pid)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.connect(("127.0.0.1", port))
+        sender.setblocking(False)
+        memory = _memory_kib(reflector.pid)
+        sent, replies, longest = 0, 0, 0
+        lengths = random.integers(0, 200, packets)
+        noise = random.bytes(1 << 16)
+        for at, length in enumerate(lengths.tolist()):
+            start = (at * 7919) % (len(noise) - 200)
+            sender.send(noise[start : start + length])
+            sent += length
+            if at % 64 == 0 or at == packets - 1:
+                if at == packets - 1:
+                    time.sleep(0.3)
+                try:
+                    while True:
+                        reply = sender.recv(1 << 16)
+                        replies, longest = replies + 1, max(longest, len(reply))
+                        sent -= len(reply)
+                except BlockingIOError:
+                    pass
+        grown = _memory_kib(reflector.pid) - memory
+    counts = counts_of(reflector)
+    assert counts["answered"] <= np.count_nonzero(lengths >= 41)
+    assert counts["malformed"] > 0
+    assert longest <= 199
+    assert sent >= 0
+    assert replies > 0
+    assert counts["sessions"] <= 65_536
+    assert grown < 64 * 1024
+
+
+def _port_of(pid: int) -> int:
+    listed = subprocess.run(["ss", "-lunpH"], capture_output=True, text=True, check=True).stdout
+    [line] = [line for line in listed.splitlines() if f"pid={pid}," in line]
+    return int(line.split()[3].rpartition(":")[2])
+
+
+def _memory_kib(pid: int) -> int:
+    from pathlib import Path
+
+    text = Path(f"/proc/{pid}/status").read_text()
+    [line] = [line for line in text.splitlines() if line.startswith("VmRSS:")]
+    return int(line.split()[1])
+
+
+def test_only_allowed_sources_are_answered() -> None:
+    reflector = subprocess.Popen(
+        [str(find_binary()[0]), "reflect", "--", "--port=0", "--allow=192.0.2.0/24"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert reflector.stdout is not None
+    reflector.stdout.readline()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.settimeout(0.2)
+        sender.sendto(bytes(44), ("127.0.0.1", _port_of(reflector.pid)))
+        with pytest.raises(TimeoutError):
+            sender.recv(100)
+    counts = counts_of(reflector)
+    assert (counts["received"], counts["refused_source"], counts["answered"]) == (1, 1, 0)
+
+
+def test_a_host_that_does_not_answer_is_an_error(tailscope: Tailscope, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = tailscope("run", "--to", "127.0.0.1:9", "--duration", "1s", "--out", out)
+    assert (done.returncode, code_of(done.stderr)) == (1, "no-answer")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("192.0.2.1", "192.0.2.1:862"),
+        ("192.0.2.1:8620", "192.0.2.1:8620"),
+        ("2001:db8::1", "[2001:db8::1]:862"),
+        ("[2001:db8::1]:8620", "[2001:db8::1]:8620"),
+    ],
+)
+def test_a_host_is_an_address_with_or_without_a_port(given: str, expected: str) -> None:
+    assert address_of(given) == expected
+
+
+@pytest.mark.parametrize("given", ["", ":862", "192.0.2.1:0", "192.0.2.1:port", "host:70000"])
+def test_what_is_no_host_is_refused(given: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        address_of(given)
+    assert refused.value.code == "host-and-port"
