@@ -6,21 +6,28 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from contextlib import ExitStack, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+import msgspec
+
+from tailscope.engine.analysis import analyze_recording
+from tailscope.extra.hosts.figures import hosts_record
+from tailscope.extra.hosts.passages import read_passages
+from tailscope.store.records.messages import SenderResult
 from tailscope.testbed.process import find_binary
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from tailscope.extra.hosts.passages import Passages
+    from tailscope.extra.hosts.records import HostsRecord
 
 PORT = 862
 NEAR, FAR = "10.99.0.1", "10.99.0.2"
 FAR_V6 = "fd99::2"
-_STARTED_S = 60.0
 
 
 class Between:
@@ -44,6 +51,9 @@ class Between:
             else:
                 self._cable("near", "host0", "mid", "mid0")
                 self._cable("far", "host0", "mid", "mid1")
+                for side in ("near", "far"):
+                    # The device hands on what a card would have completed.
+                    self.run(side, "ethtool", "-K", "host0", "tx", "off")
                 for link in ("mid0", "mid1"):
                     self.run("mid", "sysctl", "-qw", f"net.ipv6.conf.{link}.disable_ipv6=1")
             for side, address, v6 in (("near", NEAR, "fd99::1"), ("far", FAR, FAR_V6)):
@@ -71,13 +81,14 @@ class Between:
         vdevs = [f"--vdev=net_af_packet{at},iface=mid{at}" for at in (0, 1)]
         eal = ["-l", "0", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry", *vdevs]
         command = ["delay", *eal, f"--file-prefix={prefix}", "--", *self._delay]
-        device = self.start("mid", str(find_binary()[0]), *command, "--no-mac-updating")
+        device = self.start("mid", str(find_binary()[0]), *command)
         stack.callback(_end, device)
         _wait_for(device, '"ready"')
 
     def command(self, side: str, *command: str) -> list[str]:
         """Return a command that runs on a host."""
-        return ["ip", "netns", "exec", self.names[side], *command]
+        # `ip netns exec` would hide control groups.
+        return ["nsenter", f"--net=/run/netns/{self.names[side]}", *command]
 
     def run(self, side: str, *command: str, check: bool = True) -> str:
         """Run a command on a host, and return what it printed."""
@@ -104,23 +115,43 @@ class Between:
         _wait_for(process, '"ready"')
         return process
 
-    def asking(self, out: Path, *options: str, to: str = FAR) -> subprocess.Popen[str]:
+    def asking(self, folder: Path, *options: str, to: str = f"{FAR}:{PORT}") -> Asking:
         """Start to measure from the near host."""
-        words = ["run", "--to", to, "--json", "-", "--out", str(out), "--quiet", *options]
-        return self.start("near", sys.executable, "-m", "tailscope", *words)
+        folder.mkdir()
+        words = ["sender", "--", f"--to={to}", f"--record={folder}", *options]
+        process = self.start("near", str(find_binary()[0]), *words)
+        _wait_for(process, '"ready"')
+        return Asking(process, folder, to)
 
-    def ask(self, out: Path, *options: str, to: str = FAR) -> dict[str, Any]:
-        """Measure from the near host, and return the figures."""
-        return told(self.asking(out, *options, to=to))
+    def ask(self, folder: Path, *options: str, to: str = f"{FAR}:{PORT}") -> Found:
+        """Measure from the near host."""
+        return self.asking(folder, *options, to=to).end()
 
 
-def told(asking: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return the figures of a measurement that ends."""
-    output, _ = asking.communicate(timeout=300)
-    assert asking.returncode == 0, output
-    start = output.index("{")
-    found: dict[str, Any] = json.loads(output[start : output.rindex("}") + 1])
-    return found
+class Asking(NamedTuple):
+    """A measurement under way."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+    to: str
+
+    def end(self) -> Found:
+        """Wait for its end, and analyse it as the command does."""
+        output, _ = self.process.communicate(timeout=300)
+        assert self.process.returncode == 0, output
+        result = msgspec.json.decode(output.splitlines()[-1], type=SenderResult)
+        passages = read_passages(self.folder)
+        analysis = analyze_recording(passages.recording(), window="1s")
+        record = hosts_record(self.to, self.to, passages, result.sender)
+        return Found(analysis.summary, record, passages)
+
+
+class Found(NamedTuple):
+    """The result of a measurement."""
+
+    summary: Mapping[str, Any]
+    record: HostsRecord
+    passages: Passages
 
 
 def counts_of(reflector: subprocess.Popen[str]) -> dict[str, Any]:
@@ -129,18 +160,6 @@ def counts_of(reflector: subprocess.Popen[str]) -> dict[str, Any]:
     output, _ = reflector.communicate(timeout=60)
     counts: dict[str, Any] = json.loads(output.splitlines()[-1])["reflect"]
     return counts
-
-
-def program_of(asking: subprocess.Popen[str]) -> int:
-    """Wait until a measurement sends, and return the number of the process that does."""
-    deadline_s = time.monotonic() + _STARTED_S
-    while time.monotonic() < deadline_s:
-        for path in Path(f"/proc/{asking.pid}/task/{asking.pid}/children").read_text().split():
-            with suppress(OSError):
-                if b"sender" in Path(f"/proc/{path}/cmdline").read_bytes().split(b"\0"):
-                    return int(path)
-        time.sleep(0.05)
-    raise AssertionError("it does not begin")
 
 
 def _wait_for(process: subprocess.Popen[str], word: str) -> None:

@@ -14,6 +14,7 @@ ADDITION = Addition(
         AddedCommand(
             "reflect",
             "Answer another host that measures the path to this one.",
+            measures=True,
             module="reflect",
             section="Measuring",
         ),

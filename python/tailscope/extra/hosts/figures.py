@@ -113,7 +113,7 @@ def _losses(passages: Passages, ends: SentQueries, *, is_stateful: bool) -> Loss
         lost=lost,
         forth=forth - socket - refused if is_stateful else None,
         back=back - own if is_stateful else None,
-        direction_unknown=unknown,
+        where_unknown=unknown,
         reflector_socket=socket,
         reflector_refused=refused,
         sender_socket=own,

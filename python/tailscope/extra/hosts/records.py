@@ -48,8 +48,9 @@ class LossRecord(Section, frozen=True, kw_only=True):
     directions cannot be told."""
     back: Count | None
     """Answers lost in the network on the way back; null likewise."""
-    direction_unknown: Count
-    """Lost in the network, in an unknown direction: behind the last answer, or without state."""
+    where_unknown: Count
+    """Nobody knows where: behind the last answer, as the reflector may not have run then; or with a
+    reflector that keeps no state."""
     reflector_socket: Count
     """Queries for which the reflector's socket had no room."""
     reflector_refused: Count

@@ -178,8 +178,8 @@ def _figures(analysis: Analysis, record: HostsRecord) -> dict[str, Figure]:
     figures: dict[str, Figure] = {
         "unsent": record.ends.unsent,
         "lost_in_instrument": loss.of_ends,
-        "lost_in_dut": loss.lost - loss.of_ends,
-        "lost_where_unknown": 0,
+        "lost_in_dut": (loss.forth or 0) + (loss.back or 0),
+        "lost_where_unknown": loss.where_unknown,
     }
     if order.reordered_forth is not None and order.reordered_back is not None:
         # What the reflector held up is no part of latencies, and changes no order.

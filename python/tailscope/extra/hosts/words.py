@@ -59,10 +59,10 @@ def loss_text(record: HostsRecord) -> str:
     parts = {
         "on the way there": loss.forth,
         "on the way back": loss.back,
-        "in the network, direction unknown": loss.direction_unknown,
         "in the reflector's socket": loss.reflector_socket,
         "refused by the reflector's rate limit": loss.reflector_refused,
         "in the sender's socket": loss.sender_socket,
+        "where nobody knows (the network, or a reflector that did not run)": loss.where_unknown,
     }
     said = [f"{count_text(number)} {where}" for where, number in parts.items() if number]
     return ", ".join(said) or "nothing was lost"
