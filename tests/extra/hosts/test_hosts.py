@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -134,13 +135,7 @@ def test_a_million_random_packets_change_nothing() -> None:
 
 def _survives(packets: int) -> None:
     random = np.random.default_rng(packets)
-    reflector = subprocess.Popen(
-        [str(find_binary()[0]), "reflect", "--", "--port=0", "--rate-pps=1000000"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert reflector.stdout is not None
-    reflector.stdout.readline()
+    reflector = _reflector("--rate-pps=1000000")
     port = _port_of(reflector.pid)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.connect(("127.0.0.1", port))
@@ -186,14 +181,47 @@ def _memory_kib(pid: int) -> int:
     return int(line.split()[1])
 
 
-def test_only_allowed_sources_are_answered() -> None:
+def test_senders_of_others_are_answered_as_their_standards_say() -> None:
+    """TWAMP light with the least padding that an answer fits in, and STAMP with a session."""
+    reflector = _reflector()
+    ntp = 0xEB00_0000_8000_0000
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.settimeout(10)
+        sender.connect(("127.0.0.1", _port_of(reflector.pid)))
+        for number in range(3):
+            sender.send(struct.pack("!IQH27x", number, ntp, 0x3FFF))
+            answer = sender.recv(1000)
+            assert len(answer) == 41
+            seq, left, _, came, of, sent, error, ttl = struct.unpack("!IQHxxQIQHxxB", answer)
+            assert (seq, of, sent, error, ttl) == (number, number, ntp, 0x3FFF, 64)
+            assert 0 <= left - came < 1 << 32
+        sender.send(struct.pack("!IQHH28xBBH4s", 9, ntp, 0x8001, 513, 0x80, 200, 4, b"mine"))
+        answer = sender.recv(1000)
+        assert struct.unpack_from("!I10xH8xI", answer) == (0, 513, 9)
+        assert answer[44:] == bytes([0x80, 200, 0, 4]) + b"mine"
+        sender.send(struct.pack("!IQH8x", 9, ntp, 0x3FFF))
+        # An answer to an answer would go on for ever.
+        sender.send(answer)
+        sender.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            sender.recv(1000)
+    counts = counts_of(reflector)
+    assert (counts["answered"], counts["malformed"], counts["sessions"]) == (4, 2, 2)
+
+
+def _reflector(*options: str) -> subprocess.Popen[str]:
     reflector = subprocess.Popen(
-        [str(find_binary()[0]), "reflect", "--", "--port=0", "--allow=192.0.2.0/24"],
+        [str(find_binary()[0]), "reflect", "--", "--port=0", *options],
         stdout=subprocess.PIPE,
         text=True,
     )
     assert reflector.stdout is not None
     reflector.stdout.readline()
+    return reflector
+
+
+def test_only_allowed_sources_are_answered() -> None:
+    reflector = _reflector("--allow=192.0.2.0/24")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.settimeout(0.2)
         sender.sendto(bytes(44), ("127.0.0.1", _port_of(reflector.pid)))

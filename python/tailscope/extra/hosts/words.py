@@ -100,7 +100,7 @@ def end_lines(record: HostsRecord) -> Iterator[tuple[str, str]]:
         text = _stalls_text(record.reflector_stalls)
         waits = []
         if told.stalls_untold:
-            waits.append(f"{counted(told.stalls_untold, 'stall')} more of which it told nothing")
+            waits.append(f"{counted(told.stalls_untold, 'more stall')} of which it told nothing")
         if told.run_delay_us:
             waits.append(f"waited {duration_text(told.run_delay_us * 1000)} for a CPU in all")
         if told.throttled_us:
