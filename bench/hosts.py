@@ -1,7 +1,8 @@
-"""`tailscope run --to` beside ping, irtt, sockperf and iperf3, on one path and against one truth.
+"""`tailscope run --to` beside ping, irtt and sockperf, on one path and against one truth.
 
-Two hosts are network namespaces with a device of known law between them. What tcpdump sees leave and
-come at both hosts is the truth: the round trip without the time in the other host.
+Two hosts are network namespaces with a device of known law between them. What tcpdump sees leave
+and come at both hosts is the truth: the round trip without the time in the other host. iperf3 tells
+no latency of packets, only a smoothed one of TCP.
 
 `python -m bench.hosts [PACKETS_PER_SECOND [SECONDS]]`, as root.
 """
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-LAW = ("--law=bimodal:100us,400us,0.02",)
+LAW = "bimodal:100us,400us,0.02"
+DELAYS = ("20us", "100us", "300us", "1ms")
 QUANTILES = (0.5, 0.99, 0.999)
 _NANOSECONDS = 0xA1B23C4D
 
@@ -61,21 +63,23 @@ def read(capture: Path) -> list[tuple[int, bool, bytes]]:
     return packets
 
 
-def truth(near: Path, far: Path) -> Integers:
-    """Return the round trips in the network: on a path that keeps order, packets pair by it."""
-    times = {
-        (side, is_query): np.array(
-            [ns for ns, query, _ in packets if query is is_query], dtype=np.int64
-        )
-        for side, packets in (("near", read(near)), ("far", read(far)))
-        for is_query in (True, False)
-    }
-    count = min(map(len, times.values()))
-    out, came, left, back = (
-        times[key][:count]
-        for key in (("near", True), ("far", True), ("far", False), ("near", False))
-    )
-    return (back - out) - (left - came)
+def truth(name: str, near: Path, far: Path) -> Integers:
+    """Return the round trips in the network of all packets that both captures saw at all points."""
+    query_key, reply_key = KEYS[name]
+    out, back = _times(read(near), query_key, reply_key)
+    came, left = _times(read(far), query_key, reply_key)
+    seen = out.keys() & back.keys() & came.keys() & left.keys()
+    trips = [back[key] - out[key] - (left[key] - came[key]) for key in seen]
+    return np.array(trips, dtype=np.int64)
+
+
+def _times(
+    packets: list[tuple[int, bool, bytes]], query_key: slice, reply_key: slice
+) -> tuple[dict[bytes, int], dict[bytes, int]]:
+    """Return the times of queries and of replies, by what names a query in both."""
+    queries = {payload[query_key]: ns for ns, is_query, payload in packets if is_query}
+    replies = {payload[reply_key]: ns for ns, is_query, payload in packets if not is_query}
+    return queries, replies
 
 
 def tailscope(between: Between, rate: int, seconds: int, folder: Path) -> list[float]:
@@ -84,7 +88,7 @@ def tailscope(between: Between, rate: int, seconds: int, folder: Path) -> list[f
     return [found.summary[f"latency_ns_{name}"] for name in ("p50", "p99", "p999")]
 
 
-def ping(between: Between, rate: int, seconds: int, folder: Path) -> list[float]:
+def ping(between: Between, rate: int, seconds: int, _folder: Path) -> list[float]:
     count = rate * seconds
     said = between.run("near", "ping", "-i", f"{1 / rate:g}", "-c", str(count), FAR)
     found = np.array([float(ms) * 1e6 for ms in re.findall(r"time=([\d.]+) ms", said)])
@@ -114,28 +118,26 @@ def sockperf(between: Between, rate: int, seconds: int, folder: Path) -> list[fl
     return [quantile(found, q) for q in QUANTILES]
 
 
-def iperf3(between: Between, rate: int, seconds: int, folder: Path) -> list[float]:
-    """Of a stream of TCP it tells the smoothed round trip, and no quantile."""
-    between.start("far", "iperf3", "-s", "-p", str(PORT))
-    time.sleep(2)
-    words = ("-c", FAR, "-p", str(PORT), "-t", str(seconds), "-b", f"{rate * 8000}", "-l", "1000")
-    said = json.loads(between.run("near", "iperf3", *words, "-i", "0.1", "--json"))
-    streams = [each["streams"][0]["rtt"] * 1e3 for each in said["intervals"]]
-    return [quantile(np.array(streams), 0.5), math.nan, math.nan]
-
-
 TOOLS: dict[str, Callable[[Between, int, int, Path], list[float]]] = {
     "tailscope run --to": tailscope,
     "ping": ping,
     "irtt": irtt,
     "sockperf": sockperf,
-    "iperf3 (TCP)": iperf3,
 }
+KEYS = {
+    # A query's number and time, which its answer repeats.
+    "tailscope run --to": (slice(0, 12), slice(24, 36)),
+    "ping": (slice(0, 16), slice(0, 16)),
+    # Token of the connection, and number.
+    "irtt": (slice(4, 16), slice(4, 16)),
+    "sockperf": (slice(0, 8), slice(0, 8)),
+}
+"""Bytes that name a query in it, and in its reply."""
 
 
-def measure(name: str, rate: int, seconds: int) -> tuple[list[float], list[float]]:
+def measure(name: str, rate: int, seconds: int, law: str = LAW) -> tuple[list[float], list[float]]:
     """Return what a tool says, and the truth."""
-    with tempfile.TemporaryDirectory() as text, Between(LAW) as between:
+    with tempfile.TemporaryDirectory() as text, Between([f"--law={law}"], realtime=True) as between:
         folder, captures = Path(text), []
         Path(text).chmod(0o777)
         for side in ("near", "far"):
@@ -150,13 +152,17 @@ def measure(name: str, rate: int, seconds: int) -> tuple[list[float], list[float
             tcpdump.stdout.readline()
         said = TOOLS[name](between, rate, seconds, folder)
         time.sleep(1)
-        found = truth(*captures)
+        found = truth(name, *captures)
     return said, [quantile(found, q) for q in QUANTILES]
 
 
 def main() -> None:
     rate, seconds = (int(word) for word in (*sys.argv[1:], "500", "10")[:2])
     print(f"load {Path('/proc/loadavg').read_text().split()[0]}, {rate} packets/s, {seconds} s")
+    for delay in DELAYS:
+        said, true = measure("tailscope run --to", rate, seconds, f"fixed:{delay}")
+        error = (said[0] - true[0]) / 1e3
+        print(f"{delay} each way: p50 {said[0] / 1e3:.1f} us, {error:+.2f} us", flush=True)
     print(f"{'tool':<20}" + "".join(f"{f'p{100 * q:g}':>28}" for q in QUANTILES))
     for name in TOOLS:
         try:
@@ -166,8 +172,6 @@ def main() -> None:
             continue
         cells = [
             f"{(got - expected) / 1e3:+.1f} of {expected / 1e3:.1f} us"
-            if not math.isnan(got)
-            else "-"
             for got, expected in zip(said, true, strict=True)
         ]
         print(f"{name:<20}" + "".join(f"{cell:>28}" for cell in cells), flush=True)

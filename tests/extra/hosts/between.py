@@ -33,8 +33,8 @@ FAR_V6 = "fd99::2"
 class Between:
     """A context with two hosts, joined by a cable, or by a device that delays packets."""
 
-    def __init__(self, delay: Sequence[str] | None = None) -> None:
-        self._delay = delay
+    def __init__(self, delay: Sequence[str] | None = None, *, realtime: bool = False) -> None:
+        self._delay, self._is_realtime = delay, realtime
         self.stack = ExitStack()
         own = f"{os.getpid()}-{time.monotonic_ns() % 10**6}"
         self.names = {side: f"ts{side}-{own}" for side in ("near", "far", "mid")}
@@ -81,7 +81,9 @@ class Between:
         vdevs = [f"--vdev=net_af_packet{at},iface=mid{at}" for at in (0, 1)]
         eal = ["-l", "0", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry", *vdevs]
         command = ["delay", *eal, f"--file-prefix={prefix}", "--", *self._delay]
-        device = self.start("mid", str(find_binary()[0]), *command)
+        # A device that others keep from its CPU has no law.
+        before = ("chrt", "-r", "1") if self._is_realtime else ()
+        device = self.start("mid", *before, str(find_binary()[0]), *command)
         stack.callback(_end, device)
         _wait_for(device, '"ready"')
 

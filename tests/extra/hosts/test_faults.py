@@ -71,8 +71,8 @@ def starve(between: Between, pid: int) -> None:
     """Let others have its CPU."""
     subprocess.run(["taskset", "-pc", "0", str(pid)], check=True, capture_output=True)
     subprocess.run(["chrt", "-i", "-p", "0", str(pid)], check=True)
-    busy = ["taskset", "-c", "0", "timeout", str(2 * FAULT_S), "sh", "-c", "while :; do :; done"]
-    hogs = [subprocess.Popen(busy) for _ in range(3)]
+    busy = ["nice", "-n", "-15", "timeout", str(2 * FAULT_S), "sh", "-c", "while :; do :; done"]
+    hogs = [subprocess.Popen(["taskset", "-c", "0", *busy]) for _ in range(3)]
     for hog in hogs:
         hog.wait()
     subprocess.run(["chrt", "-o", "-p", "0", str(pid)], check=True)
