@@ -96,7 +96,7 @@ def ping(between: Between, rate: int, seconds: int, _folder: Path) -> list[float
 
 
 def irtt(between: Between, rate: int, seconds: int, folder: Path) -> list[float]:
-    between.start("far", "irtt", "server", "-b", f"{FAR}:{PORT}")
+    between.start("far", "irtt", "server", "-i", "1ms", "-b", f"{FAR}:{PORT}")
     time.sleep(2)
     file = folder / "irtt.json"
     every = f"{1e6 / rate:g}us"
@@ -113,7 +113,7 @@ def sockperf(between: Between, rate: int, seconds: int, folder: Path) -> list[fl
     file = folder / "sockperf.csv"
     words = ("-i", FAR, "-p", str(PORT), "--mps", str(rate), "-t", str(seconds), "--full-rtt")
     between.run("near", "sockperf", "under-load", *words, "--reply-every=1", f"--full-log={file}")
-    rows = re.findall(r"^([\d.]+), ([\d.]+)$", file.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\d+, ([\d.]+), ([\d.]+), [\d.]+$", file.read_text(), re.MULTILINE)
     found = np.array([(float(came) - float(left)) * 1e9 for left, came in rows])
     return [quantile(found, q) for q in QUANTILES]
 
