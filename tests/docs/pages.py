@@ -133,6 +133,8 @@ NEEDS: dict[str, Callable[[], str | None]] = {
             "network cards",
             "RAPL",
             "Snort 3",
+            "two hosts",
+            "two terminals",
             "xdp-tools",
         )
     },
