@@ -107,13 +107,19 @@ class LazyCommand(TyperCommand):
         command.example, command.beside = module.EXAMPLE, inner
         return DefaultGroup(command, inner) if inner else command
 
+    def way(self, args: list[str]) -> LazyCommand:
+        """Return the command that arguments call: this one, or one that an option puts there."""
+        given = {word.partition("=")[0] for word in args}
+        ways = other_ways(self.name).items()
+        return next((way for option, way in ways if option in given), self)
+
     def make_context(
         self, info_name: str | None, args: list[str], parent: Context | None = None, **extra: object
     ) -> Context:
         """Let the command read its arguments: who is called is the context's command."""
-        for option, way in other_ways(self.name).items():
-            if any(word.partition("=")[0] == option for word in args):
-                return way.make_context(info_name, args, parent, **extra)
+        way = self.way(args)
+        if way is not self:
+            return way.make_context(info_name, args, parent, **extra)
         context = self.load().make_context(info_name, args, parent, **extra)
         # Of a group, the command that is called below it says so by itself.
         if (
