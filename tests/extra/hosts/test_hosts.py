@@ -231,6 +231,13 @@ def test_only_allowed_sources_are_answered() -> None:
     assert (counts["received"], counts["refused_source"], counts["answered"]) == (1, 1, 0)
 
 
+def test_a_plan_is_printed(tailscope: Tailscope) -> None:
+    done = tailscope("run", "--to", "192.0.2.1", "--flows", "4", "--dscp", "46", "--dry-run")
+    assert done.returncode == 0
+    assert "192.0.2.1:862" in done.stdout
+    assert "4 flows, DSCP 46" in done.stdout
+
+
 def test_a_host_that_does_not_answer_is_an_error(tailscope: Tailscope, tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = tailscope("run", "--to", "127.0.0.1:9", "--duration", "1s", "--out", out)

@@ -141,8 +141,8 @@ def command(
         out=_folder(to) if out is None else out,
     )
     if dry_run:
-        for _name, _text in _lines(plan):
-            pass
+        for name, text in _lines(plan):
+            print(f"{name:<15}{text}")
         return 0
     return _run(plan, json_file, View(exact, verbose), quiet=quiet)
 
@@ -205,6 +205,7 @@ def _print(plan: HostsPlan, asked: Asked, view: View) -> None:
     from tailscope.store.reader import read_figures
 
     print_table(read_figures(plan.out), asked.info, [plan.out], view)
+    print()
     if len(asked.record.flows) > 1:
         view.print_table(FLOW_HEADER, [flow_rows(asked.record)], ("min",))
     show_ends(asked.record, view)

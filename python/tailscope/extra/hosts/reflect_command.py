@@ -8,7 +8,7 @@ from typing import Annotated
 from tailscope.cli.options import option
 from tailscope.cli.panels import MEASUREMENT, TRAFFIC
 from tailscope.cli.terminal import say
-from tailscope.units import duration_text
+from tailscope.units import count_text, counted, duration_text
 
 EXAMPLE = "tailscope reflect --allow 192.0.2.0/24"
 
@@ -71,6 +71,10 @@ def command(
         where = f"port {port}" if port else "a free port"
         say(f"answering at {where}; Ctrl-C ends it", stream=sys.stderr)
         counts = reflector.follow(lambda: patience.asked).reflect
+    print(
+        f"{counted(counts.answered, 'answer')} to {counted(counts.received, 'packet')} in"
+        f" {counted(counts.sessions, 'session')}"
+    )
     refused = {
         "from addresses that are not allowed": counts.refused_source,
         "from ports of services": counts.refused_port,
@@ -79,9 +83,10 @@ def command(
         "answers that the system did not take": counts.unsent,
         "lost in the socket": counts.dropped,
     }
-    for _what, number in refused.items():
+    for what, number in refused.items():
         if number:
-            pass
+            print(f"  {count_text(number)} {what}")
     for stalls in counts.stalls:
-        duration_text(stalls.stall_ns_max)
+        longest = duration_text(stalls.stall_ns_max)
+        print(f"  {counted(stalls.count, 'stall')}, {stalls.cause}: the longest took {longest}")
     return 0
