@@ -53,7 +53,7 @@ def _blocks(name: str) -> Iterator[str]:
         packages = " and ".join(map(code, dict.fromkeys(needed.packages.values())))
         yield f"`pip install 'tailscope[{needed.name}]'` adds what it needs: {packages}."
     added = {f"tailscope {each.words}" for each in additions()[name].commands}
-    for words, command in cli.commands():
+    for words, command in (*cli.commands(), *cli.other_ways()):
         if words in added:
             yield from cli.described(words, command)
     for format_name, place in additions()[name].formats.items():

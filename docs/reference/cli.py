@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from docs.reference.markdown import NOTE, code, joined, table
 
-from tailscope.cli import application
+from tailscope.cli import application, lazy
 from tailscope.cli.status import EXIT_STATUS
 from tailscope.registry import additions
 
@@ -26,6 +26,14 @@ def page() -> str:
 def commands() -> Iterator[tuple[str, Any]]:
     """Every command by its full name."""
     yield from _below("tailscope", application())
+
+
+def other_ways() -> Iterator[tuple[str, Any]]:
+    """Commands that folders of `tailscope.extra` put in place of one, if it has an option."""
+    for addition in additions().values():
+        for each in addition.commands:
+            if each.option is not None:
+                yield f"tailscope {each.words}", lazy.other_ways(each.name)[each.option].load()
 
 
 def core_commands() -> Iterator[tuple[str, Any]]:

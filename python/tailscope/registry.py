@@ -47,15 +47,15 @@ class AddedCommand(NamedTuple):
     module: str = "command"
     group: str | None = None
     """The command that it stands below, such as ``model``; without one it stands alone."""
-    option: str | None = None
-    """The option that calls it in place of the command that it stands below."""
     section: str | None = None
     """Its section in the help of tailscope, if it stands alone; hidden without one."""
+    option: str | None = None
+    """The option that makes a command of this name this one, such as ``--to``."""
 
     @property
     def words(self) -> str:
-        """The words that call it: ``model tail``."""
-        return self.name if self.group is None else f"{self.group} {self.name}"
+        """The words that call it: ``model tail``, ``run --to``."""
+        return " ".join(filter(None, (self.group, self.name, self.option)))
 
 
 class AddedFile(NamedTuple):

@@ -27,7 +27,7 @@ FORMER = {
     "baseline compare": "compare baseline",
     "baseline save": "compare save",
     "clean": "runs clean",
-    "compare-instruments": "calibrate instruments",
+    "compare-instruments": "calibrate --instruments all",
     "duet": "compare duet",
     "export": "runs export",
     "finish": "runs finish",

@@ -133,6 +133,8 @@ NEEDS: dict[str, Callable[[], str | None]] = {
             "network cards",
             "RAPL",
             "Snort 3",
+            "two hosts",
+            "two terminals",
             "xdp-tools",
         )
     },
@@ -327,7 +329,7 @@ def _parsed(place: str, words: list[str]) -> Any:
     command, rest = application(), words[1:]
     while hasattr(command, "commands"):
         if rest and rest[0] in command.commands:
-            command, rest = command.commands[rest[0]].load(), rest[1:]
+            command, rest = command.commands[rest[0]].way(rest[1:]).load(), rest[1:]
         else:
             assert hasattr(command, "default"), f"{place}: no command {' '.join(words)}"
             command = command.default

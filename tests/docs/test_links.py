@@ -54,10 +54,8 @@ def test_commands_in_sentences_exist(path: Path) -> None:
             if words[0] not in command.commands and hasattr(command, "default"):
                 break
             assert words[0] in command.commands, f"{_named(path)}: tailscope {text}"
-            command, words = command.commands[words[0]].load(), words[1:]
-        if hasattr(command, "default"):
-            meant = command.meant(words)
-            command = meant if meant is command.default else meant.load()
+            command, words = command.commands[words[0]].way(words[1:]).load(), words[1:]
+        command = getattr(command, "default", command)
         known = {name for each in command.params for name in each.opts} | {"--help", "-h"}
         used = {word.split("=")[0].rstrip(",.") for word in words if word.startswith("-")}
         assert used - {"-", "..."} <= known, f"{_named(path)}: tailscope {text}"

@@ -62,6 +62,26 @@ pub enum Error {
         /// What the system says.
         source: std::io::Error,
     },
+    /// A UDP socket cannot be had, or fails.
+    #[error("{name}: cannot {action}: {source}")]
+    Udp {
+        /// The socket.
+        name: String,
+        /// What was tried.
+        action: &'static str,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The other host does not answer.
+    #[error("{to}: no answer within {waited}{said}")]
+    NoAnswer {
+        /// The other host and port.
+        to: std::net::SocketAddr,
+        /// How long it was waited for.
+        waited: units::Nanos,
+        /// What somebody on the way, or the host itself, said; empty if nobody did.
+        said: String,
+    },
     /// It was built without BPF programs.
     #[cfg(not(feature = "stages"))]
     #[error("this tailscope-dp was built without BPF programs")]
@@ -135,6 +155,8 @@ impl Error {
             Self::Link { .. } => "link-down",
             Self::NoTimestamps { .. } => "no-timestamps",
             Self::Socket { .. } => "packet-socket",
+            Self::Udp { .. } => "udp-socket",
+            Self::NoAnswer { .. } => "no-answer",
             #[cfg(not(feature = "stages"))]
             Self::NoBpf => "no-bpf",
             #[cfg(feature = "stages")]
@@ -167,6 +189,19 @@ impl Error {
                 }
                 _ => Some("`ip link` lists the links, and whether they are up"),
             },
+            Self::Udp { source, .. } => match source.raw_os_error() {
+                Some(libc::EACCES) => Some(
+                    "ports below 1024 require root, CAP_NET_BIND_SERVICE, or a lower net.ipv4.ip_unprivileged_port_start; --port takes another one",
+                ),
+                Some(libc::EADDRINUSE) => Some(
+                    "another program listens there: `ss -lunp` shows it; --port takes another one",
+                ),
+                Some(libc::EMSGSIZE) => Some("choose a --size that the path carries in one packet"),
+                _ => None,
+            },
+            Self::NoAnswer { .. } => Some(
+                "`tailscope reflect` has to run there; it answers the prefixes of its --allow, and a firewall on the way must let UDP pass",
+            ),
             #[cfg(not(feature = "stages"))]
             Self::NoBpf => Some(
                 "install clang and libbpf-dev (scripts/setup does), then run `make setup` in a folder without a space in its path",

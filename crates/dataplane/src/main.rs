@@ -4,6 +4,7 @@
 //! Everything a person or Python wants to know leaves as JSON lines on standard output (`events.rs`).
 //! Start reading in `hot/l2fwd.rs`, then `turns.rs`, then `programs/l2fwd.rs`.
 
+mod admission;
 mod book;
 mod cli;
 mod counters;
@@ -33,10 +34,12 @@ mod privileges;
 mod program;
 mod programs;
 mod recorder;
+mod reflector;
 mod replay;
 mod router;
 mod routes;
 mod schedule;
+mod sender;
 mod series;
 mod session;
 mod sightings;
@@ -49,7 +52,10 @@ mod surroundings;
 mod template;
 mod ticks;
 mod turns;
+mod udp;
 mod values;
+mod vitals;
+mod wall;
 mod writing;
 
 use std::process::ExitCode;

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// As long for every number of values, and such that they are aligned to 64 bytes.
-const HEADER: usize = 256;
+const HEADER: usize = 512;
 /// Rows of a file that the system may keep in memory, on top of those that it wants to: 64 MiB.
 const IN_MEMORY: usize = 1 << 23;
 /// The type of a row that is a number.

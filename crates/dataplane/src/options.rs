@@ -1,5 +1,6 @@
 //! The options of a program: those that every program has, and how they are understood.
 
+use crate::error::Error;
 use crate::privileges;
 use clap::{Arg, ArgAction, Args, Command, FromArgMatches};
 use std::path::PathBuf;
@@ -38,4 +39,12 @@ pub fn parse<T: Args + FromArgMatches>(
         privileges::die_with_parent();
     }
     T::from_arg_matches(&matches)
+}
+
+/// Refuses options of DPDK, for a program that does without.
+pub fn refuse_eal(name: &str, eal: &[String]) -> Result<(), Error> {
+    let expected = "no options before --: this program does without DPDK";
+    eal.first().map_or(Ok(()), |option| {
+        Err(Error::Usage(format!("{name}: got {option}, expected {expected}")))
+    })
 }

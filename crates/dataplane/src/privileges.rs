@@ -20,6 +20,8 @@ pub mod capability {
     pub const BPF: u64 = 1 << 39;
 }
 
+/// The user and group that own nothing, by convention.
+const NOBODY: u32 = 65_534;
 /// `_LINUX_CAPABILITY_VERSION_3`: sets of 64 bits, as two structures.
 const VERSION: u32 = 0x2008_0522;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -49,6 +51,23 @@ pub fn die_with_parent() {
         if asked == 0 {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         }
+    }
+}
+
+/// Makes a process of root that of a user who owns nothing. Where that user does not exist it stays.
+pub fn become_nobody() {
+    let mut asked: libc::c_int = 0;
+    // SAFETY: attributes of this process, which has one thread yet; what asks for the end of the process
+    // is forgotten when its user changes.
+    unsafe {
+        if libc::geteuid() != 0 {
+            return;
+        }
+        libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut asked);
+        libc::setgroups(0, std::ptr::null());
+        libc::setresgid(NOBODY, NOBODY, NOBODY);
+        libc::setresuid(NOBODY, NOBODY, NOBODY);
+        libc::prctl(libc::PR_SET_PDEATHSIG, asked);
     }
 }
 

@@ -14,6 +14,7 @@ pub mod part;
 pub mod pcap;
 pub mod pcapng;
 pub mod snoop;
+pub mod stamp;
 pub mod streams;
 pub mod survey;
 pub mod trace;
@@ -23,7 +24,7 @@ pub mod trailer;
 pub type Target = fn(&[u8]) -> bool;
 
 /// The functions by their names.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("compressed", compressed::run),
     ("erf", erf::run),
     ("hdr", hdr::run),
@@ -35,6 +36,7 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("pcap", pcap::run),
     ("pcapng", pcapng::run),
     ("snoop", snoop::run),
+    ("stamp", stamp::run),
     ("streams", streams::run),
     ("trace", trace::run),
     ("trailer", trailer::run),

@@ -6,6 +6,7 @@
 
 mod count;
 mod counts;
+mod hosts;
 mod message;
 mod progress;
 mod ready;
@@ -17,6 +18,7 @@ mod traffic;
 
 pub use count::Count;
 pub use counts::{LcoreCounts, PassedPackets, PortCounts, ProgramCounts};
+pub use hosts::{CausedStalls, HostClock, Reflected, SentQueries, StallCause, ToldByReflector};
 pub use message::{ErrorEvent, Message};
 pub use progress::{Latency, Progress, ProgressEvent, State, Written};
 pub use ready::{CounterClock, ReadyEvent, ReadyLcore, ReadyPort, RecordingReady};

@@ -1,5 +1,6 @@
 use crate::count::Count;
 use crate::counts::{PassedPackets, ProgramCounts};
+use crate::hosts::{Reflected, SentQueries};
 use crate::ready::CounterClock;
 use crate::tap::TappedLinks;
 use crate::taps::{SocketLinks, StampedTaps};
@@ -168,5 +169,25 @@ pub enum Recorded {
         partial: Vec<String>,
         /// What was heard.
         tap: TappedLinks,
+    },
+    /// What a reflector answered.
+    #[schemars(title = "ReflectResult")]
+    Reflect {
+        /// Whether it did all that it was asked for.
+        complete: bool,
+        /// Why it is not all that was asked for.
+        partial: Vec<String>,
+        /// What became of queries.
+        reflect: Reflected,
+    },
+    /// What was asked of another host.
+    #[schemars(title = "SenderResult")]
+    Sender {
+        /// Whether it did all that it was asked for.
+        complete: bool,
+        /// Why it is not all that was asked for.
+        partial: Vec<String>,
+        /// What became of queries.
+        sender: SentQueries,
     },
 }

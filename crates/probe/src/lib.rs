@@ -1,8 +1,9 @@
 //! Frame headers, the probe payload, packet keys and send schedules.
 //!
 //! What a packet is called ([`key`]), what it carries ([`payload`]), how its headers are read and
-//! written ([`headers`]), what of a longer packet or of a TCP stream it holds ([`parts`], [`tcp`]) and when it is meant to leave ([`schedule`]). Nothing here knows where
-//! packets come from.
+//! written ([`headers`]), what of a longer packet or of a TCP stream it holds ([`parts`], [`tcp`]) and
+//! when it is meant to leave ([`schedule`]); and what two hosts say to each other to measure what is
+//! between them ([`stamp`]). Nothing here knows where packets come from.
 
 pub mod damage;
 pub mod encryption;
@@ -17,6 +18,7 @@ mod missing;
 pub mod parts;
 pub mod payload;
 pub mod schedule;
+pub mod stamp;
 pub mod tcp;
 pub mod tunnel;
 

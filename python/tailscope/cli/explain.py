@@ -244,12 +244,17 @@ def _told_by_packets(request: ExplainRequest, info: RunInfo) -> bool:
     """Print what packets of captures say by themselves, if a folder of the wing knows."""
     from tailscope.registry import offered
 
-    for explain_packets in (*offered("kept_explanation"), *offered("packets_alone")):
-        if told := explain_packets(request.run, info, request.quantile):
-            write_json(request.json_file, {"tail": None, "packet": None, **told[0]})
-            if request.json_file != STANDARD:
-                told[1](request.view)
-            return True
+    for service in ("kept_explanation", "packets_alone"):
+        found = [explain(request.run, info, request.quantile) for explain in offered(service)]
+        told = [each for each in found if each is not None]
+        if not told:
+            continue
+        record = {name: part for parts, _ in told for name, part in parts.items()}
+        write_json(request.json_file, {"tail": None, "packet": None, **record})
+        if request.json_file != STANDARD:
+            for _, show in told:
+                show(request.view)
+        return True
     return False
 
 

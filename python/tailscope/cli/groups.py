@@ -77,13 +77,7 @@ class DefaultGroup(CommandGroup):
             if not is_argument and (near := self.near(args[0])):
                 own = self.context_class(self, parent=parent, info_name=info_name)
                 raise NoSuchCommandError(args[0], near, own)
-        return self.meant(args).make_context(info_name, args, parent, **extra)
-
-    def meant(self, args: list[str]) -> Command:
-        """Return the command that one of the options calls, or the group's own."""
-        options = {word.partition("=")[0] for word in args}
-        called = (each for each in self.commands.values() if each.option in options)  # type: ignore[attr-defined]
-        return next(called, self.default)
+        return self.default.make_context(info_name, args, parent, **extra)
 
     def shell_complete(self, ctx: Context, incomplete: str) -> list[CompletionItem]:
         """Return the names of the others, and the options of its own command."""

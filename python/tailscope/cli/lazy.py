@@ -43,11 +43,26 @@ def added_commands(group: str | None = None) -> dict[str, LazyCommand]:
             command.summary,
             command.measures,
             command.section,
-            command.option,
         )
         for folder, addition in additions().items()
         for command in addition.commands
-        if command.group == group
+        if command.group == group and command.option is None
+    }
+
+
+def other_ways(name: str | None) -> dict[str, LazyCommand]:
+    """Return the commands that folders of `tailscope.extra` put in place of one, by the option."""
+    return {
+        command.option: LazyCommand(
+            f"{extra.__name__}.{folder}.{command.module}",
+            command.words,
+            command.summary,
+            command.measures,
+            None,
+        )
+        for folder, addition in additions().items()
+        for command in addition.commands
+        if command.name == name and command.option is not None
     }
 
 
@@ -65,17 +80,10 @@ class LazyCommand(TyperCommand):
     """
 
     def __init__(
-        self,
-        module: str,
-        name: str,
-        summary: str,
-        measures: bool,
-        section: str | None,
-        option: str | None = None,
+        self, module: str, name: str, summary: str, measures: bool, section: str | None
     ) -> None:
         super().__init__(name, help=summary, rich_markup_mode=None, rich_help_panel=section)
         self._module, self._measures = module, measures
-        self.option = option
 
     def load(self) -> Command:
         """Import the command."""
@@ -91,17 +99,27 @@ class LazyCommand(TyperCommand):
             )
         more = inspect.getdoc(module.command) or ""
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        about = f"{self.help}\n\n{more}".strip()
+        ways = [f"With {option}: {way.help}" for option, way in other_ways(self.name).items()]
+        about = "\n\n".join(filter(None, (self.help, more, *ways)))
         app.command(self.name, cls=PanelCommand, help=about)(module.command)
         command = typer.main.get_command(app)
         assert isinstance(command, PanelCommand)
         command.example, command.beside = module.EXAMPLE, inner
         return DefaultGroup(command, inner) if inner else command
 
+    def way(self, args: list[str]) -> LazyCommand:
+        """Return the command that arguments call: this one, or one that an option puts there."""
+        given = {word.partition("=")[0] for word in args}
+        ways = other_ways(self.name).items()
+        return next((way for option, way in ways if option in given), self)
+
     def make_context(
         self, info_name: str | None, args: list[str], parent: Context | None = None, **extra: object
     ) -> Context:
         """Let the command read its arguments: who is called is the context's command."""
+        way = self.way(args)
+        if way is not self:
+            return way.make_context(info_name, args, parent, **extra)
         context = self.load().make_context(info_name, args, parent, **extra)
         # Of a group, the command that is called below it says so by itself.
         if (

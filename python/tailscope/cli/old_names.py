@@ -12,7 +12,7 @@ OLD_NAMES = {
     "baseline compare": "compare baseline",
     "baseline save": "compare save",
     "clean": "runs clean",
-    "compare-instruments": "calibrate instruments",
+    "compare-instruments": "calibrate --instruments all",
     "duet": "compare duet",
     "export": "runs export",
     "finish": "runs finish",

@@ -222,7 +222,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             RATE,
             "Packets per second, such as 10k.",
             on=(
-                *("run", "calibrate", "calibrate instruments", "compare duet"),
+                *("run", "calibrate", "calibrate --instruments", "compare duet"),
                 *("plan", "simulate", "watch"),
             ),
             shown_default="10k",
@@ -334,7 +334,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
         _measurement(
             LENGTH,
             "Duration of the measurement.",
-            on=("run", "calibrate", "calibrate instruments", "noise"),
+            on=("run", "calibrate", "calibrate --instruments", "noise"),
             short="-d",
             least=1,
         ),
@@ -398,7 +398,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             CPUS,
             "CPUs to poll on: generator, then DuT; or by role, as generator=2,dut=4-5,"
             "housekeeping=0; dut=any pins no DuT.",
-            on=(*_EVERY_RUN, "calibrate", "calibrate instruments", "host tune"),
+            on=(*_EVERY_RUN, "calibrate", "calibrate --instruments", "host tune"),
             short="-c",
             shown_default="by topology",
         ),

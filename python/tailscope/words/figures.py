@@ -530,7 +530,9 @@ def provenance(summary: Mapping[str, Figure], about: RunInfo | AnalysisPlan) -> 
     )
     if isinstance(plan, AnalysisPlan):
         files = {
-            side: f"{path} ({summary[f'{side}_format']}, {summary[f'{side}_resolution']})"
+            side: path
+            if (form := summary[f"{side}_format"]) is None
+            else f"{path} ({form}, {summary[f'{side}_resolution']})"
             for side, path in (("pre", plan.pre), ("post", plan.post))
         }
         said = {} if info is None else _described(info)

@@ -9,6 +9,8 @@ mod l2fwd;
 mod l3fwd;
 mod measurement;
 mod pairs;
+mod reflect;
+mod sender;
 mod socket;
 mod stages;
 mod stamp;
@@ -22,6 +24,8 @@ pub const ALL: &[Spec] = &[
     generator::SPEC,
     l2fwd::SPEC,
     l3fwd::SPEC,
+    reflect::SPEC,
+    sender::SPEC,
     socket::SPEC,
     stages::SPEC,
     stamp::SPEC,

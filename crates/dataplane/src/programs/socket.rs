@@ -211,10 +211,7 @@ fn file(side: &str) -> String {
 
 impl Program for Socket {
     fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
-        if let Some(option) = eal.first() {
-            let expected = "no options before --: this program does without DPDK";
-            return Err(Error::Usage(format!("socket: got {option}, expected {expected}")));
-        }
+        options::refuse_eal(SPEC.name, &eal)?;
         self.record()
     }
 }

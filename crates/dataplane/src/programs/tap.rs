@@ -308,10 +308,7 @@ fn instruction(text: &str) -> Option<Instruction> {
 
 impl Program for Tap {
     fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
-        if let Some(option) = eal.first() {
-            let expected = "no options before --: this program does without DPDK";
-            return Err(Error::Usage(format!("tap: got {option}, expected {expected}")));
-        }
+        options::refuse_eal(SPEC.name, &eal)?;
         Self::run(&self)
     }
 }

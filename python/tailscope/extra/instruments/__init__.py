@@ -7,10 +7,9 @@ from tailscope.registry import AddedCommand, Addition
 ADDITION = Addition(
     commands=(
         AddedCommand(
-            "instruments",
-            "Judge instruments by devices of known latency: `calibrate --instruments`.",
+            "calibrate",
+            "Judge instruments by devices of known latency.",
             measures=True,
-            group="calibrate",
             option="--instruments",
         ),
     ),

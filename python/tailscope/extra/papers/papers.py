@@ -276,13 +276,16 @@ MICROSECOND2017 = Paper(
     "microsecond2017.md",
     (
         Part(
-            "Table 1", "the tools", "tailscope calibrate instruments", "root; not TRex, nor Spirent"
+            "Table 1",
+            "the tools",
+            "tailscope calibrate --instruments all",
+            "root; not TRex, nor Spirent",
         ),
         Part("Figure 1", "the set-up", needs=_NOTHING_MEASURED),
         Part(
             "Figure 2",
             "a known truth, seen by each tool",
-            "tailscope calibrate instruments",
+            "tailscope calibrate --instruments all",
             "root; the device delay instead of a switch",
         ),
         Part(

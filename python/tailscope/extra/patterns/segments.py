@@ -45,7 +45,7 @@ def find_retransmissions(
     not searched as a whole, segments between them are.
     """
     plan = info.plan
-    if not isinstance(plan, AnalysisPlan):
+    if not isinstance(plan, AnalysisPlan) or info.clock.source != "capture-file":
         return Refusal(PATTERN, "sequence numbers of TCP are in captures, and there are none")
     if not len(seen_ns):
         return Refusal(PATTERN, "no packet passes the device")

@@ -23,6 +23,11 @@ StampClock: TypeAlias = Literal["nic-hardware", "tsc"]
 SocketClock: TypeAlias = Literal["kernel-hardware", "kernel-software"]
 """The clock by which links are recorded."""
 
+StallCause: TypeAlias = Literal[
+    "unknown", "stopped", "throttled", "preempted", "paged", "busy", "clock-step"
+]
+"""What kept a loop between two hosts from running."""
+
 
 class ProgramCounts(Section, frozen=True, kw_only=True):
     """What every program with ports counts."""
@@ -554,6 +559,113 @@ class TappedFlow(Section, frozen=True, kw_only=True):
     """The longest."""
 
 
+class Reflected(Section, frozen=True, kw_only=True):
+    """What became of the queries that a reflector got."""
+
+    port: Count
+    """The port at which it listened."""
+    received: Count
+    """Packets that came."""
+    answered: Count
+    """Packets that it answered."""
+    refused_source: Count
+    """Packets from addresses that are not allowed."""
+    refused_port: Count
+    """Packets from ports of services."""
+    refused_rate: Count
+    """Packets beyond the rate that a source may send at."""
+    malformed: Count
+    """Packets that are no query, or too short to be answered."""
+    unsent: Count
+    """Answers that the system did not take."""
+    dropped: Count
+    """Packets for which its socket had no room."""
+    sessions: Count
+    """Sessions that began."""
+    clock_steps: Count
+    """How often its clock was set."""
+    stalls: list[CausedStalls]
+    """What kept its loop from running."""
+
+
+class CausedStalls(Section, frozen=True, kw_only=True):
+    """Stalls of a loop that have one cause."""
+
+    cause: StallCause
+    """The cause."""
+    count: Count
+    """How many there were."""
+    stall_ns_total: Count
+    """How long they took in all."""
+    stall_ns_max: Count
+    """How long the longest took."""
+
+
+class SentQueries(Section, frozen=True, kw_only=True):
+    """What became of the queries to another host."""
+
+    sent: Count
+    """Queries that left."""
+    unsent: Count
+    """Queries that could not leave within 10 ms of their time, or that the system did not take."""
+    received: Count
+    """Answers that came."""
+    foreign: Count
+    """Packets that are no answer to a query of this session."""
+    dropped: Count
+    """Answers for which a socket of the sender had no room."""
+    refusals: Count
+    """Errors that somebody on the way, or the other end, reported."""
+    stamped: Count
+    """Queries of which the kernel said when they left."""
+    ports: list[Count]
+    """The source port of each flow."""
+    clock: HostClock
+    """The sender's clock."""
+    reflector_clock: HostClock
+    """The clock of the reflector."""
+    reflector: ToldByReflector | None
+    """What the reflector told of itself; null if it is none of tailscope."""
+    run_delay_us: Count
+    """How long the sender's loop waited for a CPU."""
+    throttled_us: Count
+    """How long its control group was throttled."""
+    stalls: list[CausedStalls]
+    """What kept the sender's loop from running."""
+    record: list[str]
+    """The files of the recording."""
+
+
+class HostClock(Section, frozen=True, kw_only=True):
+    """How far a clock may be off, as its machine says."""
+
+    synchronised: bool
+    """Whether it followed UTC by an external source all the time."""
+    error_ns_max: Count
+    """The most that it was off by."""
+    steps: Count
+    """How often it was set."""
+
+
+class ToldByReflector(Section, frozen=True, kw_only=True):
+    """What the reflector told in its answers."""
+
+    same_clock: bool
+    """True if it runs on the same kernel as the sender: both have one clock."""
+    dropped: Count
+    """Packets for which its socket had no room meanwhile, of any sender."""
+    refused: Count
+    """Packets of this sender that it refused, as they came too fast."""
+    stalls: Count
+    """Stalls of its loop."""
+    stalls_untold: Count
+    """Stalls of which no answer told more."""
+    run_delay_us: Count
+    """How long its loop waited for a CPU."""
+    throttled_us: Count
+    """How long its control group was throttled."""
+
+
 class Recorded(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
     """What a program without DPDK has recorded, at its end."""
 
@@ -596,3 +708,27 @@ class TapResult(Recorded, frozen=True, kw_only=True):
     """Why it is not all that was asked for."""
     tap: TappedLinks
     """What was heard."""
+
+
+class ReflectResult(Recorded, frozen=True, kw_only=True):
+    """What a reflector answered."""
+
+    program: Literal["reflect"]
+    complete: bool
+    """Whether it did all that it was asked for."""
+    partial: list[str]
+    """Why it is not all that was asked for."""
+    reflect: Reflected
+    """What became of queries."""
+
+
+class SenderResult(Recorded, frozen=True, kw_only=True):
+    """What was asked of another host."""
+
+    program: Literal["sender"]
+    complete: bool
+    """Whether it did all that it was asked for."""
+    partial: list[str]
+    """Why it is not all that was asked for."""
+    sender: SentQueries
+    """What became of queries."""

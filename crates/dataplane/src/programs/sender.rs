@@ -1,0 +1,165 @@
+//! `sender`: asks another host by STAMP, and writes down what comes back.
+
+use crate::error::Error;
+use crate::events;
+use crate::mix::Mix;
+use crate::options;
+use crate::privileges::{self, capability};
+use crate::program::{Program, Spec};
+use crate::reflector::Poll;
+use crate::sender::{Asked, Sender};
+use crate::stop::Stop;
+use crate::udp::sleep_exactly;
+use crate::values::time;
+use clap::Args;
+use messages::{HostClock, Message, Recorded, SentQueries, ToldByReflector};
+use probe::schedule::Pattern;
+use probe::stamp::{ClockError, Extensions};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use units::{Nanos, Pps};
+
+/// As the command line knows it.
+pub const SPEC: Spec = Spec {
+    name: "sender",
+    about: "ask another host by STAMP (RFC 8762), and record every packet",
+    parse: |own| Ok(Box::new(options::parse::<Ask>("sender", SPEC.about, own)?)),
+};
+
+/// Bytes of a frame beside the IP packet: addresses, type and check sequence of Ethernet.
+const ETHERNET: usize = 18;
+const UDP_HEADER: usize = 8;
+
+#[derive(Args, Debug)]
+struct Ask {
+    /// The other host.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    to: SocketAddr,
+    /// Queries per second.
+    #[arg(long, value_name = "PPS")]
+    rate: u64,
+    /// When they leave: cbr, poisson, burst:SIZE,GAP or poisson:SIZE,GAP.
+    #[arg(long, value_name = "PATTERN", default_value = "cbr")]
+    pattern: Pattern,
+    /// Seed of a Poisson process.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// For how long.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    duration: Nanos,
+    /// How long to wait for the last answers.
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "1s")]
+    drain: Nanos,
+    /// Sizes of frames, check sequence included; those that have no room for a query are longer.
+    #[arg(long, value_name = "BYTES", default_value = "64")]
+    size: Mix,
+    /// Number of flows, each with a source port of its own.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    flows: u16,
+    /// Source port of the first flow; 0 takes free ones.
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    source_port: u16,
+    /// Class of service of queries, and of answers.
+    #[arg(long, value_name = "DSCP", value_parser = clap::value_parser!(u8).range(0..64))]
+    dscp: Option<u8>,
+    /// Ask for nothing beyond RFC 8762.
+    #[arg(long)]
+    plain: bool,
+    /// How it waits.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Poll::Sleep)]
+    poll: Poll,
+    /// Write what was recorded into this folder.
+    #[arg(long, value_name = "DIR")]
+    record: PathBuf,
+}
+
+impl Ask {
+    fn asked(&self) -> Asked {
+        let extensions = Extensions {
+            follow_up: !self.plain,
+            watch: !self.plain,
+            dscp: self.dscp.filter(|_| !self.plain),
+        };
+        let headers = ETHERNET + UDP_HEADER + if self.to.is_ipv4() { 20 } else { 40 };
+        let least = extensions.packet_bytes();
+        let sizes = self.size.cycle().into_iter();
+        Asked {
+            to: self.to,
+            flows: self.flows.into(),
+            source_port: self.source_port,
+            dscp: self.dscp.unwrap_or(0),
+            poll: self.poll,
+            extensions,
+            sizes: sizes.map(|frame| frame.saturating_sub(headers).max(least)).collect(),
+            drain: self.drain,
+        }
+    }
+}
+
+impl Program for Ask {
+    fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
+        options::refuse_eal(SPEC.name, &eal)?;
+        let stop = Stop::on_signals()
+            .map_err(|source| Error::File { path: "signal handlers".into(), source })?;
+        let usage = |error: probe::Error| Error::Usage(format!("sender: {error}"));
+        let times = self.pattern.departures(Pps(self.rate), self.seed).map_err(usage)?;
+        let lasts = self.duration;
+        let queries = u128::from(lasts.0) * u128::from(self.rate) / 1_000_000_000;
+        if queries > u128::from(u32::MAX) {
+            let (option, got) = ("--duration", lasts.to_string());
+            let expected = format!("at most {} queries, got {queries}", u32::MAX);
+            return Err(Error::Option { option, got, expected });
+        }
+        privileges::give_back(capability::NONE, &[Some(&self.record)])?;
+        sleep_exactly();
+        let mut sender = Sender::new(self.asked(), &self.record, queries as usize)?;
+        events::recording(SPEC.name);
+        sender.run(times.take_while(|at| *at < lasts), &stop)?;
+        events::print(&Message::Recorded(told(&sender, stop.asked())));
+        Ok(())
+    }
+}
+
+fn told(sender: &Sender, stopped: bool) -> Recorded {
+    let counts = &sender.counts;
+    let partial =
+        if stopped { vec!["it was ended before its time".to_owned()] } else { Vec::new() };
+    let last = sender.vitals.last();
+    let reflector = counts.watched.map(|[first, last]| ToldByReflector {
+        same_clock: sender.has_same_clock(),
+        dropped: last.dropped.wrapping_sub(first.dropped).into(),
+        refused: last.refused.wrapping_sub(first.refused).into(),
+        stalls: last.stalls.wrapping_sub(first.stalls).into(),
+        stalls_untold: counts.stalls_untold.into(),
+        run_delay_us: last.run_delay_us.wrapping_sub(first.run_delay_us).into(),
+        throttled_us: last.throttled_us.wrapping_sub(first.throttled_us).into(),
+    });
+    let names = ["departures", "stamps", "arrivals", "stalls"];
+    let sender = SentQueries {
+        sent: counts.sent.into(),
+        unsent: counts.unsent.into(),
+        received: counts.received.into(),
+        foreign: counts.foreign.into(),
+        dropped: sender.dropped().into(),
+        refusals: counts.refusals.into(),
+        stamped: counts.stamped.into(),
+        ports: sender.ports().into_iter().map(Into::into).collect(),
+        clock: clock(counts.clock, counts.clock_steps),
+        reflector_clock: clock(counts.reflector_clock, counts.reflector_steps),
+        reflector,
+        run_delay_us: (last.waited_ns / 1_000).into(),
+        throttled_us: (last.throttled_ns / 1_000).into(),
+        stalls: sender.vitals.told(),
+        record: names.map(|name| format!("{name}.npy")).to_vec(),
+    };
+    Recorded::Sender { complete: partial.is_empty(), partial, sender }
+}
+
+fn clock(error: Option<ClockError>, steps: u64) -> HostClock {
+    let error = error.unwrap_or_default();
+    HostClock {
+        synchronised: error.synchronised,
+        error_ns_max: error.most_ns.min(i64::MAX as u64).into(),
+        steps: steps.into(),
+    }
+}

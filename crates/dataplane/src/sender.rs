@@ -1,0 +1,419 @@
+//! The loop that asks another host: queries leave by a schedule, and all that comes back is written down.
+
+use crate::error::Error;
+use crate::npy::Rows;
+use crate::reflector::{ON_ITS_WAY_NS, Poll, STALL_NS, boot};
+use crate::stop::Stop;
+use crate::udp::{self, BATCH, Batch, Udp, is_refusal};
+use crate::vitals::{EndStall, Vitals};
+use crate::wall::{self, Wall};
+use probe::stamp::{Answer, Cause, ClockError, Extensions, Query, Watch};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use units::Nanos;
+
+/// What could not leave within this of its time does not leave: a train of late packets would wait for itself.
+const LATE_NS: u64 = 10_000_000;
+/// Stalls that are kept at most, of each end.
+const STALLS: usize = 1 << 16;
+/// Tries to get a first answer, and how long each is waited for.
+const TRIES: u32 = 30;
+const TRY: Duration = Duration::from_millis(100);
+/// How long it sleeps at most before it looks whether it is to end.
+const LOOK_UP_NS: u64 = 50_000_000;
+const NS_PER_MS: u64 = 1_000_000;
+
+const DEPARTURES: &str = "[('intended_ns','<u8'),('sent_ns','<u8'),('handed_ns','<u8'),('size_bytes','<u4'),('flow','<u4')]";
+const STAMPS: &str = "[('seq','<u8'),('sent_ns','<u8')]";
+const ARRIVALS: &str = "[('seq','<u4'),('answer_seq','<u4'),('received_ns','<u8'),('answered_ns','<u8'),('arrived_ns','<u8'),('taken_ns','<u8'),('follow_seq','<u4'),('ttl','u1'),('dscp','u1'),('stamped','u1'),('followed','u1'),('follow_ns','<u8')]";
+const STALLED: &str = "[('end','<u4'),('cause','<u4'),('start_ns','<u8'),('lasted_ns','<u8')]";
+/// What `end` says of a stall.
+const HERE: u32 = 0;
+const THERE: u32 = 1;
+/// What `dscp` says if it is not known.
+const UNKNOWN: u8 = 255;
+
+/// What is asked.
+pub struct Asked {
+    pub to: SocketAddr,
+    pub flows: usize,
+    pub source_port: u16,
+    pub dscp: u8,
+    pub poll: Poll,
+    pub extensions: Extensions,
+    /// Bytes of successive queries, until they repeat.
+    pub sizes: Vec<usize>,
+    pub drain: Nanos,
+}
+
+/// What became of it, apart from what is in the files.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub sent: u64,
+    pub unsent: u64,
+    pub received: u64,
+    pub foreign: u64,
+    pub refusals: u64,
+    pub stamped: u64,
+    pub clock_steps: u64,
+    pub clock: Option<ClockError>,
+    pub reflector_clock: Option<ClockError>,
+    pub reflector_steps: u64,
+    pub stalls_untold: u64,
+    /// What the reflector told first and last.
+    pub watched: Option<[Watch; 2]>,
+}
+
+/// A socket of the sender.
+struct Flow {
+    socket: Udp,
+    /// Packets by their places among those that left since the system counts.
+    placed: Vec<u32>,
+    empty_ns: u64,
+    dropped: u32,
+}
+
+struct Files {
+    departures: Rows,
+    stamps: Rows,
+    arrivals: Rows,
+    folder: PathBuf,
+}
+
+/// Asks another host.
+pub struct Sender {
+    asked: Asked,
+    ssid: u16,
+    flows: Vec<Flow>,
+    wall: Wall,
+    pub vitals: Vitals,
+    pub counts: Counts,
+    files: Files,
+    /// When each query left, by this program's clock: what the kernel says lies behind it.
+    sent_ns: Vec<u64>,
+    told: Vec<EndStall>,
+    error: ClockError,
+    batch: Batch,
+}
+
+impl Sender {
+    /// Asks until there is an answer, and opens a socket for each flow.
+    pub fn new(asked: Asked, folder: &Path, queries: usize) -> Result<Self, Error> {
+        let wall = Wall::new();
+        greet(&asked, &wall)?;
+        let flows = (0..asked.flows).map(|at| {
+            let port = if asked.source_port == 0 { 0 } else { asked.source_port + at as u16 };
+            let socket = Udp::connect(asked.to, port, asked.dscp)?;
+            Ok(Flow { socket, placed: Vec::new(), empty_ns: wall.now(), dropped: 0 })
+        });
+        let flows = flows.collect::<Result<Vec<_>, Error>>()?;
+        let rows = |name: &str, descr| {
+            let path = folder.join(name);
+            Rows::create(&path, descr).map_err(|source| Error::File { path, source })
+        };
+        let files = Files {
+            departures: rows("departures.npy", DEPARTURES)?,
+            stamps: rows("stamps.npy", STAMPS)?,
+            arrivals: rows("arrivals.npy", ARRIVALS)?,
+            folder: folder.into(),
+        };
+        Ok(Self {
+            ssid: std::process::id() as u16 | 1,
+            flows,
+            wall,
+            vitals: Vitals::new(STALL_NS, STALLS),
+            counts: Counts::default(),
+            files,
+            sent_ns: Vec::with_capacity(queries),
+            told: Vec::new(),
+            error: wall::clock_error(),
+            batch: Batch::new(),
+            asked,
+        })
+    }
+
+    /// Sends at these times, counted from now on, and waits for the last answers.
+    pub fn run(&mut self, times: impl Iterator<Item = Nanos>, stop: &Stop) -> Result<(), Error> {
+        let start_ns = self.wall.now();
+        let mut times = times.map(|Nanos(at)| start_ns + at).peekable();
+        let (mut ran_ns, mut slept_until) = (start_ns, None);
+        let mut end_ns = None;
+        loop {
+            let now_ns = self.wall.now();
+            self.look_at_clock(now_ns);
+            let first_ns = self.receive()?;
+            // Who sleeps has to run when the next query is to leave, and when an answer comes.
+            let due_ns = match slept_until {
+                Some(until_ns) => first_ns.map_or(until_ns, |first: u64| first.min(until_ns)),
+                None => ran_ns,
+            };
+            self.vitals.runs(due_ns.min(now_ns), now_ns);
+            while times.peek().is_some_and(|at| *at <= self.wall.now()) && !stop.asked() {
+                self.send_due(&mut times)?;
+            }
+            ran_ns = self.wall.now();
+            let next_ns = if stop.asked() { None } else { times.peek().copied() };
+            if next_ns.is_none() {
+                let end_ns = *end_ns.get_or_insert(ran_ns + self.asked.drain.0);
+                if ran_ns >= end_ns || self.counts.received >= self.counts.sent {
+                    // Stamps of the last ones may still come.
+                    self.receive()?;
+                    return self.finish();
+                }
+            }
+            slept_until = None;
+            if self.asked.poll == Poll::Sleep {
+                let most_ns = ran_ns + LOOK_UP_NS;
+                let until_ns = next_ns.unwrap_or(most_ns).min(most_ns);
+                let waited = Duration::from_nanos(until_ns.saturating_sub(self.wall.now()));
+                udp::wait(self.flows.iter().map(|flow| &flow.socket), waited);
+                slept_until = Some(until_ns);
+            }
+        }
+    }
+
+    fn look_at_clock(&mut self, now_ns: u64) {
+        if let Some(wall::Step(step)) = self.wall.look() {
+            self.counts.clock_steps += 1;
+            let lasted_ns = step.unsigned_abs();
+            self.vitals.note(EndStall { start_ns: now_ns, lasted_ns, cause: Cause::ClockStep });
+        }
+    }
+
+    /// Sends those that are due, as many as leave by one socket, one behind the other.
+    fn send_due(
+        &mut self,
+        times: &mut std::iter::Peekable<impl Iterator<Item = u64>>,
+    ) -> Result<(), Error> {
+        let flow_of = |seq: u64| (seq % self.asked.flows as u64) as usize;
+        let (first, now_ns) = (self.counts.sent, self.wall.now());
+        let mut intended = Vec::with_capacity(BATCH);
+        while intended.len() < BATCH && flow_of(first + intended.len() as u64) == flow_of(first) {
+            let Some(at) = times.next_if(|at| *at <= now_ns) else { break };
+            if now_ns - at > LATE_NS {
+                self.counts.unsent += 1;
+            } else {
+                intended.push(at);
+            }
+        }
+        if intended.is_empty() {
+            return Ok(());
+        }
+        let sizes = &self.asked.sizes;
+        let size = |seq: u64| sizes[(seq % sizes.len() as u64) as usize];
+        let of_day = self.wall.of_day(self.wall.now());
+        for at in 0..intended.len() {
+            let seq = first + at as u64;
+            let query =
+                Query { seq: seq as u32, sent_ns: of_day, error: self.error, ssid: self.ssid };
+            query.write(self.batch.write(at, size(seq)), self.asked.extensions);
+        }
+        let flow = &mut self.flows[flow_of(first)];
+        let which: Vec<usize> = (0..intended.len()).collect();
+        let sent_ns = self.wall.now();
+        let (sent, refused) = flow.socket.send(&mut self.batch, &which);
+        let handed_ns = self.wall.now();
+        for (at, intended) in intended.iter().enumerate().take(sent) {
+            let seq = first + at as u64;
+            flow.placed.push(seq as u32);
+            self.sent_ns.push(sent_ns);
+            let mut row = [0; 32];
+            row[..8].copy_from_slice(&intended.to_le_bytes());
+            row[8..16].copy_from_slice(&sent_ns.to_le_bytes());
+            row[16..24].copy_from_slice(&handed_ns.to_le_bytes());
+            row[24..28].copy_from_slice(&(size(seq) as u32).to_le_bytes());
+            row[28..].copy_from_slice(&(flow_of(first) as u32).to_le_bytes());
+            self.files.write(|files| files.departures.add(&row))?;
+        }
+        self.counts.sent += sent as u64;
+        self.counts.unsent += (intended.len() - sent) as u64;
+        if let Some(error) = refused {
+            if error.raw_os_error() == Some(libc::EMSGSIZE) {
+                return Err(flow.socket.failed("send", error));
+            }
+            self.counts.refusals += u64::from(is_refusal(&error));
+            // The system may have counted it, or not.
+            flow.socket.count_anew()?;
+            flow.placed.clear();
+        }
+        Ok(())
+    }
+
+    /// Takes what has come; says when the first of it came.
+    fn receive(&mut self) -> Result<Option<u64>, Error> {
+        let mut first_ns: Option<u64> = None;
+        for at in 0..self.flows.len() {
+            loop {
+                let looked_ns = self.wall.now();
+                let taken = self.flows[at].socket.receive(&mut self.batch)?;
+                let now_ns = self.wall.now();
+                for packet in 0..taken {
+                    let came_ns = self.arrived(at, packet, now_ns)?;
+                    first_ns = first_ns.into_iter().chain(came_ns).min();
+                }
+                if taken < BATCH {
+                    self.flows[at].empty_ns = looked_ns;
+                    break;
+                }
+            }
+            while self.take_stamps(at)? == BATCH {}
+        }
+        Ok(first_ns)
+    }
+
+    fn arrived(&mut self, flow: usize, at: usize, taken_ns: u64) -> Result<Option<u64>, Error> {
+        let flow = &mut self.flows[flow];
+        let packet = self.batch.packet(at);
+        let beside = packet.beside;
+        flow.dropped = beside.dropped.unwrap_or(flow.dropped);
+        let answer = (packet.len <= udp::ROOM).then(|| Answer::read(packet.bytes())).flatten();
+        let is_ours = |answer: &Answer| {
+            u64::from(answer.query_seq) < self.counts.sent && [0, self.ssid].contains(&answer.ssid)
+        };
+        let Some(answer) = answer.filter(is_ours) else {
+            self.counts.foreign += 1;
+            return Ok(None);
+        };
+        self.counts.received += 1;
+        let between = (flow.empty_ns.saturating_sub(ON_ITS_WAY_NS), taken_ns);
+        let came_ns = beside.kernel_ns.and_then(|stamp_ns| self.wall.place(stamp_ns, between));
+        let follow = answer.follow_up.unwrap_or_default();
+        let mut row = [0; 56];
+        row[..4].copy_from_slice(&answer.query_seq.to_le_bytes());
+        row[4..8].copy_from_slice(&answer.seq.to_le_bytes());
+        row[8..16].copy_from_slice(&answer.received_ns.to_le_bytes());
+        row[16..24].copy_from_slice(&answer.sent_ns.to_le_bytes());
+        row[24..32].copy_from_slice(&came_ns.unwrap_or(taken_ns).to_le_bytes());
+        row[32..40].copy_from_slice(&taken_ns.to_le_bytes());
+        row[40..44].copy_from_slice(&follow.seq.to_le_bytes());
+        let dscp = answer.dscp.unwrap_or(UNKNOWN);
+        let marks = [u8::from(came_ns.is_some()), u8::from(answer.follow_up.is_some())];
+        row[44..48].copy_from_slice(&[answer.ttl, dscp, marks[0], marks[1]]);
+        row[48..].copy_from_slice(&follow.sent_ns.to_le_bytes());
+        self.hear(&answer);
+        self.files.write(|files| files.arrivals.add(&row))?;
+        Ok(came_ns)
+    }
+
+    /// Hears what the reflector says of itself.
+    fn hear(&mut self, answer: &Answer) {
+        self.counts.reflector_clock = Some(worse(self.counts.reflector_clock, answer.error));
+        let Some(watch) = answer.watch else { return };
+        let [_, last] = self.counts.watched.get_or_insert([watch; 2]);
+        // Answers that overtake others tell nothing new.
+        let more = watch.stalls.wrapping_sub(last.stalls);
+        if more > 0 && more < 1 << 31 {
+            self.counts.stalls_untold += u64::from(more - 1);
+            self.counts.reflector_steps += u64::from(watch.cause == Cause::ClockStep);
+            if self.told.len() < STALLS {
+                let (start_ns, lasted_ns) = (watch.stall_ns, watch.lasted_ns);
+                self.told.push(EndStall { start_ns, lasted_ns, cause: watch.cause });
+            }
+        }
+        if more < 1 << 31 {
+            *last = watch;
+        }
+    }
+
+    fn take_stamps(&mut self, at: usize) -> Result<usize, Error> {
+        let flow = &mut self.flows[at];
+        let taken = flow.socket.stamps(&mut self.batch)?;
+        let now_ns = self.wall.now();
+        for at in 0..taken {
+            let beside = self.batch.packet(at).beside;
+            let seq = beside.place.and_then(|place| flow.placed.get(place as usize));
+            let (Some(seq), Some(stamp_ns)) = (seq, beside.kernel_ns) else { continue };
+            let between = (self.sent_ns[*seq as usize], now_ns);
+            let Some(sent_ns) = self.wall.place(stamp_ns, between) else { continue };
+            self.counts.stamped += 1;
+            let mut row = [0; 16];
+            row[..8].copy_from_slice(&u64::from(*seq).to_le_bytes());
+            row[8..].copy_from_slice(&sent_ns.to_le_bytes());
+            self.files.write(|files| files.stamps.add(&row))?;
+        }
+        Ok(taken)
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        self.counts.clock = Some(worse(Some(self.error), wall::clock_error()));
+        let path = self.files.folder.join("stalls.npy");
+        let failed = |source| Error::File { path: path.clone(), source };
+        let mut stalls = Rows::create(&path, STALLED).map_err(failed)?;
+        for (end, all) in [(HERE, &self.vitals.stalls), (THERE, &self.told)] {
+            for stall in all {
+                let mut row = [0; 24];
+                row[..4].copy_from_slice(&end.to_le_bytes());
+                row[4..8].copy_from_slice(&(stall.cause as u32).to_le_bytes());
+                row[8..16].copy_from_slice(&stall.start_ns.to_le_bytes());
+                row[16..].copy_from_slice(&stall.lasted_ns.to_le_bytes());
+                stalls.add(&row).map_err(failed)?;
+            }
+        }
+        stalls.finish().map_err(failed)?;
+        self.files.write(|files| {
+            [&mut files.departures, &mut files.stamps, &mut files.arrivals]
+                .into_iter()
+                .try_for_each(|rows| rows.flush().and_then(|()| rows.count()))
+        })
+    }
+
+    /// The source port of each flow.
+    pub fn ports(&self) -> Vec<u16> {
+        self.flows.iter().map(|flow| flow.socket.port()).collect()
+    }
+
+    /// Answers for which sockets had no room.
+    pub fn dropped(&self) -> u64 {
+        self.flows.iter().map(|flow| u64::from(flow.dropped)).sum()
+    }
+
+    /// Whether both ends run on one kernel, as far as the reflector says.
+    pub fn has_same_clock(&self) -> bool {
+        self.counts.watched.is_some_and(|[first, _]| first.boot == boot())
+    }
+}
+
+impl Files {
+    fn write(&mut self, row: impl FnOnce(&mut Self) -> io::Result<()>) -> Result<(), Error> {
+        row(self).map_err(|source| Error::File { path: self.folder.clone(), source })
+    }
+}
+
+/// What holds of a clock all the time.
+fn worse(so_far: Option<ClockError>, now: ClockError) -> ClockError {
+    so_far.map_or(now, |so_far| ClockError {
+        synchronised: so_far.synchronised && now.synchronised,
+        most_ns: so_far.most_ns.max(now.most_ns),
+    })
+}
+
+/// Waits for a first answer, on a socket of its own: the session begins afterwards.
+fn greet(asked: &Asked, wall: &Wall) -> Result<(), Error> {
+    let socket = Udp::connect(asked.to, 0, asked.dscp)?;
+    let mut batch = Batch::new();
+    let (began_ns, mut refused) = (wall.now(), None);
+    for seq in 0..TRIES {
+        let sent_ns = wall.of_day(wall.now());
+        let query = Query { seq, sent_ns, error: wall::clock_error(), ssid: 0 };
+        query.write(batch.write(0, asked.sizes[0]), asked.extensions);
+        if let (_, Some(error)) = socket.send(&mut batch, &[0]) {
+            if !is_refusal(&error) {
+                return Err(socket.failed("send", error));
+            }
+            refused = Some(error);
+        }
+        // What is refused now may be answered when the other program has begun.
+        std::thread::sleep(TRY);
+        while socket.stamps(&mut batch)? > 0 {}
+        for at in 0..socket.receive(&mut batch)? {
+            if Answer::read(batch.packet(at).bytes()).is_some() {
+                return Ok(());
+            }
+        }
+    }
+    let said = refused.map_or(String::new(), |error| format!(": {error}"));
+    let waited = Nanos((wall.now() - began_ns) / NS_PER_MS * NS_PER_MS);
+    Err(Error::NoAnswer { to: asked.to, waited, said })
+}

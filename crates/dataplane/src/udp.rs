@@ -1,0 +1,551 @@
+//! UDP sockets: packets in batches, each with the times that the kernel took, hop limit and class of service.
+
+use crate::error::Error;
+use libc::{c_int, c_void, cmsghdr, mmsghdr, msghdr, sockaddr_storage, socklen_t};
+use std::io;
+use std::mem::{size_of, size_of_val, zeroed};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// Packets of a batch, at most.
+pub const BATCH: usize = 32;
+/// Bytes of the longest packet that is taken: that of a jumbo frame.
+pub const ROOM: usize = 9216;
+/// Words of 8 bytes for what comes beside a packet.
+const BESIDE: usize = 48;
+/// Bytes that wait in a socket; the system may allow fewer.
+const WAITING: c_int = 4 << 20;
+const STAMPS: u32 = libc::SOF_TIMESTAMPING_SOFTWARE
+    | libc::SOF_TIMESTAMPING_RX_SOFTWARE
+    | libc::SOF_TIMESTAMPING_TX_SOFTWARE
+    | libc::SOF_TIMESTAMPING_OPT_CMSG
+    | libc::SOF_TIMESTAMPING_OPT_TSONLY;
+const NUMBERED: u32 = STAMPS | libc::SOF_TIMESTAMPING_OPT_ID;
+/// `SO_EE_ORIGIN_TIMESTAMPING`: what comes by the queue of errors is a stamp.
+const OF_STAMP: u8 = 4;
+/// Hop limit of packets that do not tell it.
+const UNKNOWN_TTL: u8 = 255;
+
+/// What comes beside a packet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Beside {
+    /// When the kernel saw it: on its way in, or of a stamp, on its way out.
+    pub kernel_ns: Option<u64>,
+    /// Hop limit.
+    pub ttl: u8,
+    /// Class of service and congestion bits.
+    pub tos: u8,
+    /// Packets for which the socket had no room until then; the kernel says it once there are some.
+    pub dropped: Option<u32>,
+    /// Of a stamp, the place of its packet among those that were sent.
+    pub place: Option<u32>,
+    local: Option<Local>,
+}
+
+/// The address to which a packet came, as the kernel takes it back for an answer.
+#[derive(Clone, Copy, Debug)]
+enum Local {
+    V4(libc::in_pktinfo),
+    V6(libc::in6_pktinfo),
+}
+
+/// A packet of a batch.
+pub struct Packet {
+    bytes: Box<[u8; ROOM]>,
+    /// Bytes of it; more than there is room for if it was cut off.
+    pub len: usize,
+    name: sockaddr_storage,
+    name_len: socklen_t,
+    control: [u64; BESIDE],
+    control_len: usize,
+    pub beside: Beside,
+}
+
+impl Packet {
+    fn new() -> Self {
+        // SAFETY: a structure of numbers.
+        let name = unsafe { zeroed() };
+        Self {
+            bytes: Box::new([0; ROOM]),
+            len: 0,
+            name,
+            name_len: 0,
+            control: [0; BESIDE],
+            control_len: 0,
+            beside: Beside::default(),
+        }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// Its bytes, to be changed.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.len]
+    }
+
+    /// Who sent it.
+    pub fn from(&self) -> Option<SocketAddr> {
+        address(&self.name)
+    }
+
+    /// Makes it one to its sender, from the address to which it came, with a class of service.
+    pub fn answer(&mut self, dscp: u8) {
+        let is_v6 = c_int::from(self.name.ss_family) == libc::AF_INET6;
+        let is_mapped = self.from().is_some_and(|from| from.is_ipv4());
+        let class = c_int::from(dscp << 2);
+        self.control_len = 0;
+        match self.beside.local {
+            Some(Local::V4(local)) => self.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &local),
+            Some(Local::V6(local)) => self.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &local),
+            None => {}
+        }
+        if is_v6 && !is_mapped {
+            self.put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class);
+        } else {
+            self.put(libc::IPPROTO_IP, libc::IP_TOS, &class);
+        }
+    }
+
+    fn put<T: Copy>(&mut self, level: c_int, kind: c_int, value: &T) {
+        // SAFETY: the macros only compute; there is room for the few that are put, which are aligned to words.
+        unsafe {
+            let bytes = libc::CMSG_SPACE(size_of::<T>() as u32) as usize;
+            assert!(self.control_len + bytes <= size_of_val(&self.control), "few are put");
+            let header = self.control.as_mut_ptr().byte_add(self.control_len).cast::<cmsghdr>();
+            (*header).cmsg_level = level;
+            (*header).cmsg_type = kind;
+            (*header).cmsg_len = libc::CMSG_LEN(size_of::<T>() as u32) as usize;
+            libc::CMSG_DATA(header).cast::<T>().write_unaligned(*value);
+            self.control_len += bytes;
+        }
+    }
+}
+
+/// Packets that come or leave at once.
+pub struct Batch {
+    packets: Vec<Packet>,
+}
+
+impl Batch {
+    /// Room for a batch.
+    pub fn new() -> Self {
+        Self { packets: (0..BATCH).map(|_| Packet::new()).collect() }
+    }
+
+    /// A packet of it.
+    pub fn packet(&mut self, at: usize) -> &mut Packet {
+        &mut self.packets[at]
+    }
+
+    /// Makes a packet of it one of so many bytes, to whom the socket is connected.
+    pub fn write(&mut self, at: usize, len: usize) -> &mut [u8] {
+        let packet = &mut self.packets[at];
+        (packet.len, packet.name_len, packet.control_len) = (len, 0, 0);
+        packet.bytes_mut()
+    }
+}
+
+/// A UDP socket.
+#[derive(Debug)]
+pub struct Udp {
+    socket: OwnedFd,
+    name: String,
+}
+
+impl Udp {
+    /// Listens at a port: at one address, or at all of both families.
+    pub fn listen(address: Option<IpAddr>, port: u16) -> Result<Self, Error> {
+        let all = || open(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
+        let (socket, at) = match address {
+            Some(address) => (open(address, port), SocketAddr::new(address, port)),
+            // A kernel without IPv6 has the other.
+            None => (
+                all().or_else(|_| open(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)),
+                SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port),
+            ),
+        };
+        let name = format!("UDP {at}");
+        match socket {
+            Ok(socket) => Ok(Self { socket, name }),
+            Err(source) => Err(Error::Udp { name, action: "listen", source }),
+        }
+    }
+
+    /// Sends to an address, and hears of nobody else.
+    pub fn connect(to: SocketAddr, port: u16, dscp: u8) -> Result<Self, Error> {
+        let any = match to {
+            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let name = format!("UDP to {to}");
+        let failed = |source| Error::Udp { name: name.clone(), action: "connect", source };
+        let socket = open(any, port).map_err(failed)?;
+        let class = c_int::from(dscp << 2);
+        let (level, kind, fragments, never) = match to {
+            SocketAddr::V4(_) => {
+                (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
+            }
+            SocketAddr::V6(_) => (
+                libc::IPPROTO_IPV6,
+                libc::IPV6_TCLASS,
+                libc::IPV6_MTU_DISCOVER,
+                libc::IPV6_PMTUDISC_DO,
+            ),
+        };
+        set(&socket, level, kind, class).map_err(failed)?;
+        // A packet that is too long for the path is an error, and not several packets.
+        set(&socket, level, fragments, never).map_err(failed)?;
+        // And what a queue on its way out drops is one, too.
+        let errors = if to.is_ipv4() { libc::IP_RECVERR } else { libc::IPV6_RECVERR };
+        set(&socket, level, errors, 1).map_err(failed)?;
+        let (storage, len) = storage(to);
+        // SAFETY: an address that outlives the call.
+        let done = unsafe { libc::connect(socket.as_raw_fd(), (&raw const storage).cast(), len) };
+        checked(done as isize).map_err(failed)?;
+        Ok(Self { socket, name })
+    }
+
+    /// Its own port.
+    pub fn port(&self) -> u16 {
+        // SAFETY: fills in an address that outlives the call.
+        let storage = unsafe {
+            let mut storage = zeroed::<sockaddr_storage>();
+            let mut len = size_of::<sockaddr_storage>() as socklen_t;
+            libc::getsockname(self.socket.as_raw_fd(), (&raw mut storage).cast(), &raw mut len);
+            storage
+        };
+        address(&storage).map_or(0, |address| address.port())
+    }
+
+    /// Counts packets that are sent from 0 again: stamps that come have these places.
+    pub fn count_anew(&self) -> Result<(), Error> {
+        for flags in [STAMPS, NUMBERED] {
+            set(&self.socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags)
+                .map_err(|source| self.failed("take times", source))?;
+        }
+        Ok(())
+    }
+
+    /// Takes what has come, without waiting; says how many.
+    pub fn receive(&self, batch: &mut Batch) -> Result<usize, Error> {
+        self.take(batch, 0)
+    }
+
+    /// Takes the stamps of packets that have left, without waiting; says how many.
+    pub fn stamps(&self, batch: &mut Batch) -> Result<usize, Error> {
+        self.take(batch, libc::MSG_ERRQUEUE)
+    }
+
+    fn take(&self, batch: &mut Batch, flags: c_int) -> Result<usize, Error> {
+        let mut parts =
+            [const { libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 } }; BATCH];
+        // SAFETY: a structure of numbers and pointers.
+        let mut headers = [unsafe { zeroed::<mmsghdr>() }; BATCH];
+        for ((packet, part), header) in batch.packets.iter_mut().zip(&mut parts).zip(&mut headers) {
+            packet.name_len = size_of::<sockaddr_storage>() as socklen_t;
+            packet.control_len = size_of_val(&packet.control);
+            packet.len = ROOM;
+            *header = header_of(packet, part);
+        }
+        let flags = flags | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        let fd = self.socket.as_raw_fd();
+        // SAFETY: headers whose parts outlive the call.
+        let taken = unsafe {
+            libc::recvmmsg(fd, headers.as_mut_ptr(), BATCH as u32, flags as _, std::ptr::null_mut())
+        };
+        let taken = match checked(taken as isize) {
+            Ok(taken) => taken as usize,
+            Err(error) if is_nothing(&error) => 0,
+            // Somebody on the way, or the other end, refused one of the packets before.
+            Err(error) if is_refusal(&error) => 0,
+            Err(error) => return Err(self.failed("receive", error)),
+        };
+        for (packet, header) in batch.packets.iter_mut().zip(&headers).take(taken) {
+            packet.len = header.msg_len as usize;
+            packet.name_len = header.msg_hdr.msg_namelen;
+            packet.beside = beside(&header.msg_hdr);
+        }
+        Ok(taken)
+    }
+
+    /// Sends these packets of a batch, without waiting; says how many left, and why the next one did not.
+    pub fn send(&self, batch: &mut Batch, which: &[usize]) -> (usize, Option<io::Error>) {
+        let mut parts =
+            [const { libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 } }; BATCH];
+        // SAFETY: a structure of numbers and pointers.
+        let mut headers = [unsafe { zeroed::<mmsghdr>() }; BATCH];
+        for ((at, part), header) in which.iter().zip(&mut parts).zip(&mut headers) {
+            *header = header_of(&mut batch.packets[*at], part);
+        }
+        let (fd, count) = (self.socket.as_raw_fd(), which.len() as u32);
+        // SAFETY: headers whose parts outlive the call.
+        let sent =
+            unsafe { libc::sendmmsg(fd, headers.as_mut_ptr(), count, libc::MSG_DONTWAIT as _) };
+        match checked(sent as isize) {
+            Ok(sent) => (sent as usize, None),
+            Err(error) => (0, Some(error)),
+        }
+    }
+
+    /// The error where the system refuses something.
+    pub fn failed(&self, action: &'static str, source: io::Error) -> Error {
+        Error::Udp { name: self.name.clone(), action, source }
+    }
+}
+
+/// Waits until one of the sockets has something, or for a while.
+pub fn wait<'a>(sockets: impl Iterator<Item = &'a Udp>, most: Duration) {
+    let poll = |socket: &Udp| libc::pollfd {
+        fd: socket.socket.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut all: Vec<_> = sockets.map(poll).collect();
+    let time = libc::timespec {
+        tv_sec: most.as_secs() as libc::time_t,
+        tv_nsec: most.subsec_nanos().into(),
+    };
+    // SAFETY: structures that outlive the call. What interrupts it is looked at by the caller anyway.
+    unsafe {
+        libc::ppoll(all.as_mut_ptr(), all.len() as libc::nfds_t, &raw const time, std::ptr::null());
+    }
+}
+
+/// Lets this thread sleep exactly as long as it asks for.
+pub fn sleep_exactly() {
+    // SAFETY: an attribute of this thread.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+}
+
+fn open(address: IpAddr, port: u16) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    // SAFETY: makes a socket.
+    let socket = unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    checked(socket as isize)?;
+    // SAFETY: a new descriptor, of which nobody else knows.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let (general, v4, v6) = (libc::SOL_SOCKET, libc::IPPROTO_IP, libc::IPPROTO_IPV6);
+    if family == libc::AF_INET6 {
+        set(&socket, v6, libc::IPV6_V6ONLY, 0)?;
+        for kind in [libc::IPV6_RECVPKTINFO, libc::IPV6_RECVHOPLIMIT, libc::IPV6_RECVTCLASS] {
+            set(&socket, v6, kind, 1)?;
+        }
+    } else {
+        set(&socket, v4, libc::IP_PKTINFO, 1)?;
+    }
+    for kind in [libc::IP_RECVTTL, libc::IP_RECVTOS] {
+        set(&socket, v4, kind, 1)?;
+    }
+    set(&socket, general, libc::SO_RCVBUF, WAITING)?;
+    set(&socket, general, libc::SO_RXQ_OVFL, 1)?;
+    set(&socket, general, libc::SO_TIMESTAMPING, NUMBERED)?;
+    let (storage, len) = storage(SocketAddr::new(address, port));
+    // SAFETY: an address that outlives the call.
+    let done = unsafe { libc::bind(socket.as_raw_fd(), (&raw const storage).cast(), len) };
+    checked(done as isize)?;
+    Ok(socket)
+}
+
+fn set<T>(socket: &OwnedFd, level: c_int, kind: c_int, value: T) -> io::Result<()> {
+    let len = size_of::<T>() as socklen_t;
+    // SAFETY: a value that outlives the call.
+    let done = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, kind, (&raw const value).cast::<c_void>(), len)
+    };
+    checked(done as isize).map(drop)
+}
+
+fn header_of(packet: &mut Packet, part: &mut libc::iovec) -> mmsghdr {
+    part.iov_base = packet.bytes.as_mut_ptr().cast();
+    part.iov_len = packet.len;
+    // SAFETY: a structure of numbers and pointers.
+    let mut header = unsafe { zeroed::<msghdr>() };
+    header.msg_iov = part;
+    header.msg_iovlen = 1;
+    if packet.name_len > 0 {
+        header.msg_name = (&raw mut packet.name).cast();
+        header.msg_namelen = packet.name_len;
+    }
+    if packet.control_len > 0 {
+        header.msg_control = packet.control.as_mut_ptr().cast();
+        header.msg_controllen = packet.control_len as _;
+    }
+    mmsghdr { msg_hdr: header, msg_len: 0 }
+}
+
+fn beside(header: &msghdr) -> Beside {
+    let mut beside = Beside { ttl: UNKNOWN_TTL, ..Beside::default() };
+    // SAFETY: the kernel has filled in the header; the macros stay within its length.
+    unsafe {
+        let mut next = libc::CMSG_FIRSTHDR(header);
+        while let Some(one) = next.as_ref() {
+            let data = libc::CMSG_DATA(next);
+            match (one.cmsg_level, one.cmsg_type) {
+                (libc::SOL_SOCKET, libc::SO_TIMESTAMPING) => {
+                    let time = data.cast::<libc::timespec>().read_unaligned();
+                    let ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+                    beside.kernel_ns = (ns > 0).then_some(ns);
+                }
+                (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                    beside.dropped = Some(data.cast::<u32>().read_unaligned());
+                }
+                (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                    beside.ttl = data.cast::<c_int>().read_unaligned() as u8;
+                }
+                (libc::IPPROTO_IP, libc::IP_TOS) => beside.tos = data.read(),
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    beside.tos = data.cast::<c_int>().read_unaligned() as u8;
+                }
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                    let mut local = data.cast::<libc::in_pktinfo>().read_unaligned();
+                    local.ipi_ifindex = 0;
+                    beside.local = Some(Local::V4(local));
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                    let local = data.cast::<libc::in6_pktinfo>().read_unaligned();
+                    beside.local = Some(Local::V6(local));
+                }
+                (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
+                    let error = data.cast::<libc::sock_extended_err>().read_unaligned();
+                    beside.place = (error.ee_origin == OF_STAMP).then_some(error.ee_data);
+                }
+                _ => {}
+            }
+            next = libc::CMSG_NXTHDR(header, next);
+        }
+    }
+    beside
+}
+
+/// An address as the kernel wants it.
+fn storage(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
+    // SAFETY: structures of numbers, of which the one has room for the other.
+    unsafe {
+        let mut storage = zeroed::<sockaddr_storage>();
+        let place = &raw mut storage;
+        let len = match address {
+            SocketAddr::V4(address) => {
+                let name = place.cast::<libc::sockaddr_in>();
+                (*name).sin_family = libc::AF_INET as libc::sa_family_t;
+                (*name).sin_port = address.port().to_be();
+                (*name).sin_addr.s_addr = u32::from(*address.ip()).to_be();
+                size_of::<libc::sockaddr_in>()
+            }
+            SocketAddr::V6(address) => {
+                let name = place.cast::<libc::sockaddr_in6>();
+                (*name).sin6_family = libc::AF_INET6 as libc::sa_family_t;
+                (*name).sin6_port = address.port().to_be();
+                (*name).sin6_addr.s6_addr = address.ip().octets();
+                (*name).sin6_scope_id = address.scope_id();
+                size_of::<libc::sockaddr_in6>()
+            }
+        };
+        (storage, len as socklen_t)
+    }
+}
+
+/// An address as the kernel has it; one of IPv4 that comes as IPv6 is what it is.
+fn address(storage: &sockaddr_storage) -> Option<SocketAddr> {
+    let place = &raw const *storage;
+    match c_int::from(storage.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says which structure it is.
+            let name = unsafe { place.cast::<libc::sockaddr_in>().read() };
+            let ip = Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr));
+            Some(SocketAddrV4::new(ip, u16::from_be(name.sin_port)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says which structure it is.
+            let name = unsafe { place.cast::<libc::sockaddr_in6>().read() };
+            let (ip, port) = (Ipv6Addr::from(name.sin6_addr.s6_addr), u16::from_be(name.sin6_port));
+            Some(match ip.to_ipv4_mapped() {
+                Some(ip) => SocketAddrV4::new(ip, port).into(),
+                None => SocketAddrV6::new(ip, port, 0, name.sin6_scope_id).into(),
+            })
+        }
+        _ => None,
+    }
+}
+
+fn checked(answer: isize) -> io::Result<isize> {
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
+}
+
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// Whether somebody on the way, or the other end, says that packets do not come through.
+pub fn is_refusal(error: &io::Error) -> bool {
+    let refusals = [
+        libc::ECONNREFUSED,
+        libc::EHOSTUNREACH,
+        libc::ENETUNREACH,
+        libc::EHOSTDOWN,
+        libc::ENETDOWN,
+        libc::EACCES,
+        libc::EPERM,
+    ];
+    error.raw_os_error().is_some_and(|number| refusals.contains(&number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn once(
+        socket: &Udp,
+        batch: &mut Batch,
+        take: fn(&Udp, &mut Batch) -> Result<usize, Error>,
+    ) -> usize {
+        for _ in 0..200 {
+            let taken = take(socket, batch).unwrap();
+            if taken > 0 {
+                return taken;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        0
+    }
+
+    #[test]
+    fn packets_come_with_their_times_and_answers_go_back() {
+        for host in ["127.0.0.1", "::1"] {
+            let listener = Udp::listen(None, 0).unwrap();
+            let to = SocketAddr::new(host.parse().unwrap(), listener.port());
+            let Ok(sender) = Udp::connect(to, 0, 46) else { continue };
+            let mut batch = Batch::new();
+            batch.write(0, 50).fill(7);
+            batch.write(1, 60).fill(8);
+            assert_eq!(sender.send(&mut batch, &[0, 1]).0, 2);
+            let mut seen = Vec::new();
+            while seen.len() < 2 {
+                let taken = once(&listener, &mut batch, Udp::receive);
+                assert!(taken > 0);
+                for at in 0..taken {
+                    let packet = batch.packet(at);
+                    assert_eq!(packet.from(), Some(SocketAddr::new(to.ip(), sender.port())));
+                    assert!(packet.beside.kernel_ns.is_some());
+                    assert_eq!((packet.beside.tos, packet.beside.ttl), (46 << 2, 64));
+                    seen.push(packet.len);
+                    packet.answer(10);
+                    assert_eq!(listener.send(&mut batch, &[at]).0, 1);
+                }
+            }
+            assert_eq!(seen, [50, 60]);
+            let mut places = Vec::new();
+            while places.len() < 2 {
+                let taken = once(&sender, &mut batch, Udp::stamps);
+                assert!(taken > 0);
+                places.extend((0..taken).map(|at| batch.packet(at).beside.place));
+            }
+            assert_eq!(places, [Some(0), Some(1)]);
+            assert!(once(&sender, &mut batch, Udp::receive) > 0);
+            assert_eq!((batch.packet(0).len, batch.packet(0).beside.tos), (50, 10 << 2));
+        }
+    }
+}

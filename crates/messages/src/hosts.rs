@@ -1,0 +1,130 @@
+use crate::count::Count;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What kept a loop between two hosts from running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum StallCause {
+    /// Nobody knows.
+    Unknown,
+    /// The process was stopped by a signal, and continued.
+    Stopped,
+    /// The quota of its control group was used up.
+    Throttled,
+    /// It waited for a CPU that others had.
+    Preempted,
+    /// A page had to be read from a disk.
+    Paged,
+    /// It was busy with packets that came before.
+    Busy,
+    /// The clock was set.
+    ClockStep,
+}
+
+/// Stalls of a loop that have one cause.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct CausedStalls {
+    /// The cause.
+    pub cause: StallCause,
+    /// How many there were.
+    pub count: Count,
+    /// How long they took in all.
+    pub stall_ns_total: Count,
+    /// How long the longest took.
+    pub stall_ns_max: Count,
+}
+
+/// What became of the queries that a reflector got.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Reflected {
+    /// The port at which it listened.
+    pub port: Count,
+    /// Packets that came.
+    pub received: Count,
+    /// Packets that it answered.
+    pub answered: Count,
+    /// Packets from addresses that are not allowed.
+    pub refused_source: Count,
+    /// Packets from ports of services.
+    pub refused_port: Count,
+    /// Packets beyond the rate that a source may send at.
+    pub refused_rate: Count,
+    /// Packets that are no query, or too short to be answered.
+    pub malformed: Count,
+    /// Answers that the system did not take.
+    pub unsent: Count,
+    /// Packets for which its socket had no room.
+    pub dropped: Count,
+    /// Sessions that began.
+    pub sessions: Count,
+    /// How often its clock was set.
+    pub clock_steps: Count,
+    /// What kept its loop from running.
+    pub stalls: Vec<CausedStalls>,
+}
+
+/// How far a clock may be off, as its machine says.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct HostClock {
+    /// Whether it followed UTC by an external source all the time.
+    pub synchronised: bool,
+    /// The most that it was off by.
+    pub error_ns_max: Count,
+    /// How often it was set.
+    pub steps: Count,
+}
+
+/// What the reflector told in its answers.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct ToldByReflector {
+    /// True if it runs on the same kernel as the sender: both have one clock.
+    pub same_clock: bool,
+    /// Packets for which its socket had no room meanwhile, of any sender.
+    pub dropped: Count,
+    /// Packets of this sender that it refused, as they came too fast.
+    pub refused: Count,
+    /// Stalls of its loop.
+    pub stalls: Count,
+    /// Stalls of which no answer told more.
+    pub stalls_untold: Count,
+    /// How long its loop waited for a CPU.
+    pub run_delay_us: Count,
+    /// How long its control group was throttled.
+    pub throttled_us: Count,
+}
+
+/// What became of the queries to another host.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SentQueries {
+    /// Queries that left.
+    pub sent: Count,
+    /// Queries that could not leave within 10 ms of their time, or that the system did not take.
+    pub unsent: Count,
+    /// Answers that came.
+    pub received: Count,
+    /// Packets that are no answer to a query of this session.
+    pub foreign: Count,
+    /// Answers for which a socket of the sender had no room.
+    pub dropped: Count,
+    /// Errors that somebody on the way, or the other end, reported.
+    pub refusals: Count,
+    /// Queries of which the kernel said when they left.
+    pub stamped: Count,
+    /// The source port of each flow.
+    pub ports: Vec<Count>,
+    /// The sender's clock.
+    pub clock: HostClock,
+    /// The clock of the reflector.
+    pub reflector_clock: HostClock,
+    /// What the reflector told of itself; null if it is none of tailscope.
+    pub reflector: Option<ToldByReflector>,
+    /// How long the sender's loop waited for a CPU.
+    pub run_delay_us: Count,
+    /// How long its control group was throttled.
+    pub throttled_us: Count,
+    /// What kept the sender's loop from running.
+    pub stalls: Vec<CausedStalls>,
+    /// The files of the recording.
+    pub record: Vec<String>,
+}

@@ -1,0 +1,52 @@
+"""What both ends of a path say of the packets of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailscope.extra.hosts import RECORD
+from tailscope.extra.hosts.records import HOSTS_FORMAT, HostsRecord
+from tailscope.extra.hosts.words import (
+    TIMES_HEADER,
+    end_lines,
+    loss_text,
+    one_way_text,
+    order_text,
+    times_rows,
+)
+from tailscope.store.files import MOST_RECORD_BYTES, read_file
+from tailscope.store.records.base import read_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tailscope.cli.view import View
+    from tailscope.store.records.run import RunInfo
+
+
+def explain_packets(
+    run: Path, _info: RunInfo, _quantile: float | None
+) -> tuple[dict[str, HostsRecord], Callable[[View], None]] | None:
+    """Say what both ends know of a run between two hosts; None of any other run."""
+    file = run / RECORD
+    if not file.is_file():
+        return None
+    content = read_file(run, RECORD, most_bytes=MOST_RECORD_BYTES)
+    record = read_record(content, HostsRecord, file, newest=HOSTS_FORMAT)
+
+    def show(view: View) -> None:
+        show_ends(record, view)
+
+    return {"hosts": record}, show
+
+
+def show_ends(record: HostsRecord, view: View) -> None:
+    """Print what is of the network, and what is of the ends."""
+    view.print_table(TIMES_HEADER, [times_rows(record)], ("min",))
+    view.say_named("lost", loss_text(record))
+    if order := order_text(record):
+        view.say_named("order", order)
+    view.say_named("one way", one_way_text(record))
+    for end, text in end_lines(record):
+        view.say_named(end, text)

@@ -1,0 +1,248 @@
+"""The way of each query: to the other host, through its reflector, and back.
+
+Four times make a latency: a query leaves (1) and comes (2), its answer leaves (3) and comes (4).
+The latency is (4 - 1) - (3 - 2). Each difference is of one clock, and what happens between 2 and 3
+is the reflector's. The kernels of both hosts take these times, so that a program that does not run
+changes none of them. Of the third the answer itself has only the program's own time; a later answer
+has the kernel's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.engine.analysis import Clock, Recording
+from tailscope.noise.intervals import union
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tailscope.store.records.messages import StallCause
+
+    Integers = NDArray[np.int64]
+    Rows = NDArray[np.void]
+
+HERE, THERE = 0, 1
+"""The ends of a stall: the sender and the reflector."""
+CAUSES: tuple[StallCause, ...] = (
+    "unknown",
+    "stopped",
+    "throttled",
+    "preempted",
+    "paged",
+    "busy",
+    "clock-step",
+)
+"""Causes of stalls, in the order of the data plane's numbers."""
+_UNKNOWN_DSCP = 255
+_NOTHING = np.zeros(0, np.int64)
+
+
+class Stalls(NamedTuple):
+    """Stalls of one end, by the sender's clock."""
+
+    start_ns: Integers
+    end_ns: Integers
+    cause: Integers
+
+
+@dataclass(frozen=True)
+class Passages:
+    """All answers in the order in which they came, and the queries that they answer."""
+
+    intended_ns: Integers
+    sent_ns: Integers
+    """When each query was meant to leave, and when it left, by number."""
+    flow_of: Integers
+    """The flow of each query."""
+    seq: Integers
+    """The query of each answer."""
+    answer_seq: Integers
+    departed_ns: Integers
+    received_ns: Integers
+    answered_ns: Integers
+    arrived_ns: Integers
+    """The four times of each answer."""
+    ttl: Integers
+    dscp: Integers
+    inexact_ns: Integers
+    """What programs that did not run may have added to a latency; 0 if kernels took its times."""
+    exact: NDArray[np.bool_]
+    stalls: tuple[Stalls, Stalls]
+    """Stalls of the sender and of the reflector, as far as either told each of them."""
+
+    @property
+    def flow(self) -> Integers:
+        """Return the flow of each answer."""
+        return self.flow_of[self.seq]
+
+    @property
+    def round_trip_ns(self) -> Integers:
+        """Return the times between departure and arrival."""
+        return self.arrived_ns - self.departed_ns
+
+    @property
+    def in_reflector_ns(self) -> Integers:
+        """Return the times in the reflector."""
+        return self.answered_ns - self.received_ns
+
+    @property
+    def latency_ns(self) -> Integers:
+        """Return the times in the network."""
+        latency: Integers = np.maximum(self.round_trip_ns - self.in_reflector_ns, 0)
+        return latency
+
+    @property
+    def negative(self) -> int:
+        """Return the number of answers whose times contradict each other."""
+        return int(np.count_nonzero(self.round_trip_ns < self.in_reflector_ns))
+
+    def recording(self) -> Recording:
+        """Return what the analysis of a generator's packets takes, in ns since 1970."""
+        # Cards of several queues may let packets overtake each other by some ns.
+        departed = np.maximum.accumulate(self.sent_ns)
+        arrived = departed[self.seq] + self.latency_ns
+        order = np.argsort(arrived, kind="stable")
+        start_ns, end_ns = self.uncertain()
+        ticks = (
+            np.minimum(self.intended_ns, departed),
+            departed,
+            self.seq[order],
+            arrived[order],
+            _NOTHING,
+            start_ns,
+            end_ns - start_ns,
+        )
+        return Recording(Clock(10**9, 0, 0), *(column.astype(np.uint64) for column in ticks))
+
+    def uncertain(self) -> tuple[Integers, Integers]:
+        """Return intervals that hold what programs may have added to latencies."""
+        some = np.flatnonzero(self.inexact_ns > 0)
+        start = self.departed_ns[some]
+        # No longer than the latency itself: what follows was not delayed by it.
+        lasted = np.minimum(self.inexact_ns[some], self.latency_ns[some])
+        return union(start, start + lasted)
+
+    def columns(self) -> dict[str, NDArray[np.generic]]:
+        """Return the columns of the table of passages."""
+        unsigned = {
+            "seq": self.seq,
+            "flow": self.flow,
+            "answer_seq": self.answer_seq,
+            "sent_ns": self.departed_ns,
+            "received_ns": self.received_ns,
+            "answered_ns": self.answered_ns,
+            "arrived_ns": self.arrived_ns,
+            "ttl": self.ttl,
+            "dscp": self.dscp,
+        }
+        return {
+            **{name: column.astype(np.uint64) for name, column in unsigned.items()},
+            "exact": self.exact,
+        }
+
+
+def read_passages(folder: Path) -> Passages:
+    """Read what a sender recorded."""
+    departures, stamps, arrivals, stalls = (
+        np.load(folder / f"{name}.npy") for name in ("departures", "stamps", "arrivals", "stalls")
+    )
+    sent = _signed(departures["sent_ns"])
+    in_program_ns = _signed(departures["handed_ns"]) - sent
+    stamped = np.zeros(len(departures), bool)
+    at = _signed(stamps["seq"])
+    sent[at], stamped[at] = _signed(stamps["sent_ns"]), True
+    seq, answer_seq = _signed(arrivals["seq"]), _signed(arrivals["answer_seq"])
+    received, arrived = _signed(arrivals["received_ns"]), _signed(arrivals["arrived_ns"])
+    flow_of = _signed(departures["flow"])
+    answered, followed = _followed(arrivals, flow_of[seq])
+    of_ends = _stalls_of_ends(stalls, received, (received + answered) // 2, sent[seq], arrived)
+    # From the time in the answer until it came, by the sender's clock: the answer left meanwhile.
+    on_way = (arrived - (arrived - sent[seq] - (answered - received)), arrived)
+    there = _overlap(of_ends[THERE], *on_way)
+    inexact = np.where(stamped[seq], 0, in_program_ns[seq]) + np.where(followed, 0, there)
+    is_stamped = arrivals["stamped"] > 0
+    here = _overlap(of_ends[HERE], sent[seq], arrived)
+    inexact += np.where(is_stamped, 0, here)
+    return Passages(
+        intended_ns=_signed(departures["intended_ns"]),
+        sent_ns=sent,
+        flow_of=flow_of,
+        seq=seq,
+        answer_seq=answer_seq,
+        departed_ns=sent[seq],
+        received_ns=received,
+        answered_ns=answered,
+        arrived_ns=arrived,
+        ttl=_signed(arrivals["ttl"]),
+        dscp=_signed(arrivals["dscp"]),
+        inexact_ns=inexact,
+        exact=stamped[seq] & followed & is_stamped,
+        stalls=of_ends,
+    )
+
+
+def dscp_of(passages: Passages) -> tuple[int, ...]:
+    """Return the classes of service with which queries came, where that is known."""
+    found = np.unique(passages.dscp)
+    return tuple(found[found != _UNKNOWN_DSCP].tolist())
+
+
+def _signed(column: NDArray[np.generic]) -> Integers:
+    return column.astype(np.int64)
+
+
+def _followed(arrivals: Rows, flow: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+    """Return when answers left, by the kernel where a later answer of the flow says so."""
+    answered = _signed(arrivals["answered_ns"])
+    own = (flow << 32) | _signed(arrivals["answer_seq"])
+    tells = arrivals["followed"] > 0
+    told, first = np.unique((flow << 32)[tells] | arrivals["follow_seq"][tells], return_index=True)
+    if not len(told):
+        return answered, np.zeros(len(answered), bool)
+    at = np.minimum(np.searchsorted(told, own), len(told) - 1)
+    follow_ns = _signed(arrivals["follow_ns"][tells])[first][at]
+    # It left behind the time that its program gave it.
+    is_known = (told[at] == own) & (follow_ns >= answered)
+    return np.where(is_known, follow_ns, answered), is_known
+
+
+def _stalls_of_ends(
+    stalls: Rows, received: Integers, there: Integers, sent: Integers, arrived: Integers
+) -> tuple[Stalls, Stalls]:
+    """Return the stalls of both ends by the sender's clock.
+
+    The reflector's clock is brought to it by the nearest packet, whose middle is the same moment
+    for both.
+    """
+    ends = stalls["end"]
+    here, other = (
+        (_signed(stalls["start_ns"][ends == end]), _signed(stalls["lasted_ns"][ends == end]))
+        for end in (HERE, THERE)
+    )
+    ahead = there - (sent + arrived) // 2
+    order = np.argsort(received, kind="stable")
+    at = np.minimum(np.searchsorted(received[order], other[0]), max(len(order) - 1, 0))
+    start = other[0] - (ahead[order][at] if len(order) else 0)
+    causes = [_signed(stalls["cause"][ends == end]) for end in (HERE, THERE)]
+    return (
+        Stalls(here[0], here[0] + here[1], causes[HERE]),
+        Stalls(start, start + other[1], causes[THERE]),
+    )
+
+
+def _overlap(stalls: Stalls, start: Integers, end: Integers) -> Integers:
+    """Return how much of each interval an end stalled."""
+    from tailscope.noise.intervals import Coverage
+
+    if not len(stalls.start_ns):
+        return np.zeros(len(start), np.int64)
+    within: Integers = Coverage(*union(stalls.start_ns, stalls.end_ns)).within(
+        start, np.maximum(start, end)
+    )
+    return within

@@ -1,0 +1,127 @@
+"""``hosts.json``: what both ends of a path counted."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from tailscope.store.records.base import Count, Record, Section, Signed
+from tailscope.store.records.messages import CausedStalls, SentQueries
+
+HOSTS_FORMAT: Final = 1
+
+
+class TimesRecord(Section, frozen=True, kw_only=True):
+    """Quantiles of times of all answered queries."""
+
+    ns_min: Signed
+    """The least."""
+    ns_p50: Signed
+    """The median."""
+    ns_p99: Signed
+    """The quantile 0.99."""
+    ns_p999: Signed
+    """The quantile 0.999."""
+    ns_max: Signed
+    """The longest."""
+
+
+class OneWayRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
+    """Latencies of one direction each: true within the error of both clocks."""
+
+    error_ns: Count | None
+    """The most that each of these times is off by; null if nobody knows, and there are none."""
+    withheld_because: str | None = None
+    """Reason why there are none."""
+    forth: TimesRecord | None = None
+    """From the sender to the reflector."""
+    back: TimesRecord | None = None
+    """From the reflector to the sender."""
+
+
+class LossRecord(Section, frozen=True, kw_only=True):
+    """Queries without an answer, by where they were lost: the parts sum to `lost`."""
+
+    lost: Count
+    """Queries without an answer."""
+    forth: Count | None
+    """Lost in the network on the way to the reflector; null if that keeps no state, so that
+    directions cannot be told."""
+    back: Count | None
+    """Answers lost in the network on the way back; null likewise."""
+    where_unknown: Count
+    """Nobody knows where: behind the last answer, as the reflector may not have run then; or with a
+    reflector that keeps no state."""
+    reflector_socket: Count
+    """Queries for which the reflector's socket had no room."""
+    reflector_refused: Count
+    """Queries that the reflector refused, because they came too fast."""
+    sender_socket: Count
+    """Answers for which the sender's socket had no room."""
+
+    @property
+    def of_ends(self) -> int:
+        """Packets that were lost in one of the ends."""
+        return self.reflector_socket + self.reflector_refused + self.sender_socket
+
+
+class OrderRecord(Section, frozen=True, kw_only=True):
+    """Packets that were overtaken, and those that came more than once."""
+
+    reordered_forth: Count | None
+    """Queries that came behind later ones; null if the reflector keeps no state."""
+    reordered_back: Count | None
+    """Answers that came behind later ones; null likewise."""
+    duplicated_forth: Count | None
+    """Answers beyond the first to a query; null likewise."""
+    duplicated_back: Count | None
+    """Arrivals beyond the first of an answer; null likewise."""
+
+
+class FlowRecord(Section, frozen=True, kw_only=True):
+    """A flow: packets with one source port take one path, where there are several."""
+
+    port: Count
+    """Its source port."""
+    sent: Count
+    """Queries that left."""
+    lost: Count
+    """Queries without an answer."""
+    latency: TimesRecord | None
+    """Its latencies; null without an answer."""
+
+
+class HostsRecord(Record, frozen=True, kw_only=True):
+    """What both ends of a path know of it, and of themselves."""
+
+    format: Literal[1] = HOSTS_FORMAT
+    """Version of the format."""
+    to: str
+    """The reflector, as it was named."""
+    address: str
+    """Its address and port."""
+    loss: LossRecord
+    """Where queries and answers were lost."""
+    order: OrderRecord
+    """Order and repetition."""
+    round_trip: TimesRecord | None
+    """From a query's departure to its answer's arrival, with the time in the reflector: what `ping`
+    would say."""
+    in_reflector: TimesRecord | None
+    """Time in the reflector, which is no part of the run's latency."""
+    one_way: OneWayRecord
+    """Latencies of one direction each."""
+    inexact: Count
+    """Answers of which a program took one of the four times, and not a kernel: what kept it from
+    running then is a part of the latency that the run has as the instrument's."""
+    negative: Count
+    """Answers whose four times make a latency below 0, which is counted as 0."""
+    ttl: tuple[Count, ...]
+    """Hop limits with which queries came."""
+    dscp: tuple[Count, ...]
+    """Classes of service with which queries came, if the reflector says so."""
+    flows: tuple[FlowRecord, ...]
+    """The flows, in the order of their source ports."""
+    reflector_stalls: tuple[CausedStalls, ...]
+    """Stalls of the reflector that it told one by one."""
+    ends: SentQueries
+    """What the sender counted, and what the reflector told of itself."""

@@ -1,0 +1,144 @@
+"""What is between two hosts, and what is of the hosts themselves, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailscope.units import count_text, counted, duration_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tailscope.extra.hosts.records import HostsRecord, TimesRecord
+    from tailscope.store.records.messages import CausedStalls
+
+_CAUSES = {
+    "unknown": "did not run, for an unknown reason",
+    "stopped": "was stopped by a signal",
+    "throttled": "had used up the CPU quota of its control group",
+    "preempted": "waited for a CPU that other programs had",
+    "paged": "waited for pages from a disk",
+    "busy": "was busy with packets that came before",
+    "clock-step": "had its clock set",
+}
+TIMES_HEADER = ("", "min", "p50", "p99", "p99.9", "max")
+FLOW_HEADER = ("source port", "sent", "lost", *TIMES_HEADER[1:])
+_NOTHING = "-"
+
+
+def times_rows(record: HostsRecord) -> list[tuple[str, ...]]:
+    """Write the times beside the latency: with the reflector, in it, and of each direction."""
+    one_way = record.one_way
+    rows = [
+        ("round trip with the reflector", record.round_trip),
+        ("in the reflector", record.in_reflector),
+        ("one way there", one_way.forth),
+        ("one way back", one_way.back),
+    ]
+    return [(name, *_cells(times)) for name, times in rows if times is not None]
+
+
+def flow_rows(record: HostsRecord) -> list[tuple[str, ...]]:
+    """Write a row for each flow."""
+    return [
+        (str(flow.port), count_text(flow.sent), count_text(flow.lost), *_cells(flow.latency))
+        for flow in record.flows
+    ]
+
+
+def _cells(times: TimesRecord | None) -> tuple[str, ...]:
+    if times is None:
+        return (_NOTHING,) * (len(TIMES_HEADER) - 1)
+    values = (times.ns_min, times.ns_p50, times.ns_p99, times.ns_p999, times.ns_max)
+    return tuple(duration_text(value) for value in values)
+
+
+def loss_text(record: HostsRecord) -> str:
+    """Say where packets were lost."""
+    loss = record.loss
+    parts = {
+        "on the way there": loss.forth,
+        "on the way back": loss.back,
+        "in the reflector's socket": loss.reflector_socket,
+        "refused by the reflector's rate limit": loss.reflector_refused,
+        "in the sender's socket": loss.sender_socket,
+        "where nobody knows (the network, or a reflector that did not run)": loss.where_unknown,
+    }
+    said = [f"{count_text(number)} {where}" for where, number in parts.items() if number]
+    return ", ".join(said) or "nothing was lost"
+
+
+def order_text(record: HostsRecord) -> str:
+    """Say what was overtaken or came twice; empty if nothing was, or nobody knows."""
+    order = record.order
+    parts = {
+        "overtaken on the way there": order.reordered_forth,
+        "overtaken on the way back": order.reordered_back,
+        "doubled on the way there": order.duplicated_forth,
+        "doubled on the way back": order.duplicated_back,
+    }
+    return ", ".join(f"{count_text(number)} {what}" for what, number in parts.items() if number)
+
+
+def one_way_text(record: HostsRecord) -> str:
+    """Say how far latencies of one direction may be off, or why there are none."""
+    one_way = record.one_way
+    if one_way.error_ns is None:
+        return f"not known: {one_way.withheld_because}"
+    if not one_way.error_ns:
+        return "both ends have one clock"
+    return f"off by at most {duration_text(one_way.error_ns)}, as both clocks say"
+
+
+def end_lines(record: HostsRecord) -> Iterator[tuple[str, str]]:
+    """Say of each end what kept it from running: none of that is the network's."""
+    yield "sender", _stalls_text(record.ends.stalls)
+    told = record.ends.reflector
+    if told is None:
+        yield "reflector", "none of tailscope: it says nothing of itself"
+    else:
+        text = _stalls_text(record.reflector_stalls)
+        waits = []
+        if told.stalls_untold:
+            waits.append(f"{counted(told.stalls_untold, 'more stall')} of which it told nothing")
+        if told.run_delay_us:
+            waits.append(f"waited {duration_text(told.run_delay_us * 1000)} for a CPU in all")
+        if told.throttled_us:
+            waits.append(f"was throttled for {duration_text(told.throttled_us * 1000)}")
+        yield "reflector", "; ".join([text, *waits])
+
+
+def _stalls_text(stalls: Iterable[CausedStalls]) -> str:
+    said = [
+        f"{counted(each.count, 'time')} it {_CAUSES[each.cause]}"
+        f" ({duration_text(each.stall_ns_max)} at most)"
+        for each in stalls
+    ]
+    return "; ".join(said) or "always ran in time"
+
+
+def warnings_of(record: HostsRecord) -> Iterator[str]:
+    """Say what stands between the figures and the truth."""
+    ends = record.ends
+    if ends.unsent:
+        yield (
+            f"{counted(ends.unsent, 'packet')} could not leave within 10 ms of their time: the"
+            " sender did not run in time"
+        )
+    if record.negative:
+        yield (
+            f"{counted(record.negative, 'answer')} would have taken less than no time, and count"
+            " as 0: a clock drifts while the reflector holds them"
+        )
+    if record.inexact and ends.reflector is not None:
+        share = record.inexact / max(1, ends.received)
+        if share > 0.01:
+            yield (
+                f"of {share:.1%} of the answers a program took a time, not a kernel: their latency"
+                " is an upper bound"
+            )
+    if ends.reflector is None:
+        yield (
+            "the reflector is none of tailscope: a time between its own stamp and the departure of"
+            " an answer counts as the network's"
+        )

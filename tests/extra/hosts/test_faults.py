@@ -1,0 +1,185 @@
+"""Faults of both ends, none of which is the network's; and of the network, none of an end's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from between import FAR, Between
+from runs import AS_ROOT, needed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from between import Found
+
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("dataplane"), AS_ROOT]
+
+TRAFFIC = ("--rate=200", "--duration=2s", "--drain=2s")
+FAULT_S = 0.3
+LEAST_NS = 100_000_000
+"""What a fault must show as, at least."""
+SHORT_NS = 2_000_000
+"""How long the kernel at least keeps a program waiting that is idle by policy."""
+MOST_NS = 20_000_000
+"""What a path without a fault may take on a busy machine."""
+_OLD: list[Path] = []
+_GROUPS = Path("/sys/fs/cgroup/cpu")
+
+
+def stop(between: Between, pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(FAULT_S)
+    os.kill(pid, signal.SIGCONT)
+
+
+def throttle(between: Between, pid: int) -> None:
+    """Leave it 1 ms of each 400 ms."""
+    group = _group_of(pid)
+    (group / "cpu.cfs_period_us").write_text("400000")
+    (group / "cpu.cfs_quota_us").write_text("1000")
+    time.sleep(3 * FAULT_S)
+    (group / "cpu.cfs_quota_us").write_text("-1")
+
+
+def _group_of(pid: int) -> Path:
+    lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    [path] = [line.split(":", 2)[2] for line in lines if line.split(":")[1] == "cpu"]
+    return _GROUPS / path.removeprefix("/")
+
+
+@contextmanager
+def group() -> Iterator[None]:
+    """Let programs that are started in the block have a control group of their own."""
+    made = _GROUPS / f"ts-{os.getpid()}-{time.monotonic_ns()}"
+    made.mkdir()
+    (made / "cgroup.procs").write_text(str(os.getpid()))
+    try:
+        yield
+    finally:
+        (_GROUPS / "cgroup.procs").write_text(str(os.getpid()))
+        _OLD.append(made)
+
+
+def starve(between: Between, pid: int) -> None:
+    """Let others have its CPU."""
+    subprocess.run(["taskset", "-pc", "0", str(pid)], check=True, capture_output=True)
+    subprocess.run(["chrt", "-i", "-p", "0", str(pid)], check=True)
+    busy = ["nice", "-n", "-15", "timeout", str(2 * FAULT_S), "sh", "-c", "while :; do :; done"]
+    hogs = [subprocess.Popen(["taskset", "-c", "0", *busy]) for _ in range(3)]
+    for hog in hogs:
+        hog.wait()
+    subprocess.run(["chrt", "-o", "-p", "0", str(pid)], check=True)
+
+
+def flood(between: Between, pid: int) -> None:
+    """Fill the socket of a reflector that does not look."""
+    os.kill(pid, signal.SIGSTOP)
+    code = (
+        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
+        f"[s.sendto(bytes(40), ({FAR!r}, 862)) for _ in range(12000)]"
+    )
+    between.run("near", "python3", "-c", code)
+    time.sleep(FAULT_S)
+    os.kill(pid, signal.SIGCONT)
+
+
+def _clean() -> None:
+    while _OLD:
+        with suppress(OSError):
+            _OLD.pop().rmdir()
+
+
+def ended(tmp_path: Path, fault: Callable[[Between, int], None], end: str) -> Found:
+    with Between() as between:
+        between.stack.callback(_clean)
+        with group():
+            reflector = between.reflect()
+        with group():
+            longer = ["--duration=6s"] if fault is flood else []
+            asking = between.asking(tmp_path / "path", *(longer or TRAFFIC[1:]), TRAFFIC[0])
+        time.sleep(0.5)
+        fault(between, reflector.pid if end == "reflector" else asking.process.pid)
+        return asking.end()
+
+
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize(
+    ("fault", "end", "cause"),
+    [
+        (stop, "reflector", "stopped"),
+        (stop, "sender", "stopped"),
+        (throttle, "reflector", "throttled"),
+        (throttle, "sender", "throttled"),
+        (starve, "reflector", "preempted"),
+        (starve, "sender", "preempted"),
+    ],
+)
+def test_a_fault_of_an_end_is_named_and_never_the_network(
+    tmp_path: Path, fault: Callable[[Between, int], None], end: str, cause: str, number: int
+) -> None:
+    needed("ip", "taskset", "chrt")
+    summary, hosts, _ = ended(tmp_path, fault, end)
+    stalls = hosts.reflector_stalls if end == "reflector" else hosts.ends.stalls
+    longest = max((each.stall_ns_max for each in stalls if each.cause == cause), default=0)
+    print(end, cause, longest, summary["latency_ns_max"], hosts.loss)
+    assert longest >= (SHORT_NS if cause == "preempted" else LEAST_NS)
+    assert summary["latency_ns_max"] < longest / 2
+    assert hosts.loss.lost == 0
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_what_a_socket_has_no_room_for_is_no_loss_of_the_network(
+    tmp_path: Path, number: int
+) -> None:
+    needed("ip")
+    summary, hosts, _ = ended(tmp_path, flood, "reflector")
+    loss = hosts.loss
+    print(loss, summary["latency_ns_max"])
+    assert hosts.ends.reflector is not None
+    assert hosts.ends.reflector.dropped > 0
+    assert loss.forth == loss.back == 0
+    assert loss.reflector_socket == loss.lost > 0
+    assert summary["latency_ns_max"] < MOST_NS
+
+
+@pytest.mark.parametrize("number", range(15))
+def test_a_stall_of_the_network_is_never_that_of_an_end(tmp_path: Path, number: int) -> None:
+    needed("ip", "ethtool")
+    law = ["--stall-period=1s", "--stall-duration=250ms", f"--seed={number}"]
+    with Between(law) as between:
+        between.reflect()
+        summary, hosts, _ = between.ask(tmp_path / "path", *TRAFFIC)
+    print(summary["latency_ns_max"], summary["least_latency_ns_max"], hosts.loss)
+    assert summary["least_latency_ns_max"] >= LEAST_NS
+    assert hosts.loss.of_ends == 0
+
+
+@pytest.mark.parametrize("number", range(15))
+def test_loss_in_the_network_is_never_that_of_an_end(tmp_path: Path, number: int) -> None:
+    needed("ip", "nft")
+    side, port = [("far", "dport"), ("near", "sport")][number % 2]
+    rule = (
+        "table inet loss {\ncounter dropped { }\nchain in { type filter hook input priority 0;\n"
+        f'udp {port} 862 counter name "dropped" drop\n}}\n}}\n'
+    )
+    with Between() as between:
+        between.reflect()
+        asking = between.asking(tmp_path / "path", *TRAFFIC)
+        time.sleep(0.5)
+        between.run(side, "nft", rule)
+        time.sleep(0.05 + 0.02 * number)
+        between.run(side, "nft", "flush chain inet loss in")
+        listed = between.run(side, "nft", "list", "counters")
+        hosts = asking.end().record
+    dropped = int(listed.split("packets ")[1].split()[0])
+    print(dropped, hosts.loss)
+    lost = hosts.loss.forth if side == "far" else hosts.loss.back
+    assert lost is not None
+    assert hosts.loss.lost == lost == dropped > 0

@@ -1,0 +1,191 @@
+"""Figures of the way to another host, of times that were made up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from wording import assert_wording
+
+from tailscope.engine.analysis import analyze_recording
+from tailscope.extra.hosts.figures import hosts_record
+from tailscope.extra.hosts.passages import Passages, Stalls
+from tailscope.extra.hosts.words import (
+    end_lines,
+    flow_rows,
+    loss_text,
+    one_way_text,
+    order_text,
+    times_rows,
+    warnings_of,
+)
+from tailscope.store.records.messages import (
+    CausedStalls,
+    HostClock,
+    SentQueries,
+    ToldByReflector,
+)
+
+if TYPE_CHECKING:
+    from tailscope.extra.hosts.records import HostsRecord
+
+BEGIN_NS = 1_800_000_000_000_000_000
+FORTH_NS, HELD_NS, BACK_NS = 20_000, 5_000, 30_000
+AHEAD_NS = 7_000_000
+"""Lead of the reflector's clock."""
+GOOD = HostClock(synchronised=True, error_ns_max=4_000_000, steps=0)
+TOLD = ToldByReflector(
+    same_clock=False,
+    dropped=0,
+    refused=0,
+    stalls=0,
+    stalls_untold=0,
+    run_delay_us=0,
+    throttled_us=0,
+)
+ENDS = SentQueries(
+    sent=10,
+    unsent=0,
+    received=10,
+    foreign=0,
+    dropped=0,
+    refusals=0,
+    stamped=10,
+    ports=[40_000],
+    clock=GOOD,
+    reflector_clock=GOOD,
+    reflector=TOLD,
+    run_delay_us=0,
+    throttled_us=0,
+    stalls=[],
+    record=[],
+)
+
+
+def passages(
+    answered: list[tuple[int, int]], *, sent: int = 10, inexact_ns: int = 0, late_ns: int = 0
+) -> Passages:
+    """Answers as they came: the number of each query, and that of the answer."""
+    times = BEGIN_NS + 1_000_000 * np.arange(sent, dtype=np.int64)
+    seq = np.array([query for query, _ in answered], np.int64)
+    none = np.zeros(0, np.int64)
+    same = np.ones(len(seq), np.int64)
+    departed = times[seq]
+    arrived = departed + FORTH_NS + HELD_NS + BACK_NS + late_ns
+    return Passages(
+        intended_ns=times - 100,
+        sent_ns=times,
+        flow_of=np.zeros(sent, np.int64),
+        seq=seq,
+        answer_seq=np.array([answer for _, answer in answered], np.int64),
+        departed_ns=departed,
+        received_ns=departed + FORTH_NS + AHEAD_NS,
+        answered_ns=departed + FORTH_NS + AHEAD_NS + HELD_NS,
+        arrived_ns=np.maximum.accumulate(arrived),
+        ttl=64 * same,
+        dscp=255 * same,
+        inexact_ns=inexact_ns * same,
+        exact=np.full(len(seq), inexact_ns == 0),
+        stalls=(Stalls(none, none, none), Stalls(none, none, none)),
+    )
+
+
+def record(found: Passages, ends: SentQueries = ENDS) -> HostsRecord:
+    return hosts_record("far", "192.0.2.1:862", found, ends)
+
+
+ALL = [(number, number) for number in range(10)]
+
+
+def test_the_latency_is_the_way_without_the_reflector() -> None:
+    summary = analyze_recording(passages(ALL).recording()).summary
+    assert (summary["count"], summary["tainted"]) == (10, 0)
+    assert summary["latency_ns_min"] == summary["latency_ns_max"] == FORTH_NS + BACK_NS
+    found = record(passages(ALL))
+    assert found.round_trip is not None
+    assert found.in_reflector is not None
+    assert found.round_trip.ns_p50 == FORTH_NS + HELD_NS + BACK_NS
+    assert found.in_reflector.ns_max == HELD_NS
+    assert (found.negative, found.inexact, found.dscp) == (0, 0, ())
+
+
+def test_what_a_program_may_have_added_is_the_instruments() -> None:
+    summary = analyze_recording(passages(ALL, inexact_ns=8_000).recording()).summary
+    assert summary["latency_ns_max"] == FORTH_NS + BACK_NS
+    assert summary["least_latency_ns_p50"] == FORTH_NS + BACK_NS - 8_000
+
+
+@pytest.mark.parametrize(
+    ("answered", "forth", "back", "unknown"),
+    [
+        (ALL, 0, 0, 0),
+        # Query 3 never came: the reflector numbers on.
+        ([(0, 0), (1, 1), (2, 2), *((number, number - 1) for number in range(4, 10))], 1, 0, 0),
+        # Answer 3 never came back.
+        ([each for each in ALL if each[0] != 3], 0, 1, 0),
+        # Nobody knows of what is behind the last answer.
+        (ALL[:8], 0, 0, 2),
+        ([(0, 0), (2, 1), (5, 3)], 2, 1, 4),
+    ],
+)
+def test_loss_has_a_direction(
+    answered: list[tuple[int, int]], forth: int, back: int, unknown: int
+) -> None:
+    loss = record(passages(answered)).loss
+    assert (loss.forth, loss.back, loss.where_unknown) == (forth, back, unknown)
+    assert loss.lost == forth + back + unknown
+
+
+def test_what_an_end_dropped_is_no_loss_of_the_network() -> None:
+    answered = [(0, 0), (3, 2), *((number, number - 1) for number in range(4, 10))]
+    told = replace(TOLD, dropped=1)
+    loss = record(passages(answered), replace(ENDS, reflector=told, dropped=5)).loss
+    assert (loss.lost, loss.reflector_socket, loss.sender_socket, loss.of_ends) == (2, 1, 1, 2)
+    assert (loss.forth, loss.back) == (0, 0)
+
+
+def test_a_reflector_without_state_tells_no_direction() -> None:
+    ends = replace(ENDS, reflector=None)
+    found = record(passages([each for each in ALL if each[0] != 3]), ends)
+    assert (found.loss.forth, found.loss.back, found.loss.where_unknown) == (None, None, 1)
+    assert found.order.reordered_forth is None
+
+
+def test_order_and_repetition_have_a_direction() -> None:
+    overtaken = record(passages([(0, 0), (2, 1), (1, 2), *ALL[3:]])).order
+    assert (overtaken.reordered_forth, overtaken.duplicated_forth) == (1, 0)
+    twice = record(passages([(0, 0), (0, 1), *((n, n + 1) for n in range(1, 10)), (9, 10)])).order
+    assert (twice.duplicated_forth, twice.duplicated_back) == (1, 1)
+
+
+def test_one_way_is_true_within_the_error_or_not_told() -> None:
+    one_way = record(passages(ALL)).one_way
+    assert one_way.error_ns == 8_000_000
+    assert one_way.forth is not None
+    assert abs(one_way.forth.ns_p50 - FORTH_NS) <= one_way.error_ns
+    free = replace(ENDS, clock=replace(GOOD, synchronised=False))
+    stepped = replace(ENDS, reflector_clock=replace(GOOD, steps=1))
+    wrong = replace(GOOD, error_ns_max=1_000)
+    contradicting = replace(ENDS, clock=wrong, reflector_clock=wrong)
+    for ends in (free, stepped, contradicting):
+        withheld = record(passages(ALL), ends).one_way
+        assert (withheld.error_ns, withheld.forth, withheld.back) == (None, None, None)
+        assert withheld.withheld_because
+
+
+def test_words_name_the_network_and_the_ends() -> None:
+    stall = CausedStalls(
+        cause="stopped", count=2, stall_ns_total=300_000_000, stall_ns_max=200_000_000
+    )
+    told = replace(TOLD, dropped=1, stalls=3, stalls_untold=1, run_delay_us=1_500, throttled_us=2)
+    ends = replace(ENDS, unsent=4, stalls=[stall], reflector=told)
+    found = record(passages([(0, 0), (3, 1), (2, 2), *ALL[4:9]], inexact_ns=1), ends)
+    lines = [loss_text(found), order_text(found), one_way_text(found)]
+    lines += [f"{end}: {text}" for end, text in end_lines(found)]
+    lines += warnings_of(found)
+    lines += ["  ".join(row) for row in (*times_rows(found), *flow_rows(found))]
+    other = record(passages(ALL), replace(ENDS, reflector=None))
+    lines += [loss_text(other), *(text for _, text in end_lines(other)), *warnings_of(other)]
+    assert_wording("two-hosts", "\n".join(lines))

@@ -1,0 +1,265 @@
+"""The path between two hosts: what is measured of it, and what is of its ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from between import FAR, FAR_V6, PORT, Between, counts_of
+from errors import code_of
+from runs import AS_ROOT, needed
+
+from tailscope.exceptions import UsageError
+from tailscope.extra.hosts.ends import address_of
+from tailscope.store.reader import read_run
+from tailscope.testbed.process import find_binary
+
+if TYPE_CHECKING:
+    from conftest import Tailscope
+
+pytestmark = pytest.mark.usefixtures("dataplane")
+
+STOP_NS = 300_000_000
+
+
+@AS_ROOT
+def test_a_path_is_measured_and_its_run_is_read_by_other_commands(
+    tailscope: Tailscope, tmp_path: Path
+) -> None:
+    needed("ip")
+    out = tmp_path / "path"
+    words = ["run", "--to", FAR, "--rate", "500", "--duration", "1s", "--dscp", "46"]
+    with Between() as between:
+        reflector = between.reflect()
+        asking = [sys.executable, "-m", "tailscope", *words, "--flows", "2", "--out", str(out)]
+        found = json.loads(between.run("near", *asking, "--json", "-"))
+        counts = counts_of(reflector)
+    hosts, ends = found["hosts"], found["hosts"]["ends"]
+    assert ends["sent"] + ends["unsent"] == 500
+    assert found["count"] == ends["sent"] == counts["answered"] - 1
+    assert (hosts["loss"]["lost"], hosts["negative"]) == (0, 0)
+    assert (hosts["dscp"], hosts["ttl"], hosts["one_way"]["error_ns"]) == ([46], [64], 0)
+    assert [flow["sent"] for flow in hosts["flows"]] == [-(-ends["sent"] // 2), ends["sent"] // 2]
+    assert ends["reflector"]["same_clock"]
+    run = read_run(out)
+    assert run.info.clock.source == "kernel-software"
+    assert run.summary["lost_in_dut"] == 0
+    for words in (["verify", "--slo", "p50<1s"], ["explain"], ["runs", "show"]):
+        assert tailscope(*words, out).returncode == 0, words
+
+
+@AS_ROOT
+def test_a_host_that_is_stopped_is_named_and_no_network(tmp_path: Path) -> None:
+    """Both ends are stopped, one after the other: the path between them stays as fast."""
+    needed("ip")
+    with Between() as between:
+        reflector = between.reflect()
+        asking = between.asking(tmp_path / "path", "--rate=200", "--duration=2500ms")
+        for pid in (reflector.pid, asking.process.pid):
+            time.sleep(0.7)
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(STOP_NS / 1e9)
+            os.kill(pid, signal.SIGCONT)
+        summary, hosts, _ = asking.end()
+    for stalls in (hosts.ends.stalls, hosts.reflector_stalls):
+        [stopped] = [each for each in stalls if each.cause == "stopped"]
+        assert stopped.stall_ns_max >= STOP_NS * 0.9
+    assert hosts.in_reflector is not None
+    assert hosts.in_reflector.ns_max >= STOP_NS * 0.5
+    assert summary["latency_ns_max"] < STOP_NS / 3
+    assert hosts.loss.lost == 0
+    assert hosts.ends.unsent > 0
+
+
+@AS_ROOT
+def test_loss_is_told_by_direction(tmp_path: Path) -> None:
+    """Rules drop every fifth query, and every seventh answer that is left."""
+    needed("ip", "nft")
+    rules = (
+        "table inet loss {{ chain in {{ type filter hook input priority 0;\n"
+        "udp {port} 862 numgen inc mod {every} 0 counter drop\n}}\n}}\n"
+    )
+    with Between() as between:
+        between.reflect()
+        asking = between.asking(tmp_path / "path", "--rate=300", "--duration=1500ms")
+        for side, port, every in (("far", "dport", 5), ("near", "sport", 7)):
+            between.run(side, "nft", rules.format(port=port, every=every))
+        summary, hosts, _ = asking.end()
+        dropped = [
+            int(between.run(side, "nft", "list", "ruleset").split("packets ")[1].split()[0])
+            for side in ("far", "near")
+        ]
+    loss = hosts.loss
+    assert loss.forth is not None
+    assert loss.back is not None
+    assert loss.lost == summary["lost"] == sum(dropped)
+    assert dropped[0] - loss.where_unknown <= loss.forth <= dropped[0]
+    assert dropped[1] - loss.where_unknown <= loss.back <= dropped[1]
+    assert loss.of_ends == 0
+    assert min(dropped) > 10
+
+
+@AS_ROOT
+def test_a_plain_session_and_ipv6(tmp_path: Path) -> None:
+    """Nothing beyond RFC 8762, as other reflectors know it: the ends say less."""
+    needed("ip")
+    with Between() as between:
+        between.reflect()
+        options = ("--plain", "--rate=200", "--duration=500ms", "--size=imix")
+        summary, hosts, _ = between.ask(tmp_path / "path", *options, to=f"[{FAR_V6}]:{PORT}")
+    assert summary["lost"] == 0
+    assert hosts.ends.reflector is None
+    assert hosts.one_way.error_ns is None
+    assert hosts.inexact == summary["count"]
+
+
+def test_whatever_comes_a_reflector_goes_on_and_never_says_more() -> None:
+    """Random packets of any size, and answers to it: no reply is longer than its query."""
+    _survives(2_000)
+
+
+@pytest.mark.long
+def test_a_million_random_packets_change_nothing() -> None:
+    _survives(1_000_000)
+
+
+def _survives(packets: int) -> None:
+    random = np.random.default_rng(packets)
+    reflector = _reflector("--rate-pps=1000000")
+    port = _port_of(reflector.pid)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.connect(("127.0.0.1", port))
+        sender.setblocking(False)
+        memory = _memory_kib(reflector.pid)
+        sent, replies, longest = 0, 0, 0
+        lengths = random.integers(0, 200, packets)
+        noise = random.bytes(1 << 16)
+        for at, length in enumerate(lengths.tolist()):
+            start = (at * 7919) % (len(noise) - 200)
+            sender.send(noise[start : start + length])
+            sent += length
+            if at % 64 == 0 or at == packets - 1:
+                if at == packets - 1:
+                    time.sleep(0.3)
+                try:
+                    while True:
+                        reply = sender.recv(1 << 16)
+                        replies, longest = replies + 1, max(longest, len(reply))
+                        sent -= len(reply)
+                except BlockingIOError:
+                    pass
+        grown = _memory_kib(reflector.pid) - memory
+    counts = counts_of(reflector)
+    assert counts["answered"] <= np.count_nonzero(lengths >= 41)
+    assert counts["malformed"] > 0
+    assert longest <= 199
+    assert sent >= 0
+    assert replies > 0
+    assert counts["sessions"] <= 65_536
+    assert grown < 64 * 1024
+
+
+def _port_of(pid: int) -> int:
+    listed = subprocess.run(["ss", "-lunpH"], capture_output=True, text=True, check=True).stdout
+    [line] = [line for line in listed.splitlines() if f"pid={pid}," in line]
+    return int(line.split()[3].rpartition(":")[2])
+
+
+def _memory_kib(pid: int) -> int:
+    text = Path(f"/proc/{pid}/status").read_text()
+    [line] = [line for line in text.splitlines() if line.startswith("VmRSS:")]
+    return int(line.split()[1])
+
+
+def test_senders_of_others_are_answered_as_their_standards_say() -> None:
+    """TWAMP light with the least padding that an answer fits in, and STAMP with a session."""
+    reflector = _reflector()
+    ntp = 0xEB00_0000_8000_0000
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.settimeout(10)
+        sender.connect(("127.0.0.1", _port_of(reflector.pid)))
+        for number in range(3):
+            sender.send(struct.pack("!IQH27x", number, ntp, 0x3FFF))
+            answer = sender.recv(1000)
+            assert len(answer) == 41
+            seq, left, _, came, of, sent, error, ttl = struct.unpack("!IQHxxQIQHxxB", answer)
+            assert (seq, of, sent, error, ttl) == (number, number, ntp, 0x3FFF, 64)
+            assert 0 <= left - came < 1 << 32
+        sender.send(struct.pack("!IQHH28xBBH4s", 9, ntp, 0x8001, 513, 0x80, 200, 4, b"mine"))
+        answer = sender.recv(1000)
+        assert struct.unpack_from("!I10xH8xI", answer) == (0, 513, 9)
+        assert answer[44:] == bytes([0x80, 200, 0, 4]) + b"mine"
+        sender.send(struct.pack("!IQH8x", 9, ntp, 0x3FFF))
+        # An answer to an answer would go on for ever.
+        sender.send(answer)
+        sender.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            sender.recv(1000)
+    counts = counts_of(reflector)
+    assert (counts["answered"], counts["malformed"], counts["sessions"]) == (4, 2, 2)
+
+
+def _reflector(*options: str) -> subprocess.Popen[str]:
+    reflector = subprocess.Popen(
+        [str(find_binary()[0]), "reflect", "--", "--port=0", *options],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert reflector.stdout is not None
+    reflector.stdout.readline()
+    return reflector
+
+
+def test_only_allowed_sources_are_answered() -> None:
+    reflector = _reflector("--allow=192.0.2.0/24")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.settimeout(0.2)
+        sender.sendto(bytes(44), ("127.0.0.1", _port_of(reflector.pid)))
+        with pytest.raises(TimeoutError):
+            sender.recv(100)
+    counts = counts_of(reflector)
+    assert (counts["received"], counts["refused_source"], counts["answered"]) == (1, 1, 0)
+
+
+def test_a_plan_is_printed(tailscope: Tailscope) -> None:
+    done = tailscope("run", "--to", "192.0.2.1", "--flows", "4", "--dscp", "46", "--dry-run")
+    assert done.returncode == 0
+    assert "192.0.2.1:862" in done.stdout
+    assert "4 flows, DSCP 46" in done.stdout
+
+
+def test_a_host_that_does_not_answer_is_an_error(tailscope: Tailscope, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = tailscope("run", "--to", "127.0.0.1:9", "--duration", "1s", "--out", out)
+    assert (done.returncode, code_of(done)) == (1, "no-answer")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("192.0.2.1", "192.0.2.1:862"),
+        ("192.0.2.1:8620", "192.0.2.1:8620"),
+        ("2001:db8::1", "[2001:db8::1]:862"),
+        ("[2001:db8::1]:8620", "[2001:db8::1]:8620"),
+    ],
+)
+def test_a_host_is_an_address_with_or_without_a_port(given: str, expected: str) -> None:
+    assert address_of(given) == expected
+
+
+@pytest.mark.parametrize("given", ["", ":862", "192.0.2.1:0", "192.0.2.1:port", "host:70000"])
+def test_what_is_no_host_is_refused(given: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        address_of(given)
+    assert refused.value.code == "host-and-port"
