@@ -11,8 +11,7 @@ from tailscope.extra.laboratory.stamps.stamping import KernelLinks, stamping
 from tailscope.testbed.places import Here
 
 PTP_V2_EVENT = 12
-SYNC = bytes.fromhex("011b19000000 020000000002 88f7 0002") + bytes(44)
-OTHER = bytes.fromhex("ffffffffffff 020000000002 88b5") + bytes(46)
+FRAME = bytes.fromhex("ffffffffffff 020000000002 88b5") + bytes(46)
 FRAMES = 10
 
 
@@ -29,9 +28,8 @@ def main(sending: str, receiving: str, beside: str) -> None:
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
             raw.bind((sending, 0))
             for _ in range(FRAMES):
-                for frame in (SYNC, OTHER):
-                    raw.send(frame)
-                    time.sleep(0.05)
+                raw.send(FRAME)
+                time.sleep(0.05)
         counts = recorder.finish().socket.pre
     after = links.configuration(receiving)
     links.configure(receiving, (0, 0, 0))

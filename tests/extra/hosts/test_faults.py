@@ -25,7 +25,7 @@ TRAFFIC = ("--rate=200", "--duration=2s", "--drain=2s")
 FAULT_S = 0.3
 LEAST_NS = 100_000_000
 """What a fault must show as, at least."""
-SHORT_NS = 2_000_000
+SHORT_NS = 1_000_000
 """How long the kernel at least keeps a program waiting that is idle by policy."""
 MOST_NS = 20_000_000
 """What a path without a fault may take on a busy machine."""
