@@ -23,7 +23,9 @@ StampClock: TypeAlias = Literal["nic-hardware", "tsc"]
 SocketClock: TypeAlias = Literal["kernel-hardware", "kernel-software"]
 """The clock by which links are recorded."""
 
-StallCause: TypeAlias = Literal["unknown", "stopped", "throttled", "preempted", "paged", "busy", "clock-step"]
+StallCause: TypeAlias = Literal[
+    "unknown", "stopped", "throttled", "preempted", "paged", "busy", "clock-step"
+]
 """What kept a loop between two hosts from running."""
 
 
