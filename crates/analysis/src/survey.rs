@@ -198,7 +198,10 @@ fn conclude(mut found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Surve
         back: ways.back,
         forth: ways.forth,
         back_behind: ways.back_behind,
-        trailers: [0, 1].map(|side: usize| Trailer::of(ahead[side].iter().map(Ahead::packet))),
+        trailers: [0, 1].map(|side: usize| {
+            let found = Trailer::of(ahead[side].iter().map(Ahead::packet));
+            found.filter(|trailer| !trailer.is_guess())
+        }),
         grid: grid_of(&times, &apart),
         tried: found.tried,
     };

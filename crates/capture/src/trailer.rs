@@ -72,6 +72,12 @@ impl Trailer {
         Some(best.1)
     }
 
+    /// Returns true if nothing but a likely time says that it is there: payloads that end with a time have it, too.
+    #[must_use]
+    pub fn is_guess(self) -> bool {
+        matches!(self.kind, TrailerKind::Vss(_))
+    }
+
     /// Returns true if the trailer proves that it lies behind `before` bytes: by the frame's own check sequence in front of
     /// it, or by a checksum of its own.
     fn is_proven(self, data: &[u8], before: usize) -> bool {

@@ -192,10 +192,11 @@ pub struct Measured<'a, I, const CAPTURE: bool> {
 }
 
 impl<'a, I: Identify, const CAPTURE: bool> Measured<'a, I, CAPTURE> {
-    /// An empty book with room for `scheduled` packets of at most `longest` bytes.
+    /// An empty book with room for `scheduled` packets of at most `longest` bytes, to which a device may add some.
     pub fn with_room(
         scheduled: u64,
         longest: usize,
+        added_bytes: usize,
         names: &'a I,
         stream: Stream,
         seen: &'a Seen,
@@ -205,7 +206,7 @@ impl<'a, I: Identify, const CAPTURE: bool> Measured<'a, I, CAPTURE> {
             seen,
             stream,
             departures: Departures::with_room(scheduled)?,
-            kept: Kept::with_room(if CAPTURE { scheduled } else { 0 }, longest)?,
+            kept: Kept::with_room(if CAPTURE { scheduled } else { 0 }, longest, added_bytes)?,
             is_recorded: true,
             corrupt: 0,
             duplicated: 0,
@@ -307,13 +308,13 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Headers and probe are well within.
-    const MOST: usize = 192;
+    /// Headers and probe are well within, but for those of a tunnel.
+    const MOST: usize = 128;
 
-    fn with_room(packets: u64, frame_bytes: usize) -> Result<Self, Error> {
+    fn with_room(packets: u64, frame_bytes: usize, added_bytes: usize) -> Result<Self, Error> {
         // An eighth more for duplicates; beyond that they are only counted.
         let frames = if packets == 0 { 0 } else { packets + packets / 8 + 1024 };
-        let stride = (frame_bytes + 4).min(Self::MOST);
+        let stride = (frame_bytes + 4).min(Self::MOST) + added_bytes;
         let bytes = frames.saturating_mul(stride as u64 + 32);
         let memory = || Error::Memory { packets: frames, bytes };
         Ok(Self {
@@ -418,7 +419,7 @@ mod tests {
         let (mut streams, _stalls, recorder) =
             Recorder::create(folder.path(), &[""], 10, 1000, 0).unwrap();
         let stream = streams.remove(0);
-        let mut book = Measured::<_, true>::with_room(10, 64, &probes, stream, &seen).unwrap();
+        let mut book = Measured::<_, true>::with_room(10, 64, 0, &probes, stream, &seen).unwrap();
         assert_eq!(book.next_seq(2), 0);
         book.departed(&[2000, 2500], 3000);
         book.gave_up(&[2600, 2700, 2800], 1);
@@ -474,7 +475,7 @@ mod tests {
         let (payload_at, ticks) = (template.payload_at(), Ticks::new(CLOCK));
         let probes = Probes { payload_at, mark: 0, ticks };
         let (stream, _rows) = Stream::new(4);
-        let mut book = Measured::<_, false>::with_room(10, 64, &probes, stream, &seen).unwrap();
+        let mut book = Measured::<_, false>::with_room(10, 64, 0, &probes, stream, &seen).unwrap();
         let seqs = [0, 1, 2, UNRECORDED, UNRECORDED | 1];
         for seq in seqs {
             assert_eq!(book.next_seq(1), seq);
@@ -495,7 +496,7 @@ mod tests {
         let (payload_at, ticks) = (sent.payload_at(), Ticks::new(CLOCK));
         let probes = Probes { payload_at, mark: 0, ticks };
         let mut book =
-            Measured::<_, false>::with_room(1, 64, &probes, Stream::nowhere(), &seen).unwrap();
+            Measured::<_, false>::with_room(1, 64, 0, &probes, Stream::nowhere(), &seen).unwrap();
         book.departed(&[3000], 3000);
         book.arrived(&frame(&template(Some(9)), 0, 3000), 4000);
         assert_eq!((seen.received.get(), book.foreign), (1, 0));

@@ -315,7 +315,7 @@ mod tests {
             "gre",
             "gre:key=8",
             "mpls:label=16",
-            "srv6:segments=fd00::1/fd00::2/fd00::3",
+            "srv6:segments=fd00::1/fd00::2/fd00::3,src=fd00::9",
             "ipip",
             "ipip:src=fd00::1,dst=fd00::2",
         ];

@@ -179,9 +179,7 @@ impl Tunnel {
     pub fn around(&self, from: IpAddr, to: IpAddr) -> Option<Outer> {
         let (from, to) = match &self.kind {
             Kind::Mpls { .. } => (from, to),
-            Kind::Srv6 { segments } => {
-                (self.from.unwrap_or(Ipv6Addr::LOCALHOST.into()), segments[0].into())
-            }
+            Kind::Srv6 { segments } => (self.from.unwrap_or(from), segments[0].into()),
             _ => (self.from.unwrap_or(from), self.to.unwrap_or(to)),
         };
         let is_whole = from.is_ipv4() == to.is_ipv4();
@@ -360,7 +358,7 @@ mod tests {
         ("gre", 24),
         ("gre:key=8,src=192.0.2.7", 28),
         ("mpls:label=1048575", 4),
-        ("srv6:segments=fd00::1", 64),
+        ("srv6:segments=fd00::1,src=fd00::9", 64),
         ("srv6:segments=fd00::1/fd00::2,src=fd00::3", 80),
         ("ipip", 20),
         ("ipip:src=fd00::1,dst=fd00::2", 40),
@@ -430,6 +428,10 @@ mod tests {
             assert_eq!(wrong.parse::<Tunnel>(), Err(Error::Tunnel { got }), "{wrong}");
         }
         let mixed: Tunnel = "ipip:src=fd00::1".parse().unwrap();
-        assert_eq!(mixed.around(Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()), None);
+        let ends = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
+        assert_eq!(mixed.around(ends[1], ends[0]), None);
+        let segments: Tunnel = "srv6:segments=fd00::1".parse().unwrap();
+        assert_eq!(segments.around(ends[0], ends[0]), None);
+        assert!(segments.around(ends[1], ends[1]).is_some());
     }
 }

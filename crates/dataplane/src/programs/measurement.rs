@@ -191,9 +191,9 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
     ) -> Result<[Measured<'a, I, CAPTURE>; N], Error> {
         let mut books = Vec::with_capacity(N);
         for (at, (way, stream)) in self.ways.iter().zip(streams).enumerate() {
-            let longest = way.wire.content.longest() + self.added_bytes;
+            let (longest, added) = (way.wire.content.longest(), self.added_bytes);
             let (name, seen) = (&names[at], &seen[at]);
-            books.push(Measured::with_room(self.scheduled, longest, name, stream, seen)?);
+            books.push(Measured::with_room(self.scheduled, longest, added, name, stream, seen)?);
         }
         Ok(books.try_into().unwrap_or_else(|_| unreachable!("one for each direction")))
     }
