@@ -13,6 +13,7 @@ from tailscope.engine.analysis import Clock, Recording, analyze_recording
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run.usable import with_unusable
 from tailscope.store.directory import RunWriter
+from tailscope.store.machine import this_host
 from tailscope.store.provenance import MeasurementRecord, measurement_info
 from tailscope.store.records.base import as_content
 from tailscope.store.records.dataplane import GeneratorCounts
@@ -134,7 +135,7 @@ def write_run(
             first_ns = _CLOCK.unix_ns + 1_000_000
             times = {name: columns[name] + first_ns for name in ("start_ns", "end_ns")}
             writer.add_neighbours({**columns, **times})
-        about = as_content(measurement_info(plan.record(), record))
+        about = as_content(measurement_info(plan.record(), this_host(), record))
         changes = {"host": {**_HOST, **(host or {})}, **(info or {})}
         whole = convert({**about, **changes}, RunInfo)
         writer.close_packets()
@@ -215,7 +216,7 @@ def info_of(**sections: Any) -> RunInfo:
     """``run.json`` of a measurement, with these sections instead of the usual ones."""
     plan = RunPlan(dut="l2fwd")
     record = _about(plan, 0, 0, 0, None, events=False)
-    usual = as_content(measurement_info(plan.record(), record))
+    usual = as_content(measurement_info(plan.record(), this_host(), record))
     return convert({**usual, "host": {}, **sections}, RunInfo)
 
 

@@ -17,6 +17,7 @@ case "$*" in
         echo '0.25s call     tests/test_a.py::test_quick'
         echo '12.50s setup    tests/test_a.py::test_slow[call 99.00s]'
         for at in $(seq 30); do echo "1.00s call     tests/test_b.py::test_$at"; done
+        echo 'FAILED tests/test_c.py::test_busy - AssertionError'
         exit "$TESTS_END_WITH"
         ;;
 esac
@@ -42,7 +43,9 @@ def test_steps_and_the_slowest_tests_are_printed_and_kept(tmp_path: Path, status
     assert done.returncode == status
     kept = (tmp_path / "target" / "ci" / "seconds.txt").read_text()
     assert done.stdout.endswith(kept)
-    steps, _, slowest = kept.partition("\nthe slowest tests:\n")
+    steps, _, rest = kept.partition("\nthe slowest tests:\n")
+    slowest, _, failed = rest.partition("\nwhat failed at least once:\n")
+    assert failed == "FAILED tests/test_c.py::test_busy - AssertionError\n"
     assert [line.partition("  ")[2] for line in steps.splitlines()] == [
         "make -j2 setup-ci",
         "make -j2 --output-sync=target lint",

@@ -86,14 +86,19 @@ def _info_of_files(
     )
 
 
-def measurement_info(plan: MeasurementPlan, about: MeasurementRecord) -> RunInfo:
-    """Collect what ``run.json`` keeps of a measurement; checksums follow."""
+def measurement_info(
+    plan: MeasurementPlan, host: HostRecord, about: MeasurementRecord
+) -> RunInfo:
+    """Collect what ``run.json`` keeps of a measurement; checksums follow.
+
+    `host` was looked at before packets flew: what is recorded is known by this from the first on.
+    """
     own = {field.name: getattr(about, field.name) for field in fields(about)}
     return RunInfo(
         written_unix_ns=0,
         **_versions(),
         plan=plan,
-        host=this_host(),
+        host=host,
         inputs={},
         files={},
         **own,

@@ -67,7 +67,7 @@ def test_whatever_they_say_is_read(output: str) -> None:
 def test_programs_are_asked_if_they_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailscope.testbed.programs._SYSTEM", ())
+    monkeypatch.setattr("tailscope.testbed.programs._ADDED", ())
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/nowhere")
     assert clock_reports() == []
     for name, text in (("chronyc", CHRONYC), ("pmc", PMC)):

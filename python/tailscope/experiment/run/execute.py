@@ -18,6 +18,7 @@ from tailscope.experiment.run.keeping import raise_kept
 from tailscope.experiment.run.room import check_room
 from tailscope.experiment.run.traffic import LiveTraffic
 from tailscope.signals import Patience, patient
+from tailscope.store.machine import this_host
 from tailscope.store.provenance import measurement_info
 from tailscope.testbed.cores import confined
 from tailscope.testbed.folder import RunFolder
@@ -83,7 +84,7 @@ def execute(
         tuning = stack.enter_context(_tuned(cores) if plan.tune else nullcontext(()))
         folder = stack.enter_context(RunFolder())
         check_room(plan.volume(), folder.path.parent, out)
-        describe = partial(measurement_info, plan.record())
+        describe = partial(measurement_info, plan.record(), this_host())
         instances = _instances(plan, cores, folder, writers, describe)
         for instance in instances:
             instance.put_up(stack)

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import to_builtins
+from msgspec import json
 
 from tailscope.extra.inventory.records import Cache, Card, Inventory, NumaNode
 from tailscope.testbed.programs import which
@@ -32,7 +32,7 @@ _LSTOPO_S = 10.0
 @cache
 def inventory() -> dict[str, object]:
     """Return the inventory of this machine; it is looked at once."""
-    found: dict[str, object] = to_builtins(look(Path("/"), lstopo=_lstopo()))
+    found: dict[str, object] = json.decode(json.encode(look(Path("/"), lstopo=_lstopo())))
     return found
 
 

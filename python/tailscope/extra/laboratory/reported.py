@@ -24,6 +24,7 @@ from tailscope.extra.laboratory.models.two_clocks import Bounds
 from tailscope.extra.laboratory.sightings import Sightings, probe_times
 from tailscope.host.cpus import cpu_list
 from tailscope.store.parquet import TableFile
+from tailscope.store.machine import this_host
 from tailscope.store.provenance import MeasurementRecord, measurement_info
 from tailscope.store.records.clocks import MachineClock
 from tailscope.store.records.messages import ProgramCounts
@@ -120,7 +121,7 @@ def reported_run(plan: RunPlan, reported: Reported) -> tuple[RecordedRun, Report
         _processing_ns(reported, clocks["loadgen"]),
         reported.sent.result.gen.sent,
     )
-    info = measurement_info(plan.record(), _record(plan, reported, clocks, energy))
+    info = measurement_info(plan.record(), this_host(), _record(plan, reported, clocks, energy))
     run = RecordedRun(
         info=info, lost_in_instrument=reported.seen.dropped.post, warm_up_lost=0, came=0, foreign=0
     )
