@@ -93,13 +93,19 @@ class Passages:
 
     @property
     def latency_ns(self) -> Integers:
-        """Return the times in the network."""
-        latency: Integers = np.maximum(self.round_trip_ns - self.in_reflector_ns, 0)
+        """Return the times in the network: no longer than the round trip, whatever clocks say."""
+        in_reflector = np.maximum(self.in_reflector_ns, 0)
+        latency: Integers = np.maximum(self.round_trip_ns - in_reflector, 0)
         return latency
 
     @property
+    def contradictory(self) -> NDArray[np.bool_]:
+        """Return which answers left before their query came, by the reflector's clock."""
+        return self.in_reflector_ns < 0
+
+    @property
     def negative(self) -> int:
-        """Return the number of answers whose times contradict each other."""
+        """Return the number of answers that spent longer in the reflector than in all."""
         return int(np.count_nonzero(self.round_trip_ns < self.in_reflector_ns))
 
     def recording(self) -> Recording:
@@ -169,6 +175,9 @@ def read_passages(folder: Path) -> Passages:
     is_stamped = arrivals["stamped"] > 0
     here = _overlap(of_ends[HERE], sent[seq], arrived)
     inexact += np.where(is_stamped, 0, here)
+    # Nobody knows how long the reflector held it: up to the round trip.
+    backwards = answered < received
+    inexact = np.where(backwards, arrived - sent[seq], inexact)
     return Passages(
         intended_ns=_signed(departures["intended_ns"]),
         sent_ns=sent,
@@ -182,7 +191,7 @@ def read_passages(folder: Path) -> Passages:
         ttl=_signed(arrivals["ttl"]),
         dscp=_signed(arrivals["dscp"]),
         inexact_ns=inexact,
-        exact=stamped[seq] & followed & is_stamped,
+        exact=stamped[seq] & followed & is_stamped & ~backwards,
         stalls=of_ends,
     )
 
