@@ -148,8 +148,9 @@ def warnings_of(record: HostsRecord) -> Iterator[str]:
         )
     if record.contradictory:
         yield (
-            f"{counted(record.contradictory, 'answer')} left before the query came, by the"
-            " reflector's clock, which was set meanwhile: the latency is at most the round trip"
+            f"{counted(record.contradictory, 'answer')} left before the query came, as the"
+            " reflector's clock says, which was set meanwhile or is wrong: the latency is at most"
+            " the round trip"
         )
     if record.inexact and ends.reflector is not None:
         share = record.inexact / max(1, ends.received)
