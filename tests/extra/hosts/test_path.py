@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import struct
@@ -54,8 +55,12 @@ def test_a_path_is_measured_and_its_run_is_read_by_other_commands(
     run = read_run(out)
     assert run.info.clock.source == "kernel-software"
     assert run.summary["lost_in_dut"] == 0
-    for words in (["verify", "--slo", "p50<1s"], ["explain"], ["runs", "show"]):
+    for words in (["verify", "--slo", "p50<1s"], ["explain"]):
         assert tailscope(*words, out).returncode == 0, words
+    shown = json.loads(tailscope("runs", "show", out, "--json", "-").stdout)
+    program, *again = shlex.split(shown["repeat"])
+    assert (program, *again[:5]) == ("tailscope", "run", "--to", FAR, "--rate", "500")
+    assert tailscope(*again, "--dry-run").returncode == 0
 
 
 @AS_ROOT

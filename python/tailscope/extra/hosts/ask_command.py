@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -26,6 +27,8 @@ from tailscope.exceptions import UsageError
 from tailscope.units import duration_ns, duration_text, positive_duration_ns
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tailscope.cli.view import View
     from tailscope.extra.hosts.session import Asked, HostsPlan
     from tailscope.plan.field import Field
@@ -101,6 +104,25 @@ def command(
     verbose: Verbose = False,
 ) -> int:
     """The latency is the round trip without the time in the other host; it has no device."""
+    given = {
+        "to": to,
+        "rate": rate,
+        "pattern": pattern,
+        "burst": burst,
+        "burst-gap": burst_gap,
+        "size": size,
+        "flows": flows,
+        "source-port": source_port,
+        "dscp": dscp,
+        "plain": plain,
+        "seed": seed,
+        "duration": duration,
+        "poll": poll,
+        "trim": trim,
+        "window": window,
+        "bucket-size": bucket_size,
+        "worst": worst,
+    }
     from tailscope.cli.view import View
     from tailscope.extra.hosts.ends import address_of, check_poll
     from tailscope.extra.hosts.session import HostsPlan
@@ -140,6 +162,7 @@ def command(
         seed=seed,
         poll=poll,
         plain=plain,
+        command=_command(given),
         out=_folder(to) if out is None else out,
     )
     if dry_run:
@@ -147,6 +170,17 @@ def command(
             print(f"{name:<15}{text}")
         return 0
     return _run(plan, json_file, View(exact, verbose), quiet=quiet)
+
+
+def _command(given: Mapping[str, object]) -> str:
+    """Return the command, for a shell, with all options spelled out."""
+    words = ["tailscope", "run"]
+    for name, value in given.items():
+        if value is True:
+            words.append(f"--{name}")
+        elif value is not None and value is not False:
+            words += [f"--{name}", str(value)]
+    return shlex.join(words)
 
 
 def _field(name: str) -> Field:

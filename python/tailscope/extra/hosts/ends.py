@@ -67,7 +67,7 @@ def address_of(to: str) -> str:
     address = str(place[0])
     if family != socket.AF_INET6:
         return f"{address}:{port}"
-    link = place[3]
+    link = int(place[-1])
     if ip_address(address).is_link_local and not link:
         raise UsageError(
             f"--to: {to}: {address} is an address on one link, expected with its interface",

@@ -108,6 +108,8 @@ class HostsRecord(Record, frozen=True, kw_only=True):
     """The reflector, as it was named."""
     address: str
     """Its address and port."""
+    command: str | None = None
+    """The command that measures it once more, for a shell."""
     loss: LossRecord
     """Where queries and answers were lost."""
     order: OrderRecord

@@ -70,6 +70,8 @@ class HostsPlan:
     poll: str
     plain: bool
     """True if nothing beyond RFC 8762 is asked for."""
+    command: str
+    """The command that measures it once more, for a shell."""
     out: Path
 
     def options(self, record: Path) -> list[str]:
@@ -122,6 +124,7 @@ def ask(plan: HostsPlan) -> Asked:
                 hint="the host answered before: see that it is still up, and reachable",
             )
         record = hosts_record(plan.to, plan.address, passages, result.sender)
+        record = replace(record, command=plan.command)
         analysis = analyze_recording(
             passages.recording(),
             cut_off=patience.asked,
