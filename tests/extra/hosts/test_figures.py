@@ -11,7 +11,7 @@ from wording import assert_wording
 
 from tailscope.engine.analysis import analyze_recording
 from tailscope.extra.hosts.figures import hosts_record
-from tailscope.extra.hosts.passages import Passages, Stalls
+from tailscope.extra.hosts.passages import Passages, Stalls, _followed
 from tailscope.extra.hosts.words import (
     end_lines,
     flow_rows,
@@ -228,6 +228,20 @@ def test_an_answer_that_left_before_its_query_came_took_the_round_trip_at_most()
     assert told.contradictory == 1
     assert told.in_reflector is not None
     assert told.in_reflector.ns_min == HELD_NS
+
+
+def test_a_reflector_that_began_anew_speaks_of_other_answers() -> None:
+    """What is said of answer 1 is of one that left long after this one had come."""
+    kind = [("answer_seq", "u4"), ("answered_ns", "u8"), ("follow_seq", "u4"), ("follow_ns", "u8")]
+    arrivals = np.zeros(3, [*kind, ("followed", "u1")])
+    arrivals["answered_ns"] = 1_000, 2_000, 3_000
+    arrivals["answer_seq"] = 0, 1, 2
+    arrivals["followed"] = 0, 1, 1
+    arrivals["follow_seq"] = 0, 0, 1
+    arrivals["follow_ns"] = 0, 1_100, 10**9
+    answered, is_known = _followed(arrivals, np.zeros(3, np.int64), np.full(3, 50_000))
+    assert answered.tolist() == [1_100, 2_000, 3_000]
+    assert is_known.tolist() == [True, False, False]
 
 
 def test_order_and_repetition_have_a_direction() -> None:
