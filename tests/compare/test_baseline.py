@@ -99,6 +99,8 @@ def test_limits_of_other_quantiles_are_judged(
     assert main([*words, "--junit", str(junit)]) == 2
     assert "\nfail      p95>+10%: " in capsys.readouterr().out
     assert "<failure" in junit.read_text()
+    assert main([*words[:-2], "--single"]) == 1
+    assert "[requires-fail-on]" in capsys.readouterr().err
     assert main([*words, "--fail-on", "p97>+1%"]) == 1
     error = capsys.readouterr().err
     assert "got p97" in error and "[baseline-figure]" in error

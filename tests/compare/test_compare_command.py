@@ -472,6 +472,7 @@ def test_limits_are_read_as_they_are_written() -> None:
         (["a"], "one-run"),
         (["a", "a"], "runs"),
         (["a", "b", "--junit", "x.xml"], "requires-fail-on"),
+        (["a", "b", "--single"], "requires-fail-on"),
         (["a", "nowhere"], "not-a-run"),
     ],
 )

@@ -11,7 +11,7 @@ from wording import assert_wording
 
 from tailscope.engine.analysis import analyze_recording
 from tailscope.extra.hosts.figures import hosts_record
-from tailscope.extra.hosts.passages import Passages, Stalls
+from tailscope.extra.hosts.passages import Passages, Stalls, _followed
 from tailscope.extra.hosts.words import (
     end_lines,
     flow_rows,
@@ -29,6 +29,8 @@ from tailscope.store.records.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tailscope.extra.hosts.records import HostsRecord
 
 BEGIN_NS = 1_800_000_000_000_000_000
@@ -65,7 +67,12 @@ ENDS = SentQueries(
 
 
 def passages(
-    answered: list[tuple[int, int]], *, sent: int = 10, inexact_ns: int = 0, late_ns: int = 0
+    answered: list[tuple[int, int]],
+    *,
+    sent: int = 10,
+    inexact_ns: int = 0,
+    late_ns: int = 0,
+    flows: int = 1,
 ) -> Passages:
     """Answers as they came: the number of each query, and that of the answer."""
     times = BEGIN_NS + 1_000_000 * np.arange(sent, dtype=np.int64)
@@ -77,7 +84,7 @@ def passages(
     return Passages(
         intended_ns=times - 100,
         sent_ns=times,
-        flow_of=np.zeros(sent, np.int64),
+        flow_of=np.arange(sent, dtype=np.int64) % flows,
         seq=seq,
         answer_seq=np.array([answer for _, answer in answered], np.int64),
         departed_ns=departed,
@@ -153,6 +160,90 @@ def test_a_reflector_without_state_tells_no_direction() -> None:
     assert found.order.reordered_forth is None
 
 
+@pytest.mark.parametrize(
+    "answered",
+    [
+        # One number has two queries.
+        [*ALL[:5], *((number, number - 5) for number in range(5, 10))],
+        # Numbers go back to ones whose answers were lost.
+        [*ALL[3:6], *((number, number - 6) for number in range(6, 9))],
+    ],
+)
+def test_a_reflector_that_begins_anew_tells_no_direction(answered: list[tuple[int, int]]) -> None:
+    found = record(passages(answered))
+    assert (found.loss.forth, found.loss.back, found.loss.anew_flows) == (None, None, 1)
+    assert found.loss.where_unknown == found.loss.lost == 10 - len(answered)
+    assert found.order.duplicated_back is None
+
+
+def test_other_flows_keep_their_direction() -> None:
+    """The reflector forgot the first of two flows."""
+    answered = [(0, 0), (1, 0), (2, 1), (3, 1), (4, 0), (7, 3), (9, 4)]
+    loss = record(passages(answered, flows=2), replace(ENDS, ports=[1, 2])).loss
+    assert (loss.anew_flows, loss.forth, loss.back, loss.where_unknown) == (1, 0, 1, 2)
+
+
+def in_flows(number_of: Callable[[int, int], int], lost: set[int]) -> Passages:
+    """40 queries in two flows, whose answers are numbered by the query and the flow."""
+    answered = [(seq, number_of(seq, seq % 2)) for seq in range(40) if seq not in lost]
+    return passages(answered, sent=40, flows=2)
+
+
+@pytest.mark.parametrize(
+    ("number_of", "lost", "forth", "back", "unknown"),
+    [
+        # A count for each flow; 10 and 11 were lost on the way back.
+        (lambda seq, _: seq // 2, {10, 11}, 0, 2, 0),
+        # One count for both: 10 and 11 may have been lost anywhere.
+        (lambda seq, _: seq - 2 * (seq > 11) + 1, {10, 11}, 0, None, 2),
+        # A count for each flow without a gap: 10 and 11 had no answer.
+        (lambda seq, _: seq // 2 - (seq > 11), {10, 11}, 2, 0, 0),
+    ],
+)
+def test_a_reflector_of_others_must_prove_a_direction(
+    number_of: Callable[[int, int], int],
+    lost: set[int],
+    forth: int,
+    back: int | None,
+    unknown: int,
+) -> None:
+    ends = replace(ENDS, sent=40, ports=[1, 2], reflector=None)
+    loss = record(in_flows(number_of, lost), ends).loss
+    assert (loss.lost, loss.forth, loss.back, loss.where_unknown) == (2, forth, back, unknown)
+    assert loss.unproven_flows == (2 if back is None else 0)
+
+
+def test_gaps_of_a_single_flow_prove_nothing_of_others_reflectors() -> None:
+    answered = [(0, 0), (3, 2), *((number, number - 1) for number in range(4, 10))]
+    loss = record(passages(answered), replace(ENDS, reflector=None)).loss
+    assert (loss.forth, loss.back, loss.where_unknown, loss.unproven_flows) == (1, None, 1, 1)
+
+
+def test_an_answer_that_left_before_its_query_came_took_the_round_trip_at_most() -> None:
+    found = passages(ALL)
+    found.answered_ns[3] -= 10**9
+    summary = analyze_recording(found.recording()).summary
+    assert summary["latency_ns_max"] == FORTH_NS + HELD_NS + BACK_NS
+    told = record(found)
+    assert told.contradictory == 1
+    assert told.in_reflector is not None
+    assert told.in_reflector.ns_min == HELD_NS
+
+
+def test_a_reflector_that_began_anew_speaks_of_other_answers() -> None:
+    """What is said of answer 1 is of one that left long after this one had come."""
+    kind = [("answer_seq", "u4"), ("answered_ns", "u8"), ("follow_seq", "u4"), ("follow_ns", "u8")]
+    arrivals = np.zeros(3, [*kind, ("followed", "u1")])
+    arrivals["answered_ns"] = 1_000, 2_000, 3_000
+    arrivals["answer_seq"] = 0, 1, 2
+    arrivals["followed"] = 0, 1, 1
+    arrivals["follow_seq"] = 0, 0, 1
+    arrivals["follow_ns"] = 0, 1_100, 10**9
+    answered, is_known = _followed(arrivals, np.zeros(3, np.int64), np.full(3, 50_000))
+    assert answered.tolist() == [1_100, 2_000, 3_000]
+    assert is_known.tolist() == [True, False, False]
+
+
 def test_order_and_repetition_have_a_direction() -> None:
     overtaken = record(passages([(0, 0), (2, 1), (1, 2), *ALL[3:]])).order
     assert (overtaken.reordered_forth, overtaken.duplicated_forth) == (1, 0)
@@ -188,4 +279,10 @@ def test_words_name_the_network_and_the_ends() -> None:
     lines += ["  ".join(row) for row in (*times_rows(found), *flow_rows(found))]
     other = record(passages(ALL), replace(ENDS, reflector=None))
     lines += [loss_text(other), *(text for _, text in end_lines(other)), *warnings_of(other)]
+    anew = passages([*ALL[:5], *((number, number - 5) for number in range(5, 10))])
+    anew.answered_ns[3] -= 10**9
+    lines += warnings_of(record(anew))
+    gap = passages([(0, 0), *((number, number - 1) for number in range(3, 10))])
+    told_nothing = record(gap, replace(ENDS, reflector=None))
+    lines += [loss_text(told_nothing), *warnings_of(told_nothing)]
     assert_wording("two-hosts", "\n".join(lines))

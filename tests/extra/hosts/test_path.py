@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import struct
@@ -54,8 +55,12 @@ def test_a_path_is_measured_and_its_run_is_read_by_other_commands(
     run = read_run(out)
     assert run.info.clock.source == "kernel-software"
     assert run.summary["lost_in_dut"] == 0
-    for words in (["verify", "--slo", "p50<1s"], ["explain"], ["runs", "show"]):
+    for words in (["verify", "--slo", "p50<1s"], ["explain"]):
         assert tailscope(*words, out).returncode == 0, words
+    shown = json.loads(tailscope("runs", "show", out, "--json", "-").stdout)
+    program, *again = shlex.split(shown["repeat"])
+    assert (program, *again[:5]) == ("tailscope", "run", "--to", FAR, "--rate", "500")
+    assert tailscope(*again, "--dry-run").returncode == 0
 
 
 @AS_ROOT
@@ -252,10 +257,34 @@ def test_a_host_that_does_not_answer_is_an_error(tailscope: Tailscope, tmp_path:
         ("192.0.2.1:8620", "192.0.2.1:8620"),
         ("2001:db8::1", "[2001:db8::1]:862"),
         ("[2001:db8::1]:8620", "[2001:db8::1]:8620"),
+        ("fe80::1%lo", f"[fe80::1%{socket.if_nametoindex('lo')}]:862"),
     ],
 )
 def test_a_host_is_an_address_with_or_without_a_port(given: str, expected: str) -> None:
     assert address_of(given) == expected
+
+
+def test_an_address_on_a_link_needs_its_interface() -> None:
+    with pytest.raises(UsageError) as refused:
+        address_of("[fe80::1]:862")
+    assert refused.value.code == "no-scope"
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--rate", "0"), "out-of-range"),
+        (("--burst", "0"), "out-of-range"),
+        (("--size", "1519"), "out-of-range"),
+        (("--size", "64:1,1519:1"), "out-of-range"),
+        (("--trim", "10s"), "trim"),
+    ],
+)
+def test_what_no_run_can_have_is_refused(
+    tailscope: Tailscope, options: tuple[str, str], code: str
+) -> None:
+    done = tailscope("run", "--to", "192.0.2.1", "--dry-run", *options)
+    assert (done.returncode, code_of(done)) == (1, code)
 
 
 @pytest.mark.parametrize("given", ["", ":862", "192.0.2.1:0", "192.0.2.1:port", "host:70000"])

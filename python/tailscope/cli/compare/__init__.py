@@ -60,6 +60,8 @@ def command(
     verbose: Verbose = False,
 ) -> int:
     """Exit status 2: a limit of --fail-on is exceeded; 3: there is not enough evidence."""
+    if single and not fail_on:
+        raise UsageError("--single requires --fail-on", code="requires-fail-on")
     plan = _plan(runs, label, fail_on or [], json_file, junit_file, out)
     return _run(plan, View(exact, verbose), single=single)
 

@@ -31,8 +31,9 @@ def command(
     from tailscope.compare.limits import judge, parse_limit
 
     limits = tuple(map(parse_limit, fail_on or ()))
-    if junit_file is not None and not limits:
-        raise UsageError("--junit requires --fail-on", code="requires-fail-on")
+    for option, is_given in (("--junit", junit_file is not None), ("--single", single)):
+        if is_given and not limits:
+            raise UsageError(f"{option} requires --fail-on", code="requires-fail-on")
     record = read_baseline(baseline)
     comparison, error = compare_with(record, baseline, repeated(runs), named(runs), limits)
     judged = [judge(limit, comparison, error, single=single) for limit in limits]

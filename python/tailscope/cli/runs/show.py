@@ -62,7 +62,6 @@ _BAD = ("missing", "changed")
 
 def _record(path: Path, run: Run, states: dict[str, str], remarks: Remarks) -> dict[str, object]:
     from tailscope.store.records.base import as_content
-    from tailscope.store.repeat import command_of
 
     info = as_content(run.info)
     return {
@@ -78,15 +77,23 @@ def _record(path: Path, run: Run, states: dict[str, str], remarks: Remarks) -> d
             {"file": name, **as_content(file), "state": states[name]}
             for name, file in run.info.files.items()
         ],
-        "repeat": command_of(run.info),
+        "repeat": _repeat(path, run),
     }
+
+
+def _repeat(path: Path, run: Run) -> str | None:
+    """Return the command that measures a run once more; a folder of the wing knows its own."""
+    from tailscope.registry import offered
+    from tailscope.store.repeat import command_of
+
+    told = (command(path) for command in offered("repeat"))
+    return next(filter(None, told), None) or command_of(run.info)
 
 
 def _print(path: Path, run: Run, states: dict[str, str], remarks: Remarks, view: View) -> None:
     from tailscope.cli.figures import print_table
     from tailscope.cli.table import note_lines
     from tailscope.cli.terminal import say_command
-    from tailscope.store.repeat import command_of
 
     print_table(run, run.info, [path], view)
     if remarks.tags:
@@ -108,7 +115,7 @@ def _print(path: Path, run: Run, states: dict[str, str], remarks: Remarks, view:
     else:
         size = sum(file.size_bytes for file in files.values())
         view.say_named("files", f"{len(files)}, {count_text(size)} bytes in all: -v lists them")
-    if (repeat := command_of(run.info)) is None:
+    if (repeat := _repeat(path, run)) is None:
         how = "nothing does: not all that it was made of was kept"
         if run.info.hosts is not None:
             how = "`tailscope run FILE`: the experiment names the machines"

@@ -26,7 +26,7 @@ ADDITION = Addition(
             option="--to",
         ),
     ),
-    services={"packets_alone": "explain:explain_packets"},
+    services={"packets_alone": "explain:explain_packets", "repeat": "explain:repeat_command"},
     files=(
         AddedFile(
             RECORD,

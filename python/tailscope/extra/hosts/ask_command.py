@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -23,11 +24,14 @@ from tailscope.cli.panels import MEASUREMENT, OUTPUT, TRAFFIC
 from tailscope.cli.status import INTERRUPTED
 from tailscope.cli.terminal import say
 from tailscope.exceptions import UsageError
-from tailscope.units import positive_duration_ns
+from tailscope.units import duration_ns, duration_text, positive_duration_ns
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tailscope.cli.view import View
     from tailscope.extra.hosts.session import Asked, HostsPlan
+    from tailscope.plan.field import Field
 
 EXAMPLE = "tailscope run --to 192.0.2.1 --rate 1k --duration 60s --out runs/path"
 
@@ -46,8 +50,8 @@ def command(
         option(
             "--size",
             "BYTES",
-            "Size of a frame in bytes, check sequence included; imix, or a mix as SIZE:WEIGHT,...;"
-            " frames that have no room for a query are longer.",
+            "Size of a frame in bytes, 64 to 1518, check sequence included; imix, or a mix as"
+            " SIZE:WEIGHT,...; frames that have no room for a query are longer.",
             TRAFFIC,
         ),
     ] = "64",
@@ -100,22 +104,42 @@ def command(
     verbose: Verbose = False,
 ) -> int:
     """The latency is the round trip without the time in the other host; it has no device."""
+    given = {
+        "to": to,
+        "rate": rate,
+        "pattern": pattern,
+        "burst": burst,
+        "burst-gap": burst_gap,
+        "size": size,
+        "flows": flows,
+        "source-port": source_port,
+        "dscp": dscp,
+        "plain": plain,
+        "seed": seed,
+        "duration": duration,
+        "poll": poll,
+        "trim": trim,
+        "window": window,
+        "bucket-size": bucket_size,
+        "worst": worst,
+    }
     from tailscope.cli.view import View
     from tailscope.extra.hosts.ends import address_of, check_poll
     from tailscope.extra.hosts.session import HostsPlan
-    from tailscope.plan.fields import fields_on
     from tailscope.store.records.about import AboutRecord
-    from tailscope.units import duration_ns, rate_pps
+    from tailscope.units import mix_parts
 
     check_poll(poll)
-    fields = fields_on("run")
-    gap_ns, pps = duration_ns(burst_gap, "--burst-gap"), rate_pps(rate, "--rate")
-    size_bytes = fields["size"].read(size)
+    gap_ns, pps = duration_ns(burst_gap, "--burst-gap"), _read("rate", rate)
+    size_bytes = _field("size").read(size)
+    for each, _ in mix_parts(size_bytes) if isinstance(size_bytes, str) else ((size_bytes, 1),):
+        _field("size").check(each)
+    lasts_ns = positive_duration_ns(duration, "--duration")
     about = AboutRecord(
         dut=f"path to {to}",
         rate_pps=pps,
-        pattern=str(fields["pattern"].read(pattern)),
-        burst=burst,
+        pattern=pattern,
+        burst=_read("burst", burst),
         size_bytes=size_bytes if isinstance(size_bytes, int) else None,
         flows=flows,
         clock="kernel-software",
@@ -130,14 +154,15 @@ def command(
         flows=flows,
         source_port=source_port,
         dscp=dscp,
-        duration_ns=positive_duration_ns(duration, "--duration"),
+        duration_ns=lasts_ns,
         window_ns=positive_duration_ns(window, "--window"),
-        trim_ns=duration_ns(trim, "--trim"),
+        trim_ns=_trim_ns(trim, lasts_ns),
         bucket_ns=positive_duration_ns(bucket_size, "--bucket-size"),
         worst=worst,
         seed=seed,
         poll=poll,
         plain=plain,
+        command=_command(given),
         out=_folder(to) if out is None else out,
     )
     if dry_run:
@@ -145,6 +170,42 @@ def command(
             print(f"{name:<15}{text}")
         return 0
     return _run(plan, json_file, View(exact, verbose), quiet=quiet)
+
+
+def _command(given: Mapping[str, object]) -> str:
+    """Return the command, for a shell, with all options spelled out."""
+    words = ["tailscope", "run"]
+    for name, value in given.items():
+        if value is True:
+            words.append(f"--{name}")
+        elif value is not None and value is not False:
+            words += [f"--{name}", str(value)]
+    return shlex.join(words)
+
+
+def _field(name: str) -> Field:
+    from tailscope.plan.fields import fields_on
+
+    return fields_on("run")[name]
+
+
+def _read(name: str, given: str | int) -> int:
+    """Read a number that `run` has too, within the same limits."""
+    found = _field(name).read(given)
+    _field(name).check(found)
+    assert isinstance(found, int), "it holds a number"
+    return found
+
+
+def _trim_ns(trim: str, lasts_ns: int) -> int:
+    found = duration_ns(trim, "--trim")
+    if found >= lasts_ns:
+        raise UsageError(
+            f"--trim: got {trim}, expected less than --duration ({duration_text(lasts_ns)}):"
+            " no packet would be left",
+            code="trim",
+        )
+    return found
 
 
 def _pattern(pattern: str, burst: int, gap_ns: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, TypeVar
 
 from tailscope.exceptions import DataplaneError, UsageError
@@ -64,7 +65,16 @@ def address_of(to: str) -> str:
         raise UsageError(f"--to: {to}: {said}", code="no-host") from None
     family, *_, place = found[0]
     address = str(place[0])
-    return f"[{address}]:{port}" if family == socket.AF_INET6 else f"{address}:{port}"
+    if family != socket.AF_INET6:
+        return f"{address}:{port}"
+    link = int(place[-1])
+    if ip_address(address).is_link_local and not link:
+        raise UsageError(
+            f"--to: {to}: {address} is an address on one link, expected with its interface",
+            code="no-scope",
+            hint=f"such as [{address}%eth0]:{port}",
+        )
+    return f"[{address}%{link}]:{port}" if link else f"[{address}]:{port}"
 
 
 def _host_and_port(to: str) -> tuple[str, int]:

@@ -29,16 +29,28 @@ def explain_packets(
     run: Path, _info: RunInfo, _quantile: float | None
 ) -> tuple[dict[str, HostsRecord], Callable[[View], None]] | None:
     """Say what both ends know of a run between two hosts; None of any other run."""
-    file = run / RECORD
-    if not file.is_file():
+    record = _record(run)
+    if record is None:
         return None
-    content = read_file(run, RECORD, most_bytes=MOST_RECORD_BYTES)
-    record = read_record(content, HostsRecord, file, newest=HOSTS_FORMAT)
 
     def show(view: View) -> None:
         show_ends(record, view)
 
     return {"hosts": record}, show
+
+
+def repeat_command(run: Path) -> str | None:
+    """Return the command that measures a path once more; None of any other run."""
+    record = _record(run)
+    return None if record is None else record.command
+
+
+def _record(run: Path) -> HostsRecord | None:
+    file = run / RECORD
+    if not file.is_file():
+        return None
+    content = read_file(run, RECORD, most_bytes=MOST_RECORD_BYTES)
+    return read_record(content, HostsRecord, file, newest=HOSTS_FORMAT)
 
 
 def show_ends(record: HostsRecord, view: View) -> None:

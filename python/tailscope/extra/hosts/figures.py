@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tailscope.extra.hosts.numbering import numbering_of
 from tailscope.extra.hosts.passages import CAUSES, THERE, dscp_of
 from tailscope.extra.hosts.records import (
     FlowRecord,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tailscope.extra.hosts.numbering import Numbering
     from tailscope.extra.hosts.passages import Passages, Stalls
     from tailscope.store.records.messages import SentQueries
 
@@ -34,17 +36,18 @@ _QUANTILES = (0.5, 0.99, 0.999)
 
 def hosts_record(to: str, address: str, passages: Passages, ends: SentQueries) -> HostsRecord:
     """Collect what both ends know."""
-    is_stateful = keeps_state(passages, ends)
+    numbering = numbering_of(passages, ends)
     return HostsRecord(
         to=to,
         address=address,
-        loss=_losses(passages, ends, is_stateful=is_stateful),
-        order=_order(passages, is_stateful=is_stateful),
+        loss=_losses(passages, ends, numbering),
+        order=_order(numbering),
         round_trip=times(passages.round_trip_ns),
-        in_reflector=times(passages.in_reflector_ns),
+        in_reflector=times(passages.in_reflector_ns[~passages.contradictory]),
         one_way=_one_way(passages, ends),
         inexact=int(np.count_nonzero(~passages.exact)),
         negative=passages.negative,
+        contradictory=int(np.count_nonzero(passages.contradictory)),
         ttl=tuple(np.unique(passages.ttl).tolist()),
         dscp=dscp_of(passages),
         flows=tuple(_flow(passages, number, port) for number, port in enumerate(ends.ports)),
@@ -77,63 +80,38 @@ def times(values_ns: Integers) -> TimesRecord | None:
     return TimesRecord(ns_min=low, ns_p50=p50, ns_p99=p99, ns_p999=p999, ns_max=high)
 
 
-def keeps_state(passages: Passages, ends: SentQueries) -> bool:
-    """Return whether the reflector numbers its answers by itself, as far as one can see."""
-    return ends.reflector is not None or not np.array_equal(passages.seq, passages.answer_seq)
-
-
-def _losses(passages: Passages, ends: SentQueries, *, is_stateful: bool) -> LossRecord:
+def _losses(passages: Passages, ends: SentQueries, numbering: Numbering) -> LossRecord:
     lost = ends.sent - len(np.unique(passages.seq))
     told = ends.reflector
-    forth = back = 0
-    for flow in range(len(ends.ports)) if is_stateful else ():
-        of_flow = passages.flow == flow
-        seqs, answers = passages.seq[of_flow], passages.answer_seq[of_flow]
-        if not len(seqs):
-            continue
-        known = int(np.count_nonzero(passages.flow_of[: seqs.max() + 1] == flow))
-        different = len(np.unique(answers))
-        again = different - len(np.unique(seqs))
-        # Answers are numbered one by one: what is missing among them was lost on the way back.
-        missing_back = int(answers.max()) + 1 - different
-        missing = known - len(np.unique(seqs))
-        lost_back = min(max(missing_back, 0), missing)
-        assert again >= 0, "no answer has two queries"
-        back += lost_back
-        forth += missing - lost_back
-    socket = refused = own = 0
-    if is_stateful:
-        socket = 0 if told is None else min(told.dropped, forth)
-        refused = 0 if told is None else min(told.refused, forth - socket)
-        own = min(ends.dropped, back)
-    else:
-        own = min(ends.dropped, lost)
-    unknown = lost - forth - back - (0 if is_stateful else own)
+    forth, back = numbering.forth or 0, numbering.back or 0
+    socket = 0 if told is None else min(told.dropped, forth)
+    refused = 0 if told is None else min(told.refused, forth - socket)
+    own = min(ends.dropped, lost - forth if numbering.back is None else back)
     return LossRecord(
         lost=lost,
-        forth=forth - socket - refused if is_stateful else None,
-        back=back - own if is_stateful else None,
-        where_unknown=unknown,
+        forth=None if numbering.forth is None else forth - socket - refused,
+        back=None if numbering.back is None else back - own,
+        where_unknown=lost - forth - (own if numbering.back is None else back),
         reflector_socket=socket,
         reflector_refused=refused,
         sender_socket=own,
+        anew_flows=numbering.anew,
+        unproven_flows=numbering.unproven,
     )
 
 
-def _order(passages: Passages, *, is_stateful: bool) -> OrderRecord:
-    if not is_stateful:
+def _order(numbering: Numbering) -> OrderRecord:
+    if not numbering.steady:
         return OrderRecord(
             reordered_forth=None, reordered_back=None, duplicated_forth=None, duplicated_back=None
         )
     forth = back = again_forth = again_back = 0
-    for flow in np.unique(passages.flow).tolist():
-        of_flow = passages.flow == flow
-        seqs, answers = passages.seq[of_flow], passages.answer_seq[of_flow]
-        back += _overtaken(answers[np.argsort(passages.arrived_ns[of_flow], kind="stable")])
-        once, first = np.unique(answers, return_index=True)
-        forth += _overtaken(seqs[first])
-        again_back += len(answers) - len(once)
-        again_forth += len(once) - len(np.unique(seqs))
+    for each in numbering.steady:
+        back += _overtaken(each.answers[np.argsort(each.arrived_ns, kind="stable")])
+        once, first = np.unique(each.answers, return_index=True)
+        forth += _overtaken(each.seqs[first])
+        again_back += len(each.answers) - len(once)
+        again_forth += len(once) - len(np.unique(each.seqs))
     return OrderRecord(
         reordered_forth=forth,
         reordered_back=back,

@@ -93,13 +93,19 @@ class Passages:
 
     @property
     def latency_ns(self) -> Integers:
-        """Return the times in the network."""
-        latency: Integers = np.maximum(self.round_trip_ns - self.in_reflector_ns, 0)
+        """Return the times in the network: no longer than the round trip, whatever clocks say."""
+        in_reflector = np.maximum(self.in_reflector_ns, 0)
+        latency: Integers = np.maximum(self.round_trip_ns - in_reflector, 0)
         return latency
 
     @property
+    def contradictory(self) -> NDArray[np.bool_]:
+        """Return which answers left before their query came, by the reflector's clock."""
+        return self.in_reflector_ns < 0
+
+    @property
     def negative(self) -> int:
-        """Return the number of answers whose times contradict each other."""
+        """Return the number of answers that spent longer in the reflector than in all."""
         return int(np.count_nonzero(self.round_trip_ns < self.in_reflector_ns))
 
     def recording(self) -> Recording:
@@ -160,7 +166,7 @@ def read_passages(folder: Path) -> Passages:
     seq, answer_seq = _signed(arrivals["seq"]), _signed(arrivals["answer_seq"])
     received, arrived = _signed(arrivals["received_ns"]), _signed(arrivals["arrived_ns"])
     flow_of = _signed(departures["flow"])
-    answered, followed = _followed(arrivals, flow_of[seq])
+    answered, followed = _followed(arrivals, flow_of[seq], arrived - sent[seq])
     of_ends = _stalls_of_ends(stalls, received, (received + answered) // 2, sent[seq], arrived)
     # From the time in the answer until it came, by the sender's clock: the answer left meanwhile.
     on_way = (arrived - (arrived - sent[seq] - (answered - received)), arrived)
@@ -169,6 +175,9 @@ def read_passages(folder: Path) -> Passages:
     is_stamped = arrivals["stamped"] > 0
     here = _overlap(of_ends[HERE], sent[seq], arrived)
     inexact += np.where(is_stamped, 0, here)
+    # Nobody knows how long the reflector held it: up to the round trip.
+    backwards = answered < received
+    inexact = np.where(backwards, arrived - sent[seq], inexact)
     return Passages(
         intended_ns=_signed(departures["intended_ns"]),
         sent_ns=sent,
@@ -182,7 +191,7 @@ def read_passages(folder: Path) -> Passages:
         ttl=_signed(arrivals["ttl"]),
         dscp=_signed(arrivals["dscp"]),
         inexact_ns=inexact,
-        exact=stamped[seq] & followed & is_stamped,
+        exact=stamped[seq] & followed & is_stamped & ~backwards,
         stalls=of_ends,
     )
 
@@ -197,7 +206,9 @@ def _signed(column: NDArray[np.generic]) -> Integers:
     return column.astype(np.int64)
 
 
-def _followed(arrivals: Rows, flow: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+def _followed(
+    arrivals: Rows, flow: Integers, round_trip_ns: Integers
+) -> tuple[Integers, NDArray[np.bool_]]:
     """Return when answers left, by the kernel where a later answer of the flow says so."""
     answered = _signed(arrivals["answered_ns"])
     own = (flow << 32) | _signed(arrivals["answer_seq"])
@@ -207,8 +218,10 @@ def _followed(arrivals: Rows, flow: Integers) -> tuple[Integers, NDArray[np.bool
         return answered, np.zeros(len(answered), bool)
     at = np.minimum(np.searchsorted(told, own), len(told) - 1)
     follow_ns = _signed(arrivals["follow_ns"][tells])[first][at]
-    # It left behind the time that its program gave it.
-    is_known = (told[at] == own) & (follow_ns >= answered)
+    # It left behind the time that its program gave it, and before it came: else the reflector was
+    # started anew, and speaks of another answer with this number.
+    later_ns = follow_ns - answered
+    is_known = (told[at] == own) & (later_ns >= 0) & (later_ns <= round_trip_ns)
     return np.where(is_known, follow_ns, answered), is_known
 
 

@@ -44,19 +44,27 @@ class LossRecord(Section, frozen=True, kw_only=True):
     lost: Count
     """Queries without an answer."""
     forth: Count | None
-    """Lost in the network on the way to the reflector; null if that keeps no state, so that
-    directions cannot be told."""
+    """Queries that were lost on the way to the reflector; null if it keeps no state, or began to
+    number anew in all flows, so that directions cannot be told. Of a reflector that tells nothing
+    of itself (`ends.reflector` is null), those too that were lost in it."""
     back: Count | None
-    """Answers lost in the network on the way back; null likewise."""
+    """Answers lost in the network on the way back; null likewise, and if the numbers of a
+    reflector that tells nothing of itself do not prove it in any flow."""
     where_unknown: Count
-    """Nobody knows where: behind the last answer, as the reflector may not have run then; or with a
-    reflector that keeps no state."""
+    """Nobody knows where: behind the last answer, as the reflector may not have run then; with a
+    reflector that keeps no state; or in flows of which numbers do not prove it."""
     reflector_socket: Count
     """Queries for which the reflector's socket had no room."""
     reflector_refused: Count
     """Queries that the reflector refused, because they came too fast."""
     sender_socket: Count
     """Answers for which the sender's socket had no room."""
+    anew_flows: Count
+    """Flows in which the reflector began to number its answers anew, such as one that was started
+    anew: their losses have no direction, and they are no part of `order`."""
+    unproven_flows: Count
+    """Flows with numbers that are missing, which may have been answers to others or to queries
+    that the network doubled: that many losses have no direction."""
 
     @property
     def of_ends(self) -> int:
@@ -68,7 +76,8 @@ class OrderRecord(Section, frozen=True, kw_only=True):
     """Packets that were overtaken, and those that came more than once."""
 
     reordered_forth: Count | None
-    """Queries that came behind later ones; null if the reflector keeps no state."""
+    """Queries that came behind later ones; null if the reflector keeps no state, or began to number
+    anew in all flows."""
     reordered_back: Count | None
     """Answers that came behind later ones; null likewise."""
     duplicated_forth: Count | None
@@ -99,6 +108,8 @@ class HostsRecord(Record, frozen=True, kw_only=True):
     """The reflector, as it was named."""
     address: str
     """Its address and port."""
+    command: str | None = None
+    """The command that measures it once more, for a shell."""
     loss: LossRecord
     """Where queries and answers were lost."""
     order: OrderRecord
@@ -115,6 +126,9 @@ class HostsRecord(Record, frozen=True, kw_only=True):
     running then is a part of the latency that the run has as the instrument's."""
     negative: Count
     """Answers whose four times make a latency below 0, which is counted as 0."""
+    contradictory: Count
+    """Answers that left before their query came, by the reflector's clock: their latency is the
+    round trip, an upper bound."""
     ttl: tuple[Count, ...]
     """Hop limits with which queries came."""
     dscp: tuple[Count, ...]

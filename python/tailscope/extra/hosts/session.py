@@ -70,6 +70,8 @@ class HostsPlan:
     poll: str
     plain: bool
     """True if nothing beyond RFC 8762 is asked for."""
+    command: str
+    """The command that measures it once more, for a shell."""
     out: Path
 
     def options(self, record: Path) -> list[str]:
@@ -122,6 +124,7 @@ def ask(plan: HostsPlan) -> Asked:
                 hint="the host answered before: see that it is still up, and reachable",
             )
         record = hosts_record(plan.to, plan.address, passages, result.sender)
+        record = replace(record, command=plan.command)
         analysis = analyze_recording(
             passages.recording(),
             cut_off=patience.asked,
@@ -175,11 +178,13 @@ def _info(
 def _figures(analysis: Analysis, record: HostsRecord) -> dict[str, Figure]:
     """Return the figures that the analysis of packets alone does not know."""
     loss, order = record.loss, record.order
+    # A reflector that tells nothing of itself may have lost queries, as the network may have.
+    of_reflector = (loss.forth or 0) if record.ends.reflector is None else 0
     figures: dict[str, Figure] = {
         "unsent": record.ends.unsent,
         "lost_in_instrument": loss.of_ends,
-        "lost_in_dut": (loss.forth or 0) + (loss.back or 0),
-        "lost_where_unknown": loss.where_unknown,
+        "lost_in_dut": (loss.forth or 0) + (loss.back or 0) - of_reflector,
+        "lost_where_unknown": loss.where_unknown + of_reflector,
     }
     if order.reordered_forth is not None and order.reordered_back is not None:
         # What the reflector held up is no part of latencies, and changes no order.

@@ -56,8 +56,9 @@ def _cells(times: TimesRecord | None) -> tuple[str, ...]:
 def loss_text(record: HostsRecord) -> str:
     """Say where packets were lost."""
     loss = record.loss
+    is_ours = record.ends.reflector is not None
     parts = {
-        "on the way there": loss.forth,
+        "on the way there" if is_ours else "on the way there or in the reflector": loss.forth,
         "on the way back": loss.back,
         "in the reflector's socket": loss.reflector_socket,
         "refused by the reflector's rate limit": loss.reflector_refused,
@@ -122,13 +123,34 @@ def warnings_of(record: HostsRecord) -> Iterator[str]:
     ends = record.ends
     if ends.unsent:
         yield (
-            f"{counted(ends.unsent, 'packet')} could not leave within 10 ms of their time: the"
-            " sender did not run in time"
+            f"{counted(ends.unsent, 'packet')} did not leave: the sender did not run within 10 ms"
+            " of their time, or its system did not take them"
+        )
+    loss = record.loss
+    if loss.anew_flows:
+        yield (
+            f"the reflector began to number its answers anew in"
+            f" {counted(loss.anew_flows, 'flow')}, as one does that is started anew: nobody knows"
+            " in which direction their packets were lost or overtaken"
+        )
+    if loss.unproven_flows:
+        others = "queries that the network doubled"
+        if ends.reflector is None:
+            others = f"other senders, to other flows, or to {others}"
+        yield (
+            f"in {counted(loss.unproven_flows, 'flow')} numbers of answers are missing that may"
+            f" have been answers to {others}: they prove no direction of loss"
         )
     if record.negative:
         yield (
             f"{counted(record.negative, 'answer')} would have taken less than no time, and count"
             " as 0: a clock drifts while the reflector holds them"
+        )
+    if record.contradictory:
+        yield (
+            f"{counted(record.contradictory, 'answer')} left before the query came, as the"
+            " reflector's clock says, which was set meanwhile or is wrong: the latency is at most"
+            " the round trip"
         )
     if record.inexact and ends.reflector is not None:
         share = record.inexact / max(1, ends.received)

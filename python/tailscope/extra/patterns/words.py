@@ -31,7 +31,7 @@ def opening_text(found: PatternsRecord) -> str:
 def unknown_text() -> str:
     """Say what packets alone do not tell."""
     return (
-        "This follows from the captures alone: it says what the device did, not why. What was"
+        "This follows from the packets alone: it says what happened to them, not why. What was"
         " recorded meanwhile may say why: --interrupts, --trace."
     )
 
