@@ -120,7 +120,10 @@ def _first(command: Any) -> str:
 
 
 def _help(command: Any) -> str:
-    return "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
+    """Its help, without the ways that folders of `tailscope.extra` add, which have their own pages."""
+    parts = (command.help or "").split("\n\n")
+    ways = tuple(f"With {option}: " for option in lazy.other_ways(command.name))
+    return "\n\n".join(" ".join(part.split()) for part in parts if not part.startswith(ways))
 
 
 def _anchor(name: str) -> str:

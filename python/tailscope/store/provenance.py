@@ -86,9 +86,7 @@ def _info_of_files(
     )
 
 
-def measurement_info(
-    plan: MeasurementPlan, host: HostRecord, about: MeasurementRecord
-) -> RunInfo:
+def measurement_info(plan: MeasurementPlan, host: HostRecord, about: MeasurementRecord) -> RunInfo:
     """Collect what ``run.json`` keeps of a measurement; checksums follow.
 
     `host` was looked at before packets flew: what is recorded is known by this from the first on.
