@@ -93,9 +93,29 @@ pub struct Sender {
     files: Files,
     /// When each query left, by this program's clock: what the kernel says lies behind it.
     sent_ns: Vec<u64>,
+    /// Which queries were answered.
+    heard: Heard,
     told: Vec<EndStall>,
     error: ClockError,
     batch: Batch,
+}
+
+/// Numbers of queries that were answered, however often.
+#[derive(Debug, Default)]
+struct Heard {
+    bits: Vec<u64>,
+    count: u64,
+}
+
+impl Heard {
+    fn add(&mut self, seq: u32) {
+        let (word, bit) = (seq as usize / 64, 1 << (seq % 64));
+        if self.bits.len() <= word {
+            self.bits.resize(word + 1, 0);
+        }
+        self.count += u64::from(self.bits[word] & bit == 0);
+        self.bits[word] |= bit;
+    }
 }
 
 impl Sender {
@@ -127,6 +147,7 @@ impl Sender {
             counts: Counts::default(),
             files,
             sent_ns: Vec::with_capacity(queries),
+            heard: Heard::default(),
             told: Vec::new(),
             error: wall::clock_error(),
             batch: Batch::new(),
@@ -157,7 +178,7 @@ impl Sender {
             let next_ns = if stop.asked() { None } else { times.peek().copied() };
             if next_ns.is_none() {
                 let end_ns = *end_ns.get_or_insert(ran_ns + self.asked.drain.0);
-                if ran_ns >= end_ns || self.counts.received >= self.counts.sent {
+                if ran_ns >= end_ns || self.heard.count >= self.counts.sent {
                     // Stamps of the last ones may still come.
                     self.receive()?;
                     return self.finish();
@@ -277,6 +298,7 @@ impl Sender {
             return Ok(None);
         };
         self.counts.received += 1;
+        self.heard.add(answer.query_seq);
         let between = (flow.empty_ns.saturating_sub(ON_ITS_WAY_NS), taken_ns);
         let came_ns = beside.kernel_ns.and_then(|stamp_ns| self.wall.place(stamp_ns, between));
         let follow = answer.follow_up.unwrap_or_default();
@@ -416,4 +438,18 @@ fn greet(asked: &Asked, wall: &Wall) -> Result<(), Error> {
     let said = refused.map_or(String::new(), |error| format!(": {error}"));
     let waited = Nanos((wall.now() - began_ns) / NS_PER_MS * NS_PER_MS);
     Err(Error::NoAnswer { to: asked.to, waited, said })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_comes_twice_is_of_one_query() {
+        let mut heard = Heard::default();
+        for seq in [3, 3, 0, 64, 200, 64, 0] {
+            heard.add(seq);
+        }
+        assert_eq!(heard.count, 4);
+    }
 }
