@@ -7,6 +7,7 @@ use crate::stop::Stop;
 use crate::udp::{self, BATCH, Batch, Udp, is_refusal};
 use crate::vitals::{EndStall, Vitals};
 use crate::wall::{self, Wall};
+use probe::returned::datagrams;
 use probe::stamp::{Answer, Cause, ClockError, Extensions, Query, Watch};
 use std::io;
 use std::net::SocketAddr;
@@ -53,6 +54,8 @@ pub struct Asked {
 pub struct Counts {
     pub sent: u64,
     pub unsent: u64,
+    /// Of those, what the system did not take.
+    pub unsent_refused: u64,
     pub received: u64,
     pub foreign: u64,
     pub refusals: u64,
@@ -69,8 +72,6 @@ pub struct Counts {
 /// A socket of the sender.
 struct Flow {
     socket: Udp,
-    /// Packets by their places among those that left since the system counts.
-    placed: Vec<u32>,
     empty_ns: u64,
     dropped: u32,
 }
@@ -126,7 +127,7 @@ impl Sender {
         let flows = (0..asked.flows).map(|at| {
             let port = if asked.source_port == 0 { 0 } else { asked.source_port + at as u16 };
             let socket = Udp::connect(asked.to, port, asked.dscp)?;
-            Ok(Flow { socket, placed: Vec::new(), empty_ns: wall.now(), dropped: 0 })
+            Ok(Flow { socket, empty_ns: wall.now(), dropped: 0 })
         });
         let flows = flows.collect::<Result<Vec<_>, Error>>()?;
         let rows = |name: &str, descr| {
@@ -238,7 +239,6 @@ impl Sender {
         let handed_ns = self.wall.now();
         for (at, intended) in intended.iter().enumerate().take(sent) {
             let seq = first + at as u64;
-            flow.placed.push(seq as u32);
             self.sent_ns.push(sent_ns);
             let mut row = [0; 32];
             row[..8].copy_from_slice(&intended.to_le_bytes());
@@ -249,15 +249,14 @@ impl Sender {
             self.files.write(|files| files.departures.add(&row))?;
         }
         self.counts.sent += sent as u64;
-        self.counts.unsent += (intended.len() - sent) as u64;
+        let unsent = (intended.len() - sent) as u64;
+        self.counts.unsent += unsent;
+        self.counts.unsent_refused += unsent;
         if let Some(error) = refused {
             if error.raw_os_error() == Some(libc::EMSGSIZE) {
                 return Err(flow.socket.failed("send", error));
             }
             self.counts.refusals += u64::from(is_refusal(&error));
-            // The system may have counted it, or not.
-            flow.socket.count_anew()?;
-            flow.placed.clear();
         }
         Ok(())
     }
@@ -340,18 +339,22 @@ impl Sender {
     }
 
     fn take_stamps(&mut self, at: usize) -> Result<usize, Error> {
-        let flow = &mut self.flows[at];
-        let taken = flow.socket.stamps(&mut self.batch)?;
+        let flow = &self.flows[at];
+        let taken = flow.socket.returned(&mut self.batch)?;
         let now_ns = self.wall.now();
         for at in 0..taken {
-            let beside = self.batch.packet(at).beside;
-            let seq = beside.place.and_then(|place| flow.placed.get(place as usize));
-            let (Some(seq), Some(stamp_ns)) = (seq, beside.kernel_ns) else { continue };
-            let between = (self.sent_ns[*seq as usize], now_ns);
+            let packet = self.batch.packet(at);
+            let is_own =
+                |query: &Query| query.ssid == self.ssid && u64::from(query.seq) < self.counts.sent;
+            let query = datagrams(packet.bytes())
+                .find_map(|sent| Query::read(sent.payload).filter(is_own))
+                .filter(|_| packet.beside.is_returned);
+            let (Some(query), Some(stamp_ns)) = (query, packet.beside.kernel_ns) else { continue };
+            let between = (self.sent_ns[query.seq as usize], now_ns);
             let Some(sent_ns) = self.wall.place(stamp_ns, between) else { continue };
             self.counts.stamped += 1;
             let mut row = [0; 16];
-            row[..8].copy_from_slice(&u64::from(*seq).to_le_bytes());
+            row[..8].copy_from_slice(&u64::from(query.seq).to_le_bytes());
             row[8..].copy_from_slice(&sent_ns.to_le_bytes());
             self.files.write(|files| files.stamps.add(&row))?;
         }
@@ -428,7 +431,7 @@ fn greet(asked: &Asked, wall: &Wall) -> Result<(), Error> {
         }
         // What is refused now may be answered when the other program has begun.
         std::thread::sleep(TRY);
-        while socket.stamps(&mut batch)? > 0 {}
+        while socket.returned(&mut batch)? > 0 {}
         for at in 0..socket.receive(&mut batch)? {
             if Answer::read(batch.packet(at).bytes()).is_some() {
                 return Ok(());

@@ -19,9 +19,7 @@ const WAITING: c_int = 4 << 20;
 const STAMPS: u32 = libc::SOF_TIMESTAMPING_SOFTWARE
     | libc::SOF_TIMESTAMPING_RX_SOFTWARE
     | libc::SOF_TIMESTAMPING_TX_SOFTWARE
-    | libc::SOF_TIMESTAMPING_OPT_CMSG
-    | libc::SOF_TIMESTAMPING_OPT_TSONLY;
-const NUMBERED: u32 = STAMPS | libc::SOF_TIMESTAMPING_OPT_ID;
+    | libc::SOF_TIMESTAMPING_OPT_CMSG;
 /// `SO_EE_ORIGIN_TIMESTAMPING`: what comes by the queue of errors is a stamp.
 const OF_STAMP: u8 = 4;
 /// Hop limit of packets that do not tell it.
@@ -38,8 +36,8 @@ pub struct Beside {
     pub tos: u8,
     /// Packets for which the socket had no room until then; the kernel says it once there are some.
     pub dropped: Option<u32>,
-    /// Of a stamp, the place of its packet among those that were sent.
-    pub place: Option<u32>,
+    /// It is one that was sent, and comes back with the time at which it left.
+    pub is_returned: bool,
     local: Option<Local>,
 }
 
@@ -79,7 +77,7 @@ impl Packet {
 
     /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
+        &self.bytes[..self.len.min(ROOM)]
     }
 
     /// Its bytes, to be changed.
@@ -221,22 +219,13 @@ impl Udp {
         address(&storage).map_or(0, |address| address.port())
     }
 
-    /// Counts packets that are sent from 0 again: stamps that come have these places.
-    pub fn count_anew(&self) -> Result<(), Error> {
-        for flags in [STAMPS, NUMBERED] {
-            set(&self.socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags)
-                .map_err(|source| self.failed("take times", source))?;
-        }
-        Ok(())
-    }
-
     /// Takes what has come, without waiting; says how many.
     pub fn receive(&self, batch: &mut Batch) -> Result<usize, Error> {
         self.take(batch, 0)
     }
 
-    /// Takes the stamps of packets that have left, without waiting; says how many.
-    pub fn stamps(&self, batch: &mut Batch) -> Result<usize, Error> {
+    /// Takes packets that have left, with their headers and times, without waiting; says how many.
+    pub fn returned(&self, batch: &mut Batch) -> Result<usize, Error> {
         self.take(batch, libc::MSG_ERRQUEUE)
     }
 
@@ -342,7 +331,7 @@ fn open(address: IpAddr, port: u16) -> io::Result<OwnedFd> {
     }
     set(&socket, general, libc::SO_RCVBUF, WAITING)?;
     set(&socket, general, libc::SO_RXQ_OVFL, 1)?;
-    set(&socket, general, libc::SO_TIMESTAMPING, NUMBERED)?;
+    set(&socket, general, libc::SO_TIMESTAMPING, STAMPS)?;
     let (storage, len) = storage(SocketAddr::new(address, port));
     // SAFETY: an address that outlives the call.
     let done = unsafe { libc::bind(socket.as_raw_fd(), (&raw const storage).cast(), len) };
@@ -406,12 +395,16 @@ fn beside(header: &msghdr) -> Beside {
                     beside.local = Some(Local::V4(local));
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                    let local = data.cast::<libc::in6_pktinfo>().read_unaligned();
+                    let mut local = data.cast::<libc::in6_pktinfo>().read_unaligned();
+                    // Routes choose the link, of which an address of one link alone says nothing.
+                    if !Ipv6Addr::from(local.ipi6_addr.s6_addr).is_unicast_link_local() {
+                        local.ipi6_ifindex = 0;
+                    }
                     beside.local = Some(Local::V6(local));
                 }
                 (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
                     let error = data.cast::<libc::sock_extended_err>().read_unaligned();
-                    beside.place = (error.ee_origin == OF_STAMP).then_some(error.ee_data);
+                    beside.is_returned = error.ee_origin == OF_STAMP;
                 }
                 _ => {}
             }
@@ -496,6 +489,7 @@ pub fn is_refusal(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use probe::returned::datagrams;
 
     fn once(
         socket: &Udp,
@@ -537,13 +531,19 @@ mod tests {
                 }
             }
             assert_eq!(seen, [50, 60]);
-            let mut places = Vec::new();
-            while places.len() < 2 {
-                let taken = once(&sender, &mut batch, Udp::stamps);
+            let mut returned = Vec::new();
+            while returned.len() < 2 {
+                let taken = once(&sender, &mut batch, Udp::returned);
                 assert!(taken > 0);
-                places.extend((0..taken).map(|at| batch.packet(at).beside.place));
+                for at in 0..taken {
+                    let packet = batch.packet(at);
+                    assert!(packet.beside.is_returned && packet.beside.kernel_ns.is_some());
+                    let sent = datagrams(packet.bytes()).next().unwrap();
+                    assert_eq!((sent.to, sent.port), (to.ip(), to.port()));
+                    returned.push(sent.payload.to_vec());
+                }
             }
-            assert_eq!(places, [Some(0), Some(1)]);
+            assert_eq!(returned, [vec![7; 50], vec![8; 60]]);
             assert!(once(&sender, &mut batch, Udp::receive) > 0);
             assert_eq!((batch.packet(0).len, batch.packet(0).beside.tos), (50, 10 << 2));
         }
