@@ -154,12 +154,13 @@ impl Reflector {
                 Reply { sent_ns, ..*reply }.write_sent(queries.packet(*at).bytes_mut());
             }
             let which: Vec<usize> = some.iter().map(|(at, ..)| *at).collect();
-            let mut done = 0;
+            let (mut done, mut failed) = (0, false);
             while done < which.len() {
-                let (sent, refused) = self.socket.send(queries, &which[done..]);
+                let (sent, error) = self.socket.send(queries, &which[done..]);
                 self.counts.answered += sent as u64;
                 done += sent;
-                if refused.is_some() {
+                // The first error may be what somebody says of an answer before, to anybody.
+                if failed && error.is_some() {
                     self.counts.unsent += 1;
                     let address = some[done].1.address;
                     self.admission.deny(address, |denied| {
@@ -167,6 +168,7 @@ impl Reflector {
                     });
                     done += 1;
                 }
+                failed = error.is_some() && !failed;
             }
         }
     }

@@ -197,9 +197,6 @@ impl Udp {
         set(&socket, level, kind, class).map_err(failed)?;
         // A packet that is too long for the path is an error, and not several packets.
         set(&socket, level, fragments, never).map_err(failed)?;
-        // And what a queue on its way out drops is one, too.
-        let errors = if to.is_ipv4() { libc::IP_RECVERR } else { libc::IPV6_RECVERR };
-        set(&socket, level, errors, 1).map_err(failed)?;
         let (storage, len) = storage(to);
         // SAFETY: an address that outlives the call.
         let done = unsafe { libc::connect(socket.as_raw_fd(), (&raw const storage).cast(), len) };
@@ -250,7 +247,7 @@ impl Udp {
             Ok(taken) => taken as usize,
             Err(error) if is_nothing(&error) => 0,
             // Somebody on the way, or the other end, refused one of the packets before.
-            Err(error) if is_refusal(&error) => 0,
+            Err(error) if is_refusal(&error) || error.raw_os_error() == Some(libc::EMSGSIZE) => 0,
             Err(error) => return Err(self.failed("receive", error)),
         };
         for (packet, header) in batch.packets.iter_mut().zip(&headers).take(taken) {
@@ -325,6 +322,11 @@ fn open(address: IpAddr, port: u16) -> io::Result<OwnedFd> {
         }
     } else {
         set(&socket, v4, libc::IP_PKTINFO, 1)?;
+    }
+    // What a queue on its way out drops is an error only for those who want to hear of errors.
+    set(&socket, v4, libc::IP_RECVERR, 1)?;
+    if family == libc::AF_INET6 {
+        set(&socket, v6, libc::IPV6_RECVERR, 1)?;
     }
     for kind in [libc::IP_RECVTTL, libc::IP_RECVTOS] {
         set(&socket, v4, kind, 1)?;
@@ -479,6 +481,10 @@ pub fn is_refusal(error: &io::Error) -> bool {
         libc::EHOSTUNREACH,
         libc::ENETUNREACH,
         libc::EHOSTDOWN,
+        libc::ENONET,
+        libc::ENOPROTOOPT,
+        libc::EOPNOTSUPP,
+        libc::EPROTO,
         libc::ENETDOWN,
         libc::EACCES,
         libc::EPERM,
@@ -524,6 +530,9 @@ mod tests {
                     let packet = batch.packet(at);
                     assert_eq!(packet.from(), Some(SocketAddr::new(to.ip(), sender.port())));
                     assert!(packet.beside.kernel_ns.is_some());
+                    // Routes choose the link on which the answer leaves.
+                    let Some(Local::V6(local)) = packet.beside.local else { panic!("of IPv6") };
+                    assert_eq!(local.ipi6_ifindex, 0);
                     assert_eq!((packet.beside.tos, packet.beside.ttl), (46 << 2, 64));
                     seen.push(packet.len);
                     packet.answer(10);
