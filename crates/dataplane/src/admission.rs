@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub const OWN_NETWORKS: &str = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,169.254.0.0/16,\
                                 100.64.0.0/10,::1/128,fe80::/10,fc00::/7";
 /// Services listen below: two that answer each other would never end.
-const FIRST_PORT: u16 = 1024;
+pub const FIRST_PORT: u16 = 1024;
 /// Sources that are told apart at once.
 const SOURCES: usize = 1 << 14;
 /// A source may send as many at once as it may in this time.
@@ -66,7 +66,16 @@ pub enum Refusal {
 struct Source {
     /// When all that it has sent would have been sent at the highest rate.
     paid_ns: u64,
-    refused: u32,
+    denied: Denied,
+}
+
+/// What a source has not got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Denied {
+    /// Queries that were refused, as they were too many.
+    pub refused: u32,
+    /// Answers that the system did not take.
+    pub unsent: u32,
 }
 
 /// Decides whom to answer.
@@ -82,12 +91,12 @@ pub struct Admission {
 impl Admission {
     /// Answers these at most so many packets a second each.
     pub fn new(allowed: Vec<Prefix>, own_port: u16, rate_pps: u64) -> Self {
-        let packet_ns = NS_PER_S / rate_pps.clamp(1, NS_PER_S);
+        let packet_ns = NS_PER_S / rate_pps.min(NS_PER_S);
         Self { allowed, own_port, packet_ns, sources: HashMap::new(), pruned_ns: 0 }
     }
 
-    /// Admits a query, or says why not; an admitted one says how many of its source were refused.
-    pub fn admit(&mut self, from: SocketAddr, now_ns: u64) -> Result<u32, Refusal> {
+    /// Admits a query, or says why not; an admitted one says what its source was denied before.
+    pub fn admit(&mut self, from: SocketAddr, now_ns: u64) -> Result<Denied, Refusal> {
         if from.port() < FIRST_PORT || from.port() == self.own_port {
             return Err(Refusal::Port);
         }
@@ -103,11 +112,18 @@ impl Admission {
         }
         let source = self.sources.entry(name).or_default();
         if source.paid_ns > now_ns + AT_ONCE_NS {
-            source.refused = source.refused.saturating_add(1);
+            source.denied.refused = source.denied.refused.wrapping_add(1);
             return Err(Refusal::Rate);
         }
         source.paid_ns = source.paid_ns.max(now_ns) + self.packet_ns;
-        Ok(source.refused)
+        Ok(source.denied)
+    }
+
+    /// Notes what an admitted source has not got all the same.
+    pub fn deny(&mut self, address: IpAddr, note: impl FnOnce(&mut Denied)) {
+        if let Some(source) = self.sources.get_mut(&name(address)) {
+            note(&mut source.denied);
+        }
     }
 
     /// Forgets who has sent nothing for long; once a second, so that strangers cannot make it costly.
@@ -128,7 +144,7 @@ fn number(address: IpAddr) -> u128 {
 }
 
 /// What a source is known by: a host of IPv6 has a network of addresses.
-fn name(address: IpAddr) -> u128 {
+pub fn name(address: IpAddr) -> u128 {
     let mask = if address.is_ipv4() {
         u128::MAX
     } else {
@@ -140,6 +156,8 @@ fn name(address: IpAddr) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NONE: Denied = Denied { refused: 0, unsent: 0 };
 
     fn admission(allowed: &str, rate_pps: u64) -> Admission {
         Admission::new(
@@ -157,7 +175,7 @@ mod tests {
     fn only_allowed_prefixes_are_answered() {
         let mut admission = admission(OWN_NETWORKS, 1_000);
         for near in ["10.1.2.3:4000", "127.0.0.1:1024", "[::1]:4000", "[fe80::1]:4000"] {
-            assert_eq!(admission.admit(from(near), 0), Ok(0), "{near}");
+            assert_eq!(admission.admit(from(near), 0), Ok(NONE), "{near}");
         }
         for far in ["8.8.8.8:4000", "[2001:db8::1]:4000", "172.32.0.1:4000"] {
             assert_eq!(admission.admit(from(far), 0), Err(Refusal::Source), "{far}");
@@ -170,9 +188,9 @@ mod tests {
     #[test]
     fn a_prefix_is_an_address_and_bits() {
         let mut all = admission("0.0.0.0/0", 1_000);
-        assert_eq!(all.admit(from("8.8.8.8:4000"), 0), Ok(0));
+        assert_eq!(all.admit(from("8.8.8.8:4000"), 0), Ok(NONE));
         assert_eq!(all.admit(from("[2001:db8::1]:4000"), 0), Err(Refusal::Source));
-        assert_eq!(admission("::/0", 1).admit(from("8.8.8.8:4000"), 0), Ok(0));
+        assert_eq!(admission("::/0", 1).admit(from("8.8.8.8:4000"), 0), Ok(NONE));
         for wrong in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/x", "host"] {
             assert!(wrong.parse::<Prefix>().is_err(), "{wrong}");
         }
@@ -184,9 +202,13 @@ mod tests {
         let at_once =
             (0..1_000).take_while(|_| admission.admit(from("1.1.1.1:4000"), 0).is_ok()).count();
         assert_eq!(at_once, 101);
-        assert_eq!(admission.admit(from("1.1.1.2:4000"), 0), Ok(0));
+        assert_eq!(admission.admit(from("1.1.1.2:4000"), 0), Ok(NONE));
         assert_eq!(admission.admit(from("1.1.1.1:4001"), 0), Err(Refusal::Rate));
-        assert_eq!(admission.admit(from("1.1.1.1:4000"), 1_000_000), Ok(2));
+        admission.deny(from("1.1.1.1:4000").ip(), |denied| denied.unsent += 1);
+        assert_eq!(
+            admission.admit(from("1.1.1.1:4000"), 1_000_000),
+            Ok(Denied { refused: 2, unsent: 1 })
+        );
     }
 
     #[test]
@@ -197,6 +219,6 @@ mod tests {
         };
         assert!((0..SOURCES as u32).all(|number| admit(number, 1).is_ok()));
         assert_eq!(admit(u32::MAX, 2), Err(Refusal::Rate));
-        assert_eq!(admit(u32::MAX, 2 * NS_PER_S), Ok(0));
+        assert_eq!(admit(u32::MAX, 2 * NS_PER_S), Ok(NONE));
     }
 }

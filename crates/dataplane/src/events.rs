@@ -30,8 +30,18 @@ pub fn print(message: &Message) {
 
 /// Says that a program without DPDK records.
 pub fn recording(program: &'static str) {
+    print(&Message::RecordingReady(ready(program)));
+}
+
+/// Says that a program listens at a port of UDP.
+pub fn listening(program: &'static str, port: u16) {
+    let ready = RecordingReady { udp_port: Some(port.into()), ..ready(program) };
+    print(&Message::RecordingReady(ready));
+}
+
+fn ready(program: &'static str) -> RecordingReady {
     let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id().into());
-    print(&Message::RecordingReady(RecordingReady { program, version, pid }));
+    RecordingReady { program, version, pid, udp_port: None }
 }
 
 /// Says why it could not run.

@@ -28,6 +28,7 @@ mod munmap;
 mod npy;
 mod options;
 mod packet_ring;
+mod partners;
 mod passages;
 mod path;
 mod privileges;

@@ -1,13 +1,14 @@
 //! The loop that answers queries of STAMP, and what it keeps of each session.
 
-use crate::admission::{Admission, Refusal};
+use crate::admission::{Admission, Denied, Refusal};
 use crate::error::Error;
+use crate::partners::{Partner, Sessions};
 use crate::stop::Stop;
 use crate::udp::{self, BATCH, Batch, Udp};
 use crate::vitals::{EndStall, Vitals};
 use crate::wall::{self, Wall};
-use probe::stamp::{Cause, ClockError, FollowUp, Query, Reply, Watch};
-use std::collections::{HashMap, VecDeque};
+use probe::returned::datagrams;
+use probe::stamp::{Answer, Cause, ClockError, FollowUp, Query, Reply, Watch};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -21,13 +22,6 @@ const STALLS: usize = 1 << 14;
 const LOOK_UP: Duration = Duration::from_millis(50);
 /// Answers that leave after one reading of the clock.
 const AT_ONCE: usize = 8;
-/// Sessions at once, and how long one may be silent.
-const SESSIONS: usize = 1 << 16;
-const SILENT_NS: u64 = 60_000_000_000;
-/// Answers of a session whose departure is still to be told.
-const UNTOLD: usize = 64;
-/// Answers of which a stamp may still come.
-const UNSTAMPED: usize = 1 << 16;
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// How a loop waits for packets.
@@ -37,16 +31,6 @@ pub enum Poll {
     Sleep,
     /// It looks all the time.
     Busy,
-}
-
-/// Who asks: an address and a session of it.
-type Name = (SocketAddr, u16);
-
-#[derive(Debug, Default)]
-struct Session {
-    next: u32,
-    seen_ns: u64,
-    untold: VecDeque<FollowUp>,
 }
 
 /// What became of queries.
@@ -60,7 +44,6 @@ pub struct Counts {
     pub malformed: u64,
     pub unsent: u64,
     pub dropped: u64,
-    pub sessions: u64,
     pub clock_steps: u64,
 }
 
@@ -73,11 +56,7 @@ pub struct Reflector {
     wall: Wall,
     pub vitals: Vitals,
     pub counts: Counts,
-    sessions: HashMap<Name, Session>,
-    pruned_ns: u64,
-    /// Who got the answers that left last, by the place of each.
-    sent: Vec<Option<(Name, u32, u64)>>,
-    places: u32,
+    pub sessions: Sessions,
     error: ClockError,
     error_ns: u64,
     /// When the socket was seen empty last.
@@ -97,10 +76,7 @@ impl Reflector {
             wall,
             vitals: Vitals::new(STALL_NS, STALLS),
             counts: Counts::default(),
-            sessions: HashMap::new(),
-            pruned_ns: 0,
-            sent: vec![None; UNSTAMPED],
-            places: 0,
+            sessions: Sessions::default(),
             error: wall::clock_error(),
             error_ns: empty_ns,
             empty_ns,
@@ -131,7 +107,7 @@ impl Reflector {
             if taken < BATCH {
                 self.empty_ns = looked_ns;
             }
-            self.answer(&mut queries, &came)?;
+            self.answer(&mut queries, &came);
             self.take_stamps(&mut stamps)?;
             ran_ns = self.wall.now();
             slept = taken == 0 && self.poll == Poll::Sleep;
@@ -163,13 +139,13 @@ impl Reflector {
         self.wall.place(beside.kernel_ns?, (since_ns, now_ns))
     }
 
-    fn answer(&mut self, queries: &mut Batch, came: &[Option<u64>]) -> Result<(), Error> {
-        let mut ready: Vec<(usize, Name, Reply)> = Vec::with_capacity(BATCH);
+    fn answer(&mut self, queries: &mut Batch, came: &[Option<u64>]) {
+        let mut ready: Vec<(usize, Partner, Reply)> = Vec::with_capacity(BATCH);
         for (at, came) in came.iter().enumerate() {
             let now_ns = self.wall.now();
             self.counts.received += 1;
-            if let Some((name, reply)) = self.reply(queries, at, *came, now_ns) {
-                ready.push((at, name, reply));
+            if let Some((partner, reply)) = self.reply(queries, at, *came, now_ns) {
+                ready.push((at, partner, reply));
             }
         }
         for some in ready.chunks(AT_ONCE) {
@@ -177,27 +153,24 @@ impl Reflector {
             for (at, _, reply) in some {
                 Reply { sent_ns, ..*reply }.write_sent(queries.packet(*at).bytes_mut());
             }
-            let left_ns = self.wall.now();
             let which: Vec<usize> = some.iter().map(|(at, ..)| *at).collect();
-            let mut done = 0;
+            let (mut done, mut failed) = (0, false);
             while done < which.len() {
-                let (sent, refused) = self.socket.send(queries, &which[done..]);
-                for (_, name, reply) in &some[done..done + sent] {
-                    self.sent[self.places as usize % UNSTAMPED] = Some((*name, reply.seq, left_ns));
-                    self.places = self.places.wrapping_add(1);
-                }
+                let (sent, error) = self.socket.send(queries, &which[done..]);
                 self.counts.answered += sent as u64;
                 done += sent;
-                if refused.is_some() {
-                    // The kernel may have counted it, or not.
-                    self.socket.count_anew()?;
-                    self.places = 0;
+                // The first error may be what somebody says of an answer before, to anybody.
+                if failed && error.is_some() {
                     self.counts.unsent += 1;
+                    let address = some[done].1.address;
+                    self.admission.deny(address, |denied| {
+                        denied.unsent = denied.unsent.wrapping_add(1);
+                    });
                     done += 1;
                 }
+                failed = error.is_some() && !failed;
             }
         }
-        Ok(())
     }
 
     fn reply(
@@ -206,7 +179,7 @@ impl Reflector {
         at: usize,
         came: Option<u64>,
         now_ns: u64,
-    ) -> Option<(Name, Reply)> {
+    ) -> Option<(Partner, Reply)> {
         let packet = queries.packet(at);
         let (Some(from), true) = (packet.from(), packet.len <= udp::ROOM) else {
             self.counts.malformed += 1;
@@ -219,8 +192,8 @@ impl Reflector {
             self.counts.malformed += 1;
             return None;
         };
-        let refused = match self.admission.admit(from, now_ns) {
-            Ok(refused) => refused,
+        let denied = match self.admission.admit(from, now_ns) {
+            Ok(denied) => denied,
             Err(refusal) => {
                 *match refusal {
                     Refusal::Source => &mut self.counts.refused_source,
@@ -230,15 +203,18 @@ impl Reflector {
                 return None;
             }
         };
-        let watch = self.watch(refused);
-        let (name, beside) = ((from, query.ssid), packet.beside);
-        let Some(session) = self.session(name, now_ns) else {
+        let watch = self.watch(denied);
+        let (partner, beside) = (Partner::new(from, query.ssid), packet.beside);
+        let Some(session) = self.sessions.of(partner, now_ns) else {
             self.counts.refused_rate += 1;
+            self.admission.deny(from.ip(), |denied| {
+                denied.refused = denied.refused.wrapping_add(1);
+            });
             return None;
         };
         let reply = Reply {
             seq: session.next,
-            follow_up: session.untold.front().copied(),
+            follow_up: session.untold(),
             received_ns: 0,
             sent_ns: 0,
             error: ClockError::default(),
@@ -252,73 +228,62 @@ impl Reflector {
         let used = reply.write(packet.bytes_mut()).expect("it is long enough");
         packet.answer(used.dscp.unwrap_or(beside.tos >> 2));
         if used.follow_up {
-            self.sessions.get_mut(&name).expect("it is there").untold.pop_front();
+            session.told();
         }
-        Some((name, reply))
+        Some((partner, reply))
     }
 
-    fn session(&mut self, name: Name, now_ns: u64) -> Option<&mut Session> {
-        if self.sessions.len() >= SESSIONS && !self.sessions.contains_key(&name) {
-            // Once a second, so that strangers cannot make it costly.
-            if now_ns.saturating_sub(self.pruned_ns) >= NS_PER_S {
-                self.pruned_ns = now_ns;
-                self.sessions.retain(|_, session| session.seen_ns + SILENT_NS > now_ns);
-            }
-            if self.sessions.len() >= SESSIONS {
-                return None;
-            }
-        }
-        let session = self.sessions.entry(name).or_default();
-        if session.seen_ns == 0 || session.seen_ns + SILENT_NS <= now_ns {
-            *session = Session::default();
-            self.counts.sessions += 1;
-        }
-        session.seen_ns = now_ns;
-        Some(session)
-    }
-
-    fn watch(&self, refused: u32) -> Watch {
+    fn watch(&self, denied: Denied) -> Watch {
         let counters = self.vitals.last();
         let last = self.last_stall;
         Watch {
             boot: self.boot,
             dropped: self.counts.dropped as u32,
-            refused,
+            refused: denied.refused,
             stalls: self.vitals.count as u32,
             cause: last.map_or(Cause::Unknown, |stall| stall.cause),
             stall_ns: last.map_or(0, |stall| self.wall.of_day(stall.start_ns)),
             lasted_ns: last.map_or(0, |stall| stall.lasted_ns),
             run_delay_us: (counters.waited_ns / 1_000) as u32,
             throttled_us: (counters.throttled_ns / 1_000) as u32,
+            unsent: denied.unsent,
         }
     }
 
     /// Takes the times at which answers left, for later answers to tell.
-    fn take_stamps(&mut self, stamps: &mut Batch) -> Result<(), Error> {
+    fn take_stamps(&mut self, returned: &mut Batch) -> Result<(), Error> {
         loop {
-            let taken = self.socket.stamps(stamps)?;
+            let taken = self.socket.returned(returned)?;
             let now_ns = self.wall.now();
             for at in 0..taken {
-                let beside = stamps.packet(at).beside;
-                let (Some(place), Some(stamp_ns)) = (beside.place, beside.kernel_ns) else {
-                    continue;
-                };
-                let Some((name, seq, left_ns)) = self.sent[place as usize % UNSTAMPED].take()
-                else {
-                    continue;
-                };
-                let sent_ns = self.wall.place(stamp_ns, (left_ns, now_ns));
-                let (Some(sent_ns), Some(session)) = (sent_ns, self.sessions.get_mut(&name)) else {
-                    continue;
-                };
-                if session.untold.len() == UNTOLD {
-                    session.untold.pop_front();
+                let packet = returned.packet(at);
+                if let (Some(stamp_ns), true) = (packet.beside.kernel_ns, packet.beside.is_returned)
+                {
+                    self.has_left(packet.bytes(), stamp_ns, now_ns);
                 }
-                session.untold.push_back(FollowUp { seq, sent_ns: self.wall.of_day(sent_ns) });
             }
             if taken < BATCH {
                 return Ok(());
             }
+        }
+    }
+
+    /// Keeps when an answer left, which the kernel hands back as a frame.
+    fn has_left(&mut self, frame: &[u8], stamp_ns: u64, now_ns: u64) {
+        for sent in datagrams(frame) {
+            let Some(answer) = Answer::read(sent.payload) else { continue };
+            let to = SocketAddr::new(sent.to, sent.port);
+            let Some(session) = self.sessions.get_mut(&Partner::new(to, answer.ssid)) else {
+                continue;
+            };
+            // It says itself when it was written, which was before.
+            let written_ns = self.wall.place(answer.sent_ns, (0, now_ns));
+            let Some(written_ns) = written_ns else { return };
+            if let Some(sent_ns) = self.wall.place(stamp_ns, (written_ns, now_ns)) {
+                let sent_ns = self.wall.of_day(sent_ns);
+                session.has_left(written_ns, FollowUp { seq: answer.seq, sent_ns });
+            }
+            return;
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::stop::Stop;
 use crate::udp::{self, BATCH, Batch, Udp, is_refusal};
 use crate::vitals::{EndStall, Vitals};
 use crate::wall::{self, Wall};
+use probe::returned::datagrams;
 use probe::stamp::{Answer, Cause, ClockError, Extensions, Query, Watch};
 use std::io;
 use std::net::SocketAddr;
@@ -53,6 +54,8 @@ pub struct Asked {
 pub struct Counts {
     pub sent: u64,
     pub unsent: u64,
+    /// Of those, what the system did not take.
+    pub unsent_refused: u64,
     pub received: u64,
     pub foreign: u64,
     pub refusals: u64,
@@ -69,8 +72,6 @@ pub struct Counts {
 /// A socket of the sender.
 struct Flow {
     socket: Udp,
-    /// Packets by their places among those that left since the system counts.
-    placed: Vec<u32>,
     empty_ns: u64,
     dropped: u32,
 }
@@ -93,9 +94,29 @@ pub struct Sender {
     files: Files,
     /// When each query left, by this program's clock: what the kernel says lies behind it.
     sent_ns: Vec<u64>,
+    /// Which queries were answered.
+    heard: Heard,
     told: Vec<EndStall>,
     error: ClockError,
     batch: Batch,
+}
+
+/// Numbers of queries that were answered, however often.
+#[derive(Debug, Default)]
+struct Heard {
+    bits: Vec<u64>,
+    count: u64,
+}
+
+impl Heard {
+    fn add(&mut self, seq: u32) {
+        let (word, bit) = (seq as usize / 64, 1 << (seq % 64));
+        if self.bits.len() <= word {
+            self.bits.resize(word + 1, 0);
+        }
+        self.count += u64::from(self.bits[word] & bit == 0);
+        self.bits[word] |= bit;
+    }
 }
 
 impl Sender {
@@ -106,7 +127,7 @@ impl Sender {
         let flows = (0..asked.flows).map(|at| {
             let port = if asked.source_port == 0 { 0 } else { asked.source_port + at as u16 };
             let socket = Udp::connect(asked.to, port, asked.dscp)?;
-            Ok(Flow { socket, placed: Vec::new(), empty_ns: wall.now(), dropped: 0 })
+            Ok(Flow { socket, empty_ns: wall.now(), dropped: 0 })
         });
         let flows = flows.collect::<Result<Vec<_>, Error>>()?;
         let rows = |name: &str, descr| {
@@ -127,6 +148,7 @@ impl Sender {
             counts: Counts::default(),
             files,
             sent_ns: Vec::with_capacity(queries),
+            heard: Heard::default(),
             told: Vec::new(),
             error: wall::clock_error(),
             batch: Batch::new(),
@@ -157,7 +179,7 @@ impl Sender {
             let next_ns = if stop.asked() { None } else { times.peek().copied() };
             if next_ns.is_none() {
                 let end_ns = *end_ns.get_or_insert(ran_ns + self.asked.drain.0);
-                if ran_ns >= end_ns || self.counts.received >= self.counts.sent {
+                if ran_ns >= end_ns || self.heard.count >= self.counts.sent {
                     // Stamps of the last ones may still come.
                     self.receive()?;
                     return self.finish();
@@ -217,7 +239,6 @@ impl Sender {
         let handed_ns = self.wall.now();
         for (at, intended) in intended.iter().enumerate().take(sent) {
             let seq = first + at as u64;
-            flow.placed.push(seq as u32);
             self.sent_ns.push(sent_ns);
             let mut row = [0; 32];
             row[..8].copy_from_slice(&intended.to_le_bytes());
@@ -228,15 +249,14 @@ impl Sender {
             self.files.write(|files| files.departures.add(&row))?;
         }
         self.counts.sent += sent as u64;
-        self.counts.unsent += (intended.len() - sent) as u64;
+        let unsent = (intended.len() - sent) as u64;
+        self.counts.unsent += unsent;
+        self.counts.unsent_refused += unsent;
         if let Some(error) = refused {
             if error.raw_os_error() == Some(libc::EMSGSIZE) {
                 return Err(flow.socket.failed("send", error));
             }
             self.counts.refusals += u64::from(is_refusal(&error));
-            // The system may have counted it, or not.
-            flow.socket.count_anew()?;
-            flow.placed.clear();
         }
         Ok(())
     }
@@ -277,6 +297,7 @@ impl Sender {
             return Ok(None);
         };
         self.counts.received += 1;
+        self.heard.add(answer.query_seq);
         let between = (flow.empty_ns.saturating_sub(ON_ITS_WAY_NS), taken_ns);
         let came_ns = beside.kernel_ns.and_then(|stamp_ns| self.wall.place(stamp_ns, between));
         let follow = answer.follow_up.unwrap_or_default();
@@ -318,18 +339,22 @@ impl Sender {
     }
 
     fn take_stamps(&mut self, at: usize) -> Result<usize, Error> {
-        let flow = &mut self.flows[at];
-        let taken = flow.socket.stamps(&mut self.batch)?;
+        let flow = &self.flows[at];
+        let taken = flow.socket.returned(&mut self.batch)?;
         let now_ns = self.wall.now();
         for at in 0..taken {
-            let beside = self.batch.packet(at).beside;
-            let seq = beside.place.and_then(|place| flow.placed.get(place as usize));
-            let (Some(seq), Some(stamp_ns)) = (seq, beside.kernel_ns) else { continue };
-            let between = (self.sent_ns[*seq as usize], now_ns);
+            let packet = self.batch.packet(at);
+            let is_own =
+                |query: &Query| query.ssid == self.ssid && u64::from(query.seq) < self.counts.sent;
+            let query = datagrams(packet.bytes())
+                .find_map(|sent| Query::read(sent.payload).filter(is_own))
+                .filter(|_| packet.beside.is_returned);
+            let (Some(query), Some(stamp_ns)) = (query, packet.beside.kernel_ns) else { continue };
+            let between = (self.sent_ns[query.seq as usize], now_ns);
             let Some(sent_ns) = self.wall.place(stamp_ns, between) else { continue };
             self.counts.stamped += 1;
             let mut row = [0; 16];
-            row[..8].copy_from_slice(&u64::from(*seq).to_le_bytes());
+            row[..8].copy_from_slice(&u64::from(query.seq).to_le_bytes());
             row[8..].copy_from_slice(&sent_ns.to_le_bytes());
             self.files.write(|files| files.stamps.add(&row))?;
         }
@@ -406,7 +431,7 @@ fn greet(asked: &Asked, wall: &Wall) -> Result<(), Error> {
         }
         // What is refused now may be answered when the other program has begun.
         std::thread::sleep(TRY);
-        while socket.stamps(&mut batch)? > 0 {}
+        while socket.returned(&mut batch)? > 0 {}
         for at in 0..socket.receive(&mut batch)? {
             if Answer::read(batch.packet(at).bytes()).is_some() {
                 return Ok(());
@@ -416,4 +441,18 @@ fn greet(asked: &Asked, wall: &Wall) -> Result<(), Error> {
     let said = refused.map_or(String::new(), |error| format!(": {error}"));
     let waited = Nanos((wall.now() - began_ns) / NS_PER_MS * NS_PER_MS);
     Err(Error::NoAnswer { to: asked.to, waited, said })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_comes_twice_is_of_one_query() {
+        let mut heard = Heard::default();
+        for seq in [3, 3, 0, 64, 200, 64, 0] {
+            heard.add(seq);
+        }
+        assert_eq!(heard.count, 4);
+    }
 }

@@ -19,9 +19,7 @@ const WAITING: c_int = 4 << 20;
 const STAMPS: u32 = libc::SOF_TIMESTAMPING_SOFTWARE
     | libc::SOF_TIMESTAMPING_RX_SOFTWARE
     | libc::SOF_TIMESTAMPING_TX_SOFTWARE
-    | libc::SOF_TIMESTAMPING_OPT_CMSG
-    | libc::SOF_TIMESTAMPING_OPT_TSONLY;
-const NUMBERED: u32 = STAMPS | libc::SOF_TIMESTAMPING_OPT_ID;
+    | libc::SOF_TIMESTAMPING_OPT_CMSG;
 /// `SO_EE_ORIGIN_TIMESTAMPING`: what comes by the queue of errors is a stamp.
 const OF_STAMP: u8 = 4;
 /// Hop limit of packets that do not tell it.
@@ -38,8 +36,8 @@ pub struct Beside {
     pub tos: u8,
     /// Packets for which the socket had no room until then; the kernel says it once there are some.
     pub dropped: Option<u32>,
-    /// Of a stamp, the place of its packet among those that were sent.
-    pub place: Option<u32>,
+    /// It is one that was sent, and comes back with the time at which it left.
+    pub is_returned: bool,
     local: Option<Local>,
 }
 
@@ -79,7 +77,7 @@ impl Packet {
 
     /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
+        &self.bytes[..self.len.min(ROOM)]
     }
 
     /// Its bytes, to be changed.
@@ -199,9 +197,6 @@ impl Udp {
         set(&socket, level, kind, class).map_err(failed)?;
         // A packet that is too long for the path is an error, and not several packets.
         set(&socket, level, fragments, never).map_err(failed)?;
-        // And what a queue on its way out drops is one, too.
-        let errors = if to.is_ipv4() { libc::IP_RECVERR } else { libc::IPV6_RECVERR };
-        set(&socket, level, errors, 1).map_err(failed)?;
         let (storage, len) = storage(to);
         // SAFETY: an address that outlives the call.
         let done = unsafe { libc::connect(socket.as_raw_fd(), (&raw const storage).cast(), len) };
@@ -221,22 +216,13 @@ impl Udp {
         address(&storage).map_or(0, |address| address.port())
     }
 
-    /// Counts packets that are sent from 0 again: stamps that come have these places.
-    pub fn count_anew(&self) -> Result<(), Error> {
-        for flags in [STAMPS, NUMBERED] {
-            set(&self.socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags)
-                .map_err(|source| self.failed("take times", source))?;
-        }
-        Ok(())
-    }
-
     /// Takes what has come, without waiting; says how many.
     pub fn receive(&self, batch: &mut Batch) -> Result<usize, Error> {
         self.take(batch, 0)
     }
 
-    /// Takes the stamps of packets that have left, without waiting; says how many.
-    pub fn stamps(&self, batch: &mut Batch) -> Result<usize, Error> {
+    /// Takes packets that have left, with their headers and times, without waiting; says how many.
+    pub fn returned(&self, batch: &mut Batch) -> Result<usize, Error> {
         self.take(batch, libc::MSG_ERRQUEUE)
     }
 
@@ -261,7 +247,7 @@ impl Udp {
             Ok(taken) => taken as usize,
             Err(error) if is_nothing(&error) => 0,
             // Somebody on the way, or the other end, refused one of the packets before.
-            Err(error) if is_refusal(&error) => 0,
+            Err(error) if is_refusal(&error) || error.raw_os_error() == Some(libc::EMSGSIZE) => 0,
             Err(error) => return Err(self.failed("receive", error)),
         };
         for (packet, header) in batch.packets.iter_mut().zip(&headers).take(taken) {
@@ -337,12 +323,17 @@ fn open(address: IpAddr, port: u16) -> io::Result<OwnedFd> {
     } else {
         set(&socket, v4, libc::IP_PKTINFO, 1)?;
     }
+    // What a queue on its way out drops is an error only for those who want to hear of errors.
+    set(&socket, v4, libc::IP_RECVERR, 1)?;
+    if family == libc::AF_INET6 {
+        set(&socket, v6, libc::IPV6_RECVERR, 1)?;
+    }
     for kind in [libc::IP_RECVTTL, libc::IP_RECVTOS] {
         set(&socket, v4, kind, 1)?;
     }
     set(&socket, general, libc::SO_RCVBUF, WAITING)?;
     set(&socket, general, libc::SO_RXQ_OVFL, 1)?;
-    set(&socket, general, libc::SO_TIMESTAMPING, NUMBERED)?;
+    set(&socket, general, libc::SO_TIMESTAMPING, STAMPS)?;
     let (storage, len) = storage(SocketAddr::new(address, port));
     // SAFETY: an address that outlives the call.
     let done = unsafe { libc::bind(socket.as_raw_fd(), (&raw const storage).cast(), len) };
@@ -406,12 +397,16 @@ fn beside(header: &msghdr) -> Beside {
                     beside.local = Some(Local::V4(local));
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                    let local = data.cast::<libc::in6_pktinfo>().read_unaligned();
+                    let mut local = data.cast::<libc::in6_pktinfo>().read_unaligned();
+                    // Routes choose the link, of which an address of one link alone says nothing.
+                    if !Ipv6Addr::from(local.ipi6_addr.s6_addr).is_unicast_link_local() {
+                        local.ipi6_ifindex = 0;
+                    }
                     beside.local = Some(Local::V6(local));
                 }
                 (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
                     let error = data.cast::<libc::sock_extended_err>().read_unaligned();
-                    beside.place = (error.ee_origin == OF_STAMP).then_some(error.ee_data);
+                    beside.is_returned = error.ee_origin == OF_STAMP;
                 }
                 _ => {}
             }
@@ -486,6 +481,10 @@ pub fn is_refusal(error: &io::Error) -> bool {
         libc::EHOSTUNREACH,
         libc::ENETUNREACH,
         libc::EHOSTDOWN,
+        libc::ENONET,
+        libc::ENOPROTOOPT,
+        libc::EOPNOTSUPP,
+        libc::EPROTO,
         libc::ENETDOWN,
         libc::EACCES,
         libc::EPERM,
@@ -496,6 +495,7 @@ pub fn is_refusal(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use probe::returned::datagrams;
 
     fn once(
         socket: &Udp,
@@ -512,12 +512,25 @@ mod tests {
         0
     }
 
+    /// Waits until packets have times: the kernel begins some time after it is asked to.
+    fn begin(listener: &Udp, to: SocketAddr) {
+        let (sender, mut batch) = (Udp::connect(to, 0, 0).unwrap(), Batch::new());
+        let comes_with_time = (0..200).any(|_| {
+            batch.write(0, 50);
+            sender.send(&mut batch, &[0]);
+            once(listener, &mut batch, Udp::receive);
+            batch.packet(0).beside.kernel_ns.is_some()
+        });
+        assert!(comes_with_time);
+    }
+
     #[test]
     fn packets_come_with_their_times_and_answers_go_back() {
         for host in ["127.0.0.1", "::1"] {
             let listener = Udp::listen(None, 0).unwrap();
             let to = SocketAddr::new(host.parse().unwrap(), listener.port());
             let Ok(sender) = Udp::connect(to, 0, 46) else { continue };
+            begin(&listener, to);
             let mut batch = Batch::new();
             batch.write(0, 50).fill(7);
             batch.write(1, 60).fill(8);
@@ -530,6 +543,9 @@ mod tests {
                     let packet = batch.packet(at);
                     assert_eq!(packet.from(), Some(SocketAddr::new(to.ip(), sender.port())));
                     assert!(packet.beside.kernel_ns.is_some());
+                    // Routes choose the link on which the answer leaves.
+                    let Some(Local::V6(local)) = packet.beside.local else { panic!("of IPv6") };
+                    assert_eq!(local.ipi6_ifindex, 0);
                     assert_eq!((packet.beside.tos, packet.beside.ttl), (46 << 2, 64));
                     seen.push(packet.len);
                     packet.answer(10);
@@ -537,13 +553,19 @@ mod tests {
                 }
             }
             assert_eq!(seen, [50, 60]);
-            let mut places = Vec::new();
-            while places.len() < 2 {
-                let taken = once(&sender, &mut batch, Udp::stamps);
+            let mut returned = Vec::new();
+            while returned.len() < 2 {
+                let taken = once(&sender, &mut batch, Udp::returned);
                 assert!(taken > 0);
-                places.extend((0..taken).map(|at| batch.packet(at).beside.place));
+                for at in 0..taken {
+                    let packet = batch.packet(at);
+                    assert!(packet.beside.is_returned && packet.beside.kernel_ns.is_some());
+                    let sent = datagrams(packet.bytes()).next().unwrap();
+                    assert_eq!((sent.to, sent.port), (to.ip(), to.port()));
+                    returned.push(sent.payload.to_vec());
+                }
             }
-            assert_eq!(places, [Some(0), Some(1)]);
+            assert_eq!(returned, [vec![7; 50], vec![8; 60]]);
             assert!(once(&sender, &mut batch, Udp::receive) > 0);
             assert_eq!((batch.packet(0).len, batch.packet(0).beside.tos), (50, 10 << 2));
         }

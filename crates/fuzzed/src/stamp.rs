@@ -1,9 +1,11 @@
-//! Packets of STAMP: whatever comes, an answer is as long as its query, and says what the reflector knew.
+//! Packets of STAMP, and frames that have some: whatever comes, an answer is as long as its query, and says what the reflector knew.
 
+use probe::returned::datagrams;
 use probe::stamp::{Answer, Cause, FollowUp, LEAST, Query, Reply, Watch};
 
 /// The bytes are a query, and an answer.
 pub fn run(bytes: &[u8]) -> bool {
+    assert!(datagrams(bytes).all(|found| bytes.ends_with(found.payload)));
     let query = Query::read(bytes);
     assert_eq!(query.is_some(), bytes.len() >= LEAST);
     assert_eq!(Answer::read(bytes).is_some(), query.is_some());

@@ -84,6 +84,8 @@ pub struct ToldByReflector {
     pub dropped: Count,
     /// Packets of this sender that it refused, as they came too fast.
     pub refused: Count,
+    /// Answers to this sender that the reflector's system did not take.
+    pub unsent: Count,
     /// Stalls of its loop.
     pub stalls: Count,
     /// Stalls of which no answer told more.
@@ -101,6 +103,8 @@ pub struct SentQueries {
     pub sent: Count,
     /// Queries that could not leave within 10 ms of their time, or that the system did not take.
     pub unsent: Count,
+    /// Of those, queries that the system did not take.
+    pub unsent_refused: Count,
     /// Answers that came.
     pub received: Count,
     /// Packets that are no answer to a query of this session.

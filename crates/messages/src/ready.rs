@@ -30,6 +30,8 @@ pub struct RecordingReady {
     pub version: &'static str,
     /// The process's number.
     pub pid: Count,
+    /// The port of UDP at which it listens; null if it does not.
+    pub udp_port: Option<Count>,
 }
 
 /// A clock of ticks: a reading, its rate, and the time of that reading.

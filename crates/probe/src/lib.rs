@@ -17,6 +17,7 @@ mod local;
 mod missing;
 pub mod parts;
 pub mod payload;
+pub mod returned;
 pub mod schedule;
 pub mod stamp;
 pub mod tcp;

@@ -31,7 +31,7 @@ const FOLLOW_UP_LEN: usize = 16;
 const BY_KERNEL: u8 = 2;
 /// One of the types that RFC 8972 leaves to private use.
 const WATCH: u8 = 252;
-const WATCH_LEN: usize = 48;
+const WATCH_LEN: usize = 52;
 const WATCH_MAGIC: [u8; 4] = *b"tsw1";
 
 /// Bytes that a follow-up takes.
@@ -226,6 +226,8 @@ pub struct Watch {
     pub run_delay_us: u32,
     /// How long its control group was throttled in all.
     pub throttled_us: u32,
+    /// Answers to this source that its system did not take.
+    pub unsent: u32,
 }
 
 impl Watch {
@@ -240,6 +242,7 @@ impl Watch {
         put(value, 32, &self.lasted_ns.to_be_bytes());
         put(value, 40, &self.run_delay_us.to_be_bytes());
         put(value, 44, &self.throttled_us.to_be_bytes());
+        put(value, 48, &self.unsent.to_be_bytes());
     }
 
     fn read(value: &[u8]) -> Self {
@@ -253,6 +256,7 @@ impl Watch {
             lasted_ns: u64_at(value, 32),
             run_delay_us: u32_at(value, 40),
             throttled_us: u32_at(value, 44),
+            unsent: u32_at(value, 48),
         }
     }
 }
@@ -451,7 +455,7 @@ fn time_at(bytes: &[u8], at: usize, error: u16) -> u64 {
 /// The 64 bits of NTP: seconds since 1900, and 2⁻³² s.
 fn to_ntp(unix_ns: u64) -> u64 {
     let (s, ns) = (unix_ns / NS_PER_S + EPOCH_S, unix_ns % NS_PER_S);
-    (s << 32) | ((ns << 32) + NS_PER_S / 2) / NS_PER_S
+    (s << 32) | (((ns << 32) + NS_PER_S / 2) / NS_PER_S)
 }
 
 /// ns since 1970 of NTP's time. What would be before 1970 is of the next era, which begins in 2036.
@@ -507,6 +511,7 @@ mod tests {
                 lasted_ns: 6,
                 run_delay_us: 7,
                 throttled_us: 8,
+                unsent: 9,
             },
         }
     }

@@ -87,6 +87,37 @@ def test_a_host_that_is_stopped_is_named_and_no_network(tmp_path: Path) -> None:
 
 
 @AS_ROOT
+def test_packets_that_a_queue_refuses_leave_no_time_to_others(tmp_path: Path) -> None:
+    """A queue of either host is too short for a burst: what leaves keeps its own time."""
+    needed("ip", "tc")
+    queue = ("tbf", "burst", "400", "rate")
+    with Between() as between:
+        between.reflect()
+        between.run(
+            "near", "tc", "qdisc", "add", "dev", "host0", "root", *queue, "20mbit", "limit", "2000"
+        )
+        between.run(
+            "far", "tc", "qdisc", "add", "dev", "host0", "root", *queue, "4mbit", "limit", "1000"
+        )
+        asking = between.asking(
+            tmp_path / "path", "--rate=2000", "--pattern=burst:20,0ns", "--duration=1s"
+        )
+        _, hosts, passages = asking.end()
+    ends = hosts.ends
+    assert 0 < ends.unsent_refused <= ends.unsent
+    assert ends.reflector is not None
+    assert ends.reflector.unsent > 0
+    assert ends.stamped > ends.sent // 2
+    # Both hosts have one clock and one cable.
+    there_ns = (passages.received_ns - passages.departed_ns)[passages.exact]
+    back_ns = (passages.arrived_ns - passages.answered_ns)[passages.exact]
+    for way_ns in (there_ns, back_ns):
+        assert len(way_ns) > 20
+        assert way_ns.min() >= 0
+        assert np.median(way_ns) < 100_000
+
+
+@AS_ROOT
 def test_loss_is_told_by_direction(tmp_path: Path) -> None:
     """Rules drop every fifth query, and every seventh answer that is left."""
     needed("ip", "nft")

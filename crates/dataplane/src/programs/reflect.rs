@@ -33,7 +33,7 @@ struct Reflect {
     #[arg(long, value_name = "PREFIX,...", value_delimiter = ',', default_value = OWN_NETWORKS)]
     allow: Vec<Prefix>,
     /// Packets per second that each source is answered at most.
-    #[arg(long, value_name = "PPS", default_value_t = 100_000)]
+    #[arg(long, value_name = "PPS", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     rate_pps: u64,
     /// How it waits for packets.
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Poll::Sleep)]
@@ -52,7 +52,7 @@ impl Program for Reflect {
         sleep_exactly();
         let admission = Admission::new(self.allow, port, self.rate_pps);
         let mut reflector = Reflector::new(socket, admission, self.poll);
-        events::recording(SPEC.name);
+        events::listening(SPEC.name, port);
         reflector.run(&stop)?;
         let counts = reflector.counts;
         let reflect = Reflected {
@@ -65,7 +65,7 @@ impl Program for Reflect {
             malformed: counts.malformed.into(),
             unsent: counts.unsent.into(),
             dropped: counts.dropped.into(),
-            sessions: counts.sessions.into(),
+            sessions: reflector.sessions.began.into(),
             clock_steps: counts.clock_steps.into(),
             stalls: reflector.vitals.told(),
         };
@@ -75,5 +75,19 @@ impl Program for Reflect {
             reflect,
         }));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_of_nothing_is_refused() {
+        let parse = |rate: &str| {
+            let own = vec![format!("--rate-pps={rate}")];
+            options::parse::<Reflect>("reflect", SPEC.about, own).is_ok()
+        };
+        assert_eq!(["0", "1", "1000000000", "1000000001"].map(parse), [false, true, true, false]);
     }
 }

@@ -1,5 +1,6 @@
 //! `sender`: asks another host by STAMP, and writes down what comes back.
 
+use crate::admission::FIRST_PORT;
 use crate::error::Error;
 use crate::events;
 use crate::mix::Mix;
@@ -74,6 +75,27 @@ struct Ask {
 }
 
 impl Ask {
+    /// Refuses ports that are none, or of which no reflector takes queries.
+    fn check_ports(&self) -> Result<(), Error> {
+        let first = u32::from(self.source_port);
+        let ports = first..first + u32::from(self.flows);
+        let is_free = ports.start >= u32::from(FIRST_PORT)
+            && ports.end <= 1 << 16
+            && !ports.contains(&u32::from(self.to.port()));
+        if first == 0 || is_free {
+            return Ok(());
+        }
+        let got = match self.flows {
+            1 => first.to_string(),
+            flows => format!("{first} and {} more", flows - 1),
+        };
+        let expected = format!(
+            "ports from {FIRST_PORT} to 65535 without {}, that of the reflector",
+            self.to.port()
+        );
+        Err(Error::Option { option: "--source-port", got, expected })
+    }
+
     fn asked(&self) -> Asked {
         let extensions = Extensions {
             follow_up: !self.plain,
@@ -110,6 +132,7 @@ impl Program for Ask {
             let expected = format!("at most {} queries, got {queries}", u32::MAX);
             return Err(Error::Option { option, got, expected });
         }
+        self.check_ports()?;
         privileges::give_back(capability::NONE, &[Some(&self.record)])?;
         sleep_exactly();
         let mut sender = Sender::new(self.asked(), &self.record, queries as usize)?;
@@ -129,6 +152,7 @@ fn told(sender: &Sender, stopped: bool) -> Recorded {
         same_clock: sender.has_same_clock(),
         dropped: last.dropped.wrapping_sub(first.dropped).into(),
         refused: last.refused.wrapping_sub(first.refused).into(),
+        unsent: last.unsent.wrapping_sub(first.unsent).into(),
         stalls: last.stalls.wrapping_sub(first.stalls).into(),
         stalls_untold: counts.stalls_untold.into(),
         run_delay_us: last.run_delay_us.wrapping_sub(first.run_delay_us).into(),
@@ -138,6 +162,7 @@ fn told(sender: &Sender, stopped: bool) -> Recorded {
     let sender = SentQueries {
         sent: counts.sent.into(),
         unsent: counts.unsent.into(),
+        unsent_refused: counts.unsent_refused.into(),
         received: counts.received.into(),
         foreign: counts.foreign.into(),
         dropped: sender.dropped().into(),
@@ -161,5 +186,28 @@ fn clock(error: Option<ClockError>, steps: u64) -> HostClock {
         synchronised: error.synchronised,
         error_ns_max: error.most_ns.min(i64::MAX as u64).into(),
         steps: steps.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_ports_are_those_that_a_reflector_takes() {
+        let check = |port: u16, flows: u16| {
+            let own = format!(
+                "--to=[::1]:8620 --rate=1 --duration=1s --record=. --source-port={port} --flows={flows}"
+            );
+            let own = own.split(' ').map(str::to_owned).collect();
+            options::parse::<Ask>("sender", SPEC.about, own).unwrap().check_ports()
+        };
+        for (port, flows) in [(0, 256), (1024, 1), (65535, 1), (65533, 3), (8619, 1), (8621, 1)] {
+            assert!(check(port, flows).is_ok(), "{port} {flows}");
+        }
+        for (port, flows) in [(1, 1), (1023, 2), (65535, 3), (65534, 3), (8620, 1), (8618, 3)] {
+            let error = check(port, flows).unwrap_err();
+            assert!(matches!(error, Error::Option { option: "--source-port", .. }), "{error}");
+        }
     }
 }

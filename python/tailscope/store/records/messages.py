@@ -161,6 +161,8 @@ class RecordingReady(Section, frozen=True, kw_only=True, tag_field="event", tag=
     """The version of tailscope."""
     pid: Count
     """The process's number."""
+    udp_port: Count | None
+    """The port of UDP at which it listens; null if it does not."""
 
 
 class ErrorEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="error"):
@@ -608,6 +610,8 @@ class SentQueries(Section, frozen=True, kw_only=True):
     """Queries that left."""
     unsent: Count
     """Queries that could not leave within 10 ms of their time, or that the system did not take."""
+    unsent_refused: Count
+    """Of those, queries that the system did not take."""
     received: Count
     """Answers that came."""
     foreign: Count
@@ -656,6 +660,8 @@ class ToldByReflector(Section, frozen=True, kw_only=True):
     """Packets for which its socket had no room meanwhile, of any sender."""
     refused: Count
     """Packets of this sender that it refused, as they came too fast."""
+    unsent: Count
+    """Answers to this sender that the reflector's system did not take."""
     stalls: Count
     """Stalls of its loop."""
     stalls_untold: Count
