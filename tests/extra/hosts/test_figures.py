@@ -155,6 +155,12 @@ def test_what_an_end_dropped_is_no_loss_of_the_network() -> None:
     assert (loss.forth, loss.back) == (0, 0)
 
 
+def test_an_answer_that_a_system_refused_is_no_loss_of_the_network() -> None:
+    told = replace(TOLD, unsent=2)
+    found = record(passages([each for each in ALL if each[0] != 3]), replace(ENDS, reflector=told))
+    assert (found.loss.reflector_unsent, found.loss.back, found.loss.of_ends) == (1, 0, 1)
+
+
 def test_a_reflector_without_state_tells_no_direction() -> None:
     ends = replace(ENDS, reflector=None)
     found = record(passages([each for each in ALL if each[0] != 3]), ends)
@@ -273,7 +279,7 @@ def test_words_name_the_network_and_the_ends() -> None:
         cause="stopped", count=2, stall_ns_total=300_000_000, stall_ns_max=200_000_000
     )
     told = replace(TOLD, dropped=1, stalls=3, stalls_untold=1, run_delay_us=1_500, throttled_us=2)
-    ends = replace(ENDS, unsent=4, stalls=[stall], reflector=told)
+    ends = replace(ENDS, unsent=4, unsent_refused=1, stalls=[stall], reflector=told)
     found = record(passages([(0, 0), (3, 1), (2, 2), *ALL[4:9]], inexact_ns=1), ends)
     lines = [loss_text(found), order_text(found), one_way_text(found)]
     lines += [f"{end}: {text}" for end, text in end_lines(found)]

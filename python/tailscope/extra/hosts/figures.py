@@ -86,14 +86,16 @@ def _losses(passages: Passages, ends: SentQueries, numbering: Numbering) -> Loss
     forth, back = numbering.forth or 0, numbering.back or 0
     socket = 0 if told is None else min(told.dropped, forth)
     refused = 0 if told is None else min(told.refused, forth - socket)
-    own = min(ends.dropped, lost - forth if numbering.back is None else back)
+    unsent = 0 if told is None else min(told.unsent, back)
+    own = min(ends.dropped, lost - forth if numbering.back is None else back - unsent)
     return LossRecord(
         lost=lost,
         forth=None if numbering.forth is None else forth - socket - refused,
-        back=None if numbering.back is None else back - own,
+        back=None if numbering.back is None else back - unsent - own,
         where_unknown=lost - forth - (own if numbering.back is None else back),
         reflector_socket=socket,
         reflector_refused=refused,
+        reflector_unsent=unsent,
         sender_socket=own,
         anew_flows=numbering.anew,
         unproven_flows=numbering.unproven,

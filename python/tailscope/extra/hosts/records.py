@@ -57,6 +57,8 @@ class LossRecord(Section, frozen=True, kw_only=True):
     """Queries for which the reflector's socket had no room."""
     reflector_refused: Count
     """Queries that the reflector refused, because they came too fast."""
+    reflector_unsent: Count
+    """Answers that the reflector's system did not take."""
     sender_socket: Count
     """Answers for which the sender's socket had no room."""
     anew_flows: Count
@@ -69,7 +71,8 @@ class LossRecord(Section, frozen=True, kw_only=True):
     @property
     def of_ends(self) -> int:
         """Packets that were lost in one of the ends."""
-        return self.reflector_socket + self.reflector_refused + self.sender_socket
+        of_reflector = self.reflector_socket + self.reflector_refused + self.reflector_unsent
+        return of_reflector + self.sender_socket
 
 
 class OrderRecord(Section, frozen=True, kw_only=True):

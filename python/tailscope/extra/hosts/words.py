@@ -62,6 +62,7 @@ def loss_text(record: HostsRecord) -> str:
         "on the way back": loss.back,
         "in the reflector's socket": loss.reflector_socket,
         "refused by the reflector's rate limit": loss.reflector_refused,
+        "not taken by the reflector's system": loss.reflector_unsent,
         "in the sender's socket": loss.sender_socket,
         "where nobody knows (the network, or a reflector that did not run)": loss.where_unknown,
     }
@@ -121,11 +122,13 @@ def _stalls_text(stalls: Iterable[CausedStalls]) -> str:
 def warnings_of(record: HostsRecord) -> Iterator[str]:
     """Say what stands between the figures and the truth."""
     ends = record.ends
-    if ends.unsent:
+    if late := ends.unsent - ends.unsent_refused:
         yield (
-            f"{counted(ends.unsent, 'packet')} did not leave: the sender did not run within 10 ms"
-            " of their time, or its system did not take them"
+            f"{counted(late, 'packet')} could not leave within 10 ms of their time: the sender did"
+            " not run in time"
         )
+    if ends.unsent_refused:
+        yield f"{counted(ends.unsent_refused, 'packet')} did not leave: the system refused them"
     loss = record.loss
     if loss.anew_flows:
         yield (
