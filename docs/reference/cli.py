@@ -120,7 +120,7 @@ def _first(command: Any) -> str:
 
 
 def _help(command: Any) -> str:
-    """Its help, without the ways that folders of `tailscope.extra` add, which have their own pages."""
+    """Its help, without the ways that folders of `tailscope.extra` add."""
     parts = (command.help or "").split("\n\n")
     ways = tuple(f"With {option}: " for option in lazy.other_ways(command.name))
     return "\n\n".join(" ".join(part.split()) for part in parts if not part.startswith(ways))

@@ -79,7 +79,11 @@ fn check_v4(packet: &mut [u8]) -> Option<Option<Kind>> {
     packet[8] -= 1;
     // The checksum's complement falls by 0x0100 with the TTL (RFC 1624).
     let (sum, carry) = u16::from_be_bytes([packet[10], packet[11]]).overflowing_add(0x0100);
-    packet[10..12].copy_from_slice(&(sum + u16::from(carry)).to_be_bytes());
+    let sum = match sum + u16::from(carry) {
+        0xffff => 0, // of the two zeros, the one that a sum of the header gives
+        sum => sum,
+    };
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
     let address = packet[16..20].first_chunk::<4>()?;
     Some(Some(Kind::V4(u32::from_be_bytes(*address))))
 }

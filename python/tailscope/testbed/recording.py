@@ -57,7 +57,7 @@ class RecordingProgram(Generic[Result]):
             late = DataplaneError(
                 f"{self._role}: not ready within {_READY_S:g} s", code="not-ready"
             )
-            self._wait_event(RecordingReady, ready.is_over, late)
+            self.ready = self._wait_event(RecordingReady, ready.is_over, late)
         except BaseException:
             self._process.kill()
             raise

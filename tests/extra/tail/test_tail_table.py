@@ -216,7 +216,7 @@ def test_one_burst_of_its_own_may_come_again(tailscope: Run, tmp_path: Path) -> 
     assert found["rare"]["latency_ns_max"] == 50 * FLOOR_NS
     assert found["rest_max_ns_ci_high"] > 2 * 50 * FLOOR_NS
     assert not found["bounded"]
-    bulk, *_, rare = found["rest_max_ns_regions"]
+    bulk, rare, *_ = found["rest_max_ns_regions"]
     assert bulk["high"] < 3 * FLOOR_NS < rare["low"] < 50 * FLOOR_NS < rare["high"]
     assert f"the class of {duration_text(rare['low'])} to" in done.stdout
 

@@ -68,8 +68,7 @@ def command(
         patient(lambda: None) as patience,
         Reflector(options, place=Here(folder.path)) as reflector,
     ):
-        where = f"port {port}" if port else "a free port"
-        say(f"answering at {where}; Ctrl-C ends it", stream=sys.stderr)
+        say(f"answering at port {reflector.ready.udp_port}; Ctrl-C ends it", stream=sys.stderr)
         counts = reflector.follow(lambda: patience.asked).reflect
     print(
         f"{counted(counts.answered, 'answer')} to {counted(counts.received, 'packet')} in"

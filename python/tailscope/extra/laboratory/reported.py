@@ -23,8 +23,8 @@ from tailscope.extra.laboratory.across import (
 from tailscope.extra.laboratory.models.two_clocks import Bounds
 from tailscope.extra.laboratory.sightings import Sightings, probe_times
 from tailscope.host.cpus import cpu_list
-from tailscope.store.parquet import TableFile
 from tailscope.store.machine import this_host
+from tailscope.store.parquet import TableFile
 from tailscope.store.provenance import MeasurementRecord, measurement_info
 from tailscope.store.records.clocks import MachineClock
 from tailscope.store.records.messages import ProgramCounts
