@@ -76,7 +76,7 @@ fn listen(sides: &[Vec<(u64, u64)>; 2], step_ns: u64, missed: &[(u64, u64)]) -> 
         for gap in missed.iter().filter(|(_, to)| (reached + 1..=until).contains(to)) {
             live.miss(Tap::Post, *gap, 7);
         }
-        seconds.extend(live.advance(missed_from(missed, reached, until)).expect("there is room"));
+        seconds.extend(live.advance(heard_until(missed, until)).expect("there is room"));
         reached = until;
     }
     seconds.extend(live.advance(end + step_ns).expect("there is room"));
@@ -85,9 +85,9 @@ fn listen(sides: &[Vec<(u64, u64)>; 2], step_ns: u64, missed: &[(u64, u64)]) -> 
 }
 
 /// Nobody goes on to a time while it is not known whether packets before it were missed.
-fn missed_from(missed: &[(u64, u64)], reached: u64, until: u64) -> u64 {
+fn heard_until(missed: &[(u64, u64)], until: u64) -> u64 {
     let open = missed.iter().find(|(from, to)| *from <= until && *to > until);
-    open.map_or(until, |(from, _)| (*from).min(until)).max(reached)
+    open.map_or(until, |(from, _)| *from)
 }
 
 /// What becomes of each packet, by looking at all of them.
