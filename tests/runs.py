@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,9 @@ def needed(*programs: str) -> None:
             pytest.skip(f"no {program}")
 
 
+_CLEANED_UP_S = 30.0
+"""What other tests kill on purpose they have removed by then."""
+
 MEASUREMENT = re.compile(r"tailscope-\d+-[0-9a-f]{8}")
 """What a measurement calls its folder, and begins the names of all that is its with."""
 
@@ -67,14 +71,19 @@ MEASUREMENT = re.compile(r"tailscope-\d+-[0-9a-f]{8}")
 def left_behind(*containers: str) -> list[str]:
     """What measurements that have ended left: namespaces, groups of containers, tracers, processes.
 
-    Containers that were given a name are known by it alone. Other tests may measure meanwhile, so
-    what is in use counts for nothing, nor what comes or goes while we look.
+    Containers that were given a name are known by it alone. Other tests may measure meanwhile, or
+    kill a measurement and clean up after it: what is in use counts for nothing, nor what comes or
+    goes while we look.
     """
-    before = set(_belongings(containers))
-    in_use = set(_in_use())
-    return sorted(
-        thing for thing, owner in before & set(_belongings(containers)) if owner not in in_use
-    )
+    left = set(_belongings(containers))
+    deadline_s = time.monotonic() + _CLEANED_UP_S
+    while left:
+        in_use = set(_in_use())
+        left &= {thing for thing in _belongings(containers) if thing[1] not in in_use}
+        if time.monotonic() > deadline_s:
+            break
+        time.sleep(0.2)
+    return sorted(thing for thing, _ in left)
 
 
 def _belongings(containers: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ import pytest
 from command import COMMAND
 from errors import code_of, raises, unwrapped
 from measurements import as_nobody, quick
+from runs import left_behind
 
 from tailscope.exceptions import DataplaneError
 from tailscope.testbed import process
@@ -150,6 +151,7 @@ def test_a_full_disk_is_an_error_that_leaves_nothing(place: Place, full: str) ->
     # What was measured before the disk of other records was full is kept in the run directory.
     kept = place.path / "out" / "run" / "recording"
     assert (code_of(done) == "not-analysed") == kept.is_dir() == (full == "run")
+    assert not left_behind()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="there must be a root to be told from")

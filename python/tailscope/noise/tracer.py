@@ -268,9 +268,12 @@ class _Instance:
 
     def __exit__(self, *_error: object) -> None:
         with uninterrupted():
-            self._stack.close()
-            with suppress(OSError):
-                remove_instance(self._root, self._name)
+            try:
+                self._stack.close()
+            finally:
+                # Files that are closed on a full disk fail.
+                with suppress(OSError):
+                    remove_instance(self._root, self._name)
 
     def set_up(self, clock: str, buffer_kb: int, events: Iterable[str]) -> None:
         self.switch(on=False)
