@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from errors import raises
 
+from tailscope.exceptions import TestbedError
+from tailscope.extra.instruments import tools
 from tailscope.extra.instruments.board import Cell, level_of
+from tailscope.extra.instruments.hosts import Hosts
 from tailscope.extra.instruments.ranks import CONFIGURATIONS, kendall, rankings
 from tailscope.extra.instruments.reading import Reading, one_in_flight, reordered_share
 from tailscope.extra.instruments.truths import truths
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from conftest import Tailscope
     from measurements import Place
 
@@ -108,3 +116,15 @@ def test_an_option_of_calibrate_leads_to_the_instruments(
     assert cell["ci_low"] <= cell["measured"] <= cell["ci_high"]
     assert cell["measured"] > 190_000
     assert board["failures"] == []
+
+
+@pytest.mark.parametrize("look", [tools.iperf3_tcp, tools.iperf3_udp, tools.irtt])
+@pytest.mark.parametrize("said", ["", "{}", '{"end": {}, "error": "the control socket closed"}'])
+def test_a_program_that_ends_without_figures_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, look: Callable[..., Reading], said: str
+) -> None:
+    monkeypatch.setattr(tools, "_program", lambda *names: names[0])
+    on = Mock(spec=Hosts, serving=lambda *_: nullcontext(), run=lambda *_, **__: said)
+    with raises(TestbedError, "instrument-failed") as error:
+        look(on, 1_000, 10**9)
+    assert said in str(error.value)

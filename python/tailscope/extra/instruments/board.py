@@ -179,7 +179,7 @@ def measure(
                         continue
                     for statistic, value in reading.values().items():
                         values.setdefault((name, truth, statistic), []).append(value)
-            keep(_board(names, given, values, failures))
+                keep(_board(names, given, values, failures))
     except KeyboardInterrupt:
         if not values:
             raise

@@ -6,7 +6,8 @@ import json
 import re
 import shlex
 import sys
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from tailscope.extra.instruments.reading import Reading, reordered_share
 from tailscope.testbed.programs import find_program
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -65,10 +67,11 @@ def irtt(on: Hosts, rate_pps: int, duration_ns: int) -> Reading:
             ),
             timeout_s=duration_ns / 1e9 + _PATIENCE_S,
         )
-    trips = _parsed("irtt", said)["round_trips"]
-    came = [trip for trip in trips if trip["lost"] == "false"]
-    sent_ns = np.array([trip["timestamps"]["client"]["send"]["wall"] for trip in came], float)
-    rtt_ns = np.array([trip["delay"]["rtt"] for trip in came], float)
+    with _understood("irtt", said):
+        trips = json.loads(said)["round_trips"]
+        came = [trip for trip in trips if trip["lost"] == "false"]
+        sent_ns = np.array([trip["timestamps"]["client"]["send"]["wall"] for trip in came], float)
+        rtt_ns = np.array([trip["delay"]["rtt"] for trip in came], float)
     return Reading(rtt_ns, len(trips), reordered_share(sent_ns - sent_ns[:1], rtt_ns))
 
 
@@ -130,33 +133,36 @@ def _ns(seconds: str) -> int:
 
 def iperf3_tcp(on: Hosts, rate_pps: int, duration_ns: int) -> Reading:
     """Take the round-trip times that the kernel's TCP estimates, of a paced stream."""
-    [stream] = _iperf3(on, rate_pps, duration_ns, "")["streams"]
-    sender = stream["sender"]
-    return Reading(said={"mean": sender["mean_rtt"] * 1e3, "max": sender["max_rtt"] * 1e3})
+    said = _iperf3(on, rate_pps, duration_ns, "")
+    with _understood("iperf3", said):
+        [stream] = json.loads(said)["end"]["streams"]
+        rtt_us = stream["sender"]
+        return Reading(said={"mean": rtt_us["mean_rtt"] * 1e3, "max": rtt_us["max_rtt"] * 1e3})
 
 
 def iperf3_udp(on: Hosts, rate_pps: int, duration_ns: int) -> Reading:
     """Take loss and disorder of a paced stream; iperf3 prints no latency of it."""
-    end = _iperf3(on, rate_pps, duration_ns, "-u")
-    [stream] = end["streams"]
-    total = max(1, end["sum"]["packets"])
-    lost = end["sum"]["lost_packets"] / total
-    return Reading(said={"lost": lost}, reordered=stream["udp"]["out_of_order"] / total)
+    said = _iperf3(on, rate_pps, duration_ns, "-u")
+    with _understood("iperf3", said):
+        end = json.loads(said)["end"]
+        [stream] = end["streams"]
+        total = max(1, end["sum"]["packets"])
+        lost = end["sum"]["lost_packets"] / total
+        return Reading(said={"lost": lost}, reordered=stream["udp"]["out_of_order"] / total)
 
 
-def _iperf3(on: Hosts, rate_pps: int, duration_ns: int, more: str) -> Any:
+def _iperf3(on: Hosts, rate_pps: int, duration_ns: int, more: str) -> str:
     program = _program("iperf3")
     server = f"{program} -s -1 -B {SERVER} -p {_IPERF_PORT}"
     seconds = max(1, round(duration_ns / 1e9))
     with on.serving(_words(server), _IPERF_PORT):
-        said = on.run(
+        return on.run(
             _words(
                 f"{program} -c {SERVER} -p {_IPERF_PORT} -J -t {seconds} {more}"
                 f" -l {_PAYLOAD_BYTES} -b {rate_pps * _PAYLOAD_BYTES * 8} --pacing-timer 100"
             ),
             timeout_s=seconds + _PATIENCE_S,
         )
-    return _parsed("iperf3", said)["end"]
 
 
 def closed_loop(on: Hosts, rate_pps: int, duration_ns: int) -> Reading:
@@ -193,10 +199,12 @@ def _words(command: str) -> list[str]:
     return shlex.split(command)
 
 
-def _parsed(name: str, said: str) -> Any:
+@contextmanager
+def _understood(name: str, said: str) -> Iterator[None]:
+    """Within the block, figures that are missing from what a program said are its failure."""
     try:
-        return json.loads(said)
-    except json.JSONDecodeError as error:
+        yield
+    except (ValueError, KeyError, TypeError) as error:
         raise _silent(name, said) from error
 
 
