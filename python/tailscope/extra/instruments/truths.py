@@ -25,7 +25,7 @@ STALL_PERIOD_NS, STALL_NS = 200 * _MS, 4 * _MS
 BATCH_NS = 3_713_700
 BUCKET_EACH_NS, BUCKET_DEPTH, BUCKET_PERIOD_NS, BUCKET_OWED = 1_000, 32, 10 * _MS, 2_000
 OVERLOAD, QUEUE_ROOM = 1.25, 4
-LATE_SHARE, LATE_PERIODS = 0.1, 3.3
+LATE_SHARE, LATE_PERIODS = 0.05, 3.3
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def truths(rate_pps: int) -> dict[str, Truth]:
             lost=1 - 1 / OVERLOAD,
         ),
         "reordering": Truth(
-            f"200 µs, and {LATE_PERIODS} intervals more for 10 %, which others overtake",
+            f"200 µs, and {LATE_PERIODS} intervals more for {LATE_SHARE:.0%} of the packets, which others overtake",
             {"law": f"bimodal:{CONSTANT_NS}ns,{late_ns}ns,{LATE_SHARE}", "overtake": "on"},
             lambda q: CONSTANT_NS if q <= 1 - LATE_SHARE else late_ns,
             reordered=LATE_SHARE * (1 - LATE_SHARE ** int(LATE_PERIODS)),
