@@ -83,7 +83,7 @@ def truths(rate_pps: int) -> dict[str, Truth]:
             lost=1 - 1 / OVERLOAD,
         ),
         "reordering": Truth(
-            f"200 µs, and {LATE_PERIODS} intervals more for {LATE_SHARE:.0%} of the packets, which others overtake",
+            f"200 µs, and {LATE_PERIODS} intervals more for 5 %, which others overtake",
             {"law": f"bimodal:{CONSTANT_NS}ns,{late_ns}ns,{LATE_SHARE}", "overtake": "on"},
             lambda q: CONSTANT_NS if q <= 1 - LATE_SHARE else late_ns,
             reordered=LATE_SHARE * (1 - LATE_SHARE ** int(LATE_PERIODS)),
