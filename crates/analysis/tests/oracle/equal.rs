@@ -7,7 +7,7 @@ use crate::generate::{self, Case, Dice, pcap};
 use crate::reference::{Figures, Packet, Twist, figures};
 
 /// Pairs of hostile captures. Each is a few dozen packets, so that a failure can be read.
-const CASES: u64 = 6_000;
+const CASES: u64 = 3_000;
 
 /// Where two sets of figures first differ, in words.
 pub fn difference(got: &Figures, want: &Figures) -> Option<String> {

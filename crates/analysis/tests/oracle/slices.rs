@@ -8,7 +8,7 @@ use crate::equal::{difference, shrunk, stir};
 use crate::generate::{self, Case, Dice, pcap};
 use crate::reference::{Figures, MatchOn, Packet, Question};
 
-const CASES: u64 = 2_000;
+const CASES: u64 = 1_000;
 
 /// A pair in memory.
 struct Pair {
