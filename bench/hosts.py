@@ -1,10 +1,13 @@
-"""`tailscope run --to` beside ping, irtt and sockperf, on one path and against one truth.
+"""`tailscope run --to` on a path of known law, against what tcpdump sees, and beside other tools.
 
-Two hosts are network namespaces with a device of known law between them. What tcpdump sees leave
-and come at both hosts is the truth: the round trip without the time in the other host. iperf3 tells
+Two hosts are network namespaces with a device of known law between them. What tcpdump sees come at
+the device and at both hosts is the truth: the round trip without the time in the other host. What
+leaves it would see before the driver does. iperf3 tells
 no latency of packets, only a smoothed one of TCP.
 
-`python -m bench.hosts [PACKETS_PER_SECOND [SECONDS]]`, as root.
+`python -m bench.hosts [PACKETS_PER_SECOND [SECONDS]]` compares ping, irtt and sockperf;
+`python -m bench.hosts coverage [RUNS]` counts how often the interval of the median holds that of
+all runs. Both as root.
 """
 
 from __future__ import annotations
@@ -29,14 +32,19 @@ from between import FAR, PORT, Between
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from between import Found
     from numpy.typing import NDArray
 
     Integers = NDArray[np.int64]
 
 LAW = "bimodal:100us,400us,0.02"
 DELAYS = ("20us", "100us", "300us", "1ms")
+LAWS_US = (20, 50, 100, 150, 200, 300, 400, 500, 700, 1000)
+"""Middles of uniform laws whose packets stay apart at 1000 a second."""
 QUANTILES = (0.5, 0.99, 0.999)
 _NANOSECONDS = 0xA1B23C4D
+LINKS = (("mid", "mid0"), ("far", "host0"), ("mid", "mid1"), ("near", "host0"))
+"""Where a query comes, and then its answer."""
 
 
 def quantile(values: Integers, q: float) -> float:
@@ -44,8 +52,8 @@ def quantile(values: Integers, q: float) -> float:
     return float(np.sort(values)[max(1, math.ceil(q * len(values))) - 1])
 
 
-def read(capture: Path) -> list[tuple[int, bool, bytes]]:
-    """Return time, whether it comes from the near host, and payload of each packet of IPv4."""
+def read(capture: Path) -> list[tuple[int, bytes]]:
+    """Return time and payload of each packet of IPv4."""
     content = capture.read_bytes()
     assert struct.unpack_from("<I", content)[0] == _NANOSECONDS
     packets, at = [], 24
@@ -58,28 +66,19 @@ def read(capture: Path) -> list[tuple[int, bool, bytes]]:
         # ICMP has its number in its header, which UDP does not.
         skipped = 4 if packet[9] == 1 else 8
         payload = packet[header + skipped :]
-        is_query = packet[12:16] == bytes((10, 99, 0, 1))
-        packets.append((seconds * 10**9 + nanoseconds, is_query, payload))
+        packets.append((seconds * 10**9 + nanoseconds, payload))
     return packets
 
 
-def truth(name: str, near: Path, far: Path) -> Integers:
-    """Return the round trips in the network of all packets that both captures saw at all points."""
-    query_key, reply_key = KEYS[name]
-    out, back = _times(read(near), query_key, reply_key)
-    came, left = _times(read(far), query_key, reply_key)
-    seen = out.keys() & back.keys() & came.keys() & left.keys()
-    trips = [back[key] - out[key] - (left[key] - came[key]) for key in seen]
-    return np.array(trips, dtype=np.int64)
-
-
-def _times(
-    packets: list[tuple[int, bool, bytes]], query_key: slice, reply_key: slice
-) -> tuple[dict[bytes, int], dict[bytes, int]]:
-    """Return the times of queries and of replies, by what names a query in both."""
-    queries = {payload[query_key]: ns for ns, is_query, payload in packets if is_query}
-    replies = {payload[reply_key]: ns for ns, is_query, payload in packets if not is_query}
-    return queries, replies
+def truth(name: str, captures: list[Path]) -> tuple[Integers, Integers]:
+    """Return when all packets left that captures saw everywhere, and their round trips."""
+    left, came, answered, back = (
+        {payload[key]: ns for ns, payload in read(file)}
+        for file, key in zip(captures, KEYS[name], strict=True)
+    )
+    seen = sorted(left.keys() & came.keys() & answered.keys() & back.keys(), key=left.__getitem__)
+    trips = [came[key] - left[key] + back[key] - answered[key] for key in seen]
+    return np.array([left[key] for key in seen], np.int64), np.array(trips, np.int64)
 
 
 def tailscope(between: Between, rate: int, seconds: int, folder: Path) -> list[float]:
@@ -124,39 +123,94 @@ TOOLS: dict[str, Callable[[Between, int, int, Path], list[float]]] = {
     "irtt": irtt,
     "sockperf": sockperf,
 }
+_QUERY, _REPLY = slice(0, 12), slice(24, 36)
+"""A query's number and time, and where its answer repeats them."""
 KEYS = {
-    # A query's number and time, which its answer repeats.
-    "tailscope run --to": (slice(0, 12), slice(24, 36)),
-    "ping": (slice(0, 16), slice(0, 16)),
+    "tailscope run --to": (_QUERY, _QUERY, _REPLY, _REPLY),
+    "ping": (slice(0, 16),) * 4,
     # Token of the connection, and number.
-    "irtt": (slice(4, 16), slice(4, 16)),
-    "sockperf": (slice(0, 8), slice(0, 8)),
+    "irtt": (slice(4, 16),) * 4,
+    "sockperf": (slice(0, 8),) * 4,
 }
-"""Bytes that name a query in it, and in its reply."""
+"""Bytes that name a query at each link."""
 
 
 def measure(name: str, rate: int, seconds: int, law: str = LAW) -> tuple[list[float], list[float]]:
     """Return what a tool says, and the truth."""
     with tempfile.TemporaryDirectory() as text, Between([f"--law={law}"], realtime=True) as between:
-        folder, captures = Path(text), []
-        Path(text).chmod(0o777)
-        for side in ("near", "far"):
-            file = folder / f"{side}.pcap"
-            captures.append(file)
-            select = "icmp" if name == "ping" else f"port {PORT}"
-            words = ("-i", "host0", "-w", str(file), "-U", "-B", "65536", "-s", "200", "-Z", "root")
-            tcpdump = between.start(
-                side, "tcpdump", *words, "--time-stamp-precision=nano", "-n", select
-            )
-            assert tcpdump.stdout is not None
-            tcpdump.stdout.readline()
+        folder = Path(text)
+        captures = capture(between, folder, "icmp" if name == "ping" else f"port {PORT}")
         said = TOOLS[name](between, rate, seconds, folder)
         time.sleep(1)
-        found = truth(name, *captures)
+        _, found = truth(name, captures)
     return said, [quantile(found, q) for q in QUANTILES]
 
 
+def capture(between: Between, folder: Path, select: str) -> list[Path]:
+    """Let tcpdump capture what comes at each link until all are gone, and return its files."""
+    folder.chmod(0o777)
+    files = []
+    for side, link in LINKS:
+        files.append(folder / f"{link}-{side}.pcap")
+        words = ("-i", link, "-Q", "in", "-w", str(files[-1]), "-U", "-B", "65536", "-s", "200")
+        tcpdump = between.start(
+            side, "tcpdump", *words, "-Z", "root", "--time-stamp-precision=nano", "-n", select
+        )
+        assert tcpdump.stdout is not None
+        tcpdump.stdout.readline()
+    return files
+
+
+def coverage(runs: int) -> None:
+    """Print how often intervals hold the median of all runs, and how far medians are off.
+
+    A run is off as far as its median differs from that of the same packets by tcpdump.
+    """
+    each = runs // len(LAWS_US)
+    totals = np.zeros(3, int)
+    for delay_us in LAWS_US:
+        found, left_ns, trips = some_runs(delay_us, each)
+        begun = [run.passages.departed_ns.min() for run in found]
+        of_run = np.searchsorted(begun, left_ns, side="right") - 1
+        of_all = quantile(trips[of_run >= 0], 0.5)
+        names = ("latency_ns_p50_ci_low", "latency_ns_p50", "latency_ns_p50_ci_high")
+        said = np.array([[run.summary[name] for name in names] for run in found], float)
+        own = np.array([quantile(trips[of_run == number], 0.5) for number in range(each)])
+        errors = said[:, 1] - own
+        counts = [
+            np.count_nonzero((said[:, 0] <= of_all) & (of_all <= said[:, 2])),
+            np.count_nonzero((said[:, 0] <= own) & (own <= said[:, 2])),
+            np.count_nonzero(np.abs(errors) <= np.maximum(1_000, 0.02 * own)),
+        ]
+        totals += counts
+        print(
+            f"{delay_us} us each way: median {of_all / 1e3:.1f} us, of single runs"
+            f" {own.min() / 1e3:.1f} to {own.max() / 1e3:.1f} us; held by {counts[0]} of {each},"
+            f" their own by {counts[1]}; errors {errors.min() / 1e3:+.2f} to"
+            f" {errors.max() / 1e3:+.2f} us, {counts[2]} within max(1 us, 2 %)",
+            flush=True,
+        )
+    print(f"of {each * len(LAWS_US)}: {totals[0]} held, {totals[1]} their own, {totals[2]} within")
+
+
+def some_runs(delay_us: int, runs: int) -> tuple[list[Found], Integers, Integers]:
+    """Return runs on one path, and when all packets left, and their round trips, by tcpdump."""
+    law = f"uniform:{0.75 * delay_us:g}us,{1.25 * delay_us:g}us"
+    with tempfile.TemporaryDirectory() as text, Between([f"--law={law}"], realtime=True) as between:
+        folder = Path(text)
+        captures = capture(between, folder, f"port {PORT}")
+        between.reflect()
+        options = ("--rate=1000", "--duration=1s")
+        found = [between.ask(folder / str(number), *options) for number in range(runs)]
+        time.sleep(1)
+        return found, *truth("tailscope run --to", captures)
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["coverage"]:
+        print(f"load {Path('/proc/loadavg').read_text().split()[0]}")
+        coverage(int((*sys.argv[2:], "200")[0]))
+        return
     rate, seconds = (int(word) for word in (*sys.argv[1:], "500", "10")[:2])
     print(f"load {Path('/proc/loadavg').read_text().split()[0]}, {rate} packets/s, {seconds} s")
     for delay in DELAYS:

@@ -82,6 +82,20 @@ pub enum Error {
         /// What somebody on the way, or the host itself, said; empty if nobody did.
         said: String,
     },
+    /// A key that others may read is none.
+    #[error("{path}: mode {mode:03o} lets others read the key, expected 600 or 400")]
+    OpenKey {
+        /// Its file.
+        path: PathBuf,
+        /// The rights on it.
+        mode: u32,
+    },
+    /// A file has no key.
+    #[error("{path}: expected a key of 32 to 128 hexadecimal digits, and nothing else")]
+    Key {
+        /// The file.
+        path: PathBuf,
+    },
     /// It was built without BPF programs.
     #[cfg(not(feature = "stages"))]
     #[error("this tailscope-dp was built without BPF programs")]
@@ -157,6 +171,8 @@ impl Error {
             Self::Socket { .. } => "packet-socket",
             Self::Udp { .. } => "udp-socket",
             Self::NoAnswer { .. } => "no-answer",
+            Self::OpenKey { .. } => "key-open-to-others",
+            Self::Key { .. } => "key-file",
             #[cfg(not(feature = "stages"))]
             Self::NoBpf => "no-bpf",
             #[cfg(feature = "stages")]
@@ -200,7 +216,13 @@ impl Error {
                 _ => None,
             },
             Self::NoAnswer { .. } => Some(
-                "`tailscope reflect` has to run there; it answers the prefixes of its --allow, and a firewall on the way must let UDP pass",
+                "`tailscope reflect` has to run there, with the same key if it has one; it answers the prefixes of its --allow, and a firewall on the way must let UDP pass",
+            ),
+            Self::OpenKey { .. } => {
+                Some("`chmod 600` makes it yours alone; make a new key if others read it")
+            }
+            Self::Key { .. } => Some(
+                "`(umask 077; openssl rand -hex 32 > FILE)` makes one; both ends need the same",
             ),
             #[cfg(not(feature = "stages"))]
             Self::NoBpf => Some(

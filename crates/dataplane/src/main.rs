@@ -19,6 +19,7 @@ mod gate;
 mod hearer;
 mod hot;
 mod injected;
+mod keys;
 mod law;
 mod links;
 mod live;

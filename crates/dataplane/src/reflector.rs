@@ -8,7 +8,7 @@ use crate::udp::{self, BATCH, Batch, Udp};
 use crate::vitals::{EndStall, Vitals};
 use crate::wall::{self, Wall};
 use probe::returned::datagrams;
-use probe::stamp::{Answer, Cause, ClockError, FollowUp, Query, Reply, Watch};
+use probe::stamp::{Answer, Cause, ClockError, FollowUp, Form, Query, Reply, Unread, Watch};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -41,6 +41,7 @@ pub struct Counts {
     pub refused_source: u64,
     pub refused_port: u64,
     pub refused_rate: u64,
+    pub refused_key: u64,
     pub malformed: u64,
     pub unsent: u64,
     pub dropped: u64,
@@ -50,6 +51,7 @@ pub struct Counts {
 /// Answers queries at one socket.
 pub struct Reflector {
     socket: Udp,
+    form: Form,
     admission: Admission,
     poll: Poll,
     boot: u32,
@@ -65,11 +67,12 @@ pub struct Reflector {
 }
 
 impl Reflector {
-    pub fn new(socket: Udp, admission: Admission, poll: Poll) -> Self {
+    pub fn new(socket: Udp, form: Form, admission: Admission, poll: Poll) -> Self {
         let wall = Wall::new();
         let empty_ns = wall.now();
         Self {
             socket,
+            form,
             admission,
             poll,
             boot: boot(),
@@ -140,20 +143,20 @@ impl Reflector {
     }
 
     fn answer(&mut self, queries: &mut Batch, came: &[Option<u64>]) {
-        let mut ready: Vec<(usize, Partner, Reply)> = Vec::with_capacity(BATCH);
+        let mut ready: Vec<(usize, Partner)> = Vec::with_capacity(BATCH);
         for (at, came) in came.iter().enumerate() {
             let now_ns = self.wall.now();
             self.counts.received += 1;
-            if let Some((partner, reply)) = self.reply(queries, at, *came, now_ns) {
-                ready.push((at, partner, reply));
+            if let Some(partner) = self.reply(queries, at, *came, now_ns) {
+                ready.push((at, partner));
             }
         }
         for some in ready.chunks(AT_ONCE) {
             let sent_ns = self.wall.of_day(self.wall.now());
-            for (at, _, reply) in some {
-                Reply { sent_ns, ..*reply }.write_sent(queries.packet(*at).bytes_mut());
+            let which: Vec<usize> = some.iter().map(|(at, _)| *at).collect();
+            for at in &which {
+                self.form.depart(queries.packet(*at).bytes_mut(), sent_ns);
             }
-            let which: Vec<usize> = some.iter().map(|(at, ..)| *at).collect();
             let (mut done, mut failed) = (0, false);
             while done < which.len() {
                 let (sent, error) = self.socket.send(queries, &which[done..]);
@@ -179,18 +182,23 @@ impl Reflector {
         at: usize,
         came: Option<u64>,
         now_ns: u64,
-    ) -> Option<(Partner, Reply)> {
+    ) -> Option<Partner> {
         let packet = queries.packet(at);
         let (Some(from), true) = (packet.from(), packet.len <= udp::ROOM) else {
             self.counts.malformed += 1;
             return None;
         };
         let of_day_ns = self.wall.of_day(now_ns);
-        let Some(query) =
-            Query::read(packet.bytes()).filter(|_| !Query::is_answer(packet.bytes(), of_day_ns))
-        else {
-            self.counts.malformed += 1;
-            return None;
+        let query = match Query::read(packet.bytes(), &self.form) {
+            Ok(query) if !Query::is_answer(packet.bytes(), &self.form, of_day_ns) => query,
+            Ok(_) | Err(Unread::Short) => {
+                self.counts.malformed += 1;
+                return None;
+            }
+            Err(Unread::WrongKey) => {
+                self.counts.refused_key += 1;
+                return None;
+            }
         };
         let denied = match self.admission.admit(from, now_ns) {
             Ok(denied) => denied,
@@ -203,7 +211,7 @@ impl Reflector {
                 return None;
             }
         };
-        let watch = self.watch(denied);
+        let watch = Watch { received_by_program: came.is_none(), ..self.watch(denied) };
         let (partner, beside) = (Partner::new(from, query.ssid), packet.beside);
         let Some(session) = self.sessions.of(partner, now_ns) else {
             self.counts.refused_rate += 1;
@@ -215,22 +223,19 @@ impl Reflector {
         let reply = Reply {
             seq: session.next,
             follow_up: session.untold(),
-            received_ns: 0,
-            sent_ns: 0,
-            error: ClockError::default(),
+            received_ns: self.wall.of_day(came.unwrap_or(now_ns)),
+            error: self.error,
             ttl: beside.ttl,
             tos: beside.tos,
             watch,
         };
         session.next = session.next.wrapping_add(1);
-        let received_ns = self.wall.of_day(came.unwrap_or(now_ns));
-        let reply = Reply { received_ns, error: self.error, ..reply };
-        let used = reply.write(packet.bytes_mut()).expect("it is long enough");
+        let used = reply.write(packet.bytes_mut(), &self.form);
         packet.answer(used.dscp.unwrap_or(beside.tos >> 2));
         if used.follow_up {
             session.told();
         }
-        Some((partner, reply))
+        Some(partner)
     }
 
     fn watch(&self, denied: Denied) -> Watch {
@@ -241,6 +246,8 @@ impl Reflector {
             dropped: self.counts.dropped as u32,
             refused: denied.refused,
             stalls: self.vitals.count as u32,
+            received_by_program: false,
+            clock_steps: self.counts.clock_steps as u16,
             cause: last.map_or(Cause::Unknown, |stall| stall.cause),
             stall_ns: last.map_or(0, |stall| self.wall.of_day(stall.start_ns)),
             lasted_ns: last.map_or(0, |stall| stall.lasted_ns),
@@ -255,6 +262,9 @@ impl Reflector {
         loop {
             let taken = self.socket.returned(returned)?;
             let now_ns = self.wall.now();
+            if taken > 0 {
+                self.look_at_clock(now_ns);
+            }
             for at in 0..taken {
                 let packet = returned.packet(at);
                 if let (Some(stamp_ns), true) = (packet.beside.kernel_ns, packet.beside.is_returned)
@@ -271,7 +281,7 @@ impl Reflector {
     /// Keeps when an answer left, which the kernel hands back as a frame.
     fn has_left(&mut self, frame: &[u8], stamp_ns: u64, now_ns: u64) {
         for sent in datagrams(frame) {
-            let Some(answer) = Answer::read(sent.payload) else { continue };
+            let Ok(answer) = Answer::read(sent.payload, &self.form) else { continue };
             let to = SocketAddr::new(sent.to, sent.port);
             let Some(session) = self.sessions.get_mut(&Partner::new(to, answer.ssid)) else {
                 continue;
@@ -279,8 +289,9 @@ impl Reflector {
             // It says itself when it was written, which was before.
             let written_ns = self.wall.place(answer.sent_ns, (0, now_ns));
             let Some(written_ns) = written_ns else { return };
-            if let Some(sent_ns) = self.wall.place(stamp_ns, (written_ns, now_ns)) {
-                let sent_ns = self.wall.of_day(sent_ns);
+            if let Some(left_ns) = self.wall.place(stamp_ns, (written_ns, now_ns)) {
+                // By the clock of its other times, which may have been set meanwhile.
+                let sent_ns = answer.sent_ns + (left_ns - written_ns);
                 session.has_left(written_ns, FollowUp { seq: answer.seq, sent_ns });
             }
             return;

@@ -8,7 +8,7 @@ use crate::udp::{self, BATCH, Batch, Udp, is_refusal};
 use crate::vitals::{EndStall, Vitals};
 use crate::wall::{self, Wall};
 use probe::returned::datagrams;
-use probe::stamp::{Answer, Cause, ClockError, Extensions, Query, Watch};
+use probe::stamp::{Answer, Cause, ClockError, Extensions, Form, Query, Unread, Watch};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,20 +25,27 @@ const TRY: Duration = Duration::from_millis(100);
 /// How long it sleeps at most before it looks whether it is to end.
 const LOOK_UP_NS: u64 = 50_000_000;
 const NS_PER_MS: u64 = 1_000_000;
+const NS_PER_S: u64 = 1_000_000_000;
 
 const DEPARTURES: &str = "[('intended_ns','<u8'),('sent_ns','<u8'),('handed_ns','<u8'),('size_bytes','<u4'),('flow','<u4')]";
 const STAMPS: &str = "[('seq','<u8'),('sent_ns','<u8')]";
-const ARRIVALS: &str = "[('seq','<u4'),('answer_seq','<u4'),('received_ns','<u8'),('answered_ns','<u8'),('arrived_ns','<u8'),('taken_ns','<u8'),('follow_seq','<u4'),('ttl','u1'),('dscp','u1'),('stamped','u1'),('followed','u1'),('follow_ns','<u8')]";
+const ARRIVALS: &str = "[('seq','<u4'),('answer_seq','<u4'),('received_ns','<u8'),('answered_ns','<u8'),('arrived_ns','<u8'),('taken_ns','<u8'),('follow_seq','<u4'),('ttl','u1'),('dscp','u1'),('stamped','u1'),('followed','u1'),('follow_ns','<u8'),('by','u1')]";
 const STALLED: &str = "[('end','<u4'),('cause','<u4'),('start_ns','<u8'),('lasted_ns','<u8')]";
 /// What `end` says of a stall.
 const HERE: u32 = 0;
 const THERE: u32 = 1;
 /// What `dscp` says if it is not known.
 const UNKNOWN: u8 = 255;
+/// Who took the time at which a query came, as `by` says.
+const UNTOLD: u8 = 0;
+const KERNEL: u8 = 1;
+const PROGRAM: u8 = 2;
 
 /// What is asked.
 pub struct Asked {
     pub to: SocketAddr,
+    /// How packets look.
+    pub form: Form,
     pub flows: usize,
     pub source_port: u16,
     pub dscp: u8,
@@ -58,12 +65,12 @@ pub struct Counts {
     pub unsent_refused: u64,
     pub received: u64,
     pub foreign: u64,
+    pub wrong_key: u64,
     pub refusals: u64,
     pub stamped: u64,
     pub clock_steps: u64,
     pub clock: Option<ClockError>,
     pub reflector_clock: Option<ClockError>,
-    pub reflector_steps: u64,
     pub stalls_untold: u64,
     /// What the reflector told first and last.
     pub watched: Option<[Watch; 2]>,
@@ -98,6 +105,7 @@ pub struct Sender {
     heard: Heard,
     told: Vec<EndStall>,
     error: ClockError,
+    error_ns: u64,
     batch: Batch,
 }
 
@@ -143,6 +151,7 @@ impl Sender {
         Ok(Self {
             ssid: std::process::id() as u16 | 1,
             flows,
+            error_ns: wall.now(),
             wall,
             vitals: Vitals::new(STALL_NS, STALLS),
             counts: Counts::default(),
@@ -164,7 +173,6 @@ impl Sender {
         let mut end_ns = None;
         loop {
             let now_ns = self.wall.now();
-            self.look_at_clock(now_ns);
             let first_ns = self.receive()?;
             // Who sleeps has to run when the next query is to leave, and when an answer comes.
             let due_ns = match slept_until {
@@ -202,6 +210,10 @@ impl Sender {
             let lasted_ns = step.unsigned_abs();
             self.vitals.note(EndStall { start_ns: now_ns, lasted_ns, cause: Cause::ClockStep });
         }
+        if now_ns.saturating_sub(self.error_ns) > NS_PER_S {
+            (self.error, self.error_ns) = (wall::clock_error(), now_ns);
+            self.counts.clock = Some(worse(self.counts.clock, self.error));
+        }
     }
 
     /// Sends those that are due, as many as leave by one socket, one behind the other.
@@ -230,7 +242,7 @@ impl Sender {
             let seq = first + at as u64;
             let query =
                 Query { seq: seq as u32, sent_ns: of_day, error: self.error, ssid: self.ssid };
-            query.write(self.batch.write(at, size(seq)), self.asked.extensions);
+            query.write(self.batch.write(at, size(seq)), self.asked.extensions, &self.asked.form);
         }
         let flow = &mut self.flows[flow_of(first)];
         let which: Vec<usize> = (0..intended.len()).collect();
@@ -269,6 +281,7 @@ impl Sender {
                 let looked_ns = self.wall.now();
                 let taken = self.flows[at].socket.receive(&mut self.batch)?;
                 let now_ns = self.wall.now();
+                self.look_at_clock(now_ns);
                 for packet in 0..taken {
                     let came_ns = self.arrived(at, packet, now_ns)?;
                     first_ns = first_ns.into_iter().chain(came_ns).min();
@@ -288,11 +301,19 @@ impl Sender {
         let packet = self.batch.packet(at);
         let beside = packet.beside;
         flow.dropped = beside.dropped.unwrap_or(flow.dropped);
-        let answer = (packet.len <= udp::ROOM).then(|| Answer::read(packet.bytes())).flatten();
+        let answer = if packet.len <= udp::ROOM {
+            Answer::read(packet.bytes(), &self.asked.form)
+        } else {
+            Err(Unread::Short)
+        };
+        if answer == Err(Unread::WrongKey) {
+            self.counts.wrong_key += 1;
+            return Ok(None);
+        }
         let is_ours = |answer: &Answer| {
             u64::from(answer.query_seq) < self.counts.sent && [0, self.ssid].contains(&answer.ssid)
         };
-        let Some(answer) = answer.filter(is_ours) else {
+        let Some(answer) = answer.ok().filter(is_ours) else {
             self.counts.foreign += 1;
             return Ok(None);
         };
@@ -301,7 +322,7 @@ impl Sender {
         let between = (flow.empty_ns.saturating_sub(ON_ITS_WAY_NS), taken_ns);
         let came_ns = beside.kernel_ns.and_then(|stamp_ns| self.wall.place(stamp_ns, between));
         let follow = answer.follow_up.unwrap_or_default();
-        let mut row = [0; 56];
+        let mut row = [0; 57];
         row[..4].copy_from_slice(&answer.query_seq.to_le_bytes());
         row[4..8].copy_from_slice(&answer.seq.to_le_bytes());
         row[8..16].copy_from_slice(&answer.received_ns.to_le_bytes());
@@ -312,7 +333,12 @@ impl Sender {
         let dscp = answer.dscp.unwrap_or(UNKNOWN);
         let marks = [u8::from(came_ns.is_some()), u8::from(answer.follow_up.is_some())];
         row[44..48].copy_from_slice(&[answer.ttl, dscp, marks[0], marks[1]]);
-        row[48..].copy_from_slice(&follow.sent_ns.to_le_bytes());
+        row[48..56].copy_from_slice(&follow.sent_ns.to_le_bytes());
+        row[56] = match answer.watch {
+            None => UNTOLD,
+            Some(watch) if watch.received_by_program => PROGRAM,
+            Some(_) => KERNEL,
+        };
         self.hear(&answer);
         self.files.write(|files| files.arrivals.add(&row))?;
         Ok(came_ns)
@@ -327,7 +353,6 @@ impl Sender {
         let more = watch.stalls.wrapping_sub(last.stalls);
         if more > 0 && more < 1 << 31 {
             self.counts.stalls_untold += u64::from(more - 1);
-            self.counts.reflector_steps += u64::from(watch.cause == Cause::ClockStep);
             if self.told.len() < STALLS {
                 let (start_ns, lasted_ns) = (watch.stall_ns, watch.lasted_ns);
                 self.told.push(EndStall { start_ns, lasted_ns, cause: watch.cause });
@@ -342,12 +367,15 @@ impl Sender {
         let flow = &self.flows[at];
         let taken = flow.socket.returned(&mut self.batch)?;
         let now_ns = self.wall.now();
+        if taken > 0 {
+            self.look_at_clock(now_ns);
+        }
         for at in 0..taken {
             let packet = self.batch.packet(at);
             let is_own =
                 |query: &Query| query.ssid == self.ssid && u64::from(query.seq) < self.counts.sent;
             let query = datagrams(packet.bytes())
-                .find_map(|sent| Query::read(sent.payload).filter(is_own))
+                .find_map(|sent| Query::read(sent.payload, &self.asked.form).ok().filter(is_own))
                 .filter(|_| packet.beside.is_returned);
             let (Some(query), Some(stamp_ns)) = (query, packet.beside.kernel_ns) else { continue };
             let between = (self.sent_ns[query.seq as usize], now_ns);
@@ -362,7 +390,8 @@ impl Sender {
     }
 
     fn finish(&mut self) -> Result<(), Error> {
-        self.counts.clock = Some(worse(Some(self.error), wall::clock_error()));
+        let so_far = worse(self.counts.clock, self.error);
+        self.counts.clock = Some(worse(Some(so_far), wall::clock_error()));
         let path = self.files.folder.join("stalls.npy");
         let failed = |source| Error::File { path: path.clone(), source };
         let mut stalls = Rows::create(&path, STALLED).map_err(failed)?;
@@ -418,11 +447,11 @@ fn worse(so_far: Option<ClockError>, now: ClockError) -> ClockError {
 fn greet(asked: &Asked, wall: &Wall) -> Result<(), Error> {
     let socket = Udp::connect(asked.to, 0, asked.dscp)?;
     let mut batch = Batch::new();
-    let (began_ns, mut refused) = (wall.now(), None);
+    let (began_ns, mut refused, mut wrong_key) = (wall.now(), None, 0_u32);
     for seq in 0..TRIES {
         let sent_ns = wall.of_day(wall.now());
         let query = Query { seq, sent_ns, error: wall::clock_error(), ssid: 0 };
-        query.write(batch.write(0, asked.sizes[0]), asked.extensions);
+        query.write(batch.write(0, asked.sizes[0]), asked.extensions, &asked.form);
         if let (_, Some(error)) = socket.send(&mut batch, &[0]) {
             if !is_refusal(&error) {
                 return Err(socket.failed("send", error));
@@ -433,12 +462,18 @@ fn greet(asked: &Asked, wall: &Wall) -> Result<(), Error> {
         std::thread::sleep(TRY);
         while socket.returned(&mut batch)? > 0 {}
         for at in 0..socket.receive(&mut batch)? {
-            if Answer::read(batch.packet(at).bytes()).is_some() {
-                return Ok(());
+            match Answer::read(batch.packet(at).bytes(), &asked.form) {
+                Ok(_) => return Ok(()),
+                Err(Unread::WrongKey) => wrong_key += 1,
+                Err(Unread::Short) => {}
             }
         }
     }
-    let said = refused.map_or(String::new(), |error| format!(": {error}"));
+    let said = match refused {
+        _ if wrong_key > 0 => format!(": {wrong_key} that came are not sealed by this key"),
+        Some(error) => format!(": {error}"),
+        None => String::new(),
+    };
     let waited = Nanos((wall.now() - began_ns) / NS_PER_MS * NS_PER_MS);
     Err(Error::NoAnswer { to: asked.to, waited, said })
 }

@@ -50,6 +50,8 @@ pub struct Reflected {
     pub refused_port: Count,
     /// Packets beyond the rate that a source may send at.
     pub refused_rate: Count,
+    /// Packets that are not sealed by its key.
+    pub refused_key: Count,
     /// Packets that are no query, or too short to be answered.
     pub malformed: Count,
     /// Answers that the system did not take.
@@ -109,6 +111,8 @@ pub struct SentQueries {
     pub received: Count,
     /// Packets that are no answer to a query of this session.
     pub foreign: Count,
+    /// Packets that are not sealed by the sender's key.
+    pub wrong_key: Count,
     /// Answers for which a socket of the sender had no room.
     pub dropped: Count,
     /// Errors that somebody on the way, or the other end, reported.

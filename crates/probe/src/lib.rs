@@ -3,7 +3,7 @@
 //! What a packet is called ([`key`]), what it carries ([`payload`]), how its headers are read and
 //! written ([`headers`]), what of a longer packet or of a TCP stream it holds ([`parts`], [`tcp`]) and
 //! when it is meant to leave ([`schedule`]); and what two hosts say to each other to measure what is
-//! between them ([`stamp`]). Nothing here knows where packets come from.
+//! between them ([`stamp`], [`seal`]). Nothing here knows where packets come from.
 
 pub mod damage;
 pub mod encryption;
@@ -19,6 +19,7 @@ pub mod parts;
 pub mod payload;
 pub mod returned;
 pub mod schedule;
+pub mod seal;
 pub mod stamp;
 pub mod tcp;
 pub mod tunnel;

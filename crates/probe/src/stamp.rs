@@ -1,15 +1,60 @@
-//! Packets of STAMP (RFC 8762, unauthenticated) with the extensions of RFC 8972 that tailscope uses.
-//! The same bytes serve TWAMP light (RFC 5357, appendix I), whose packets may be shorter.
+//! Packets of STAMP (RFC 8762) with the extensions of RFC 8972 that tailscope uses: open, or sealed by a key
+//! (the authenticated mode). The open ones serve TWAMP light (RFC 5357, appendix I), too, whose packets may
+//! be shorter.
 //!
 //! ```text
-//!  query   0 seq   4 sent   12 error 14 ssid 16 zero ...............................................  44 TLVs
-//!  answer  0 seq   4 sent   12 error 14 ssid 16 received 24 query seq 28 query sent 36 error 40 ttl  44 TLVs
+//!  open    0 seq   4 sent   12 error 14 ssid 16 received 24 query seq 28 query sent 36 error 40 ttl  44 TLVs
+//!  sealed  0 seq  16 sent   24 error 26 ssid 32 received 48 query seq 64 query sent 72 error 80 ttl  96 seal 112 TLVs
 //! ```
+//!
+//! What a query does not have is zero.
 
-/// Length of a packet without extensions.
-pub const BASE: usize = 44;
-/// Length of the shortest packet that an answer fits in: that of TWAMP light ends behind the hop limit.
-pub const LEAST: usize = 41;
+use crate::seal::{Key, SEAL};
+
+/// Where a packet has what.
+#[derive(Debug)]
+struct Fields {
+    /// Bytes of a packet without extensions.
+    base: usize,
+    /// Bytes of the shortest packet that an answer fits in.
+    least: usize,
+    sent: usize,
+    error: usize,
+    ssid: usize,
+    received: usize,
+    query_seq: usize,
+    query_sent: usize,
+    query_error: usize,
+    ttl: usize,
+}
+
+const OPEN: Fields = Fields {
+    base: 44,
+    // That of TWAMP light ends behind the hop limit.
+    least: 41,
+    sent: 4,
+    error: 12,
+    ssid: 14,
+    received: 16,
+    query_seq: 24,
+    query_sent: 28,
+    query_error: 36,
+    ttl: 40,
+};
+const SEALED: Fields = Fields {
+    base: 112,
+    least: 112,
+    sent: 16,
+    error: 24,
+    ssid: 26,
+    received: 32,
+    query_seq: 48,
+    query_sent: 64,
+    query_error: 72,
+    ttl: 80,
+};
+/// Where the seal of a packet begins, and what it is of ends.
+const SEAL_AT: usize = 96;
 /// Port at which reflectors listen.
 pub const PORT: u16 = 862;
 
@@ -22,11 +67,13 @@ const RECENT_NS: u64 = 3_600 * NS_PER_S;
 const HEADER: usize = 4;
 const UNRECOGNIZED: u8 = 0x80;
 const MALFORMED: u8 = 0x40;
+const NOT_INTACT: u8 = 0x20;
 const PADDING: u8 = 1;
 const CLASS: u8 = 4;
 const CLASS_LEN: usize = 4;
 const FOLLOW_UP: u8 = 7;
 const FOLLOW_UP_LEN: usize = 16;
+const SEAL_OF_EXTENSIONS: u8 = 8;
 /// "SW local": the kernel took the time.
 const BY_KERNEL: u8 = 2;
 /// One of the types that RFC 8972 leaves to private use.
@@ -34,12 +81,121 @@ const WATCH: u8 = 252;
 const WATCH_LEN: usize = 52;
 const WATCH_MAGIC: [u8; 4] = *b"tsw1";
 
-/// Bytes that a follow-up takes.
-pub const FOLLOW_UP_BYTES: usize = HEADER + FOLLOW_UP_LEN;
-/// Bytes that a watch takes.
-pub const WATCH_BYTES: usize = HEADER + WATCH_LEN;
-/// Bytes that a class of service takes.
-pub const CLASS_BYTES: usize = HEADER + CLASS_LEN;
+/// How packets look: open, or sealed by a key.
+#[derive(Clone, Debug)]
+pub struct Form {
+    fields: &'static Fields,
+    key: Option<Key>,
+}
+
+/// Why a packet cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// It is too short.
+    Short,
+    /// It is not sealed by this key.
+    WrongKey,
+}
+
+impl Form {
+    /// The form of packets that are sealed by a key, or open without one.
+    #[must_use]
+    pub fn new(key: Option<Key>) -> Self {
+        Self { fields: if key.is_some() { &SEALED } else { &OPEN }, key }
+    }
+
+    /// Bytes of the shortest packet that an answer fits in.
+    #[must_use]
+    pub fn least_bytes(&self) -> usize {
+        self.fields.least
+    }
+
+    /// Bytes of a query with these extensions.
+    #[must_use]
+    pub fn query_bytes(&self, extensions: Extensions) -> usize {
+        let values = extensions.values().map(|(_, len)| HEADER + len).sum::<usize>();
+        let seal = if self.key.is_some() && values > 0 { HEADER + SEAL } else { 0 };
+        self.fields.base + values + seal
+    }
+
+    /// Writes the time at which a packet leaves, and seals it.
+    pub fn depart(&self, bytes: &mut [u8], sent_ns: u64) {
+        put(bytes, self.fields.sent, &to_ntp(sent_ns).to_be_bytes());
+        if let Some(key) = &self.key {
+            let seal = key.seal(&[&bytes[..SEAL_AT]]);
+            put(bytes, SEAL_AT, &seal);
+        }
+    }
+
+    fn check(&self, bytes: &[u8]) -> Result<(), Unread> {
+        if bytes.len() < self.fields.least {
+            return Err(Unread::Short);
+        }
+        let is_ours = self.key.as_ref().is_none_or(|key| {
+            key.has_sealed(&[&bytes[..SEAL_AT]], &bytes[SEAL_AT..self.fields.base])
+        });
+        is_ours.then_some(()).ok_or(Unread::WrongKey)
+    }
+
+    /// Whether extensions are as they were sealed; padding needs no seal.
+    fn has_intact_extensions(&self, bytes: &[u8]) -> bool {
+        let Some(key) = &self.key else { return true };
+        let (mut is_sealed, mut needs_seal, mut end) = (false, false, self.fields.base);
+        for extension in extensions(bytes, self.fields.base) {
+            end = extension.end();
+            match extension.kind {
+                PADDING => {}
+                SEAL_OF_EXTENSIONS if !is_sealed => {
+                    let sealed = [&bytes[..4], &bytes[self.fields.base..extension.at]];
+                    if !key.has_sealed(&sealed, extension.value) {
+                        return false;
+                    }
+                    is_sealed = true;
+                }
+                // Nothing but padding is behind the seal.
+                _ if is_sealed => return false,
+                _ => needs_seal = true,
+            }
+        }
+        bytes.len() - end < HEADER && (is_sealed || !needs_seal)
+    }
+
+    /// Seals the extensions of a packet, at `at`.
+    fn seal_extensions(&self, bytes: &mut [u8], at: usize) {
+        if let Some(key) = &self.key {
+            let seal = key.seal(&[&bytes[..4], &bytes[self.fields.base..at]]);
+            put(bytes, at + HEADER, &seal);
+        }
+    }
+}
+
+/// An extension of a packet.
+struct Extension<'a> {
+    /// Where it begins.
+    at: usize,
+    flags: u8,
+    kind: u8,
+    value: &'a [u8],
+}
+
+impl Extension<'_> {
+    fn end(&self) -> usize {
+        self.at + HEADER + self.value.len()
+    }
+}
+
+/// The extensions behind `base`, as far as they are whole.
+fn extensions(bytes: &[u8], base: usize) -> impl Iterator<Item = Extension<'_>> {
+    let mut at = base;
+    std::iter::from_fn(move || {
+        let header = bytes.get(at..at + HEADER)?;
+        let value = at + HEADER;
+        let value = bytes.get(value..value + usize::from(u16_at(header, 2)))?;
+        let extension = Extension { at, flags: header[0], kind: header[1], value };
+        at = extension.end();
+        Some(extension)
+    })
+}
 
 /// How far a clock may be off, as packets say it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,12 +252,12 @@ pub struct Extensions {
 }
 
 impl Extensions {
-    /// Bytes of a packet with these extensions.
-    #[must_use]
-    pub fn packet_bytes(self) -> usize {
-        BASE + usize::from(self.follow_up) * FOLLOW_UP_BYTES
-            + usize::from(self.watch) * WATCH_BYTES
-            + usize::from(self.dscp.is_some()) * CLASS_BYTES
+    /// Kind and length of each.
+    fn values(self) -> impl Iterator<Item = (u8, usize)> {
+        let follow_up = self.follow_up.then_some((FOLLOW_UP, FOLLOW_UP_LEN));
+        let watch = self.watch.then_some((WATCH, WATCH_LEN));
+        let dscp = self.dscp.map(|_| (CLASS, CLASS_LEN));
+        [follow_up, watch, dscp].into_iter().flatten()
     }
 }
 
@@ -110,51 +266,51 @@ impl Query {
     ///
     /// # Panics
     /// When there is no room for the extensions.
-    pub fn write(&self, bytes: &mut [u8], extensions: Extensions) {
-        assert!(bytes.len() >= extensions.packet_bytes(), "extensions fit");
+    pub fn write(&self, bytes: &mut [u8], extensions: Extensions, form: &Form) {
+        assert!(bytes.len() >= form.query_bytes(extensions), "extensions fit");
+        let fields = form.fields;
         bytes.fill(0);
         put(bytes, 0, &self.seq.to_be_bytes());
-        self.write_sent(bytes);
-        put(bytes, 12, &self.error.bits().to_be_bytes());
-        put(bytes, 14, &self.ssid.to_be_bytes());
-        let mut end = BASE;
-        if extensions.follow_up {
-            begin(bytes, &mut end, FOLLOW_UP, FOLLOW_UP_LEN);
+        put(bytes, fields.error, &self.error.bits().to_be_bytes());
+        put(bytes, fields.ssid, &self.ssid.to_be_bytes());
+        let mut end = fields.base;
+        for (kind, len) in extensions.values() {
+            let value = begin(bytes, &mut end, kind, len);
+            match kind {
+                WATCH => put(bytes, value, &WATCH_MAGIC),
+                CLASS => bytes[value] = extensions.dscp.unwrap_or(0) << 2,
+                _ => {}
+            }
         }
-        if extensions.watch {
-            let value = begin(bytes, &mut end, WATCH, WATCH_LEN);
-            put(bytes, value, &WATCH_MAGIC);
-        }
-        if let Some(dscp) = extensions.dscp {
-            let value = begin(bytes, &mut end, CLASS, CLASS_LEN);
-            bytes[value] = dscp << 2;
+        if form.key.is_some() && end > fields.base {
+            let at = end;
+            begin(bytes, &mut end, SEAL_OF_EXTENSIONS, SEAL);
+            form.seal_extensions(bytes, at);
         }
         if let Some(len) = (bytes.len() - end).checked_sub(HEADER) {
             begin(bytes, &mut end, PADDING, len);
         }
+        form.depart(bytes, self.sent_ns);
     }
 
-    /// Writes the time at which it leaves once more.
-    pub fn write_sent(&self, bytes: &mut [u8]) {
-        put(bytes, 4, &to_ntp(self.sent_ns).to_be_bytes());
-    }
-
-    /// Reads a packet; `None` if it is too short to be answered.
-    #[must_use]
-    pub fn read(bytes: &[u8]) -> Option<Self> {
-        (bytes.len() >= LEAST).then(|| Self {
+    /// Reads a packet, or says why it is not to be answered.
+    pub fn read(bytes: &[u8], form: &Form) -> Result<Self, Unread> {
+        form.check(bytes)?;
+        let error = u16_at(bytes, form.fields.error);
+        Ok(Self {
             seq: u32_at(bytes, 0),
-            sent_ns: time_at(bytes, 4, u16_at(bytes, 12)),
-            error: ClockError::from_bits(u16_at(bytes, 12)),
-            ssid: u16_at(bytes, 14),
+            sent_ns: time_at(bytes, form.fields.sent, error),
+            error: ClockError::from_bits(error),
+            ssid: u16_at(bytes, form.fields.ssid),
         })
     }
 
     /// Whether a packet is an answer, by the time at which it says that its query came. Two reflectors that
     /// answered each other's answers would never end.
     #[must_use]
-    pub fn is_answer(bytes: &[u8], now_ns: u64) -> bool {
-        bytes.len() >= LEAST && from_ntp(u64_at(bytes, 16)).abs_diff(now_ns) < RECENT_NS
+    pub fn is_answer(bytes: &[u8], form: &Form, now_ns: u64) -> bool {
+        bytes.len() >= form.fields.least
+            && from_ntp(u64_at(bytes, form.fields.received)).abs_diff(now_ns) < RECENT_NS
     }
 }
 
@@ -218,6 +374,10 @@ pub struct Watch {
     pub stalls: u32,
     /// Why the last one was.
     pub cause: Cause,
+    /// The time at which this query came is its program's, which may be later than the kernel's.
+    pub received_by_program: bool,
+    /// How often its clock was set.
+    pub clock_steps: u16,
     /// When that began, in ns since 1970.
     pub stall_ns: u64,
     /// How long it took.
@@ -237,7 +397,8 @@ impl Watch {
         put(value, 8, &self.dropped.to_be_bytes());
         put(value, 12, &self.refused.to_be_bytes());
         put(value, 16, &self.stalls.to_be_bytes());
-        put(value, 20, &[self.cause as u8, 0, 0, 0]);
+        put(value, 20, &[self.cause as u8, u8::from(self.received_by_program)]);
+        put(value, 22, &self.clock_steps.to_be_bytes());
         put(value, 24, &self.stall_ns.to_be_bytes());
         put(value, 32, &self.lasted_ns.to_be_bytes());
         put(value, 40, &self.run_delay_us.to_be_bytes());
@@ -252,6 +413,8 @@ impl Watch {
             refused: u32_at(value, 12),
             stalls: u32_at(value, 16),
             cause: Cause::from_number(value[20]),
+            received_by_program: value[21] != 0,
+            clock_steps: u16_at(value, 22),
             stall_ns: u64_at(value, 24),
             lasted_ns: u64_at(value, 32),
             run_delay_us: u32_at(value, 40),
@@ -268,9 +431,7 @@ pub struct Reply {
     pub seq: u32,
     /// When the query came, in ns since 1970.
     pub received_ns: u64,
-    /// When the answer leaves.
-    pub sent_ns: u64,
-    /// How far both may be off.
+    /// How far its clock may be off.
     pub error: ClockError,
     /// Hop limit with which the query came; 255 if that is not known.
     pub ttl: u8,
@@ -292,27 +453,45 @@ pub struct Used {
 }
 
 impl Reply {
-    /// Makes the answer to a query of the query itself: as long, never longer. `None` if the query is too
-    /// short for an answer.
-    pub fn write(&self, bytes: &mut [u8]) -> Option<Used> {
-        if bytes.len() < LEAST {
-            return None;
-        }
-        let query: [u8; 14] = bytes[..14].try_into().expect("so many");
+    /// Makes the answer to a query of the query itself, as long, never longer; it is whole when it departs.
+    ///
+    /// # Panics
+    /// When the query is one that cannot be read.
+    pub fn write(&self, bytes: &mut [u8], form: &Form) -> Used {
+        let fields = form.fields;
+        assert!(bytes.len() >= fields.least, "it was read");
+        let is_intact = form.has_intact_extensions(bytes);
+        let (seq, sent, error) =
+            (u32_at(bytes, 0), u64_at(bytes, fields.sent), u16_at(bytes, fields.error));
+        // The session's name is where it was; all else that is not told is zero.
+        let ssid = u16_at(bytes, fields.ssid);
+        let base = fields.base.min(bytes.len());
+        bytes[..base].fill(0);
         put(bytes, 0, &self.seq.to_be_bytes());
-        self.write_sent(bytes);
-        put(bytes, 12, &self.error.bits().to_be_bytes());
-        put(bytes, 16, &to_ntp(self.received_ns).to_be_bytes());
-        put(bytes, 24, &query);
-        let end = BASE.min(bytes.len());
-        bytes[38..end].fill(0);
-        bytes[40] = self.ttl;
-        Some(self.write_extensions(&mut bytes[end..]))
-    }
-
-    /// Writes the time at which it leaves once more.
-    pub fn write_sent(&self, bytes: &mut [u8]) {
-        put(bytes, 4, &to_ntp(self.sent_ns).to_be_bytes());
+        put(bytes, fields.error, &self.error.bits().to_be_bytes());
+        put(bytes, fields.ssid, &ssid.to_be_bytes());
+        put(bytes, fields.received, &to_ntp(self.received_ns).to_be_bytes());
+        put(bytes, fields.query_seq, &seq.to_be_bytes());
+        put(bytes, fields.query_sent, &sent.to_be_bytes());
+        put(bytes, fields.query_error, &error.to_be_bytes());
+        bytes[fields.ttl] = self.ttl;
+        if !is_intact {
+            let whole: Vec<_> = extensions(bytes, base).map(|each| (each.at, each.end())).collect();
+            whole.iter().for_each(|(at, _)| bytes[*at] |= NOT_INTACT);
+            let end = whole.last().map_or(base, |(_, end)| *end);
+            if bytes.len() - end >= HEADER {
+                bytes[end] |= NOT_INTACT | MALFORMED;
+            }
+            return Used::default();
+        }
+        let seal = extensions(bytes, base).find(|each| each.kind == SEAL_OF_EXTENSIONS);
+        let seal_at = seal.map(|each| each.at).filter(|_| form.key.is_some());
+        let used = self.write_extensions(&mut bytes[base..]);
+        if let Some(at) = seal_at {
+            bytes[at] = 0;
+            form.seal_extensions(bytes, at);
+        }
+        used
     }
 
     fn write_extensions(&self, mut rest: &mut [u8]) -> Used {
@@ -389,33 +568,29 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Reads an answer; `None` if it is too short to be one.
-    #[must_use]
-    pub fn read(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() < LEAST {
-            return None;
-        }
-        let error = u16_at(bytes, 12);
+    /// Reads an answer, or says why it is none.
+    pub fn read(bytes: &[u8], form: &Form) -> Result<Self, Unread> {
+        form.check(bytes)?;
+        let fields = form.fields;
+        let error = u16_at(bytes, fields.error);
         let mut answer = Self {
             seq: u32_at(bytes, 0),
-            sent_ns: time_at(bytes, 4, error),
+            sent_ns: time_at(bytes, fields.sent, error),
             error: ClockError::from_bits(error),
-            ssid: u16_at(bytes, 14),
-            received_ns: time_at(bytes, 16, error),
-            query_seq: u32_at(bytes, 24),
-            ttl: bytes[40],
+            ssid: u16_at(bytes, fields.ssid),
+            received_ns: time_at(bytes, fields.received, error),
+            query_seq: u32_at(bytes, fields.query_seq),
+            ttl: bytes[fields.ttl],
             ..Self::default()
         };
-        let mut rest = bytes.get(BASE..).unwrap_or_default();
-        while let Some((header, behind)) = rest.split_at_checked(HEADER) {
-            let len = usize::from(u16_at(header, 2));
-            let Some((value, behind)) = behind.split_at_checked(len) else { break };
-            if header[0] & (UNRECOGNIZED | MALFORMED) == 0 {
-                answer.take(header[1], value);
+        if form.has_intact_extensions(bytes) {
+            for extension in extensions(bytes, fields.base) {
+                if extension.flags & (UNRECOGNIZED | MALFORMED | NOT_INTACT) == 0 {
+                    answer.take(extension.kind, extension.value);
+                }
             }
-            rest = behind;
         }
-        Some(answer)
+        Ok(answer)
     }
 
     fn take(&mut self, kind: u8, value: &[u8]) {
@@ -492,11 +667,12 @@ mod tests {
         Query { seq: 7, sent_ns: 1_800_000_000_123_456_789, error, ssid: 513 }
     }
 
+    const SENT_NS: u64 = 1_800_000_000_200_004_002;
+
     fn reply() -> Reply {
         Reply {
             seq: 3,
             received_ns: 1_800_000_000_200_000_001,
-            sent_ns: 1_800_000_000_200_004_002,
             error: ClockError { synchronised: false, most_ns: 16_000_000_000 },
             ttl: 61,
             tos: (34 << 2) | 1,
@@ -507,6 +683,8 @@ mod tests {
                 refused: 3,
                 stalls: 4,
                 cause: Cause::Throttled,
+                received_by_program: true,
+                clock_steps: 513,
                 stall_ns: 5,
                 lasted_ns: 6,
                 run_delay_us: 7,
@@ -516,38 +694,124 @@ mod tests {
         }
     }
 
+    fn open() -> Form {
+        Form::new(None)
+    }
+
+    fn sealed() -> Form {
+        Form::new(Key::from_hex(&[b'7'; 64]))
+    }
+
     #[test]
     fn an_answer_says_what_was_known_and_is_as_long() {
-        let mut bytes = [0; 200];
-        query().write(&mut bytes, ALL);
-        let read = Query::read(&bytes).expect("a query");
-        assert!(!Query::is_answer(&bytes, reply().sent_ns));
-        assert_eq!(Query { error: query().error, ..read }, query());
-        assert!(read.error.most_ns.abs_diff(12_345) < 12_345 / 128 + 1);
-        let used = reply().write(&mut bytes).expect("an answer");
-        assert_eq!(used, Used { follow_up: true, dscp: Some(46) });
-        assert!(Query::is_answer(&bytes, reply().sent_ns));
-        let answer = Answer::read(&bytes).expect("an answer");
-        let expected = reply();
-        assert_eq!((answer.seq, answer.query_seq, answer.ssid), (3, 7, 513));
-        assert_eq!((answer.received_ns, answer.sent_ns), (expected.received_ns, expected.sent_ns));
-        assert_eq!((answer.ttl, answer.dscp), (61, Some(34)));
-        assert_eq!((answer.follow_up, answer.watch), (expected.follow_up, Some(expected.watch)));
-        assert!(!answer.error.synchronised && answer.error.most_ns >= 16_000_000_000);
+        for form in [open(), sealed()] {
+            let mut bytes = [0; 250];
+            query().write(&mut bytes, ALL, &form);
+            let read = Query::read(&bytes, &form).expect("a query");
+            assert!(!Query::is_answer(&bytes, &form, SENT_NS));
+            assert_eq!(Query { error: query().error, ..read }, query());
+            assert!(read.error.most_ns.abs_diff(12_345) < 12_345 / 128 + 1);
+            let used = reply().write(&mut bytes, &form);
+            form.depart(&mut bytes, SENT_NS);
+            assert_eq!(used, Used { follow_up: true, dscp: Some(46) });
+            assert!(Query::is_answer(&bytes, &form, SENT_NS));
+            let answer = Answer::read(&bytes, &form).expect("an answer");
+            let expected = reply();
+            assert_eq!((answer.seq, answer.query_seq, answer.ssid), (3, 7, 513));
+            assert_eq!((answer.received_ns, answer.sent_ns), (expected.received_ns, SENT_NS));
+            assert_eq!((answer.ttl, answer.dscp), (61, Some(34)));
+            assert_eq!(
+                (answer.follow_up, answer.watch),
+                (expected.follow_up, Some(expected.watch))
+            );
+            assert!(!answer.error.synchronised && answer.error.most_ns >= 16_000_000_000);
+        }
     }
 
     #[test]
     fn what_a_reflector_does_not_know_is_no_answer() {
-        let mut bytes = [0; BASE + 8];
-        query().write(&mut bytes, Extensions::default());
-        bytes[BASE + 1] = 99;
-        reply().write(&mut bytes).expect("an answer");
-        assert_eq!(bytes[BASE], UNRECOGNIZED);
-        bytes[BASE..BASE + 4].copy_from_slice(&[UNRECOGNIZED, CLASS, 0, 5]);
-        reply().write(&mut bytes).expect("an answer");
-        assert_eq!(bytes[BASE], UNRECOGNIZED | MALFORMED);
-        assert_eq!(reply().write(&mut bytes[..LEAST - 1]), None);
-        assert!(reply().write(&mut bytes[..LEAST]).is_some());
+        let (form, base) = (open(), OPEN.base);
+        let mut bytes = [0; OPEN.base + 8];
+        query().write(&mut bytes, Extensions::default(), &form);
+        bytes[base + 1] = 99;
+        reply().write(&mut bytes, &form);
+        assert_eq!(bytes[base], UNRECOGNIZED);
+        bytes[base..base + 4].copy_from_slice(&[UNRECOGNIZED, CLASS, 0, 5]);
+        reply().write(&mut bytes, &form);
+        assert_eq!(bytes[base], UNRECOGNIZED | MALFORMED);
+        assert_eq!(Query::read(&bytes[..OPEN.least - 1], &form), Err(Unread::Short));
+        reply().write(&mut bytes[..OPEN.least], &form);
+    }
+
+    /// The fields of RFC 8762, figures 5 and 7, and the seal of RFC 8972, section 4.8.
+    #[test]
+    fn a_sealed_packet_has_its_fields_where_the_standard_has_them() {
+        let (form, key) = (sealed(), Key::from_hex(&[b'7'; 64]).unwrap());
+        let mut bytes = [0; 200];
+        let follow_up = Extensions { follow_up: true, ..Extensions::default() };
+        query().write(&mut bytes, follow_up, &form);
+        let sent = to_ntp(query().sent_ns);
+        assert_eq!((u32_at(&bytes, 0), u64_at(&bytes, 16), u16_at(&bytes, 26)), (7, sent, 513));
+        assert_eq!(bytes[96..112], key.seal(&[&bytes[..96]]));
+        assert_eq!(bytes[132..136], [UNRECOGNIZED, SEAL_OF_EXTENSIONS, 0, 16]);
+        assert_eq!(bytes[136..152], key.seal(&[&bytes[..4], &bytes[112..132]]));
+        assert_eq!(bytes[152..156], [UNRECOGNIZED, PADDING, 0, 44]);
+        reply().write(&mut bytes, &form);
+        form.depart(&mut bytes, SENT_NS);
+        assert_eq!((u32_at(&bytes, 0), u64_at(&bytes, 16)), (3, to_ntp(SENT_NS)));
+        assert_eq!(u64_at(&bytes, 32), to_ntp(reply().received_ns));
+        assert_eq!((u32_at(&bytes, 48), u64_at(&bytes, 64), bytes[80]), (7, sent, 61));
+        assert_eq!(bytes[96..112], key.seal(&[&bytes[..96]]));
+        assert_eq!(bytes[136..152], key.seal(&[&bytes[..4], &bytes[112..132]]));
+    }
+
+    #[test]
+    fn a_packet_of_another_key_is_not_read() {
+        let form = sealed();
+        let mut bytes = [0; 250];
+        query().write(&mut bytes, ALL, &form);
+        let other = Form::new(Key::from_hex(&[b'8'; 64]));
+        assert_eq!(Query::read(&bytes, &other), Err(Unread::WrongKey));
+        assert_eq!(Answer::read(&bytes, &other), Err(Unread::WrongKey));
+        assert_eq!(Query::read(&bytes[..111], &form), Err(Unread::Short));
+        for at in 0..SEALED.base {
+            bytes[at] ^= 1;
+            assert_eq!(Query::read(&bytes, &form), Err(Unread::WrongKey), "{at}");
+            bytes[at] ^= 1;
+        }
+    }
+
+    #[test]
+    fn extensions_that_somebody_changed_are_returned_as_they_came() {
+        let form = sealed();
+        let mut whole = [0; 250];
+        query().write(&mut whole, ALL, &form);
+        let end = form.query_bytes(ALL);
+        // Flags of the seal itself are no part of what is sealed, and mean nothing.
+        let flags_of_seal = end - HEADER - SEAL;
+        for at in (SEALED.base..end).filter(|at| *at != flags_of_seal) {
+            let mut bytes = whole;
+            bytes[at] ^= 1;
+            let changed = bytes;
+            assert!(Query::read(&bytes, &form).is_ok());
+            assert_eq!(reply().write(&mut bytes, &form), Used::default(), "{at}");
+            assert_ne!(bytes[SEALED.base] & NOT_INTACT, 0);
+            assert_eq!(
+                bytes[SEALED.base + 1..SEALED.base + 4],
+                changed[SEALED.base + 1..SEALED.base + 4]
+            );
+            form.depart(&mut bytes, SENT_NS);
+            let answer = Answer::read(&bytes, &form).expect("an answer");
+            assert_eq!((answer.follow_up, answer.watch, answer.dscp), (None, None, None));
+        }
+        // Nothing but padding may be behind the seal, and only padding may do without one.
+        let mut bytes = whole;
+        bytes[end + 1] = CLASS;
+        assert!(!form.has_intact_extensions(&bytes));
+        query().write(&mut bytes[..120], Extensions::default(), &form);
+        assert!(form.has_intact_extensions(&bytes[..120]));
+        bytes[SEALED.base + 1] = CLASS;
+        assert!(!form.has_intact_extensions(&bytes[..120]));
     }
 
     #[test]

@@ -54,6 +54,7 @@ ENDS = SentQueries(
     unsent_refused=0,
     received=10,
     foreign=0,
+    wrong_key=0,
     dropped=0,
     refusals=0,
     stamped=10,
@@ -96,6 +97,8 @@ def passages(
         ttl=64 * same,
         dscp=255 * same,
         inexact_ns=inexact_ns * same,
+        exact_forth=np.full(len(seq), inexact_ns == 0),
+        exact_back=np.full(len(seq), inexact_ns == 0),
         exact=np.full(len(seq), inexact_ns == 0),
         stalls=(Stalls(none, none, none), Stalls(none, none, none)),
     )
@@ -117,7 +120,7 @@ def test_the_latency_is_the_way_without_the_reflector() -> None:
     assert found.in_reflector is not None
     assert found.round_trip.ns_p50 == FORTH_NS + HELD_NS + BACK_NS
     assert found.in_reflector.ns_max == HELD_NS
-    assert (found.negative, found.inexact, found.dscp) == (0, 0, ())
+    assert (found.drifted, found.inexact, found.dscp) == (0, 0, ())
 
 
 def test_what_a_program_may_have_added_is_the_instruments() -> None:
@@ -238,6 +241,41 @@ def test_an_answer_that_left_before_its_query_came_took_the_round_trip_at_most()
     assert told.in_reflector.ns_min == HELD_NS
 
 
+def test_a_clock_that_is_set_forward_leaves_the_round_trip_as_the_most() -> None:
+    """By more than an answer took, of which less than nothing would be left."""
+    found = passages(ALL)
+    found.answered_ns[3] += 10**9
+    summary = analyze_recording(found.recording()).summary
+    assert summary["latency_ns_min"] == FORTH_NS + BACK_NS
+    assert summary["latency_ns_max"] == FORTH_NS + HELD_NS + BACK_NS
+    told = record(found)
+    assert (told.contradictory, told.drifted) == (1, 0)
+    assert told.in_reflector is not None
+    assert told.in_reflector.ns_max == HELD_NS
+
+
+def test_clocks_that_run_apart_leave_what_they_run_apart_as_the_most() -> None:
+    """A reflector holds queries for 1 s, by its clock for 70 µs more: that is 0.007 %."""
+    found = passages(ALL, late_ns=10**9)
+    found.answered_ns[:] += 10**9 + 70_000
+    least_ns = FORTH_NS + BACK_NS - 70_000
+    assert set(found.latency_ns.tolist()) == {least_ns + (10**9 + HELD_NS + 70_000) // 1_000}
+    told = record(found)
+    assert (told.contradictory, told.drifted) == (0, len(ALL))
+
+
+def test_one_way_is_told_of_answers_whose_times_kernels_took() -> None:
+    found = passages(ALL)
+    found.departed_ns[0] -= 50_000
+    found.exact_forth[0] = False
+    one_way = record(found).one_way
+    assert one_way.forth is not None
+    assert one_way.forth.ns_max == FORTH_NS + AHEAD_NS
+    assert (one_way.inexact_forth, one_way.inexact_back) == (1, 0)
+    none = record(passages(ALL, inexact_ns=1)).one_way
+    assert (none.error_ns, none.forth, none.back) == (None, None, None)
+
+
 def test_a_reflector_that_began_anew_speaks_of_other_answers() -> None:
     """What is said of answer 1 is of one that left long after this one had come."""
     kind = [("answer_seq", "u4"), ("answered_ns", "u8"), ("follow_seq", "u4"), ("follow_ns", "u8")]
@@ -285,11 +323,16 @@ def test_words_name_the_network_and_the_ends() -> None:
     lines += [f"{end}: {text}" for end, text in end_lines(found)]
     lines += warnings_of(found)
     lines += ["  ".join(row) for row in (*times_rows(found), *flow_rows(found))]
+    whole = record(passages(ALL))
+    lines += [one_way_text(whole), *("  ".join(row) for row in times_rows(whole))]
     other = record(passages(ALL), replace(ENDS, reflector=None))
     lines += [loss_text(other), *(text for _, text in end_lines(other)), *warnings_of(other)]
     anew = passages([*ALL[:5], *((number, number - 5) for number in range(5, 10))])
     anew.answered_ns[3] -= 10**9
-    lines += warnings_of(record(anew))
+    lines += warnings_of(record(anew, replace(ENDS, wrong_key=2)))
+    slow = passages(ALL, late_ns=10**9)
+    slow.answered_ns[:] += 10**9 + 70_000
+    lines += warnings_of(record(slow))
     gap = passages([(0, 0), *((number, number - 1) for number in range(3, 10))])
     told_nothing = record(gap, replace(ENDS, reflector=None))
     lines += [loss_text(told_nothing), *warnings_of(told_nothing)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import shlex
@@ -10,13 +11,14 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pytest
-from between import FAR, FAR_V6, PORT, Between, counts_of
+from between import FAR, FAR_V6, PORT, Asking, Between, counts_of
 from errors import code_of
 from runs import AS_ROOT, needed
 
@@ -26,6 +28,9 @@ from tailscope.store.reader import read_run
 from tailscope.testbed.process import find_binary
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from between import Found
     from conftest import Tailscope
 
 pytestmark = pytest.mark.usefixtures("dataplane")
@@ -48,7 +53,7 @@ def test_a_path_is_measured_and_its_run_is_read_by_other_commands(
     hosts, ends = found["hosts"], found["hosts"]["ends"]
     assert ends["sent"] + ends["unsent"] == 500
     assert found["count"] == ends["sent"] == counts["answered"] - 1
-    assert (hosts["loss"]["lost"], hosts["negative"]) == (0, 0)
+    assert (hosts["loss"]["lost"], hosts["drifted"]) == (0, 0)
     assert (hosts["dscp"], hosts["ttl"], hosts["one_way"]["error_ns"]) == ([46], [64], 0)
     assert [flow["sent"] for flow in hosts["flows"]] == [-(-ends["sent"] // 2), ends["sent"] // 2]
     assert ends["reflector"]["same_clock"]
@@ -159,9 +164,181 @@ def test_a_plain_session_and_ipv6(tmp_path: Path) -> None:
     assert hosts.inexact == summary["count"]
 
 
+class _Other:
+    """A reflector of others on this machine, which answers as a function says."""
+
+    def __init__(self, answer: Callable[[bytes], bytes]) -> None:
+        self._answer = answer
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as last:
+            last.sendto(b"", self._socket.getsockname())
+        self._thread.join()
+        self._socket.close()
+
+    def _run(self) -> None:
+        while True:
+            query, sender = self._socket.recvfrom(1 << 16)
+            if not query:
+                return
+            self._socket.sendto(self._answer(query), sender)
+
+    def ask(self, folder: Path, *options: str) -> Found:
+        """Measure to it."""
+        folder.mkdir()
+        to = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        words = [f"--to={to}", f"--record={folder}", "--duration=300ms", *options]
+        sender = subprocess.Popen(
+            [str(find_binary()[0]), "sender", "--", "--rate=100", *words],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return Asking(sender, folder, to).end()
+
+
+def _ntp(unix_ns: int) -> int:
+    seconds, ns = divmod(unix_ns, 10**9)
+    return (seconds + 2_208_988_800) << 32 | (ns << 32) // 10**9
+
+
+def test_a_clock_that_is_set_leaves_no_latency_of_nothing(tmp_path: Path) -> None:
+    """The reflector's clock is set forward while it has the 5th query, and back with the 9th."""
+    ahead_ns, asked = 0, 0
+
+    def answer(query: bytes) -> bytes:
+        nonlocal ahead_ns, asked
+        came, asked = time.time_ns() + ahead_ns, asked + 1
+        ahead_ns += {5: 10**9, 9: -(10**9)}.get(asked, 0)
+        left = time.time_ns() + ahead_ns
+        number = query[:4]
+        return b"".join(
+            [number, struct.pack("!QHxxQ", _ntp(left), 1, _ntp(came)), query[:14], bytes(6)]
+        )
+
+    with _Other(answer) as other:
+        summary, hosts, passages = other.ask(tmp_path / "path", "--plain")
+    assert hosts.contradictory == 2
+    wrong = passages.contradictory
+    # The first query was to see whether anybody answers.
+    assert np.flatnonzero(wrong).tolist() == [3, 7]
+    assert np.array_equal(passages.latency_ns[wrong], passages.round_trip_ns[wrong])
+    assert np.array_equal(passages.inexact_ns[wrong], passages.round_trip_ns[wrong])
+    assert not passages.exact.any()
+    assert summary["latency_ns_min"] > 0
+    assert summary["least_latency_ns_max"] <= summary["latency_ns_max"]
+
+
+KEY = bytes(range(32))
+
+
+def _key_file(folder: Path) -> str:
+    file = folder / "key"
+    file.write_text(KEY.hex())
+    file.chmod(0o600)
+    return f"--key-file={file}"
+
+
+def _sealed(first: bytes, key: bytes = KEY) -> bytes:
+    """Seal 96 bytes as RFC 8762 does, by the library of Python."""
+    return first + hmac.digest(key, first, "sha256")[:16]
+
+
+def test_a_reflector_with_a_key_answers_those_who_have_it(tmp_path: Path) -> None:
+    reflector = _reflector(_key_file(tmp_path))
+    sent, now = 0xEB00_0000_8000_0000, _ntp(time.time_ns())
+    query = struct.pack("!I12xQHH68x", 7, sent, 0x8001, 513)
+    wrong = [
+        _sealed(query, bytes(32)),
+        # Open, too short, and changed on the way.
+        struct.pack("!IQHH28x", 9, sent, 0x8001, 513),
+        struct.pack("!IQHH28x", 9, sent, 0x8001, 513) + bytes(68),
+        _sealed(query)[:-1],
+        bytes([1]) + _sealed(query)[1:],
+    ]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.settimeout(10)
+        sender.connect(("127.0.0.1", _port_of(reflector.pid)))
+        for packet in wrong:
+            sender.send(packet)
+        sender.send(_sealed(query))
+        answer = sender.recv(1000)
+        assert answer == _sealed(answer[:96])
+        fields = struct.unpack("!I12xQHH4xQ8xI12xQH6xB15x", answer[:96])
+        seq, left, _, ssid, came, of, of_sent, of_error, ttl = fields
+        assert (seq, ssid, of, of_sent, of_error, ttl) == (0, 513, 7, sent, 0x8001, 64)
+        assert now <= came <= left < now + (10 << 32)
+        # An answer to an answer would go on for ever.
+        sender.send(answer)
+        sender.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            sender.recv(1000)
+    counts = counts_of(reflector)
+    assert counts["received"] == len(wrong) + 2
+    assert (counts["answered"], counts["refused_key"], counts["malformed"]) == (1, 3, 3)
+
+
+def test_a_sender_with_a_key_takes_no_other_answers(tmp_path: Path) -> None:
+    """Every fourth answer is of somebody who does not have the key."""
+    asked = 0
+
+    def answer(query: bytes) -> bytes:
+        nonlocal asked
+        assert query[:112] == _sealed(query[:96])
+        asked += 1
+        number, error, now = query[:4], query[24:28], _ntp(time.time_ns())
+        first = [number, bytes(12), struct.pack("!Q", now), error, bytes(4), struct.pack("!Q", now)]
+        first += [bytes(8), number, bytes(12), query[16:26], bytes(6), bytes([64]), bytes(15)]
+        return _sealed(b"".join(first), KEY if asked % 4 else bytes(32))
+
+    with _Other(answer) as other:
+        _, hosts, passages = other.ask(tmp_path / "path", "--plain", _key_file(tmp_path))
+    ends = hosts.ends
+    assert ends.wrong_key == asked // 4 > 0
+    assert ends.received == len(passages.seq) == asked - 1 - ends.wrong_key
+    assert (hosts.loss.lost, hosts.ttl) == (ends.wrong_key, (64,))
+
+
+@AS_ROOT
+def test_sealed_packets_carry_what_both_ends_say(tmp_path: Path) -> None:
+    needed("ip")
+    key = _key_file(tmp_path)
+    with Between() as between:
+        between.reflect(key)
+        options = (key, "--rate=200", "--duration=500ms", "--dscp=46", "--size=300")
+        summary, hosts, _ = between.ask(tmp_path / "path", *options)
+    assert (summary["lost"], hosts.ends.wrong_key, hosts.dscp) == (0, 0, (46,))
+    assert hosts.ends.reflector is not None
+    assert hosts.one_way.error_ns == 0
+    assert hosts.inexact < summary["count"] // 2
+
+
+def test_a_key_that_others_may_read_is_refused(tailscope: Tailscope, tmp_path: Path) -> None:
+    key = _key_file(tmp_path)
+    Path(key.removeprefix("--key-file=")).chmod(0o644)
+    out = tmp_path / "run"
+    for words in (("reflect", "--port", "0"), ("run", "--to", "127.0.0.1:9", "--out", str(out))):
+        done = tailscope(*words, key)
+        assert (done.returncode, code_of(done)) == (1, "key-open-to-others")
+    assert not out.exists()
+
+
 def test_whatever_comes_a_reflector_goes_on_and_never_says_more() -> None:
     """Random packets of any size, and answers to it: no reply is longer than its query."""
-    _survives(2_000)
+    counts = _survives(2_000)
+    assert counts["answered"] > 0
+
+
+def test_nobody_guesses_a_key(tmp_path: Path) -> None:
+    counts = _survives(2_000, _key_file(tmp_path))
+    assert counts["answered"] == 0
+    assert counts["refused_key"] > 0
 
 
 @pytest.mark.long
@@ -169,9 +346,9 @@ def test_a_million_random_packets_change_nothing() -> None:
     _survives(1_000_000)
 
 
-def _survives(packets: int) -> None:
+def _survives(packets: int, *options: str) -> dict[str, int]:
     random = np.random.default_rng(packets)
-    reflector = _reflector("--rate-pps=1000000")
+    reflector = _reflector("--rate-pps=1000000", *options)
     port = _port_of(reflector.pid)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.connect(("127.0.0.1", port))
@@ -200,9 +377,10 @@ def _survives(packets: int) -> None:
     assert counts["malformed"] > 0
     assert longest <= 199
     assert sent >= 0
-    assert replies > 0
+    assert (replies > 0) == (counts["answered"] > 0)
     assert counts["sessions"] <= 65_536
     assert grown < 64 * 1024
+    return counts
 
 
 def _port_of(pid: int) -> int:
@@ -243,6 +421,76 @@ def test_senders_of_others_are_answered_as_their_standards_say() -> None:
             sender.recv(1000)
     counts = counts_of(reflector)
     assert (counts["answered"], counts["malformed"], counts["sessions"]) == (4, 2, 2)
+
+
+def test_scapy_asks_and_reads_answers() -> None:
+    """Its layer of STAMP writes queries with an extension, and takes the answers apart."""
+    from scapy.contrib.stamp import (
+        ErrorEstimate,
+        STAMPSessionReflectorTestUnauthenticated,
+        STAMPSessionSenderTestUnauthenticated,
+        STAMPTestTLV,
+    )
+
+    reflector = _reflector()
+    extensions = [STAMPTestTLV(flags="U", type=4, len=4, value=bytes([46 << 2, 0, 0, 0]))]
+    estimate = ErrorEstimate(S=1, scale=12, multiplier=34)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.settimeout(10)
+        sender.connect(("127.0.0.1", _port_of(reflector.pid)))
+        for number in range(3):
+            query = STAMPSessionSenderTestUnauthenticated(
+                seq=7 + number, ts=4e9, err_estimate=estimate, ssid=513, tlv_objects=extensions
+            )
+            sender.send(bytes(query))
+            answer = STAMPSessionReflectorTestUnauthenticated(sender.recv(1000))
+            assert (answer.seq, answer.seq_sender, answer.ssid) == (number, 7 + number, 513)
+            assert (answer.ts_sender, answer.ttl_sender) == (query.ts, 64)
+            assert bytes(answer.err_estimate_sender) == bytes(estimate)
+            assert 0 <= answer.ts - answer.ts_rx < 10
+            [extension] = answer.tlv_objects
+            assert (int(extension.flags), extension.type, extension.len) == (0, 4, 4)
+    assert counts_of(reflector)["answered"] == 3
+
+
+@pytest.mark.parametrize("options", [("--plain",), ("--size=300", "--dscp=46")])
+def test_scapy_reads_queries_and_answers(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """It returns extensions as they came, which says that it knows none of them."""
+    from scapy.contrib.stamp import (
+        ErrorEstimate,
+        STAMPSessionReflectorTestUnauthenticated,
+        STAMPSessionSenderTestUnauthenticated,
+    )
+
+    asked = 0
+
+    def now() -> float:
+        return time.time() + 2_208_988_800
+
+    def answer(content: bytes) -> bytes:
+        nonlocal asked
+        came, query = now(), STAMPSessionSenderTestUnauthenticated(content)
+        asked += 1
+        reply = STAMPSessionReflectorTestUnauthenticated(
+            seq=asked,
+            ts=now(),
+            err_estimate=ErrorEstimate(S=0, scale=20, multiplier=1),
+            ssid=query.ssid,
+            ts_rx=came,
+            seq_sender=query.seq,
+            ts_sender=query.ts,
+            err_estimate_sender=query.err_estimate,
+            ttl_sender=61,
+            tlv_objects=query.tlv_objects,
+        )
+        return bytes(reply)
+
+    with _Other(answer) as other:
+        summary, hosts, _ = other.ask(tmp_path / "path", *options)
+    assert (hosts.ends.sent, summary["lost"], hosts.ends.foreign) == (asked - 1, 0, 0)
+    assert (hosts.ends.reflector, hosts.ttl, hosts.dscp) == (None, (61,), ())
+    assert (hosts.contradictory, hosts.drifted) == (0, 0)
+    assert not hosts.ends.reflector_clock.synchronised
 
 
 def _reflector(*options: str) -> subprocess.Popen[str]:

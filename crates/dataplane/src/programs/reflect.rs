@@ -3,6 +3,7 @@
 use crate::admission::{Admission, OWN_NETWORKS, Prefix};
 use crate::error::Error;
 use crate::events;
+use crate::keys;
 use crate::options;
 use crate::privileges::{self, capability};
 use crate::program::{Program, Spec};
@@ -11,8 +12,9 @@ use crate::stop::Stop;
 use crate::udp::{Udp, sleep_exactly};
 use clap::Args;
 use messages::{Message, Recorded, Reflected};
-use probe::stamp::PORT;
+use probe::stamp::{Form, PORT};
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 /// As the command line knows it.
 pub const SPEC: Spec = Spec {
@@ -35,6 +37,9 @@ struct Reflect {
     /// Packets per second that each source is answered at most.
     #[arg(long, value_name = "PPS", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     rate_pps: u64,
+    /// File with a key: packets are sealed by it, and others are not answered.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// How it waits for packets.
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Poll::Sleep)]
     poll: Poll,
@@ -45,13 +50,14 @@ impl Program for Reflect {
         options::refuse_eal(SPEC.name, &eal)?;
         let stop = Stop::on_signals()
             .map_err(|source| Error::File { path: "signal handlers".into(), source })?;
+        let key = self.key_file.as_deref().map(keys::read).transpose()?;
         let socket = Udp::listen(self.address, self.port)?;
         let port = socket.port();
         privileges::become_nobody();
         privileges::give_back(capability::NONE, &[])?;
         sleep_exactly();
         let admission = Admission::new(self.allow, port, self.rate_pps);
-        let mut reflector = Reflector::new(socket, admission, self.poll);
+        let mut reflector = Reflector::new(socket, Form::new(key), admission, self.poll);
         events::listening(SPEC.name, port);
         reflector.run(&stop)?;
         let counts = reflector.counts;
@@ -62,6 +68,7 @@ impl Program for Reflect {
             refused_source: counts.refused_source.into(),
             refused_port: counts.refused_port.into(),
             refused_rate: counts.refused_rate.into(),
+            refused_key: counts.refused_key.into(),
             malformed: counts.malformed.into(),
             unsent: counts.unsent.into(),
             dropped: counts.dropped.into(),

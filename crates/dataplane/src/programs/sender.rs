@@ -3,6 +3,7 @@
 use crate::admission::FIRST_PORT;
 use crate::error::Error;
 use crate::events;
+use crate::keys;
 use crate::mix::Mix;
 use crate::options;
 use crate::privileges::{self, capability};
@@ -15,7 +16,7 @@ use crate::values::time;
 use clap::Args;
 use messages::{HostClock, Message, Recorded, SentQueries, ToldByReflector};
 use probe::schedule::Pattern;
-use probe::stamp::{ClockError, Extensions};
+use probe::stamp::{ClockError, Extensions, Form};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use units::{Nanos, Pps};
@@ -66,6 +67,9 @@ struct Ask {
     /// Ask for nothing beyond RFC 8762.
     #[arg(long)]
     plain: bool,
+    /// File with a key: queries are sealed by it, and answers have to be.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// How it waits.
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Poll::Sleep)]
     poll: Poll,
@@ -96,17 +100,19 @@ impl Ask {
         Err(Error::Option { option: "--source-port", got, expected })
     }
 
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> Result<Asked, Error> {
+        let form = Form::new(self.key_file.as_deref().map(keys::read).transpose()?);
         let extensions = Extensions {
             follow_up: !self.plain,
             watch: !self.plain,
             dscp: self.dscp.filter(|_| !self.plain),
         };
         let headers = ETHERNET + UDP_HEADER + if self.to.is_ipv4() { 20 } else { 40 };
-        let least = extensions.packet_bytes();
+        let least = form.query_bytes(extensions);
         let sizes = self.size.cycle().into_iter();
-        Asked {
+        Ok(Asked {
             to: self.to,
+            form,
             flows: self.flows.into(),
             source_port: self.source_port,
             dscp: self.dscp.unwrap_or(0),
@@ -114,7 +120,7 @@ impl Ask {
             extensions,
             sizes: sizes.map(|frame| frame.saturating_sub(headers).max(least)).collect(),
             drain: self.drain,
-        }
+        })
     }
 }
 
@@ -135,7 +141,7 @@ impl Program for Ask {
         self.check_ports()?;
         privileges::give_back(capability::NONE, &[Some(&self.record)])?;
         sleep_exactly();
-        let mut sender = Sender::new(self.asked(), &self.record, queries as usize)?;
+        let mut sender = Sender::new(self.asked()?, &self.record, queries as usize)?;
         events::recording(SPEC.name);
         sender.run(times.take_while(|at| *at < lasts), &stop)?;
         events::print(&Message::Recorded(told(&sender, stop.asked())));
@@ -158,6 +164,8 @@ fn told(sender: &Sender, stopped: bool) -> Recorded {
         run_delay_us: last.run_delay_us.wrapping_sub(first.run_delay_us).into(),
         throttled_us: last.throttled_us.wrapping_sub(first.throttled_us).into(),
     });
+    let reflector_steps =
+        counts.watched.map_or(0, |[first, last]| last.clock_steps.wrapping_sub(first.clock_steps));
     let names = ["departures", "stamps", "arrivals", "stalls"];
     let sender = SentQueries {
         sent: counts.sent.into(),
@@ -165,12 +173,13 @@ fn told(sender: &Sender, stopped: bool) -> Recorded {
         unsent_refused: counts.unsent_refused.into(),
         received: counts.received.into(),
         foreign: counts.foreign.into(),
+        wrong_key: counts.wrong_key.into(),
         dropped: sender.dropped().into(),
         refusals: counts.refusals.into(),
         stamped: counts.stamped.into(),
         ports: sender.ports().into_iter().map(Into::into).collect(),
         clock: clock(counts.clock, counts.clock_steps),
-        reflector_clock: clock(counts.reflector_clock, counts.reflector_steps),
+        reflector_clock: clock(counts.reflector_clock, reflector_steps.into()),
         reflector,
         run_delay_us: (last.waited_ns / 1_000).into(),
         throttled_us: (last.throttled_ns / 1_000).into(),

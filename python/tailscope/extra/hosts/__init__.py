@@ -26,7 +26,11 @@ ADDITION = Addition(
             option="--to",
         ),
     ),
-    services={"packets_alone": "explain:explain_packets", "repeat": "explain:repeat_command"},
+    services={
+        "packets_alone": "explain:explain_packets",
+        "repeat": "explain:repeat_command",
+        "path": "once:measure_path",
+    },
     files=(
         AddedFile(
             RECORD,

@@ -86,6 +86,15 @@ def command(
     plain: Annotated[
         bool, flag("--plain", "Ask for nothing beyond RFC 8762, nor TWAMP light.", TRAFFIC)
     ] = False,
+    key_file: Annotated[
+        Path | None,
+        option(
+            "--key-file",
+            "FILE",
+            "File with the key that the reflector has: packets are sealed by it.  [default: none]",
+            TRAFFIC,
+        ),
+    ] = None,
     seed: Annotated[int, option_of("seed", own_default=True, panel=TRAFFIC)] = 1,
     duration: Annotated[str, option_of("duration", own_default=True, panel=MEASUREMENT)] = "10s",
     poll: Annotated[
@@ -115,6 +124,7 @@ def command(
         "source-port": source_port,
         "dscp": dscp,
         "plain": plain,
+        "key-file": key_file,
         "seed": seed,
         "duration": duration,
         "poll": poll,
@@ -162,6 +172,7 @@ def command(
         seed=seed,
         poll=poll,
         plain=plain,
+        key_file=key_file,
         command=_command(given),
         out=_folder(to) if out is None else out,
     )

@@ -46,7 +46,7 @@ def hosts_record(to: str, address: str, passages: Passages, ends: SentQueries) -
         in_reflector=times(passages.in_reflector_ns[~passages.contradictory]),
         one_way=_one_way(passages, ends),
         inexact=int(np.count_nonzero(~passages.exact)),
-        negative=passages.negative,
+        drifted=int(np.count_nonzero(passages.drifted)),
         contradictory=int(np.count_nonzero(passages.contradictory)),
         ttl=tuple(np.unique(passages.ttl).tolist()),
         dscp=dscp_of(passages),
@@ -144,15 +144,24 @@ def _one_way(passages: Passages, ends: SentQueries) -> OneWayRecord:
         if free:
             return withheld(f"the clock of the {' and of the '.join(free)} is not synchronised")
         error_ns = ends.clock.error_ns_max + ends.reflector_clock.error_ns_max
-    forth = passages.received_ns - passages.departed_ns
-    back = passages.arrived_ns - passages.answered_ns
-    least = min(int(forth.min()), int(back.min()))
+    exact_forth, exact_back = passages.exact_forth, passages.exact_back
+    forth = (passages.received_ns - passages.departed_ns)[exact_forth]
+    back = (passages.arrived_ns - passages.answered_ns)[exact_back]
+    if not len(forth) and not len(back):
+        return withheld("programs took the times, not kernels")
+    least = min(int(way.min()) for way in (forth, back) if len(way))
     if least < -error_ns:
         return withheld(
             f"clocks contradict their error of {duration_text(error_ns)}: the fastest packet would"
             f" have taken {duration_text(least)}"
         )
-    return OneWayRecord(error_ns=error_ns, forth=times(forth), back=times(back))
+    return OneWayRecord(
+        error_ns=error_ns,
+        forth=times(forth),
+        back=times(back),
+        inexact_forth=int(np.count_nonzero(~exact_forth)),
+        inexact_back=int(np.count_nonzero(~exact_back)),
+    )
 
 
 def _flow(passages: Passages, number: int, port: int) -> FlowRecord:

@@ -40,6 +40,11 @@ CAUSES: tuple[StallCause, ...] = (
 )
 """Causes of stalls, in the order of the data plane's numbers."""
 _UNKNOWN_DSCP = 255
+_BY_PROGRAM = 2
+"""What `by` says if the reflector's program took the time at which a query came; 0 if nobody says
+who did."""
+_DRIFT = 1_000
+"""Two clocks run apart by no more than this part: a kernel slews its own by half of that."""
 _NOTHING = np.zeros(0, np.int64)
 
 
@@ -72,7 +77,11 @@ class Passages:
     dscp: Integers
     inexact_ns: Integers
     """What programs that did not run may have added to a latency; 0 if kernels took its times."""
+    exact_forth: NDArray[np.bool_]
+    exact_back: NDArray[np.bool_]
+    """Of which answers kernels took the times of each direction, as far as anybody says."""
     exact: NDArray[np.bool_]
+    """Of which answers kernels took all times."""
     stalls: tuple[Stalls, Stalls]
     """Stalls of the sender and of the reflector, as far as either told each of them."""
 
@@ -93,20 +102,18 @@ class Passages:
 
     @property
     def latency_ns(self) -> Integers:
-        """Return the times in the network: no longer than the round trip, whatever clocks say."""
-        in_reflector = np.maximum(self.in_reflector_ns, 0)
-        latency: Integers = np.maximum(self.round_trip_ns - in_reflector, 0)
-        return latency
+        """Return the times in the network, or the most that they may be, whatever clocks say."""
+        return latency_of(self.round_trip_ns, self.in_reflector_ns)
 
     @property
     def contradictory(self) -> NDArray[np.bool_]:
-        """Return which answers left before their query came, by the reflector's clock."""
-        return self.in_reflector_ns < 0
+        """Return of which answers the times in the reflector cannot be true."""
+        return are_impossible(self.round_trip_ns, self.in_reflector_ns)
 
     @property
-    def negative(self) -> int:
-        """Return the number of answers that spent longer in the reflector than in all."""
-        return int(np.count_nonzero(self.round_trip_ns < self.in_reflector_ns))
+    def drifted(self) -> NDArray[np.bool_]:
+        """Return which others spent longer in the reflector than in all, as clocks run apart."""
+        return (self.round_trip_ns < self.in_reflector_ns) & ~self.contradictory
 
     def recording(self) -> Recording:
         """Return what the analysis of a generator's packets takes, in ns since 1970."""
@@ -153,6 +160,26 @@ class Passages:
         }
 
 
+def are_impossible(round_trip_ns: Integers, held_ns: Integers) -> NDArray[np.bool_]:
+    """Return which times in the reflector cannot be true, however far two clocks run apart.
+
+    Its clock was set meanwhile, back or forward, or is wrong.
+    """
+    return (held_ns < 0) | (held_ns - round_trip_ns > held_ns // _DRIFT)
+
+
+def latency_of(round_trip_ns: Integers, held_ns: Integers) -> Integers:
+    """Return times in the network: round trips without the time in the reflector.
+
+    Where that leaves less than nothing, it is the most that the clocks allow: what they run apart,
+    or the round trip if one was set.
+    """
+    latency = round_trip_ns - held_ns
+    allowed = np.where(latency < 0, latency + held_ns // _DRIFT, latency)
+    most: Integers = np.where(are_impossible(round_trip_ns, held_ns), round_trip_ns, allowed)
+    return np.minimum(most, round_trip_ns)
+
+
 def read_passages(folder: Path) -> Passages:
     """Read what a sender recorded."""
     departures, stamps, arrivals, stalls = (
@@ -175,9 +202,13 @@ def read_passages(folder: Path) -> Passages:
     is_stamped = arrivals["stamped"] > 0
     here = _overlap(of_ends[HERE], sent[seq], arrived)
     inexact += np.where(is_stamped, 0, here)
-    # Nobody knows how long the reflector held it: up to the round trip.
-    backwards = answered < received
-    inexact = np.where(backwards, arrived - sent[seq], inexact)
+    round_trip, held = arrived - sent[seq], answered - received
+    by_program = arrivals["by"] == _BY_PROGRAM
+    # Nobody knows how long it was in the network: no longer than is told.
+    unknown = by_program | (held < 0) | (held > round_trip)
+    inexact = np.where(unknown, latency_of(round_trip, held), inexact)
+    exact_forth = stamped[seq] & ~by_program
+    exact_back = is_stamped & (followed | (arrivals["by"] == 0))
     return Passages(
         intended_ns=_signed(departures["intended_ns"]),
         sent_ns=sent,
@@ -191,7 +222,9 @@ def read_passages(folder: Path) -> Passages:
         ttl=_signed(arrivals["ttl"]),
         dscp=_signed(arrivals["dscp"]),
         inexact_ns=inexact,
-        exact=stamped[seq] & followed & is_stamped & ~backwards,
+        exact_forth=exact_forth,
+        exact_back=exact_back,
+        exact=exact_forth & exact_back & followed & ~unknown,
         stalls=of_ends,
     )
 

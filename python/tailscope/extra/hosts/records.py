@@ -36,6 +36,10 @@ class OneWayRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
     """From the sender to the reflector."""
     back: TimesRecord | None = None
     """From the reflector to the sender."""
+    inexact_forth: Count = 0
+    """Answers that `forth` leaves out, as a program took one of its times, and not a kernel."""
+    inexact_back: Count = 0
+    """Answers that `back` leaves out likewise."""
 
 
 class LossRecord(Section, frozen=True, kw_only=True):
@@ -127,11 +131,13 @@ class HostsRecord(Record, frozen=True, kw_only=True):
     inexact: Count
     """Answers of which a program took one of the four times, and not a kernel: what kept it from
     running then is a part of the latency that the run has as the instrument's."""
-    negative: Count
-    """Answers whose four times make a latency below 0, which is counted as 0."""
+    drifted: Count
+    """Answers that spent longer in the reflector than in all, as far as clocks run apart (0.1 %):
+    their latency is the most that this allows, an upper bound."""
     contradictory: Count
-    """Answers that left before their query came, by the reflector's clock: their latency is the
-    round trip, an upper bound."""
+    """Answers that left before their query came, by the reflector's clock, or longer after it than
+    all took: that clock was set meanwhile, or is wrong. Their latency is the round trip, an upper
+    bound."""
     ttl: tuple[Count, ...]
     """Hop limits with which queries came."""
     dscp: tuple[Count, ...]

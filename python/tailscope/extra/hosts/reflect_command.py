@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 from tailscope.cli.options import option
@@ -42,6 +43,15 @@ def command(
         str,
         option("--rate-limit", "PPS", "Packets per second that each source is answered.", TRAFFIC),
     ] = "100k",
+    key_file: Annotated[
+        Path | None,
+        option(
+            "--key-file",
+            "FILE",
+            "File with a key: only packets that are sealed by it are answered.  [default: none]",
+            TRAFFIC,
+        ),
+    ] = None,
     poll: Annotated[
         str,
         option("--poll", "HOW", "How to wait for packets: sleep, or busy (a CPU).", MEASUREMENT),
@@ -62,6 +72,7 @@ def command(
     options = [f"--port={port}", f"--poll={poll}"]
     options.append(f"--rate-pps={rate_pps(rate_limit, '--rate-limit')}")
     options += [f"--address={address}"] if address else []
+    options += [f"--key-file={key_file}"] if key_file else []
     options += [f"--allow={','.join(allow)}"] if allow else []
     with (
         RunFolder() as folder,
@@ -78,6 +89,7 @@ def command(
         "from addresses that are not allowed": counts.refused_source,
         "from ports of services": counts.refused_port,
         "beyond --rate-limit": counts.refused_rate,
+        "not sealed by the key": counts.refused_key,
         "no query": counts.malformed,
         "answers that the system did not take": counts.unsent,
         "lost in the socket": counts.dropped,

@@ -70,6 +70,8 @@ class HostsPlan:
     poll: str
     plain: bool
     """True if nothing beyond RFC 8762 is asked for."""
+    key_file: Path | None
+    """The file of the key that packets are sealed by."""
     command: str
     """The command that measures it once more, for a shell."""
     out: Path
@@ -91,6 +93,7 @@ class HostsPlan:
         }
         options = [f"--{name}={value}" for name, value in given.items()]
         options += [] if self.dscp is None else [f"--dscp={self.dscp}"]
+        options += [] if self.key_file is None else [f"--key-file={self.key_file}"]
         return [*options, *(["--plain"] if self.plain else [])]
 
 

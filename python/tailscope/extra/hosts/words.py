@@ -144,16 +144,20 @@ def warnings_of(record: HostsRecord) -> Iterator[str]:
             f"in {counted(loss.unproven_flows, 'flow')} numbers of answers are missing that may"
             f" have been answers to {others}: they prove no direction of loss"
         )
-    if record.negative:
+    if ends.wrong_key:
         yield (
-            f"{counted(record.negative, 'answer')} would have taken less than no time, and count"
-            " as 0: a clock drifts while the reflector holds them"
+            f"{counted(ends.wrong_key, 'packet')} came without a seal of the key, and were left out"
+        )
+    if record.drifted:
+        yield (
+            f"{counted(record.drifted, 'answer')} spent longer in the reflector than in all, as"
+            " its clock runs faster: the latency is at most 0.1 % of the time in the reflector"
         )
     if record.contradictory:
         yield (
-            f"{counted(record.contradictory, 'answer')} left before the query came, as the"
-            " reflector's clock says, which was set meanwhile or is wrong: the latency is at most"
-            " the round trip"
+            f"{counted(record.contradictory, 'answer')} left before the query came, or longer"
+            " after it than all took, as the reflector's clock says, which was set meanwhile or is"
+            " wrong: the latency is at most the round trip"
         )
     if record.inexact and ends.reflector is not None:
         share = record.inexact / max(1, ends.received)

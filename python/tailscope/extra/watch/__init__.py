@@ -15,6 +15,13 @@ ADDITION = Addition(
             measures=True,
             section="Measuring",
         ),
+        AddedCommand(
+            "watch",
+            "Measure the paths between hosts, each to all others: metrics, and a page.",
+            measures=True,
+            module="mesh_command",
+            option="--mesh",
+        ),
     ),
     files=(
         AddedFile(

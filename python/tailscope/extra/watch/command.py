@@ -13,7 +13,6 @@ from tailscope.cli.options import DryRun, Quiet, option, refuse_idle_options
 from tailscope.cli.panels import MEASUREMENT, OUTPUT, TRAFFIC
 from tailscope.cli.status import INTERRUPTED
 from tailscope.cli.terminal import print_lines, print_plan, say
-from tailscope.exceptions import UsageError
 from tailscope.units import (
     count_text,
     counted,
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
 
 EXAMPLE = "tailscope watch --dut l2fwd"
-
-_NOWHERE = "none"
 
 
 @with_fields("watch")
@@ -81,6 +78,7 @@ def command(
 ) -> int:
     """The first Ctrl-C, or SIGTERM, ends the run and keeps it."""
     from tailscope.experiment.fields import no_device, plan_of
+    from tailscope.extra.watch.listening import place_of
 
     if fields.get("dut") is None:
         raise no_device()
@@ -88,24 +86,12 @@ def command(
     own = {"rate": rate, "duration": every, "noise": fields.get("noise") or "stalls"}
     plan = plan_of({**fields, **own, "power": "none"})
     lasts_s = None if lasts is None else positive_duration_ns(lasts, "--for") / 1e9
-    where = _where(listen)
+    where = place_of(listen)
     cores = plan.cores()
     out = out or Path("runs") / f"watch-{plan.dut}-{plan.wire}-{plan.rate_pps}pps"
     if dry_run:
         return _describe(plan, cores, out, listen)
     return _watch(plan, cores, out, keep, lasts_s, where, quiet=quiet)
-
-
-def _where(listen: str) -> tuple[str, int] | None:
-    if listen == _NOWHERE:
-        return None
-    host, colon, port = listen.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not (host and colon and port.isascii() and port.isdecimal()):
-        raise UsageError(
-            f"--listen: got {listen!r}, expected ADDRESS:PORT or {_NOWHERE}", code="listen"
-        )
-    return host, int(port)
 
 
 def _watch(
@@ -121,6 +107,7 @@ def _watch(
     from tailscope.cli.live import LiveLine
     from tailscope.extra.watch.books import Account, Books
     from tailscope.extra.watch.figures import WatchFigures
+    from tailscope.extra.watch.listening import address_text
     from tailscope.extra.watch.runs import Watch
     from tailscope.extra.watch.server import serving
     from tailscope.testbed.clean import clean
@@ -140,7 +127,7 @@ def _watch(
         stack.enter_context(confined(cores.housekeeping))
         if where is not None:
             port = stack.enter_context(serving(figures, *where))
-            line.say(f"metrics at {_address(where[0], port)}/metrics")
+            line.say(f"metrics at {address_text(where[0], port)}/metrics")
         try:
             with line:
                 interrupted = _follow(watch, figures, line)
@@ -189,10 +176,6 @@ def _labels(plan: RunPlan) -> dict[str, str]:
         "wire": plan.wire,
         "rate_pps": str(plan.rate_pps),
     }
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _print_run(run: WatchedRun) -> None:

@@ -29,15 +29,20 @@ _BINARY = CONTENT_TYPE.partition(";")[0]
 _WAIT_S = 10.0
 
 
-def application(metrics: Collector) -> App:
-    """Answer in the format that is asked for first: OpenMetrics, or Prometheus' binary one."""
+def application(metrics: Collector, page: Callable[[], str] | None = None) -> App:
+    """Answer with metrics in the format that is asked for first, and with a page at ``/``.
+
+    The formats are OpenMetrics and Prometheus' binary one.
+    """
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             start_response("405 Method Not Allowed", [("Allow", "GET, HEAD")])
             return []
         asked = environ.get("HTTP_ACCEPT", "").partition(",")[0]
-        if _BINARY in asked:
+        if page is not None and environ["PATH_INFO"] == "/":
+            kind, content = "text/html; charset=utf-8", page().encode()
+        elif _BINARY in asked:
             kind, content = CONTENT_TYPE, encoded(metrics)
         elif "version=2" in asked:
             # Text has native histograms from this version on.
@@ -51,10 +56,13 @@ def application(metrics: Collector) -> App:
 
 
 @contextmanager
-def serving(metrics: Collector, host: str, port: int) -> Iterator[int]:
-    """Serve metrics within a block."""
+def serving(
+    metrics: Collector, host: str, port: int, page: Callable[[], str] | None = None
+) -> Iterator[int]:
+    """Serve metrics within a block, and a page of them."""
     try:
-        server = make_server(host, port, application(metrics), _server(host), _QuietHandler)
+        app = application(metrics, page)
+        server = make_server(host, port, app, _server(host), _QuietHandler)
     except (OSError, OverflowError) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(

@@ -576,6 +576,8 @@ class Reflected(Section, frozen=True, kw_only=True):
     """Packets from ports of services."""
     refused_rate: Count
     """Packets beyond the rate that a source may send at."""
+    refused_key: Count
+    """Packets that are not sealed by its key."""
     malformed: Count
     """Packets that are no query, or too short to be answered."""
     unsent: Count
@@ -616,6 +618,8 @@ class SentQueries(Section, frozen=True, kw_only=True):
     """Answers that came."""
     foreign: Count
     """Packets that are no answer to a query of this session."""
+    wrong_key: Count
+    """Packets that are not sealed by the sender's key."""
     dropped: Count
     """Answers for which a socket of the sender had no room."""
     refusals: Count
