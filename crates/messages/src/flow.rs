@@ -75,6 +75,8 @@ pub struct FollowedFlow {
     pub merged: Count,
     /// Packets that the kernel divided before it sent them.
     pub segmented: Count,
+    /// Packets of TCP without bytes whose end was not told, as TCP joins acknowledgements to others.
+    pub acknowledgements: Count,
     /// Packets that still waited in the queue of a socket in the end.
     pub waiting: Count,
     /// Packets that were not seen where their way begins.

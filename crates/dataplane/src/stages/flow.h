@@ -96,7 +96,9 @@ struct {
     __type(value, __u64);
 } senders SEC(".maps");
 
-// What a CPU has in hand: the number of the packet, 0 if it is none of the flow, and its buffer.
+// What a CPU has in hand: the number of the packet, 0 if it is none of the flow, and its buffer. While one
+// arrives others, which waited to be merged, may be received.
+enum { IS_RECEIVED, ARRIVES, HANDS };
 struct in_hand {
     __u64 number;
     __u64 buffer;
@@ -104,7 +106,7 @@ struct in_hand {
 
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-    __uint(max_entries, 1);
+    __uint(max_entries, HANDS);
     __type(key, __u32);
     __type(value, struct in_hand);
 } hands SEC(".maps");
@@ -122,7 +124,8 @@ static __attribute__((noinline)) __u64 accepts(const __u8 *bytes, __u64 count, _
     return accepted;
 }
 
-// A part of a stream: which stream, and the number behind its last byte; 0 and 0 are none.
+// A part of a stream: which stream, and the number behind its last byte; 0 and 0 are none, 1 and 0 a
+// packet of TCP without bytes.
 struct segment {
     __u32 stream, end_seq;
 };
@@ -150,6 +153,7 @@ find_segment(const __u8 *bytes, long length, struct segment *segment)
     __builtin_memcpy(&word, bytes + at, sizeof(word));
     __builtin_memcpy(&seq, bytes + at + TCP_SEQ, sizeof(seq));
     length -= at + (bytes[at + TCP_WORDS] >> 4) * 4;
+    segment->stream = 1;
     if (length <= 0)
         return;
     segment->stream = stream * 31 + word;
@@ -191,11 +195,9 @@ is_of_flow(struct sk_buff *skb, enum point point, struct segment *segment)
     return 1;
 }
 
-static __always_inline struct in_hand *hand(void)
+static __always_inline struct in_hand *hand(__u32 which)
 {
-    __u32 only = 0;
-
-    return bpf_map_lookup_elem(&hands, &only);
+    return bpf_map_lookup_elem(&hands, &which);
 }
 
 // Whether a packet that is known by its buffer goes on here; else the buffer has another one by now: the
@@ -203,7 +205,7 @@ static __always_inline struct in_hand *hand(void)
 static __always_inline int
 goes_on(struct followed *known, struct sk_buff *skb, enum point point, __u32 ifindex)
 {
-    struct in_hand *here = hand();
+    struct in_hand *here = hand(IS_RECEIVED);
     int is_end = point == DROPPED || point == CONSUMED;
 
     if (is_end && (known->point == QUEUED || known->point == STARTED))
@@ -218,7 +220,7 @@ goes_on(struct followed *known, struct sk_buff *skb, enum point point, __u32 ifi
     if (known->point == ARRIVED || known->point == RECEIVED) {
         if (point == ARRIVED)
             return skb->transport_header != NO_HEADER;
-        return point == RECEIVED || skb->skb_iif;
+        return point == RECEIVED || (point == QUEUED && skb->skb_iif);
     }
     // What one link sends again on its own was put into its queue anew: it is another packet. A tunnel
     // hands a packet on to another link.
@@ -342,7 +344,9 @@ static __always_inline void follow(struct sk_buff *skb, enum point point, __u32 
     __u64 buffer = (__u64)skb, number = 0;
     struct followed *known = bpf_map_lookup_elem(&packets, &buffer);
 
-    if (known && goes_on(known, skb, point, ifindex)) {
+    if (known && known->point == MERGED && is_end) {
+        // Its buffer is given back with the packet that it is a part of: that is no drop.
+    } else if (known && goes_on(known, skb, point, ifindex)) {
         number = known->number;
         known->point = point;
         known->ifindex = ifindex;
@@ -356,7 +360,7 @@ static __always_inline void follow(struct sk_buff *skb, enum point point, __u32 
     if (known && (is_end || !number))
         bpf_map_delete_elem(&packets, &buffer);
     if (point == ARRIVED || point == RECEIVED) {
-        struct in_hand *here = hand();
+        struct in_hand *here = hand(point == ARRIVED ? ARRIVES : IS_RECEIVED);
         if (here) {
             here->number = number;
             here->buffer = buffer;
@@ -367,11 +371,14 @@ static __always_inline void follow(struct sk_buff *skb, enum point point, __u32 
 // The packet that has just arrived became a part of another one.
 static __always_inline int merged(int result)
 {
-    struct in_hand *here = hand();
+    struct in_hand *here = hand(ARRIVES);
+    struct followed *known;
 
     if (result > GRO_MERGED_FREE || !here || !here->number)
         return 0;
-    bpf_map_delete_elem(&packets, &here->buffer);
+    known = bpf_map_lookup_elem(&packets, &here->buffer);
+    if (known)
+        known->point = MERGED;
     tell(here->number, MERGED, 0, 0);
     return 0;
 }
@@ -424,7 +431,7 @@ static __always_inline __u32 waiting(struct sock *sk)
 // are read in order.
 static __always_inline int at_udp(struct sock *sk)
 {
-    struct in_hand *here = hand();
+    struct in_hand *here = hand(IS_RECEIVED);
     struct followed *known;
 
     if (sk->sk_protocol != UDP || !here)

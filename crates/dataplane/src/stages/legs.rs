@@ -100,10 +100,14 @@ const FORWARDED: usize = 2;
 const SENT: usize = 3;
 const QUEUED: usize = 4;
 
+/// What is no part of a stream, and what is one without bytes.
+const NO_SEGMENT: (u32, u32) = (0, 0);
+const EMPTY_SEGMENT: (u32, u32) = (1, 0);
+
 /// A packet on its way.
 #[derive(Clone, Copy, Debug)]
 struct Leg {
-    /// The stream that it is of, and the number behind its last byte; 0 and 0 are none.
+    /// The stream that it is of, and the number behind its last byte.
     segment: (u32, u32),
     received_ns: u64,
     begin_ns: u64,
@@ -123,7 +127,7 @@ impl Leg {
         let is_start = point == Point::Arrived || (point == Point::Queued && event.reason == 0);
         let is_arrived = point == Point::Arrived;
         Self {
-            segment: if is_arrived { (event.ifindex, event.reason) } else { (0, 0) },
+            segment: if is_arrived { (event.ifindex, event.reason) } else { NO_SEGMENT },
             received_ns: 0,
             begin_ns: event.time_ns,
             last_ns: event.time_ns,
@@ -307,6 +311,7 @@ pub struct Legs {
     drops: BTreeMap<(u32, &'static str), u64>,
     late: u64,
     segmented: u64,
+    acknowledgements: u64,
     unended: u64,
 }
 
@@ -321,6 +326,7 @@ impl Default for Legs {
             drops: BTreeMap::new(),
             late: 0,
             segmented: 0,
+            acknowledgements: 0,
             unended: 0,
         }
     }
@@ -369,7 +375,7 @@ impl Legs {
         let is_part = point == Point::Started && self.dividing.contains(&event.cpu);
         self.late += u64::from(leg.is_late && !is_part);
         self.open.insert(event.seq, leg);
-        if leg.segment != (0, 0) {
+        if leg.segment != NO_SEGMENT && leg.segment != EMPTY_SEGMENT {
             let (stream, end_seq) = leg.segment;
             if self.streams.len() == MOST_STREAMS {
                 self.streams.clear();
@@ -457,7 +463,7 @@ impl Legs {
 
     /// A packet came to TCP, with all that were joined to it since it arrived.
     fn wait_tcp(&mut self, event: &Event) {
-        let own = self.open.get(&event.seq).copied().filter(|leg| leg.segment != (0, 0));
+        let own = self.open.get(&event.seq).copied().filter(|leg| leg.segment != NO_SEGMENT);
         let own_end = own.map_or(event.reason, |leg| leg.segment.1);
         self.wait_until(event.ifindex, own_end, event.seq);
         let Some(own) = own else { return };
@@ -564,6 +570,7 @@ impl Legs {
                 Point::Started => self.conclude(leg),
                 Point::AtTcp | Point::AtUdp => waiting += 1,
                 Point::Merged => merged += 1,
+                Point::Received if leg.segment == EMPTY_SEGMENT => self.acknowledgements += 1,
                 _ => self.unended += 1,
             }
         }
@@ -586,6 +593,7 @@ impl Legs {
             drops,
             merged: Count(merged),
             segmented: self.segmented.into(),
+            acknowledgements: self.acknowledgements.into(),
             waiting: Count(waiting),
             late: self.late.into(),
             unended: self.unended.into(),

@@ -35,6 +35,7 @@ def print_flow(result: FlowResult) -> None:
     counts = {
         "became part of another one when they arrived (GRO)": flow.merged,
         "divided before they were sent (GSO)": flow.segmented,
+        "were acknowledgements of TCP whose end the kernel does not tell": flow.acknowledgements,
         "still waited in a socket in the end": flow.waiting,
     }
     for what, packets in counts.items():

@@ -491,6 +491,9 @@ class FollowedFlow(Section, frozen=True, kw_only=True):
     """Packets that became a part of another one when they arrived."""
     segmented: Count
     """Packets that the kernel divided before it sent them."""
+    acknowledgements: Count
+    """Packets of TCP without bytes whose end was not told, as TCP joins acknowledgements to others.
+    """
     waiting: Count
     """Packets that still waited in the queue of a socket in the end."""
     late: Count
