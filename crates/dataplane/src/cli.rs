@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn what_cannot_be_understood_is_said_in_one_line() {
         assert!(message("fwd").starts_with(
-            "got program \"fwd\", expected one of delay, gen, l2fwd, l3fwd, reflect, sender, socket, stages, stamp, tap, watch, work"
+            "got program \"fwd\", expected one of delay, flow, gen, l2fwd, l3fwd, reflect, sender, socket, stages, stamp, tap, watch, work"
         ));
         assert!(message("l2fwd -- --rx-burst many").contains("many"));
         assert!(message("gen -- --rate -3").contains("-3"));

@@ -230,7 +230,7 @@ impl Error {
             ),
             #[cfg(feature = "stages")]
             Self::Bpf(_) => Some(
-                "stages require root, or CAP_BPF and CAP_PERFMON, and Linux 6.12 or newer with BTF",
+                "stages require root, or CAP_BPF and CAP_PERFMON, and Linux 6.12 or newer with BTF; those of a flow root, and Linux 6.1 or newer with BTF",
             ),
             Self::Frame { .. } => Some("capture whole frames, without a snapshot length"),
             Self::Memory { .. } => Some("choose a shorter --duration or a lower --rate"),

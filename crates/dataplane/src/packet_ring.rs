@@ -359,6 +359,35 @@ fn checked(done: c_int) -> io::Result<c_int> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
 }
 
+/// Understands a program of classic BPF, as `tcpdump -ddd` prints it, with commas between its lines.
+pub fn instructions(text: &str) -> Result<Vec<Instruction>, Error> {
+    let wrong = |expected: &str| Error::Option {
+        option: "--filter",
+        got: text.to_owned(),
+        expected: expected.to_owned(),
+    };
+    let mut parts = text.split(',');
+    let length = parts.next().and_then(|length| length.trim().parse::<usize>().ok());
+    let program: Option<Vec<_>> = parts.map(instruction).collect();
+    let program = program.ok_or_else(|| wrong("instructions of four numbers"))?;
+    if length == Some(program.len()) {
+        Ok(program)
+    } else {
+        Err(wrong("as many instructions as it says"))
+    }
+}
+
+fn instruction(text: &str) -> Option<Instruction> {
+    let mut words = text.split_whitespace();
+    let instruction = Instruction {
+        code: words.next()?.parse().ok()?,
+        jt: words.next()?.parse().ok()?,
+        jf: words.next()?.parse().ok()?,
+        k: words.next()?.parse().ok()?,
+    };
+    words.next().is_none().then_some(instruction)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -404,5 +433,15 @@ mod tests {
     fn a_link_that_is_not_there_is_named() {
         let error = Ring::open("no-such-link", &Hearing::default()).err().expect("there is none");
         assert!(error.to_string().starts_with("no-such-link: cannot find the link: "), "{error}");
+    }
+
+    #[test]
+    fn a_filter_is_what_tcpdump_prints() {
+        let program = instructions("2,40 0 0 12,6 0 0 262144").expect("a program");
+        assert_eq!(program[0], Instruction { code: 40, jt: 0, jf: 0, k: 12 });
+        assert_eq!((program.len(), instructions("0").expect("none")), (2, vec![]));
+        for wrong in ["", "1", "2,6 0 0 1", "1,6 0 0", "1,6 0 0 1 2", "1,6 0 256 1", "x,6 0 0 1"] {
+            assert_eq!(instructions(wrong).expect_err(wrong).code(), "option-value");
+        }
     }
 }

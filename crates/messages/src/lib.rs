@@ -6,6 +6,7 @@
 
 mod count;
 mod counts;
+mod flow;
 mod hosts;
 mod message;
 mod progress;
@@ -18,6 +19,7 @@ mod traffic;
 
 pub use count::Count;
 pub use counts::{LcoreCounts, PassedPackets, PortCounts, ProgramCounts};
+pub use flow::{FlowCost, FlowDrop, FlowPacket, FlowStage, FlowWay, FollowedFlow, XdpProgram};
 pub use hosts::{CausedStalls, HostClock, Reflected, SentQueries, StallCause, ToldByReflector};
 pub use message::{ErrorEvent, Message};
 pub use progress::{Latency, Progress, ProgressEvent, State, Written};

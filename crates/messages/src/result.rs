@@ -1,5 +1,6 @@
 use crate::count::Count;
 use crate::counts::{PassedPackets, ProgramCounts};
+use crate::flow::{FlowCost, FollowedFlow, XdpProgram};
 use crate::hosts::{Reflected, SentQueries};
 use crate::ready::CounterClock;
 use crate::tap::TappedLinks;
@@ -149,6 +150,16 @@ pub enum Recorded {
         clock_error_ns: Count,
         /// The kernel's names of the reasons in it.
         reasons: BTreeMap<u32, String>,
+    },
+    /// Where the kernel was with the packets of a flow.
+    #[schemars(title = "FlowResult")]
+    Flow {
+        /// What became of them.
+        flow: FollowedFlow,
+        /// What that cost.
+        cost: FlowCost,
+        /// The XDP programs of the machine that ran meanwhile.
+        xdp: Vec<XdpProgram>,
     },
     /// What came in on two links of the kernel.
     #[schemars(title = "SocketResult")]

@@ -103,14 +103,17 @@ def _number(there: Place, link: str) -> int:
     return int(there.run(["cat", f"/sys/class/net/{link}/ifindex"]))
 
 
-def check_stages() -> None:
+def check_stages(
+    what: str = "--stages",
+    *more: Capability,
+    otherwise: str = "leave stages out: --stages off",
+) -> None:
     """Check that this machine can record stages."""
-    what, without = "--stages", "leave stages out: --stages off"
-    require(what, Capability.BPF, Capability.PERFMON, otherwise=without, of_machine=True)
+    require(what, Capability.BPF, Capability.PERFMON, *more, otherwise=otherwise, of_machine=True)
     if not _TYPES.exists():
         raise TestbedError(
             f"{what}: no {_TYPES}: this kernel does not describe its structures",
             code="no-kernel-types",
             remedy=remedies.KERNEL_TYPES,
-            hint=without,
+            hint=otherwise,
         )

@@ -3,6 +3,7 @@
 use crate::program::Spec;
 
 mod delay;
+mod flow;
 mod forwarding;
 mod generator;
 mod l2fwd;
@@ -21,6 +22,7 @@ mod work;
 /// All of them.
 pub const ALL: &[Spec] = &[
     delay::SPEC,
+    flow::SPEC,
     generator::SPEC,
     l2fwd::SPEC,
     l3fwd::SPEC,

@@ -50,7 +50,7 @@ mod recording {
     use crate::events;
     use crate::npy::Rows;
     use crate::privileges::{self, capability};
-    use crate::stages::{Config, Event, Ticks, Tracer, drop_reasons};
+    use crate::stages::{Config, Event, Followed, Ticks, Tracer, drop_reasons};
     use crate::stop::Stop;
     use dpdk::tsc;
     use messages::{Message, Recorded};
@@ -74,7 +74,7 @@ mod recording {
             let mut rows = Rows::create(&path, ROW).map_err(of_file)?;
             let first = tsc::monotonic();
             let config = Config { namespace: self.namespace, every: self.every };
-            let tracer = Tracer::attach(config)?;
+            let tracer = Tracer::attach(Followed::Probes(config))?;
             let mut ticks = Ticks::new(first, tsc::monotonic());
             privileges::give_back(capability::BPF | capability::PERFMON, &[])?;
             events::recording(SPEC.name);

@@ -6,7 +6,7 @@ use crate::events;
 use crate::hearer::{Ended as Heard, Hearer, Report, StampClock};
 use crate::live::Live as Buckets;
 use crate::options;
-use crate::packet_ring::{Hearing, Instruction, Ring};
+use crate::packet_ring::{Hearing, Ring, instructions};
 use crate::privileges::{self, capability};
 use crate::program::{Program, Spec};
 use crate::recorder::KEPT_BYTES;
@@ -277,35 +277,6 @@ fn quantile(text: &str) -> Result<f64, String> {
     quantile.ok_or_else(|| "expected 0 to 1".into())
 }
 
-/// Understands a program of classic BPF, as `tcpdump -ddd` prints it, with commas between its lines.
-fn instructions(text: &str) -> Result<Vec<Instruction>, Error> {
-    let wrong = |expected: &str| Error::Option {
-        option: "--filter",
-        got: text.to_owned(),
-        expected: expected.to_owned(),
-    };
-    let mut parts = text.split(',');
-    let length = parts.next().and_then(|length| length.trim().parse::<usize>().ok());
-    let program: Option<Vec<_>> = parts.map(instruction).collect();
-    let program = program.ok_or_else(|| wrong("instructions of four numbers"))?;
-    if length == Some(program.len()) {
-        Ok(program)
-    } else {
-        Err(wrong("as many instructions as it says"))
-    }
-}
-
-fn instruction(text: &str) -> Option<Instruction> {
-    let mut words = text.split_whitespace();
-    let instruction = Instruction {
-        code: words.next()?.parse().ok()?,
-        jt: words.next()?.parse().ok()?,
-        jf: words.next()?.parse().ok()?,
-        k: words.next()?.parse().ok()?,
-    };
-    words.next().is_none().then_some(instruction)
-}
-
 impl Program for Tap {
     fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
         options::refuse_eal(SPEC.name, &eal)?;
@@ -328,15 +299,5 @@ mod tests {
         };
         assert_eq!(of("payload").expect("a key").match_on, MatchOn::Payload);
         assert_eq!(of("tcp-bytes").expect_err("no key").code(), "option-value");
-    }
-
-    #[test]
-    fn a_filter_is_what_tcpdump_prints() {
-        let program = instructions("2,40 0 0 12,6 0 0 262144").expect("a program");
-        assert_eq!(program[0], Instruction { code: 40, jt: 0, jf: 0, k: 12 });
-        assert_eq!((program.len(), instructions("0").expect("none")), (2, vec![]));
-        for wrong in ["", "1", "2,6 0 0 1", "1,6 0 0", "1,6 0 0 1 2", "1,6 0 256 1", "x,6 0 0 1"] {
-            assert_eq!(instructions(wrong).expect_err(wrong).code(), "option-value");
-        }
     }
 }

@@ -1,10 +1,15 @@
-//! Where the kernel is with each probe: BPF programs on its tracepoints, and what they say.
+//! Where the kernel is with each packet: BPF programs on its tracepoints, and what they say.
 //!
 //! The programs (`stages.bpf.c`) put events into a ring, which is emptied now and then. Their times
-//! are the kernel's monotonic clock; here they become ticks of the counter that stamps packets.
+//! are the kernel's monotonic clock; those of probes become ticks of the counter that stamps packets.
 
 mod clock;
+mod filter;
+mod legs;
 mod tracer;
+mod xdp;
 
 pub use clock::Ticks;
-pub use tracer::{Config, Event, Tracer, drop_reasons};
+pub use legs::Legs;
+pub use tracer::{Config, Event, Followed, Tracer, drop_reasons};
+pub use xdp::XdpPrograms;

@@ -1,7 +1,8 @@
-// Where the kernel is with each probe: an event for every point that a packet passes on its way.
+// Where the kernel is with each packet: an event for every point that it passes on its way.
 //
-// The programs are attached to tracepoints. They look for the payload of a probe (crates/probe,
-// payload.rs) in what passes in one network namespace, and note which probe it is, where and when.
+// The programs are attached to tracepoints. Either they look for the payload of a probe (crates/probe,
+// payload.rs) in what passes in one network namespace, and note which probe it is, where and when. Or
+// they follow each packet that a filter accepts (flow.h), by the address of its buffer.
 
 #include <linux/types.h>
 #include <linux/bpf.h>
@@ -29,15 +30,24 @@ struct net_device {
     possible_net_t nd_net;
 } OF_THE_KERNEL;
 
+struct sock;
+
 struct sk_buff {
     struct net_device *dev;
-    __u16 network_header;
+    struct sock *sk;
+    char cb[48];
+    unsigned int len, data_len;
+    int skb_iif;
+    __be16 protocol;
+    __u16 transport_header, network_header;
     unsigned char *head, *data;
 } OF_THE_KERNEL;
 
 enum skb_drop_reason { SKB_NOT_DROPPED_YET };
 
-extern int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *found) __ksym;
+// Kernels before 6.12 lack it: these can follow flows, but not probes.
+extern int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *found) __ksym
+    __attribute__((weak));
 
 // As `Event` of mod.rs has it.
 struct event {
@@ -45,21 +55,30 @@ struct event {
     __u32 point, ifindex, cpu, reason;
 };
 
-enum point { ARRIVED, RECEIVED, QUEUED, STARTED, DROPPED };
+// The points from HANDED_ON on are those of flows alone.
+enum point {
+    ARRIVED, RECEIVED, QUEUED, STARTED, DROPPED,
+    HANDED_ON, MERGED, CONSUMED, AT_TCP, READ_TCP, AT_UDP, READ_UDP, WRITTEN, WRITES_TCP, WRITTEN_TCP,
+};
 
-// As `Config` of mod.rs has it: the namespace, and which part of the probes is looked at.
+// As `Config` of tracer.rs has it: the namespace, which part of the probes is looked at, and whether
+// packets of a flow are followed instead.
 const volatile struct {
     __u32 namespace;
     __u32 every;
-} config = {0, 1};
+    __u32 follows;
+} config = {0, 1, 0};
 
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
     __uint(max_entries, 8 << 20);
 } events SEC(".maps");
 
-// Events for which there was no room.
-__u64 lost;
+// Events for which there was no room, and packets that are followed so far.
+struct {
+    __u64 lost;
+    __u64 packets;
+} counts;
 
 #define IPV4 4
 #define IPV6 6
@@ -114,14 +133,44 @@ static __always_inline int number_at(const struct bpf_dynptr *packet, __u32 at, 
     return 0;
 }
 
+// Puts an event of some time into the ring; 0 is now.
+static __always_inline void
+tell_at(__u64 time_ns, __u64 seq, enum point point, __u32 ifindex, __u32 reason)
+{
+    struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+    if (!event) {
+        __sync_fetch_and_add(&counts.lost, 1);
+        return;
+    }
+    event->time_ns = time_ns ? time_ns : bpf_ktime_get_ns();
+    event->seq = seq;
+    event->point = point;
+    event->ifindex = ifindex;
+    event->cpu = bpf_get_smp_processor_id();
+    event->reason = reason;
+    // Whoever reads looks now and then: a wake-up would be part of the packet's latency.
+    bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline void tell(__u64 seq, enum point point, __u32 ifindex, __u32 reason)
+{
+    tell_at(0, seq, point, ifindex, reason);
+}
+
+#include "flow.h"
+
 static __always_inline int note(struct sk_buff *skb, enum point point, __u32 reason)
 {
     struct net_device *dev = skb->dev;
     struct bpf_dynptr packet;
-    struct event *event;
     __u64 seq;
     long at = 0;
 
+    if (config.follows) {
+        follow(skb, point, reason);
+        return 0;
+    }
     if (dev->nd_net.net->ns.inum != config.namespace)
         return 0;
     // What has arrived begins with its network header, which nobody has noted yet.
@@ -133,19 +182,7 @@ static __always_inline int note(struct sk_buff *skb, enum point point, __u32 rea
         return 0;
     if (seq & WARM_UP || (point != DROPPED && (seq & ~BACK) % config.every))
         return 0;
-    event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-    if (!event) {
-        __sync_fetch_and_add(&lost, 1);
-        return 0;
-    }
-    event->time_ns = bpf_ktime_get_ns();
-    event->seq = seq;
-    event->point = point;
-    event->ifindex = dev->ifindex;
-    event->cpu = bpf_get_smp_processor_id();
-    event->reason = reason;
-    // Whoever reads looks now and then: a wake-up would be part of the packet's latency.
-    bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+    tell(seq, point, dev->ifindex, reason);
     return 0;
 }
 
@@ -169,5 +206,44 @@ int BPF_PROG(dropped, struct sk_buff *skb, void *location, enum skb_drop_reason 
 {
     return note(skb, DROPPED, reason);
 }
+
+// Programs whose names begin with `flow_` are loaded where a flow is followed, if the kernel has their
+// tracepoints.
+
+SEC("tp_btf/netif_receive_skb_entry")
+int BPF_PROG(flow_by_driver, struct sk_buff *skb) { return note(skb, ARRIVED, 0); }
+
+SEC("tp_btf/netif_receive_skb_list_entry")
+int BPF_PROG(flow_by_list, struct sk_buff *skb) { return note(skb, ARRIVED, 0); }
+
+SEC("tp_btf/napi_gro_frags_entry")
+int BPF_PROG(flow_by_frags, struct sk_buff *skb) { return note(skb, ARRIVED, 0); }
+
+SEC("tp_btf/napi_gro_receive_exit")
+int BPF_PROG(flow_merged, int result) { return merged(result); }
+
+SEC("tp_btf/consume_skb")
+int BPF_PROG(flow_consumed, struct sk_buff *skb) { return note(skb, CONSUMED, 0); }
+
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(flow_at_tcp, struct sock *sk, struct sk_buff *skb) { return at_tcp(sk, skb); }
+
+SEC("tp_btf/tcp_rcv_space_adjust")
+int BPF_PROG(flow_read_tcp, struct sock *sk) { return read_tcp(sk); }
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(flow_at_udp, struct sock *sk) { return at_udp(sk); }
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(flow_read_udp, struct sock *sk, int result, int flags)
+{
+    return result >= 0 ? read_udp(sk, flags) : 0;
+}
+
+SEC("tp_btf/tcp_sendmsg_locked")
+int BPF_PROG(flow_writes_tcp, struct sock *sk) { return writes_tcp(sk); }
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(flow_writes, struct pt_regs *regs, long number) { return writes(number); }
 
 char LICENSE[] SEC("license") = "GPL";

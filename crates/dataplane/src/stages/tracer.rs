@@ -1,14 +1,45 @@
 //! The BPF programs: loaded, attached, listened to.
 
+use super::filter;
 use crate::error::Error;
+use crate::packet_ring::Instruction;
 use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::Enum;
+use libbpf_rs::btf::types::{Enum, Typedef};
+use libbpf_rs::libbpf_sys;
 use libbpf_rs::{ErrorExt, Link, MapCore, MapFlags, Object, ObjectBuilder, RingBufferBuilder};
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/stages.bpf.o"));
 
-/// What the programs are told.
+/// How the names of programs begin that only a flow needs.
+const OF_FLOWS: &str = "flow_";
+
+/// What the programs follow.
+#[derive(Clone, Copy, Debug)]
+pub enum Followed<'a> {
+    /// Probes in a network namespace.
+    Probes(Config),
+    /// What a filter accepts, in all of them.
+    Flow(&'a [Instruction]),
+}
+
+impl Followed<'_> {
+    fn is_flow(self) -> bool {
+        matches!(self, Self::Flow(_))
+    }
+
+    /// As the programs have it.
+    fn told(self) -> Vec<u8> {
+        let Config { namespace, every } = match self {
+            Self::Probes(config) => config,
+            Self::Flow(_) => Config { namespace: 0, every: 1 },
+        };
+        [namespace, every, self.is_flow().into()].map(u32::to_ne_bytes).concat()
+    }
+}
+
+/// Which probes are followed.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// The network namespace to look into, by its number.
@@ -62,35 +93,85 @@ pub fn drop_reasons() -> Result<BTreeMap<u32, String>, Error> {
     Ok(named.collect())
 }
 
+/// Calls of programs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Calls {
+    /// How many there were.
+    pub count: u64,
+    /// How long they took in all.
+    pub ns_total: u64,
+    /// Calls that the kernel left out.
+    pub missed: u64,
+}
+
 /// The programs, attached until it is dropped.
 pub struct Tracer {
     object: Object,
+    lacking: Vec<String>,
     _links: Vec<Link>,
+    _statistics: Option<OwnedFd>,
 }
 
 impl Tracer {
     /// Loads the programs and attaches them.
-    pub fn attach(config: Config) -> Result<Self, Error> {
-        Self::try_attach(config).map_err(Error::Bpf)
+    pub fn attach(followed: Followed<'_>) -> Result<Self, Error> {
+        let mut programs = PROGRAMS.to_vec();
+        let accepted = if let Followed::Flow(accepted) = followed { accepted } else { &[] };
+        filter::put_into(&mut programs, accepted)?;
+        Self::try_attach(&programs, followed).map_err(Error::Bpf)
     }
 
-    fn try_attach(config: Config) -> Result<Self, libbpf_rs::Error> {
-        let mut object = ObjectBuilder::default().open_memory(PROGRAMS)?;
+    fn try_attach(programs: &[u8], followed: Followed<'_>) -> Result<Self, libbpf_rs::Error> {
+        let mut object = ObjectBuilder::default().open_memory(programs)?;
         for mut map in object.maps_mut() {
-            if map.name().to_string_lossy().ends_with(".rodata") {
-                let told = [config.namespace.to_ne_bytes(), config.every.to_ne_bytes()].concat();
-                map.set_initial_value(&told).context("cannot tell the BPF programs what to do")?;
+            let name = map.name().to_string_lossy().into_owned();
+            if name.ends_with(".rodata") {
+                map.set_initial_value(&followed.told())
+                    .context("cannot tell the BPF programs what to do")?;
             }
         }
+        let types = Btf::from_vmlinux()?;
+        let mut lacking = Vec::new();
+        for mut program in object.progs_mut() {
+            if !program.name().to_string_lossy().starts_with(OF_FLOWS) {
+                continue;
+            }
+            let section = program.section().to_string_lossy().into_owned();
+            let point = section.rsplit('/').next().unwrap_or_default();
+            let is_there = types.type_by_name::<Typedef<'_>>(&format!("btf_trace_{point}"));
+            if followed.is_flow() && is_there.is_none() {
+                lacking.push(point.to_owned());
+            }
+            program.set_autoload(followed.is_flow() && is_there.is_some());
+        }
         let object = object.load().context("the kernel does not take the BPF programs")?;
+        let statistics = followed.is_flow().then(count_calls).transpose()?;
         let links = object
             .progs_mut()
+            .filter(|program| program.autoload())
             .map(|program| {
                 let name = program.name().to_string_lossy().into_owned();
                 program.attach_trace().with_context(|| format!("cannot attach {name}"))
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { object, _links: links })
+        Ok(Self { object, lacking, _links: links, _statistics: statistics })
+    }
+
+    /// The tracepoints that this kernel lacks.
+    pub fn lacking(&self) -> &[String] {
+        &self.lacking
+    }
+
+    /// The calls of all programs so far.
+    pub fn calls(&self) -> Result<Calls, Error> {
+        let mut all = Calls::default();
+        for program in self.object.progs().filter(libbpf_rs::Program::autoload) {
+            let one = info_of(program.as_fd())?;
+            all.count += one.run_cnt;
+            all.ns_total += one.run_time_ns;
+            all.missed += one.recursion_misses;
+        }
+        Ok(all)
     }
 
     /// Calls `listen` with what takes all events that are there by now.
@@ -124,6 +205,31 @@ impl Tracer {
         let is_it = |map: &libbpf_rs::Map<'_>| map.name().to_string_lossy().ends_with(name);
         self.object.maps().find(is_it).expect("the programs have it")
     }
+}
+
+/// Has the kernel count the calls of programs and take their times, until it is dropped.
+fn count_calls() -> Result<OwnedFd, libbpf_rs::Error> {
+    // SAFETY: a system call, which returns a descriptor that nobody else has, or fails.
+    unsafe {
+        match libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) {
+            fd if fd >= 0 => Ok(OwnedFd::from_raw_fd(fd)),
+            _ => Err(std::io::Error::last_os_error()).context("cannot count calls of BPF programs"),
+        }
+    }
+}
+
+/// What the kernel says of a program.
+pub fn info_of(program: BorrowedFd<'_>) -> Result<libbpf_sys::bpf_prog_info, Error> {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut bytes = size_of_val(&info) as u32;
+    let fd = program.as_raw_fd();
+    // SAFETY: the kernel writes no more than the structure has.
+    let answer = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd, &raw mut info, &raw mut bytes) };
+    if answer != 0 {
+        let said: Result<_, libbpf_rs::Error> = Err(std::io::Error::last_os_error().into());
+        return said.context("cannot ask for calls of a program").map_err(Error::Bpf);
+    }
+    Ok(info)
 }
 
 #[cfg(test)]

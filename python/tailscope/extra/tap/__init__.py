@@ -18,7 +18,7 @@ ADDITION = Addition(
             section="Measuring",
         ),
     ),
-    services={"kept_explanation": "explain:explain_tapped"},
+    services={"kept_explanation": "explain:explain_tapped", "packet_filter": "filters:compiled"},
     files=(
         AddedFile(
             RECORD,

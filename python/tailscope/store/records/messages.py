@@ -480,6 +480,121 @@ class WatchResult(ResultEvent, frozen=True, kw_only=True):
     """What was done to them on purpose."""
 
 
+class FollowedFlow(Section, frozen=True, kw_only=True):
+    """What became of the packets of a flow."""
+
+    ways: list[FlowWay]
+    """The ways that packets went."""
+    drops: list[FlowDrop]
+    """Reasons for which packets were dropped, the most frequent first."""
+    merged: Count
+    """Packets that became a part of another one when they arrived."""
+    segmented: Count
+    """Packets that the kernel divided before it sent them."""
+    acknowledgements: Count
+    """Packets of TCP without bytes whose end was not told, as TCP joins acknowledgements to others.
+    """
+    waiting: Count
+    """Packets that still waited in the queue of a socket in the end."""
+    late: Count
+    """Packets that were not seen where their way begins."""
+    unended: Count
+    """Packets whose end was not seen."""
+
+
+class FlowWay(Section, frozen=True, kw_only=True):
+    """The packets that went one way through the kernel."""
+
+    way: str
+    """The way: `received` by a program, taken by the `kernel` itself, `forwarded`, or `sent`."""
+    packets: Count
+    """Packets whose begin and end were seen."""
+    whole: Count
+    """Packets of these that were seen at every point between, too."""
+    latency_ns_quantiles: list[Count]
+    """The p50, p90, p99 and p99.9 of the time from the first point to the last, of all packets."""
+    latency_ns_max: Count
+    """The longest."""
+    latency_ns_total: Count
+    """The sum over packets that were seen at every point: that of the stages."""
+    stages: list[FlowStage]
+    """The stages, in order."""
+    tail_packets: Count
+    """Packets in the tail: the slowest thousandth, but at least ten."""
+    tail_whole: Count
+    """Packets of the tail that were seen at every point."""
+    slowest: list[FlowPacket]
+    """The slowest packets, slowest first."""
+
+
+class FlowStage(Section, frozen=True, kw_only=True):
+    """Times of packets in one stage of their way."""
+
+    stage: str
+    """The stage."""
+    ns_quantiles: list[Count]
+    """Its p50, p90, p99 and p99.9: lower edges of buckets that are at most 3 % wide."""
+    ns_max: Count
+    """The longest."""
+    ns_total: Count
+    """The sum over all packets that were seen at every point."""
+    tail_ns_total: Count
+    """The sum over those of the tail."""
+
+
+class FlowPacket(Section, frozen=True, kw_only=True):
+    """One of the slowest packets of a way."""
+
+    begin_unix_ns: Count
+    """When its way began, since 1970."""
+    latency_ns: Count
+    """How long it took."""
+    stages_ns: list[Count]
+    """How long it was in each stage of the way; nothing if it was not seen at every point."""
+
+
+class FlowDrop(Section, frozen=True, kw_only=True):
+    """Packets that the kernel dropped for one reason."""
+
+    reason: str
+    """The kernel's name of the reason."""
+    stage: str
+    """The stage in which that was; `link` is a driver that sends, `unknown` a packet not seen
+    before."""
+    packets: Count
+    """How many there were."""
+
+
+class FlowCost(Section, frozen=True, kw_only=True):
+    """What it cost to follow packets."""
+
+    calls: Count
+    """Calls of the BPF programs, for whatever packet."""
+    ns_total: Count
+    """How long they took in all."""
+    missed: Count
+    """Calls that the kernel left out, as they would have interrupted themselves."""
+    lost: Count
+    """Events for which the kernel's buffer had no room."""
+    duration_ns: Count
+    """How long packets were followed."""
+    lacking: list[str]
+    """Tracepoints that this kernel lacks."""
+
+
+class XdpProgram(Section, frozen=True, kw_only=True):
+    """An XDP program that ran meanwhile."""
+
+    id: Count
+    """Its number on this machine."""
+    name: str
+    """Its name."""
+    calls: Count
+    """How often it ran, for whatever packet."""
+    ns_total: Count
+    """How long it ran in all."""
+
+
 class SocketLinks(Section, frozen=True, kw_only=True):
     """What was recorded of links on both sides of a device."""
 
@@ -694,6 +809,18 @@ class StagesResult(Recorded, frozen=True, kw_only=True):
     """How far their times may be off the counter."""
     reasons: dict[int, str]
     """The kernel's names of the reasons in it."""
+
+
+class FlowResult(Recorded, frozen=True, kw_only=True):
+    """Where the kernel was with the packets of a flow."""
+
+    program: Literal["flow"]
+    flow: FollowedFlow
+    """What became of them."""
+    cost: FlowCost
+    """What that cost."""
+    xdp: list[XdpProgram]
+    """The XDP programs of the machine that ran meanwhile."""
 
 
 class SocketResult(Recorded, frozen=True, kw_only=True):
