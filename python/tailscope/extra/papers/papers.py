@@ -211,9 +211,9 @@ CONTAINERS2024 = Paper(
         ),
         Part(
             "Figure 8",
-            "worst packets over time, and interrupts",
-            "tailscope explain RUN --interrupts FILE --cpus 1",
-            "counters beside captures, or run --counter-interval; two figures, not one",
+            "worst packets and interrupts over time",
+            "tailscope run --dut l2fwd --platform lxc --rate 1M --counter-interval 100ms",
+            "root, LXC; the figure is in its report. Of captures: explain --interrupts, without it",
         ),
         _containers(
             "Figure 9",
