@@ -48,6 +48,7 @@ def booted(
     programs: Sequence[Path],
     files: Sequence[Path] = (),
     archive: bytes = b"",
+    devices: Sequence[str] = (),
     memory_mb: int = 512,
     counted: bool = False,
 ) -> Iterator[Guest]:
@@ -66,7 +67,7 @@ def booted(
     if counted:
         command[command.index("tcg,thread=multi")] = "tcg,thread=single"
         command += ["-icount", "shift=2,sleep=off"]
-    command += ["-initrd", str(root), "-append", "console=ttyS0 quiet panic=-1"]
+    command += [*devices, "-initrd", str(root), "-append", "console=ttyS0 quiet panic=-1"]
     with here.start("qemu", [*command, *_serial(folder)], merged=True) as process:
         while not (folder / "qmp").exists():
             assert process.is_running, process.last_words()

@@ -18,6 +18,7 @@ KERNEL = "/proc/sys/kernel"
 VM = "/proc/sys/vm"
 NODE_PAGES = "/sys/devices/system/node/node{}/hugepages/hugepages-2048kB/nr_hugepages"
 THP = "/sys/kernel/mm/transparent_hugepage"
+RESCTRL = "/sys/fs/resctrl"
 
 LIMBO = (
     "quiet isolcpus={0} nohz_full={0} rcu_nocbs={0} rcu_nocb_poll irqaffinity=0 idle=poll"
@@ -268,6 +269,7 @@ class KernelTree(Machine):
     def write(self, path: str, text: str) -> None:
         if path.endswith("/"):
             if not self._file(path).exists():
+                self._count_groups(path)
                 self._populate(path)
             return
         now = self.read(path)
@@ -302,9 +304,32 @@ class KernelTree(Machine):
             return text
         return text.rstrip("\n") + "\n"
 
+    def _count_groups(self, path: str) -> None:
+        """Refuse another group of a cache where the processor has no number left for it."""
+        counts = [
+            int(self.read(file) or "0") for file in self.glob(f"{RESCTRL}/info/*/num_closids")
+        ]
+        groups = self.glob(f"{RESCTRL}/schemata") + self.glob(f"{RESCTRL}/*/schemata")
+        if path.startswith(RESCTRL) and len(groups) >= min(counts):
+            self._explain("Out of CLOSIDs")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    def _explain(self, why: str) -> None:
+        path = f"{RESCTRL}/info/last_cmd_status"
+        if self.exists(path):
+            super().write(path, f"{why}\n")
+
     def _schemata(self, text: str, now: str) -> str:
-        """Change only the caches that are named."""
+        """Change only the caches that are named, to masks that the kernel takes."""
+        least = int(self.read(f"{RESCTRL}/info/L3/min_cbm_bits") or "1")
         for name, mask in re.findall(r"(\d+)=([0-9a-f]+)", text.partition("MB")[0]):
+            bits = f"{int(mask, 16):b}".strip("0")
+            if "0" in bits:
+                self._explain(f"The mask {mask} has non-consecutive 1-bits")
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            if len(bits) < least:
+                self._explain(f"Need at least {least} bits in the mask")
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
             now = re.sub(rf"(L3:(?:.*;)?{name}=)[0-9a-f]+", rf"\g<1>{mask}", now, count=1)
         return now
 

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from trees import (
     KERNEL,
     MACHINES,
     NODE_PAGES,
+    RESCTRL,
     THP,
     VM,
     KernelTree,
@@ -40,10 +42,13 @@ from tailscope.exceptions import TestbedError, TuningError, UsageError
 from tailscope.host.apply import KnobOutcome, applicable, apply, planned, revert, tuned
 from tailscope.host.audit import audit, remarks
 from tailscope.host.journal import _line, journal_file, tuning_lock
+from tailscope.host.knobs.catalogue import knobs_named
 from tailscope.host.machine import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tailscope.host.knobs.knob import Cpus
 
 ODD = {
     f"{VM}/stat_interval": "7\n",
@@ -67,6 +72,14 @@ def machine(tmp_path: Path) -> KernelTree:
 
 
 CORES = (6, 7)
+NEEDED = {
+    "/proc/cpuinfo",
+    f"{CPUS}/online",
+    f"{RESCTRL}/schemata",
+    f"{RESCTRL}/info/L3/num_closids",
+}
+NEEDED |= {f"{CPUS}/cpu{cpu}/cache/index3/id" for cpu in range(16)}
+"""What sharing out a cache reads."""
 
 
 def rewrite(machine: Machine, content: bytes) -> None:
@@ -122,6 +135,40 @@ def test_parts_of_the_cache_do_not_overlap(machine: KernelTree) -> None:
     texts = [str(machine.read(f"/sys/fs/resctrl/{file}")) for file in files]
     masks = [int(text.partition("L3:0=")[2].partition(";")[0], 16) for text in texts]
     assert sum(masks) == 0xFFFF == masks[0] | masks[1] | masks[2]
+
+
+@pytest.mark.parametrize("cpus", [(6,), (6, 7), (5, 6, 7), (6, 7, 8)])
+def test_every_cache_is_shared_out_as_the_kernel_wants_it(tmp_path: Path, cpus: Cpus) -> None:
+    """Masks have no holes and enough bits, wherever each CPU and the others can have that."""
+    [knob] = knobs_named(["cache-allocation"])
+    most = max(Counter(cpu // 8 for cpu in cpus).values())
+    files = {path: text for path, text in MACHINES["stock-amd"][0]().items() if path in NEEDED}
+    for ways, least in itertools.product(range(1, 21), range(1, 4)):
+        info = {"cbm_mask": f"{(1 << ways) - 1:x}\n", "min_cbm_bits": f"{least}\n"}
+        files |= {f"{RESCTRL}/info/L3/{name}": text for name, text in info.items()}
+        machine = KernelTree(tree(tmp_path / f"{ways}-{least}", files))
+        changes = knob.changes(machine, cpus)
+        assert bool(changes) == (ways >= least * (most + 1))
+        for change in changes:
+            machine.write(*change)
+
+
+def test_the_kernel_explains_a_part_that_it_refuses(machine: KernelTree) -> None:
+    """Other programs have all groups but one, and each CPU needs its own."""
+    others = {f"{RESCTRL}/other-{number}/schemata": "L3:0=ff\n" for number in range(14)}
+    tree(machine.root, {f"{RESCTRL}/info/last_cmd_status": "ok\n", **others})
+    before = snapshot(machine.root)
+    *_, last = apply(machine, CORES, ["cache-allocation"], by=BY)
+    assert (last.path, last.refused) == (f"{RESCTRL}/tailscope-7/", "Out of CLOSIDs")
+    assert not revert(machine).failed
+    (machine.root / RESCTRL[1:] / "info/last_cmd_status").write_text("ok\n")
+    assert snapshot(machine.root) == before
+
+
+def test_groups_are_counted_by_what_has_the_fewest(machine: KernelTree) -> None:
+    assert planned(machine, CORES, ["cache-allocation"])
+    tree(machine.root, {f"{RESCTRL}/info/MB/num_closids": "2\n"})
+    assert not planned(machine, CORES, ["cache-allocation"])
 
 
 def test_a_change_that_needs_another_is_not_tried_without_it(machine: KernelTree) -> None:

@@ -87,6 +87,18 @@ def test_another_kernel_is_asked_for() -> None:
     assert all(text in str(unknown.value) for text in ("kernel", "windows", *KERNELS))
 
 
+def test_a_release_of_a_kernel_is_asked_for() -> None:
+    running = running_kernel()
+    number = running.release.partition("-")[0]
+    check_kernel(f"{running.flavour}-{number}")
+    for release in (f"{number}1", "2.6"):
+        with raises(OtherKernelError, "kernel-flavour") as error:
+            check_kernel(f"{running.flavour}-{release}")
+        assert f"{running.flavour}-{release}, got" in str(error.value)
+    with raises(UsageError, "unknown-name"):
+        plan_of({"dut": "l2fwd", "kernel": "windows-95"})
+
+
 def test_parameters_that_were_not_booted_with_are_asked_for() -> None:
     with pytest.raises(OtherKernelError) as error:
         check_kernel(None, "no_such=1")

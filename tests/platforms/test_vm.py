@@ -15,6 +15,7 @@ from tailscope.experiment.fields import plan_of
 from tailscope.platforms import initramfs
 from tailscope.platforms.accelerator import boots, find_accelerator
 from tailscope.platforms.initramfs import GuestKernel, guest_kernel
+from tailscope.platforms.vm import Vm
 from tailscope.testbed.places import Here
 
 if TYPE_CHECKING:
@@ -123,6 +124,20 @@ def test_without_a_kernel_it_says_what_to_do(
     with raises(TestbedError, "no-guest-kernel") as error:
         guest_kernel("rt")
     assert "rt kernel" in str(error.value) and "make setup-vm" in str(error.value.hint)
+
+
+def test_a_guest_boots_the_release_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(initramfs, "_KERNELS", tmp_path)
+    (tmp_path / "rt").mkdir()
+    for release in ("6.1.0-9-rt-amd64", "6.12.9-rt-amd64"):
+        (tmp_path / "rt" / f"vmlinuz-{release}").touch()
+    assert guest_kernel("rt").release == "6.12.9-rt-amd64"
+    assert Vm({}, "rt-6.1")._kernel().release == "6.1.0-9-rt-amd64"
+    with raises(TestbedError, "no-guest-kernel") as error:
+        Vm({}, "rt-6.2").check()
+    assert "rt-6.2 kernel" in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from tailscope.store.reader import read_run
 from tailscope.store.records.plan import AnalysisPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tailscope.store.run import Run
 
@@ -41,6 +41,14 @@ def run(tailscope: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory)
     return whole_run(tailscope, tmp_path_factory.mktemp("whole"))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def only_the_core() -> Iterator[None]:
+    """Leave out the figures of additions, which have their own tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tailscope.report.figures.offered", lambda _name: [])
+        yield
+
+
 @pytest.fixture(scope="module")
 def drawn(run: Run) -> dict[str, Picture]:
     return {picture.name: picture for picture in pictures([Material(run)])}
@@ -48,7 +56,7 @@ def drawn(run: Run) -> dict[str, Picture]:
 
 def test_every_figure_has_its_data(drawn: dict[str, Picture]) -> None:
     # All of its packets were matched: there is no loss to be drawn.
-    assert len(drawn) == len([each for each in figures() if "extra" not in each.__module__]) - 1
+    assert len(drawn) == len(figures()) - 1
     assert "loss" not in drawn
     assert {path.stem for path in GOLDEN.glob("*.csv")} == {*drawn}
 

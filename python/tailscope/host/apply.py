@@ -234,7 +234,7 @@ def _write(machine: Machine, knob: Knob, change: Change, cpus: Cpus) -> str | No
     try:
         machine.write(change.path, change.text)
     except OSError as error:
-        return error.strerror or str(error)
+        return knob.refusal(machine) or error.strerror or str(error)
     now = machine.read(change.path)
     if now is not None and knob.takes(now, change, cpus):
         return None

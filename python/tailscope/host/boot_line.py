@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from tailscope.exceptions import UsageError
-from tailscope.host.kernel import NOHZ
+from tailscope.host.kernel import NOHZ, is_release
 
 _PARAMETER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(=[A-Za-z0-9_.,:/@%+=-]*)?")
 _MARK = "tailscope.boot="
@@ -19,7 +19,7 @@ class BootLine:
     """A kernel and its parameters; without both, the machine's default boot."""
 
     kernel: str | None
-    """One of `tailscope.plan.fields.KERNELS`."""
+    """One of `tailscope.plan.fields.KERNELS`, with the beginning of a release if a cell has it."""
     release: str | None
     """Release of that kernel; None if the user's boot command chooses it."""
     parameters: tuple[str, ...]
@@ -91,7 +91,8 @@ class Booted:
         differences = []
         if wanted.release is not None and self.release != wanted.release:
             differences.append(f"expected the kernel {wanted.release}, got {self.release}")
-        if wanted.kernel is not None and self.flavour != wanted.kernel:
+        flavour, _, release = (wanted.kernel or self.flavour).partition("-")
+        if self.flavour != flavour or not is_release(self.release, release):
             differences.append(f"expected {wanted.kernel}, got {self.flavour} ({self.release})")
         missing = [word for word in wanted.parameters if word not in words]
         if missing:
@@ -118,4 +119,6 @@ def boot_line(kernel: str | None, release: str | None, parameters: str) -> BootL
 
 def expanded(kernel: str | None, boot: str | None) -> str:
     """Return all parameters of a kernel and a boot line; ``{cpus}`` is not expanded yet."""
-    return " ".join([*([NOHZ] if kernel == "nohz" else []), *([boot] if boot else [])])
+    return " ".join(
+        [*([NOHZ] if kernel and kernel.startswith("nohz") else []), *([boot] if boot else [])]
+    )

@@ -83,14 +83,25 @@ def check_kernel(wanted: str | None, boot: str | None = None) -> None:
         )
     if wanted is None:
         return
-    refuse_unknown("--kernel", wanted, KERNELS, "kernel-unknown")
+    flavour, _, release = wanted.partition("-")
+    refuse_unknown("--kernel", flavour, KERNELS, "kernel-unknown")
     running = running_kernel()
-    if running.flavour != wanted:
+    if running.flavour != flavour or not is_release(running.release, release):
         raise OtherKernelError(
             f"kernel: expected {wanted}, got {running.flavour} ({running.release})",
             code="kernel-flavour",
-            hint=f"{_BOOT[wanted]}; or use --platform vm, which boots it in a guest",
+            hint=f"{_BOOT[flavour]}; or use --platform vm, which boots it in a guest",
         )
+
+
+def is_release(release: str, beginning: str) -> bool:
+    """Return True if a release begins so, and no number of it goes on.
+
+    >>> is_release("6.1.0-56-amd64", "6.1"), is_release("6.12.9", "6.1"), is_release("6.1", "")
+    (True, False, True)
+    """
+    rest = release.removeprefix(beginning)
+    return not beginning or (rest != release and not rest[:1].isalnum())
 
 
 def _not_booted_with(parameters: str) -> list[str]:

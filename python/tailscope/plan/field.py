@@ -122,6 +122,8 @@ class Field:
     """The default in words, where the value does not say it."""
     choices: tuple[str, ...] | None = None
     """All that is allowed; of names with values, the names."""
+    more_may_follow: bool = False
+    """True if a hyphen and more may follow a choice."""
     least: int | None = None
     most: int | None = None
     """Range of a number, or of each number of names with values."""
@@ -224,7 +226,8 @@ class Field:
             self._check_names(value)
             return
         if self.choices is not None:
-            refuse_unknown(self.option, str(value), self.choices, "unknown-name")
+            name = str(value).partition("-")[0] if self.more_may_follow else str(value)
+            refuse_unknown(self.option, name, self.choices, "unknown-name")
         elif self.least is not None and not self._is_within(value):
             raise UsageError(
                 f"{self.option}: got {value!r}, expected {self.range_text}", code="out-of-range"

@@ -46,7 +46,8 @@ PLATFORM_NAMES = ("bare", "lxc", "podman", "vm")
 WIRE_NAMES = ("memif", "veth", "pci", "vhost")
 """Names that catalogues have a class for; those lie above this, and take time to import."""
 KERNELS = ("vanilla", "rt", "nohz")
-"""The kernels of the papers: as it comes, PREEMPT_RT, and without ticks on isolated CPUs."""
+"""The kernels of the papers: as it comes, PREEMPT_RT, and without ticks on isolated CPUs. The
+beginning of a release may follow: ``rt-6.12``."""
 CO_RUNNERS = ("cpu", "cache", "memory", "io")
 """Kinds of co-runners."""
 CAPTURED = "captured"
@@ -175,9 +176,11 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
         str | None,
         _dut(
             NAME,
-            "Kernel that the device runs on: {choices}.",
+            "Kernel that the device runs on: {choices}; or with the beginning of its release, such"
+            " as rt-6.12.",
             shown_default="any",
             choices=KERNELS,
+            more_may_follow=True,
             is_column=False,
         ),
     ] = None

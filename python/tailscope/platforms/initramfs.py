@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.exceptions import TestbedError
 from tailscope.host import remedies
+from tailscope.host.kernel import is_release
 from tailscope.testbed.programs import which
 
 if TYPE_CHECKING:
@@ -37,18 +38,20 @@ class GuestKernel:
     release: str
 
 
-def guest_kernel(kind: str) -> GuestKernel:
-    """Return the newest kernel of a kind for guests."""
+def guest_kernel(kind: str, beginning: str = "") -> GuestKernel:
+    """Return the newest kernel of a kind for guests, or of those whose release begins so."""
     folder = _KERNELS / kind
-    images = sorted(folder.glob("vmlinuz-*"))
-    if not images:
+    images = {path.name.removeprefix("vmlinuz-"): path for path in folder.glob("vmlinuz-*")}
+    releases = sorted(release for release in images if is_release(release, beginning))
+    if not releases:
+        wanted = f"{kind}-{beginning}" if beginning else kind
         raise TestbedError(
-            f"platform vm: no {kind} kernel for guests in {folder}",
+            f"platform vm: no {wanted} kernel for guests in {folder}",
             code="no-guest-kernel",
             remedy=remedies.GUESTS,
         )
-    release = images[-1].name.removeprefix("vmlinuz-")
-    return GuestKernel(images[-1], folder / "lib" / "modules" / release, release)
+    release = releases[-1]
+    return GuestKernel(images[release], folder / "lib" / "modules" / release, release)
 
 
 def build_initramfs(

@@ -104,7 +104,8 @@ class Vm(Platform):
         self._kernel()
 
     def _kernel(self) -> GuestKernel:
-        return guest_kernel("rt" if self.kernel == "rt" else "vanilla")
+        flavour, _, release = (self.kernel or "vanilla").partition("-")
+        return guest_kernel("rt" if flavour == "rt" else "vanilla", release)
 
     @contextmanager
     def open(
@@ -314,7 +315,7 @@ def _quoted(path: Path) -> str:
 
 def _parameters(kernel: str | None, boot: str | None, cpus: Sequence[int], ports: _Ports) -> str:
     parts = ["console=ttyS0 quiet panic=-1 net.ifnames=0", ports.parameters]
-    if kernel == "nohz":
+    if kernel is not None and kernel.startswith("nohz"):
         parts.append(NOHZ)
     listed = ",".join(map(str, cpus))
     return " ".join(part for part in (*parts, boot) if part).replace("{cpus}", listed)

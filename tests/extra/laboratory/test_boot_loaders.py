@@ -141,7 +141,7 @@ class OfGrub(Folder):
         environment = self._run(["grub-editenv", "/boot/grub/grubenv", "list"])
         wanted = re.search(r"^next_entry=(.+)$", environment, re.MULTILINE)
         if wanted and self.disk_is_writable:
-            self._run(["grub-editenv", "/boot/grub/grubenv", "unset", "next_entry"])
+            self._run(["grub-editenv", "/boot/grub/grubenv", "set", "next_entry="])
         entries = re.findall(r"^menuentry '(\S+)'.*?\{\n(.*?)^\}", menu, re.MULTILINE | re.DOTALL)
         title, body = next(
             (entry for entry in entries if wanted is not None and entry[0] == wanted[1]),
@@ -173,6 +173,7 @@ class OfSystemd(Folder):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.once: str | None = None
+        self._add("/sys/firmware/efi/efivars/LoaderInfo", "")
         for release in (VANILLA, RT):
             text = f"title Debian\nversion {release}\nsort-key debian\noptions {ALWAYS}\n"
             text += f"linux /vmlinuz-{release}\ninitrd /initrd.img-{release}\n"
@@ -250,6 +251,8 @@ def test_a_boot_is_for_once_and_leaves_nothing(
     found = boot(RT_LINE)
     assert (found.release, found.flavour) == (RT, "rt")
     words = found.command_line.split()
+    # By which the next boot can be chosen on an rt kernel, too.
+    assert ("efi=runtime" in words) == isinstance(machine, OfSystemd)
     assert "ro" in words and "root=UUID=0a1b" in words and "single" not in words
     assert words[-2:] == ["isolcpus=2,3", "nosmt"]
     after = machine.files()
@@ -335,3 +338,23 @@ def test_a_loader_that_boots_something_else_is_noticed(tmp_path: Path) -> None:
     assert text.startswith("dut (lab2): ")
     assert f"{RT}, got {VANILLA}" in text and "isolcpus=2,3 nosmt" in text
     assert f"BOOT_IMAGE=/boot/vmlinuz-{VANILLA} {ALWAYS}" in text
+
+
+def test_a_kernel_without_the_firmwares_variables_is_refused(tmp_path: Path) -> None:
+    """An rt kernel has none unless it is told to; systemd-boot could be told nothing."""
+    machine = OfSystemd(tmp_path)
+    (tmp_path / "sys/firmware/efi/efivars/LoaderInfo").unlink()
+    before = machine.files()
+    rebooter = Rebooter(
+        machine,
+        BOOT_LOADERS["systemd-boot"](),
+        None,
+        wait_s=5,
+        power_cycle=None,
+        say=print,
+        show=print,
+    )
+    with raises(HostError, "no-firmware-variables") as error:
+        rebooter.boot(RT_LINE, rebooter.running())
+    assert "efi=runtime" in str(error.value.hint)
+    assert machine.boots == 0 and machine.files() == before

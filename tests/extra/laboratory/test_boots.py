@@ -128,9 +128,26 @@ def test_the_host_of_a_guest_boots_as_its_guest_does(tailscope: Any, tmp_path: P
         assert boot["parameters"].split()[-2:] == [f"isolcpus={cpus}", "nosmt"]
 
 
+def test_releases_of_one_kernel_are_an_axis(tailscope: Any, tmp_path: Path) -> None:
+    releases = {"vanilla-4.19": "4.19.0-27-amd64", "vanilla-5.10": "5.10.0-10-amd64"}
+    content = experiment({"kernels": releases}, vary={"kernel": [*releases, "nohz-5.10"]})
+    found = json.loads(planned(tailscope, tmp_path, content, "--json", "-").stdout)
+    boots = {boot["kernel"]: boot for boot in found["boots"]}
+    expected = {**releases, "nohz-5.10": releases["vanilla-5.10"]}
+    assert {name: boot["release"] for name, boot in boots.items()} == expected
+    assert "nohz_full=2,3" in boots["nohz-5.10"]["parameters"]
+    booted = Booted("id", "5.10.0-10-amd64", "Linux", "ro", "(null)", "")
+    old, new = (boot_line(kernel, None, "") for kernel in releases)
+    assert booted.lacks(new) == []
+    assert booted.lacks(old) == ["expected vanilla-4.19, got vanilla (5.10.0-10-amd64)"]
+
+
 @pytest.mark.parametrize(
     ("content", "code", "named"),
     [
+        (experiment({"kernels": {"lilo": "6.1"}}), "field-value", ["hosts.dut.boot.kernels"]),
+        (experiment(vary={"kernel": ["old-4.19"]}), "field-value", ["vary.kernel"]),
+        (experiment(vary={"kernel": ["rt-6.12"]}), "boot-lacks-field", ["no rt-6.12 in it"]),
         (experiment(dut={"cpus": None}), "boot-lacks-field", ["hosts.dut.cpus: ", "{cpus}"]),
         (experiment(dut={"ssh": None}), "boot-without-ssh", ["hosts.dut.boot: ", "ssh"]),
         (experiment({"kernels": {"rt": "6"}}), "boot-lacks-field", ["hosts.dut.boot.kernels: no "]),

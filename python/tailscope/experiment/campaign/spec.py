@@ -57,6 +57,9 @@ def _written(declared: Field) -> Any:
         ]
         listed = None if names is None else {"propertyNames": {"enum": list(names)}}
         return Annotated[dict[name, value], Meta(extra_json_schema=listed)]
+    if names is not None and declared.more_may_follow:
+        pattern = rf"^({'|'.join(names)})(-[A-Za-z0-9.+~_-]+)?$(?!\n)"
+        return Annotated[str, Meta(pattern=pattern, extra={"expected": declared.expected()})]
     if names is not None:
         # YAML takes `on` and `off` for true and false.
         return _one_of(names) | bool if "on" in names else _one_of(names)

@@ -13,6 +13,8 @@ from tailscope.experiment.campaign.typed import WrongError
 from tailscope.extra.laboratory.functions import FunctionDriver
 from tailscope.units import positive_duration_ns
 
+_KERNEL = r"^(default|(vanilla|rt|nohz)(-[A-Za-z0-9.+~_-]+)?)$(?!\n)"
+
 
 class Host(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A machine with a role."""
@@ -61,12 +63,21 @@ class Boot(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         ),
     ]
     kernels: Annotated[
-        dict[Literal["default", "vanilla", "rt", "nohz"], Name],
+        dict[
+            Annotated[
+                str,
+                Meta(
+                    pattern=_KERNEL,
+                    extra={"expected": "default, vanilla, rt, nohz, or a name such as rt-6.12"},
+                ),
+            ],
+            Name,
+        ],
         Meta(
-            description="Release (as `uname -r` prints it) of each kernel that cells name; default"
-            " is for cells that name parameters, but no kernel. nohz is vanilla by default."
-            " Required, except with command.",
-            extra_json_schema={"propertyNames": {"enum": ["default", "vanilla", "rt", "nohz"]}},
+            description="Release (as `uname -r` prints it) of each kernel that cells name, such as"
+            " rt or rt-6.12; default is for cells that name parameters, but no kernel. nohz is"
+            " vanilla by default. Required, except with command.",
+            extra_json_schema={"propertyNames": {"pattern": _KERNEL}},
         ),
     ] = field(default_factory=dict)
     command: Annotated[

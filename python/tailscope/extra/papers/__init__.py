@@ -6,6 +6,7 @@ from tailscope.registry import Addition
 
 ADDITION = Addition(
     services={
+        "figures": "figures:FIGURES",
         "told-of-cells": "told:told",
         "generated-pages": "page:pages",
         "reported-knobs": "guidelines:KNOBS",

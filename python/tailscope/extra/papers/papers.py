@@ -8,6 +8,8 @@ _BOOTS = "the kernels, booted; hardware timestamps"
 _CARDS = "the cards, with hardware timestamps beside them"
 _NOTHING_MEASURED = "a drawing or list, nothing measured"
 _BURSTS = tuple(f"{burst}-by-{batch}" for batch in (32, 4) for burst in (2, 4, 8, 16, 32, 64))
+_VERSIONS = ("4.19", "5.10", "6.1")
+_RELEASES = tuple(f"{name}-{release}" for name in ("vanilla", "nohz") for release in _VERSIONS)
 _RUN_NOMS = "tailscope run experiments/noms2020.yaml"
 _RUN_LIMBO = "tailscope run experiments/limbo2022.yaml"
 _RUN_CONTAINERS = "tailscope run experiments/containers2024.yaml"
@@ -147,11 +149,24 @@ LIMBO2022 = Paper(
                 {"mode": ("HW",), "software": (software,), **cells},
             )
             for name, shows, software, cells in (
-                ("Figures 5 and 6", "l2fwd on three kernels", "DPDK-l2fwd", {"rate": ("10k",)}),
+                (
+                    "Figures 5 and 6",
+                    "l2fwd on three kernels",
+                    "DPDK-l2fwd",
+                    {"rate": ("10k",), "kernel": ("vanilla", "rt", "nohz")},
+                ),
                 ("Figure 7", "Suricata without rules", "Suricata-fwd", {}),
                 ("Figure 8", "its worst packets", "Suricata-fwd", {"rate": ("250k",)}),
                 ("Figure 9", "Suricata with rules", "Suricata-filter", {}),
             )
+        ),
+        Part(
+            "Recommendation III",
+            "releases of one kernel",
+            f"{_RUN_LIMBO} --profile releases",
+            "the releases, booted; hardware timestamps",
+            "limbo2022",
+            {"kernel": _RELEASES},
         ),
         Part(
             "Figure 10",
@@ -211,9 +226,9 @@ CONTAINERS2024 = Paper(
         ),
         Part(
             "Figure 8",
-            "worst packets over time, and interrupts",
-            "tailscope explain RUN --interrupts FILE --cpus 1",
-            "counters beside captures, or run --counter-interval; two figures, not one",
+            "worst packets and interrupts over time",
+            "tailscope run --dut l2fwd --platform lxc --rate 1M --counter-interval 100ms",
+            "root, LXC; the figure is in its report. Of captures: explain --interrupts, without it",
         ),
         _containers(
             "Figure 9",

@@ -38,5 +38,6 @@ ADDITION = Addition(
         ),
         AddedFile("report.html", "The same as a page: one file, works offline."),
     ),
+    services={"figures": "figures:FIGURES"},
     extra=Extra("standards", {"MLRsearch": "MLRsearch"}),
 )

@@ -68,6 +68,11 @@ class CacheAllocation(Files):
     def changes(self, machine: Machine, cpus: Cpus) -> list[Change]:
         return [] if self.is_good(machine, cpus) else super().changes(machine, cpus)
 
+    def refusal(self, machine: Machine) -> str:
+        """Return the kernel's own words, as "No space left on device" is about its groups."""
+        said = (machine.read(f"{_RESCTRL}/info/last_cmd_status") or "").strip()
+        return "" if said == "ok" else said
+
     def lasting(self, machine: Machine, cpus: Cpus) -> list[Lasting]:
         if self.recommended(machine, cpus) is None:
             return []
@@ -87,7 +92,7 @@ class CacheAllocation(Files):
         parts = {}
         for cache, sharing in caches.items():
             # Two thirds, as noms2020 §V-A has it: 4 of 6 MiB.
-            ways_each = max(least, ways * 2 // 3 // len(sharing))
+            ways_each = max(least, min(ways * 2 // 3, ways - least) // len(sharing))
             left = ways - ways_each * len(sharing)
             if cache is None or left < least or self._groups(machine) <= len(cpus):
                 return {}
@@ -100,7 +105,11 @@ class CacheAllocation(Files):
 
     def _groups(self, machine: Machine) -> int:
         """Return the number of groups that the processor supports; 0 if there are none."""
-        return int(machine.read(f"{_INFO}/num_closids") or "0")
+        if machine.read(f"{_INFO}/num_closids") is None:
+            return 0
+        # A group takes a part of everything that can be shared out, such as memory bandwidth.
+        counts = machine.glob(f"{_RESCTRL}/info/*/num_closids")
+        return min(int(machine.read(path) or "0") for path in counts)
 
 
 def _cache_of(machine: Machine, cpu: int) -> int | None:

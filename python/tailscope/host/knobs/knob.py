@@ -115,6 +115,10 @@ class Knob(ABC):
         """Return True if a text that was read is as good as the text that was written."""
         return chosen(text) == change.text
 
+    def refusal(self, machine: Machine) -> str:
+        """Return the machine's explanation of the last refused write, if there is one."""
+        return ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Boot(Knob):

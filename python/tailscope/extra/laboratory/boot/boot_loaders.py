@@ -19,6 +19,7 @@ _BEGIN, _END = "### BEGIN tailscope ###\n", "### END tailscope ###\n"
 _LINUX = re.compile(r"^\s*linux(?:efi|16)?\s+(\S+)(.*)$")
 _RESCUE = re.compile(r"\b(single|rescue|emergency|recovery)\b")
 _SYSTEMD = "/run/systemd"
+_EFI_VARIABLES = "/sys/firmware/efi/efivars"
 _SYSTEMD_ENTRY = "-tailscope.conf"
 """Name that sorts after all other entries, which come first if there is no default."""
 
@@ -76,7 +77,8 @@ class Grub(BootLoader):
         if machine.read(_GRUBENV) is None:
             return
         [listed] = machine.run(["grub-editenv", _GRUBENV, "list"])
-        if f"next_entry={_ENTRY}" in listed.splitlines():
+        # GRUB itself leaves the name without a value.
+        if not {f"next_entry={_ENTRY}", "next_entry="}.isdisjoint(listed.splitlines()):
             machine.run(["grub-editenv", _GRUBENV, "unset", "next_entry"])
 
 
@@ -127,6 +129,13 @@ class SystemdBoot(BootLoader):
     ) -> Sequence[str]:
         """Add a copy of the machine's entry for that kernel, with more options."""
         folder = _systemd_folder(machine)
+        if not machine.names(_EFI_VARIABLES):
+            raise machine.error(
+                f"{_EFI_VARIABLES}: there are no variables of the firmware, by which systemd-boot"
+                " is told what to boot next",
+                "an rt kernel has them with efi=runtime on its command line alone",
+                "no-firmware-variables",
+            )
         for name in machine.names(folder):
             text = machine.read(f"{folder}/{name}") if name.endswith(".conf") else None
             if text is not None and name != _SYSTEMD_ENTRY and _boots(text, wanted.release):
@@ -165,7 +174,9 @@ def _systemd_entry(entry: str, wanted: BootLine) -> str:
     """Return a copy of an entry that sorts after all others, with more options."""
     dropped = ("title", "sort-key")
     lines = [line for line in entry.splitlines() if line.strip().partition(" ")[0] not in dropped]
-    return "\n".join([f"title {_ENTRY}", *lines, f"options {' '.join(wanted.words)}\n"])
+    # Otherwise an rt kernel could not say what to boot next.
+    words = " ".join(["efi=runtime", *wanted.words])
+    return "\n".join([f"title {_ENTRY}", *lines, f"options {words}\n"])
 
 
 class Kexec(BootLoader):

@@ -69,10 +69,7 @@ def _release(boot: Boot, kernel: str | None, parameters: str) -> str | None:
     if kernel is None and not parameters:
         return None
     name = kernel or "default"
-    releases = {str(kind): release for kind, release in boot.kernels.items()}
-    if "vanilla" in releases:
-        releases.setdefault("nohz", releases["vanilla"])
-    release = releases.get(name)
+    release = boot.kernels.get(name) or boot.kernels.get(name.replace("nohz", "vanilla"))
     if release is None and boot.how != "command":
         raise _LacksError(
             ["boot", "kernels"],
