@@ -16,7 +16,7 @@ import numpy as np
 from tailscope.extra.tail.models.bursts import bursts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,6 +29,9 @@ QUANTILES = (0.9999, 0.99999, 0.999999)
 
 _SHAPES = np.array([[0.25], [1.0], [4.0], [16.0]])
 """Shapes of the gamma law of rates among which the counts of the runs decide."""
+
+_STEADY = np.array([[1.0], [4.0], [16.0]])
+"""Shapes of the law by which rates drift to a further run, among which repeats decide."""
 
 _DRIFT_STEPS = 9
 _LEVEL_SPREAD = 0.008
@@ -188,7 +191,8 @@ def largest(
     """Foretell the largest latency of so long a time, of the runs in `own`."""
     every = [*own, *like]
     seen_ns = max(1, *(run.max_ns for run in every))
-    law = _law(_rates(own, every, prior), ahead_ns, prior)
+    rates = _rates(own, every, prior)
+    law = _law(rates, ahead_ns, prior, _steadiness(own, like, rates.latency, prior))
     known = law.probability(seen_ns * np.exp(2 * prior.size_spread))
     # What was seen is never outside.
     maxima = [max(1, run.max_ns) for run in own]
@@ -281,13 +285,39 @@ def _weights(counted: Sequence[tuple[Floats, Floats]], mean: Floats) -> Floats:
     return np.asarray(weight / weight.sum(0))
 
 
-def _law(rates: _Rates, ahead_ns: float, prior: Prior) -> Law:
+def _steadiness(
+    own: Sequence[RunTail], like: Sequence[RunTail], latency: Floats, prior: Prior
+) -> dict[float, Floats]:
+    """Return the probability of each shape of the law of rates of what follows.
+
+    Of a further run, it is how repeats have shared the bursts of their rate above each latency
+    (Dirichlet-multinomial): the less evenly, the less steady.
+    """
+    from scipy.special import gammaln
+
+    if len(own) < 2:
+        return {prior.drift_shape: np.ones_like(latency)}
+    groups = [list(own), *_at_one_rate(like)]
+    logs = np.zeros((len(_STEADY), len(latency)))
+    for group in groups:
+        counts = [_counted([run], latency)[0] for run in group]
+        total = np.sum(counts, axis=0)
+        logs += gammaln(_STEADY * len(group)) - gammaln(_STEADY * len(group) + total)
+        logs += sum(gammaln(_STEADY + count) - gammaln(_STEADY) for count in counts)
+    weight = np.exp(logs - logs.max(0))
+    return dict(zip(_STEADY.ravel().tolist(), weight / weight.sum(0), strict=True))
+
+
+def _law(rates: _Rates, ahead_ns: float, prior: Prior, steadiness: Mapping[float, Floats]) -> Law:
     """Return the law of the largest of all bursts of what follows."""
     from scipy.special import gammaincinv
 
-    drifts = gammaincinv(prior.drift_shape, (np.arange(_DRIFT_STEPS) + 0.5) / _DRIFT_STEPS)
-    ahead = ahead_ns * drifts / drifts.mean()
-    none = np.mean([(rates.time_ns / (rates.time_ns + each)) ** rates.shape for each in ahead], 0)
+    none = np.zeros_like(rates.latency)
+    for shape, weight in steadiness.items():
+        drifts = gammaincinv(shape, (np.arange(_DRIFT_STEPS) + 0.5) / _DRIFT_STEPS)
+        ahead = ahead_ns * drifts / drifts.mean()
+        within = [(rates.time_ns / (rates.time_ns + each)) ** rates.shape for each in ahead]
+        none += weight * np.mean(within, 0)
     spread, reach = _spread(prior.size_spread)
     padded = np.pad(np.maximum.accumulate(none), 2 * reach, constant_values=(0, none.max()))
     below = np.convolve(padded, spread, "valid")
@@ -344,8 +374,7 @@ def next_quantiles(
     foretold = []
     for at, quantile in enumerate(QUANTILES):
         logs = _logs(own, at)
-        others = _by_rate([run for run in like if run.quantiles_ns[at] is not None], at)
-        repeats = [logs, *others]
+        repeats = [logs, *filter(len, (_logs(group, at) for group in _at_one_rate(like)))]
         freedom = sum(len(each) - 1 for each in repeats)
         if len(logs) < len(own) or not freedom:
             continue
@@ -362,10 +391,12 @@ def _logs(runs: Sequence[RunTail], at: int) -> Floats:
     return np.log([value for run in runs if (value := run.quantiles_ns[at]) is not None])
 
 
-def _by_rate(runs: Sequence[RunTail], at: int) -> list[Floats]:
-    """Return the logs of a quantile of runs at one rate each."""
-    ordered = sorted(runs, key=lambda run: run.rate_pps)
-    if not ordered:
-        return []
-    gaps = np.diff(np.log([run.rate_pps for run in ordered]))
-    return np.split(_logs(ordered, at), np.flatnonzero(gaps > _RATES_ALIKE) + 1)
+def _at_one_rate(runs: Sequence[RunTail]) -> list[list[RunTail]]:
+    """Return the runs at one rate each."""
+    groups: list[list[RunTail]] = []
+    for run in sorted(runs, key=lambda run: run.rate_pps):
+        if groups and np.log(run.rate_pps / groups[-1][-1].rate_pps) <= _RATES_ALIKE:
+            groups[-1].append(run)
+        else:
+            groups.append([run])
+    return groups

@@ -125,11 +125,12 @@ def _flat(clocks: Sequence[Recurring], done: Work, nothing: Fit) -> Fit:
 
 
 def _limit_ns(clock: Recurring, late_ns: Times) -> int:
-    """Return the lateness above which work that a tick meets is late by it.
+    """Return the lateness above which work that a tick meets is late by it: half as late as usual.
 
-    The clock's threshold may cut off some of it, as it was chosen by a share of all work.
+    The clock's threshold was chosen by a share of all work: it may cut off some, or let in work
+    that is late by chance.
     """
-    return min(clock.threshold_ns, int(np.median(late_ns[late_ns > clock.threshold_ns])) // 2)
+    return int(np.median(late_ns[late_ns > clock.threshold_ns])) // 2
 
 
 def _median_ci_ns(in_order_ns: Floats) -> Interval:
