@@ -41,6 +41,7 @@ mod router;
 mod routes;
 mod schedule;
 mod sender;
+mod sendmsg;
 mod series;
 mod session;
 mod sightings;
