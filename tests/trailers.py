@@ -1,9 +1,10 @@
-"""Trailers with a time behind frames, written as their makers describe them."""
+"""Trailers with a time behind frames, and headers in them, as their makers describe them."""
 
 from __future__ import annotations
 
 import struct
 import zlib
+from functools import partial
 
 from foreign.frames import checksum
 
@@ -53,11 +54,42 @@ def vss(frame: bytes, at_ns: int, *, port: bytes = b"", source: int = 3) -> byte
     return frame + struct.pack(">II", seconds, source << 30 | rest_ns) + port
 
 
-def ixia(frame: bytes, at_ns: int, *, source: int = 6, fields: bytes = b"") -> bytes:
-    """A frame with the trailer of Ixia: fields, of which one is a time, and a checksum."""
-    fields += struct.pack(">BBII", source, 8, *divmod(at_ns, S))
-    content = fields + struct.pack(">BH", len(fields), 0xAF12)
+def fields(
+    frame: bytes, at_ns: int, *, signature: int, source: int = 6, others: bytes = b""
+) -> bytes:
+    """A frame with fields behind it, of which one is a time, a signature, and a checksum."""
+    content = others + struct.pack(">BBII", source, 8, *divmod(at_ns, S))
+    content += struct.pack(">BH", len(content), signature)
     return frame + content + struct.pack(">H", checksum(content))
+
+
+IXIA, GIGAMON = 0xAF12, 0x22E5
+ixia = partial(fields, signature=IXIA)
+"""A frame with the trailer of Ixia."""
+gigamon_fields = partial(fields, signature=GIGAMON, source=4)
+"""A frame with the trailer of Gigamon that is alike."""
+
+
+def gigamon(frame: bytes, at_ns: int, *, port: int = 3) -> bytes:
+    """A frame with the shorter trailer of Gigamon, behind its check sequence."""
+    return frame + fcs(frame) + struct.pack(">HII", port, *divmod(at_ns, S))
+
+
+def gigamon_header(frame: bytes, at_ns: int, *, source: int = 5) -> bytes:
+    """A frame with fields between its addresses and its type: a port, and a time."""
+    content = b"\x08\x04\x1c\x01\x04\x05" + struct.pack(">BBII", source, 8, *divmod(at_ns, S))
+    return frame[:12] + struct.pack(">HB", GIGAMON, len(content) + 1) + content + frame[12:]
+
+
+def arista(frame: bytes, at_ns: int, *, version: int = 0x10) -> bytes:
+    """A frame with the header of Arista between its addresses and its type."""
+    seconds, rest_ns = divmod(at_ns, S)
+    time = (
+        struct.pack(">HI", seconds & 0xFFFF, rest_ns)
+        if version & 0x20
+        else struct.pack(">II", seconds, rest_ns)
+    )
+    return frame[:12] + struct.pack(">HHH", 0xD28B, 1, version) + time + frame[12:]
 
 
 def with_fcs(frame: bytes) -> bytes:

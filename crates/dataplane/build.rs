@@ -1,5 +1,5 @@
-//! Exports this program's `munmap` to the libraries it loads (`src/munmap.rs`), and compiles the BPF
-//! programs of `src/stages`.
+//! Exports this program's `munmap` and `sendmsg` to the libraries it loads (`src/munmap.rs`, `src/sendmsg.rs`), and
+//! compiles the BPF programs of `src/stages`.
 
 use std::env;
 use std::path::Path;
@@ -12,7 +12,9 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={SOURCE}");
     println!("cargo::rerun-if-changed={INCLUDED}");
-    println!("cargo::rustc-link-arg-bins=-Wl,--export-dynamic-symbol=munmap");
+    for name in ["munmap", "sendmsg"] {
+        println!("cargo::rustc-link-arg-bins=-Wl,--export-dynamic-symbol={name}");
+    }
     if env::var_os("CARGO_FEATURE_STAGES").is_some() {
         compile_bpf();
     }

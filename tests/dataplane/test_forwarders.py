@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import socket
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -244,3 +247,19 @@ def test_a_forwarder_survives_generators_that_come_and_go() -> None:
         dut.stop()
         result = dut.finish()
     assert result is not None and result.lcores[0].rx_packets > 0
+
+
+def test_a_forwarder_survives_a_peer_that_goes_before_it_is_greeted() -> None:
+    with over_memif() as pair, pair.dut(FORWARDERS["l2fwd"], []) as dut:
+        dut.wait_ready()
+        served = re.search(r"socket=([^,]+)", " ".join(pair.ends.dut.eal))
+        assert served is not None
+        dut.process.signal(signal.SIGSTOP)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+            peer.connect(served[1])
+        dut.process.signal(signal.SIGCONT)
+        with pair.generator(["--rate=50k", "--warm-up=50ms", "--duration=100ms"]) as generator:
+            generator.wait_ready()
+            result = generator.finish()
+        assert result is not None and result.gen.matched > 0
+        assert dut.is_running

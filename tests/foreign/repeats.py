@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .truth import Truth
 
 MIRROR_NS = 2_000
+OTHER_CLIENT = "10.1.0.3"
 
 
 def mirrored(packets: Sequence[Packet], seed: int = 7) -> list[Packet]:
@@ -126,6 +127,38 @@ def sent_twice(folder: Path) -> Made:
         count=exactly(PACKETS - len(again)),
         ambiguous=exactly(2 * len(again)),
         reordered=(0, len(again)),
+    )
+    return Made(taps, truth)
+
+
+@case("NAT of two clients, a third of whose packets carry the same")
+def alike_translated(folder: Path) -> Made:
+    """Behind a NAT nothing tells whose packet is whose, and both are inside at the same time."""
+    once = stream(206, lost=0)
+    again = np.arange(0, PACKETS, 3)
+    sent = np.concatenate([once.sent_ns, once.sent_ns[again] + MIRROR_NS])
+    latency = np.concatenate([once.latency_ns, once.latency_ns[again]])
+    numbers = np.concatenate([np.arange(PACKETS), again])
+    clients = np.concatenate([np.zeros(PACKETS, np.int64), np.ones(len(again), np.int64)])
+    order = np.argsort(sent, kind="stable")
+    traffic = Stream(sent[order], latency[order], np.zeros(len(order), dtype=bool))
+    from_ = list(zip(numbers[order].tolist(), clients[order].tolist(), strict=True))
+
+    def before(at: int) -> bytes:
+        number, client = from_[at]
+        return udp_frame(number, src=(CLIENT, OTHER_CLIENT)[client])
+
+    def behind(at: int) -> bytes:
+        number, client = from_[at]
+        return udp_frame(number, src=PUBLIC, sport=20_000 + client, ttl=63)
+
+    taps = in_files(folder, traffic.before(before), traffic.behind(behind))
+    truth = traffic.truth(
+        REWRITTEN,
+        count=exactly(PACKETS - len(again)),
+        ambiguous=exactly(2 * len(again)),
+        reordered=(0, len(again)),
+        warns="nothing proves which is which",
     )
     return Made(taps, truth)
 

@@ -6,6 +6,7 @@ device by port 1, and behind it by port 3.
 
 import base64
 import json
+import signal
 import socket
 import struct
 import subprocess
@@ -137,6 +138,35 @@ def as_it_leaves(frames: list[bytes], _pause_s: float) -> dict[str, object]:
             seconds, ns = struct.unpack_from("=qq", stamps, 32)
             times.append((before_ns, seconds * 10**9 + ns, after_ns))
     return {"sent": times, "compared": [compare(clock, clock) is not None for _ in range(3)]}
+
+
+def as_a_tap(frames: list[bytes], pause_s: float) -> dict[str, object]:
+    """Match what both links see while it comes, by the cards' times."""
+    said = folder() / "said.jsonl"
+    options = ("--taps", "--stamps", "card", "--window", "200ms", "--json", str(said))
+    command = [sys.executable, "-m", "tailscope", "tap", *RECORDED, *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as tap:
+        deadline = time.monotonic() + 120
+        during: list[list[int]] = []
+        while tap.poll() is None and len(Path("/proc/net/packet").read_text().splitlines()) < 3:
+            assert time.monotonic() < deadline, "it does not begin"
+            time.sleep(0.1)
+        if tap.poll() is None:
+            time.sleep(1)
+            during = [list(KernelLinks().configuration(name)) for name in RECORDED]
+            send(frames, pause_s)
+            time.sleep(2)
+            tap.send_signal(signal.SIGINT)
+        told, _ = tap.communicate(timeout=120)
+    lines = [json.loads(line) for line in said.read_text().splitlines()] if said.exists() else []
+    after = [KernelLinks().configuration(name) for name in RECORDED]
+    return {
+        "status": tap.returncode,
+        "text": told.decode(),
+        "last": lines[-1] if lines else None,
+        "during": during,
+        "after": after,
+    }
 
 
 if __name__ == "__main__":

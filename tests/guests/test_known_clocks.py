@@ -42,6 +42,8 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], str, int, float]] = {
     "one clock": (APART, "on_one_clock", 300, 0.02),
     "ptp chosen": (("only_ptp=0,0,0,1",), "on_one_clock", 20, 0.01),
     "none chosen": (("stamp_every=1,1,1,1000",), "on_one_clock", 20, 0.01),
+    "tap": (("one_clock=1", f"offset_ns={AHEAD_S * 10**9}"), "as_a_tap", 200, 0.01),
+    "tap, two clocks": ((), "as_a_tap", 0, 0.01),
 }
 """Options of the driver, what is done, and with how many frames at which distance in s."""
 
@@ -227,3 +229,25 @@ def test_a_card_says_when_it_sent(found: dict[str, Any]) -> None:
     ):
         assert before_ns <= sent_ns <= after_ns
         assert arrived_ns <= after_ns
+
+
+def test_a_tap_takes_the_times_of_cards_on_one_clock(found: dict[str, Any]) -> None:
+    """Latencies to the nanosecond, on a clock that is half a minute ahead of the machine's."""
+    content = found["tap"]
+    log = truths(content)
+    stamps = {port: [stamp_ns for *_, stamp_ns in log[port]] for port in (PRE, POST)}
+    took = sorted(post - pre for pre, post in zip(stamps[PRE], stamps[POST], strict=True))
+    assert content["status"] == 0, content["text"]
+    summary, tap = content["last"]["summary"], content["last"]["tap"]
+    assert (summary["count"], summary["lost"]) == (200, 0)
+    figures = ("latency_ns_min", "latency_ns_p50", "latency_ns_max")
+    assert [summary[name] for name in figures] == [took[0], took[99], took[-1]]
+    assert [tap[side]["unstamped"] for side in ("pre", "post")] == [0, 0]
+    assert content["during"] == [[0, 0, 1]] * 2
+    assert content["after"] == [[0, 0, 0]] * 2
+
+
+def test_a_tap_of_two_clocks_is_refused(found: dict[str, Any]) -> None:
+    content = found["tap, two clocks"]
+    assert content["status"] == 1
+    assert "[tap-stamps-clocks]" in content["text"]

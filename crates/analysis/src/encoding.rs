@@ -29,7 +29,7 @@ use crate::variation::Variation;
 use crate::worst::{Worst, worst_of};
 
 /// Goes up whenever other bytes are written.
-pub const ENCODING_VERSION: u32 = 6;
+pub const ENCODING_VERSION: u32 = 7;
 
 const SLICE: &str = "slice";
 const PART: &str = "part";
@@ -524,12 +524,23 @@ fn write_histogram(to: &mut Writing, histogram: &Histogram) {
         former = value;
         different += 1;
     });
+    to.option(histogram.bounded(), |to, (exact_to, ends, sum)| {
+        let [low, high] = [sum as u64, (sum >> 64) as u64];
+        [exact_to, ends[0], ends[1], low, high].into_iter().for_each(|number| to.number(number));
+    });
     to.number(different);
     to.append(values);
 }
 
 fn read_histogram(from: &mut Reading<'_>) -> Result<Histogram, Error> {
-    let (mut histogram, mut former) = (Histogram::default(), None);
+    let bounded = from.option(|from| {
+        let (exact_to, ends) = (from.number()?, [from.number()?, from.number()?]);
+        let [low, high] = [from.number()?, from.number()?].map(u128::from);
+        Ok((exact_to, ends, high << 64 | low))
+    })?;
+    let stepped = |(exact_to, ..): &(u64, _, _)| Histogram::stepped_above(*exact_to);
+    let (mut histogram, mut former) =
+        (bounded.as_ref().map_or_else(Histogram::default, stepped), None);
     for _ in 0..from.count()? {
         let (step, count) = (from.number()?, from.count()?);
         let value = former.unwrap_or(0u64).checked_add(step);
@@ -539,6 +550,14 @@ fn read_histogram(from: &mut Reading<'_>) -> Result<Histogram, Error> {
         histogram.record_many(value, count);
         from.expect(histogram.count() < MOST, histogram.count(), "less than 2^48")?;
         former = Some(value);
+    }
+    if let Some((_, ends, sum)) = bounded {
+        let holds = histogram.count() == 0 || histogram.learn(ends, sum);
+        from.expect(
+            holds,
+            format!("{ends:?}"),
+            "the least and the highest value, and a sum of all",
+        )?;
     }
     Ok(histogram)
 }

@@ -4,12 +4,27 @@
 //! page begins as a list of what fell into it and becomes an array of counters once it holds
 //! [`DENSE_FROM`] samples. The bulk of a latency distribution lies in a few dense pages; a tail
 //! that is spread over seconds costs two bytes a sample, four at the worst.
+//!
+//! Whoever counts for days bounds it ([`Histogram::bound`]): once it has grown too large, values above
+//! [`EXACT_TO`] are counted by steps of a two-thousandth.
 
 use std::collections::BTreeMap;
 
 const PAGE_BITS: u32 = 12;
 const PAGE: usize = 1 << PAGE_BITS;
 const LOW_PAGES: usize = 4096;
+
+/// Highest value that is counted as itself in a histogram that had to be bounded: 1024 pages.
+pub const EXACT_TO: u64 = (1 << 22) - 1;
+
+/// Bits of a value behind its highest one that tell its step.
+const STEP_BITS: u32 = 11;
+
+/// Returns the lowest value of the step that a value lies in.
+fn step(ns: u64) -> u64 {
+    let bits = (u64::BITS - 1 - STEP_BITS).saturating_sub(ns.leading_zeros());
+    ns >> bits << bits
+}
 
 /// Number of samples from which on a page is an array of counters.
 pub const DENSE_FROM: usize = 2048;
@@ -86,6 +101,14 @@ impl Page {
         }
     }
 
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Sparse(cells) => cells.capacity() * size_of::<u16>(),
+            Self::Narrow(_) => PAGE,
+            Self::Dense(_) => PAGE * size_of::<u64>(),
+        }
+    }
+
     /// Calls `each(cell, count)` in ascending order of cells.
     fn for_each(&self, mut each: impl FnMut(u64, u64)) {
         match self {
@@ -115,6 +138,9 @@ impl Page {
 pub struct Histogram {
     low: Vec<Page>,
     high: BTreeMap<u64, Page>,
+    /// Values above this are counted by their steps.
+    exact_to: u64,
+    steps: BTreeMap<u64, u64>,
     count: u64,
     sum: u128,
     min: u64,
@@ -126,6 +152,8 @@ impl Default for Histogram {
         Self {
             low: vec![Page::default(); LOW_PAGES],
             high: BTreeMap::new(),
+            exact_to: u64::MAX,
+            steps: BTreeMap::new(),
             count: 0,
             sum: 0,
             min: u64::MAX,
@@ -140,6 +168,9 @@ impl Histogram {
     #[inline(always)]
     pub fn record(&mut self, ns: u64) {
         self.note(ns, 1);
+        if ns > self.exact_to {
+            return self.add_step(ns, 1);
+        }
         let (page, cell) = self.find(ns);
         page.add(cell);
     }
@@ -148,16 +179,75 @@ impl Histogram {
     pub fn record_many(&mut self, ns: u64, count: u64) {
         if count > 0 {
             self.note(ns, count);
-            let (page, cell) = self.find(ns);
-            page.add_many(cell, count);
+            self.count_many(ns, count);
         }
+    }
+
+    fn count_many(&mut self, ns: u64, count: u64) {
+        if ns > self.exact_to {
+            return self.add_step(ns, count);
+        }
+        let (page, cell) = self.find(ns);
+        page.add_many(cell, count);
+    }
+
+    #[cold]
+    fn add_step(&mut self, ns: u64, count: u64) {
+        *self.steps.entry(step(ns)).or_default() += count;
+    }
+
+    /// Counts values above [`EXACT_TO`] by steps from now on, if it takes more memory than this.
+    pub fn bound(&mut self, most_bytes: usize) {
+        let pages = self.low.iter().chain(self.high.values());
+        if self.is_exact() && pages.map(Page::memory_bytes).sum::<usize>() > most_bytes {
+            self.step_above(EXACT_TO);
+        }
+    }
+
+    /// Returns true if each value is counted as itself.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.exact_to == u64::MAX
+    }
+
+    fn step_above(&mut self, exact_to: u64) {
+        let all = std::mem::replace(self, Self { exact_to, ..Self::default() });
+        all.for_each(|ns, count| self.count_many(ns, count));
+        let Self { count, sum, min, max, .. } = all;
+        *self = Self { count, sum, min, max, ..std::mem::take(self) };
+    }
+
+    /// Returns what its values do not tell, as they are counted by steps: above which value, the least and the highest
+    /// one, and their sum; `None` of an exact one.
+    pub(crate) fn bounded(&self) -> Option<(u64, [u64; 2], u128)> {
+        (!self.is_exact()).then_some((self.exact_to, [self.min, self.max], self.sum))
+    }
+
+    /// Returns an empty one that counts values above this by steps.
+    pub(crate) fn stepped_above(exact_to: u64) -> Self {
+        Self { exact_to, ..Self::default() }
+    }
+
+    /// Learns what its values do not tell; false if they contradict it.
+    pub(crate) fn learn(&mut self, [min, max]: [u64; 2], sum: u128) -> bool {
+        let tells = |value: u64| if value > self.exact_to { step(value) } else { value };
+        let holds = [tells(min), tells(max)] == [self.min, self.max];
+        let least = self.sum;
+        (self.min, self.max, self.sum) = (min, max, sum);
+        holds && sum >= least
     }
 
     /// Counts all that `other` has counted.
     pub fn add(&mut self, other: &Self) {
         let sum = self.count + other.count;
+        if other.exact_to < self.exact_to {
+            self.step_above(other.exact_to);
+        }
+        let (total, [min, max]) =
+            (self.sum + other.sum, [self.min.min(other.min), self.max.max(other.max)]);
         other.for_each(|ns, count| self.record_many(ns, count));
         assert_eq!(self.count, sum, "the cells hold every value");
+        (self.sum, self.min, self.max) = (total, min, max);
     }
 
     #[inline]
@@ -209,6 +299,7 @@ impl Histogram {
         for (index, page) in low.chain(self.high.iter().map(|(index, page)| (*index, page))) {
             page.for_each(|cell, count| each((index << PAGE_BITS) | cell, count));
         }
+        self.steps.iter().for_each(|(ns, count)| each(*ns, *count));
     }
 
     /// Returns the values at `ranks` (1 is the smallest value, [`count`](Self::count) the largest),
@@ -326,6 +417,29 @@ mod tests {
                 histogram.buckets(1).into_iter().map(|(_, count)| count).collect();
             assert_eq!(counts[6..10], [1, u64::from(u8::MAX) + 1, 1 + more, 1]);
         }
+    }
+
+    #[test]
+    fn one_that_is_bounded_keeps_its_figures_to_a_two_thousandth() {
+        let values: Vec<u64> = (0..400_000_u64).map(|i| i * i % 80_000_003).collect();
+        let exact = filled(&values);
+        let mut bounded = Histogram::default();
+        for part in values.chunks(20_000) {
+            part.iter().for_each(|ns| bounded.record(*ns));
+            bounded.bound(1 << 20);
+        }
+        assert!(exact.is_exact() && !bounded.is_exact());
+        assert!(bounded.steps.len() < 20_000);
+        let figures = |of: &Histogram| (of.count(), of.min(), of.max(), of.mean());
+        assert_eq!(figures(&bounded), figures(&exact));
+        let ranks: Vec<u64> = (1..=values.len() as u64).step_by(97).collect();
+        for (told, is) in bounded.values_at(&ranks).into_iter().zip(exact.values_at(&ranks)) {
+            let most = if is > EXACT_TO { is / 2048 } else { 0 };
+            assert!(told <= is && is - told <= most, "{told} for {is}");
+        }
+        let mut added = exact.clone();
+        added.add(&bounded);
+        assert_eq!((added.exact_to, added.count(), added.max()), (EXACT_TO, 800_000, exact.max()));
     }
 
     #[test]

@@ -28,6 +28,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 const LOOK_NS: u64 = 3 * SECOND_NS;
 /// Time between two looks, in ns.
 const LOOK_AGAIN_NS: u64 = SECOND_NS / 2;
+/// Memory of each histogram, beyond which high values are counted by steps.
+const MOST_HISTOGRAM_BYTES: usize = 64 << 20;
 
 /// What a pair comes to in the end.
 #[derive(Debug)]
@@ -160,7 +162,14 @@ impl Live {
         let Stage::Matching(run) = &mut self.stage else { return Ok(Vec::new()) };
         run.side(Tap::Pre).advance(self.until_ns);
         run.side(Tap::Post).advance(self.until_ns);
-        run.go_on_to(self.until_ns)
+        let seconds = run.go_on_to(self.until_ns)?;
+        if !seconds.is_empty() {
+            run.bound_histograms(MOST_HISTOGRAM_BYTES);
+            for tap in [Tap::Pre, Tap::Post] {
+                run.side(tap).side.gaps.bound(MOST_HISTOGRAM_BYTES);
+            }
+        }
+        Ok(seconds)
     }
 
     /// Decides by what has come so far, if that tells enough, or there is no more.

@@ -502,6 +502,12 @@ impl<S: Source> Run<S> {
         Ok(self.seconds.as_mut().map_or_else(Vec::new, close))
     }
 
+    /// Counts high latencies by steps if they take more memory than this.
+    pub fn bound_histograms(&mut self, most_bytes: usize) {
+        self.latency.bound(most_bytes);
+        self.variation.magnitude.bound(most_bytes);
+    }
+
     /// Ends a pair that is told second by second, and returns the seconds that were not told.
     pub fn end(mut self) -> Result<(Vec<Second>, Analysis), Error> {
         while self.matcher.finish() {

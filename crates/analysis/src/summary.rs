@@ -8,7 +8,7 @@ use units::counted;
 use crate::basis::{Basis, Bounds, Clocks, Skew, Tried, nearest_whole, whole};
 use crate::counts::{TcpCounts, TcpSide};
 use crate::floor::Slip;
-use crate::histogram::Histogram;
+use crate::histogram::{EXACT_TO, Histogram};
 use crate::instrument::Instrument;
 use crate::pair::{Analysis, Captured};
 use crate::quantile::{LEVEL, QUANTILES, Quantile};
@@ -265,6 +265,12 @@ impl Analysis {
         self.post.warn(&mut warnings);
         self.warn_of_basis(&mut warnings);
         self.warn_of_counts(&mut warnings);
+        if !self.latency.is_exact() {
+            warnings.push(format!(
+                "latencies above {:.2} ms are told to a two-thousandth: each by itself would take more memory",
+                EXACT_TO as f64 / 1e6
+            ));
+        }
         warnings
     }
 

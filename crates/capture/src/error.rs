@@ -294,8 +294,9 @@ fn beginning(bytes: &[u8]) -> String {
 }
 
 fn kinds() -> String {
-    let [first, second] = [TrailerKind::Metamako, TrailerKind::Exablaze];
-    format!("{first}, {second}, {} or {}", TrailerKind::Ixia, TrailerKind::Vss(0))
+    use TrailerKind::{Arista, Exablaze, Gigamon, Ixia, Metamako, Vss};
+    let [first @ .., last] = [Metamako, Exablaze, Ixia, Gigamon, Arista, Vss(0)];
+    format!("{} or {last}", first.map(|kind| kind.to_string()).join(", "))
 }
 
 fn which(matching: usize) -> String {

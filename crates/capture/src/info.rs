@@ -76,7 +76,7 @@ pub struct Info {
     pub stamps: Option<Stamps>,
 }
 
-/// Who writes a time behind each frame.
+/// Who writes a time behind each frame, or into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrailerKind {
     /// MetaWatch of Metamako, later of Arista (7130).
@@ -85,6 +85,14 @@ pub enum TrailerKind {
     Exablaze,
     /// Packet brokers of Ixia, later of Keysight.
     Ixia,
+    /// Packet brokers of Gigamon, with the frame check sequence and a port.
+    Gigamon,
+    /// The same, with fields.
+    GigamonFields,
+    /// The same, with fields in front of the frame's type.
+    GigamonHeader,
+    /// Switches of Arista (7280, 7500), in front of the frame's type.
+    Arista,
     /// Taps of VSS Monitoring, later of Netscout, with so many bytes for the port.
     Vss(u8),
 }
@@ -95,6 +103,8 @@ impl fmt::Display for TrailerKind {
             Self::Metamako => "Metamako (Arista MetaWatch)",
             Self::Exablaze => "Exablaze (Cisco Nexus 3550)",
             Self::Ixia => "Ixia (Keysight)",
+            Self::Gigamon | Self::GigamonFields | Self::GigamonHeader => "Gigamon",
+            Self::Arista => "Arista (7280)",
             Self::Vss(_) => "VSS Monitoring (Netscout)",
         })
     }

@@ -1,10 +1,11 @@
-//! Times that switches and taps put behind frames: what is read of them, and how far the clock of the
-//! capture is from theirs.
+//! Times that switches and taps put behind frames, or between their addresses and their type: what is read of them, and
+//! how far the clock of the capture is from theirs.
 //!
 //! Behind the last byte of a frame lies its own frame check sequence, unless the tap drops it, then the trailer,
 //! then a new frame check sequence, which a capture may have or not.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use units::Nanos;
 
@@ -14,14 +15,25 @@ use crate::info::{Stamps, TrailerKind};
 const SECOND_NS: u64 = 1_000_000_000;
 /// A trailer's time lies within so much of the capture's, in s: clocks may be wrong, but not by a month.
 const NEAR_S: u64 = 30 * 24 * 3600;
-/// Bytes of a frame check sequence, and of the shortest frame in front of a trailer.
+/// Bytes of a frame check sequence, of the addresses of a frame, and of the shortest frame in front of a trailer.
 const FCS: usize = 4;
+const ADDRESSES: usize = 12;
 const SHORTEST: usize = 14;
+/// What fields of Ixia and of Gigamon are followed by.
+const IXIA: u16 = 0xaf12;
+const GIGAMON: u16 = 0x22e5;
+/// The type of a header of Arista, and the kind of one that has a time.
+const ARISTA: u16 = 0xd28b;
+const WITH_TIME: u64 = 1;
 /// Who writes times behind frames. What nothing proves comes last: of two that are read as often, it is taken.
-const KINDS: [TrailerKind; 5] = [
+const KINDS: [TrailerKind; 9] = [
     TrailerKind::Metamako,
     TrailerKind::Exablaze,
     TrailerKind::Ixia,
+    TrailerKind::GigamonFields,
+    TrailerKind::GigamonHeader,
+    TrailerKind::Arista,
+    TrailerKind::Gigamon,
     TrailerKind::Vss(0),
     TrailerKind::Vss(1),
 ];
@@ -34,12 +46,16 @@ const FIRST_SPAN_BITS: u32 = 20;
 /// Fewest spans that tell a drift.
 const LEAST_SPANS: usize = 8;
 
-/// A kind of trailer, and whether a frame check sequence follows it.
+/// A time, and which bytes are those of the frame: all but the trailer or the header, and what check sequences are
+/// no longer needed.
+pub type Stamped = (Nanos, [Range<usize>; 2]);
+
+/// A kind of trailer or header, and whether a frame check sequence ends the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trailer {
     /// Who writes it.
     pub kind: TrailerKind,
-    /// True if the capture has the frame check sequence behind it.
+    /// True if the capture has the frame check sequence behind all.
     pub fcs: bool,
 }
 
@@ -63,7 +79,7 @@ impl Trailer {
         let packets: Vec<_> = packets.take(Self::LOOK).collect();
         let seen = |trailer: &Self| {
             let read = packets.iter().filter_map(|packet| Some((packet, trailer.read(packet)?.1)));
-            let checked = read.clone().filter(|(of, before)| trailer.is_proven(of.data, *before));
+            let checked = read.clone().filter(|(of, kept)| trailer.is_proven(of.data, kept));
             (checked.count(), read.count())
         };
         let enough = |read: usize| read > 0 && read * OF >= packets.len() * MOST;
@@ -78,36 +94,56 @@ impl Trailer {
         matches!(self.kind, TrailerKind::Vss(_))
     }
 
-    /// Returns true if the trailer proves that it lies behind `before` bytes: by the frame's own check sequence in front of
-    /// it, or by a checksum of its own.
-    fn is_proven(self, data: &[u8], before: usize) -> bool {
+    /// Returns true if it proves that it is there: by the frame's own check sequence in front of it, by a checksum of its
+    /// own, or by a type that nothing else has.
+    fn is_proven(self, data: &[u8], kept: &[Range<usize>; 2]) -> bool {
         match self.kind {
-            TrailerKind::Metamako | TrailerKind::Exablaze => {
-                data[before..].starts_with(&fcs(&data[..before]))
+            TrailerKind::Metamako | TrailerKind::Exablaze | TrailerKind::Gigamon => {
+                let (frame, behind) = data.split_at(kept[0].end);
+                behind.starts_with(&fcs(frame))
             }
-            TrailerKind::Ixia => true,
+            TrailerKind::Ixia | TrailerKind::GigamonFields => true,
+            TrailerKind::GigamonHeader | TrailerKind::Arista => {
+                let (frame, behind) = data.split_at(kept[1].end);
+                !self.fcs || behind == fcs(frame)
+            }
             TrailerKind::Vss(_) => false,
         }
     }
 
-    /// Returns the time behind a frame, and how many bytes lie before the trailer and the frame's own frame check
-    /// sequence, where that is kept; `None` if no such trailer is there, or it was not captured.
+    /// Returns the time of a frame, and what its own bytes are; `None` if no such trailer or header is there, or the frame
+    /// was not captured whole.
     #[must_use]
-    pub fn read(self, packet: &Packet<'_>) -> Option<(Nanos, usize)> {
+    pub fn read(self, packet: &Packet<'_>) -> Option<Stamped> {
         let Packet { data, orig_len, ts, .. } = *packet;
         if data.len() != orig_len as usize {
             return None;
         }
         let data = &data[..data.len().checked_sub(if self.fcs { FCS } else { 0 })?];
-        let (ns, before) = match self.kind {
-            TrailerKind::Metamako => metamako(data)?,
-            TrailerKind::Exablaze => exablaze(data)?,
-            TrailerKind::Ixia => ixia(data)?,
-            TrailerKind::Vss(port) => vss(data, usize::from(port))?,
+        let (ns, kept) = match self.kind {
+            TrailerKind::Metamako => in_front(metamako(data)?),
+            TrailerKind::Exablaze => in_front(exablaze(data)?),
+            TrailerKind::Ixia => in_front(fields(data, IXIA)?),
+            TrailerKind::GigamonFields => in_front(fields(data, GIGAMON)?),
+            TrailerKind::GigamonHeader => around(gigamon_header(data)?, data),
+            TrailerKind::Arista => around(arista(data, ts.0 / SECOND_NS)?, data),
+            TrailerKind::Gigamon => in_front(gigamon(data)?),
+            TrailerKind::Vss(port) => in_front(vss(data, usize::from(port))?),
         };
         let near = (ns / SECOND_NS).abs_diff(ts.0 / SECOND_NS) <= NEAR_S;
-        (near && before >= SHORTEST).then_some((Nanos(ns), before))
+        let long = kept.iter().map(Range::len).sum::<usize>() >= SHORTEST;
+        (near && long).then_some((Nanos(ns), kept))
     }
+}
+
+/// Returns a time, with the bytes in front of its trailer as those of the frame.
+fn in_front((ns, before): (u64, usize)) -> (u64, [Range<usize>; 2]) {
+    (ns, [0..before, before..before])
+}
+
+/// Returns a time, with the bytes around its header as those of the frame: the addresses, and what is behind the header.
+fn around((ns, behind): (u64, usize), data: &[u8]) -> (u64, [Range<usize>; 2]) {
+    (ns, [0..ADDRESSES, behind..data.len()])
 }
 
 /// Returns the frame check sequence of some bytes.
@@ -151,24 +187,65 @@ fn exablaze(data: &[u8]) -> Option<(u64, usize)> {
     (seconds > 0).then_some((seconds * SECOND_NS + ns as u64, before))
 }
 
-/// Reads fields (each a kind, a length and so many bytes), their length (1), a signature (2), and the Internet checksum of
-/// all that (2). Of the kinds, 3 to 7 are seconds (4) and nanoseconds (4) of clocks.
-fn ixia(data: &[u8]) -> Option<(u64, usize)> {
+/// Reads fields, their length (1), a signature (2), and the Internet checksum of all that (2).
+fn fields(data: &[u8], signature: u16) -> Option<(u64, usize)> {
     let (content, sum) = data.split_at_checked(data.len().checked_sub(2)?)?;
     let (fields, end) = content.split_at_checked(content.len().checked_sub(3)?)?;
     let before = fields.len().checked_sub(usize::from(end[0]))?;
-    if end[1..] != [0xaf, 0x12] || internet_checksum(&content[before..]) != number(sum) {
+    if end[1..] != signature.to_be_bytes() || internet_checksum(&content[before..]) != number(sum) {
         return None;
     }
-    let mut rest = &fields[before..];
-    while let [kind, len, behind @ ..] = rest {
+    Some((time_of_fields(&fields[before..])?, before))
+}
+
+/// Returns the time in fields, each a kind, a length and so many bytes: kinds 3 to 7 may be those of clocks.
+fn time_of_fields(mut fields: &[u8]) -> Option<u64> {
+    while let [kind, len, behind @ ..] = fields {
         let (field, next) = behind.split_at_checked(usize::from(*len))?;
         if (3..=7).contains(kind) && field.len() == 8 {
-            return Some((time(field)?, before));
+            return time(field);
         }
-        rest = next;
+        fields = next;
     }
     None
+}
+
+/// Returns what is behind a type in place of the frame's own.
+fn behind_type(data: &[u8], kind: u16) -> Option<&[u8]> {
+    data.get(ADDRESSES..)?.strip_prefix(&kind.to_be_bytes())
+}
+
+/// Reads the header's length (1), itself included, and fields.
+fn gigamon_header(data: &[u8]) -> Option<(u64, usize)> {
+    let header = behind_type(data, GIGAMON)?;
+    let len = usize::from(*header.first()?);
+    Some((time_of_fields(header.get(1..len)?)?, ADDRESSES + 2 + len))
+}
+
+/// Reads the kind of the header (2), the scale of its time (1), which form this has (4 bits) and hardware (4 bits), then
+/// seconds (4 bytes, or the lower 2 of them, nearest to `now_s`) and nanoseconds (4).
+fn arista(data: &[u8], now_s: u64) -> Option<(u64, usize)> {
+    let header = behind_type(data, ARISTA)?;
+    let (head, field) = header.split_at_checked(4)?;
+    if number(&head[..2]) != WITH_TIME {
+        return None;
+    }
+    match head[3] >> 4 {
+        1 => Some((time(field.get(..8)?)?, ADDRESSES + 2 + 4 + 8)),
+        2 => {
+            let (seconds, ns) = (number(field.get(..2)?), number(field.get(2..6)?));
+            let first_s = now_s.saturating_sub(1 << 15);
+            let seconds = first_s + (seconds.wrapping_sub(first_s) & 0xffff);
+            (ns < SECOND_NS).then_some((seconds * SECOND_NS + ns, ADDRESSES + 2 + 4 + 6))
+        }
+        _ => None,
+    }
+}
+
+/// Reads the frame's own frame check sequence (4 bytes), a port (2), seconds (4) and nanoseconds (4).
+fn gigamon(data: &[u8]) -> Option<(u64, usize)> {
+    let before = data.len().checked_sub(14)?;
+    Some((time(&data[before + 6..])?, before))
 }
 
 /// Reads seconds (4), nanoseconds (4), of which the upper two bits are the source of the clock, and a port.
@@ -212,14 +289,14 @@ impl Trailers {
     /// Takes a packet if it has a time: returns that, the length on the wire without the trailer, and the offset of
     /// its record.
     pub fn take(&mut self, packet: &Packet<'_>) -> Option<(Nanos, u32, u64)> {
-        let Some((ts, before)) = self.trailer.read(packet) else {
+        let Some((ts, kept)) = self.trailer.read(packet) else {
             self.without += 1;
             return None;
         };
         self.differences.push(ts.0, packet.ts.0 as i64 - ts.0 as i64);
         self.frame.clear();
-        self.frame.extend_from_slice(&packet.data[..before]);
-        Some((ts, before as u32, packet.offset))
+        kept.into_iter().for_each(|part| self.frame.extend_from_slice(&packet.data[part]));
+        Some((ts, self.frame.len() as u32, packet.offset))
     }
 
     /// Returns the frame that was taken last.

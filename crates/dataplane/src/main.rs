@@ -42,6 +42,7 @@ mod router;
 mod routes;
 mod schedule;
 mod sender;
+mod sendmsg;
 mod series;
 mod session;
 mod sightings;

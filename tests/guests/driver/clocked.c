@@ -2,7 +2,8 @@
 /*
  * Network cards whose clocks are known: two cables, each between two ports (0-1 and 2-3).
  *
- * Each port has a clock of its own (PHC) that leads the machine's by a known law. A port timestamps
+ * Each port has a clock of its own (PHC) that leads the machine's by a known law, or all have that of
+ * the first, as the ports of one card do. A port timestamps
  * what it receives and what it sends, and the log in debugfs (clocked/log) has the truth of each frame.
  */
 #include <linux/debugfs.h>
@@ -24,6 +25,9 @@ MODULE_PARM_DESC(offset_ns, "lead of each port's clock when the module is loaded
 static int drift_ppb[PORTS];
 module_param_array(drift_ppb, int, NULL, 0444);
 MODULE_PARM_DESC(drift_ppb, "what each port's clock gains, in ns per second");
+static bool one_clock;
+module_param(one_clock, bool, 0444);
+MODULE_PARM_DESC(one_clock, "whether all ports have the clock of the first");
 static bool only_ptp[PORTS];
 module_param_array(only_ptp, bool, NULL, 0644);
 MODULE_PARM_DESC(only_ptp, "whether a port timestamps frames of PTP only, and says so");
@@ -59,10 +63,11 @@ static u64 loaded_ns;
 
 static u64 shown(const struct port *port, u64 real_ns)
 {
+	unsigned int law = one_clock ? 0 : port->number;
 	s64 passed_ns = real_ns - loaded_ns;
-	s64 gained_ns = div_s64(passed_ns / 1000 * drift_ppb[port->number], 1000000);
+	s64 gained_ns = div_s64(passed_ns / 1000 * drift_ppb[law], 1000000);
 
-	return real_ns + offset_ns[port->number] + gained_ns;
+	return real_ns + offset_ns[law] + gained_ns;
 }
 
 static int get_time(struct ptp_clock_info *info, struct timespec64 *time,
@@ -178,11 +183,12 @@ static int configure(struct net_device *dev, struct ifreq *request, int command)
 static int offer(struct net_device *dev, struct ethtool_ts_info *info)
 {
 	struct port *port = netdev_priv(dev);
+	struct port *clocked = netdev_priv(devices[one_clock ? 0 : port->number]);
 
 	info->so_timestamping = SOF_TIMESTAMPING_TX_HARDWARE | SOF_TIMESTAMPING_RX_HARDWARE |
 				SOF_TIMESTAMPING_RAW_HARDWARE | SOF_TIMESTAMPING_RX_SOFTWARE |
 				SOF_TIMESTAMPING_SOFTWARE;
-	info->phc_index = ptp_clock_index(port->clock);
+	info->phc_index = ptp_clock_index(clocked->clock);
 	info->tx_types = BIT(HWTSTAMP_TX_OFF) | BIT(HWTSTAMP_TX_ON);
 	info->rx_filters = BIT(HWTSTAMP_FILTER_NONE) |
 			   (only_ptp[port->number] ? BIT(HWTSTAMP_FILTER_PTP_V2_EVENT) :

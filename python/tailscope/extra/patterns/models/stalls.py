@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 _MOST = 1 << 18
 """Packets that are searched; more take long and say little more."""
+_LONGEST_NS = 60_000_000_000
+"""Time that is searched: a spectrum takes time and memory by it, however few packets there are."""
+_FEW, _LONGEST_OF_FEW_NS = 1 << 13, 300_000_000_000
+"""So many packets are searched, if they come within this time."""
 _HELD = 0.2
 """Share of the delayed packets that must have been held for a search to be worth it."""
 _LEAST_EXPLAINED = 0.2
@@ -45,8 +49,10 @@ def stalls(series: Series, system: System, accounted: Marks) -> Answer:
         )
     if (seen := _seen(series, system, delayed)) is not None:
         return seen
+    usual, longest = np.searchsorted(series.arrival_ns, (_LONGEST_NS, _LONGEST_OF_FEW_NS))
+    end = min(max(int(usual), min(_FEW, int(longest))), _MOST)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = fit(series.arrival_ns[:_MOST], series.latency_ns[:_MOST])
+        found = fit(series.arrival_ns[:end], series.latency_ns[:end])
     if not found.sources:
         return Refusal(name, str(found.reason).partition(": ")[2] or str(found.reason))
     first = found.sources[0]
