@@ -105,7 +105,10 @@ def test_a_mesh_of_two_hosts_and_one_that_is_gone(tmp_path: Path) -> None:
         f"  far: {{reflect: '{FAR}:{PORT}', metrics: '{FAR}:9464'}}\n"
         f"  gone: {{reflect: 10.99.0.3}}\n"
     )
-    read = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())"
+    read = (
+        "import sys, http.client as h; c = h.HTTPConnection(sys.argv[1]);"
+        " c.request('GET', sys.argv[2]); print(c.getresponse().read().decode())"
+    )
     with Between() as between:
         between.reflect()
         between.start("near", str(find_binary()[0]), "reflect", "--")
@@ -121,14 +124,14 @@ def test_a_mesh_of_two_hosts_and_one_that_is_gone(tmp_path: Path) -> None:
             assert time.monotonic() < deadline_s, page
             time.sleep(0.5)
             done = subprocess.run(
-                between.command("near", sys.executable, "-c", read, f"http://{NEAR}:9464/"),
+                between.command("near", sys.executable, "-c", read, f"{NEAR}:9464", "/"),
                 capture_output=True,
                 text=True,
                 check=False,
             )
             page = done.stdout
-        address = f"http://{FAR}:9464/metrics"
-        metrics = between.run("near", sys.executable, "-c", read, address)
+        address = f"{FAR}:9464"
+        metrics = between.run("near", sys.executable, "-c", read, address, "/metrics")
         for watch in watches:
             watch.send_signal(signal.SIGTERM)
             output, _ = watch.communicate(timeout=60)

@@ -103,7 +103,8 @@ def command(
         if where is not None:
             page = partial(mesh_page, hosts, name, figures)
             port = stack.enter_context(serving(figures, *where, page=page))
-            say(f"the mesh at http://{address_text(where[0], port)}/, its metrics at /metrics")
+            address = address_text(where[0], port)
+            say(f"page of the mesh at {address}, metrics at {address}/metrics")
         stop = threading.Event()
         threads = [
             threading.Thread(target=_watch, args=(other, host, asks, figures, stop, quiet))
