@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from errors import raises
 from foreign.kernel import LOSS, SENDER
 from foreign.network import Network, routed_network
+from measurements import children
 from runs import AS_ROOT, needed
 
 from tailscope.exceptions import TestbedError, UsageError
@@ -21,9 +24,9 @@ from tailscope.testbed import stage_recorder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 SERVER = "10.2.0.2"
+MOST_KIB = 128 << 10
 RECEIVER = """
 import socket, sys, time
 host, wait_s, buffer = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
@@ -54,6 +57,12 @@ else:
 """
 
 
+def most_memory_kib(pid: int) -> int:
+    """Return the most memory that a process has held."""
+    [line] = re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(line)
+
+
 class Follower:
     """The command, on this machine."""
 
@@ -75,6 +84,8 @@ class Follower:
     def end(self) -> dict[str, Any]:
         """End it as Ctrl-C does; everything that it has found."""
         time.sleep(0.1)
+        for pid in (self._process.pid, *children(self._process.pid).values()):
+            assert 0 < most_memory_kib(pid) < MOST_KIB
         self._process.send_signal(signal.SIGINT)
         _, said = self._process.communicate(timeout=30)
         assert self._process.returncode == 0, said
