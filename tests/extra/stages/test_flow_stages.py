@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from errors import raises
 from foreign.kernel import LOSS, SENDER
 from foreign.network import Network, routed_network
+from measurements import children
 from runs import AS_ROOT, needed
 
 from tailscope.exceptions import TestbedError, UsageError
@@ -21,9 +24,9 @@ from tailscope.testbed import stage_recorder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 SERVER = "10.2.0.2"
+MOST_KIB, MOST_UNSEEN = 128 << 10, 20
 RECEIVER = """
 import socket, sys, time
 host, wait_s, buffer = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
@@ -54,6 +57,12 @@ else:
 """
 
 
+def most_memory_kib(pid: int) -> int:
+    """Return the most memory that a process has held."""
+    [line] = re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(line)
+
+
 class Follower:
     """The command, on this machine."""
 
@@ -75,13 +84,15 @@ class Follower:
     def end(self) -> dict[str, Any]:
         """End it as Ctrl-C does; everything that it has found."""
         time.sleep(0.1)
+        for pid in (self._process.pid, *children(self._process.pid).values()):
+            assert 0 < most_memory_kib(pid) < MOST_KIB
         self._process.send_signal(signal.SIGINT)
         _, said = self._process.communicate(timeout=30)
         assert self._process.returncode == 0, said
         found: dict[str, Any] = json.loads(self._json.read_text())
         for way in found["flow"]["ways"]:
             assert sum(stage["ns_total"] for stage in way["stages"]) == way["latency_ns_total"]
-            assert way["whole"] > 0.9 * way["packets"]
+            assert way["packets"] - way["whole"] <= MOST_UNSEEN
         assert found["cost"]["lost"] == 0
         return found
 
@@ -105,6 +116,22 @@ def drops_of(found: dict[str, Any]) -> dict[tuple[str, str], int]:
     return {(drop["reason"], drop["stage"]): drop["packets"] for drop in found["flow"]["drops"]}
 
 
+def agree(found: dict[str, Any], counts: dict[Any, int], kernel: dict[Any, int]) -> None:
+    """Check counts against the kernel's: they are the same but for packets of which points lack.
+
+    Some kernels call no program while certain processes have the CPU.
+    """
+    unseen = found["flow"]["late"] + found["flow"]["unended"]
+    assert unseen <= MOST_UNSEEN
+    assert counts.keys() == kernel.keys()
+    for name, count in kernel.items():
+        assert count - unseen <= counts[name] <= count, (name, counts, kernel, unseen)
+
+
+def packets_of(found: dict[str, Any]) -> dict[str, int]:
+    return {name: way["packets"] for name, way in ways_of(found).items()}
+
+
 def send(net: Network, packets: int) -> None:
     net.run("client", sys.executable, "-c", SENDER, SERVER, packets)
 
@@ -122,18 +149,13 @@ def test_every_packet_is_followed_to_its_reader_or_its_drop(net: Network, tmp_pa
     found, quarter = follower.end(), some.end()
     dropped = net.dropped() - dropped
     receiver.kill()
-    assert ways_of(quarter)["sent"]["packets"] == 50
     ways = ways_of(found)
     assert dropped == 20
-    assert drops_of(found) == {("NETFILTER_DROP", "stack"): dropped}
-    assert {name: way["packets"] for name, way in ways.items()} == {
-        "received": 180,
-        "forwarded": 180,
-        "sent": 200,
-    }
+    agree(quarter, {"sent": packets_of(quarter)["sent"]}, {"sent": 50})
+    agree(found, drops_of(found), {("NETFILTER_DROP", "stack"): dropped})
+    agree(found, packets_of(found), {"received": 180, "forwarded": 180, "sent": 200})
     assert stages_of(ways["received"])["socket queue"]["ns_max"] > 10_000_000
     assert stages_of(ways["forwarded"])["stack"]["ns_max"] < 10_000_000
-    assert (found["flow"]["late"], found["flow"]["unended"]) == (0, 0)
     assert 0 < found["cost"]["ns_total"] < found["cost"]["calls"] * 10_000
 
 
@@ -158,14 +180,16 @@ def test_drops_of_queues_are_those_that_the_kernel_counts(net: Network, tmp_path
         net.run("router", "tc", "qdisc", "del", "dev", "tap-out", "root")
         receiver.kill()
     ways, drops = ways_of(found), drops_of(found)
-    assert drops == {
-        ("QDISC_DROP", "qdisc"): queue[0]["drops"],
-        ("SOCKET_RCVBUFF", "stack"): int(errors),
-    }
+    lost = queue[0]["drops"]
+    agree(
+        found,
+        drops,
+        {("QDISC_DROP", "qdisc"): lost, ("SOCKET_RCVBUFF", "stack"): int(errors)},
+    )
     assert min(drops.values()) > 0
-    assert ways["sent"]["packets"] == 200
-    assert ways["forwarded"]["packets"] == 200 - queue[0]["drops"]
-    assert found["flow"]["waiting"] == ways["forwarded"]["packets"] - int(errors)
+    agree(found, packets_of(found), {"sent": 200, "forwarded": 200 - lost})
+    waiting = {"waiting": 200 - lost - int(errors)}
+    agree(found, {"waiting": found["flow"]["waiting"]}, waiting)
     assert stages_of(ways["forwarded"])["qdisc"]["ns_max"] > 10_000_000
 
 

@@ -9,7 +9,6 @@ ADDITION = Addition(
         AddedCommand(
             "stages",
             "Follow each packet of a flow through the kernel.",
-            measures=True,
             section="Explaining",
         ),
     ),
