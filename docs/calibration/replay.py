@@ -173,4 +173,5 @@ def row(device: Device, runs: int) -> list[str]:
 
 def rates(runs: int) -> str:
     """The table, after its text."""
-    return f"{TEXT} {runs} measurements of each.\n\n{table(HEADER, [row(device, runs) for device in DEVICES])}"
+    rows = [row(device, runs) for device in DEVICES]
+    return f"{TEXT} {runs} measurements of each.\n\n{table(HEADER, rows)}"
