@@ -33,9 +33,19 @@ Promised by `model aliasing`: a clock that it names is there. How often it is no
 not derived: the sentence below has the intervals (Clopper and Pearson, 95 %). Rates and durations
 lie in their intervals in 95 % of cases. Tried on simulated captures of {SECONDS} s at
 {RATE_PPS:,} packets/s, with and without clocks. A source is there if its ticks are ticks that were
-simulated; it is found if its rate and duration are theirs, too, and else misread. Below: what the
-search says of the authors' captures, and which share of the delayed packets its sources predict."""
+simulated; it is found if its rate and duration are theirs, too, and else misread. The Brier score
+is the share of captures of which something else was said than there is; less is better. Below:
+what the search says of the authors' captures, and which share of the delayed packets its sources
+predict."""
 NEAR, THERE = 0.05, 0.9
+SLOWEST, LOUDEST_HZ, CHANCE = 0.01, 2_000, 1e-3
+OWN, NAIVE = NAMES = ("`model aliasing`", "the loudest line of a periodogram")
+SCORED = (
+    "what says whether there is a clock",
+    "Brier score",
+    "one named that is not there",
+    "missed",
+)
 Times = np.ndarray
 Random = np.random.Generator
 
@@ -313,12 +323,37 @@ def within(name: str, interval: Interval | None, truth: float) -> Counter[str]:
     return Counter({f"{name}_intervals": 1, f"{name}_held": int(held)})
 
 
+def said(made: Simulated, own: Fit) -> Counter[str]:
+    """Whether a clock was named, and whether it is there, by the search and by a periodogram."""
+    line_hz = periodogram(made)
+    named = {
+        OWN: [bool(made.truth) and is_there(each, made.truth) for each in own.sources],
+        NAIVE: [] if line_hz is None else [_is_multiple(line_hz, made.truth)],
+    }
+    result = Counter({"with clock": int(bool(made.truth))})
+    for name, right in named.items():
+        result[f"{name} false"] += bool(right) and not any(right)
+        result[f"{name} missed"] += not right and bool(made.truth)
+    return result
+
+
+def _is_multiple(line_hz: float, truth: list[Periodic]) -> bool:
+    """Whether a line is that of a clock, or one of its multiples."""
+    turns = [line_hz * each.period_ns / 1e9 * each.every for each in truth]
+    return any(
+        round(turn) > 0
+        and abs(turn - round(turn)) * 1e9 / (each.period_ns * each.every) < 1 / SECONDS
+        for turn, each in zip(turns, truth, strict=True)
+    )
+
+
 def simulated(name: str, runs: int) -> Counter[str]:
     """What became of captures of one kind."""
     total: Counter[str] = Counter()
     for run in range(runs):
         made = SETTINGS[name](np.random.default_rng([zlib.crc32(name.encode()), run]))
-        total += counts(made, fit(made.arrival_ns, made.latency_ns))
+        own = fit(made.arrival_ns, made.latency_ns)
+        total += counts(made, own) + said(made, own)
     return total
 
 
@@ -362,6 +397,29 @@ def captured_rows(folder: Path) -> Iterator[list[str]]:
         yield [str(pre.parent.relative_to(folder)), said or "", agreement]
 
 
+def periodogram(capture: Simulated) -> float | None:
+    """The loudest line of the slowest hundredth of packets in Hz, if it is no chance."""
+    late = capture.latency_ns > np.quantile(capture.latency_ns, 1 - SLOWEST)
+    bins = int(SECONDS * 2 * LOUDEST_HZ)
+    at = (capture.arrival_ns[late] * (2 * LOUDEST_HZ / 1e9)).astype(np.int64)
+    counts = np.bincount(at[at < bins], minlength=bins)
+    power = np.abs(np.fft.rfft(counts - counts.mean())[1:]) ** 2 / max(int(counts.sum()), 1)
+    loudest = int(np.argmax(power))
+    by_chance = len(power) * np.exp(-power[loudest])
+    return (loudest + 1) / SECONDS if by_chance < CHANCE else None
+
+
+def scores(counted: Counter[str]) -> Iterator[list[str]]:
+    """Score whether there is a clock, as it was said, beside a periodogram and a constant."""
+    number, with_clock = counted["number"], counted["with clock"]
+    for name in NAMES:
+        false, missed = counted[f"{name} false"], counted[f"{name} missed"]
+        brier = (false + missed) / number
+        yield [name, f"{brier:.3f}", f"{false} of {number}", f"{missed} of {with_clock}"]
+    rate = with_clock / number
+    yield [f"a clock with {rate:.0%}, always", f"{rate * (1 - rate):.3f}", "-", "-"]
+
+
 def section(runs: int, data: Path) -> Section:
     """What came of the promise, with and without clocks."""
     found = {name: simulated(name, runs) for name in SETTINGS}
@@ -375,5 +433,9 @@ def section(runs: int, data: Path) -> Section:
         f" {_bounded(some['false'], some['number'])}."
     )
     rows = [row(name, total) for name, total in found.items()]
-    tables = table(HEADER, rows), table(CAPTURES, captured_rows(data))
+    tables = (
+        table(HEADER, rows),
+        table(SCORED, scores(sum(found.values(), Counter[str]()))),
+        table(CAPTURES, captured_rows(data)),
+    )
     return Section("Aliasing", TEXT, tables, {"aliasing": sentence})

@@ -6,13 +6,29 @@ stalls that take CPU time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from docs.calibration.section import Section, share
+from docs.calibration.devices import (
+    BURST,
+    SECONDS,
+    STALL_NS,
+    STALLS_HZ,
+    WAY_NS,
+    WAY_SPREAD_NS,
+    Draw,
+    Floats,
+    Noise,
+    Setting,
+    bimodal,
+    fixed,
+    sent,
+    served,
+    uniform,
+)
+from docs.calibration.replay import rates
+from docs.calibration.section import Section, interval_score, share
 from docs.reference.markdown import table
-from numpy.typing import NDArray
 from scipy import stats
 
 from tailscope.engine.analysis import Series, analyze
@@ -25,45 +41,17 @@ from tailscope.models.overload.queued import queued_time, queues_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-Floats = NDArray[np.float64]
-Draw = Callable[[np.random.Generator, int], Floats]
-
-SECONDS, RATE_PPS, BURST, SLICES = 1.0, 10_000, 128, 20
-WAY_NS, WAY_SPREAD_NS = 1_300.0, 60.0
-STALLS_HZ, STALL_NS = 600.0, 80_000.0
-"""About 5 % of the time."""
+SLICES = 20
 TEXT = """\
 Promised by [`tailscope model overload`](overload.md): the highest rate that a device carries
 lies in the interval of R_max in 95 % of cases, and devices whose packets do not wait for each
-other are refused. The last column is why packets that queued are asked for: two medians alone
-say too much. Below: the captures of noms2020's authors; Table II says at which rates Snort was
-overloaded. Last, the points that the paper prints, by its medians: with the interval of their
-rounding, and with one that goes as far as the rates of the three other points lie from theirs.
-Three points promise little: a fourth may lie beyond either end in one of four cases."""
-
-
-class Setting(NamedTuple):
-    """A device: its law of work, how many packets it accepts at once, and on how many CPUs."""
-
-    name: str
-    draw: Draw
-    mean_ns: float
-    batch: int = 32
-    cpus: int | None = 1
-    """None for a delay line."""
-    knows_noise: bool = True
-
-
-def fixed(ns: float) -> Draw:
-    return lambda _chance, count: np.full(count, ns)
-
-
-def uniform(low: float, high: float) -> Draw:
-    return lambda chance, count: chance.uniform(low, high, count)
-
-
-def bimodal(one: float, other: float, share: float) -> Draw:
-    return lambda chance, count: np.where(chance.random(count) < share, other, one)
+other are refused. The last columns are why packets that queued are asked for: two medians alone
+say too much. *Score* is the interval score of log10, of the devices that were not refused; less is
+better. Then: up to which rate the tail holds. Below: the captures of noms2020's authors; Table II
+says at which rates Snort was overloaded. Last, the points that the paper prints, by its medians:
+with the interval of their rounding, and with one that goes as far as the rates of the three other
+points lie from theirs. Three points promise little: a fourth may lie beyond either end in one of
+four cases."""
 
 
 SETTINGS = (
@@ -76,70 +64,6 @@ SETTINGS = (
     Setting("delay line, 20 µs", fixed(20_000), 0, cpus=None),
     Setting("work, 20 µs, on 4 CPUs", fixed(20_000), 5_000, batch=1, cpus=4),
 )
-
-
-class Noise(NamedTuple):
-    """Stalls of a CPU, and its time without them."""
-
-    start: Floats
-    end: Floats
-
-    @classmethod
-    def drawn(cls, chance: np.random.Generator, lasts_ns: float) -> Noise:
-        count = chance.poisson(STALLS_HZ * lasts_ns / 1e9)
-        gaps = chance.exponential(1e9 / STALLS_HZ, count)
-        lasted = chance.exponential(STALL_NS, count)
-        start = np.cumsum(gaps) + np.cumsum(lasted) - lasted
-        return cls(start, start + lasted)
-
-    def available(self, at: Floats) -> Floats:
-        """How much CPU time there was before moments."""
-        return at - self.taken(at)
-
-    def taken(self, at: Floats) -> Floats:
-        total = np.concatenate([[0.0], np.cumsum(self.end - self.start)])
-        before = np.searchsorted(self.start, at, "right")
-        last = np.append(0.0, self.end)[before]
-        return total[before] - np.maximum(0, last - at)
-
-    def when(self, available: Floats) -> Floats:
-        """At which moments there was that much."""
-        lost = np.cumsum(self.end - self.start)
-        begins = self.start - np.append(0.0, lost)[:-1] if len(lost) else self.start
-        return available + np.append(0.0, lost)[np.searchsorted(begins, available, "left")]
-
-
-def served(setting: Setting, arrived: Floats, work: Floats, noise: Noise) -> Floats:
-    """When a device is done with packets."""
-    if setting.cpus is None:
-        return np.maximum.accumulate(arrived + work)
-    if setting.cpus > 1:
-        return _side_by_side(setting.cpus, arrived, work)
-    came, done = noise.available(arrived), np.empty(len(arrived))
-    free, at = 0.0, 0
-    while at < len(came):
-        start = max(free, float(came[at]))
-        behind = at + int(np.searchsorted(came[at : at + setting.batch], start, "right"))
-        behind = max(behind, at + 1)
-        free = start + float(work[at:behind].sum())
-        done[at:behind] = free
-        at = behind
-    return noise.when(done)
-
-
-def _side_by_side(cpus: int, arrived: Floats, work: Floats) -> Floats:
-    free, done = [0.0] * cpus, np.empty(len(arrived))
-    for at, (came, takes) in enumerate(zip(arrived, work, strict=True)):
-        cpu = free.index(min(free))
-        free[cpu] = done[at] = max(free[cpu], came) + takes
-    return np.maximum.accumulate(done)
-
-
-def sent(burst: int) -> Floats:
-    """When packets are sent: those of a burst 100 ns apart."""
-    count = int(SECONDS * RATE_PPS) // burst
-    apart = burst * 1e9 / RATE_PPS
-    return np.repeat(np.arange(count) * apart, burst) + np.tile(np.arange(burst) * 100.0, count)
 
 
 def median(latency: Floats) -> Estimate:
@@ -216,6 +140,9 @@ class Tried(NamedTuple):
         """A row of the table."""
         said, tried, none = self.said, len(self.outcomes), "-"
         errors = [abs(rate.estimate / true_pps - 1) for rate, true_pps in said]
+        beside = [
+            (each.by_medians, each.true_pps) for each in self.outcomes if each.rate is not None
+        ]
         widths = [rate.ci_high / rate.ci_low - 1 for rate, _ in said]
         return [
             self.setting.name,
@@ -223,8 +150,16 @@ class Tried(NamedTuple):
             share(held(said), len(said)),
             f"{np.median(errors):.1%}" if said else none,
             f"{np.median(widths):.1%}" if said else none,
+            _score(said),
             share(held(self.by_medians), tried),
+            _score(beside),
         ]
+
+
+def _score(said: list[tuple[Estimate, float]]) -> str:
+    """The mean interval score, where there are intervals."""
+    scores = [interval_score(rate.ci_low, rate.ci_high, true_pps) for rate, true_pps in said]
+    return f"{np.mean(scores):.2f}" if scores else "-"
 
 
 def held(said: list[tuple[Estimate, float]]) -> int:
@@ -347,13 +282,17 @@ def section(runs: int, data: Path) -> Section:
     )
     tables = (
         table(HEADER, [each.row() for each in tried]),
+        rates(max(1, runs // 25)),
         table(CAPTURES, captured_rows(data)),
         table(PRINTED, printed_rows()),
     )
     return Section("Overload", TEXT, tables, {"overload": sentence})
 
 
-HEADER = ("device", "refused", "interval held the truth", "error", "width", "by medians alone")
+HEADER = (
+    *("device", "refused", "interval held the truth", "error", "width", "score"),
+    *("by medians alone", "their score"),
+)
 CAPTURES = ("captures", "R_max, packets/s", "overload, Table II")
 PRINTED = (
     *("printed point", "R_max, packets/s, by rounding", "of the rates of overload, it"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -43,6 +45,13 @@ def brier(probabilities: Sequence[float], came: Sequence[bool]) -> float:
     """The Brier score: the mean square of what was said, minus what came; a coin has 0.25."""
     pairs = zip(probabilities, came, strict=True)
     return sum((said - it_came) ** 2 for said, it_came in pairs) / max(len(came), 1)
+
+
+def interval_score(low: float, high: float, truth: float) -> float:
+    """The interval score (Gneiting and Raftery, 2007) of the logs of an interval of 95 %."""
+    ends, came = np.log10([low, high]), np.log10(truth)
+    outside = max(ends[0] - came, came - ends[1], 0.0)
+    return float(ends[1] - ends[0] + 2 / (1 - SURE) * outside)
 
 
 def share(part: int, whole: int) -> str:

@@ -12,7 +12,7 @@ import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from docs.calibration.section import Section, share
+from docs.calibration.section import Section, interval_score, share
 from docs.reference.markdown import table
 
 from tailscope.exceptions import CaptureError, ModelError
@@ -115,9 +115,7 @@ class Answer(NamedTuple):
     @property
     def score(self) -> float:
         """The interval score of the logs."""
-        low, high, truth = np.log10([self.low_ns, self.high_ns, self.truth_ns])
-        outside = max(low - truth, truth - high, 0.0)
-        return float(high - low + 2 / (1 - LEVEL) * outside)
+        return interval_score(self.low_ns, self.high_ns, self.truth_ns)
 
 
 class Published(NamedTuple):

@@ -375,3 +375,22 @@ def test_a_run_with_changed_figures_is_refused(tailscope: Run, runs: Path, tmp_p
     summary.write_text(summary.read_text().replace("5000", "5001"))
     done = tailscope("model", "overload", runs / "forwarder", tmp_path / "run")
     assert done.returncode == 1 and "summary.json: sha256" in done.stderr
+
+
+def test_a_tail_holds_up_to_a_lower_rate_than_the_device_carries(
+    tailscope: Run, runs: Path
+) -> None:
+    arguments = (runs / "forwarder", runs / "function", runs / "bursts")
+    record = figures(tailscope, *arguments, "--slo", "p90<100us")
+    assert record["tail_limit"] == "p90<100us"
+    low, rate, high = (record[f"tail_rate_pps{end}"] for end in ("_ci_low", "", "_ci_high"))
+    assert 0.95 * record["rate_max_pps"] < low <= rate <= high <= record["rate_max_pps_ci_high"]
+    few = figures(tailscope, *arguments)
+    assert few["tail_limit"].startswith("p99.9<=") and few["tail_rate_pps"] is None
+    assert any("beyond the quantile" in warning for warning in few["warnings"])
+
+
+def test_a_level_without_a_quantile_of_the_latency_is_refused(tailscope: Run, runs: Path) -> None:
+    arguments = (runs / "forwarder", runs / "function", runs / "bursts")
+    done = tailscope("model", "overload", *arguments, "--slo", "lost=0")
+    assert done.returncode == 1 and code_of(done) == "slo-no-latency"

@@ -74,20 +74,36 @@ def command(
             " for devices of the kernel.",
         ),
     ] = None,
+    slo: Annotated[
+        str | None,
+        option(
+            "--slo",
+            "LEVEL",
+            "Limit of the packets' latency: up to which rate do they meet it?"
+            "  [default: p99.9 within ten medians of the function]",
+        ),
+    ] = None,
     json_file: JsonFile = None,
     keep: Keep = False,
 ) -> int:
-    """Exit status 3: these runs allow no prediction, or one for one packet at a time only."""
+    """Exit status 3: no prediction, or one for one packet at a time only, or none of --slo."""
     from tailscope.experiment.search.overload import forecast
+    from tailscope.registry import offered, service
+    from tailscope.verdict.slo import parse_level
 
     noise_source = None if noise is None else noise_given(noise)
+    level = None if slo is None else parse_level(slo)
     predicted = forecast(forwarder, function, noise_source, bursts, other_rate)
+    for tail_rate in offered("tail_rate") if level is None else [service("tail_rate", "--slo")]:
+        predicted = tail_rate(predicted, function, bursts, level)
     write_json(json_file, without_format(predicted.record()))
     if keep:
         _keep(function, predicted, context.obj or ())
     if json_file != STANDARD:
         print_forecast(predicted)
-    return 0 if predicted.prediction.is_bounded else UNDECIDED
+    tail = predicted.tail
+    is_told = level is None or (tail is not None and tail.rate_pps is not None)
+    return 0 if is_told and predicted.prediction.is_bounded else UNDECIDED
 
 
 def noise_given(text: str) -> Path | tuple[Interruption, ...]:
@@ -155,6 +171,11 @@ def print_forecast(predicted: Forecast) -> None:
         ),
     ]
     print_table(_HEADER, [rows])
+    if predicted.tail is not None:
+        tail = predicted.tail.rate_pps
+        value = _NOTHING if tail is None else f"{round(tail.estimate):,} packets/s"
+        within = _NOTHING if tail is None else interval_text(tail)
+        rows.append((f"{predicted.tail.limit} up to", value, within))
     lines = [("function", predicted.function), ("forwarder", predicted.forwarder)]
     if queued is not None:
         lines.append(("queues", f"{predicted.queues}, {count_text(queued.n)} packets queued"))

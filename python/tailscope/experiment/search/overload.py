@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct, structs
@@ -74,6 +74,15 @@ _NOISE_INCLUDED = (
 )
 
 
+class TailRate(NamedTuple):
+    """The rate up to which packets meet a limit of their latency."""
+
+    limit: str
+    """The limit as a service level."""
+    rate_pps: Estimate | None
+    """None where the runs do not tell."""
+
+
 @dataclass(frozen=True)
 class Forecast:
     """The model's forecast from two runs."""
@@ -87,6 +96,7 @@ class Forecast:
     noise: KnownNoise | None
     """The noise on the CPU; None where nobody knows."""
     warnings: tuple[str, ...]
+    tail: TailRate | None = None
 
     def figures(self) -> OverloadFigures:
         """Its figures as a search keeps them."""
@@ -111,6 +121,8 @@ class Forecast:
             "noise_source": None if noise is None else noise.source,
             **_record(found.rate_max_pps, "rate_max_pps"),
             **_record(found.rate_alone_pps, "rate_alone_pps"),
+            "tail_limit": None if self.tail is None else self.tail.limit,
+            **_record(None if self.tail is None else self.tail.rate_pps, "tail_rate_pps"),
             "is_upper_bound": self.is_upper_bound,
             "level": found.rate_max_pps.level,
             "method": found.rate_max_pps.method,
@@ -246,6 +258,19 @@ def _is_late(path: Path, run: Run, queues: Queues, at_ns: Integers) -> NDArray[n
     return just_now & (stalled_ns > _LATE * lasted_ns)
 
 
+def queues_in(path: Path, run: Run, transfer: Estimate) -> tuple[Integers, Queues]:
+    """Return the departures of a run's packets, in order, and its queues.
+
+    Those are left out whose ends the instrument saw late.
+    """
+    with open_packets(path, run.info) as packets:
+        seq, pre_ns, latency_ns = packets.columns("seq", "pre_ns", "latency_ns")
+    queues = queues_of(seq, pre_ns, latency_ns, transfer.ci_high)
+    late = _is_late(path, run, queues, queues.begin_ns) | _is_late(path, run, queues, queues.end_ns)
+    left_ns = np.maximum.accumulate((pre_ns + latency_ns).astype(np.int64))
+    return left_ns, queues.where(~late)
+
+
 def _queued(path: Path, run: Run, transfer: Estimate) -> tuple[Estimate | None, bool]:
     """The time on the CPU by the packets of a run that queued, and whether noise is taken off.
 
@@ -253,11 +278,7 @@ def _queued(path: Path, run: Run, transfer: Estimate) -> tuple[Estimate | None, 
     """
     if layout.LATENCY not in run.info.files:
         return None, False
-    with open_packets(path, run.info) as packets:
-        seq, pre_ns, latency_ns = packets.columns("seq", "pre_ns", "latency_ns")
-    queues = queues_of(seq, pre_ns, latency_ns, transfer.ci_high)
-    late = _is_late(path, run, queues, queues.begin_ns) | _is_late(path, run, queues, queues.end_ns)
-    queues = queues.where(~late)
+    _, queues = queues_in(path, run, transfer)
     taken_ns = taken_within(path, run, queues.begin_ns, queues.end_ns)
     return queued_time(queues, taken_ns), taken_ns is not None
 

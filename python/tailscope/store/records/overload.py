@@ -78,6 +78,14 @@ class OverloadFigures(Section, frozen=True, kw_only=True):
     """Lower end of its interval: by the medians' intervals, and by the means."""
     rate_alone_pps_ci_high: float | None = None
     """Upper end of its interval."""
+    tail_limit: str | None = None
+    """Service level of the packets' latency; null if it was not asked for."""
+    tail_rate_pps: float | None = None
+    """The rate up to which they meet it; null if the runs do not tell."""
+    tail_rate_pps_ci_low: float | None = None
+    """Lower end of its 95 % interval."""
+    tail_rate_pps_ci_high: float | None = None
+    """Upper end of its 95 % interval."""
     is_upper_bound: bool
     """True if neither d_Σ nor packets that queued are known, so that interrupts are still to be
     taken off."""
