@@ -65,7 +65,7 @@ http {{
     client_body_temp_path {folder}/bodies;
     proxy_temp_path {folder}/answers;
     proxy_request_buffering off;
-    server {{ listen {router}:{port}; location / {{ proxy_pass http://{server}:{port}; }} }}
+    server {{ listen {router}:{port}; location / {{ proxy_pass $scheme://{server}:{port}; }} }}
 }}
 """
 COMMANDS = {
@@ -97,7 +97,7 @@ def posted(
                 words: list[object] = []
                 for number in range(link, len(bodies), LINKS):
                     data = ("--data-binary", f"@{folder}/{number}.body", "-o", "/dev/null")
-                    words += ["--next", "-sS", *data, f"http://{ROUTER}:{PORT}/{number}"]
+                    words += ["--next", "-sS", *data, f"{ROUTER}:{PORT}/{number}"]
                 net.run("client", "curl", *words[1:])
     return bodies, taps
 
