@@ -137,7 +137,7 @@ def _named(text: str, folder: Path) -> str:
     return text.format(router=ROUTER, server=SERVER, port=PORT, folder=folder)
 
 
-def _start(net: Network, *words: object) -> None:
+def serve(net: Network, *words: object) -> None:
     """Start a proxy, and wait until it listens."""
     command = ["ip", "netns", "exec", net.names["router"], *map(str, words)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -159,26 +159,26 @@ def haproxy(net: Network, folder: Path) -> None:
     """HAProxy in TCP mode."""
     config = folder / "haproxy.cfg"
     config.write_text(_named(HAPROXY, folder))
-    _start(net, "haproxy", "-db", "-f", config)
+    serve(net, "haproxy", "-db", "-f", config)
 
 
 def nginx(net: Network, folder: Path) -> None:
     """The module `stream` of nginx."""
     config = folder / "nginx.conf"
     config.write_text(_named(NGINX, folder))
-    _start(net, "nginx", "-c", config)
+    serve(net, "nginx", "-c", config)
 
 
 def microsocks(net: Network, _folder: Path) -> None:
     """A SOCKS proxy."""
-    _start(net, "microsocks", "-i", ROUTER, "-p", PORT)
+    serve(net, "microsocks", "-i", ROUTER, "-p", PORT)
 
 
 def dante(net: Network, folder: Path) -> None:
     """The SOCKS proxy of Dante."""
     config = folder / "danted.conf"
     config.write_text(_named(DANTE, folder))
-    _start(net, "danted", "-f", config, "-p", folder / "danted.pid")
+    serve(net, "danted", "-f", config, "-p", folder / "danted.pid")
 
 
 def synproxy(net: Network, folder: Path) -> None:
@@ -207,7 +207,7 @@ def ssh(net: Network, folder: Path) -> None:
     net.start("router", "/usr/sbin/sshd", "-D", "-e", "-f", config, ready="Server listening")
     plain = ("-o", "StrictHostKeyChecking=no", "-o", f"UserKnownHostsFile={folder}/known")
     identity = ("-i", folder / "user", "-p", 2222, "root@127.0.0.1")
-    _start(net, "ssh", "-N", "-F", "none", "-D", f"{ROUTER}:{PORT}", *plain, *identity)
+    serve(net, "ssh", "-N", "-F", "none", "-D", f"{ROUTER}:{PORT}", *plain, *identity)
 
 
 def translated(net: Network, folder: Path) -> None:

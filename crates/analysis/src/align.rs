@@ -1,25 +1,21 @@
 //! Where the bytes of one stream lie in another one, by nothing but the bytes.
 
-use std::collections::HashMap;
-
-use crate::error::Shared;
 use crate::stream::{Stream, Streams};
 
 /// Bytes that tell one place of a stream from others.
 const WINDOW: usize = 32;
 /// Odd, with bits spread evenly.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-/// One place in so many is an anchor, up to so many bytes behind the beginning of a stretch of a stream: what is an
-/// anchor far behind it is one nearer to it, too.
-const DENSITIES: [(u64, u32); 3] = [(1 << 11, 3), (1 << 16, 6), (u64::MAX, 12)];
+/// How dense anchors are: up to so many bytes behind the beginning of what was seen without a gap, one place in two to
+/// the power of a number is one. What is an anchor far behind it is one nearer to it, too.
+pub(crate) type Spread = &'static [(u64, u32)];
+/// Many at the beginning, as streams may be short, and few far behind it.
+pub(crate) const DENSE_FIRST: Spread = &[(1 << 11, 3), (1 << 16, 6), (u64::MAX, 12)];
 /// Streams that are no longer together are laid over each other at every place.
 const SHORT: u64 = 4096;
 /// Anchors that two streams have in common which are looked at, and places of one in a stream.
 const MOST_SHARED: usize = 64;
 const MOST_PLACES: usize = 4;
-/// Places in common that say that streams were changed, and are not others: so many, and one in so many.
-const FEWEST_SHARED: usize = 16;
-const SHARED: usize = 10;
 /// Fewest bytes in common that prove a place that is not the beginning of both.
 pub(crate) const PROOF: u64 = 8;
 
@@ -50,7 +46,7 @@ pub(crate) enum Fit {
 }
 
 /// Returns the anchors of a stream, in the order of their hashes.
-pub(crate) fn anchors(streams: &Streams, stream: &Stream) -> Vec<Anchor> {
+pub(crate) fn anchors(streams: &Streams, stream: &Stream, spread: Spread) -> Vec<Anchor> {
     let behind = (0..WINDOW).fold(1u64, |power, _| power.wrapping_mul(SPREAD));
     let mut found = Vec::new();
     let (mut window, mut held, mut hash) = ([0u8; WINDOW], 0u64, 0u64);
@@ -67,7 +63,7 @@ pub(crate) fn anchors(streams: &Streams, stream: &Stream) -> Vec<Anchor> {
             hash = hash.wrapping_sub(out.wrapping_mul(behind));
             held += 1;
             let mixed = (hash ^ hash >> 32).wrapping_mul(SPREAD);
-            let (_, bits) = DENSITIES.into_iter().find(|(most, _)| held <= *most).expect("all are");
+            let (_, bits) = spread.iter().find(|(most, _)| held <= *most).expect("all are");
             if held >= WINDOW as u64 && mixed >> (u64::BITS - bits) == 0 {
                 found.push(Anchor { hash: mixed ^ mixed >> 29, place });
             }
@@ -76,23 +72,6 @@ pub(crate) fn anchors(streams: &Streams, stream: &Stream) -> Vec<Anchor> {
     }
     found.sort_unstable();
     found
-}
-
-/// Returns how many places that are once in one capture are once in another one, whatever lies around them; `None` if
-/// they are too few to say that one traffic is in both.
-pub(crate) fn shared(sides: [&Streams; 2]) -> Option<Shared> {
-    let [before, behind] = sides.map(|side| {
-        let mut counts: HashMap<u64, usize> = HashMap::new();
-        let streams = side.connections.iter().flat_map(|of| &of.streams);
-        for anchor in streams.flat_map(|stream| anchors(side, stream)) {
-            *counts.entry(anchor.hash).or_default() += 1;
-        }
-        counts.retain(|_, count| *count == 1);
-        counts
-    });
-    let both = before.keys().filter(|hash| behind.contains_key(*hash)).count();
-    let of = before.len();
-    (both >= FEWEST_SHARED && both * SHARED >= of).then_some(Shared { both, of })
 }
 
 impl View<'_> {
@@ -193,8 +172,9 @@ mod tests {
             streams(&sent)
         };
         let sides = [far(0), far(77)];
-        let anchors =
-            [0, 1].map(|side: usize| anchors(&sides[side], &sides[side].connections[0].streams[0]));
+        let anchors = [0, 1].map(|side: usize| {
+            anchors(&sides[side], &sides[side].connections[0].streams[0], DENSE_FIRST)
+        });
         let [one, other] = [0, 1].map(|side: usize| View {
             streams: &sides[side],
             stream: &sides[side].connections[0].streams[0],

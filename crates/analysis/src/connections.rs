@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::align::{Anchor, Fit, PROOF, View, anchors};
+use crate::align::{Anchor, DENSE_FIRST, Fit, PROOF, View, anchors};
 use crate::doubts::Doubts;
 use crate::stream::{BASE, Connection, Seen, Stream, Streams};
 
@@ -93,7 +93,8 @@ impl<'a> Contents<'a> {
         let (anchors_of, spans_ns) = (Vec::new(), Vec::new());
         let mut contents = Self { streams, anchors: anchors_of, classes: Vec::new(), spans_ns };
         for connection in &streams.connections {
-            contents.anchors.push([0, 1].map(|way| anchors(streams, &connection.streams[way])));
+            let anchors = |stream| anchors(streams, stream, DENSE_FIRST);
+            contents.anchors.push([0, 1].map(|way: usize| anchors(&connection.streams[way])));
             contents.classes.push([0, 1].map(|way: usize| {
                 let next = classes.len() as u32;
                 *classes.entry(streams.hash(&connection.streams[way])).or_insert(next)

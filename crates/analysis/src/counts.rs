@@ -78,9 +78,11 @@ pub struct TcpCounts {
     pub paired: u64,
     /// Those that may be one of several behind it.
     pub ambiguous: u64,
-    /// Bytes of streams that come out behind the device: those of known connections that were seen before it.
+    /// Parts of streams that are the same behind it, while the device changes what lies around them.
+    pub stretches: u64,
+    /// Bytes of streams that come out behind the device, as a whole or in parts: those that were seen before it.
     pub bytes: u64,
-    /// Bytes of these in packets of which all bytes were seen behind it.
+    /// Bytes of these in packets of which all bytes were seen behind it, or of parts the last one.
     pub bytes_matched: u64,
 }
 

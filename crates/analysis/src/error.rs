@@ -8,6 +8,8 @@ use units::Nanos;
 pub(crate) enum Obstacle {
     /// They are encrypted anew.
     Encrypted(Encryption),
+    /// They are HTTP, which a proxy may write anew.
+    Http,
     /// A capture has only their beginnings.
     Cut(CutPackets),
 }
@@ -93,7 +95,18 @@ pub enum Error {
         /// What encrypts.
         what: Encryption,
     },
-    /// No TCP stream is in both captures, but parts of streams are.
+    /// No packet is in both captures, and both carry HTTP.
+    #[error(
+        "{pre} and {post} have no TCP stream in common: they hold different traffic, or the device is an HTTP proxy, \
+         which writes heads anew, and too little else tells messages apart"
+    )]
+    Http {
+        /// The file before the device.
+        pre: String,
+        /// The file behind it.
+        post: String,
+    },
+    /// No TCP stream is in both captures, but parts of streams are, and no segment ends in one.
     #[error(
         "{pre} and {post} have no TCP stream in common, but {} % of what the streams of {pre} contain once: the device \
          changes what it passes on, as a proxy does that adds headers, or both carry the same at different times",
@@ -433,6 +446,9 @@ impl Error {
             (Self::DifferentTraffic { pre, post, .. }, Some(Obstacle::Cut(cut))) => {
                 Self::Cut { pre, post, cut }
             }
+            (Self::DifferentTraffic { pre, post, .. }, Some(Obstacle::Http)) => {
+                Self::Http { pre, post }
+            }
             (error, _) => error,
         }
     }
@@ -450,6 +466,7 @@ impl Error {
             Self::Encrypted { what: Encryption::Quic, .. } => "encrypted-quic",
             Self::DifferentTraffic { .. } | Self::FewAlike { .. } => "different-traffic",
             Self::BytesChanged { .. } => "bytes-changed",
+            Self::Http { .. } => "http-proxy",
             Self::Cut { .. } => "packets-cut",
             Self::TwoRuns { .. } => "two-runs",
             Self::Swapped { .. } => "swapped",
@@ -490,9 +507,10 @@ impl Error {
             Self::ShortCapture { .. } => Some(
                 "capture whole packets (tcpdump -s 0), or match on fewer bytes: --match-on bytes:OFF+LEN",
             ),
-            Self::BytesChanged { .. } => Some(
-                "a segment has a latency only if all of its bytes come out: let the proxy pass TCP on as it is \
-                 (HAProxy: mode tcp), or take its own log of requests",
+            Self::BytesChanged { .. } | Self::Http { .. } => Some(
+                "of a stream that a device changes, only segments have a latency that end in parts that are the same \
+                 and nowhere else, of a kilobyte or so, such as bodies that differ: let the proxy pass TCP on as it \
+                 is (HAProxy: mode tcp), or take its own log of requests",
             ),
             Self::Cut { .. } => Some(
                 "capture whole packets (tcpdump -s 0): through a proxy or a tunnel, only what they carry stays as it is; \

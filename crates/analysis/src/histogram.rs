@@ -232,9 +232,9 @@ impl Histogram {
     pub(crate) fn learn(&mut self, [min, max]: [u64; 2], sum: u128) -> bool {
         let tells = |value: u64| if value > self.exact_to { step(value) } else { value };
         let holds = [tells(min), tells(max)] == [self.min, self.max];
-        let least = self.sum;
+        let sums = self.sum..=u128::from(max) * u128::from(self.count);
         (self.min, self.max, self.sum) = (min, max, sum);
-        holds && sum >= least
+        holds && sums.contains(&sum)
     }
 
     /// Counts all that `other` has counted.

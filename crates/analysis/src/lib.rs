@@ -58,6 +58,7 @@ mod side;
 mod skim;
 mod slice;
 mod stream;
+mod stretches;
 mod summary;
 mod survey;
 mod tally;

@@ -41,7 +41,7 @@ fn encrypted(sample: &[Vec<Ahead>; 2]) -> Option<Encryption> {
 }
 
 /// Returns the most common of these, if at least half of all are so.
-pub(crate) fn most_common(of: impl Iterator<Item = Option<Encryption>>) -> Option<Encryption> {
+fn most_common(of: impl Iterator<Item = Option<Encryption>>) -> Option<Encryption> {
     let (mut counts, mut all): (BTreeMap<Encryption, usize>, usize) = (BTreeMap::new(), 0);
     for found in of {
         all += 1;

@@ -13,7 +13,7 @@ use units::Nanos;
 use crate::basis::Clocks;
 use crate::config::Config;
 use crate::corrupt::{Corruption, Suspects};
-use crate::error::Error;
+use crate::error::{Error, Obstacle};
 use crate::forms::{Part, divided};
 use crate::ingest::{Ahead, Reading};
 use crate::obstacles::obstacle;
@@ -65,11 +65,12 @@ pub fn analyze_files(
     let (config, Survey { basis, relation, ahead, .. }) =
         decide_on_files([&mut pre, &mut post], &open, asked)?;
     let names = [pre.info().name, post.info().name];
-    let obstacle = if relation.is_none() { obstacle(&ahead) } else { None };
+    let mut obstacle = if relation.is_none() { obstacle(&ahead) } else { None };
     if relation.is_none() && asked.match_on == MatchOn::Auto && ahead.iter().all(|of| has_bytes(of))
     {
         match analyze_streams(open()?, asked, basis.tried.clone(), observer) {
             // What other keys say of it says more.
+            Err(Error::Http { .. }) => obstacle = obstacle.or(Some(Obstacle::Http)),
             Err(
                 Error::DifferentTraffic { .. }
                 | Error::Encrypted { .. }

@@ -369,6 +369,44 @@ impl Streams {
         &self.content[piece.at..][..(piece.end - piece.start) as usize]
     }
 
+    /// Returns the bytes of a stream from a place on, up to the first that was not seen.
+    pub fn onwards<'a>(
+        &'a self,
+        stream: &'a Stream,
+        place: u64,
+    ) -> impl Iterator<Item = u8> + use<'a> {
+        let first = stream.pieces.partition_point(|piece| piece.end <= place);
+        let mut reached = place;
+        let together = stream.pieces[first..].iter().take_while(move |piece| {
+            let joins = piece.start <= reached;
+            reached = piece.end;
+            joins
+        });
+        together.flat_map(move |piece| {
+            let skipped = place.saturating_sub(piece.start) as usize;
+            self.bytes(piece)[skipped..].iter().copied()
+        })
+    }
+
+    /// Returns the bytes of a stream before a place, the last first, down to one that was not seen.
+    pub fn backwards<'a>(
+        &'a self,
+        stream: &'a Stream,
+        place: u64,
+    ) -> impl Iterator<Item = u8> + use<'a> {
+        let behind = stream.pieces.partition_point(|piece| piece.start < place);
+        let mut reached = place;
+        let together = stream.pieces[..behind].iter().rev().take_while(move |piece| {
+            let joins = piece.end >= reached;
+            reached = piece.start;
+            joins
+        });
+        together.flat_map(move |piece| {
+            let taken = (place.min(piece.end) - piece.start) as usize;
+            self.bytes(piece)[..taken].iter().rev().copied()
+        })
+    }
+
     /// Returns a hash of all that was seen of a stream, however it was cut.
     pub fn hash(&self, stream: &Stream) -> u128 {
         let mut hash = Xxh3::new();

@@ -405,10 +405,20 @@ impl Analysis {
                 side.without_data, side.retransmitted, side.not_tcp
             )
         };
+        let parts = if tcp.stretches == 0 {
+            String::new()
+        } else {
+            format!(
+                ". The device changes what it passes on (an HTTP proxy?): of other connections, only segments are \
+                 matched that end in one of {} parts that are the same on both sides and nowhere else; what it \
+                 changes is not judged, so nothing of it counts as lost",
+                tcp.stretches
+            )
+        };
         format!(
             "matched by the bytes of TCP streams{why}: {} of {before} connections before the device are known among \
              {behind} behind it, and {} of {} bytes; each segment before the device counts once, when the last of \
-             its bytes was first seen behind it. Not judged are {}; {}",
+             its bytes was first seen behind it{parts}. Not judged are {}; {}",
             tcp.paired,
             tcp.bytes_matched,
             tcp.bytes,
@@ -491,7 +501,8 @@ impl Analysis {
             ["packet is", "packets are"],
             if self.tcp.is_some() {
                 "not judged: bytes of a connection that is not known behind the device, of a handshake with a proxy, \
-                 or such that nothing proves to be lost, as the stream neither went on nor ended"
+                 such that a proxy changes, or such that nothing proves to be lost, as the stream neither went on \
+                 nor ended"
             } else if dropped > 0 {
                 "outside of what both captures saw, or among those that the capture behind the device \
                  dropped: not judged"
@@ -650,6 +661,7 @@ fn add_side(figures: &mut Figures, name: &str, captured: &Captured) {
 fn add_tcp(figures: &mut Figures, tcp: &TcpCounts) {
     figures.add("tcp_connections_paired", tcp.paired);
     figures.add("tcp_connections_ambiguous", tcp.ambiguous);
+    figures.add("tcp_stretches", tcp.stretches);
     figures.add("tcp_bytes", tcp.bytes);
     figures.add("tcp_bytes_matched", tcp.bytes_matched);
     for (name, side) in ["pre", "post"].into_iter().zip(&tcp.sides) {

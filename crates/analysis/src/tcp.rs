@@ -1,37 +1,37 @@
 //! The analysis of a pair by the bytes of TCP streams: each segment before the device is found again when the last of
 //! its bytes was first seen behind it, in whatever segments that was.
 //!
-//! `stream.rs` reads the streams of both captures, `connections.rs` pairs them by their content (`align.rs`). What became
-//! of each segment is then handed to the matcher (`pair.rs`) as packets with keys, so that all figures are the same as
+//! `stream.rs` reads the streams of both captures, `connections.rs` pairs them by their content (`align.rs`); if none
+//! comes out as it is, `stretches.rs` finds the parts that do. What became of each segment is then handed to the matcher (`pair.rs`) as packets with keys, so that all figures are the same as
 //! by other keys.
 
 use std::collections::HashSet;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use capture::{Cut, Files, Info, Reader};
 use probe::encryption::{Encryption, is_tls};
 use probe::key::{Key, MatchOn};
 
-use crate::align::shared;
 use crate::basis::{Basis, Grid, Skew, Tried, grid_of};
 use crate::config::Config;
-use crate::connections::{Pair, Partner, Partners, partners};
+use crate::connections::{Partner, Partners, partners};
 use crate::counts::{Counts, TcpCounts, TcpSide};
 use crate::doubts::Doubts;
-use crate::error::Error;
-use crate::error::Obstacle;
+use crate::error::{Error, Obstacle, Shared};
 use crate::ingest::{Kind, Stamped};
-use crate::obstacles::most_common;
 use crate::order::BATCH;
 use crate::pair::{Analysis, Captured, Observer, Progress, Run, Source};
 use crate::side::Side;
 use crate::stream::{Connection, Piece, Role, Seen, Stream, Streams};
+use crate::stretches::{Name, Stretch, stretches};
 use crate::survey::Relation;
 use crate::varieties::News;
 
 /// Differences of times that tell on which grid these lie, at most.
 const MOST_APART: usize = 65_536;
 const SECOND_NS: i64 = 1_000_000_000;
+/// What requests and answers of HTTP/1 begin with.
+const HTTP: [&[u8]; 6] = [b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"HTTP/1."];
 
 /// Matches two captures by the bytes of TCP streams. `tried` says what other keys have matched.
 ///
@@ -57,16 +57,17 @@ pub(crate) fn analyze_streams(
     if behind.packets.is_empty() && !config.whole {
         return Err(Error::NoPackets { file: post_name, side: "behind" });
     }
-    let judged = Judged::new([&before, &behind], config);
+    let mut judged = Judged::new([&before, &behind], config);
+    let shared = judged.divide();
     let tried = [tried, vec![judged.tried()]].concat();
     let basis = Basis { grid: judged.grid(), tried, ..Basis::default() };
     let Some(relation) = judged.relation() else {
         let tried = basis.in_words();
-        if let Some(shared) = shared([&before, &behind]) {
+        if let Some(shared) = shared {
             return Err(Error::BytesChanged { pre: pre_name, post: post_name, shared });
         }
         let error = Error::DifferentTraffic { pre: pre_name, post: post_name, tried };
-        return Err(error.explained_by(judged.encryption().map(Obstacle::Encrypted)));
+        return Err(error.explained_by(judged.obstacle()));
     };
     relation.check(config.clocks, names).map_err(without_estimate)?;
     let config = Config { match_on: MatchOn::TcpBytes, ..config.clone() };
@@ -142,33 +143,85 @@ impl Outcome {
     }
 }
 
-/// A stream before the device with that behind it: it comes out there, or came from there.
+/// A stream before the device with what it has in common with those behind it: it comes out there, or came from there.
 #[derive(Clone, Copy)]
 struct Joined<'a> {
     before: &'a Stream,
-    behind: &'a Stream,
-    shift: i64,
-    reset: bool,
+    common: Common<'a>,
     /// Times in ns at which what was sent may have come out between two files, in order.
     gaps: &'a [(u64, u64)],
     doubts: &'a Doubts,
 }
 
+/// What a stream before the device has in common with those behind it.
+#[derive(Clone, Copy)]
+enum Common<'a> {
+    /// All of it, in one stream.
+    Whole(Whole<'a>),
+    /// Stretches, each in one of these connections.
+    Parts(&'a [Stretch], &'a [Connection]),
+}
+
+/// A stream behind the device that has the bytes of one before it.
+#[derive(Clone, Copy)]
+struct Whole<'a> {
+    name: Name,
+    stream: &'a Stream,
+    shift: i64,
+    reset: bool,
+}
+
+impl Whole<'_> {
+    fn seen(&self, piece: &Piece) -> Seen {
+        let place = |place: u64| place.saturating_add_signed(self.shift);
+        self.stream.seen(place(piece.start), place(piece.end))
+    }
+
+    /// Returns true if the byte at this place behind the device never was there: the stream went on, or ended, and the
+    /// other end has not confirmed it.
+    fn is_lost(&self, place: u64) -> bool {
+        let Some((first, last)) = self.stream.span() else { return false };
+        let confirmed = self.stream.acknowledged.is_some_and(|reached| reached > place);
+        let ended = self.reset || self.stream.end.is_some_and(|end| end <= place);
+        place >= first && !confirmed && (place < last || ended)
+    }
+}
+
+/// Returns when the last byte of a piece was seen behind the device, in ns, if it is in a stretch, and with it all others
+/// that are in one.
+fn arrival_of_parts(parts: &[Stretch], connections: &[Connection], piece: &Piece) -> Option<u64> {
+    let first = parts.partition_point(|part| part.end <= piece.start);
+    let behind = parts.partition_point(|part| part.start < piece.end);
+    let within = &parts[first..behind];
+    within.last().filter(|last| last.end >= piece.end)?;
+    let times = within.iter().map(|part| {
+        let (start, end) = part.behind(piece.start, piece.end);
+        match connections[part.behind.0].streams[part.behind.1].seen(start, end) {
+            Seen::At(ts) => ts,
+            Seen::Not(_) => unreachable!("bytes that were compared were seen"),
+        }
+    });
+    times.max()
+}
+
 impl Joined<'_> {
-    fn place(&self, place: u64) -> u64 {
-        place.saturating_add_signed(self.shift)
+    /// Returns when the last byte of a piece before the device was seen behind it, in ns.
+    fn arrival(&self, piece: &Piece) -> Option<u64> {
+        match self.common {
+            Common::Whole(whole) => match whole.seen(piece) {
+                Seen::At(ts) => Some(ts),
+                Seen::Not(_) => None,
+            },
+            Common::Parts(parts, connections) => arrival_of_parts(parts, connections, piece),
+        }
     }
 
     /// Returns the time from each piece before the device to its last byte behind it, in ns, if no clock is in doubt
     /// then.
     fn apart(&self) -> impl Iterator<Item = i64> {
         self.before.pieces.iter().filter_map(|piece| {
-            match self.behind.seen(self.place(piece.start), self.place(piece.end)) {
-                Seen::At(ts) if !self.doubts.concern(piece.ts, ts) => {
-                    Some((i128::from(ts) - i128::from(piece.ts)) as i64)
-                }
-                Seen::At(_) | Seen::Not(_) => None,
-            }
+            let ts = self.arrival(piece).filter(|ts| !self.doubts.concern(piece.ts, *ts))?;
+            Some((i128::from(ts) - i128::from(piece.ts)) as i64)
         })
     }
 
@@ -183,11 +236,15 @@ impl Joined<'_> {
     }
 
     fn outcome(&self, piece: &Piece) -> Outcome {
-        match self.behind.seen(self.place(piece.start), self.place(piece.end)) {
+        let Common::Whole(whole) = self.common else {
+            // What a device changes is not lost.
+            return self.arrival(piece).map_or(Outcome::Unresolved, Outcome::Arrived);
+        };
+        match whole.seen(piece) {
             Seen::At(ts) => Outcome::Arrived(ts),
             Seen::Not(_) if self.in_gap(piece.ts) => Outcome::Unresolved,
             // If any byte of a gap is lost for certain, its last one is.
-            Seen::Not(missing) if missing.iter().any(|bytes| self.is_lost(bytes.end - 1)) => {
+            Seen::Not(missing) if missing.iter().any(|bytes| whole.is_lost(bytes.end - 1)) => {
                 Outcome::Lost
             }
             Seen::Not(_) => Outcome::Unresolved,
@@ -199,13 +256,16 @@ impl Joined<'_> {
         self.gaps.get(next).is_some_and(|(from, _)| *from <= ts)
     }
 
-    /// Returns true if the byte at this place behind the device never was there: the stream went on, or ended, and the
-    /// other end has not confirmed it.
-    fn is_lost(&self, place: u64) -> bool {
-        let Some((first, last)) = self.behind.span() else { return false };
-        let confirmed = self.behind.acknowledged.is_some_and(|reached| reached > place);
-        let ended = self.reset || self.behind.end.is_some_and(|end| end <= place);
-        place >= first && !confirmed && (place < last || ended)
+    /// Returns what is behind the device of it: streams, each with places there and how far on these lie.
+    fn behind(&self) -> Vec<(Name, Range<u64>, i64)> {
+        match self.common {
+            Common::Whole(Whole { name, shift, .. }) => vec![(name, 0..u64::MAX, shift)],
+            Common::Parts(parts, _) => {
+                let places =
+                    parts.iter().map(|part| (part.behind, part.behind(0, u64::MAX), part.shift));
+                places.map(|(name, (start, end), shift)| (name, start..end, shift)).collect()
+            }
+        }
     }
 }
 
@@ -213,10 +273,10 @@ impl Joined<'_> {
 struct Judged<'a> {
     sides: [&'a Streams; 2],
     partners: Partners,
+    /// Stretches of each stream before the device that come out as they are, if few connections do.
+    parts: Vec<[Vec<Stretch>; 2]>,
     /// For each connection before the device the stream that comes out behind it.
     forward: Vec<[bool; 2]>,
-    /// Connections before the device by place behind it.
-    of_behind: Vec<Option<usize>>,
     /// Times in ns at which packets of either side are not judged, as the other one lacks what came between its files:
     /// those of the other side's packets, with the longest time from one to the other.
     gaps: [Vec<(u64, u64)>; 2],
@@ -227,34 +287,43 @@ impl<'a> Judged<'a> {
     fn new(sides: [&'a Streams; 2], config: &Config) -> Self {
         let doubts = config.doubts.undone(config.clocks.skew());
         let partners = partners(sides[0], sides[1], (config.window.0, &doubts));
-        let mut of_behind = vec![None; sides[1].connections.len()];
-        let known = partners.of.iter().enumerate().filter_map(|(number, partner)| match partner {
-            Partner::Known(pair) => Some((number, pair.behind)),
-            Partner::Unknown | Partner::Ambiguous => None,
-        });
-        known.for_each(|(number, behind)| of_behind[behind] = Some(number));
-        let (forward, gaps) = (Vec::new(), [vec![], vec![]]);
-        let mut judged = Self { sides, partners, forward, of_behind, gaps, doubts };
-        judged.forward = judged.ways();
-        judged.gaps = judged.gaps();
+        let (parts, forward, gaps) = (Vec::new(), Vec::new(), [vec![], vec![]]);
+        let mut judged = Self { sides, partners, parts, forward, gaps, doubts };
+        judged.find_ways();
         judged
     }
 
-    fn pair(&self, number: usize) -> Option<(&'a Connection, &'a Connection, Pair)> {
-        let Partner::Known(pair) = self.partners.of[number] else { return None };
-        Some((&self.sides[0].connections[number], &self.sides[1].connections[pair.behind], pair))
+    fn find_ways(&mut self) {
+        self.forward = self.ways();
+        self.gaps = self.gaps();
+    }
+
+    /// Looks for parts of streams if less than half of the connections come out as they are; returns how much of what
+    /// both captures contain is the same.
+    fn divide(&mut self) -> Option<Shared> {
+        let Tried { matched, of, .. } = self.tried();
+        if 2 * matched >= of {
+            return None;
+        }
+        let found = stretches(self.sides)?;
+        self.parts = found.of;
+        self.find_ways();
+        Some(found.shared)
     }
 
     fn joined(&self, number: usize, way: usize) -> Option<Joined<'_>> {
-        let (before, behind, pair) = self.pair(number)?;
-        Some(Joined {
-            before: &before.streams[way],
-            behind: &behind.streams[pair.way_behind(way)],
-            shift: pair.shift(way)?,
-            reset: behind.reset,
-            gaps: &self.gaps[1],
-            doubts: &self.doubts,
-        })
+        let behind = &self.sides[1].connections;
+        let common = if let Partner::Known(pair) = self.partners.of[number] {
+            let name = (pair.behind, pair.way_behind(way));
+            let connection = &behind[pair.behind];
+            let (stream, shift) = (&connection.streams[name.1], pair.shift(way)?);
+            Common::Whole(Whole { name, stream, shift, reset: connection.reset })
+        } else {
+            let parts = &self.parts.get(number)?[way];
+            Common::Parts(Some(parts).filter(|parts| !parts.is_empty())?, behind)
+        };
+        let before = &self.sides[0].connections[number].streams[way];
+        Some(Joined { before, common, gaps: &self.gaps[1], doubts: &self.doubts })
     }
 
     /// Returns which streams of each connection come out behind the device. Where all times are in doubt, it is that of
@@ -354,11 +423,13 @@ impl<'a> Judged<'a> {
             for (way, stream) in connection.streams.iter().enumerate() {
                 let joined = self.joined(number, way);
                 for piece in &stream.pieces {
-                    let outcome = match (self.partners.of[number], joined) {
-                        (Partner::Ambiguous, _) => Outcome::Ambiguous,
-                        (Partner::Known(_), Some(_)) if !self.forward[number][way] => Outcome::Back,
-                        (Partner::Known(_), Some(joined)) => joined.outcome(piece),
-                        (Partner::Known(_) | Partner::Unknown, _) => Outcome::Unresolved,
+                    let outcome = match joined {
+                        Some(_) if !self.forward[number][way] => Outcome::Back,
+                        Some(joined) => joined.outcome(piece),
+                        None if self.partners.of[number] == Partner::Ambiguous => {
+                            Outcome::Ambiguous
+                        }
+                        None => Outcome::Unresolved,
                     };
                     let all = &mut outcomes[piece.packet as usize];
                     *all = all.and(outcome);
@@ -391,8 +462,8 @@ impl<'a> Judged<'a> {
         });
         let mut seen: Vec<Event> = arrived.collect();
         let times: HashSet<u64> = seen.iter().map(|event| event.packet.ts).collect();
-        let mut explained = vec![false; self.sides[1].packets.len()];
-        self.mark_explained(&mut explained);
+        let explained = self.explained();
+        let back: HashSet<Name> = self.behind(false).map(|(name, ..)| name).collect();
         let packets = self.sides[1].packets.iter().zip(explained).enumerate();
         for (place, (packet, explained)) in packets {
             if explained && times.contains(&packet.ts) {
@@ -402,11 +473,11 @@ impl<'a> Judged<'a> {
             seen.push(match packet.role {
                 _ if explained => Event { doubt: Some(Doubt::Part), ..plain },
                 Role::First { connection, way } => {
-                    let number = connection as usize;
-                    if self.partners.ambiguous_behind.contains(&number) {
+                    let name = (connection as usize, usize::from(way));
+                    if self.partners.ambiguous_behind.contains(&name.0) {
                         Event { doubt: Some(Doubt::Ambiguous), ..plain }
                     } else {
-                        let is_back = self.is_back_behind(number, usize::from(way));
+                        let is_back = back.contains(&name);
                         let kind = if is_back { Kind::Back } else { Kind::Forward };
                         let key = key_of(outcomes.len() + place);
                         Event::plain(Stamped::new(packet.ts, Some(key)).of(kind, 0))
@@ -419,22 +490,32 @@ impl<'a> Judged<'a> {
         seen
     }
 
-    fn mark_explained(&self, explained: &mut [bool]) {
-        for joined in self.joins().filter_map(|(is_forward, joined)| is_forward.then_some(joined)) {
-            let place = |place: u64| place.saturating_add_signed(-joined.shift);
-            for piece in &joined.behind.pieces {
-                if joined.before.has_some(place(piece.start), place(piece.end)) {
+    /// Returns what is behind the device of streams that come out there, or do not, with the stream before it.
+    fn behind(&self, comes_out: bool) -> impl Iterator<Item = (Name, Range<u64>, i64, &Stream)> {
+        let joins = self.joins().filter(move |(is_forward, _)| *is_forward == comes_out);
+        joins.flat_map(|(_, joined)| {
+            let before = joined.before;
+            joined
+                .behind()
+                .into_iter()
+                .map(move |(name, places, shift)| (name, places, shift, before))
+        })
+    }
+
+    /// Returns which packets behind the device carry bytes that came out of it.
+    fn explained(&self) -> Vec<bool> {
+        let mut explained = vec![false; self.sides[1].packets.len()];
+        for (name, places, shift, before) in self.behind(true) {
+            let pieces = &self.sides[1].connections[name.0].streams[name.1].pieces;
+            let first = pieces.partition_point(|piece| piece.end <= places.start);
+            for piece in pieces[first..].iter().take_while(|piece| piece.start < places.end) {
+                let place = |place: u64| place.saturating_add_signed(-shift);
+                if before.has_some(place(piece.start), place(piece.end)) {
                     explained[piece.packet as usize] = true;
                 }
             }
         }
-    }
-
-    fn is_back_behind(&self, behind: usize, way_behind: usize) -> bool {
-        let Some(number) = self.of_behind[behind] else { return false };
-        let Some((_, _, pair)) = self.pair(number) else { return false };
-        let way = pair.way_behind(way_behind);
-        pair.shift(way).is_some() && !self.forward[number][way]
+        explained
     }
 
     /// Returns how many connections of those before the device are known behind it.
@@ -445,17 +526,24 @@ impl<'a> Judged<'a> {
         Tried { key: MatchOn::TcpBytes.to_string(), matched: known.count() as u64, of }
     }
 
-    /// Returns what encrypts at least half of the connections of one side.
-    fn encryption(&self) -> Option<Encryption> {
-        self.sides.iter().find_map(|side| {
-            let first = |stream: &Stream| stream.pieces.first().map(|piece| side.bytes(piece));
-            let begins = side.connections.iter().filter_map(|connection| {
-                let streams = connection.streams.iter().filter_map(first);
-                let tls: Vec<bool> = streams.map(is_tls).collect();
-                (!tls.is_empty()).then(|| tls.contains(&true).then_some(Encryption::Tls))
-            });
-            most_common(begins)
-        })
+    /// Returns why no stream may be the same on both sides, as its first bytes tell.
+    fn obstacle(&self) -> Option<Obstacle> {
+        if [0, 1].into_iter().any(|side| self.mostly_begins(side, is_tls)) {
+            return Some(Obstacle::Encrypted(Encryption::Tls));
+        }
+        [0, 1].into_iter().all(|side| self.mostly_begins(side, is_http)).then_some(Obstacle::Http)
+    }
+
+    /// Returns true if at least half of the connections of a side have a stream that begins so.
+    fn mostly_begins(&self, side: usize, so: fn(&[u8]) -> bool) -> bool {
+        let (mut all, mut fitting) = (0, 0);
+        for connection in &self.sides[side].connections {
+            let first = connection.streams.iter().filter_map(|stream| stream.pieces.first());
+            let begins: Vec<bool> = first.map(|piece| so(self.sides[side].bytes(piece))).collect();
+            all += usize::from(!begins.is_empty());
+            fitting += usize::from(begins.contains(&true));
+        }
+        fitting > 0 && 2 * fitting >= all
     }
 
     fn counts(&self) -> TcpCounts {
@@ -465,6 +553,9 @@ impl<'a> Judged<'a> {
             counts.ambiguous += u64::from(*partner == Partner::Ambiguous);
         }
         for (_, joined) in self.joins().filter(|(is_forward, _)| *is_forward) {
+            if let Common::Parts(parts, _) = joined.common {
+                counts.stretches += parts.len() as u64;
+            }
             for piece in &joined.before.pieces {
                 let bytes = piece.end - piece.start;
                 counts.bytes += bytes;
@@ -485,6 +576,11 @@ fn side_counts(streams: &Streams) -> TcpSide {
         without_data: count(Role::Empty) as u64,
         not_tcp: count(Role::Other) as u64,
     }
+}
+
+/// Returns true if a stream of HTTP/1 begins like this.
+fn is_http(bytes: &[u8]) -> bool {
+    HTTP.iter().any(|begin| bytes.starts_with(begin))
 }
 
 /// A key that no other packet has.

@@ -37,6 +37,7 @@ pub fn run(bytes: &[u8]) -> bool {
             Error::NoPackets { .. }
             | Error::DifferentTraffic { .. }
             | Error::BytesChanged { .. }
+            | Error::Http { .. }
             | Error::SwappedOrApart { .. }
             | Error::InFlight { .. },
         ) => {}

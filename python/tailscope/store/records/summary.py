@@ -261,10 +261,18 @@ GROUPS = (
                 is_column=False,
             ),
             FigureLine(
+                ("tcp_stretches",),
+                "count",
+                "Parts of streams that are the same behind the device, which changes what lies "
+                "around them.",
+                everywhere=False,
+                is_column=False,
+            ),
+            FigureLine(
                 ("tcp_bytes", "tcp_bytes_matched"),
                 "count",
-                "Bytes that known connections carry forward before the device, and those of them "
-                "in packets of which all bytes were seen behind it.",
+                "Bytes of streams that come out, before the device, and those of them in packets "
+                "of which all bytes were seen behind it, or the last one of streams in parts.",
                 everywhere=False,
                 is_column=False,
             ),
