@@ -505,6 +505,23 @@ def posts(chance: random.Random, line: str, count: int, size: int) -> bytes:
     return b"".join(head.encode() + chance.randbytes(size) for head in heads)
 
 
+def test_messages_that_begin_alike_are_told_apart() -> None:
+    """A proxy spreads what comes on one connection over three, each with heads that begin alike."""
+    chance = random.Random(3)
+    pre, post, reached = [], [], [1_000] * 4
+    for number in range(24):
+        body, link = chance.randbytes(3000), 1 + chance.randrange(3)
+        for at, line, side in ((0, "Client: one", pre), (link, "Forwarded: yes", post)):
+            ends = ((BACK[0], BACK[1] + at), SERVER) if at else (CLIENT, FRONT)
+            head = f"POST /upload HTTP/1.1\r\nHost: one\r\n{line}\r\n\r\n".encode()
+            ts = START_NS + 10**8 * (1 + number) + 10**6 * (at > 0)
+            if reached[at] == 1_000:
+                side.append(Segment(ts - 1, *ends, 999, None, "S", b""))
+            side.append(Segment(ts, *ends, reached[at], None, "", head + body))
+            reached[at] += len(head + body)
+    assert analyzed(pre, post).series.latency_ns.tolist() == [10**6] * 24
+
+
 def test_bodies_that_a_proxy_gives_other_heads_are_matched() -> None:
     pre, post = (posts(random.Random(11), line, 20, 700) for line in HEADS)
     sides = streamed(0, pre, 900), streamed(1, post, 900)

@@ -75,6 +75,7 @@ COMMANDS = {
 LINKS, POSTS = 3, 8
 PROOF = 1000
 """Bytes of a body that is long enough to be known."""
+HEAD = re.compile(rb"POST /\S+ HTTP/1\.|HTTP/1\.1 \d")
 REQUEST, REPLY = rb"\APOST (/\S+) ", rb"(?s)\AHTTP/1.1 200 OK\r\n.*?\r\n\r\n(.{16})"
 
 
@@ -112,12 +113,19 @@ class Body(NamedTuple):
 
 
 def lying(body: bytes, mine: Stream, other: Stream) -> Body:
-    """Where a body lies in two streams, as far as they are equal around it."""
+    """Where a body lies in two streams, as far as they are equal around it in its message."""
     start, there = mine.content.index(body), other.content.index(body)
     shift, end = there - start, start + len(body)
-    while start and start + shift and mine.content[start - 1] == other.content[start + shift - 1]:
+    heads = [head.start() for head in HEAD.finditer(mine.content)]
+    first = max((head for head in heads if head < start), default=0)
+    while (
+        start > first
+        and start + shift
+        and mine.content[start - 1] == other.content[start + shift - 1]
+    ):
         start -= 1
-    last = min(len(mine.content), len(other.content) - shift)
+    next_head = min((head for head in heads if head >= end), default=len(mine.content))
+    last = min(next_head, len(other.content) - shift)
     while end < last and mine.content[end] == other.content[end + shift]:
         end += 1
     return Body(start, end, shift, other)
@@ -144,7 +152,7 @@ def truth(
             if is_new[-1] and within:
                 times = [
                     int(part.behind.first_ns[at + part.shift])
-                    for part in parts
+                    for part in within
                     for at in range(max(start, part.start), min(end, part.end))
                     if is_new[at - start]
                 ]

@@ -1,12 +1,13 @@
 //! Stretches of streams that a device passes on as they are, while it changes what lies around them, as a proxy does that
 //! writes heads anew.
 //!
-//! A stretch is known by what it contains once in either capture, and reaches as far as the bytes are equal. What two
-//! stretches claim is neither's.
+//! A stretch is known by what it contains once in either capture, and reaches as far as the bytes are equal, within its
+//! message: the heads of messages that have nothing to do with each other begin alike. What two stretches claim is
+//! neither's.
 
 use crate::align::{Anchor, Spread, anchors};
 use crate::error::Shared;
-use crate::stream::{Connection, Streams};
+use crate::stream::{Connection, Stream, Streams};
 
 /// One place in 64 is an anchor, wherever it lies in a stream.
 const SPREAD: Spread = &[(u64::MAX, 6)];
@@ -16,6 +17,13 @@ const PROOF: u64 = 256;
 /// Places in common that say that streams were changed, and are not others: so many, and one in so many.
 const FEWEST_SHARED: usize = 16;
 const SHARE: usize = 10;
+
+/// What a head of HTTP/1 has in its first line.
+const VERSION: &[u8] = b"HTTP/1.";
+const METHODS: [&[u8]; 9] =
+    [b"CONNECT", b"DELETE", b"GET", b"HEAD", b"OPTIONS", b"PATCH", b"POST", b"PUT", b"TRACE"];
+/// The longest first line of a head that is looked for, in bytes.
+const LONGEST_LINE: usize = 16_384;
 
 /// A stream: its connection, and its number there.
 pub(crate) type Name = (usize, usize);
@@ -76,6 +84,7 @@ pub(crate) fn stretches([before, behind]: [&Streams; 2]) -> Option<Stretches> {
     }
     both.sort_unstable();
     let mut found: Vec<Found> = Vec::new();
+    let (mut of_heads, mut heads) = (None, Vec::new());
     for (name, place, mark) in both {
         let shift = mark.place as i64 - place as i64;
         let former = found.last_mut().filter(|former| former.name == name);
@@ -86,11 +95,17 @@ pub(crate) fn stretches([before, behind]: [&Streams; 2]) -> Option<Stretches> {
         }
         let mine = &before.connections[name.0].streams[name.1];
         let others = &behind.connections[mark.name.0].streams[mark.name.1];
+        if of_heads.replace(name) != Some(name) {
+            heads = heads_of(before, mine);
+        }
+        let next = heads.partition_point(|head| *head < place);
+        let floor = floor.max(if next == 0 { 0 } else { heads[next - 1] });
+        let most = heads.get(next).map_or(usize::MAX, |head| (head - place) as usize);
         let equal = |pair: &(u8, u8)| pair.0 == pair.1;
         let back = before.backwards(mine, place).zip(behind.backwards(others, mark.place));
         let on = before.onwards(mine, place).zip(behind.onwards(others, mark.place));
         let back = back.take((place - floor) as usize).take_while(equal).count() as u64;
-        let on = on.take_while(equal).count() as u64;
+        let on = on.take(most).take_while(equal).count() as u64;
         let stretch = Stretch { start: place - back, end: place + on, behind: mark.name, shift };
         found.push(Found { name, stretch, first: place, last: place });
     }
@@ -120,6 +135,40 @@ pub(crate) fn stretches([before, behind]: [&Streams; 2]) -> Option<Stretches> {
         }
     }
     Some(Stretches { of, shared })
+}
+
+/// Returns where the heads of HTTP/1 begin in a stream, in order.
+fn heads_of(streams: &Streams, stream: &Stream) -> Vec<u64> {
+    let (mut heads, mut line, mut reached) = (Vec::new(), Vec::new(), 0);
+    for piece in &stream.pieces {
+        if piece.start != reached {
+            line.clear();
+        }
+        for (place, byte) in (piece.start + 1..).zip(streams.bytes(piece)) {
+            if *byte == b'\n' || line.len() == LONGEST_LINE {
+                line.clear();
+            } else {
+                line.push(*byte);
+                if *byte == b'.' && line.ends_with(VERSION) {
+                    heads.push(place - first_line(&line) as u64);
+                }
+            }
+        }
+        reached = piece.end;
+    }
+    heads
+}
+
+/// Returns how many bytes of the first line of a head are there, where a line ends with `VERSION`. The content of the
+/// message before it may end in this line.
+fn first_line(line: &[u8]) -> usize {
+    let request = || {
+        let words = line[..line.len() - VERSION.len()].strip_suffix(b" ")?;
+        let method = &words[..words.iter().rposition(|byte| *byte == b' ')?];
+        let known = METHODS.iter().find(|known| method.ends_with(known))?;
+        Some(line.len() - method.len() + known.len())
+    };
+    request().unwrap_or(VERSION.len())
 }
 
 /// Returns the places that a capture has once, in order of their hashes.
@@ -196,6 +245,36 @@ mod tests {
             Stretch { start, end: start + 3000, behind: (connection, 0), shift }
         });
         assert_eq!(found(&sent(0, &pre, 900), &post), Some(expected.to_vec()));
+    }
+
+    #[test]
+    fn a_stretch_ends_where_the_next_message_begins() {
+        let posted = |line: &str, bodies: &[&[u8]]| {
+            let of = |body: &&[u8]| {
+                let head = format!("POST /upload HTTP/1.1\r\nHost: one\r\n{line}\r\n\r\n");
+                [head.as_bytes(), body].concat()
+            };
+            bodies.iter().flat_map(of).collect::<Vec<u8>>()
+        };
+        let bodies = [1, 2, 3].map(|seed| unique(seed, 3000));
+        let [one, two, three] = bodies.each_ref().map(|body| &body[..]);
+        let pre = posted("Client: a", &[one, two, three]);
+        let post = [&[one, three][..], &[two]].map(|of| posted("Proxied: yes", of));
+        let post = [sent(1, &post[0], 1400), sent(2, &post[1], 700)].concat();
+        let found = found(&sent(0, &pre, 900), &post).unwrap();
+        let head = (pre.len() / 3 - 3000) as u64;
+        let ends: Vec<u64> = found.iter().map(|part| part.end - BASE).collect();
+        assert_eq!(ends, [1, 2, 3].map(|number| number * (head + 3000)));
+    }
+
+    #[test]
+    fn a_head_begins_with_its_method_or_version() {
+        fn begins(line: &str) -> &str {
+            &line[line.len() - first_line(line.as_bytes())..]
+        }
+        assert_eq!(begins("endPOST /a?b=c HTTP/1."), "POST /a?b=c HTTP/1.");
+        assert_eq!(begins("of it HTTP/1."), "HTTP/1.");
+        assert_eq!(begins("HTTP/1."), "HTTP/1.");
     }
 
     #[test]

@@ -187,21 +187,18 @@ impl Whole<'_> {
     }
 }
 
-/// Returns when the last byte of a piece was seen behind the device, in ns, if it is in a stretch, and with it all others
-/// that are in one.
+/// Returns when the last byte of a piece was seen behind the device, in ns, if it is in a stretch, and with it those
+/// before it in the same stretch.
 fn arrival_of_parts(parts: &[Stretch], connections: &[Connection], piece: &Piece) -> Option<u64> {
-    let first = parts.partition_point(|part| part.end <= piece.start);
-    let behind = parts.partition_point(|part| part.start < piece.end);
-    let within = &parts[first..behind];
-    within.last().filter(|last| last.end >= piece.end)?;
-    let times = within.iter().map(|part| {
-        let (start, end) = part.behind(piece.start, piece.end);
-        match connections[part.behind.0].streams[part.behind.1].seen(start, end) {
-            Seen::At(ts) => ts,
-            Seen::Not(_) => unreachable!("bytes that were compared were seen"),
-        }
-    });
-    times.max()
+    let part = parts.get(parts.partition_point(|part| part.end < piece.end))?;
+    if part.start >= piece.end {
+        return None;
+    }
+    let (start, end) = part.behind(piece.start, piece.end);
+    match connections[part.behind.0].streams[part.behind.1].seen(start, end) {
+        Seen::At(ts) => Some(ts),
+        Seen::Not(_) => unreachable!("bytes that were compared were seen"),
+    }
 }
 
 impl Joined<'_> {
