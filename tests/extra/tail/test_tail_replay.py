@@ -86,7 +86,7 @@ def test_what_holds_up_the_device_lowers_the_rate_long_before() -> None:
 
 def test_a_limit_that_fails_already_holds_at_no_rate() -> None:
     _, rate, _ = highest(seen(), Limit(WORK_NS, 0.01))
-    assert rate < 500
+    assert rate == 0
 
 
 def test_too_few_packets_or_queues_are_refused() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.exceptions import EvidenceError, UsageError
+from tailscope.exceptions import EvidenceError, RunError, UsageError
 from tailscope.experiment.search.overload import TailRate, queues_in
 from tailscope.extra.tail.models.replay import Limit, Seen, highest_rate_within, work_of
 from tailscope.noise.taken import taken_from_instrument
@@ -37,7 +37,7 @@ def tail_rate(
         return forecast
     try:
         rate = _rate(function, bursts or function, found, limits)
-    except EvidenceError as error:
+    except (EvidenceError, RunError) as error:
         warnings = (*forecast.warnings, str(error))
         return replace(forecast, tail=TailRate(text, None), warnings=warnings)
     return replace(forecast, tail=TailRate(text, rate))

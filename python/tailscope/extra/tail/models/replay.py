@@ -282,7 +282,8 @@ def _highest(
     while high - low > close_pps:
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
-    return (low + high) / 2
+    # What holds nowhere is told as nothing, not as half of the lowest rate that was replayed.
+    return (low + high) / 2 if low > 0 else 0.0
 
 
 def _readings(seen: Seen, chance: np.random.Generator) -> Iterator[Reading]:
