@@ -54,7 +54,10 @@ def stalls(series: Series, system: System, accounted: Marks) -> Answer:
     with np.errstate(invalid="ignore", divide="ignore"):
         found = fit(series.arrival_ns[:end], series.latency_ns[:end])
     if not found.sources:
-        return Refusal(name, str(found.reason).partition(": ")[2] or str(found.reason))
+        reason = str(found.reason).partition(": ")[2] or str(found.reason)
+        searched_s = (series.arrival_ns[end - 1] - series.arrival_ns[0]) / 1e9
+        part = f" (searched: the first {searched_s:.0f} s)" if end < len(series.arrival_ns) else ""
+        return Refusal(name, reason + part)
     first = found.sources[0]
     if first.window_ns is not None:
         return Refusal(
