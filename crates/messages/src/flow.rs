@@ -45,7 +45,7 @@ pub struct FlowWay {
     pub latency_ns_total: Count,
     /// The stages, in order.
     pub stages: Vec<FlowStage>,
-    /// Packets in the tail: the slowest thousandth, but at least ten.
+    /// Packets in the tail: the slowest thousandth, but at least 10 and at most 4096.
     pub tail_packets: Count,
     /// Packets of the tail that were seen at every point.
     pub tail_whole: Count,

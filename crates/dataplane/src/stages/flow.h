@@ -15,6 +15,7 @@
 #define NO_HEADER 0xffff
 #define GRO_MERGED_FREE 1
 #define MSG_PEEK 2
+#define MSG_ERRQUEUE 0x2000
 #define TCP_SEQ 4
 #define TCP_WORDS 12
 #define TCP_FLAGS 13
@@ -451,7 +452,7 @@ static __always_inline int at_udp(struct sock *sk)
 
 static __always_inline int read_udp(struct sock *sk, int flags)
 {
-    if (sk->sk_protocol != UDP || flags & MSG_PEEK || !is_of_socket(sk))
+    if (sk->sk_protocol != UDP || flags & (MSG_PEEK | MSG_ERRQUEUE) || !is_of_socket(sk))
         return 0;
     tell(0, READ_UDP, bpf_get_socket_cookie(sk), waiting(sk));
     return 0;

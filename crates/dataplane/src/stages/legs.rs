@@ -20,7 +20,7 @@ const TAIL: u64 = 1000;
 const TAIL_LEAST: u64 = 10;
 /// Packets under way that are remembered; what had no event for a second is forgotten beyond.
 const MOST_OPEN: usize = 1 << 20;
-/// The latest writes to a stream that are remembered, and sockets without packets.
+/// The latest writes to a stream that are remembered, and sockets.
 const MOST_WRITES: usize = 4096;
 const MOST_SOCKETS: usize = 1 << 16;
 /// Streams whose packets may be joined, and the latest packets of each.
@@ -436,15 +436,19 @@ impl Legs {
         self.ways[way].add(leg);
     }
 
-    fn socket(&mut self, event: &Event) -> &mut Socket {
+    fn socket(&mut self, number: u32) -> &mut Socket {
         if self.sockets.len() > MOST_SOCKETS {
             self.sockets.retain(|_, socket| !socket.waiting.is_empty());
         }
-        self.sockets.entry(event.ifindex).or_default()
+        // Closed ones that nobody has read to the end stay otherwise.
+        if self.sockets.len() > MOST_SOCKETS {
+            self.sockets.clear();
+        }
+        self.sockets.entry(number).or_default()
     }
 
     fn write_tcp(&mut self, event: &Event) {
-        let writes = &mut self.socket(event).writes;
+        let writes = &mut self.socket(event.ifindex).writes;
         if writes.len() == MOST_WRITES {
             writes.pop_front();
         }
@@ -453,7 +457,7 @@ impl Legs {
 
     /// A packet was written when its first byte was.
     fn written_tcp(&mut self, event: &Event) {
-        let writes = &self.socket(event).writes;
+        let writes = &self.socket(event.ifindex).writes;
         let is_before = |(seq, _): &&(u32, u64)| !is_behind((*seq).into(), event.reason.into());
         let written_ns = writes.iter().rev().find(is_before).map(|(_, time_ns)| *time_ns);
         if let (Some(time_ns), Some(leg)) = (written_ns, self.open.get_mut(&event.seq)) {
@@ -464,7 +468,11 @@ impl Legs {
     /// A packet came to TCP, with all that were joined to it since it arrived.
     fn wait_tcp(&mut self, event: &Event) {
         let own = self.open.get(&event.seq).copied().filter(|leg| leg.segment != NO_SEGMENT);
-        let own_end = own.map_or(event.reason, |leg| leg.segment.1);
+        // A short frame is padded when it arrives: it ends no later than TCP says.
+        let own_end = own.map(|leg| leg.segment.1);
+        let own_end = own_end
+            .filter(|end_seq| !is_behind((*end_seq).into(), event.reason.into()))
+            .unwrap_or(event.reason);
         self.wait_until(event.ifindex, own_end, event.seq);
         let Some(own) = own else { return };
         let Some(parts) = self.streams.get_mut(&own.segment.0) else { return };
@@ -489,7 +497,7 @@ impl Legs {
     }
 
     fn wait_until(&mut self, socket: u32, end_seq: u32, number: u64) {
-        let waiting = &mut self.sockets.entry(socket).or_default().waiting;
+        let waiting = &mut self.socket(socket).waiting;
         let end_seq = u64::from(end_seq);
         let at = waiting.iter().rposition(|(before, _)| !is_behind(*before, end_seq));
         waiting.insert(at.map_or(0, |at| at + 1), (end_seq, number));
@@ -511,7 +519,7 @@ impl Legs {
 
     fn wait_udp(&mut self, event: &Event) {
         let is_new = !self.sockets.contains_key(&event.ifindex);
-        let waiting = &mut self.socket(event).waiting;
+        let waiting = &mut self.socket(event.ifindex).waiting;
         if is_new {
             let before = event.reason.saturating_sub(1) as usize;
             waiting.extend(std::iter::repeat_n((event.time_ns, 0), before));
@@ -534,8 +542,9 @@ impl Legs {
     }
 
     fn read_udp(&mut self, event: &Event) {
-        let socket = self.socket(event);
+        let socket = self.socket(event.ifindex);
         let Some((_, number)) = socket.waiting.pop_front() else {
+            socket.ahead_ns.retain(|time_ns| time_ns + TOGETHER_NS >= event.time_ns);
             socket.ahead_ns.push_back(event.time_ns);
             return;
         };

@@ -520,7 +520,7 @@ class FlowWay(Section, frozen=True, kw_only=True):
     stages: list[FlowStage]
     """The stages, in order."""
     tail_packets: Count
-    """Packets in the tail: the slowest thousandth, but at least ten."""
+    """Packets in the tail: the slowest thousandth, but at least 10 and at most 4096."""
     tail_whole: Count
     """Packets of the tail that were seen at every point."""
     slowest: list[FlowPacket]
