@@ -139,9 +139,11 @@ impl Program for Ask {
             return Err(Error::Option { option, got, expected });
         }
         self.check_ports()?;
+        // Root may read the key of another user only as long as it has its rights.
+        let asked = self.asked()?;
         privileges::give_back(capability::NONE, &[Some(&self.record)])?;
         sleep_exactly();
-        let mut sender = Sender::new(self.asked()?, &self.record, queries as usize)?;
+        let mut sender = Sender::new(asked, &self.record, queries as usize)?;
         events::recording(SPEC.name);
         sender.run(times.take_while(|at| *at < lasts), &stop)?;
         events::print(&Message::Recorded(told(&sender, stop.asked())));

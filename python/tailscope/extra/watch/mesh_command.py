@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -106,18 +107,20 @@ def command(
             address = address_text(where[0], port)
             say(f"page of the mesh at {address}, metrics at {address}/metrics")
         stop = threading.Event()
-        threads = [
-            threading.Thread(target=_watch, args=(other, host, asks, figures, stop, quiet))
+        pool = stack.enter_context(ThreadPoolExecutor(len(others)))
+        stack.callback(stop.set)
+        watches = [
+            pool.submit(_watch, other, host, asks, figures, stop, quiet)
             for other, host in others.items()
         ]
-        for thread in threads:
-            thread.start()
         began_ns = time.monotonic_ns()
         while not patience.asked and (over_ns is None or time.monotonic_ns() - began_ns < over_ns):
+            if any(watch.done() for watch in watches):
+                break
             time.sleep(_LOOK_S)
         stop.set()
-        for thread in threads:
-            thread.join()
+        for watch in watches:
+            watch.result()
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -52,7 +53,7 @@ def _metrics_of(host: MeshHost) -> Iterable[Metric]:
             connection.request("GET", "/metrics", headers={"Accept": _ACCEPT})
             content = connection.getresponse().read(_MOST_BYTES)
             return tuple(text_string_to_metric_families(content.decode()))
-    except (OSError, HTTPException, ValueError):
+    except (OSError, HTTPException, ValueError, IndexError):
         return ()
 
 
@@ -62,7 +63,7 @@ def _by_other(metrics: Iterable[Metric], name: str) -> Mapping[str, Values]:
     for metric in metrics:
         for sample in metric.samples:
             labels = sample.labels
-            if labels.get("from") == name and "to" in labels:
+            if labels.get("from") == name and "to" in labels and math.isfinite(sample.value):
                 which = labels.get("quantile") or labels.get("where") or ""
                 found[labels["to"]][sample.name, which] = sample.value
     return found
