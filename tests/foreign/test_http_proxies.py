@@ -15,7 +15,7 @@ from tailscope.engine.analysis import analyze
 
 from .frames import SERVER
 from .network import routed_network
-from .proxies import PORT, ROUTER, serve
+from .proxies import HAPROXY, PORT, ROUTER, serve
 from .test_proxies import Stream, streams
 
 if TYPE_CHECKING:
@@ -39,21 +39,7 @@ server.serve_forever()
 """
 """A server that answers each body by one as long, which follows from it."""
 
-HAPROXY = """
-global
-    maxconn 1000
-defaults
-    mode http
-    option forwardfor
-    timeout connect 5s
-    timeout client 30s
-    timeout server 30s
-frontend front
-    bind {router}:{port}
-    default_backend back
-backend back
-    server one {server}:{port}
-"""
+HTTP_HAPROXY = HAPROXY.replace("mode tcp", "mode http\n    option forwardfor")
 NGINX = """
 daemon off;
 user root;
@@ -70,7 +56,7 @@ http {{
 """
 COMMANDS = {
     "nginx": (NGINX, "nginx", "-c"),
-    "haproxy": (HAPROXY, "haproxy", "-db", "-f"),
+    "haproxy": (HTTP_HAPROXY, "haproxy", "-db", "-f"),
 }
 LINKS, POSTS = 3, 8
 PROOF = 1000
