@@ -124,14 +124,14 @@ class Machine:
     def glob(self, pattern: str) -> list[str]:
         """List the paths that match a pattern, numbers in them in the order of numbers."""
         paths = (f"/{path.relative_to(self.root)}" for path in self.root.glob(pattern.lstrip("/")))
-        return sorted(paths, key=_natural)
+        return sorted(paths, key=natural)
 
     def _file(self, path: str) -> Path:
         return self.root / path.lstrip("/")
 
 
-def _natural(path: str) -> list[tuple[int, str]]:
-    """Sort by what is between numbers, and by numbers."""
+def natural(name: str) -> list[tuple[int, str]]:
+    """Return a key to sort by what is between numbers, and by numbers."""
     return [
-        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path)
+        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
     ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tailscope.exceptions import TestbedError
 from tailscope.host import remedies
 from tailscope.host.kernel import is_release
+from tailscope.host.machine import natural
 from tailscope.testbed.programs import which
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def guest_kernel(kind: str, beginning: str = "") -> GuestKernel:
     """Return the newest kernel of a kind for guests, or of those whose release begins so."""
     folder = _KERNELS / kind
     images = {path.name.removeprefix("vmlinuz-"): path for path in folder.glob("vmlinuz-*")}
-    releases = sorted(release for release in images if is_release(release, beginning))
+    releases = [release for release in images if is_release(release, beginning)]
     if not releases:
         wanted = f"{kind}-{beginning}" if beginning else kind
         raise TestbedError(
@@ -50,7 +51,7 @@ def guest_kernel(kind: str, beginning: str = "") -> GuestKernel:
             code="no-guest-kernel",
             remedy=remedies.GUESTS,
         )
-    release = releases[-1]
+    release = max(releases, key=natural)
     return GuestKernel(images[release], folder / "lib" / "modules" / release, release)
 
 
