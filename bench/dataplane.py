@@ -11,7 +11,8 @@ import statistics
 import subprocess
 import time
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from bench.clock import say
 from bench.table import Row
@@ -27,9 +28,10 @@ from tailscope.testbed.wires import Memif
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from tailscope.experiment.run.measured import Measured
+    from tailscope.store.records.messages import LoopProgress
+    from tailscope.testbed.messages import ForwarderResult
 
 TESTPMD = "dpdk-testpmd"
 ROUNDS = 3
@@ -84,7 +86,9 @@ def trust_rows(cores: Cores) -> list[Row]:
     ]
 
 
-def overloaded(cores: Cores, testpmd_mode: str | None, *packets: str) -> float:
+def overloaded(
+    cores: Cores, testpmd_mode: str | None, *packets: str, seconds: float = SECONDS
+) -> float:
     """Packets per second that come back to a generator that sends more than the wire carries.
 
     By our l2fwd where there is no mode of testpmd; `packets` are options of the generator.
@@ -98,7 +102,7 @@ def overloaded(cores: Cores, testpmd_mode: str | None, *packets: str) -> float:
             stack.enter_context(
                 testpmd(folder, testpmd_mode, ends.dut.eal, cores, cores.pollers[1])
             )
-        times = ["--warm-up=500ms", f"--duration={SECONDS}s", "--drain=100ms"]
+        times = ["--warm-up=500ms", f"--duration={seconds * 1000:.0f}ms", "--drain=100ms"]
         options = [f"--rate={OFFERED}", *times, *packets]
         generator = Dataplane(
             "generator",
@@ -111,7 +115,7 @@ def overloaded(cores: Cores, testpmd_mode: str | None, *packets: str) -> float:
         )
         result = stack.enter_context(generator).finish()
     assert result is not None, "the generator says what came back"
-    return float(result.gen.matched) / SECONDS
+    return float(result.gen.matched) / seconds
 
 
 def received_by_testpmd(cores: Cores, generator: str, device: str) -> float:
@@ -129,13 +133,27 @@ def received_by_testpmd(cores: Cores, generator: str, device: str) -> float:
         )
         time.sleep(SECONDS + 2)
         counted = before if device == "io" else behind
-        text = counted.read_text(errors="replace")
+        text = counted.output.read_text(errors="replace")
     rates = [int(rate) for rate in _RATE.findall(text) if int(rate)]
     return statistics.median(rates)
 
 
+class Forwarder(NamedTuple):
+    """Our running forwarder, and the number of its process."""
+
+    pid: int
+    process: Dataplane[LoopProgress, ForwarderResult]
+
+
+class Testpmd(NamedTuple):
+    """A running testpmd by the number of its process, and the file with what it prints."""
+
+    pid: int
+    output: Path
+
+
 @contextmanager
-def dut(folder: RunFolder, end: Sequence[str], cores: Cores) -> Iterator[None]:
+def dut(folder: RunFolder, end: Sequence[str], cores: Cores) -> Iterator[Forwarder]:
     """Our forwarder, which changes nothing, as io does."""
     with Dataplane(
         "dut",
@@ -147,14 +165,15 @@ def dut(folder: RunFolder, end: Sequence[str], cores: Cores) -> Iterator[None]:
         housekeeping=cores.housekeeping,
     ) as process:
         process.wait_ready()
-        yield
+        newest = Path("/proc/thread-self/children").read_text().split()[-1]
+        yield Forwarder(int(newest), process)
 
 
 @contextmanager
 def testpmd(
     folder: RunFolder, mode: str, end: Sequence[str], cores: Cores, cpu: int
-) -> Iterator[Path]:
-    """A testpmd that forwards on one CPU; yields what it prints."""
+) -> Iterator[Testpmd]:
+    """A testpmd that forwards on one CPU."""
     binary = shutil.which(TESTPMD)
     assert binary is not None, "looked for beforehand"
     output = folder.path / f"testpmd-{mode}.log"
@@ -173,7 +192,7 @@ def testpmd(
         )
         try:
             _wait_for(process, output)
-            yield output
+            yield Testpmd(process.pid, output)
         finally:
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -52,7 +52,7 @@ pub struct Instrument {
     pub intended_latency: Histogram,
     /// Delay of departures, from the time at which packets were meant to leave.
     pub departure_error: Histogram,
-    /// The same for packets that no stall of the instrument held back.
+    /// The same for packets that no stall of the instrument held back, nor a packet that one did.
     pub untainted_departure_error: Histogram,
     /// Stalls of the instrument.
     pub stalls: u64,

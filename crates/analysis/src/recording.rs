@@ -175,6 +175,7 @@ impl Recording<'_> {
     /// Counts how late packets left, and how long the instrument stalled; part of it if `stopped`.
     fn departures(&self, stalls: &[Stall], stopped: &AtomicBool) -> Instrument {
         let (mut instrument, mut overlaps) = (Instrument::default(), Stalls::new(stalls));
+        let mut held_until = 0;
         let times = self.intended_tsc.iter().zip(self.departure_tsc).enumerate();
         for (at, (&intended, &departure)) in times {
             if at % LOOK == 0 && stopped.load(Ordering::Relaxed) {
@@ -182,7 +183,10 @@ impl Recording<'_> {
             }
             let (intended, departure) = (self.clock.unix(intended).0, self.clock.unix(departure).0);
             instrument.departure_error.record(departure - intended);
-            if overlaps.overlap_ns(intended, departure) == 0 {
+            // Those behind a packet that was held back wait for it to leave.
+            if intended < held_until || overlaps.overlap_ns(intended, departure) > 0 {
+                held_until = departure;
+            } else {
                 instrument.untainted_departure_error.record(departure - intended);
             }
         }

@@ -252,6 +252,24 @@ proptest! {
     }
 }
 
+/// A stall holds the first packet back, which the second waits for; the third leaves as it is meant to.
+#[test]
+fn departures_outside_stalls_are_those_that_nothing_held_back() {
+    let arrays = Arrays {
+        intended: vec![150, 205, 230],
+        departure: vec![210, 220, 231],
+        stall_start: vec![100],
+        stall_lasts: vec![100],
+        ..Arrays::default()
+    };
+    let recording = Recording { clock: PLAIN, ..arrays.recording() };
+    let analysis = analyze_recording(&recording, &Config::default(), &mut ()).unwrap();
+    let instrument = analysis.instrument.unwrap();
+    assert_eq!(instrument.departure_error.max(), Some(60));
+    let untainted = instrument.untainted_departure_error;
+    assert_eq!((untainted.count(), untainted.max()), (1, Some(1)));
+}
+
 const PLAIN: Clock = Clock { tsc_hz: 1_000_000_000, tsc: 0, unix_ns: 0 };
 
 /// What an instrument that stalls records of packets that leave some time after each other, and
