@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.dataplane import Forwarder, dut, overloaded, testpmd
+from bench.dataplane import Forwarder, Testpmd, dut, overloaded, testpmd
 from tailscope.store.records.messages import LoopProgress
 from tailscope.testbed.cores import Cores, pick_cores, read_topology
 from tailscope.testbed.folder import RunFolder
@@ -31,7 +31,8 @@ _NEAR = 1.5
 """Round trips this much longer than the shortest are still those of the same cache."""
 _NULL = ("--no-huge", "-m", "256", "--no-pci", "--vdev=net_null0", "--vdev=net_null1")
 COST_S = 3
-_RECEIVED = re.compile(r"RX-packets:\s+(\d+)")
+_PORTS = 2
+_RECEIVED = re.compile(r"RX-packets:\s+(\d+)\s")
 
 
 class Start(NamedTuple):
@@ -99,13 +100,23 @@ def _progress(device: Forwarder) -> tuple[int, int]:
 
 
 def testpmd_cost_ns(cores: Cores) -> float:
-    """The same of testpmd that forwards: of all its life, as its loop has a thread of its own."""
-    with RunFolder() as folder:
-        with testpmd(folder, "io", _NULL, cores, cores.pollers[1]) as device:
-            time.sleep(COST_S)
-            spent_ns = _polling_ns(device.pid)
-        received = _RECEIVED.findall(device.output.read_text(errors="replace"))
-    return spent_ns / max(map(int, received))
+    """The same of testpmd that forwards."""
+    with (
+        RunFolder() as folder,
+        testpmd(folder, "io", _NULL, cores, cores.pollers[1]) as device,
+    ):
+        (first, began_ns), *_, (last, ended_ns) = (_printed(device) for _ in range(COST_S + 1))
+    return (ended_ns - began_ns) / (last - first)
+
+
+def _printed(device: Testpmd) -> tuple[int, int]:
+    """The packets that both ports of testpmd have received when it next says so, as above."""
+    before = after = len(_RECEIVED.findall(device.output.read_text()))
+    while after < before + _PORTS:
+        time.sleep(0.005)
+        after = len(_RECEIVED.findall(device.output.read_text()))
+    received = _RECEIVED.findall(device.output.read_text())[-_PORTS:]
+    return sum(map(int, received)), _polling_ns(device.pid)
 
 
 def _polling_ns(pid: int) -> int:
