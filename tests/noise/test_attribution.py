@@ -29,7 +29,7 @@ from tailscope.noise.attribution import (
 from tailscope.noise.explanation import explain_tail
 from tailscope.noise.queues import Delayed, Usual, delayed
 from tailscope.noise.story import tell
-from tailscope.noise.timeline import Timeline
+from tailscope.noise.timeline import HANDING_ON, Timeline
 from tailscope.store import parquet
 from tailscope.store.records.run import OwnWork
 from tailscope.words.figures import explained_text
@@ -290,6 +290,48 @@ def test_what_tailscope_does_on_the_device_s_cpu_is_the_instrument_s() -> None:
     assert (start.tolist(), end.tolist()) == ([20], [45])
     in_softirqs = OwnWork(instrument=(), dut=("softirq NET_", "task ", "tailscope's "))
     assert not len(own_work_ns(dut, in_softirqs)[0])
+
+
+def noise_of(dut: Timeline, own: OwnWork) -> list[tuple[str, int, int]]:
+    found = blocked_by([dut], [], own_work=own)
+    pieces = zip(found.cause, found.start_ns, found.end_ns, strict=True)
+    return [(found.names[cause], int(start), int(end)) for cause, start, end in pieces]
+
+
+def test_a_task_is_noise_while_softirqs_wait_for_their_turn() -> None:
+    """It held up packets from the end of their last softirq to the turn of the kernel's task."""
+    own = OwnWork(instrument=(), dut=("softirq NET_", "task ", "tailscope's "))
+    waited = [
+        (0, 10, "task cc1"),
+        (10, 20, "softirq NET_RX"),
+        (20, 50, "task cc1"),
+        (50, 60, "local timer"),
+        (60, 70, "task cc1"),
+    ]
+    turn = [(70, 75, "task ksoftirqd/0"), (75, 80, "softirq NET_RX")]
+    timer = [("local timer", 50, 60)]
+    held = [("task cc1", 20, 50), *timer, ("task cc1", 60, 70)]
+    assert noise_of(timeline(0, *waited, *turn), own) == held
+    # Without a turn of that task, or one without packets, nothing waited.
+    assert noise_of(timeline(0, *waited, (70, 80, "softirq NET_RX")), own) == timer
+    idle_turn = (turn[0], (75, 90, "task ld"), (90, 95, "softirq NET_RX"))
+    assert noise_of(timeline(0, *waited, *idle_turn), own) == timer
+    # Nothing waits on a CPU that is idle.
+    late = [(start + 5, end + 5, cause) for start, end, cause in turn]
+    assert noise_of(timeline(0, *waited, *late), own) == timer
+
+
+def test_what_a_generator_sends_at_once_holds_it_up() -> None:
+    """Softirqs of packets are its work, unless its loop does not run because of them."""
+    stalls = np.array([100]), np.array([200])
+    sent = [(0, 20, "softirq NET_RX"), (110, 150, "softirq NET_RX"), (150, 160, "task cc1")]
+    generator = timeline(0, *sent).handing_on(*stalls)
+    own = OwnWork(instrument=("softirq NET_",), dut=("softirq NET_",))
+    for cpu, names in ((1, [HANDING_ON, "task cc1"]), (0, ["task cc1"])):
+        # On a CPU of both sides they may be the device's.
+        found = blocked_by([timeline(cpu)], [generator], own_work=own)
+        assert [found.names[cause] for cause in found.cause] == names
+        assert not found.is_dut.any()
 
 
 def peak_bytes(sent: int, pieces: int, quantile: float) -> int:

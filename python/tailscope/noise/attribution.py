@@ -30,6 +30,7 @@ import numpy as np
 
 from tailscope.noise.events import OWN
 from tailscope.noise.intervals import Coverage, subtract, union
+from tailscope.noise.timeline import HANDING_ON
 from tailscope.store.records.explanation import REST_OF_BATCH
 
 if TYPE_CHECKING:
@@ -327,10 +328,20 @@ def blocked_by(
     pieces: list[NDArray[Any]] = [np.zeros(0, kind) for kind in kinds]
     own_dut, own_instrument = ((), ()) if own_work is None else (own_work.dut, own_work.instrument)
     noise = [timeline.without(own_dut) for timeline in dut]
+    # On a CPU of both sides, the kernel hands on packets for the device.
+    shared = {timeline.cpu for timeline in dut if own_instrument}
     for is_dut, timelines in (
         (1, [timeline.without([OWN]) for timeline in noise]),
         (0, [timeline.of([OWN]) for timeline in noise]),
-        (0, [timeline.without(own_instrument) for timeline in instrument]),
+        (
+            0,
+            [
+                timeline.without([HANDING_ON] if timeline.cpu in shared else []).without(
+                    own_instrument
+                )
+                for timeline in instrument
+            ],
+        ),
     ):
         for timeline in timelines:
             left = subtract(timeline.start_ns, timeline.end_ns, pieces[0], pieces[1])

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 OWN = "tailscope's "
 """Prefix of causes that are tailscope's own tasks; the task's purpose follows."""
+TASK = "task "
+"""Prefix of causes that are tasks of others; the task's name follows."""
+SOFTIRQ_NET = "softirq NET_"
+"""Prefix of the softirqs of packets."""
 PAGE_FAULT = "page fault"
 NMI = "NMI"
 _SHOOTDOWN = "TLB shootdown"
@@ -173,7 +177,7 @@ def name_of(kind: tuple[str, int, str], comms: Mapping[int, str], *, flush: bool
     if what == "softirq":
         return f"softirq {_SOFTIRQS[number] if number < len(_SOFTIRQS) else number}"
     if what == "task":
-        return f"task {text or comms.get(number, number)}"
+        return f"{TASK}{text or comms.get(number, number)}"
     return NMI if what == "nmi" else PAGE_FAULT
 
 

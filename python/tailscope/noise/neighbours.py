@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tailscope.noise.events import TASK
 from tailscope.noise.held import HeldIntervals, longest_within
 from tailscope.noise.intervals import union
 from tailscope.noise.timeline import UNNAMED
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-_TASK = "task "
-_WORKER = "task kworker/"
+
+_WORKER = f"{TASK}kworker/"
 """Prefix of kernel threads that come and go."""
 _PID = re.compile(r"\bpid (\d+)")
 _MOST_PROGRAMS = 5
@@ -113,7 +114,7 @@ def held_by_tasks(
         causes = timeline.cause[timeline.event[pieces]]
         for cause in np.unique(causes).tolist():
             of_cause = causes == cause
-            name = timeline.causes[cause].removeprefix(_TASK)
+            name = timeline.causes[cause].removeprefix(TASK)
             programs[name] += int((end[of_cause] - start[of_cause]).sum())
         unnamed = timeline.of([UNNAMED])
         lasted = unnamed.end_ns - unnamed.start_ns
@@ -124,7 +125,7 @@ def held_by_tasks(
 
 
 def _is_neighbour(cause: str, detail: str, platform: Collection[int]) -> bool:
-    if not cause.startswith(_TASK) or cause.startswith(_WORKER):
+    if not cause.startswith(TASK) or cause.startswith(_WORKER):
         return False
     pid = _PID.search(detail)
     return pid is None or int(pid[1]) not in platform

@@ -17,7 +17,7 @@ import numpy as np
 from tailscope.engine.analysis import load_ticks
 from tailscope.engine.columns import Texts, values
 from tailscope.exceptions import RunError
-from tailscope.noise.attribution import blocked_by
+from tailscope.noise.attribution import INSTRUMENT, blocked_by
 from tailscope.noise.timeline import Timeline, make_timeline
 from tailscope.store import layout
 from tailscope.store.files import MOST_NOISE_BYTES, is_there, read_file
@@ -215,6 +215,8 @@ def side_noise(
             else None
         )
         timeline = make_timeline(cpu, seen, own, recorded_events)
+        if source == INSTRUMENT and seen is not None:
+            timeline = timeline.handing_on(*seen)
         timelines.append(timeline)
     untold = {of_cpu.cpu: of_cpu.untold_switches for of_cpu in events or ()}
     return SideNoise(source, timelines, rows, untold)

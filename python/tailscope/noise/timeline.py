@@ -7,12 +7,12 @@ events in them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.noise.events import NMI, PAGE_FAULT
+from tailscope.noise.events import NMI, OWN, PAGE_FAULT, SOFTIRQ_NET, TASK
 from tailscope.noise.intervals import covered, subtract
 
 if TYPE_CHECKING:
@@ -32,8 +32,13 @@ PENDING = "pending interrupt"
 """Cause of time in which an interrupt from another CPU was pending and nothing else happened:
 the CPU did not run, or it had interrupts off."""
 
+HANDING_ON = "handing on packets"
+"""Cause of time in which a loop did not run because the kernel handed on what it had sent."""
+
 UNNAMED = "stall"
 """Cause of time that nobody recorded."""
+
+_SOFTIRQ_TASK = f"{TASK}ksoftirqd/"
 
 _EDGE_NS = (1_000, 50_000)
 """Limits of the time to enter or leave an interrupt: assumed without data, and at most."""
@@ -62,16 +67,55 @@ class Timeline:
     details: list[str]
 
     def without(self, own_work: Sequence[str]) -> Timeline:
-        """Leave out events that are the CPU's work, by how the names of their causes begin."""
-        return self._only(~self._begins(own_work))
+        """Leave out events that are the CPU's work, by how the names of their causes begin.
+
+        Where that is every task, packets are softirqs', and a task is noise while these wait.
+        """
+        is_own = self._begins(own_work)
+        if TASK in own_work:
+            is_own &= ~self._holds_softirqs()
+        return self._only(~is_own)
 
     def of(self, causes: Sequence[str]) -> Timeline:
         """Leave in only events by how the names of their causes begin."""
         return self._only(self._begins(causes))
 
+    def handing_on(self, start_ns: Integers, end_ns: Integers) -> Timeline:
+        """Set apart the softirqs of packets that a loop's stalls are made of: `HANDING_ON`."""
+        at = np.searchsorted(start_ns, self.start_ns, "right") - 1
+        stalls = self._begins([SOFTIRQ_NET]) & (at >= 0)
+        stalls[stalls] = self.start_ns[stalls] < end_ns[at[stalls]]
+        cause = self.cause.copy()
+        cause[self.event[stalls]] = len(self.causes)
+        return replace(self, cause=cause, causes=[*self.causes, HANDING_ON])
+
     def between(self, begin_ns: int, end_ns: int) -> Timeline:
         """Return the pieces that begin in a stretch of time."""
         return self._only((self.start_ns >= begin_ns) & (self.start_ns < end_ns))
+
+    def _holds_softirqs(self) -> NDArray[np.bool_]:
+        """Mark the pieces of tasks for whose end softirqs of packets waited.
+
+        The kernel leaves softirqs that become too many to a task, which takes its turn. So what ran
+        right before that turn held them up: since a packet's softirq ended, or the CPU was idle.
+        """
+        worker, packets = self._begins([_SOFTIRQ_TASK]), np.flatnonzero(self._begins([SOFTIRQ_NET]))
+        others = np.flatnonzero(self._begins([TASK, OWN]) & ~worker)
+        at = np.flatnonzero(worker)
+        turn = at[np.unique(self.event[at], return_index=True)[1]]
+        idle = np.flatnonzero(self.start_ns[1:] > self.end_ns[:-1])
+        before = np.sort(np.concatenate([[-1], at, packets, idle]))
+        since = before[np.searchsorted(before, turn) - 1] + 1
+        end = len(self.event)
+        handled, over = (
+            np.append(places, end)[np.searchsorted(places, turn)] for places in (packets, others)
+        )
+        edges = np.zeros(end + 1, np.int64)
+        np.add.at(edges, since[handled < over], 1)
+        np.add.at(edges, turn[handled < over], -1)
+        holds = np.zeros(end, bool)
+        holds[others] = True
+        return holds & (np.cumsum(edges[:-1]) > 0)
 
     def _begins(self, causes: Sequence[str]) -> NDArray[np.bool_]:
         """Mark the pieces of causes whose names begin like one of these."""

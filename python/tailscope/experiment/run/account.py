@@ -19,7 +19,7 @@ from tailscope.experiment.run.blame import (
 )
 from tailscope.experiment.run.clocks import counter_pairs
 from tailscope.experiment.run.sent import sent_traffic
-from tailscope.noise.events import OWN
+from tailscope.noise.events import OWN, SOFTIRQ_NET, TASK
 from tailscope.store import floor
 from tailscope.store.provenance import MeasurementRecord
 from tailscope.store.records.plan import MeasurementPlan
@@ -206,10 +206,10 @@ def own_work(ended: EndedInstance) -> OwnWork:
     """Return the prefixes of causes that are a side's work: with links, softirqs of packets."""
 
     def of_links(links: Sequence[str]) -> tuple[str, ...]:
-        return ("softirq NET_",) if links else ()
+        return (SOFTIRQ_NET,) if links else ()
 
     links = () if ended.platform is None else ended.platform.side.links
-    tasks = ("task ", OWN) if ended.dut.in_softirqs else ()
+    tasks = (TASK, OWN) if ended.dut.in_softirqs else ()
     return OwnWork(instrument=of_links(ended.side.links), dut=(*of_links(links), *tasks))
 
 

@@ -20,7 +20,7 @@ from tailscope.extra.laboratory.recorded import (
 )
 from tailscope.extra.laboratory.sightings import Sightings, probe_times
 from tailscope.noise.counters import columns as counter_columns
-from tailscope.noise.events import OWN, read_events
+from tailscope.noise.events import OWN, SOFTIRQ_NET, TASK, read_events
 from tailscope.noise.recorder import NoiseRecorder
 from tailscope.noise.table import columns, side_noise
 from tailscope.store.parquet import write_parquet
@@ -114,8 +114,8 @@ class MachineWatch:
         threads = noise.threads_of(device.mark, working)
         own = noise.own_threads(PLATFORM_PART, threads)
         own |= dict.fromkeys(power.processes, "reader of power")
-        links = ("softirq NET_",) if device.platform.side.links else ()
-        tasks = ("task ", OWN) if device.dut.in_softirqs else ()
+        links = (SOFTIRQ_NET,) if device.platform.side.links else ()
+        tasks = (TASK, OWN) if device.dut.in_softirqs else ()
         counter = device.running.clock if self._by_counter else None
         seen = _seen_by_loops(device.folder, counter)
         if captured is not None:

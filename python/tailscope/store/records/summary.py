@@ -600,7 +600,7 @@ GROUPS = (
             *_taintable("departure_error_ns", "Actual less intended departure"),
             *_taintable(
                 "untainted_departure_error_ns",
-                "The same without packets that a stall of the generator held back, or those in front",
+                "The same without packets that stalls of the generator held back, or those ahead",
             ),
         ),
     ),
