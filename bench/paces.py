@@ -27,7 +27,7 @@ MOST_S = 130
 SECONDS = 0.5
 ROUNDS = 3
 _ALIKE = 0.1
-_NEAR = 1.5
+_NEAR = 2.5
 """Round trips this much longer than the shortest are still those of the same cache."""
 _NULL = ("--no-huge", "-m", "256", "--no-pci", "--vdev=net_null0", "--vdev=net_null1")
 COST_S = 3
