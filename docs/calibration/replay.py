@@ -6,7 +6,7 @@ rate is known.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from docs.calibration.devices import (
@@ -29,15 +29,13 @@ from scipy.optimize import brentq
 from tailscope.extra.tail.models.replay import (
     Limit,
     Reading,
+    Replayed,
     Seen,
     Stalls,
     highest_rate_within,
     work_of,
 )
 from tailscope.models.overload.queued import queued_time, queues_of
-
-if TYPE_CHECKING:
-    from tailscope.models.estimate import Estimate
 
 LIMIT = Limit(1e6, 1e-3)
 SECONDS, TRUE_SECONDS, HALVINGS = 10.0, 30.0, 9
@@ -46,8 +44,8 @@ The rate up to which the tail holds. One interval of 95 % for p99.9 of at most 1
 low load and 10 s of bursts; the truth is that of 30 s at each rate. *Score* is the interval score
 of log10. Beside it: the interval of R_max, and M/D/1, packets at random and work as on average."""
 HEADER = (
-    *("device, and what holds it up", "it holds up to", "R_max", "inside", "width", "score"),
-    *("score of R_max", "of M/D/1"),
+    *("device, and what holds it up", "it holds up to", "R_max", "inside", "in a reading"),
+    *("width", "score", "score of R_max", "of M/D/1"),
 )
 
 
@@ -108,10 +106,21 @@ def true_rate(device: Device) -> float:
 class Answer(NamedTuple):
     """What was said of one measurement."""
 
-    replayed: Estimate
+    replayed: Replayed
     by_queues: tuple[float, float]
     """Interval of R_max."""
     md1: tuple[float, float]
+
+    @property
+    def ends_pps(self) -> tuple[float, float]:
+        """The interval."""
+        rate = self.replayed.rate_pps
+        return rate.ci_low, rate.ci_high
+
+    @property
+    def regions_pps(self) -> tuple[tuple[float, float], ...]:
+        """Its parts, by what work that took long belongs to."""
+        return self.replayed.by_packet_pps, self.replayed.by_time_pps
 
 
 def answer(device: Device, seed: int) -> Answer:
@@ -153,7 +162,8 @@ def row(device: Device, runs: int) -> list[str]:
     """A row of the table."""
     truth = true_rate(device)
     answers = [answer(device, seed) for seed in range(runs)]
-    ends = [(each.replayed.ci_low, each.replayed.ci_high) for each in answers]
+    ends = [each.ends_pps for each in answers]
+    regions = [each.regions_pps for each in answers]
 
     def score(intervals: list[tuple[float, float]]) -> str:
         return f"{np.mean([interval_score(*each, truth) for each in intervals]):.2f}"
@@ -164,6 +174,7 @@ def row(device: Device, runs: int) -> list[str]:
         f"{truth:,.0f}",
         f"{rate_max:,.0f}",
         share(sum(low <= truth <= high for low, high in ends), runs),
+        share(sum(any(low <= truth <= high for low, high in each) for each in regions), runs),
         f"{np.median([high / low - 1 for low, high in ends]):.1%}",
         score(ends),
         score([each.by_queues for each in answers]),

@@ -265,13 +265,24 @@ impl Analysis {
         self.post.warn(&mut warnings);
         self.warn_of_basis(&mut warnings);
         self.warn_of_counts(&mut warnings);
-        if !self.latency.is_exact() {
+        self.warn_of_steps(&mut warnings);
+        warnings
+    }
+
+    /// Warns of values that are counted by steps.
+    fn warn_of_steps(&self, warnings: &mut Vec<String>) {
+        let all = [
+            ("latencies", &self.latency),
+            ("variations of latency", self.variation.magnitude()),
+            ("gaps before the device", &self.pre.side.gaps),
+            ("gaps behind the device", &self.post.side.gaps),
+        ];
+        for (values, _) in all.into_iter().filter(|(_, histogram)| !histogram.is_exact()) {
             warnings.push(format!(
-                "latencies above {:.2} ms are told to a two-thousandth: each by itself would take more memory",
+                "{values} above {:.2} ms are told to a two-thousandth: each by itself would take more memory",
                 EXACT_TO as f64 / 1e6
             ));
         }
-        warnings
     }
 
     /// Warns of what was found in the captures, if somebody might expect something else.

@@ -254,3 +254,13 @@ def test_what_it_says_fits_the_terminal(
     application()(["model", "aliasing", str(runs / "quiet")], standalone_mode=False)
     text = capsys.readouterr().out
     assert max(map(terminal.width_of, text.splitlines())) <= columns, text
+
+
+def test_only_the_first_five_minutes_are_searched(tailscope: Run, tmp_path: Path) -> None:
+    """Time takes memory, however few packets come in it."""
+    pair = captures.pair(tmp_path / "pair", [BASE_NS] * 50, gap=10 * 10**9)
+    assert tailscope("analyze", *pair, "--out", tmp_path / "slow").returncode == 0
+    record = figures(tailscope, tmp_path / "slow")
+    assert (record["packets"], record["beyond"]) == (31, 19)
+    given = figures(tailscope, tmp_path / "slow", "--simulate", EXAMPLE)
+    assert (given["packets"], given["beyond"]) == (50, 0)

@@ -87,6 +87,20 @@ fn a_packet_far_out_of_order_is_named() {
 }
 
 #[test]
+fn values_that_are_counted_by_steps_are_named() {
+    let packets = steady(100);
+    let run = engine::run(pcap(&packets), pcap(&packets), &by_bytes(1_000, 1 << 24));
+    let (mut analysis, _) = run.unwrap();
+    let before = analysis.warnings();
+    analysis.latency.bound(0);
+    analysis.post.side.gaps.bound(0);
+    let after = analysis.warnings();
+    let named: Vec<_> =
+        after[before.len()..].iter().map(|text| text.split(" above").next()).collect();
+    assert_eq!(named, [Some("latencies"), Some("gaps behind the device")]);
+}
+
+#[test]
 fn a_packet_captured_too_short_is_named() {
     let mut packets = steady(10_000);
     packets[9_000].data.truncate(3);

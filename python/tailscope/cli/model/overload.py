@@ -86,7 +86,7 @@ def command(
     json_file: JsonFile = None,
     keep: Keep = False,
 ) -> int:
-    """Exit status 3: no prediction, or one for one packet at a time only, or none of --slo."""
+    """Exit status 3: no prediction, or one for one packet at a time only, or --slo is not clear."""
     from tailscope.experiment.search.overload import forecast
     from tailscope.registry import offered, service
     from tailscope.verdict.slo import parse_level
@@ -102,7 +102,7 @@ def command(
     if json_file != STANDARD:
         print_forecast(predicted)
     tail = predicted.tail
-    is_told = level is None or (tail is not None and tail.rate_pps is not None)
+    is_told = level is None or (tail is not None and tail.is_told)
     return 0 if is_told and predicted.prediction.is_bounded else UNDECIDED
 
 

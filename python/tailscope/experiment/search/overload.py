@@ -51,6 +51,9 @@ _LOW_LOAD = 0.2
 _OTHER_RATE, _SAME_MEDIAN = 2.0, 0.1
 """How far two rates are apart at least, and by which share two equal medians may differ."""
 
+_TOLD = 2.0
+"""Ratio of the ends of an interval up to which a rate counts as known."""
+
 _NOTABLE = 0.01
 """A share of samples, or a difference of rates, from which on it is said."""
 
@@ -81,6 +84,12 @@ class TailRate(NamedTuple):
     """The limit as a service level."""
     rate_pps: Estimate | None
     """None where the runs do not tell."""
+
+    @property
+    def is_told(self) -> bool:
+        """Return True if the runs tell the rate to within a factor of two."""
+        rate = self.rate_pps
+        return rate is not None and rate.ci_high <= _TOLD * rate.ci_low
 
 
 @dataclass(frozen=True)

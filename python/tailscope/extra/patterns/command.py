@@ -220,14 +220,14 @@ def _rate_hz(text: str) -> float:
 
 
 def _run(plan: AliasingRequest) -> None:
-    from tailscope.extra.patterns.models.aliasing.fit import MOST_PACKETS
+    from tailscope.extra.patterns.models.aliasing.fit import LONGEST_NS, MOST_PACKETS
     from tailscope.extra.patterns.models.aliasing.prediction import predict
     from tailscope.store.reader import read_run
     from tailscope.units import counted
 
     run = read_run(plan.run)
-    most = None if plan.asked else MOST_PACKETS
-    arrival_ns, latency_ns, tainted, beyond = _packets(plan.run, run.info, most)
+    limits = (None, None) if plan.asked else (MOST_PACKETS, LONGEST_NS)
+    arrival_ns, latency_ns, tainted, beyond = _packets(plan.run, run.info, *limits)
     counters = _rates(plan.interrupts)
     fitted = _found(plan.asked, arrival_ns, latency_ns, counters)
     is_predicted = bool(fitted.sources) and not fitted.in_batches
@@ -244,7 +244,11 @@ def _run(plan: AliasingRequest) -> None:
         _print(fitted, prediction)
         _print_left_out(tainted)
         if beyond:
-            say(f"searched the first {counted(len(arrival_ns), 'packet')}, {beyond:,} came later")
+            searched_s = (arrival_ns[-1] - arrival_ns[0]) / 1e9
+            say(
+                f"searched the first {counted(len(arrival_ns), 'packet')}, which came within"
+                f" {searched_s:.3g} s; {beyond:,} came later"
+            )
         for source, named in zip(fitted.sources, names, strict=True):
             if named is not None:
                 named_text = printable(", ".join(named) or "no counter")
@@ -332,27 +336,31 @@ def _draw(
     write_grid([plan.figure], worst_of(arrival_ns, series), title=label)
 
 
-def _packets(path: Path, info: RunInfo, most: int | None = None) -> tuple[Times, Times, int, int]:
+def _packets(
+    path: Path, info: RunInfo, most: int | None = None, longest_ns: int | None = None
+) -> tuple[Times, Times, int, int]:
     """Read arrivals in order and latencies, without packets that the instrument delayed itself.
 
-    Beyond so many packets they are only counted.
+    Packets beyond so many, or later than so long after the first, are only counted.
     """
     import numpy as np
 
     from tailscope.store.reader import open_packets
 
     came_ns, latencies_ns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    tainted = read = beyond = 0
+    tainted = read = 0
     with open_packets(path, info) as packets:
-        most = len(packets) if most is None else most
+        every = len(packets)
+        most = every if most is None else most
         for pre_ns, latency_ns, taints in packets.batches("pre_ns", "latency_ns", "tainted"):
-            rest = slice(0, max(0, most - read))
+            rest = slice(0, most - read)
             read += len(pre_ns[rest])
-            beyond += len(pre_ns) - len(pre_ns[rest])
             is_own = slice(None) if taints is None else ~taints[rest]
             came_ns.append(pre_ns[rest].astype(np.int64)[is_own])
             latencies_ns.append(latency_ns[rest].astype(np.int64)[is_own])
             tainted += len(pre_ns[rest]) - len(came_ns[-1])
+            if read == most:
+                break
     arrival_ns, latency_ns = np.concatenate(came_ns), np.concatenate(latencies_ns)
     if not len(arrival_ns):
         raise RunError(
@@ -360,7 +368,11 @@ def _packets(path: Path, info: RunInfo, most: int | None = None) -> tuple[Times,
             code="no-own-latency",
         )
     order = np.argsort(arrival_ns, kind="stable")
-    return arrival_ns[order], latency_ns[order], tainted, beyond
+    arrival_ns, latency_ns = arrival_ns[order], latency_ns[order]
+    until_ns = np.inf if longest_ns is None else arrival_ns[0] + longest_ns
+    early = slice(0, np.searchsorted(arrival_ns, until_ns, "right"))
+    late = len(arrival_ns) - len(arrival_ns[early])
+    return arrival_ns[early], latency_ns[early], tainted, every - read + late
 
 
 def _found(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.experiment.search.overload import Forecast
-    from tailscope.models.estimate import Estimate
+    from tailscope.extra.tail.models.replay import Replayed
     from tailscope.models.overload.prediction import Prediction
     from tailscope.verdict.slo import Level
 
@@ -36,11 +36,27 @@ def tail_rate(
     if not found.is_bounded:
         return forecast
     try:
-        rate = _rate(function, bursts or function, found, limits)
+        replayed = _replayed(function, bursts or function, found, limits)
     except (EvidenceError, RunError) as error:
         warnings = (*forecast.warnings, str(error))
         return replace(forecast, tail=TailRate(text, None), warnings=warnings)
-    return replace(forecast, tail=TailRate(text, rate))
+    tail = TailRate(text, replayed.rate_pps)
+    warnings = forecast.warnings if tail.is_told else (*forecast.warnings, _unclear(replayed))
+    return replace(forecast, tail=tail, warnings=warnings)
+
+
+def _unclear(replayed: Replayed) -> str:
+    """Say why the rate is not known, and what it is if what took long is of one kind."""
+    by_packet, by_time = (
+        f"{round(low):,} to {round(high):,} packets/s"
+        for low, high in (replayed.by_packet_pps, replayed.by_time_pps)
+    )
+    return (
+        "the rate up to which the tail holds is not known to within a factor of two: it is"
+        f" {by_packet} if the work that took long belongs to its packets, and {by_time} if it comes"
+        " in time, whether packets are there or not; the less of it was seen, the wider these are:"
+        " measure for longer"
+    )
 
 
 def _limits(level: Level | None, median_ns: float) -> tuple[str, list[Limit]]:
@@ -59,7 +75,7 @@ def _limits(level: Level | None, median_ns: float) -> tuple[str, list[Limit]]:
     return ", ".join(term.text for term in terms), limits
 
 
-def _rate(function: Path, queued: Path, found: Prediction, limits: list[Limit]) -> Estimate:
+def _replayed(function: Path, queued: Path, found: Prediction, limits: list[Limit]) -> Replayed:
     """Replay what the runs have shown."""
     run = read_run(queued)
     left_ns, queues = queues_in(queued, run, found.transfer_ns)

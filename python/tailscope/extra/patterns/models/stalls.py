@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.extra.patterns.models.aliasing.fit import fit
+from tailscope.extra.patterns.models.aliasing.fit import LONGEST_NS, fit
 from tailscope.extra.patterns.models.answer import Finding, Refusal
 from tailscope.extra.patterns.models.timer import scatter_ns, timer
 
@@ -20,8 +20,8 @@ _MOST = 1 << 18
 """Packets that are searched; more take long and say little more."""
 _LONGEST_NS = 60_000_000_000
 """Time that is searched: a spectrum takes time and memory by it, however few packets there are."""
-_FEW, _LONGEST_OF_FEW_NS = 1 << 13, 300_000_000_000
-"""So many packets are searched, if they come within this time."""
+_FEW = 1 << 13
+"""So many packets are searched, if they come within the longest time of any search."""
 _HELD = 0.2
 """Share of the delayed packets that must have been held for a search to be worth it."""
 _LEAST_EXPLAINED = 0.2
@@ -49,7 +49,7 @@ def stalls(series: Series, system: System, accounted: Marks) -> Answer:
         )
     if (seen := _seen(series, system, delayed)) is not None:
         return seen
-    usual, longest = np.searchsorted(series.arrival_ns, (_LONGEST_NS, _LONGEST_OF_FEW_NS))
+    usual, longest = np.searchsorted(series.arrival_ns, (_LONGEST_NS, LONGEST_NS))
     end = min(max(int(usual), min(_FEW, int(longest))), _MOST)
     with np.errstate(invalid="ignore", divide="ignore"):
         found = fit(series.arrival_ns[:end], series.latency_ns[:end])

@@ -63,6 +63,17 @@ class Limit(NamedTuple):
     allowed: float
 
 
+class Replayed(NamedTuple):
+    """The rate up to which limits are met."""
+
+    rate_pps: Estimate
+    """By both readings."""
+    by_packet_pps: tuple[float, float]
+    """Lowest and highest, if work that took long belongs to its packets."""
+    by_time_pps: tuple[float, float]
+    """Lowest and highest, if it comes in time."""
+
+
 class Stalls(NamedTuple):
     """What held up a device: when, in time without all of it, and for how long."""
 
@@ -83,14 +94,21 @@ class Work:
 
     took_ns: Floats
     """Time of each; an equal share of that of its batch."""
+    begins: Marks
+    """True for the first packet of each batch."""
     first: Integers
     """Index of the first packet of each queue, and the number of packets."""
     batch: int
     """Largest number of packets that are handed on together."""
 
-    def drawn(self, queues: Integers) -> Floats:
-        """Return the work on packets of some queues, one after the other."""
-        return self.took_ns[_indices(self.first[queues], np.diff(self.first)[queues])]
+    def drawn(self, queues: Integers, count: int) -> tuple[Floats, Integers]:
+        """Return the work on packets of some queues, one after the other, and where batches begin.
+
+        If these are fewer packets than the count, they come again.
+        """
+        at = _indices(self.first[queues], np.diff(self.first)[queues])
+        at = np.resize(at, count)
+        return self.took_ns[at], np.flatnonzero(self.begins[at])
 
 
 def _indices(first: Integers, count: Integers) -> Integers:
@@ -119,11 +137,12 @@ def work_of(left_ns: Integers, queues: Queues) -> Work:
     begins = gaps_ns > _TOGETHER * usual
     begins[first[:-1]] = True
     if np.mean(~begins) < _MOSTLY_TOGETHER:
-        return Work(gaps_ns, first, 1)
+        return Work(gaps_ns, np.ones(len(gaps_ns), bool), first, 1)
     batches = np.flatnonzero(begins)
     sizes = np.diff(batches, append=len(gaps_ns))
     took_ns = np.repeat(np.add.reduceat(gaps_ns, batches) / sizes, sizes)
-    return Work(took_ns, first, int(np.quantile(sizes, _LARGEST_BATCH, method="inverted_cdf")))
+    largest = int(np.quantile(sizes, _LARGEST_BATCH, method="inverted_cdf"))
+    return Work(took_ns, begins, first, largest)
 
 
 @dataclass(frozen=True)
@@ -224,8 +243,8 @@ def _handed_on(ready_ns: Floats, done_ns: Floats, work_ns: Floats, batch: int) -
 
 def highest_rate_within(
     seen: Seen, limits: Sequence[Limit], rate_max_pps: float, chance: np.random.Generator
-) -> Estimate:
-    """Return the largest rate up to which packets meet all limits, with an interval."""
+) -> Replayed:
+    """Find the largest rate up to which packets meet all limits, with an interval."""
     rarest = min(limit.allowed for limit in limits)
     packets = min(len(seen.apart_ns), _MOST_PACKETS)
     if rarest * packets < _FEWEST_BEYOND:
@@ -236,20 +255,20 @@ def highest_rate_within(
             hint=f"measure for longer, or ask for a quantile that {_FEWEST_BEYOND} packets of the"
             f" function's run lie beyond; at most {_MOST_PACKETS:,} packets are replayed",
         )
-    rates: dict[int, list[float]] = {}
+    found: tuple[list[float], list[float]] = ([], [])
     for _ in range(_REPLAYS):
-        for at, reading in enumerate(_readings(seen, chance)):
-            found = rates.setdefault(at, [])
-            guess_pps = float(np.median(found)) if found else None
-            found.append(_highest(seen, reading, limits, rate_max_pps, guess_pps))
-    every = [rate for found in rates.values() for rate in found]
-    return Estimate(
-        estimate=float(np.median(every)),
-        ci_low=min(every),
-        ci_high=max(every),
+        for reading, rates in zip(_readings(seen, chance), found, strict=True):
+            guess_pps = float(np.median(rates)) if rates else None
+            rates.append(_highest(seen, reading, limits, rate_max_pps, guess_pps))
+    by_packet_pps, by_time_pps = ((min(rates), max(rates)) for rates in found)
+    rate = Estimate(
+        estimate=float(np.median([*found[0], *found[1]])),
+        ci_low=min(by_packet_pps[0], by_time_pps[0]),
+        ci_high=max(by_packet_pps[1], by_time_pps[1]),
         n=len(seen.work.took_ns),
         method=f"{_REPLAYS} replays by packet, and by time",
     )
+    return Replayed(rate, by_packet_pps, by_time_pps)
 
 
 def _highest(
@@ -262,7 +281,7 @@ def _highest(
     """Halve the rates up to the highest until they are close, at first about a guess."""
 
     def holds(rate_pps: float) -> bool:
-        packets = min(len(reading.work_ns), int(rate_pps * lasts_ns / 1e9))
+        packets = max(1, min(len(reading.work_ns), int(rate_pps * lasts_ns / 1e9)))
         apart_ns = np.resize(seen.apart_ns, packets)
         came_ns = np.cumsum(apart_ns) * (1e9 / rate_pps / apart_ns.mean())
         latency_ns = reading.latency_ns(came_ns) + seen.transfer_ns
@@ -291,17 +310,20 @@ def _readings(seen: Seen, chance: np.random.Generator) -> Iterator[Reading]:
     work = seen.work
     count = len(work.first) - 1
     draws = -(-_MOST_PACKETS // max(1, int(work.first[-1]) // count)) + 1
-    took_ns = work.drawn(chance.integers(0, count, draws))[:_MOST_PACKETS]
-    took_ns = np.resize(took_ns, _MOST_PACKETS)
-    yield Reading(took_ns, Stalls(np.zeros(0), np.zeros(0)), work.batch)
+    took_ns, begin = work.drawn(chance.integers(0, count, draws), _MOST_PACKETS)
     late_ns = np.where(took_ns > _HELD_UP * seen.usual_ns, took_ns - seen.usual_ns, 0.0)
     usual_ns = took_ns - late_ns
-    is_short = (late_ns > 0) & (late_ns < seen.long_ns)
-    at_ns, worked_ns = (np.cumsum(usual_ns) - usual_ns)[is_short], float(usual_ns.sum())
+    # What held up a batch did so once, not with each packet.
+    held_up_ns = np.add.reduceat(late_ns, begin)
+    by_packet_ns = usual_ns.copy()
+    by_packet_ns[begin] += held_up_ns
+    yield Reading(by_packet_ns, Stalls(np.zeros(0), np.zeros(0)), work.batch)
+    is_short = (held_up_ns > 0) & (held_up_ns < seen.long_ns)
+    at_ns, worked_ns = (np.cumsum(usual_ns) - usual_ns)[begin[is_short]], float(usual_ns.sum())
     lasts_ns = float(seen.apart_ns.sum())
     again = int(-(-lasts_ns // worked_ns))
     repeated_ns = (np.arange(again)[:, None] * worked_ns + at_ns).ravel()
-    short = Stalls(repeated_ns, np.tile(late_ns[is_short], again))
+    short = Stalls(repeated_ns, np.tile(held_up_ns[is_short], again))
     stalls = Stalls.joined([short, _drawn_slices(seen, lasts_ns, chance)])
     yield Reading(usual_ns, stalls, work.batch)
 

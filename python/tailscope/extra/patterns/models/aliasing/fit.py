@@ -22,7 +22,7 @@ from tailscope.extra.patterns.models.aliasing.sources import (
     Interval,
     median_ns,
 )
-from tailscope.extra.patterns.models.aliasing.teeth import fitted_period
+from tailscope.extra.patterns.models.aliasing.teeth import fitted_period, period_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 MOST_PACKETS = 1_500_000
 """Number of packets that are enough to search."""
+LONGEST_NS = 300_000_000_000
+"""Time that is enough: a spectrum takes time and memory by it, however few packets there are."""
 
 _NOT_FOUND = "no periodic interruption found"
 _MOST_COMBS = 8
@@ -71,6 +73,7 @@ def fit(arrival_ns: Times, latency_ns: Times, counted_hz: Sequence[float] = ()) 
         if doubt is None:
             return fitted
         fitted = _refused(fitted, f"{_rates_text(fitted)} is no explanation: {doubt}")
+    del wait_ns
     done, clocks, alike_hz = recurring(came_ns, latency_ns, counted_hz)
     if clocks:
         return _flat(clocks, done, nothing)
@@ -310,7 +313,9 @@ def _period_ci_ns(
 ) -> Interval | None:
     """Return an interval by leaving out one stretch of time after the other (jackknife).
 
-    Clocks wander, so that departures near each other are off by the same; not so stretches.
+    Clocks wander, so that departures near each other are off by the same; not so stretches. It is
+    at least as wide as if each were off by itself, and holds the period of these departures, too:
+    that of the comb is of those that it was found by.
     """
     if len(tooth) < 2 * _BLOCKS:
         return None
@@ -319,8 +324,10 @@ def _period_ci_ns(
         fitted_period(tooth[rest], group[rest], leave_ns[rest])
         for rest in (block != number for number in range(_BLOCKS))
     ]
-    error = _STUDENT_T_19 * math.sqrt((_BLOCKS - 1) * float(np.var(periods)))
-    return Interval(period_ns - error, period_ns + error)
+    of_stretches = math.sqrt((_BLOCKS - 1) * float(np.var(periods)))
+    reach_ns = _STUDENT_T_19 * max(of_stretches, period_error(tooth, group, leave_ns))
+    own_ns = fitted_period(tooth, group, leave_ns)
+    return Interval(min(period_ns, own_ns) - reach_ns, max(period_ns, own_ns) + reach_ns)
 
 
 def _rate_ci_hz(periodic: Periodic, period_ci_ns: Interval | None) -> Interval | None:

@@ -46,7 +46,7 @@ _ENOUGH = 200_000
 """Pieces of work among which a rate is looked for; more take long and say little more."""
 _PHASES = 1024
 _TURNS = 41
-_BINS_PER_S = 8 * HIGHEST_HZ
+_BINS_PER_S = 4 * HIGHEST_HZ
 _LEAST_BLOCKS = 16
 _MOST_BLOCKS = 400
 _LONGEST_BLOCK_NS = 5e8
@@ -102,9 +102,9 @@ class _Search:
         self.is_late = done.late_ns > threshold_ns
         self.expected = expected(self.is_late, done.kind)
         middle_ns = (done.begin_ns + done.end_ns) / 2
-        self.block = np.minimum((middle_ns / block_ns).astype(np.int64), blocks - 1)
+        self.block = np.minimum((middle_ns / block_ns).astype(np.int32), blocks - 1)
         bins = int(block_ns * _BINS_PER_S / 1e9)
-        place = np.minimum((middle_ns / block_ns * bins).astype(np.int64), blocks * bins - 1)
+        place = np.minimum((middle_ns / block_ns * bins).astype(np.int32), blocks * bins - 1)
         excess = np.bincount(place, self.is_late - self.expected, blocks * bins).astype(np.float64)
         self.turning = Turning(excess.reshape(blocks, bins), block_ns / 1e9)
 
@@ -125,7 +125,8 @@ def recurring(
     span_ns = float(done.end_ns[-1])
     block_ns = min(_LONGEST_BLOCK_NS, span_ns / _LEAST_BLOCKS)
     blocks = min(_MOST_BLOCKS, int(span_ns / block_ns))
-    done = done.only(done.end_ns < blocks * block_ns)
+    is_within = done.end_ns < blocks * block_ns
+    done = done if is_within.all() else done.only(is_within)
     packets = Evenness.of(arrival_ns)
     left = done
     while len(found) < _MOST:

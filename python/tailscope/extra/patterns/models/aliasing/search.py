@@ -9,7 +9,7 @@ import numpy as np
 from tailscope.extra.patterns.models.aliasing.comb import Comb, lock
 from tailscope.extra.patterns.models.aliasing.evenness import Evenness
 from tailscope.extra.patterns.models.aliasing.line import LEAST_EVENTS, Line, narrowed
-from tailscope.extra.patterns.models.aliasing.spectrum import HIGHEST_HZ, Peak, peaks
+from tailscope.extra.patterns.models.aliasing.spectrum import HIGHEST_HZ, Arrivals, Peak, peaks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,14 +78,14 @@ def strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
 
 def _strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
     """Find the clock that explains departures best, at the threshold where it does."""
-    tried = thresholds(wait_ns)
+    tried, came = thresholds(wait_ns), Arrivals(arrival_ns)
     loudest: list[Peak] = []
     candidates: list[_Candidate] = []
     for threshold_ns in tried:
         delayed = Delayed(arrival_ns, wait_ns, threshold_ns)
         if len(delayed.heads) < LEAST_EVENTS:
             continue
-        spectrum_peaks = peaks(arrival_ns, delayed.heads)
+        spectrum_peaks = peaks(came, delayed.heads)
         if spectrum_peaks and (not loudest or spectrum_peaks[0].power > loudest[0].power):
             loudest = spectrum_peaks
         unlikely = [peak for peak in spectrum_peaks if peak.chance * len(tried) <= FALSE_ALARMS]

@@ -39,7 +39,23 @@ class Peak(NamedTuple):
     """Bound of the probability that chance exceeds the power at any rate searched."""
 
 
-def peaks(arrival_ns: Times, events: NDArray[np.intp]) -> list[Peak]:
+class Arrivals:
+    """Packets by the bin of time in which they came."""
+
+    def __init__(self, arrival_ns: Times) -> None:
+        since_ns = arrival_ns - arrival_ns[0]
+        self.span_s = float(since_ns[-1]) / _NS_PER_S
+        self.place = (since_ns * (_BINS_PER_S / _NS_PER_S)).astype(np.int32)
+        self.counts = np.bincount(self.place).astype(np.float32)
+
+    def excess(self, events: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Return in each bin by how much events are more than their share of all packets."""
+        expected = self.counts * np.float32(len(events) / len(self.place))
+        counts = np.bincount(self.place[events], minlength=len(expected))
+        return counts.astype(np.float32) - expected
+
+
+def peaks(came: Arrivals, events: NDArray[np.intp]) -> list[Peak]:
     """Find the rates at which some of the packets arrive.
 
     Were they some packets at random, their spectrum would be that of all packets but for a power
@@ -47,8 +63,7 @@ def peaks(arrival_ns: Times, events: NDArray[np.intp]) -> list[Peak]:
     share of the events: a rate of the traffic itself is none of theirs. Events that come in swarms
     raise whole ranges of rates: power is taken relative to its median nearby.
     """
-    time_s = (arrival_ns - arrival_ns[0]) / _NS_PER_S
-    rates_hz, power = _spectrum(time_s, events)
+    rates_hz, power = _spectrum(came, events)
     if not len(power):
         return []
     sides = np.concatenate([[0.0], power, [0.0]])
@@ -62,24 +77,34 @@ def peaks(arrival_ns: Times, events: NDArray[np.intp]) -> list[Peak]:
 
 
 def _spectrum(
-    time_s: NDArray[np.float64], events: NDArray[np.intp]
+    came: Arrivals, events: NDArray[np.intp]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    bins = int(time_s[-1] * _BINS_PER_S) + 1
-    length = 1 << (_PADDING * bins - 1).bit_length()
-    place = (time_s * _BINS_PER_S).astype(np.int64)
-    expected = np.bincount(place, minlength=bins) * (len(events) / len(time_s))
-    excess = np.bincount(place[events], minlength=bins) - expected
-    power = np.abs(np.fft.rfft(excess, length)) ** 2 / len(events)
-    rates_hz = np.arange(len(power)) * (_BINS_PER_S / length)
-    looked_at = (rates_hz * time_s[-1] >= _LEAST_PERIODS) & (rates_hz <= HIGHEST_HZ)
-    return rates_hz[looked_at], power[looked_at] / _level(power[looked_at])
+    length = _quick_length(_PADDING * len(came.counts))
+    first = math.ceil(_LEAST_PERIODS / max(came.span_s, 1 / _BINS_PER_S) * length / _BINS_PER_S)
+    looked_at = slice(first, int(HIGHEST_HZ / _BINS_PER_S * length) + 1)
+    spectrum = np.fft.rfft(came.excess(events), length)[looked_at]
+    power = (spectrum.real**2 + spectrum.imag**2) / np.float64(len(events))
+    rates_hz = np.arange(first, first + len(power), dtype=np.float64) * (_BINS_PER_S / length)
+    return rates_hz, power / _local_median(power, 1 / math.log(2))
 
 
-def _level(power: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean of an exponential law with the local median of the power; at least 1."""
-    blocks = np.array_split(power, max(1, len(power) // _BLOCK))
-    levels = [max(1.0, float(np.median(block)) / math.log(2)) for block in blocks if len(block)]
-    return np.repeat(levels, [len(block) for block in blocks if len(block)])
+def _quick_length(least: int) -> int:
+    """Return the smallest length from there on that is a power of two, or 3, 5 or 9 times one."""
+    return min(times << ((least - 1) // times).bit_length() for times in (1, 3, 5, 9))
+
+
+def _local_median(power: NDArray[np.float64], scale: float = 1.0) -> NDArray[np.float64]:
+    """Return the median of the power nearby, times a factor; at least 1.
+
+    The mean of an exponential law is its median, divided by ln 2.
+    """
+    if not len(power):
+        return power
+    blocks = max(1, len(power) // _BLOCK)
+    whole = len(power) // blocks * blocks
+    level = np.maximum(1.0, scale * np.median(power[:whole].reshape(blocks, -1), axis=1))
+    level = np.repeat(level, whole // blocks)
+    return np.concatenate([level, np.full(len(power) - whole, level[-1])])
 
 
 class Turning:
@@ -90,7 +115,7 @@ class Turning:
 
     def __init__(self, excess: NDArray[np.float64], block_s: float) -> None:
         blocks, bins = excess.shape
-        length = 1 << (_FINE * bins - 1).bit_length()
+        length = _quick_length(_FINE * bins)
         rates_hz = np.arange(length // 2 + 1) * (bins / block_s / length)
         wanted = rates_hz <= HIGHEST_HZ * (1 + 1 / _FINE)
         self.block_s, self.rates_hz = block_s, rates_hz[wanted]
@@ -98,8 +123,8 @@ class Turning:
         self.spectra = np.empty((blocks, len(self.rates_hz)), np.complex64)
         # Phases are those in the middle of a block.
         middle_s = (block_s - block_s / bins) / 2
-        to_middle = np.exp(2j * np.pi * middle_s * self.rates_hz)
-        for row, spectrum in zip(excess, self.spectra, strict=True):
+        to_middle = np.exp(2j * np.pi * middle_s * self.rates_hz).astype(np.complex64)
+        for row, spectrum in zip(excess.astype(np.float32), self.spectra, strict=True):
             spectrum[:] = np.fft.rfft(row, length)[wanted] * to_middle
 
     def peaks(self) -> list[Peak]:
@@ -119,7 +144,7 @@ class Turning:
             self.rates_hz <= HIGHEST_HZ
         )
         power, rates_hz = power[looked_at] / max(used, 1), self.rates_hz[looked_at]
-        power /= _level_of_means(power)
+        power /= _local_median(power)
         sides = np.concatenate([[0.0], power, [0.0]])
         high = np.flatnonzero((power >= sides[:-2]) & (power >= sides[2:]) & (power > 1))
         high = high[np.argsort(-power[high], kind="stable")][:_MOST_PEAKS]
@@ -151,10 +176,3 @@ class Turning:
         turned = np.cumsum(moved + np.rint(carried - moved))
         turns = phase[0] + np.concatenate([[0.0], turned])
         return np.asarray(middle_s, np.float64), np.asarray(turns, np.float64)
-
-
-def _level_of_means(power: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the local median of the power; at least 1."""
-    blocks = np.array_split(power, max(1, len(power) // _BLOCK))
-    levels = [max(1.0, float(np.median(block))) for block in blocks]
-    return np.repeat(levels, [len(block) for block in blocks])

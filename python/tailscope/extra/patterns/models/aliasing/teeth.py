@@ -44,6 +44,15 @@ def fitted_period(tooth: Numbers, group: Numbers, leave_ns: Floats) -> float:
     return float(x @ y / (x @ x))
 
 
+def period_error(tooth: Numbers, group: Numbers, leave_ns: Floats) -> float:
+    """Return the standard error of that period, if departures are off independently."""
+    x, y = _centred(tooth.astype(np.float64), group), _centred(leave_ns, group)
+    squares = float(x @ x)
+    left_ns = y - float(x @ y) / squares * x
+    freedom = len(x) - 2 - int(group.max())
+    return math.sqrt(float(left_ns @ left_ns) / freedom / squares)
+
+
 def medians(group: Numbers, left_ns: Floats) -> Floats:
     """Return the median of each group."""
     return np.array([np.median(left_ns[group == number]) for number in range(group.max() + 1)])

@@ -51,12 +51,29 @@ def work(arrival_ns: Times, latency_ns: Times) -> Work:
     its packets leave together, and only the whole has a time. Pieces of one kind, those of as
     many packets and as far behind in a queue, usually take as long; rare kinds are left out.
     """
-    order = np.argsort(arrival_ns + latency_ns, kind="stable")
-    came_ns, left_ns = arrival_ns[order], (arrival_ns + latency_ns)[order]
-    behind = came_ns[1:] < left_ns[:-1]
+    begin_ns, end_ns, idle_ns, kind = _pieces(arrival_ns, latency_ns)
+    took_ns = end_ns - begin_ns
+    by_kind = np.lexsort((took_ns, kind))
+    starts = np.flatnonzero(np.diff(kind[by_kind], prepend=-1))
+    count = np.diff(starts, append=len(kind))
+    usual_ns = took_ns[by_kind[starts + (count - 1) // 2]]
+    kind[by_kind] = np.repeat(np.arange(len(count)), count)
+    del by_kind
+    late_ns = took_ns - usual_ns[kind]
+    is_common = count[kind] >= _LEAST_OF_A_KIND
+    return Work(begin_ns, end_ns, idle_ns, late_ns, kind).only(is_common)
+
+
+def _pieces(arrival_ns: Times, latency_ns: Times) -> tuple[Times, Times, Times, Numbers]:
+    """Return begin, end, idle time before, and kind of each piece."""
+    left_ns = arrival_ns + latency_ns
+    order = np.argsort(left_ns, kind="stable")
+    came_ns, left_ns = arrival_ns[order], left_ns[order]
+    del order
     busy_ns = left_ns - np.maximum(came_ns, np.concatenate([came_ns[:1], left_ns[:-1]]))
     apart = np.diff(left_ns) > _TOGETHER * busy_ns.mean()
-    first = np.flatnonzero(np.concatenate([[True], apart | ~behind]))
+    del busy_ns
+    first = np.flatnonzero(np.concatenate([[True], apart | (came_ns[1:] >= left_ns[:-1])]))
     end_ns = left_ns[np.append(first[1:], len(left_ns)) - 1]
     before_ns = np.concatenate([came_ns[:1], end_ns[:-1]])
     begin_ns = np.maximum(came_ns[first], before_ns)
@@ -65,12 +82,7 @@ def work(arrival_ns: Times, latency_ns: Times) -> Work:
     ahead = place - np.maximum.accumulate(np.where(idle_ns > 0, place, 0))
     packets = np.diff(np.append(first, len(left_ns)))
     kind = packets * (_MOST_AHEAD + 1) + np.minimum(ahead, _MOST_AHEAD)
-    _, kind, count = np.unique(kind, return_inverse=True, return_counts=True)
-    took_ns = end_ns - begin_ns
-    in_order = took_ns[np.lexsort((took_ns, kind))]
-    usual_ns = in_order[np.cumsum(count) - count // 2 - 1]
-    late_ns = took_ns - usual_ns[kind]
-    return Work(begin_ns, end_ns, idle_ns, late_ns, kind).only(count[kind] >= _LEAST_OF_A_KIND)
+    return begin_ns, end_ns, idle_ns, kind
 
 
 def expected(is_late: NDArray[np.bool_], kind: Numbers) -> Floats:
