@@ -175,6 +175,22 @@ impl Histogram {
         page.add(cell);
     }
 
+    /// Counts each of some values.
+    pub fn record_all(&mut self, values: &[u64]) {
+        let max = values.iter().copied().fold(0, u64::max);
+        if max > self.exact_to {
+            return values.iter().for_each(|ns| self.record(*ns));
+        }
+        self.count += values.len() as u64;
+        self.sum += values.iter().map(|ns| u128::from(*ns)).sum::<u128>();
+        self.min = values.iter().copied().fold(self.min, u64::min);
+        self.max = self.max.max(max);
+        for &ns in values {
+            let (page, cell) = self.find(ns);
+            page.add(cell);
+        }
+    }
+
     /// Counts a value `count` times.
     pub fn record_many(&mut self, ns: u64, count: u64) {
         if count > 0 {

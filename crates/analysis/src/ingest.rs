@@ -1,11 +1,10 @@
-//! The way from a capture to keyed packets in order of time, in a thread of its own.
+//! The way from a capture to keyed packets in order of time, a batch at a time.
 
 use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::vec;
 
-use capture::{Cut, Files, Info, Mark, Packet, Reader};
-use probe::flow::Flow as PacketFlow;
+use capture::{Compression, Cut, Files, Info, Mark, Packet, Reader};
 use probe::headers::addresses;
 use probe::key::{Key, Keyed, Keyer};
 use probe::{is_control, is_local, is_to_group};
@@ -95,7 +94,7 @@ impl Timed for Stamped {
     }
 }
 
-/// A message of an ingest thread.
+/// What comes next of a capture.
 pub(crate) enum Message {
     /// `before`: the packets of the capture before these, in order of time.
     Batch {
@@ -235,13 +234,27 @@ impl Reading {
 
 /// Reads one capture.
 pub(crate) struct Ingest {
+    reader: Reader,
+    /// Packets that were read ahead, which come first.
+    ahead: vec::IntoIter<Ahead>,
+    /// The mark from which reading goes on, until it does.
+    mark: Option<Mark>,
+    intake: Intake,
+    /// True once all was read.
+    is_read: bool,
+    /// Batches that are held when all was read.
+    held: usize,
+}
+
+/// Takes packets in, and gives them out in batches.
+struct Intake {
     name: String,
     reading: Reading,
     extent: Extent,
     side: Side,
-    batches: SyncSender<Message>,
-    used: Receiver<Vec<Stamped>>,
     order: Order<Stamped>,
+    /// Becomes the next batch.
+    spare: Vec<Stamped>,
     numbers: Numbers,
     told_gaps: usize,
     read: u64,
@@ -249,84 +262,93 @@ pub(crate) struct Ingest {
     over: bool,
 }
 
-/// The other side has stopped listening.
-struct Hangup;
-
 impl Ingest {
+    /// Reads `ahead`, then `reader`; `side` knows what is known of the capture already.
     pub fn new(
-        name: String,
+        reader: Reader,
+        ahead: Vec<Ahead>,
         reading: Reading,
         extent: Extent,
         side: Side,
-        batches: SyncSender<Message>,
-        used: Receiver<Vec<Stamped>>,
     ) -> Self {
-        let passed = extent.mark.as_ref().map_or(0, |mark| mark.packets);
-        let order = Order::new(reading.batch);
-        Self {
-            name,
+        let mark = extent.mark.clone();
+        let passed = mark.as_ref().map_or(0, |mark| mark.packets);
+        let intake = Intake {
+            name: reader.info().name,
+            order: Order::new(reading.batch),
+            spare: Vec::new(),
             reading,
             extent,
             side,
-            batches,
-            used,
-            order,
             numbers: Numbers::default(),
             told_gaps: 0,
             read: passed,
             passed,
             over: false,
-        }
+        };
+        Self { reader, ahead: ahead.into_iter(), mark, intake, is_read: false, held: 2 }
     }
 
-    /// Reads `ahead`, then `reader`, and sends what it finds.
-    pub fn run(mut self, ahead: &[Ahead], mut reader: Reader) {
-        match self.read_all(ahead, &mut reader) {
-            Ok(Err(Hangup)) => {}
-            Ok(Ok(())) => {
-                let (info, cut) = (reader.info().clone(), reader.cut().cloned());
-                self.side.disordered = self.order.disordered;
-                self.side.disorder_ns_max = self.order.disorder_ns_max;
-                let files = reader.files().cloned();
-                let end = End { side: self.side, files, info, cut };
-                let _ = self.batches.send(Message::End(Box::new(Ok(end))));
-            }
-            Err(error) => {
-                let _ = self.batches.send(Message::End(Box::new(Err(error))));
-            }
-        }
+    pub fn name(&self) -> &str {
+        &self.intake.name
     }
 
-    fn read_all(
-        &mut self,
-        ahead: &[Ahead],
-        reader: &mut Reader,
-    ) -> Result<Result<(), Hangup>, Error> {
-        if let Some(mark) = &self.extent.mark {
-            reader.resume(mark)?;
-        }
-        for packet in ahead {
-            self.take_behind(packet.packet())?;
-            if self.order.is_full() && self.send_next(reader).is_err() {
-                return Ok(Err(Hangup));
-            }
-        }
-        while !self.over {
-            while !self.order.is_full() {
-                if let Some(packet) = reader.next_quick() {
-                    self.take(packet)?;
-                    continue;
-                }
-                let Some(packet) = reader.next()? else { return Ok(self.flush(reader)) };
-                self.take_behind(packet)?;
-            }
-            if let Err(Hangup) = self.send_next(reader) {
-                return Ok(Err(Hangup));
-            }
-        }
-        Ok(Ok(()))
+    /// Returns the byte at which reading begins.
+    pub fn begin_bytes(&self) -> u64 {
+        let is_plain = self.reader.info().compression == Compression::None;
+        self.mark.as_ref().filter(|_| is_plain).map_or(0, |mark| mark.offset)
     }
 
+    /// Returns true if more can always be read without waiting for anybody.
+    pub fn is_file(&self) -> bool {
+        self.reader.total_bytes().is_some()
+    }
+
+    /// Returns the next batch, or how the capture ended: nothing follows that. `spare` becomes a later batch.
+    pub fn next(&mut self, spare: Vec<Stamped>) -> Message {
+        self.intake.spare = spare;
+        self.next_or_fail().unwrap_or_else(|error| Message::End(Box::new(Err(error))))
+    }
+
+    fn next_or_fail(&mut self) -> Result<Message, Error> {
+        if let Some(mark) = self.mark.take() {
+            self.reader.resume(&mark)?;
+        }
+        while !self.intake.over && self.held > 0 {
+            self.is_read = self.is_read || !self.fill()?;
+            self.held -= usize::from(self.is_read);
+            if let Some(batch) = self.intake.next(&self.reader) {
+                return Ok(batch);
+            }
+        }
+        let mut side = std::mem::take(&mut self.intake.side);
+        side.disordered = self.intake.order.disordered;
+        side.disorder_ns_max = self.intake.order.disorder_ns_max;
+        let (info, cut) = (self.reader.info(), self.reader.cut().cloned());
+        let files = self.reader.files().cloned();
+        Ok(Message::End(Box::new(Ok(End { side, files, info, cut }))))
+    }
+
+    /// Reads until a batch is full; false if nothing follows.
+    fn fill(&mut self) -> Result<bool, Error> {
+        let Self { reader, ahead, intake, .. } = self;
+        while !intake.order.is_full() {
+            let Some(packet) = ahead.next() else { break };
+            intake.take_behind(packet.packet())?;
+        }
+        while !intake.order.is_full() {
+            if let Some(packet) = reader.next_quick() {
+                intake.take(packet)?;
+                continue;
+            }
+            let Some(packet) = reader.next()? else { return Ok(false) };
+            intake.take_behind(packet)?;
+        }
+        Ok(true)
+    }
+}
+
+impl Intake {
     // Always: the packet stays in registers.
     #[inline(always)]
     fn take(&mut self, packet: Packet<'_>) -> Result<(), Error> {
@@ -343,7 +365,7 @@ impl Ingest {
         };
         let kind = self.reading.kind(packet.data);
         let variety = if self.reading.tells_flows {
-            self.numbers.of(PacketFlow::of(packet.data, packet.orig_len), packet.orig_len)
+            self.numbers.of_frame(packet.data, packet.orig_len)
         } else {
             0
         };
@@ -368,21 +390,24 @@ impl Ingest {
         }
     }
 
-    /// Sends of the next batch what is to be read.
-    fn send_next(&mut self, reader: &Reader) -> Result<(), Hangup> {
-        let spare = self.used.try_recv().unwrap_or_else(|_| Vec::with_capacity(self.reading.batch));
+    /// Returns of the next batch what is to be read, if any of it is.
+    fn next(&mut self, reader: &Reader) -> Option<Message> {
+        let mut spare = std::mem::take(&mut self.spare);
+        spare.clear();
+        spare.reserve_exact(self.reading.batch);
         let mut packets = self.order.next(spare);
         let count = packets.len();
         let (own, read) = (within(&self.extent.own, &packets), within(&self.extent.read, &packets));
         assert!(own.is_empty() || (read.start <= own.start && own.end <= read.end), "it is read");
-        packets[own].iter().for_each(|packet| self.side.record(packet.ts));
+        self.side.record_all(&packets[own]);
         self.over = read.end < count;
         packets.truncate(read.end);
         packets.drain(..read.start);
         let before = self.passed + read.start as u64;
         self.passed += count as u64;
         if packets.is_empty() {
-            return Ok(());
+            self.spare = packets;
+            return None;
         }
         let news = self.numbers.take_news();
         let consumed_bytes = reader.consumed_bytes();
@@ -390,13 +415,7 @@ impl Ingest {
         self.told_gaps += gaps.len();
         let skew = self.reading.skew;
         let gaps = gaps.into_iter().map(|(from, to)| (skew.undo(from), skew.undo(to))).collect();
-        let message = Message::Batch { packets, before, consumed_bytes, news, gaps };
-        self.batches.send(message).map_err(|_| Hangup)
-    }
-
-    fn flush(&mut self, reader: &Reader) -> Result<(), Hangup> {
-        self.send_next(reader)?;
-        self.send_next(reader)
+        Some(Message::Batch { packets, before, consumed_bytes, news, gaps })
     }
 }
 

@@ -208,28 +208,40 @@ impl Ledger {
 
     /// Takes what became of packets.
     pub fn settle(&mut self, matches: &[Match], fates: &[Fate]) {
-        let mut fates = fates.iter().peekable();
-        for found in matches {
-            while let Some(fate) = fates.next_if(|fate| fate.at() < found.seq) {
-                self.take(fate);
-            }
-            self.take_match(found);
+        let mut rest = matches;
+        for fate in fates {
+            let (before, behind) = rest.split_at(rest.partition_point(|of| of.seq <= fate.at()));
+            self.take_matches(before);
+            self.take(fate);
+            rest = behind;
         }
-        fates.for_each(|fate| self.take(fate));
+        self.take_matches(rest);
+    }
+
+    /// Takes matches, as many at once as are of one variety.
+    fn take_matches(&mut self, mut matches: &[Match]) {
+        while let Some(first) = matches.first() {
+            let (variety, end) = self.waiting.run(first.seq);
+            let alike = matches.iter().position(|of| of.seq >= end).unwrap_or(matches.len());
+            let (alike, behind) = matches.split_at(alike);
+            self.take_alike(variety as usize, alike);
+            matches = behind;
+        }
     }
 
     #[inline]
-    fn take_match(&mut self, found: &Match) {
-        let variety = self.waiting.get(found.seq) as usize;
-        let group = self.groups[variety] as usize;
+    fn take_alike(&mut self, variety: usize, alike: &[Match]) {
+        let (group, count) = (self.groups[variety] as usize, alike.len() as u64);
+        let latencies = alike.iter().map(|found| found.latency_ns);
         let toll = &mut self.tolls[group];
-        toll.matched += 1;
-        toll.longest_ns = toll.longest_ns.max(found.latency_ns);
-        self.tallies.record(group, found.latency_ns);
+        toll.matched += count;
+        toll.longest_ns = latencies.clone().fold(toll.longest_ns, u64::max);
+        self.tallies.record_all(group, latencies);
         let account = &mut self.accounts[self.varieties[variety].flow as usize];
-        account.passed += 1;
-        account.seen += 1;
-        self.passed[0] += 1;
+        account.passed += count;
+        account.seen += count;
+        account.lives([self.passed[0] + 1, self.passed[1]]);
+        self.passed[0] += count;
         account.lives(self.passed);
     }
 
@@ -489,6 +501,16 @@ impl Waiting {
             Some(Chunk::Bytes(of)) => of[at % CHUNK].into(),
             Some(Chunk::Halves(of)) => of[at % CHUNK].into(),
             Some(Chunk::Words(of)) => of[at % CHUNK],
+        }
+    }
+
+    /// Returns the variety at a place, and a place up to which all have it.
+    #[inline]
+    fn run(&self, place: u64) -> (u32, u64) {
+        let at = (place - self.first) as usize;
+        match self.chunks.get(at / CHUNK) {
+            Some(Chunk::Same(variety)) => (*variety, self.first + (at - at % CHUNK + CHUNK) as u64),
+            _ => (self.get(place), place + 1),
         }
     }
 

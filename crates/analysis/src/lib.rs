@@ -7,7 +7,7 @@
 //!
 //! [`Live`] matches what is seen while it comes.
 //!
-//! Start reading in `pair.rs`: it merges two streams of keyed packets (`ingest.rs`) by time and hands
+//! Start reading in `pair.rs`: it merges two streams of keyed packets (`ingest.rs`, over `readers.rs`) by time and hands
 //! them to the matcher (`matcher.rs`, over `flight.rs`); what the matcher decides goes to the
 //!
 //! [`analyze_files`] takes a second look (`second.rs`) at what was found on one side alone (`residue.rs`):
@@ -49,6 +49,7 @@ mod order;
 mod pair;
 mod part;
 mod quantile;
+mod readers;
 mod recording;
 mod residue;
 mod runs;

@@ -6,7 +6,6 @@
 //! sides have. A second is told once every packet of it had its window. Memory follows the window.
 
 use capture::{ByteOrder, Compression, Format, Info, LinkType, Packet, Resolution};
-use probe::flow::Flow as PacketFlow;
 use probe::key::{Keyed, MatchOn, Tap};
 
 use crate::basis::{Basis, Clocks};
@@ -282,7 +281,7 @@ impl Queue {
             Keyed::None | Keyed::Short { .. } => None,
         };
         let variety = if self.reading.tells_flows {
-            self.numbers.of(PacketFlow::of(packet.data, packet.orig_len), packet.orig_len)
+            self.numbers.of_frame(packet.data, packet.orig_len)
         } else {
             0
         };
@@ -307,7 +306,7 @@ impl Queue {
         self.ready.clear();
         self.ready.extend(self.coming.drain(..end));
         self.next = 0;
-        self.ready.iter().for_each(|packet| self.side.record(packet.ts));
+        self.side.record_all(&self.ready);
     }
 }
 

@@ -3,10 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range, RangeInclusive};
-use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
-use std::thread;
 
-use capture::{Compression, Files, Info, Reader};
+use capture::{Files, Reader};
 use probe::key::{Keyer, MatchOn, Tap};
 use units::Nanos;
 
@@ -23,6 +21,7 @@ use crate::instrument::{Instrument, Recorded};
 use crate::ledger::{Ledger, Lost, Packets};
 use crate::matcher::{AT_ONCE, Fate, Match, Matcher, Rules, Stretch, Tail};
 use crate::order::{BATCH, BATCH_IN_DOUBT};
+use crate::readers::Listener;
 use crate::residue::Residue;
 use crate::seconds::{Second, Seconds};
 use crate::side::Side;
@@ -30,9 +29,6 @@ use crate::survey::{Relation, Survey, decide};
 use crate::variation::Variation;
 use crate::varieties::News;
 use crate::worst::{Worst, WorstPackets};
-
-/// Batches that may wait between an ingest thread and the matcher.
-const AHEAD_BATCHES: usize = 4;
 
 /// Fewest packets seen before they were sent, as one in so many, that put the clocks in doubt.
 const STRAYS: u64 = 1000;
@@ -193,9 +189,10 @@ pub(crate) fn start_on(
     let total_bytes = pre.total_bytes().zip(post.total_bytes()).map(|(pre, post)| pre + post);
     let start = |reader, ahead, tap| {
         let reading = Reading::new(config, &basis, tap);
-        Ingested::start(reader, ahead, reading, Extent::WHOLE, Side::new(config.trim))
+        Ingest::new(reader, ahead, reading, Extent::WHOLE, Side::new(config.trim))
     };
-    let (pre, post) = (start(pre, pre_ahead, Tap::Pre), start(post, post_ahead, Tap::Post));
+    let both = [start(pre, pre_ahead, Tap::Pre), start(post, post_ahead, Tap::Post)];
+    let [pre, post] = Ingested::start(both);
     Ok(Run::whole(pre, post, config.clone(), basis, total_bytes)?.sized_for(total_bytes))
 }
 
@@ -301,8 +298,7 @@ pub(crate) trait Source {
 /// A capture that is being read.
 pub(crate) struct Ingested {
     name: String,
-    messages: Receiver<Message>,
-    used: Sender<Vec<Stamped>>,
+    listener: Listener,
     batch: Vec<Stamped>,
     next: usize,
     before: Option<u64>,
@@ -314,26 +310,14 @@ pub(crate) struct Ingested {
 }
 
 impl Ingested {
-    /// Starts a thread; `side` knows what is known of the capture already.
-    pub fn start(
-        reader: Reader,
-        ahead: Vec<Ahead>,
-        reading: Reading,
-        extent: Extent,
-        side: Side,
-    ) -> Self {
-        let (batches, messages) = sync_channel(AHEAD_BATCHES);
-        let (used, unused) = channel();
-        let Info { name, compression, .. } = reader.info();
-        let begin = extent.mark.as_ref().filter(|_| compression == Compression::None);
-        let begin_bytes = begin.map_or(0, |mark| mark.offset);
-        let ingest = Ingest::new(name.clone(), reading, extent, side, batches, unused);
-        // Not joined: one that waits for a pipe must not keep a stopped analysis from returning.
-        thread::spawn(move || ingest.run(&ahead, reader));
-        Self {
+    /// Starts to read both captures of a pair.
+    pub fn start(ingests: [Ingest; 2]) -> [Self; 2] {
+        let known = ingests.each_ref().map(|of| (of.name().to_owned(), of.begin_bytes()));
+        let [pre, post] = Listener::start(ingests);
+        let [of_pre, of_post] = known;
+        [(pre, of_pre), (post, of_post)].map(|(listener, (name, begin_bytes))| Self {
             name,
-            messages,
-            used,
+            listener,
             batch: Vec::new(),
             next: 0,
             before: None,
@@ -342,7 +326,7 @@ impl Ingested {
             begin_bytes,
             consumed_bytes: begin_bytes,
             end: None,
-        }
+        })
     }
 }
 
@@ -353,19 +337,18 @@ impl Source for Ingested {
 
     fn waiting(&mut self) -> Result<&[Stamped], Error> {
         while self.next == self.batch.len() && self.end.is_none() {
-            match self.messages.recv() {
-                Ok(Message::Batch { packets, before, consumed_bytes, news, gaps }) => {
+            match self.listener.next(std::mem::take(&mut self.batch)) {
+                Message::Batch { packets, before, consumed_bytes, news, gaps } => {
                     self.news.extend(news);
                     self.gaps.extend(gaps);
                     assert!(!packets.is_empty(), "a batch holds packets");
                     self.consumed_bytes = consumed_bytes;
                     self.before.get_or_insert(before);
-                    let _ = self.used.send(std::mem::replace(&mut self.batch, packets));
-                    self.next = 0;
+                    self.batch = packets;
                 }
-                Ok(Message::End(end)) => self.end = Some((*end)?),
-                Err(_) => unreachable!("an ingest thread says how it ended"),
+                Message::End(end) => self.end = Some((*end)?),
             }
+            self.next = 0;
         }
         Ok(&self.batch[self.next..])
     }
@@ -716,8 +699,12 @@ impl<S: Source> Run<S> {
         if let Some(seconds) = &mut self.seconds {
             seconds.take(matches, &self.fates, &self.ledger);
         }
+        for some in matches.chunks(AT_ONCE) {
+            let mut latencies = [0; AT_ONCE];
+            latencies.iter_mut().zip(some).for_each(|(ns, found)| *ns = found.latency_ns);
+            self.latency.record_all(&latencies[..some.len()]);
+        }
         for found in matches {
-            self.latency.record(found.latency_ns);
             self.floor.push(found.pre_ns, found.latency_ns as i64);
             self.variation.push(found);
             self.worst.push(found, || self.ledger.variety(found.seq));

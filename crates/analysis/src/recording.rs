@@ -278,9 +278,8 @@ impl Series<'_> {
         }
     }
 
-    fn stamped(&mut self, at: usize) -> Stamped {
+    fn stamped(&self, at: usize) -> Stamped {
         let ts = self.clock.unix(self.times[at]).0;
-        self.side.record(ts);
         let seq = self.seqs.map_or(at as u64, |seqs| seqs[at]);
         Stamped::new(ts, Some(Key::of_probe(seq)))
     }
@@ -297,6 +296,7 @@ impl Source for Series<'_> {
             let mut batch = std::mem::take(&mut self.batch);
             batch.clear();
             batch.extend((self.made..most).map(|at| self.stamped(at)));
+            self.side.record_all(&batch);
             (self.batch, self.made, self.next) = (batch, most, 0);
         }
         Ok(&self.batch[self.next..])

@@ -3,8 +3,11 @@
 use units::Nanos;
 
 use crate::histogram::Histogram;
+use crate::order::Timed;
 
 const SECOND_NS: u64 = 1_000_000_000;
+/// Gaps that are counted at once.
+const AT_ONCE: usize = 64;
 
 /// Figures of one capture, within the interval that begins after its own trim.
 #[derive(Clone, Debug, Default)]
@@ -38,29 +41,50 @@ impl Side {
         Self { trim: trim.0, ..Self::default() }
     }
 
-    /// Counts the next packet in order of time.
-    // Always: its loop then keeps the counters in registers.
-    #[inline(always)]
-    pub(crate) fn record(&mut self, ts: u64) {
-        self.packets += 1;
-        let first = *self.first_ns.get_or_insert(ts);
-        debug_assert!(first <= ts, "no packet lies before the first");
-        debug_assert!(self.last_ns.is_none_or(|last| last <= ts), "time goes on");
-        self.last_ns = Some(ts);
-        if self.trim > 0 && ts - first <= self.trim {
-            return;
+    /// Counts the next packets in order of time.
+    pub(crate) fn record_all<T: Timed>(&mut self, packets: &[T]) {
+        let (Some(next), Some(last)) = (packets.first(), packets.last()) else { return };
+        self.packets += packets.len() as u64;
+        let first = *self.first_ns.get_or_insert(next.ts());
+        debug_assert!(first <= next.ts(), "no packet lies before the first");
+        debug_assert!(self.last_ns.is_none_or(|last| last <= next.ts()), "time goes on");
+        self.last_ns = Some(last.ts());
+        let is_trimmed = |packet: &T| self.trim > 0 && packet.ts() - first <= self.trim;
+        let kept = &packets[packets.partition_point(is_trimmed)..];
+        let Some(next) = kept.first() else { return };
+        self.kept += kept.len() as u64;
+        match self.kept_ends {
+            Some((_, former)) => self.count_gaps(former, kept),
+            None => {
+                self.begin(next.ts());
+                self.count_gaps(next.ts(), &kept[1..]);
+            }
         }
-        self.kept += 1;
-        match &mut self.kept_ends {
-            Some((_, last)) => self.gaps.record(ts - std::mem::replace(last, ts)),
-            None => self.begin(ts),
+        self.count_seconds(kept);
+    }
+
+    fn count_gaps<T: Timed>(&mut self, mut former: u64, packets: &[T]) {
+        let mut gaps = [0; AT_ONCE];
+        for packets in packets.chunks(AT_ONCE) {
+            for (gap, packet) in gaps.iter_mut().zip(packets) {
+                *gap = packet.ts() - std::mem::replace(&mut former, packet.ts());
+            }
+            self.gaps.record_all(&gaps[..packets.len()]);
         }
-        let (start, count) = self.rate.last_mut().expect("the first packet began a second");
-        if ts - *start < SECOND_NS {
-            *count += 1;
-        } else {
-            let start = ts - (ts - *start) % SECOND_NS;
-            self.rate.push((start, 1));
+        self.kept_ends.iter_mut().for_each(|(_, last)| *last = former);
+    }
+
+    fn count_seconds<T: Timed>(&mut self, mut packets: &[T]) {
+        while let Some(next) = packets.first() {
+            let (start, count) = self.rate.last_mut().expect("the first packet began a second");
+            if next.ts() - *start >= SECOND_NS {
+                let start = next.ts() - (next.ts() - *start) % SECOND_NS;
+                self.rate.push((start, 0));
+                continue;
+            }
+            let within = packets.partition_point(|packet| packet.ts() - *start < SECOND_NS);
+            *count += within as u64;
+            packets = &packets[within..];
         }
     }
 
@@ -117,7 +141,7 @@ mod tests {
 
     fn side(trim: u64, times: &[u64]) -> Side {
         let mut side = Side::new(Nanos(trim));
-        times.iter().for_each(|&ts| side.record(ts));
+        times.chunks(2).for_each(|times| side.record_all(times));
         side
     }
 

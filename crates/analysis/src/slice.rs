@@ -9,7 +9,7 @@ use units::Nanos;
 use crate::basis::{Basis, Skew};
 use crate::config::Config;
 use crate::error::Error;
-use crate::ingest::{Ahead, Extent, Reading};
+use crate::ingest::{Ahead, Extent, Ingest, Reading};
 use crate::pair::{Ingested, Observer, Run};
 use crate::part::Part;
 use crate::skim::{Head, Skimmed, Spot, skim};
@@ -276,8 +276,10 @@ pub fn analyze_slice(
     let begin = heads.map(|head| head.first_ns);
     let total = pre_portion.bytes.saturating_add(post_portion.bytes);
     let file_bytes = pre_portion.mark.file_bytes.saturating_add(post_portion.mark.file_bytes);
-    let pre = pre_portion.start(pre, slice, Tap::Pre)?;
-    let post = post_portion.start(post, slice, Tap::Post)?;
+    let [pre, post] = Ingested::start([
+        pre_portion.ingest(pre, slice, Tap::Pre)?,
+        post_portion.ingest(post, slice, Tap::Post)?,
+    ]);
     let read = with_halo(own, config.window);
     let known = (config.clone(), basis.clone());
     let stretch = (own.clone(), *read.start());
@@ -287,7 +289,7 @@ pub fn analyze_slice(
 }
 
 impl Portion {
-    fn start(&self, reader: Reader, slice: &Slice, tap: Tap) -> Result<Ingested, Error> {
+    fn ingest(&self, reader: Reader, slice: &Slice, tap: Tap) -> Result<Ingest, Error> {
         file_bytes(&reader)?;
         let Slice { config, basis, own, .. } = slice;
         let read = with_halo(own, config.window);
@@ -296,6 +298,6 @@ impl Portion {
         let own = first.max(*own.start())..=*own.end();
         let extent = Extent { mark: Some(self.mark.clone()), read, own };
         let reading = Reading::new(config, basis, tap);
-        Ok(Ingested::start(reader, Vec::new(), reading, extent, self.head.side(config.trim)))
+        Ok(Ingest::new(reader, Vec::new(), reading, extent, self.head.side(config.trim)))
     }
 }

@@ -266,7 +266,7 @@ impl Streams {
         let (mut all, mut content) = (Vec::new(), Vec::new());
         while let Some(packet) = reader.next()? {
             let ts = skew.undo(packet.ts.0);
-            let variety = numbers.of(Flow::of(packet.data, packet.orig_len), packet.orig_len);
+            let variety = numbers.of_frame(packet.data, packet.orig_len);
             let found = tcp::segment(packet.data, packet.orig_len);
             let is_cut = |of: &tcp::Segment<'_>| of.payload.len() < of.len as usize;
             if let Some((_, cut)) = found.filter(|(_, of)| is_cut(of)) {

@@ -16,6 +16,9 @@ use crate::floor::{Floor, Hull};
 use crate::ingest::Ahead;
 use crate::runs::{Alike, Unproven};
 
+/// The bit of a number that tells the side of a packet; those below tell its place in the sample.
+const SIDE_BIT: usize = 31;
+
 /// Packets of each capture that are looked at: the fewest that tell enough are.
 pub(crate) const LOOKS: [usize; 2] = [4096, 65_536];
 /// Number of looks at a pipe: only the first is taken, for who fills it may wait for the other side
@@ -403,24 +406,31 @@ impl Join {
         if self.is_carried() && ![0, 1].into_iter().all(|side| self.is_distinct(side, ahead)) {
             return;
         }
-        // Key, side, place: those of a key lie together, the places of each side in order.
+        // Of each packet what the matcher compares of its key, then side and place: those of a key lie together, the
+        // places of each side in order.
         let keyed = |side: usize| {
             let keys = self.keys[side].iter().enumerate();
-            keys.filter_map(move |(place, key)| Some(((*key)?, side, place)))
+            keys.filter_map(move |(place, key)| {
+                let Key { hi, lo } = (*key)?;
+                let compared = u128::from(hi) << 64 | u128::from(lo as u32) << 32;
+                Some(compared | (side << SIDE_BIT | place) as u128)
+            })
         };
-        let mut places: Vec<(Key, usize, usize)> = keyed(0).chain(keyed(1)).collect();
-        places.sort_unstable();
+        let mut packets: Vec<u128> = keyed(0).chain(keyed(1)).collect();
+        packets.sort_unstable();
+        let place = |packet: u128| packet as usize & ((1 << SIDE_BIT) - 1);
         let mut span: Option<(usize, usize)> = None;
-        for alike in places.chunk_by(|one, other| one.0 == other.0) {
-            let (pre, post) = alike.split_at(alike.partition_point(|(_, side, _)| *side == 0));
+        for alike in packets.chunk_by(|one, other| one >> 32 == other >> 32) {
+            let is_pre = |packet: &u128| packet >> SIDE_BIT & 1 == 0;
+            let (pre, post) = alike.split_at(alike.partition_point(is_pre));
             let pairs = pre.len().min(post.len());
             self.matched += pairs as u64;
-            if let [(.., first), ..] = pre[..pairs] {
-                let last = pre[pairs - 1].2;
+            if let [first, ..] = pre[..pairs] {
+                let (first, last) = (place(first), place(pre[pairs - 1]));
                 span = Some(span.map_or((first, last), |(a, b)| (a.min(first), b.max(last))));
             }
-            if let ([(.., pre)], [(.., post)]) = (pre, post) {
-                self.pairs.push((*pre, *post));
+            if let ([pre], [post]) = (pre, post) {
+                self.pairs.push((place(*pre), place(*post)));
             }
         }
         self.pairs.sort_unstable();

@@ -188,6 +188,18 @@ impl Tallies {
         }
     }
 
+    /// Records all of `latencies`, which are of one group.
+    #[inline]
+    pub fn record_all(&mut self, group: usize, latencies: impl ExactSizeIterator<Item = u64>) {
+        match &mut self.groups[group] {
+            Tally::Exact(samples) if self.kept + latencies.len() <= self.most_exact => {
+                self.kept += latencies.len();
+                samples.extend(latencies);
+            }
+            _ => latencies.for_each(|ns| self.record(group, ns)),
+        }
+    }
+
     #[cold]
     fn make_room(&mut self) {
         let largest = self.groups.iter_mut().max_by_key(|group| group.kept());

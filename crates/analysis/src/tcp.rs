@@ -680,7 +680,7 @@ impl Source for Events {
     fn waiting(&mut self) -> Result<&[Stamped], Error> {
         if self.next == self.handed {
             let handed = (self.handed + BATCH).min(self.events.len());
-            self.events[self.handed..handed].iter().for_each(|event| self.side.record(event.ts));
+            self.side.record_all(&self.events[self.handed..handed]);
             self.handed = handed;
         }
         Ok(&self.events[self.next..self.handed])

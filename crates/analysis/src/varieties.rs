@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use probe::flow::Flow;
+use probe::flow::{Flow, Head};
 
 /// Flows that are told apart; packets of further ones are those of [`OTHERS`].
 const MOST_FLOWS: usize = 1 << 16;
@@ -44,8 +44,21 @@ impl News {
 pub(crate) struct Numbers {
     flows: HashMap<Flow, Numbered, BuildHasherDefault<Folded>>,
     varieties: HashMap<Variety, u32, BuildHasherDefault<Folded>>,
-    last: Option<(Flow, Numbered)>,
+    /// The latest variety of each of some headers.
+    latest: Latest,
     news: News,
+}
+
+/// Places of headers: as many as fit beside all else into the nearest cache.
+const LATEST: usize = 256;
+
+#[derive(Debug)]
+struct Latest(Box<[(Head, u32, u32); LATEST]>);
+
+impl Default for Latest {
+    fn default() -> Self {
+        Self(Box::new([Default::default(); LATEST]))
+    }
 }
 
 /// The number of a flow, and of its latest variety.
@@ -57,17 +70,31 @@ struct Numbered {
 }
 
 impl Numbers {
+    /// Returns the number of a frame's variety.
     #[inline]
-    pub fn of(&mut self, flow: Flow, size_bytes: u32) -> u32 {
-        match self.last {
-            Some((last, number)) if last == flow && number.size_bytes == size_bytes => {
-                number.variety
-            }
-            _ => self.find(flow, size_bytes),
+    pub fn of_frame(&mut self, frame: &[u8], size_bytes: u32) -> u32 {
+        let Some(head) = Head::of(frame) else { return self.of_other(frame, size_bytes) };
+        let (last, last_bytes, variety) = self.latest.0[head.hash() % LATEST];
+        if last == head && last_bytes == size_bytes {
+            return variety;
         }
+        self.of_new(frame, head, size_bytes)
     }
 
-    fn find(&mut self, flow: Flow, size_bytes: u32) -> u32 {
+    #[inline(never)]
+    fn of_new(&mut self, frame: &[u8], head: Head, size_bytes: u32) -> u32 {
+        let Some(flow) = Flow::plain(frame) else { return self.of_other(frame, size_bytes) };
+        let variety = self.of(flow, size_bytes);
+        self.latest.0[head.hash() % LATEST] = (head, size_bytes, variety);
+        variety
+    }
+
+    #[inline(never)]
+    fn of_other(&mut self, frame: &[u8], size_bytes: u32) -> u32 {
+        self.of(Flow::of(frame, size_bytes), size_bytes)
+    }
+
+    fn of(&mut self, flow: Flow, size_bytes: u32) -> u32 {
         if let Some(known) = self.flows.get(&flow).copied() {
             let number = if known.size_bytes == size_bytes {
                 known
@@ -77,7 +104,6 @@ impl Numbers {
             if number.flow != OTHERS {
                 self.flows.insert(flow, number);
             }
-            self.last = Some((flow, number));
             return number.variety;
         }
         // Those that are not told apart are the first.
@@ -88,7 +114,6 @@ impl Numbers {
         let place = self.flows.len() as u32 + 1;
         let number = self.sized(Variety { flow: place, size_bytes });
         self.flows.insert(flow, Numbered { flow: place, ..number });
-        self.last = Some((flow, number));
         number.variety
     }
 

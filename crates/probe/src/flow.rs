@@ -38,6 +38,52 @@ pub struct Flow {
     pub vlan: Option<u16>,
 }
 
+/// The bytes of a frame that [`Flow::plain`] goes by: frames of which they are equal are of one flow, if it is plain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Head([u128; 2]);
+
+impl Head {
+    /// Ethertype, version, type of service without congestion marks, fragment and protocol.
+    const FIRST: u128 = u128::from_le_bytes([
+        0xff,
+        0xff,
+        0xff,
+        !CONGESTION,
+        0,
+        0,
+        0,
+        0,
+        0x1f,
+        0xff,
+        0,
+        0xff,
+        0,
+        0,
+        0,
+        0,
+    ]);
+    /// Addresses and ports.
+    const SECOND: u128 = u128::MAX << 32;
+
+    /// Returns them; `None` of a frame that is too short.
+    #[inline]
+    #[must_use]
+    pub fn of(frame: &[u8]) -> Option<Self> {
+        let head: &[u8; 38] = frame.first_chunk()?;
+        let word = |at: usize| u128::from_le_bytes(*head[at..].first_chunk().expect("16 bytes"));
+        Some(Self([word(12) & Self::FIRST, word(22) & Self::SECOND]))
+    }
+
+    /// Returns bits that are spread evenly.
+    #[inline]
+    #[must_use]
+    pub fn hash(self) -> usize {
+        let [first, second] = self.0;
+        let folded = (second >> 64) as u64 ^ (second as u64).rotate_left(29) ^ first as u64;
+        (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
+    }
+}
+
 impl Flow {
     /// Returns the flow of a frame that had `orig_len` bytes.
     #[inline]
@@ -48,7 +94,8 @@ impl Flow {
 
     /// Returns the flow of a TCP segment or UDP datagram in IPv4 without options, in no tunnel.
     #[inline]
-    fn plain(frame: &[u8]) -> Option<Self> {
+    #[must_use]
+    pub fn plain(frame: &[u8]) -> Option<Self> {
         let head: &[u8; 38] = frame.first_chunk()?;
         let is_plain = head[12..15] == [0x08, 0x00, 0x45] && head[20] & 0x1f == 0 && head[21] == 0;
         let protocol = head[23];
@@ -209,6 +256,26 @@ mod tests {
             assert_eq!(flow, Flow::behind(&frame, frame.len() as u32));
             assert_eq!(flow.tos, 0xb8);
         }
+    }
+
+    #[test]
+    fn frames_of_one_head_are_of_one_flow() {
+        for protocol in [Protocol::Udp, Protocol::Tcp] {
+            let known = frame(protocol, false, None);
+            for at in 0..known.len() {
+                for bit in 0..8 {
+                    let mut other = known.clone();
+                    other[at] ^= 1 << bit;
+                    let same = Head::of(&other) == Head::of(&known);
+                    assert_eq!(
+                        same,
+                        Flow::plain(&other) == Flow::plain(&known),
+                        "bit {bit} of byte {at}"
+                    );
+                }
+            }
+        }
+        assert_eq!(Head::of(&[0; 37]), None);
     }
 
     #[test]

@@ -18,7 +18,7 @@ impl Distribution {
     }
 
     fn record(&mut self, values_ns: PyReadonlyArray1<'_, u64>) -> PyResult<()> {
-        values_ns.as_slice()?.iter().for_each(|&ns| self.0.record(ns));
+        self.0.record_all(values_ns.as_slice()?);
         Ok(())
     }
 

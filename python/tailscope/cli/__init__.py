@@ -9,7 +9,6 @@ heavy libraries are imported where they are used: ``tailscope --help`` is quick.
 from __future__ import annotations
 
 import errno
-import gc
 import io
 import os
 import re
@@ -81,7 +80,6 @@ _NO_PROCESS = (
     "process-limit",
     "raise your limit of processes, `ulimit -u`, or that of the container or unit around it",
 )
-_ALLOCATIONS_PER_COLLECTION = 10_000
 
 _app = typer.Typer(
     cls=Application,
@@ -140,8 +138,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     with suppress(AttributeError, io.UnsupportedOperation):
         sys.stdout, sys.stderr = _stream(sys.stdout), _stream(sys.stderr)
-    if arguments is None:
-        _collect_seldom()
     _interrupt_by_signals()
     status = _run(None if arguments is None else [*arguments])
     try:
@@ -173,15 +169,6 @@ def _stream(stream: TextIO) -> TextIO:
         "backslashreplace",
         line_buffering=bool(stream.line_buffering),
     )
-
-
-def _collect_seldom() -> None:
-    """Let Python look for reference cycles seldom, and never among what is imported by now.
-
-    A process that ends soon has few of them, and when Python ends it looks through everything.
-    """
-    gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
-    gc.freeze()
 
 
 def _interrupt_by_signals() -> None:
