@@ -45,7 +45,7 @@ def _set_up(delay_ns: int) -> Any:
 
 
 @contextmanager
-def _loaded(programs: int) -> Iterator[None]:
+def loaded(programs: int) -> Iterator[None]:
     """Let so many programs work beside the measurement, on any CPU."""
     with ExitStack() as stack:
         for _ in range(programs):
@@ -61,7 +61,7 @@ def measure(kind: str, load: int, number: int, most_s: float) -> dict[str, Any]:
     load_before = os.getloadavg()[0]
     sides = _set_up(KINDS["equal"]), _set_up(KINDS[kind])
     error = None
-    with _loaded(load), closing(pairs(*sides, seed=number)) as measuring:
+    with loaded(load), closing(pairs(*sides, seed=number)) as measuring:
         try:
             while time.monotonic() - began_s < most_s and not judge.is_decided:
                 judge.add(next(measuring))

@@ -28,14 +28,14 @@ def sound(path: Path) -> dict[str, Any]:
     """Read a run directory with its checksums, check that its counts add up; ``run.json``."""
     run = read_run(path)
     summary = run.summary
-    assert summary["sent"] == summary["count"] + summary["lost"] + summary["late"] + (
-        summary["corrupt"] or 0
-    )
+    names = ("count", "lost", "late", "corrupt", "outside")
+    ends = {name: int(summary.get(name) or 0) for name in names}
+    assert summary["sent"] == sum(ends.values()), f"{summary['sent']} sent, of which {ends}"
     instrument = run.info.instrument
     assert instrument is not None
     parts = (instrument.lost_in_dut, instrument.lost_in_instrument, instrument.lost_where_unknown)
-    assert summary["lost"] == sum(part or 0 for part in parts)
-    assert summary["sent"] > 0
+    assert summary["lost"] == sum(part or 0 for part in parts), f"{summary['lost']} lost: {parts}"
+    assert summary["sent"] > 0, "nothing was sent"
     found: dict[str, Any] = json.loads((path / "run.json").read_text())
     return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import queue
 import re
 import signal
 import socket
@@ -83,6 +85,41 @@ def test_the_ports_stay_until_the_device_has_ended() -> None:
         assert generator.is_running
         generator.stop()
         assert generator.finish() is not None and not generator.result.partial
+
+
+def test_programs_that_are_held_begin_with_their_bytes(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    traffic = ["--rate=10k", "--warm-up=0s", "--duration=100ms"]
+    hold = f"--hold={pipe}"
+    with (
+        pipe.open("r+b", buffering=0) as held,
+        over_memif() as pair,
+        pair.generator([*traffic, hold]) as generator,
+        pair.dut(FORWARDERS["l2fwd"], [hold]) as dut,
+    ):
+        dut.wait_ready()
+        generator.wait_ready()
+        with pytest.raises(queue.Empty):
+            generator.next_event(0.5)
+        held.write(bytes(2))
+        result = generator.finish()
+        assert result is not None and result.gen.sent > 0
+        assert result.gen.matched == result.gen.sent
+        dut.stop()
+        assert dut.finish() is not None
+
+
+def test_a_program_that_is_held_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    with (
+        pipe.open("r+b", buffering=0),
+        over_memif() as pair,
+        pair.dut(FORWARDERS["l2fwd"], [f"--hold={pipe}"]) as dut,
+    ):
+        dut.wait_ready()
+        dut.stop()
+        result = dut.finish()
+    assert result is not None and result.lcores[0].rx_packets == 0
 
 
 def dropped(dut: ForwarderResult) -> dict[str, int]:

@@ -26,6 +26,18 @@ pub enum Law {
     File(PathBuf),
 }
 
+impl Law {
+    /// The longest delay; None if a file has it.
+    pub fn longest(&self) -> Option<Nanos> {
+        match *self {
+            Self::Fixed(one) => Some(one),
+            Self::Uniform(_, high) => Some(high),
+            Self::Bimodal(one, other, _) => Some(one.max(other)),
+            Self::File(_) => None,
+        }
+    }
+}
+
 impl FromStr for Law {
     type Err = String;
 

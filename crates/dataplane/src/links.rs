@@ -6,8 +6,10 @@ use dpdk::{Port, interrupts, quiescence};
 use std::time::{Duration, Instant};
 use units::Nanos;
 
-/// A memif client connects only when it is started: while its server is away, it is started so often.
+/// A memif client connects only when it is started: it is started again if it is not connected so long
+/// after a server took it, or after none was there.
 const RESTART_EVERY: Duration = Duration::from_millis(100);
+const RETRY_EVERY: Duration = Duration::from_millis(10);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The links of a program.
@@ -20,6 +22,7 @@ struct Link {
     name: String,
     is_client: bool,
     started: Option<Instant>,
+    refused: bool,
     was_up: bool,
     downs: u64,
 }
@@ -32,6 +35,7 @@ impl Links {
             name: name.to_owned(),
             is_client: is_memif_client(name, eal),
             started: None,
+            refused: false,
             was_up: false,
             downs: 0,
         };
@@ -43,7 +47,7 @@ impl Links {
         for link in &mut self.0 {
             link.started = Some(Instant::now());
             match link.port.start() {
-                Err(_) if link.is_client => {}
+                Err(_) if link.is_client => link.refused = true,
                 done => done?,
             }
         }
@@ -56,7 +60,8 @@ impl Links {
             let up = link.port.link_up();
             link.downs += u64::from(link.was_up && !up);
             link.was_up = up;
-            let tried = link.started.is_some_and(|at| at.elapsed() < RESTART_EVERY);
+            let pause = if link.refused { RETRY_EVERY } else { RESTART_EVERY };
+            let tried = link.started.is_some_and(|at| at.elapsed() < pause);
             if !up && link.is_client && !tried {
                 link.restart();
             }
@@ -94,7 +99,7 @@ impl Link {
         let held = interrupts::hold();
         self.port.stop();
         // Refused until the server is back.
-        let _ = self.port.start();
+        self.refused = self.port.start().is_err();
         drop(held);
         drop(pause);
         self.started = Some(Instant::now());

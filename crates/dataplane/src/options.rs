@@ -16,6 +16,9 @@ pub struct Common {
     /// Write what was recorded into this folder, as .npy files.
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
+    /// Once ready, wait for a byte from this named pipe before the first packet.
+    #[arg(long, value_name = "PIPE")]
+    pub hold: Option<PathBuf>,
 }
 
 /// Parses the options of one program, and `--die-with-parent`, which each of them has.

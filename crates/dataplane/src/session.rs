@@ -179,8 +179,8 @@ impl Session {
         privileges::give_back(kept, &[self.common.record.as_deref(), captures])
     }
 
-    /// Says that the ports are there.
-    pub fn ready(&self) {
+    /// Says that the ports are there, and waits until packets may be touched.
+    pub fn ready(&self) -> Result<(), Error> {
         events::print(&Message::Ready(ReadyEvent {
             program: self.program,
             version: env!("CARGO_PKG_VERSION"),
@@ -190,6 +190,10 @@ impl Session {
             lcores: self.lcores.iter().copied().map(ready_lcore).collect(),
             ports: self.ports.iter().map(Open::ready).collect(),
         }));
+        self.common.hold.as_deref().map_or(Ok(()), |pipe| {
+            let failed = |source| Error::File { path: pipe.into(), source };
+            self.stop.wait_for_byte(pipe).map_err(failed)
+        })
     }
 
     /// Watches links and prints progress from now on, off the lcores where there is another CPU.

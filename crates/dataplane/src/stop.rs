@@ -1,12 +1,18 @@
 //! SIGINT and SIGTERM: the loops end, and a valid result is printed.
 
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How often a wait looks.
 const POLL: Duration = Duration::from_millis(1);
+/// How often a wait looks that a signal interrupts: others measure meanwhile.
+const RARE_POLL_MS: libc::c_int = 1_000;
 
 /// Whether to stop. Cheap to ask, once an iteration.
 #[derive(Clone, Debug, Default)]
@@ -42,5 +48,18 @@ impl Stop {
         while !self.terminated.load(Ordering::Relaxed) {
             std::thread::sleep(POLL);
         }
+    }
+
+    /// Waits until a pipe gives a byte or is closed, or this is to stop.
+    pub fn wait_for_byte(&self, pipe: &Path) -> io::Result<()> {
+        let mut pipe = File::open(pipe)?;
+        let mut wanted = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        while !self.asked() {
+            // SAFETY: one structure, of a file that is open.
+            if unsafe { libc::poll(&raw mut wanted, 1, RARE_POLL_MS) } > 0 {
+                return pipe.read(&mut [0]).map(drop);
+            }
+        }
+        Ok(())
     }
 }

@@ -84,25 +84,32 @@ class Forwarder(Dut):
         """Return the data plane itself."""
         return (find_binary()[0],)
 
-    @contextmanager
-    def open(self, context: DutContext) -> Iterator[Running]:
-        """Start the program."""
+    def process(self, context: DutContext) -> Dataplane[LoopProgress, ForwarderResult]:
+        """Return the process of the program, which is not started yet."""
         from tailscope.testbed.messages import FORWARDERS
 
-        record = [] if context.record is None else [f"--record={context.record}"]
+        own = [*self.arguments(context.cpus), f"--stall-ns={context.stall_ns}"]
+        if context.record is not None:
+            own.append(f"--record={context.record}")
         if context.stages_every is not None:
-            record.append(f"--stages-every={context.stages_every}")
-        process = Dataplane(
+            own.append(f"--stages-every={context.stages_every}")
+        if context.hold is not None:
+            own.append(f"--hold={context.hold}")
+        return Dataplane(
             "dut",
             FORWARDERS[self.name],
             context.side.eal,
-            [*self.arguments(context.cpus), f"--stall-ns={context.stall_ns}", *record],
+            own,
             place=context.place,
             lcores=context.cpus,
             housekeeping=context.housekeeping,
             pinned=context.pinned,
         )
-        with process:
+
+    @contextmanager
+    def open(self, context: DutContext) -> Iterator[Running]:
+        """Start the program."""
+        with self.process(context) as process:
             process.wait_ready()
             yield _Running(process)
 

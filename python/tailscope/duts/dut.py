@@ -45,6 +45,8 @@ class DutContext:
     """Folder for the recorded stalls; None if they are not recorded."""
     stages_every: int | None = None
     """Interval of the packets whose stages are recorded, in packets; None without stages."""
+    hold: Path | None = None
+    """Pipe whose byte a program of ours waits for before it touches packets."""
     pinned: bool = True
     """True if the device stays on its CPUs; otherwise it may run on all of these."""
 

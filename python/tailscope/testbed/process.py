@@ -7,6 +7,7 @@ import queue
 import signal
 import subprocess
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
@@ -34,17 +35,23 @@ R = TypeVar("R", bound="ResultEvent")
 
 def find_binary() -> tuple[Path, str]:
     """Return the path and version of the data plane beside the package."""
-    import tailscope._engine as _engine
-
     if not _BINARY.is_file():
         raise DataplaneError(
             "the data plane, tailscope-dp, was not built: no DPDK",
             code="dataplane-missing",
             remedy=remedies.DATAPLANE,
         )
+    return _BINARY, _version_of(_BINARY, _BINARY.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _version_of(binary: Path, _changed_ns: int) -> str:
+    """Ask a program for its version, once until the file changes."""
+    import tailscope._engine as _engine
+
     try:
         version = subprocess.run(  # noqa: S603
-            [_BINARY, "--version"], capture_output=True, text=True, timeout=_READY_S, check=True
+            [binary, "--version"], capture_output=True, text=True, timeout=_READY_S, check=True
         ).stdout.strip()
     except BlockingIOError:  # No further process may be started, whatever it is.
         raise
@@ -60,7 +67,7 @@ def find_binary() -> tuple[Path, str]:
             code="dataplane-version",
             remedy=remedies.BUILD,
         )
-    return _BINARY, version
+    return version
 
 
 class Dataplane(Generic[P, R]):

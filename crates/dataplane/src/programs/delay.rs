@@ -27,6 +27,10 @@ pub const SPEC: Spec = Spec {
 
 /// Packets that a direction may hold: 16 ms at 1 Mpps.
 const ROOM: u32 = 1 << 14;
+/// Packets that arrive in a second, or at once behind a stall, at most: room for more would only take
+/// time until it is there.
+const MOST_PPS: u64 = 20_000_000;
+const AT_ONCE: u64 = 2048;
 
 #[derive(Args, Debug)]
 struct Delay {
@@ -77,11 +81,23 @@ impl Delay {
     }
 }
 
+impl Delay {
+    /// Packets that a direction may hold by its law; a gate may hold them longer.
+    fn room(&self) -> u32 {
+        let longest = self.law.longest().filter(|_| self.gate.is_none());
+        longest.map_or(ROOM, |Nanos(ns)| {
+            let packets = AT_ONCE + ns.saturating_mul(MOST_PPS) / 1_000_000_000;
+            packets.min(ROOM.into()) as u32
+        })
+    }
+}
+
 impl Program for Delay {
     fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
         self.check()?;
+        let room = self.room();
         let wanted =
-            Wanted { ports: 1, rx_queues: 1, tx_queues: 1, rx_timestamps: false, held: 2 * ROOM };
+            Wanted { ports: 1, rx_queues: 1, tx_queues: 1, rx_timestamps: false, held: 2 * room };
         let mut session = Session::open("delay", eal, &self.common, wanted)?;
         // One lcore: the law holds for all packets, and so do the stalls.
         session.lcores.truncate(1);
@@ -103,7 +119,7 @@ impl Program for Delay {
             .enumerate()
             .map(|(at, path)| {
                 let holds = at == 0 || !self.one_way;
-                Held::new(path, ROOM as usize, holds, self.overtake)
+                Held::new(path, room as usize, holds, self.overtake)
             })
             .collect();
         let gate = Gate::new(self.gate.as_ref(), ticks, tsc::now());

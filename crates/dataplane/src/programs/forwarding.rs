@@ -46,9 +46,9 @@ pub fn forwarding<P: Send>(
     };
     let lcores: Vec<Lcore> = work.iter().map(|(lcore, _)| *lcore).collect();
     session.give_back_privileges(None)?;
+    session.ready()?;
     let (ended, downs) = std::thread::scope(|scope| {
         let monitor = session.monitor(scope, |elapsed_s| progress(elapsed_s, &counters, clock));
-        session.ready();
         let jobs = work.into_iter().zip(&counters).map(|((lcore, mut work), counters)| {
             let each = &each;
             let job = move || {

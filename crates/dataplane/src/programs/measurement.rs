@@ -77,7 +77,7 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
         let stop = session.stop.clone();
         session.links.wait(self.link_timeout, &stop)?;
         session.give_back_privileges(self.captures.as_deref())?;
-        session.ready();
+        session.ready()?;
 
         let (counters, state) = (Counters::default(), AtomicUsize::new(0));
         let (lcore, stall_ns) = (session.lcores[0], session.common.stall_ns);

@@ -92,12 +92,13 @@ impl Stamp {
         }
         let counters = Counters::default();
         let (clock, stop, lcore) = (session.clock, session.stop.clone(), session.lcores[0]);
+        let stall_ns = session.common.stall_ns;
+        session.give_back_privileges(None)?;
+        session.ready()?;
         let ends_at = match self.duration {
             Nanos(0) => u64::MAX,
             duration => tsc::now().saturating_add(clock.ticks(duration)),
         };
-        let stall_ns = session.common.stall_ns;
-        session.give_back_privileges(None)?;
         let (ended, written, downs) = std::thread::scope(|scope| {
             let clock = timestamps.is_none().then_some(&clock);
             let writers: Vec<_> = recorders
@@ -105,7 +106,6 @@ impl Stamp {
                 .map(|one| session.housekeeping.run(scope, move || one.run(clock)))
                 .collect();
             let monitor = session.monitor(scope, |elapsed_s| progress(elapsed_s, &counters));
-            session.ready();
             let job = || {
                 let mut log = StallLog::new(StallLog::ROOM);
                 let turns = Turns::new(stall_ns, &counters, &mut log, &stop);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -124,8 +125,7 @@ def _measure(
     from tailscope.extra.duet.pairs import pairs
 
     judge, began_s = Judge(limits), time.monotonic()
-    measuring = pairs(*sides, seed=sides[0][0].seed)
-    with LiveLine(quiet=quiet) as line:
+    with LiveLine(quiet=quiet) as line, closing(pairs(*sides, sides[0][0].seed)) as measuring:
         try:
             while time.monotonic() - began_s < most_s and not judge.is_decided:
                 judge.add(next(measuring))

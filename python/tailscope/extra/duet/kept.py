@@ -1,27 +1,34 @@
 """A set-up that stays put up from block to block: its wire, its platform and their links.
 
-The device is started anew for each block, and the generator behind it: where the memory of a
-process happens to lie can be worth percents for as long as it lives, so that luck has to be in the
-differences. What a run finds out beside its packets, such as its neighbours and the settings of the
-host, no pair asks for.
+The device is started anew for each block, and so is the generator: where the memory of a process
+happens to lie can be worth percents for as long as it lives, so that luck has to be in the
+differences. Where the device is one of ours, the processes of both blocks of a pair are started at
+once, and sleep until it is their turn: most of a start is the wait until the rate of a counter is
+known. What a run finds out beside its packets, such as its neighbours and the settings of the host,
+no pair asks for.
 """
 
 from __future__ import annotations
 
+import os
 import queue
+import signal
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from msgspec.structs import asdict
 
+from tailscope.duts.dataplane import Forwarder
 from tailscope.duts.dut import DutContext
 from tailscope.engine.analysis import Clock, Recording, analyze_recording
 from tailscope.exceptions import DataplaneError
 from tailscope.experiment.run.instance import PLATFORM_PART
 from tailscope.extra.duet.paired import Block
+from tailscope.platforms.bare import Bare
 from tailscope.testbed.co_runners import co_runners
 from tailscope.testbed.cores import confined
 from tailscope.testbed.folder import RunFolder
@@ -31,16 +38,18 @@ from tailscope.testbed.process import Dataplane
 from tailscope.testbed.waiting import LOOK_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import ArrayLike, NDArray
 
     from tailscope.duts.dut import Dut
+    from tailscope.exceptions import TestbedError
     from tailscope.experiment.plan import RunPlan
     from tailscope.platforms.platform import OpenPlatform
-    from tailscope.store.records.messages import GeneratorProgress, GeneratorResult
+    from tailscope.store.records.messages import GeneratorProgress, GeneratorResult, LoopProgress
     from tailscope.testbed.cores import Cores
+    from tailscope.testbed.messages import ForwarderResult
     from tailscope.testbed.wires import Side
 
     Generator = Dataplane[GeneratorProgress, GeneratorResult]
@@ -51,7 +60,39 @@ def can_be_kept(plan: RunPlan) -> bool:
     return plan.instances == 1 and bool(plan.device.make_dut().cpus) and not plan.tune
 
 
+class _Device(Protocol):
+    """A device that runs."""
+
+    @property
+    def is_running(self) -> bool:
+        """Return True if the device still runs."""
+
+    def failure(self) -> TestbedError:
+        """Make the error that says how the device ended."""
+
+
 @dataclass(frozen=True)
+class Held:
+    """A device and its generator, which wait for their turn behind a pipe."""
+
+    device: Dataplane[LoopProgress, ForwarderResult]
+    generator: Generator
+    record: Path
+    pipe: int
+    stack: ExitStack
+
+    def let_go(self) -> None:
+        """Let both touch packets."""
+        os.write(self.pipe, bytes(2))
+
+    def end(self) -> None:
+        """Kill both at once, as giving back memory takes its time, and wait for their end."""
+        for each in (self.generator, self.device):
+            each.process.signal(signal.SIGKILL)
+        self.stack.close()
+
+
+@dataclass
 class KeptSetUp:
     """A set-up whose wire and platform are there."""
 
@@ -63,19 +104,55 @@ class KeptSetUp:
     dut: Dut
     platform: OpenPlatform
     numbers: Iterator[int] = field(default_factory=count)
+    held: Held | None = None
+    """The next device and its generator, started ahead; None where they cannot wait."""
 
-    def block(self) -> Block:
-        """Start the device and the generator, and return the latencies of a block."""
-        record = self.folder.make(f"block-{next(self.numbers)}")
+    def prepare(self) -> None:
+        """Start the next device and its generator, which wait for their turn, if they can."""
+        if not isinstance(self.dut, Forwarder) or self.plan.platform != Bare.name:
+            return
+        number = next(self.numbers)
         _remove_sockets(self.folder.path)
         with ExitStack() as stack:
-            stack.enter_context(confined(self.cores.housekeeping))
-            stack.enter_context(self.dut.open(self._context()))
-            cpus = self.cores.housekeeping
-            stack.enter_context(co_runners(self.folder, self.plan.co_runners, cpus))
-            self.platform.hand_over()
-            result = _end_of(stack.enter_context(self._generator(record)))
-        return _block_of(self.plan, result, record)
+            pipe, write_end = stack.enter_context(_pipe(self.folder.path / f"hold-{number}"))
+            device = stack.enter_context(self.dut.process(replace(self._context(), hold=pipe)))
+            record = self.folder.make(f"block-{number}")
+            generator = stack.enter_context(self._generator(record, f"--hold={pipe}"))
+            self.held = Held(device, generator, record, write_end, stack.pop_all())
+
+    def wait_ready(self) -> None:
+        """Wait until what was started ahead uses no CPU any more."""
+        if self.held is not None:
+            self.held.device.wait_ready()
+            self.held.generator.wait_ready()
+
+    def close(self) -> None:
+        """End what was started ahead."""
+        if self.held is not None:
+            self.held.end()
+            self.held = None
+
+    def block(self) -> Callable[[], Block]:
+        """Let the traffic of a block pass, and return what analyses it."""
+        with confined(self.cores.housekeeping), ExitStack() as stack:
+            stack.callback(self.close)
+            if self.held is None:
+                _remove_sockets(self.folder.path)
+                device: _Device = stack.enter_context(self.dut.open(self._context()))
+                self._run_co_runners(stack)
+                self.platform.hand_over()
+                record = self.folder.make(f"block-{next(self.numbers)}")
+                generator = stack.enter_context(self._generator(record))
+            else:
+                device, generator, record = self.held.device, self.held.generator, self.held.record
+                self._run_co_runners(stack)
+                self.held.let_go()
+            result = _end_of(generator, device)
+        return partial(_block_of, self.plan, result, record)
+
+    def _run_co_runners(self, stack: ExitStack) -> None:
+        cpus = self.cores.housekeeping
+        stack.enter_context(co_runners(self.folder, self.plan.co_runners, cpus))
 
     def _context(self) -> DutContext:
         [cpus] = self.plan.device.instance_cpus(self.cores)
@@ -88,14 +165,14 @@ class KeptSetUp:
             pinned=not cpus.dut_anywhere,
         )
 
-    def _generator(self, record: Path) -> Generator:
+    def _generator(self, record: Path, *own: str) -> Generator:
         [cpus] = self.plan.device.instance_cpus(self.cores)
         assert cpus.generator is not None, "there is traffic"
         return Dataplane(
             "generator",
             GENERATOR,
             self.side.eal,
-            [*self.plan.generator_options(), "--keep-ports", f"--record={record}"],
+            [*self.plan.generator_options(), "--keep-ports", f"--record={record}", *own],
             place=Here(self.folder.path, self.side.command, mark=self.folder.name),
             lcores=[cpus.generator],
             housekeeping=self.cores.housekeeping,
@@ -120,7 +197,21 @@ def kept(plan: RunPlan, cores: Cores) -> Iterator[KeptSetUp]:
             pinned=not cpus.dut_anywhere,
         )
         opened = stack.enter_context(platform)
-        yield KeptSetUp(plan, cores, folder, ends.generator, dut, opened)
+        set_up = KeptSetUp(plan, cores, folder, ends.generator, dut, opened)
+        stack.callback(set_up.close)
+        yield set_up
+
+
+@contextmanager
+def _pipe(path: Path) -> Iterator[tuple[Path, int]]:
+    """Make a named pipe, and keep it open within a block: who reads waits for a byte."""
+    os.mkfifo(path, mode=0o600)
+    number = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        yield path, number
+    finally:
+        os.close(number)
+        path.unlink()
 
 
 def _remove_sockets(folder: Path) -> None:
@@ -130,14 +221,16 @@ def _remove_sockets(folder: Path) -> None:
             path.unlink()
 
 
-def _end_of(generator: Generator) -> GeneratorResult:
-    """Wait for the result of a generator as long as it works."""
+def _end_of(generator: Generator, device: _Device) -> GeneratorResult:
+    """Wait for the result of a generator as long as it works, and its device runs."""
     while generator.result is None:
         try:
             if generator.next_event(LOOK_S) is None:
-                raise generator.failure()
+                raise (generator if device.is_running else device).failure()
         except queue.Empty:
             generator.check_progress()
+    if not device.is_running:
+        raise device.failure()
     if generator.result.partial or not generator.result.gen.sent:
         raise DataplaneError(
             f"generator: a partial block: {'; '.join(generator.result.partial) or 'nothing sent'}",

@@ -1,0 +1,110 @@
+"""Two set-ups that are measured by turns."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from errors import raises
+
+from tailscope.exceptions import TestbedError
+from tailscope.extra.duet.command import _side
+from tailscope.extra.duet.kept import Held, KeptSetUp
+from tailscope.extra.duet.pairs import pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tailscope.extra.duet.command import Side
+
+pytestmark = pytest.mark.usefixtures("dataplane")
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the private folders of measurements are."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path
+
+
+def side(law: str) -> Side:
+    fields = {"rate": "2k", "duration": "50ms", "warm_up": "10ms", "noise": "stalls"}
+    text = f"{{dut: delay, dut_options: {{law: 'fixed:{law}'}}}}"
+    return _side(text, {**fields, "power": "none"}, "A")
+
+
+def children() -> set[int]:
+    listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    return set(map(int, listed.split()))
+
+
+def test_each_side_has_its_own_packets_whatever_the_order(folders: Path) -> None:
+    """A packet of one side that counted for the other would have its delay."""
+    before = children()
+    with closing(pairs(side("5ms"), side("400ms"), seed=1)) as measuring:
+        found = list(itertools.islice(measuring, 3))
+    assert {pair.b_was_first for pair in found} == {False, True}
+    for pair in found:
+        for block, delay_ms in ((pair.a, 5), (pair.b, 400)):
+            assert block.sent > 0 and block.lost_share == 0
+            assert block.latency_ns[0] >= delay_ms * 1_000_000
+        assert pair.a.latency_ns[0] < 400_000_000
+    assert children() == before
+    assert not list(folders.glob("tailscope-*"))
+
+
+def dies_before_its_turn(kill: Callable[[Held], None], patch: pytest.MonkeyPatch) -> None:
+    wait_ready = KeptSetUp.wait_ready
+
+    def killed(set_up: KeptSetUp) -> None:
+        wait_ready(set_up)
+        assert set_up.held is not None
+        kill(set_up.held)
+
+    patch.setattr(KeptSetUp, "wait_ready", killed)
+
+
+def dies_in_its_turn(kill: Callable[[Held], None], patch: pytest.MonkeyPatch) -> None:
+    let_go = Held.let_go
+
+    def killed(held: Held) -> None:
+        let_go(held)
+        kill(held)
+
+    patch.setattr(Held, "let_go", killed)
+
+
+@pytest.mark.parametrize("when", [dies_before_its_turn, dies_in_its_turn])
+def test_a_device_that_dies_is_named(
+    when: Callable[[Callable[[Held], None], pytest.MonkeyPatch], None],
+    folders: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def kill(held: Held) -> None:
+        held.device.process.signal(signal.SIGKILL)
+        while held.device.is_running:
+            time.sleep(0.01)
+
+    when(kill, monkeypatch)
+    before = children()
+    with closing(pairs(side("1ms"), side("1ms"), seed=1)) as measuring:
+        with raises(TestbedError, "program-ended") as error:
+            next(measuring)
+        assert str(error.value).startswith("dut: was ended by SIGKILL")
+    assert children() == before
+    assert not list(folders.glob("tailscope-*"))
+
+
+def test_what_waits_for_its_turn_ends_with_the_duet(folders: Path) -> None:
+    before = children()
+    with closing(pairs(side("1ms"), side("1ms"), seed=1)) as measuring:
+        next(measuring)
+        assert len(children() - before) == 4
+    assert children() == before
+    assert not list(folders.glob("tailscope-*"))
