@@ -16,6 +16,7 @@ mod events;
 mod faults;
 mod flows;
 mod gate;
+mod handling;
 mod hearer;
 mod hot;
 mod injected;

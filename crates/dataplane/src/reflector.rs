@@ -2,6 +2,7 @@
 
 use crate::admission::{Admission, Denied, Refusal};
 use crate::error::Error;
+use crate::handling;
 use crate::partners::{Partner, Sessions};
 use crate::stop::Stop;
 use crate::udp::{self, BATCH, Batch, Udp};
@@ -64,6 +65,8 @@ pub struct Reflector {
     /// When the socket was seen empty last.
     empty_ns: u64,
     last_stall: Option<EndStall>,
+    /// How long the kernel keeps an answer that has left, as it says.
+    handling_ns: u32,
 }
 
 impl Reflector {
@@ -84,6 +87,7 @@ impl Reflector {
             error_ns: empty_ns,
             empty_ns,
             last_stall: None,
+            handling_ns: handling::measure().unwrap_or(0),
         }
     }
 
@@ -254,6 +258,7 @@ impl Reflector {
             run_delay_us: (counters.waited_ns / 1_000) as u32,
             throttled_us: (counters.throttled_ns / 1_000) as u32,
             unsent: denied.unsent,
+            handling_ns: self.handling_ns,
         }
     }
 

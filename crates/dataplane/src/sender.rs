@@ -1,6 +1,7 @@
 //! The loop that asks another host: queries leave by a schedule, and all that comes back is written down.
 
 use crate::error::Error;
+use crate::handling;
 use crate::npy::Rows;
 use crate::reflector::{ON_ITS_WAY_NS, Poll, STALL_NS, boot};
 use crate::stop::Stop;
@@ -72,6 +73,8 @@ pub struct Counts {
     pub clock: Option<ClockError>,
     pub reflector_clock: Option<ClockError>,
     pub stalls_untold: u64,
+    /// How long this kernel keeps a query that has left, as it says.
+    pub handling_ns: Option<u32>,
     /// What the reflector told first and last.
     pub watched: Option<[Watch; 2]>,
 }
@@ -154,7 +157,7 @@ impl Sender {
             error_ns: wall.now(),
             wall,
             vitals: Vitals::new(STALL_NS, STALLS),
-            counts: Counts::default(),
+            counts: Counts { handling_ns: handling::measure(), ..Counts::default() },
             files,
             sent_ns: Vec::with_capacity(queries),
             heard: Heard::default(),

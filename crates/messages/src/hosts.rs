@@ -96,6 +96,9 @@ pub struct ToldByReflector {
     pub run_delay_us: Count,
     /// How long its control group was throttled.
     pub throttled_us: Count,
+    /// How long its kernel keeps an answer that has left, as it says; absent if that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handling_ns: Option<Count>,
 }
 
 /// What became of the queries to another host.
@@ -131,6 +134,10 @@ pub struct SentQueries {
     pub run_delay_us: Count,
     /// How long its control group was throttled.
     pub throttled_us: Count,
+    /// How long the sender's kernel keeps a query that has left, as it says; absent if that is not
+    /// known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handling_ns: Option<Count>,
     /// What kept the sender's loop from running.
     pub stalls: Vec<CausedStalls>,
     /// The files of the recording.

@@ -78,7 +78,7 @@ const SEAL_OF_EXTENSIONS: u8 = 8;
 const BY_KERNEL: u8 = 2;
 /// One of the types that RFC 8972 leaves to private use.
 const WATCH: u8 = 252;
-const WATCH_LEN: usize = 52;
+const WATCH_LEN: usize = 56;
 const WATCH_MAGIC: [u8; 4] = *b"tsw1";
 
 /// How packets look: open, or sealed by a key.
@@ -388,6 +388,8 @@ pub struct Watch {
     pub throttled_us: u32,
     /// Answers to this source that its system did not take.
     pub unsent: u32,
+    /// How long its kernel keeps an answer that has left, as it says; 0 if that is not known.
+    pub handling_ns: u32,
 }
 
 impl Watch {
@@ -404,6 +406,7 @@ impl Watch {
         put(value, 40, &self.run_delay_us.to_be_bytes());
         put(value, 44, &self.throttled_us.to_be_bytes());
         put(value, 48, &self.unsent.to_be_bytes());
+        put(value, 52, &self.handling_ns.to_be_bytes());
     }
 
     fn read(value: &[u8]) -> Self {
@@ -420,6 +423,7 @@ impl Watch {
             run_delay_us: u32_at(value, 40),
             throttled_us: u32_at(value, 44),
             unsent: u32_at(value, 48),
+            handling_ns: u32_at(value, 52),
         }
     }
 }
@@ -690,6 +694,7 @@ mod tests {
                 run_delay_us: 7,
                 throttled_us: 8,
                 unsent: 9,
+                handling_ns: 10,
             },
         }
     }

@@ -82,7 +82,7 @@ class Between:
         eal = ["-l", "0", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry", *vdevs]
         command = ["delay", *eal, f"--file-prefix={prefix}", "--", *self._delay]
         # A device that others keep from its CPU has no law.
-        before = ("chrt", "-r", "1") if self._is_realtime else ()
+        before = ("taskset", "-c", "0", "chrt", "-r", "1") if self._is_realtime else ()
         device = self.start("mid", *before, str(find_binary()[0]), *command)
         stack.callback(_end, device)
         _wait_for(device, '"ready"')
@@ -141,11 +141,7 @@ class Asking(NamedTuple):
         """Wait for its end, and analyse it as the command does."""
         output, _ = self.process.communicate(timeout=300)
         assert self.process.returncode == 0, output
-        result = msgspec.json.decode(output.splitlines()[-1], type=SenderResult)
-        passages = read_passages(self.folder)
-        analysis = analyze_recording(passages.recording(), window="1s")
-        record = hosts_record(self.to, self.to, passages, result.sender)
-        return Found(analysis.summary, record, passages)
+        return analysed(self.folder, self.to, output.splitlines()[-1])
 
 
 class Found(NamedTuple):
@@ -154,6 +150,15 @@ class Found(NamedTuple):
     summary: Mapping[str, Any]
     record: HostsRecord
     passages: Passages
+
+
+def analysed(folder: Path, to: str, last_line: str) -> Found:
+    """Analyse what a sender wrote down, and said at its end."""
+    result = msgspec.json.decode(last_line, type=SenderResult)
+    passages = read_passages(folder)
+    analysis = analyze_recording(passages.recording(), window="1s")
+    record = hosts_record(to, to, passages, result.sender)
+    return Found(analysis.summary, record, passages)
 
 
 def counts_of(reflector: subprocess.Popen[str]) -> dict[str, Any]:

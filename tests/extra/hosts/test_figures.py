@@ -16,6 +16,7 @@ from tailscope.extra.hosts.words import (
     end_lines,
     flow_rows,
     loss_text,
+    median_text,
     one_way_text,
     order_text,
     times_rows,
@@ -290,6 +291,22 @@ def test_a_reflector_that_began_anew_speaks_of_other_answers() -> None:
     assert is_known.tolist() == [True, False, False]
 
 
+def test_a_level_that_shifts_widens_the_interval_of_the_median() -> None:
+    """Half a run is 100 µs slower: its packets are no independent samples of one law."""
+    found = passages([(number, number) for number in range(400)], sent=400)
+    found.arrived_ns[200:] += 100_000
+    way_ns = FORTH_NS + BACK_NS
+    told = replace(ENDS, handling_ns=300, reflector=replace(TOLD, handling_ns=400))
+    median = record(found, told).median
+    assert median is not None
+    assert (median.ns_low, median.ns_high) == (way_ns - 700, way_ns + 100_000)
+    assert median.stamps_ns == 700
+    untold = record(found, replace(ENDS, handling_ns=300)).median
+    assert untold is not None
+    assert (untold.ns_low, untold.stamps_ns) == (way_ns - 300, None)
+    assert record(passages(ALL)).median is None
+
+
 def test_order_and_repetition_have_a_direction() -> None:
     overtaken = record(passages([(0, 0), (2, 1), (1, 2), *ALL[3:]])).order
     assert (overtaken.reordered_forth, overtaken.duplicated_forth) == (1, 0)
@@ -336,4 +353,7 @@ def test_words_name_the_network_and_the_ends() -> None:
     gap = passages([(0, 0), *((number, number - 1) for number in range(3, 10))])
     told_nothing = record(gap, replace(ENDS, reflector=None))
     lines += [loss_text(told_nothing), *warnings_of(told_nothing)]
+    long = passages([(number, number) for number in range(400)], sent=400)
+    measured = replace(ENDS, handling_ns=300, reflector=replace(TOLD, handling_ns=400))
+    lines += [median_text(record(long, ends)) for ends in (ENDS, measured)]
     assert_wording("two-hosts", "\n".join(lines))

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +23,7 @@ from runs import AS_ROOT, needed
 from tailscope.exceptions import UsageError
 from tailscope.extra.watch.mesh import MeshHost, own_name, read_mesh
 from tailscope.extra.watch.mesh_figures import LATENCY, LOST, SENT, UP, MeshFigures
-from tailscope.extra.watch.mesh_page import mesh_page
+from tailscope.extra.watch.mesh_page import MeshPage, mesh_page
 from tailscope.testbed.process import find_binary
 
 if TYPE_CHECKING:
@@ -68,6 +72,31 @@ def test_the_page_has_a_cell_for_each_pair() -> None:
     # Nobody tells of the paths from b and from c.
     assert page.count("<td>-</td>") == 4
     assert page.count("<td></td>") == 3
+
+
+def test_many_who_want_the_page_ask_other_hosts_once() -> None:
+    """Twenty at once, of a mesh whose other hosts count those who ask."""
+    asked = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def count() -> None:
+            with suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+                    asked.append(threading.active_count())
+
+        thread = threading.Thread(target=count, daemon=True)
+        thread.start()
+        metrics = f"127.0.0.1:{server.getsockname()[1]}"
+        others = {f"h{number}": MeshHost(reflect="a", metrics=metrics) for number in range(40)}
+        page = MeshPage({"a": HOSTS["a"], **others}, "a", MeshFigures("a", others))
+        with ThreadPoolExecutor(20) as pool:
+            pages = set(pool.map(lambda _: page(), range(20)))
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    assert len(pages) == 1
+    assert len(asked) == 40
+    assert max(asked) < 20 + 20
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,7 @@ fn told(sender: &Sender, stopped: bool) -> Recorded {
         stalls_untold: counts.stalls_untold.into(),
         run_delay_us: last.run_delay_us.wrapping_sub(first.run_delay_us).into(),
         throttled_us: last.throttled_us.wrapping_sub(first.throttled_us).into(),
+        handling_ns: (last.handling_ns > 0).then(|| last.handling_ns.into()),
     });
     let reflector_steps =
         counts.watched.map_or(0, |[first, last]| last.clock_steps.wrapping_sub(first.clock_steps));
@@ -185,6 +186,7 @@ fn told(sender: &Sender, stopped: bool) -> Recorded {
         reflector,
         run_delay_us: (last.waited_ns / 1_000).into(),
         throttled_us: (last.throttled_ns / 1_000).into(),
+        handling_ns: counts.handling_ns.map(Into::into),
         stalls: sender.vitals.told(),
         record: names.map(|name| format!("{name}.npy")).to_vec(),
     };

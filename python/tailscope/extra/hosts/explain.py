@@ -10,6 +10,7 @@ from tailscope.extra.hosts.words import (
     TIMES_HEADER,
     end_lines,
     loss_text,
+    median_text,
     one_way_text,
     order_text,
     times_rows,
@@ -56,6 +57,8 @@ def _record(run: Path) -> HostsRecord | None:
 def show_ends(record: HostsRecord, view: View) -> None:
     """Print what is of the network, and what is of the ends."""
     view.print_table(TIMES_HEADER, [times_rows(record)], ("min",))
+    if median := median_text(record):
+        view.say_named("median", median)
     view.say_named("lost", loss_text(record))
     if order := order_text(record):
         view.say_named("order", order)

@@ -25,6 +25,18 @@ class TimesRecord(Section, frozen=True, kw_only=True):
     """The longest."""
 
 
+class MedianRecord(Section, frozen=True, kw_only=True):
+    """Where the median of the path was while it was measured, with a confidence of 95 %."""
+
+    ns_low: Signed
+    """The lower end, without what both kernels may have added."""
+    ns_high: Signed
+    """The upper end."""
+    stamps_ns: Count | None
+    """What both kernels may have added to a latency: the time from the stamp of a packet until they
+    handed it on. Null if one of them does not tell; `ns_low` then is without that of the other."""
+
+
 class OneWayRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
     """Latencies of one direction each: true within the error of both clocks."""
 
@@ -121,6 +133,9 @@ class HostsRecord(Record, frozen=True, kw_only=True):
     """Where queries and answers were lost."""
     order: OrderRecord
     """Order and repetition."""
+    median: MedianRecord | None = None
+    """The interval of the median latency, of parts of the run and with the error of stamps; null of
+    fewer than 100 answers."""
     round_trip: TimesRecord | None
     """From a query's departure to its answer's arrival, with the time in the reflector: what `ping`
     would say."""

@@ -70,6 +70,19 @@ def loss_text(record: HostsRecord) -> str:
     return ", ".join(said) or "nothing was lost"
 
 
+def median_text(record: HostsRecord) -> str:
+    """Say where the true median is; empty if too few answers came."""
+    median = record.median
+    if median is None:
+        return ""
+    low, high = (duration_text(ns) for ns in (median.ns_low, median.ns_high))
+    if median.stamps_ns is None:
+        stamps = "an end does not tell what its stamps take"
+    else:
+        stamps = f"up to {duration_text(median.stamps_ns)} are of the stamps themselves"
+    return f"{low} to {high} with 95 %; {stamps}"
+
+
 def order_text(record: HostsRecord) -> str:
     """Say what was overtaken or came twice; empty if nothing was, or nobody knows."""
     order = record.order

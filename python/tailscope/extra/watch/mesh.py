@@ -50,5 +50,6 @@ def own_name(hosts: Mapping[str, MeshHost], given: str | None) -> str:
         raise UsageError(
             f"--as: got {name!r}, expected a host of the mesh: {', '.join(hosts)}",
             code="no-mesh-host",
+            hint="name this host by --as, as the file does",
         )
     return name

@@ -8,7 +8,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,7 +83,7 @@ def command(
     from tailscope.extra.watch.listening import address_text, place_of
     from tailscope.extra.watch.mesh import own_name, read_mesh
     from tailscope.extra.watch.mesh_figures import MeshFigures
-    from tailscope.extra.watch.mesh_page import mesh_page
+    from tailscope.extra.watch.mesh_page import MeshPage
     from tailscope.extra.watch.server import serving
     from tailscope.signals import patient
 
@@ -102,7 +101,7 @@ def command(
     with ExitStack() as stack:
         patience = stack.enter_context(patient(lambda: None))
         if where is not None:
-            page = partial(mesh_page, hosts, name, figures)
+            page = MeshPage(hosts, name, figures)
             port = stack.enter_context(serving(figures, *where, page=page))
             address = address_text(where[0], port)
             say(f"page of the mesh at {address}, metrics at {address}/metrics")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -26,8 +28,29 @@ if TYPE_CHECKING:
     Values = Mapping[tuple[str, str], float]
 
 _WAIT_S = 2.0
+_READERS = 8
+"""Hosts that are asked at once, however many want to see the page."""
+_FRESH_S = 1.0
+"""Age up to which a page is shown again."""
 _MOST_BYTES = 4 << 20
 _ACCEPT = "application/openmetrics-text; version=1.0.0"
+
+
+class MeshPage:
+    """The page for all who want to see it: it is written for one of them at a time."""
+
+    def __init__(self, hosts: Mapping[str, MeshHost], own: str, figures: Collector) -> None:
+        self._hosts, self._own, self._figures = hosts, own, figures
+        self._lock = threading.Lock()
+        self._written: tuple[float, str] | None = None
+
+    def __call__(self) -> str:
+        """Return the page as it is now, or was a moment ago."""
+        with self._lock:
+            if self._written is None or time.monotonic() - self._written[0] > _FRESH_S:
+                page = mesh_page(self._hosts, self._own, self._figures)
+                self._written = time.monotonic(), page
+            return self._written[1]
 
 
 def mesh_page(hosts: Mapping[str, MeshHost], own: str, figures: Collector) -> str:
@@ -38,7 +61,7 @@ def mesh_page(hosts: Mapping[str, MeshHost], own: str, figures: Collector) -> st
         values = _by_other(metrics, name)
         return name, [_cell(values[other]) if other != name else "" for other in hosts]
 
-    with ThreadPoolExecutor(len(hosts)) as pool:
+    with ThreadPoolExecutor(min(_READERS, len(hosts))) as pool:
         rows = list(pool.map(row, hosts))
     template = environment("tailscope.extra.watch").get_template("mesh.html.j2")
     return template.render(names=list(hosts), rows=rows, scripts=scripts([]))

@@ -720,7 +720,7 @@ class CausedStalls(Section, frozen=True, kw_only=True):
     """How long the longest took."""
 
 
-class SentQueries(Section, frozen=True, kw_only=True):
+class SentQueries(Section, frozen=True, kw_only=True, omit_defaults=True):
     """What became of the queries to another host."""
 
     sent: Count
@@ -753,6 +753,9 @@ class SentQueries(Section, frozen=True, kw_only=True):
     """How long the sender's loop waited for a CPU."""
     throttled_us: Count
     """How long its control group was throttled."""
+    handling_ns: Count | None = None
+    """How long the sender's kernel keeps a query that has left, as it says; absent if that is not
+    known."""
     stalls: list[CausedStalls]
     """What kept the sender's loop from running."""
     record: list[str]
@@ -770,7 +773,7 @@ class HostClock(Section, frozen=True, kw_only=True):
     """How often it was set."""
 
 
-class ToldByReflector(Section, frozen=True, kw_only=True):
+class ToldByReflector(Section, frozen=True, kw_only=True, omit_defaults=True):
     """What the reflector told in its answers."""
 
     same_clock: bool
@@ -789,6 +792,9 @@ class ToldByReflector(Section, frozen=True, kw_only=True):
     """How long its loop waited for a CPU."""
     throttled_us: Count
     """How long its control group was throttled."""
+    handling_ns: Count | None = None
+    """How long its kernel keeps an answer that has left, as it says; absent if that is not known.
+    """
 
 
 class Recorded(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
