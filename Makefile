@@ -50,8 +50,8 @@ HAS_SPACE := $(word 2,$(CURDIR))$(word 2,$(or $(CARGO_HOME),$(HOME)))
 WITH_STAGES = $(if $(WITHOUT_DPDK)$(HAS_SPACE),,$(shell command -v clang >/dev/null && \
 	pkg-config --exists libbpf libelf zlib && printf -- '--features tailscope-dataplane/stages'))
 
-.PHONY: help setup setup-testbed setup-suricata setup-snort setup-vm setup-ci packages-testbed packages-ci system \
-	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text messages \
+.PHONY: help setup setup-testbed setup-suricata setup-snort setup-vm setup-arm setup-ci packages-testbed packages-ci system \
+	dataplane demo test test-rust test-together test-alone test-long test-arm lint lint-rust lint-python lint-text messages \
 	fuzz fuzz-corpus wheel image release parts-of-wheel parts-of-image site bench calibration chaos soak batch-effect ceiling docs recording clean
 
 help:
@@ -70,6 +70,10 @@ setup-testbed: setup packages-testbed
 ## make setup-vm        only QEMU and kernels for guests
 setup-suricata setup-snort setup-vm: setup-%: $(TOOLS)
 	@scripts/setup $* $(if $(filter snort,$*),'$(SNORT)')
+
+## make setup-arm       what builds for AArch64 take, unpacked in .venv: Debian's arm64 libraries and Python, and QEMU
+setup-arm: $(TOOLS)
+	@scripts/setup arm
 
 ## make setup-ci        all of the testbed, and what tests start: an sshd, a browser, PostgreSQL, tshark, iperf3
 setup-ci: setup packages-ci
@@ -160,6 +164,13 @@ AGAIN = { [[ $$? -eq 1 ]] && echo 'make test: what failed, once more' && \
 test-long: $(ENGINE) dataplane
 	pytest -m long
 
+## make test-arm    the Rust tests built for AArch64, and a wheel for it (dist/), run by QEMU: figures must be those of this machine
+# The engine is tested in the wheel.
+test-arm: setup-arm $(ENGINE)
+	scripts/arm $(CARGO) test --profile quick --no-fail-fast --workspace --exclude tailscope-python
+	@$(MAKE) wheel ARCH=aarch64
+	pytest tests/test_aarch64.py
+
 ## make lint     formatting, clippy, shellcheck, ruff, mypy, words, circles of imports, generated types
 lint: lint-rust lint-python lint-text
 
@@ -214,14 +225,17 @@ site: $(TOOLS)
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 	@echo 'python3 -m http.server --bind 127.0.0.1 --directory target/site 8000'
 
-## make wheel    dist/tailscope-*.whl: for machines without a compiler, without DPDK and without root
-wheel: parts-of-wheel $(ENGINE) dataplane
+## make wheel    dist/tailscope-*.whl: for machines without a compiler, without DPDK and without root (ARCH=aarch64: for ARM)
+wheel: ACROSS = $(if $(ARCH),scripts/arm)
+wheel: parts-of-wheel $(if $(ARCH),setup-arm) $(ENGINE) dataplane
+	@[[ '$(or $(ARCH),aarch64)' == aarch64 ]] || { echo 'error: ARCH: got $(ARCH), expected aarch64 or nothing' >&2; exit 1; }
 	@python -m docs.manual target/manual
 	@[[ -n '$(WITHOUT_DPDK)' ]] || { \
-		TAILSCOPE_DPDK=static $(CARGO) build --profile $(PROFILE) --target-dir target/wheel -p tailscope-dataplane && \
-		install -s target/wheel/$(PROFILE)/tailscope-dp python/tailscope/bin/tailscope-dp; }
+		TAILSCOPE_DPDK=static $(ACROSS) $(CARGO) --config profile.$(PROFILE).strip=true build --profile $(PROFILE) \
+			--target-dir target/wheel -p tailscope-dataplane && \
+		install target/wheel/$(if $(ARCH),$(ARCH)-unknown-linux-gnu/)$(PROFILE)/tailscope-dp python/tailscope/bin/tailscope-dp; }
 	@rm -rf target/wheel/built
-	@status=0; $(WITHOUT_MAKE) maturin build --quiet --locked --profile $(PROFILE) --out target/wheel/built || status=$$?; \
+	@status=0; $(ACROSS) $(WITHOUT_MAKE) maturin build --quiet --locked --profile $(PROFILE) --out target/wheel/built || status=$$?; \
 		$(MAKE) dataplane && exit $$status
 	@scripts/pack target/wheel/built/*.whl target/manual dist
 

@@ -74,7 +74,7 @@ fn main() {
     // The include flags of pkg-config leave out what else DPDK's headers are compiled with.
     let flags: Vec<String> = includes
         .chain(["-include".into(), "rte_config.h".into(), "-Isrc".into()])
-        .chain(cfg!(target_arch = "x86_64").then(|| "-march=corei7".into()))
+        .chain(instructions().map(Into::into))
         .collect();
 
     let mut shim = cc::Build::new();
@@ -109,6 +109,16 @@ fn main() {
         .unwrap_or_else(|error| panic!("bindgen: {error}\nis libclang there? install libclang-dev"))
         .write_to_file(out.join("bindings.rs"))
         .expect("OUT_DIR can be written");
+}
+
+/// The instructions that every build of DPDK for a processor uses, its headers included.
+fn instructions() -> Option<&'static str> {
+    let processor = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
+    match processor.as_str() {
+        "x86_64" => Some("-march=corei7"),
+        "aarch64" => Some("-march=armv8-a+crc"),
+        _ => None,
+    }
 }
 
 fn link_whole() {

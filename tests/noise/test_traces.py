@@ -126,6 +126,18 @@ def test_the_inner_span_has_the_cpu() -> None:
     ]
 
 
+def test_the_processors_own_interrupts_have_names_on_arm() -> None:
+    """There they are interrupts like those of devices."""
+    assert pieces(
+        [
+            event(100, "irq_handler_entry", "irq=11 name=arch_timer"),
+            event(120, "irq_handler_exit", "irq=11 ret=handled"),
+            event(200, "irq_handler_entry", "irq=2 name=IPI"),
+            event(230, "irq_handler_exit", "irq=2 ret=handled"),
+        ]
+    ) == [("local timer", 100, 120), ("inter-processor interrupt", 200, 230)]
+
+
 def test_a_flush_within_a_call_is_a_shootdown() -> None:
     call = [event(100, "call_function_entry"), event(190, "call_function_exit")]
     for flush in (

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from errors import raises
 
-from tailscope.exceptions import OtherKernelError, UsageError
+from tailscope.exceptions import OtherKernelError, TestbedError, UsageError
 from tailscope.experiment.fields import plan_of
-from tailscope.host.fingerprint import fingerprint, last_level_caches
+from tailscope.host.fingerprint import arm_model, fingerprint, last_level_caches
 from tailscope.host.kernel import check_kernel, running_kernel
 from tailscope.plan.fields import KERNELS
 from tailscope.platforms.vm import Vm
@@ -28,6 +28,19 @@ def test_this_machine_is_described() -> None:
     assert described["kernel_flavour"] in KERNELS
     assert int(described["kernel_hz"] or 0) in (100, 250, 300, 1000)
     assert described["kernel_tick"] in ("periodic", "idle", "full")
+
+
+def test_a_processor_of_arm_is_described_by_the_numbers_of_its_cores() -> None:
+    small = {"CPU implementer": "0x41", "CPU part": "0xd05", "CPU revision": "0"}
+    big = {"CPU implementer": "0x41", "CPU part": "0xd0a", "CPU variant": "0x1"}
+    assert arm_model([small, small, big, {}]) == "ARM 0x41 0xd05 0 + 0x41 0xd0a 0x1"
+    assert arm_model([{}]) is None
+
+
+def test_guests_are_of_x86_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "a", "6", "v", "aarch64")))
+    with raises(TestbedError, "x86-alone"):
+        Vm({}).check()
 
 
 def machine(root: Path, **files: str) -> Path:

@@ -90,6 +90,12 @@ impl Grid {
     /// Every nanosecond.
     pub const FINEST: Self = Self { ns: 1, ticks: 1 };
 
+    /// Returns the grid of times by a counter: its ticks, or every nanosecond if these are finer.
+    pub(crate) fn of_counter(hz: u64) -> Self {
+        const S: u64 = 1_000_000_000;
+        if hz < S { Self { ns: S, ticks: hz } } else { Self::FINEST }
+    }
+
     /// Returns the distance from one time to the next, in ns.
     #[must_use]
     pub fn step_ns(self) -> f64 {

@@ -8,6 +8,7 @@ use std::thread;
 use probe::key::{Key, MatchOn};
 use units::Clock;
 
+use crate::basis::Grid;
 use crate::config::Config;
 use crate::error::Error;
 use crate::ingest::Stamped;
@@ -106,6 +107,7 @@ pub fn analyze_recording(
     analysis.counts.corrupt = corrupt;
     analysis.counts.assert_conserved(analysis.pre.side.packets, analysis.post.side.packets);
     analysis.instrument = Some(instrument);
+    analysis.basis.grid = Grid::of_counter(clock.tsc_hz);
     Ok(analysis)
 }
 

@@ -194,8 +194,8 @@ impl Analysis {
         figures.add_supported("ipdv_abs_ns", self.variation.magnitude(), 0);
     }
 
-    /// Quantiles of the latency. No interval is narrower than what the times of the captures resolve:
-    /// both ends of a latency may be off by a step of the clock.
+    /// Quantiles of the latency. No interval is narrower than what the times resolve: both ends of a
+    /// latency may be off by a step of the clock.
     #[must_use]
     pub fn quantiles(&self, qs: &[f64]) -> Vec<Quantile> {
         let step = self.resolution_ns().map_or(0, |step| step.ceil() as u64);
@@ -207,15 +207,16 @@ impl Analysis {
         found
     }
 
-    /// Returns the least distance of times that the captures can tell apart, in ns; `None` for a
-    /// recording.
+    /// Returns the least distance of times that can be told apart, in ns: those of the captures, or
+    /// the tick of an instrument's counter; `None` for a counter with a tick of at most 1 ns.
     #[must_use]
     pub fn resolution_ns(&self) -> Option<f64> {
         let unit = |of: &Captured| {
             of.info.as_ref().and_then(|info| info.resolution).map_or(0.0, |unit| unit.step_ns())
         };
         let of_files = unit(&self.pre).max(unit(&self.post));
-        self.instrument.is_none().then(|| self.basis.grid.step_ns().max(of_files))
+        let step = self.basis.grid.step_ns().max(of_files);
+        (self.instrument.is_none() || step > 1.0).then_some(step)
     }
 
     /// Returns when both captures looked, in ns: from the beginning of the one that began later to

@@ -303,6 +303,31 @@ fn stalling(stalls: &[(u64, u64)], packets: &[(u64, u64)]) -> (Arrays, Vec<u64>)
 }
 
 #[test]
+fn a_coarse_counter_widens_intervals_by_its_tick() {
+    let departure: Vec<u64> = (0..1000).map(|seq| seq * 1000).collect();
+    let arrays = Arrays {
+        intended: departure.clone(),
+        seq: (0..1000).collect(),
+        arrival: departure.iter().map(|at| at + 25).collect(),
+        departure,
+        ..Arrays::default()
+    };
+    // Those of small boards, of QEMU, of Armv8.6 and of an x86-64.
+    let hz = [25_000_000, 62_500_000, 1_000_000_000, 2_599_999_999];
+    for (tsc_hz, tick_ns) in hz.into_iter().zip([Some(40_u32), Some(16), None, None]) {
+        let clock = Clock { tsc_hz, tsc: 0, unix_ns: 0 };
+        let recording = Recording { clock, ..arrays.recording() };
+        let analysis = analyze_recording(&recording, &Config::default(), &mut ()).unwrap();
+        assert_eq!(analysis.resolution_ns(), tick_ns.map(f64::from), "{tsc_hz}");
+        let (median, took) = (&analysis.quantiles(&[0.5])[0], clock.duration(25).0);
+        let tick_ns = tick_ns.map_or(0, u64::from);
+        assert!(median.value_ns.abs_diff(took) <= 1, "{median:?}");
+        assert!(median.ci_low_ns.unwrap() <= took + 1 - tick_ns, "{median:?}");
+        assert!(median.ci_high_ns.unwrap() >= took + tick_ns, "{median:?}");
+    }
+}
+
+#[test]
 fn arrays_that_contradict_each_other_are_refused() {
     let good = Arrays {
         intended: vec![10, 20],

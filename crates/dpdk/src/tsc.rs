@@ -1,12 +1,17 @@
-//! The time-stamp counter: the clock of everything that polls.
+//! The processor's counter: the clock of everything that polls. On x86-64 it is the time-stamp counter, on
+//! AArch64 the virtual count of the generic timer, which programs may read as well.
 
+#[cfg(target_arch = "aarch64")]
+use core::arch::asm;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use units::Clock;
 
-/// Both clocks are read to some 20 ns, so the rate is known to less than a millionth.
+/// Both clocks are read to some 20 ns, or to a tick, so the rate is known to less than a millionth.
 const COUNTED_FOR: Duration = Duration::from_millis(100);
 const ATTEMPTS: usize = 32;
+/// What a processor says of its counter is taken if it is within this part, one in so many, of what was counted.
+const AGREES: u64 = 10_000;
 
 static COUNTED_HZ: OnceLock<u64> = OnceLock::new();
 
@@ -17,9 +22,34 @@ pub fn now() -> u64 {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has the instruction.
     return unsafe { core::arch::x86_64::_rdtsc() };
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    {
+        let count: u64;
+        // SAFETY: Linux lets every program read the register. As with `rdtsc`, nothing keeps the processor
+        // from reading it before earlier instructions have ended.
+        unsafe {
+            asm!("mrs {}, cntvct_el0", out(reg) count, options(nomem, nostack, preserves_flags))
+        };
+        count
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     // SAFETY: reads a register.
     return unsafe { dpdk_sys::ts_tsc() };
+}
+
+/// Ticks per second as the processor itself says, exactly; `None` where none says so.
+fn told_hz() -> Option<u64> {
+    #[cfg(target_arch = "aarch64")]
+    {
+        let hz: u64;
+        // SAFETY: Linux lets every program read the register.
+        unsafe {
+            asm!("mrs {}, cntfrq_el0", out(reg) hz, options(nomem, nostack, preserves_flags))
+        };
+        Some(hz)
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    None
 }
 
 /// Ticks per second: as they were counted, else as DPDK says.
@@ -51,8 +81,10 @@ impl Count {
         std::thread::sleep((self.raw + COUNTED_FOR).saturating_sub(raw()));
         let (tsc, _, raw) = together(raw);
         let (ticks, ns) = (u128::from(tsc - self.tsc), (raw - self.raw).as_nanos());
-        let hz = (ticks * 1_000_000_000 + ns / 2) / ns;
-        let _ = COUNTED_HZ.set(u64::try_from(hz).unwrap_or(u64::MAX));
+        let hz = u64::try_from((ticks * 1_000_000_000 + ns / 2) / ns).unwrap_or(u64::MAX);
+        // The firmware of some boards has never set what the processor says.
+        let told = told_hz().filter(|told| told.abs_diff(hz) <= hz / AGREES);
+        let _ = COUNTED_HZ.set(told.unwrap_or(hz));
     }
 }
 
@@ -73,7 +105,7 @@ fn time_of(clock: libc::clockid_t) -> Duration {
 pub struct Pair {
     /// Both, and the counter's rate.
     pub clock: Clock,
-    /// Ticks within which Unix time was read: half of them are the error.
+    /// Ticks within which Unix time was read, at least one: half of them are the error.
     pub width: u64,
 }
 
@@ -93,7 +125,7 @@ pub struct Monotonic {
     pub tsc: u64,
     /// The kernel's monotonic clock, in ns.
     pub ns: u64,
-    /// Ticks within which that was read: half of them are the error.
+    /// Ticks within which that was read, at least one: half of them are the error.
     pub width: u64,
 }
 
@@ -109,7 +141,8 @@ fn together<T>(read: impl Fn() -> T) -> (u64, u64, T) {
     let attempt = || {
         let before = now();
         let time = read();
-        (before, now() - before, time)
+        // The last tick has begun when it is read.
+        (before, now() - before + 1, time)
     };
     let (before, width, time) =
         (0..ATTEMPTS).map(|_| attempt()).min_by_key(|(_, width, _)| *width).expect("attempts");

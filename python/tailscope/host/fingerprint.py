@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tailscope.host.cpus import parse_cpus
 from tailscope.host.kernel import running_kernel
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
 
 def fingerprint() -> dict[str, str | int | None]:
     """Describe this machine: the fields of `tailscope.store.records.host.HostRecord`."""
-    cpu, kernel = _first_cpu(), running_kernel()
+    cpus, kernel = _cpus(), running_kernel()
     return {
-        "cpu_model": cpu.get("model name"),
-        "cpu_microcode": cpu.get("microcode"),
+        "cpu_model": cpus[0].get("model name") or arm_model(cpus),
+        "cpu_microcode": cpus[0].get("microcode"),
         "cpu_count": os.cpu_count(),
         "last_level_caches": last_level_caches(),
         "machine": platform.machine(),
@@ -45,10 +49,22 @@ def last_level_caches(system: Path = Path("/sys/devices/system/cpu")) -> str | N
     return ";".join(sorted(sharing, key=lambda listed: sharing[listed])) or None
 
 
-def _first_cpu() -> dict[str, str]:
-    block = (_read("/proc/cpuinfo") or "").split("\n\n", 1)[0]
-    pairs = (line.partition(":") for line in block.splitlines())
-    return {name.strip(): value.strip() for name, _, value in pairs}
+def arm_model(cpus: Sequence[Mapping[str, str]]) -> str | None:
+    """Name the kinds of cores of an ARM processor by their numbers, as it has no name.
+
+    >>> arm_model([{"CPU implementer": "0x41", "CPU part": "0xd0c", "CPU variant": "0x3"}] * 4)
+    'ARM 0x41 0xd0c 0x3'
+    """
+    fields = ("CPU implementer", "CPU part", "CPU variant", "CPU revision")
+    kinds = [" ".join(cpu[field] for field in fields if field in cpu) for cpu in cpus]
+    named = " + ".join(dict.fromkeys(filter(None, kinds)))
+    return f"ARM {named}" if named else None
+
+
+def _cpus() -> list[dict[str, str]]:
+    blocks = (_read("/proc/cpuinfo") or "").split("\n\n")
+    pairs = ((line.partition(":") for line in block.splitlines()) for block in blocks)
+    return [{name.strip(): value.strip() for name, _, value in lines} for lines in pairs]
 
 
 def _read(path: str) -> str | None:

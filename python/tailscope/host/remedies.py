@@ -22,7 +22,10 @@ NETWORK = f"start it with `unshare --net`, too ({_PAGE})"
 TRACING = f"{_OTHER_KERNEL} (CONFIG_FTRACE)"
 KERNEL_TYPES = f"{_OTHER_KERNEL} (CONFIG_DEBUG_INFO_BTF)"
 KERNEL_OF_DEBIAN = "use --platform vm, whose kernel is Debian's and has it"
-RAPL = "`modprobe intel_rapl_msr`, which helps on no virtual machine"
+RAPL = (
+    "`modprobe intel_rapl_msr`, which helps on x86-64 alone and on no virtual machine;"
+    " others: `--power ipmi` or `--power 'command:CMD ARGS'`"
+)
 RAPL_RIGHTS = "run as root: since 2020 the kernel lets nobody else read these counters"
 CARDS = "add cards: two for the generator, two for the device"
 HUGEPAGES = "`sudo tailscope host apply --only hugepages --cpus LIST` reserves some"

@@ -47,6 +47,8 @@ VECTORS = {
     "x86_platform_ipi": "platform IPI",
 }
 """Readable names of the processor's own interrupts that the kernel's events name otherwise."""
+_IRQS = {"arch_timer": "local timer", "IPI": "inter-processor interrupt"}
+"""The same for kernels of ARM, where they are interrupts as those of devices are."""
 
 # `softirq_to_name` of the kernel.
 _SOFTIRQS = (
@@ -173,7 +175,7 @@ def name_of(kind: tuple[str, int, str], comms: Mapping[int, str], *, flush: bool
         name = VECTORS.get(text, text.replace("_", " "))
         return _SHOOTDOWN if flush and name == _CALL else name
     if what == "irq":
-        return f"irq {number} {text}"
+        return _IRQS.get(text, f"irq {number} {text}")
     if what == "softirq":
         return f"softirq {_SOFTIRQS[number] if number < len(_SOFTIRQS) else number}"
     if what == "task":

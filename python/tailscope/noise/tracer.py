@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import select
 import threading
@@ -58,7 +57,8 @@ _READ_AFTER_S = 30.0
 """Longest pause between reads: some kernels fail to report that a buffer fills."""
 _PAUSE_S = 0.1
 """Shortest pause between reads: older kernels report every event as a filling buffer."""
-_MISSING_WITHOUT = ("irq_vectors", "irq", "sched")
+_MISSING_WITHOUT = ("irq", "sched")
+_MISSING_ON_X86 = (*_MISSING_WITHOUT, "irq_vectors")
 
 
 @dataclass
@@ -156,8 +156,8 @@ class Tracer:
         events = self._instance(root, "events", self._cpus, clock, watched, self._buffer_kb)
         senders = self._instance(root, "senders", every, clock, _SENDING, _SENDERS_KB)
         groups = {event.partition("/")[0] for event in events.enabled}
-        lacking = [name for name in _MISSING_WITHOUT if name not in groups]
-        if platform.machine() == "x86_64" and lacking:
+        needed = _MISSING_ON_X86 if os.uname().machine == "x86_64" else _MISSING_WITHOUT
+        if lacking := [name for name in needed if name not in groups]:
             raise TestbedError(
                 f"kernel events: this kernel has none of {', '.join(lacking)}",
                 code="trace-events",

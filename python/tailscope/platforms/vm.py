@@ -92,7 +92,13 @@ class Vm(Platform):
         return 15.0
 
     def check(self) -> None:
-        """Check the host's kernel, QEMU, and the kernel for guests."""
+        """Check the processor, the host's kernel, QEMU, and the kernel for guests."""
+        if os.uname().machine != "x86_64":
+            raise TestbedError(
+                "platform vm: its guests are of x86-64 alone, which this processor is not",
+                code="x86-alone",
+                hint="use --platform bare, lxc or podman",
+            )
         if self.given.get("host") == "same":
             try:
                 check_kernel(self.kernel, self.boot)

@@ -552,7 +552,7 @@ def provenance(summary: Mapping[str, Figure], about: RunInfo | AnalysisPlan) -> 
         **_direction(info),
         "cores": ", ".join(f"{role} {listed}" for role, listed in cpus.items()),
         "matching": matching,
-        "clock": _clock_text(info),
+        "clock": _clock_text(info) + _tick_text(summary),
         **({} if power is None or power.source is None else {"power": _power_text(power)}),
     }
 
@@ -570,6 +570,12 @@ def _clock_text(info: RunInfo) -> str:
         f" taken out with a residual of {duration_text(ports.residual_ns)};"
         f" error at most {duration_text(ports.error_ns)}"
     )
+
+
+def _tick_text(summary: Mapping[str, Figure]) -> str:
+    """Say how far a counter's ticks are apart if that is more than a nanosecond."""
+    tick_ns = summary.get("resolution_ns")
+    return f", which ticks every {duration_text(float(tick_ns))}" if tick_ns else ""
 
 
 def _direction(info: RunInfo) -> dict[str, str]:

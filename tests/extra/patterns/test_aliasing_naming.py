@@ -49,6 +49,12 @@ def test_a_host_and_its_guest_are_told_apart() -> None:
     assert counted_as([guest], machines) == [both]
 
 
+def test_the_local_timer_of_arm_is_one() -> None:
+    machines = {"host": {"11 GICv3 27 Level arch_timer": [250.0, 1195.6, 254.0]}}
+    [[named]] = counted_as([Periodic(round(1e9 / 945.6), 3_000, 0)], machines)
+    assert named == ("host", "11 GICv3 27 Level arch_timer, less a tick of 250 Hz")
+
+
 def test_counters_of_a_run_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "interrupts.parquet"
     table = {

@@ -308,7 +308,7 @@ GROUPS = (
                 ("latency_ns_pX_ci_low", "latency_ns_pX_ci_high"),
                 "count",
                 "Its confidence interval, an exact pair of order statistics, wider by the "
-                "resolution of the captures on either side. If the samples give no upper end, that "
+                "resolution of the times on either side. If the samples give no upper end, that "
                 "is `null`, and the lower one is a one-sided bound.",
             ),
             FigureLine(("latency_ns_pX_beyond",), "count", "Samples of higher rank."),
@@ -443,8 +443,9 @@ GROUPS = (
             FigureLine(
                 ("resolution_ns",),
                 "real",
-                "From one time to the next that the captures tell apart: the grid that their times "
-                "lie on, or the unit of the file if that is coarser.",
+                "From one time to the next that can be told apart: the grid that the times of the "
+                "captures lie on, or the unit of the file if that is coarser; of a run, the tick "
+                "of its counter if that is longer than 1 ns.",
                 everywhere=False,
             ),
             FigureLine(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     Rates = Mapping[str, Sequence[float]]
 
 _ALIKE = 0.01
-_LOCAL_TIMER = "LOC"
+_LOCAL_TIMERS = re.compile(r"LOC|.*\barch_timer$")
+"""Counters of CPUs' own timers, on x86-64 and on ARM."""
 _TICKS_HZ = (100, 250, 300, 1000)
 
 
@@ -46,7 +48,7 @@ def counted_rates(machines: Mapping[str, Rates]) -> list[float]:
         each - tick_hz
         for counters in machines.values()
         for name, rates_hz in counters.items()
-        if name.startswith(_LOCAL_TIMER)
+        if _LOCAL_TIMERS.match(name)
         for each in rates_hz
         for tick_hz in _ticks(counters)
     ]
@@ -58,7 +60,7 @@ def _ticks(counters: Rates) -> list[float]:
     timers_hz = [
         each
         for name, rates in counters.items()
-        if name.startswith(_LOCAL_TIMER)
+        if _LOCAL_TIMERS.match(name)
         for each in rates
         if any(abs(each - tick_hz) < _ALIKE * tick_hz for tick_hz in _TICKS_HZ)
     ]
@@ -72,7 +74,7 @@ def _beside_tick(rate_hz: float, machines: Mapping[str, Rates]) -> Iterator[tupl
     """
     for machine, counters in machines.items():
         for name, rates_hz in counters.items():
-            if not name.startswith(_LOCAL_TIMER):
+            if not _LOCAL_TIMERS.match(name):
                 continue
             apart = [
                 (abs(each - tick_hz - rate_hz), tick_hz)
