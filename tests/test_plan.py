@@ -210,6 +210,11 @@ def test_what_no_field_is_called_is_not_left_out_of_the_repeated_command() -> No
             "--kernel: got 'windows', expected one of vanilla, rt, nohz",
         ),
         (
+            {"kernel": "rt-"},
+            "unknown-name",
+            "--kernel: got 'rt-', expected one of vanilla, rt, nohz",
+        ),
+        (
             {"co_runners": {"gpu": 1}},
             "unknown-name",
             "--co-runner: got 'gpu', expected one of cpu, cache, memory",

@@ -1,4 +1,4 @@
-"""The CPUs and queues of l3fwd, as its configuration names them."""
+"""The CPUs of l2fwd and l3fwd, and the queues of l3fwd, as its configuration names them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     Measure = Callable[..., dict[str, Any]]
 
 
-def test_two_loops_forward_a_port_each(measure: Measure) -> None:
-    config = "config=(0,0,0),(1,0,1)"
-    figures = measure("--dut", "l3fwd", "--dut-option", config, "--rate", "500")
+@pytest.mark.parametrize(
+    ("dut", "option"), [("l2fwd", "cpus=2"), ("l3fwd", "config=(0,0,0),(1,0,1)")]
+)
+def test_two_loops_forward_a_port_each(measure: Measure, dut: str, option: str) -> None:
+    figures = measure("--dut", dut, "--dut-option", option, "--rate", "500")
     info = sound(figures["out"])
     assert figures["count"] == figures["sent"]
     first, second = info["dut"]["result"]["lcores"]

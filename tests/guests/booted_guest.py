@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import subprocess
 import sys
-import sysconfig
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from package_inside import TOOLS, environment, python_files, tools
 from runs import needed
 
-import tailscope
 from tailscope.exceptions import TestbedError
 from tailscope.platforms.accelerator import machine
 from tailscope.platforms.guest import Guest
 from tailscope.platforms.initramfs import GuestKernel, build_initramfs, guest_kernel
-from tailscope.testbed.process import find_binary
 from tailscope.testbed.programs import which
 
 if TYPE_CHECKING:
@@ -30,22 +26,14 @@ if TYPE_CHECKING:
     from tailscope.testbed.places import Process
 
 BOOT_S, COMMAND_S = 600, 600
-_PACKAGES = (
-    *("annotated_doc", "jinja2", "markupsafe", "msgspec", "numpy", "numpy.libs", "pyroute2"),
-    *("rich", "shellingham", "typer", "typing_extensions.py", "yaml"),
-)
-"""What a measurement imports."""
-_SITE, _LIBRARY = (Path(sysconfig.get_path(name)) for name in ("purelib", "stdlib"))
 _PATIENT = "no_timer_check tsc=reliable nohz=off highres=off"
 """Kernel parameters for a processor whose emulation is kept waiting: single timers may get lost."""
 _NEWER_QEMU = "share/tailscope/qemu"
-_TOOLS = ("ethtool", "setpriv", "taskset")
-"""Programs in place of smaller ones of busybox, which have the same path."""
 
 
 def vanilla() -> GuestKernel:
     """Return a kernel for guests, which continuous integration must have."""
-    needed("qemu-system-x86_64", "busybox", "cpio", *_TOOLS)
+    needed("qemu-system-x86_64", "busybox", "cpio", *TOOLS)
     try:
         return guest_kernel("vanilla")
     except TestbedError as error:
@@ -69,8 +57,7 @@ class Inside:
 
     def __init__(self, guest: Guest, tools: Path) -> None:
         self.guest = guest
-        path = f"{Path(tailscope.__file__).parent.parent}:{_SITE}"
-        self._environment = [f"PYTHONPATH={path}", f"PATH={tools}:/usr/bin:/usr/sbin:/bin:/sbin"]
+        self._environment = environment(tools)
 
     def run(self, *words: object) -> str:
         """Run a command in the package's environment to its end."""
@@ -106,16 +93,14 @@ def booted(
     parameters: str = "",
 ) -> Iterator[Inside]:
     """Boot a guest with devices and modules within a block."""
-    kernel, root, tools = vanilla(), folder / "root.cpio", folder / "tools"
-    tools.mkdir()
-    for tool in _TOOLS:
-        shutil.copy(_program(tool), tools)
+    kernel, root, own = vanilla(), folder / "root.cpio", tools(folder / "tools")
+    drivers = _drivers()
     build_initramfs(
         root,
         kernel,
         modules=["af_packet", "veth", *modules],
         programs=[Path(sys.executable).resolve()],
-        files=[tools, *_libraries(tools.iterdir()), *_python_files(), *_drivers(), *files],
+        files=[own, *python_files([*own.iterdir(), *drivers]), *drivers, *files],
         dpdk=True,
         cards=True,
     )
@@ -131,7 +116,8 @@ def booted(
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         deadline_s = time.monotonic() + BOOT_S
-        while not agent.exists():
+        # The agent's socket is there before QEMU listens to it, the console's file only afterwards.
+        while not console.exists():
             assert process.poll() is None and time.monotonic() < deadline_s, (
                 folder / "qemu.log"
             ).read_text()
@@ -139,35 +125,14 @@ def booted(
         guest = Guest(agent, lambda: console.read_text(errors="replace")[-2000:])
         guest.wait_ready(BOOT_S)
         assert "refused" not in console.read_text(errors="replace")
-        yield Inside(guest, tools)
+        yield Inside(guest, own)
         guest.close()
     finally:
         process.kill()
         process.wait()
 
 
-def _program(name: str) -> Path:
-    path = which(name)
-    assert path is not None
-    return path
-
-
-def _python_files() -> list[Path]:
-    """Return the package, what it imports, and the libraries of both."""
-    folders = [_LIBRARY, Path(tailscope.__file__).parent, *(_SITE / name for name in _PACKAGES)]
-    folders = [folder for folder in folders if folder.exists()]
-    extensions = [*(_LIBRARY / "lib-dynload").glob("*.so"), *(_SITE / "numpy").rglob("*.so")]
-    return [*folders, *_libraries([*extensions, *_drivers(), find_binary()[0]])]
-
-
 def _drivers() -> list[Path]:
     """Return DPDK's drivers of emulated cards that a guest of the platform does not have."""
     folders = Path("/usr/lib/x86_64-linux-gnu/dpdk").glob("pmds-*")
     return [path for folder in folders for path in folder.glob("librte_net_vmxnet3.so*")]
-
-
-def _libraries(programs: Iterable[Path]) -> list[Path]:
-    """Return the libraries that programs are linked with, links on the way included."""
-    listed = subprocess.run(["ldd", *programs], capture_output=True, text=True).stdout
-    paths = {Path(path) for path in re.findall(r"(/\S+) \(0x", listed)}
-    return sorted(path for path in paths | {path.resolve() for path in paths} if path.exists())

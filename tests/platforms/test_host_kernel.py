@@ -110,6 +110,9 @@ def test_a_release_of_a_kernel_is_asked_for() -> None:
         assert f"{running.flavour}-{release}, got" in str(error.value)
     with raises(UsageError, "unknown-name"):
         plan_of({"dut": "l2fwd", "kernel": "windows-95"})
+    with raises(UsageError, "unknown-name") as unfinished:
+        plan_of({"dut": "l2fwd", "kernel": "rt-"})
+    assert unfinished.value.hint == "did you mean rt?"
 
 
 def test_parameters_that_were_not_booted_with_are_asked_for() -> None:

@@ -1,4 +1,8 @@
-"""A board controller behind QEMU's `ipmi-bmc-extern`, which answers as IPMI and DCMI have it."""
+"""A board controller behind QEMU's `ipmi-bmc-extern`, which answers as IPMI and DCMI have it.
+
+OpenIPMI's simulator (2.0.33) could stand here, too, but it has no DCMI, by which power is read: to
+`ipmitool dcmi power reading` it answers "Invalid command (c1)".
+"""
 
 from __future__ import annotations
 

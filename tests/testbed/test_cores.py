@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 from errors import raises
@@ -11,6 +12,9 @@ from wording import assert_wording
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.host.cpus import cpus_by_role, parse_cpus
 from tailscope.testbed.cores import Topology, pick_cores, read_topology, staying_on
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BOTH = ("generator", "dut")
 
@@ -83,6 +87,21 @@ def test_this_machine_has_cpus_and_they_are_given_back() -> None:
     with staying_on([min(before)]):
         assert os.sched_getaffinity(0) == {min(before)}
     assert os.sched_getaffinity(0) == before
+
+
+def test_isolated_cpus_are_allowed_though_nobody_is_put_there(tmp_path: Path) -> None:
+    """The kernel starts all processes on the others, as after a boot with isolcpus."""
+    before = os.sched_getaffinity(0)
+    if len(before) < 2:
+        pytest.skip("a single CPU cannot be isolated")
+    first, *isolated = sorted(before)
+    (tmp_path / "online").write_text(f"{','.join(map(str, sorted(before)))}\n")
+    (tmp_path / "isolated").write_text(f"{','.join(map(str, isolated))},4095\n")
+    with staying_on([first]):
+        topology = read_topology(tmp_path)
+        assert os.sched_getaffinity(0) == {first}
+    assert set(topology.allowed) == before
+    assert pick_cores(topology, ["dut"]).pollers == (isolated[0],)
 
 
 @pytest.mark.parametrize(

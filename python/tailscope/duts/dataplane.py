@@ -57,6 +57,12 @@ def _flag(name: str, value: str) -> list[str]:
     return [f"--{name}"] if one_of("on", "off")(name, value) == "on" else []
 
 
+def _cpus(name: str, value: str) -> list[str]:
+    """Check the number of CPUs; the program has as many loops as it is given."""
+    one_of("1", "2")(name, value)
+    return []
+
+
 def _times(name: str, value: str) -> list[str]:
     times = [duration_ns(text, f"--dut-option {name}") for text in value.split(",")]
     return [f"--{name}={','.join(f'{ns}ns' for ns in times)}"]
@@ -166,7 +172,17 @@ class L2fwd(Forwarder):
 
     name = "l2fwd"
     about = "forwards between two ports"
-    options = {**_FORWARDING, "tx-drain": _drain, "mac-updating": _mac_updating}  # noqa: RUF012
+    options = {  # noqa: RUF012
+        **_FORWARDING,
+        "tx-drain": _drain,
+        "mac-updating": _mac_updating,
+        "cpus": _cpus,
+    }
+
+    @property
+    def cpus(self) -> int:
+        """Return the number of loops: one for both ports, or one for each."""
+        return int(self.given.get("cpus", "1"))
 
 
 _ENTRY = re.compile(r"\((\d{1,2}),(\d{1,2}),(\d{1,2})\)")

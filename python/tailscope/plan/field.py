@@ -226,7 +226,8 @@ class Field:
             self._check_names(value)
             return
         if self.choices is not None:
-            name = str(value).partition("-")[0] if self.more_may_follow else str(value)
+            head, _, more = str(value).partition("-")
+            name = head if self.more_may_follow and more else str(value)
             refuse_unknown(self.option, name, self.choices, "unknown-name")
         elif self.least is not None and not self._is_within(value):
             raise UsageError(

@@ -52,12 +52,15 @@ class Cores:
 
 def read_topology(system: Path = _SYSTEM) -> Topology:
     """Read the CPUs of this machine."""
-    allowed = tuple(sorted(os.sched_getaffinity(0)))
+    isolated = _cpus(system / "isolated")
+    # A process is kept off isolated CPUs until it asks for them.
+    with staying_on({*os.sched_getaffinity(0), *isolated}):
+        allowed = tuple(sorted(os.sched_getaffinity(0)))
     online = tuple(_cpus(system / "online")) or allowed
     return Topology(
         online=online,
         allowed=allowed,
-        isolated=tuple(_cpus(system / "isolated")),
+        isolated=tuple(isolated),
         siblings={
             cpu: frozenset(_cpus(system / f"cpu{cpu}/topology/thread_siblings_list") or [cpu])
             for cpu in online

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 LOADERS = Path(sys.prefix, "share", "tailscope", "loaders")
 """Packages that nobody installs, because they would change how the machine boots."""
 LIMIT_S = 600
+# With MSI-X, QEMU 7.2 crashes when a kernel's driver starts under TCG.
+CARD = "virtio-net-pci,vectors=0,romfile="
 _MIB = 1 << 20
-_ESP_MIB, _ROOT_MIB = 64, 256
+_ESP_MIB, _ROOT_MIB = 64, 640
 _MODULES = (
     "virtio_pci",
     "virtio_blk",
@@ -42,6 +44,8 @@ _MODULES = (
     "crc32c_generic",
     "ext4",
     "vfat",
+    "af_packet",
+    "bridge",
     "nls_cp437",
     "nls_ascii",
 )
@@ -71,22 +75,29 @@ _INITTAB = f"""\
 ::shutdown:/bin/umount -a -r
 """
 
-_RC = f"""\
+_RC = """\
 #!/bin/sh
-mkdir -p /dev/pts /run/sshd
+mkdir -p /dev/pts
+mount -t tmpfs -o mode=755 none /run
+mkdir -m 755 /run/sshd
 mount -t devpts none /dev/pts
 if [ -d /sys/firmware/efi ]; then
     mount -t vfat /dev/vda1 /boot
     mount -t efivarfs none /sys/firmware/efi/efivars
 fi
 ip link set lo up
-ip link set eth0 up
-ip addr add 10.0.2.15/24 dev eth0
-case $(cat /proc/cmdline) in *{_INSTALL}*)
+{links}
+case $(cat /proc/cmdline) in *{install}*)
     grub-install --target=i386-pc /dev/vda
     grub-mkconfig -o /boot/grub/grub.cfg
     poweroff
 esac
+"""
+
+_PASSWD = """\
+root::0:0::/root:/bin/sh
+sshd:x:103:65534::/run/sshd:/bin/false
+tcpdump:x:104:65534::/run:/bin/false
 """
 
 _DEFAULT_GRUB = f"""\
@@ -112,24 +123,38 @@ initrd     /{token}/{release}/initrd.img-{release}
 _TOKEN = "0123456789abcdef0123456789abcdef"
 
 
+@dataclass(frozen=True)
+class Network:
+    """The links of a guest, and who may enter it."""
+
+    address: str
+    """Name by which ssh reaches it."""
+    port: int
+    """Where its sshd listens."""
+    host_key: Path
+    authorized: Path
+    qemu: list[str]
+    """Options of QEMU."""
+    set_up: str
+    """Lines of its shell that set up links."""
+    inside: tuple[str, ...] = ()
+    """Words that start QEMU where the links are."""
+
+
 @dataclass
 class DiskGuest:
     """A machine with two kernels and a boot loader on its disk."""
 
     path: Path
-    port: int
+    machine: SshMachine
     releases: dict[str, str]
     command: list[str]
     process: subprocess.Popen[bytes] | None = None
 
     @property
     def console(self) -> str:
-        """Return the end of what the machine printed since it was switched on."""
-        return (self.path / "console.log").read_text(errors="replace")[-3000:]
-
-    @property
-    def machine(self) -> SshMachine:
-        return SshMachine("dut", "root@127.0.0.1", self.port)
+        """Return what the machine printed since it was switched on."""
+        return (self.path / "console.log").read_text(errors="replace")
 
     def rebooter(self, how: str) -> Rebooter:
         return Rebooter(
@@ -168,25 +193,13 @@ class DiskGuest:
 
 @contextmanager
 def switched_on(
-    folder: Path, firmware: str, monkeypatch: pytest.MonkeyPatch
+    folder: Path, firmware: str, network: Network, files: Sequence[Path] = ()
 ) -> Iterator[DiskGuest]:
     """Install a guest with a firmware, ``bios`` or ``uefi``, and switch it on within a block."""
-    needed("sshd", "ssh-keygen", "qemu-system-x86_64", "busybox", "cpio", "sfdisk", "mke2fs")
-    if not LOADERS.exists():
-        assert not os.environ.get("CI"), f"no {LOADERS}: make setup-ci installs it"
-        pytest.skip(f"no {LOADERS}")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    monkeypatch.setenv("HOME", str(_user(folder, port)))
-    try:
-        kernels = {kind: guest_kernel(kind) for kind in ("vanilla", "rt")}
-    except TestbedError as error:
-        assert not os.environ.get("CI"), error
-        pytest.skip(str(error))
+    kernels = _kernels()
     boot = _boot_folder(folder / "boot", kernels.values())
-    root = _root(folder, kernels["vanilla"])
-    command = _qemu(folder, port)
+    root = _root(folder, kernels["vanilla"], network, files)
+    command = [*network.inside, *_qemu(folder), *network.qemu]
     if firmware == "bios":
         shutil.copytree(boot, root / "boot")
         _write_disk(folder, "label: dos\nstart=2048, type=83, bootable\n", [_ext4(folder, root)])
@@ -197,7 +210,8 @@ def switched_on(
         _write_disk(folder, table, [_esp(folder, boot, kernels.values()), _ext4(folder, root)])
         command += _uefi(folder)
     releases = {kind: kernel.release for kind, kernel in kernels.items()}
-    guest = DiskGuest(folder, port, releases, command)
+    machine_of_it = SshMachine("dut", network.address, None)
+    guest = DiskGuest(folder, machine_of_it, releases, command)
     try:
         guest.switch_on()
         yield guest
@@ -205,15 +219,41 @@ def switched_on(
         guest.switch_off()
 
 
-def _user(folder: Path, port: int) -> Path:
-    """Make a home whose key the guest knows, and the guest's key, which the home knows."""
+def _kernels() -> dict[str, GuestKernel]:
+    """Return the kernels of the guest, if what boots it is there, too."""
+    needed("sshd", "ssh-keygen", "qemu-system-x86_64", "busybox", "cpio", "sfdisk", "mke2fs")
+    try:
+        assert LOADERS.exists(), f"no {LOADERS}: make setup-ci installs it"
+        return {kind: guest_kernel(kind) for kind in ("vanilla", "rt")}
+    except (AssertionError, TestbedError) as error:
+        assert not os.environ.get("CI"), error
+        pytest.skip(str(error))
+
+
+def forwarded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Network:
+    """Return a network that reaches this machine alone, which enters it with a key of its own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     ssh = folder / "home" / ".ssh"
     ssh.mkdir(parents=True, mode=0o700)
     for key in (ssh / "id_ed25519", folder / "host_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     public = (folder / "host_key.pub").read_text().split()
     (ssh / "known_hosts").write_text(f"[127.0.0.1]:{port} {public[0]} {public[1]}\n")
-    return ssh.parent
+    (ssh / "config").write_text(f"Host dut\n  HostName 127.0.0.1\n  Port {port}\n  User root\n")
+    monkeypatch.setenv("HOME", str(ssh.parent))
+    return Network(
+        address="dut",
+        port=22,
+        host_key=folder / "host_key",
+        authorized=ssh / "id_ed25519.pub",
+        qemu=[
+            *("-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"),
+            *("-device", f"{CARD},netdev=net"),
+        ],
+        set_up="ip link set eth0 up\nip addr add 10.0.2.15/24 dev eth0",
+    )
 
 
 def _tree(
@@ -231,7 +271,7 @@ def _tree(
     )
     path.mkdir()
     with archive.open("rb") as content:
-        subprocess.run(["cpio", "-id", "--quiet"], cwd=path, stdin=content, check=True)
+        subprocess.run(["cpio", "-idm", "--quiet"], cwd=path, stdin=content, check=True)
     archive.unlink()
     return path
 
@@ -252,7 +292,7 @@ def _boot_folder(boot: Path, kernels: Iterable[GuestKernel]) -> Path:
     return boot
 
 
-def _root(folder: Path, kernel: GuestKernel) -> Path:
+def _root(folder: Path, kernel: GuestKernel, network: Network, files: Iterable[Path]) -> Path:
     """Make the root of the disk, with the boot loaders' programs where their packages have them."""
     ours = [
         path
@@ -271,6 +311,7 @@ def _root(folder: Path, kernel: GuestKernel) -> Path:
         )
     ]
     files = [
+        *files,
         *_libraries([path for path in ours if path.is_file()]),
         Path("/etc/grub.d"),
         Path("/usr/share/grub"),
@@ -285,7 +326,7 @@ def _root(folder: Path, kernel: GuestKernel) -> Path:
         LOADERS, root, dirs_exist_ok=True, symlinks=True, ignore=shutil.ignore_patterns("OVMF")
     )
     sshd = {
-        "Port": 22,
+        "Port": network.port,
         "HostKey": "/etc/host_key",
         "AuthorizedKeysFile": "/etc/authorized",
         "PidFile": "none",
@@ -293,17 +334,19 @@ def _root(folder: Path, kernel: GuestKernel) -> Path:
         "UsePAM": "no",
         "PermitRootLogin": "prohibit-password",
         "Subsystem": "sftp internal-sftp",
+        "SetEnv": "XDG_RUNTIME_DIR=/run",
     }
     _write(root / "etc/sshd", "".join(f"{name} {value}\n" for name, value in sshd.items()))
-    _write(
-        root / "etc/passwd", "root::0:0::/root:/bin/sh\nsshd:x:103:65534::/run/sshd:/bin/false\n"
-    )
+    _write(root / "etc/passwd", _PASSWD)
     _write(root / "etc/inittab", _INITTAB)
-    _write(root / "etc/rc", _RC, executable=True)
+    rc = _RC.format(links=network.set_up, install=_INSTALL)
+    _write(root / "etc/rc", rc, executable=True)
     _write(root / "etc/default/grub", _DEFAULT_GRUB)
-    shutil.copy(folder / "host_key", root / "etc/host_key")
-    shutil.copy(folder / "home/.ssh/id_ed25519.pub", root / "etc/authorized")
+    shutil.copy(network.host_key, root / "etc/host_key")
+    shutil.copy(network.authorized, root / "etc/authorized")
     (root / "root").mkdir(exist_ok=True)
+    (root / "var").mkdir(exist_ok=True)
+    (root / "var/run").symlink_to("/run")
     return root
 
 
@@ -374,15 +417,12 @@ def _write_disk(folder: Path, table: str, parts: Sequence[Path]) -> None:
     subprocess.run([sfdisk, "--quiet", disk], input=table, text=True, check=True)
 
 
-def _qemu(folder: Path, port: int) -> list[str]:
+def _qemu(folder: Path) -> list[str]:
     command = machine("tcg", cpus=2, memory_mb=1024)
     command.remove("-no-reboot")
     command += ["-serial", f"file:{folder / 'console.log'}"]
     command += ["-drive", f"file={folder / 'disk.img'},format=raw,if=none,id=disk"]
-    command += ["-device", "virtio-blk-pci,drive=disk,bootindex=1"]
-    command += ["-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"]
-    # With MSI-X, QEMU 7.2 crashes when a kernel's driver starts under TCG.
-    return [*command, "-device", "virtio-net-pci,netdev=net,vectors=0,romfile="]
+    return [*command, "-device", "virtio-blk-pci,drive=disk,bootindex=1"]
 
 
 def _uefi(folder: Path) -> list[str]:

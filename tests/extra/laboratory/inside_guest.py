@@ -8,10 +8,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-FRAMES = 20
 
-
-def main(package: str, dataplane: str) -> None:
+def main(package: str, dataplane: str, frames: str) -> None:
     sys.path.insert(0, package)
     from tailscope.extra.laboratory.stamps.phc import ClockReading, KernelClock, compare
     from tailscope.extra.laboratory.stamps.stamping import KernelLinks, stamping
@@ -44,7 +42,7 @@ def main(package: str, dataplane: str) -> None:
         links.configure(name, (0, 1, 12))
     with stamping(names, WithClock()) as other:
         forced = [links.configuration(name) for name in names]
-        counts = recorded(dataplane)
+        counts = recorded(dataplane, int(frames))
     report = {
         "offers": {name: offer._asdict() for name, offer in offers.items()},
         "ethtool": printed,
@@ -60,7 +58,7 @@ def main(package: str, dataplane: str) -> None:
     print("found", json.dumps(report), flush=True)
 
 
-def recorded(dataplane: str) -> dict[str, object]:
+def recorded(dataplane: str, frames: int) -> dict[str, object]:
     """Record frames from one card to the other, with the cards' timestamps."""
     Path("/tmp/captures").mkdir()
     command = [dataplane, "socket", "--", "--pre=eth0", "--post=eth1", "--captures=/tmp/captures"]
@@ -69,7 +67,7 @@ def recorded(dataplane: str) -> dict[str, object]:
         process.stdout.readline()
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
             raw.bind(("eth0", 0))
-            for _ in range(FRAMES):
+            for _ in range(frames):
                 raw.send(bytes.fromhex("ffffffffffff 020000000002 88b5") + bytes(46))
         with suppress(subprocess.TimeoutExpired):
             process.wait(1)

@@ -29,6 +29,10 @@ class Kernel(Machine):
     vfio_takes = True
     driver = True
 
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.links = {address: link for link, address in ADDRESSES.items()}
+
     def write(self, path: str, text: str) -> None:
         if not self._file(path).exists():
             raise FileNotFoundError(errno.ENOENT, "No such file or directory")
@@ -50,8 +54,8 @@ class Kernel(Machine):
                 self._bind(address, override)
         elif self.driver:
             self._bind(address, "ixgbe" if address in ADDRESSES.values() else "ixgbevf")
-            link = next((name for name, own in ADDRESSES.items() if own == address), None)
-            (self._device(address) / "net" / (link or f"v{address[-1]}")).mkdir(parents=True)
+            link = self.links.get(address, f"v{address[-1]}")
+            (self._device(address) / "net" / link).mkdir(parents=True)
 
     def _device(self, address: str) -> Path:
         return self._file(f"{PCI}/devices/{address}")
@@ -202,6 +206,16 @@ def test_cards_are_lent_and_given_back(machine: Kernel) -> None:
     assert state(machine) == before
     ups = [["ip", "link", "set", "dev", link, "up"] for link in ADDRESSES]
     assert sorted(told) == sorted(ups)
+
+
+def test_links_get_the_names_back_that_they_had(machine: Kernel) -> None:
+    """Without udev, a link that comes back has the first name that is free."""
+    told: list[Sequence[str]] = []
+    with lent_cards(list(ADDRESSES.values()), machine, tell=told.append):
+        machine.links = dict(zip(ADDRESSES.values(), ("eth0", "eth1"), strict=True))
+    for now, link in zip(("eth0", "eth1"), ADDRESSES, strict=True):
+        renamed = told.index(["ip", "link", "set", "dev", now, "name", link])
+        assert told[renamed + 1] == ["ip", "link", "set", "dev", link, "up"]
 
 
 def test_links_are_not_lent(machine: Kernel) -> None:

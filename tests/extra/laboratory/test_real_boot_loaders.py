@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from disk_guest import DiskGuest, switched_on
+from disk_guest import DiskGuest, forwarded, switched_on
 from runs import AS_ROOT
 
 from tailscope.extra.laboratory.boot.boot_loaders import BOOT_LOADERS
@@ -26,12 +26,12 @@ def test_a_loader_boots_other_kernels_once(
     firmware: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ways = {"bios": ["grub", "kexec"], "uefi": ["systemd-boot"]}
-    with switched_on(tmp_path, firmware, monkeypatch) as guest:
+    with switched_on(tmp_path, firmware, forwarded(tmp_path, monkeypatch)) as guest:
         try:
             for how in ways[firmware]:
                 boots_as_asked(guest, how)
         except BaseException:
-            print(guest.console)
+            print(guest.console[-3000:])
             raise
 
 

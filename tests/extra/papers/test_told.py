@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from tailscope.experiment.campaign.cell import Cell
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
-FILES = {"noms2020": 0, "limbo2022": 45, "limbo2022-cards": 0, "energy": 0, "microsecond2017": 0}
+FILES = {
+    "noms2020": 0,
+    "limbo2022": 45,
+    "limbo2022-cards": 0,
+    "energy": 0,
+    "containers2024": 0,
+    "microsecond2017": 0,
+}
 """Experiments, and how many of their cells no figure shows: l2fwd at rates that the paper omits."""
 OF_PROFILES = ("Table IV", "Recommendation III")
 """Parts that only cells of a profile stand for."""

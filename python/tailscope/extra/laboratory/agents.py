@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import TimestampedFile
 
 _CONNECT_S = 20.0
+_HELLO_S = 60.0
+"""Timeout for an agent's first word, in seconds: a machine that has just booted reads all of Python
+from its disk."""
 _END_S = 20.0
 _ALIVE_EVERY_S = 5
 _NOT_FOUND = 127
@@ -89,7 +92,7 @@ class Agent(ABC):
     def __enter__(self) -> Self:
         self._open()
         try:
-            theirs = self.wait_for(HelloEvent, _CONNECT_S).version
+            theirs = self.wait_for(HelloEvent, _HELLO_S).version
             ours = tailscope.__version__
             if theirs != ours:
                 raise self.error(

@@ -74,8 +74,7 @@ def lent_cards(
         card.check_vfio()
     with ExitStack() as stack:
         for card in cards:
-            is_up = card.is_up
-            stack.callback(card.give_back, is_up, tell, wait_s)
+            stack.callback(card.give_back, card.link_name, card.is_up, tell, wait_s)
             card.lend()
         yield
 
@@ -135,22 +134,39 @@ class _Card:
         return None
 
     @property
+    def link_name(self) -> str | None:
+        """Return the name of its link; None if it is no link of the kernel."""
+        links = self._machine.glob(f"{self._path}/net/*")
+        return _name(links[0]) if links else None
+
+    @property
     def is_up(self) -> bool:
         """Return whether it is a link of the kernel that is up."""
-        links = self._machine.glob(f"{self._path}/net/*")
-        flags = self._machine.read(f"/sys/class/net/{_name(links[0])}/flags") if links else None
+        link = self.link_name
+        flags = None if link is None else self._machine.read(f"/sys/class/net/{link}/flags")
         return bool(int(flags or "0", 16) & _UP)
 
     def lend(self) -> None:
         """Hand it to vfio-pci."""
         self._bind(self.name, "vfio-pci")
 
-    def give_back(self, is_up: bool, tell: Callable[[Sequence[str]], None], wait_s: float) -> None:
-        """Return it to the kernel's driver, and set its link up if it was."""
+    def give_back(
+        self,
+        link: str | None,
+        is_up: bool,
+        tell: Callable[[Sequence[str]], None],
+        wait_s: float,
+    ) -> None:
+        """Return it to the kernel's driver, and its link to its name and state."""
         # An empty name takes the choice back.
         self._bind(self.name, "")
+        if link is None:
+            return
+        # Without udev, the kernel gives the first name that is free.
+        if (now := self._wait_link(self._path, self.name, wait_s)) != link:
+            tell(["ip", "link", "set", "dev", now, "name", link])
         if is_up:
-            tell(["ip", "link", "set", "dev", self._wait_link(self._path, self.name, wait_s), "up"])
+            tell(["ip", "link", "set", "dev", link, "up"])
 
     def make(self, address: str, tell: Callable[[Sequence[str]], None]) -> None:
         """Create one function; no driver takes it before it is set up."""
@@ -206,14 +222,14 @@ class _Card:
         )
 
     def _link(self) -> str:
-        links = self._machine.glob(f"{self._path}/net/*")
-        if not links:
+        link = self.link_name
+        if link is None:
             raise self._error(
                 "it is no link of the kernel, so that its functions cannot be set up",
                 "pf-no-link",
                 hint="bind it to the kernel's driver; its functions may have another",
             )
-        return _name(links[0])
+        return link
 
     def _read(self, name: str) -> str | None:
         text = self._machine.read(f"{self._path}/{name}")
