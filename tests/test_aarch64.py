@@ -22,7 +22,10 @@ ROOT = Path(__file__).parents[1]
 ARM = ROOT / "scripts" / "arm"
 SYSTEM = Path(sys.prefix) / "share" / "tailscope" / "aarch64"
 EM_AARCH64 = 183
-PAIR = ("captures/pre.pcap", "captures/post.pcap")
+PAIR = (
+    "captures/latencies-pre-rate10000-seed7.pcap",
+    "captures/latencies-post-rate10000-seed7.pcap",
+)
 SIMULATED = ("--packets", "20000", "--seed", "7")
 
 pytestmark = pytest.mark.long
