@@ -14,6 +14,8 @@ use trace::format::{Field, Format};
 use trace::page;
 
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
+/// The threads of process 1.
+const THREADS: &str = "/proc/1/task";
 const HEADER: &str = "/sys/kernel/tracing/events/header_page";
 /// The tracepoints of the programs that have a link, by the number of their point.
 const POINTS: [(&str, u16); 5] = [
@@ -72,8 +74,13 @@ impl Points {
         let head = String::from_utf8_lossy(&head[..read]);
         let bytes = head.lines().find_map(page_bytes).ok_or(ErrorKind::InvalidData)?;
         self.page = vec![0; bytes];
-        let any = self.links.iter().map(|(link, _)| format!("name == \"{link}\""));
-        let filter = format!("common_pid == 1 && ({})", any.collect::<Vec<_>>().join(" || "));
+        let any = |tests: Vec<String>| format!("({})", tests.join(" || "));
+        let links = self.links.iter().map(|(link, _)| format!("name == \"{link}\"")).collect();
+        let mut threads = Vec::new();
+        for folder in fs::read_dir(THREADS)? {
+            threads.push(format!("common_pid == {}", folder?.file_name().to_string_lossy()));
+        }
+        let filter = format!("{} && {}", any(threads), any(links));
         for (name, point) in POINTS {
             let event = format!("events/net/{name}");
             let format = fs::read_to_string(self.instance.join(&event).join("format"))?;
