@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from foreign.frames import SERVER
 from runs import needed
 
 from tailscope.exceptions import TestbedError
@@ -25,6 +26,38 @@ if TYPE_CHECKING:
 
     from tailscope.platforms.initramfs import GuestKernel
 
+NETWORK = f"""
+set -e
+# The shell has a smaller one of its own.
+ip() {{ /bin/env ip "$@"; }}
+for name in client router server; do
+    ip netns add $name
+    ip netns exec $name sh -c 'echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6'
+    ip -n $name link set lo up
+done
+ip link add eth0 netns client address 02:aa:00:00:00:02 type veth \\
+    peer name tap-in netns router address 02:aa:00:00:00:01
+ip link add eth0 netns server address 02:bb:00:00:00:01 type veth \\
+    peer name tap-out netns router address 02:bb:00:00:00:02
+ip -n client address add 10.1.0.2/24 dev eth0
+ip -n router address add 10.1.0.1/24 dev tap-in
+ip -n router address add 10.2.0.1/24 dev tap-out
+ip -n server address add {SERVER}/24 dev eth0
+for link in "client eth0" "router tap-in" "router tap-out" "server eth0"; do
+    ip -n ${{link% *}} link set ${{link#* }} up
+    ip netns exec ${{link% *}} ethtool -K ${{link#* }} tso off gso off gro off tx off
+done
+ip -n client route add default via 10.1.0.1
+ip -n server route add default via 10.2.0.1
+ip netns exec router sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'
+ip -n client neighbour add 10.1.0.1 lladdr 02:aa:00:00:00:01 dev eth0 nud permanent
+ip -n router neighbour add 10.1.0.2 lladdr 02:aa:00:00:00:02 dev tap-in nud permanent
+ip -n router neighbour add {SERVER} lladdr 02:bb:00:00:00:01 dev tap-out nud permanent
+ip -n server neighbour add 10.2.0.1 lladdr 02:bb:00:00:00:02 dev eth0 nud permanent
+ip netns exec client ping -c 1 {SERVER}
+echo root:x:0:0::/:/bin/sh > /etc/passwd
+"""
+"""A client, a router and a server of the kernel, for the shell of a guest."""
 BOOT_S = 120.0
 FETCH_S = 300.0
 

@@ -17,6 +17,9 @@ pub enum Error {
         /// What it should have been.
         expected: String,
     },
+    /// A filter of packets is none.
+    #[error("--filter: {0}")]
+    Filter(#[from] probe::filter::Refused),
     /// DPDK refused.
     #[error(transparent)]
     Dpdk(#[from] dpdk::Error),
@@ -163,7 +166,7 @@ impl Error {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Usage(_) => "usage",
-            Self::Option { .. } => "option-value",
+            Self::Option { .. } | Self::Filter(_) => "option-value",
             Self::Dpdk(_) => "dpdk",
             Self::Too { .. } => "too-few-ports",
             Self::Link { .. } => "link-down",

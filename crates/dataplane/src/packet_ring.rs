@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::recorder::KEPT_BYTES;
 use libc::{c_int, c_uint, c_void};
+use probe::filter::Instruction;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -26,19 +27,9 @@ const LOAD_WAY: Instruction = Instruction { code: 0x28, jt: 0, jf: 0, k: 0xffff_
 /// `BPF_JMP | BPF_JEQ | BPF_K`: skip the next instruction if it leaves (`PACKET_OUTGOING`).
 const SKIP_IF_LEAVING: Instruction = Instruction { code: 0x15, jt: 1, jf: 0, k: 4 };
 
-/// An instruction of classic BPF.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Instruction {
-    pub code: u16,
-    pub jt: u8,
-    pub jf: u8,
-    pub k: u32,
-}
-
-impl Instruction {
-    fn accept(bytes: u32) -> Self {
-        Self { code: ACCEPT, jt: 0, jf: 0, k: bytes }
-    }
+/// Accepts the first bytes of a frame.
+fn accept(bytes: u32) -> Instruction {
+    Instruction { code: ACCEPT, jt: 0, jf: 0, k: bytes }
 }
 
 /// What is heard of a link.
@@ -55,9 +46,9 @@ pub struct Hearing {
 impl Hearing {
     /// Returns a program that accepts the first bytes of what is to be heard.
     fn program(&self) -> Vec<Instruction> {
-        let way = [LOAD_WAY, SKIP_IF_LEAVING, Instruction::accept(0)];
+        let way = [LOAD_WAY, SKIP_IF_LEAVING, accept(0)];
         let mut program = if self.leaving { way.to_vec() } else { Vec::new() };
-        let kept = Instruction::accept(KEPT_BYTES as u32);
+        let kept = accept(KEPT_BYTES as u32);
         if self.filter.is_empty() {
             program.push(kept);
         }
@@ -176,8 +167,7 @@ impl Ring {
 
     /// Listens no longer. What came until now is handed over soon.
     pub fn close_ears(&self) -> Result<(), Error> {
-        attach(&self.socket, &[Instruction::accept(0)])
-            .map_err(|source| self.failed("stop listening", source))
+        attach(&self.socket, &[accept(0)]).map_err(|source| self.failed("stop listening", source))
     }
 
     /// Reads what the kernel counted until now.
@@ -359,35 +349,6 @@ fn checked(done: c_int) -> io::Result<c_int> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
 }
 
-/// Understands a program of classic BPF, as `tcpdump -ddd` prints it, with commas between its lines.
-pub fn instructions(text: &str) -> Result<Vec<Instruction>, Error> {
-    let wrong = |expected: &str| Error::Option {
-        option: "--filter",
-        got: text.to_owned(),
-        expected: expected.to_owned(),
-    };
-    let mut parts = text.split(',');
-    let length = parts.next().and_then(|length| length.trim().parse::<usize>().ok());
-    let program: Option<Vec<_>> = parts.map(instruction).collect();
-    let program = program.ok_or_else(|| wrong("instructions of four numbers"))?;
-    if length == Some(program.len()) {
-        Ok(program)
-    } else {
-        Err(wrong("as many instructions as it says"))
-    }
-}
-
-fn instruction(text: &str) -> Option<Instruction> {
-    let mut words = text.split_whitespace();
-    let instruction = Instruction {
-        code: words.next()?.parse().ok()?,
-        jt: words.next()?.parse().ok()?,
-        jf: words.next()?.parse().ok()?,
-        k: words.next()?.parse().ok()?,
-    };
-    words.next().is_none().then_some(instruction)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -419,13 +380,12 @@ mod tests {
     #[test]
     fn a_filter_keeps_as_much_of_a_frame_and_asks_which_way_it_goes() {
         let all = Hearing::default().program();
-        assert_eq!(all, [Instruction::accept(KEPT_BYTES as u32)]);
+        assert_eq!(all, [accept(KEPT_BYTES as u32)]);
         let load = Instruction { code: 0x28, jt: 0, jf: 0, k: 12 };
-        let filter = vec![load, Instruction::accept(262_144), Instruction::accept(0)];
+        let filter = vec![load, accept(262_144), accept(0)];
         let program = Hearing { leaving: true, filter, ..Hearing::default() }.program();
-        let kept = Instruction::accept(KEPT_BYTES as u32);
-        let expected =
-            [LOAD_WAY, SKIP_IF_LEAVING, Instruction::accept(0), load, kept, Instruction::accept(0)];
+        let kept = accept(KEPT_BYTES as u32);
+        let expected = [LOAD_WAY, SKIP_IF_LEAVING, accept(0), load, kept, accept(0)];
         assert_eq!(program, expected);
     }
 
@@ -433,15 +393,5 @@ mod tests {
     fn a_link_that_is_not_there_is_named() {
         let error = Ring::open("no-such-link", &Hearing::default()).err().expect("there is none");
         assert!(error.to_string().starts_with("no-such-link: cannot find the link: "), "{error}");
-    }
-
-    #[test]
-    fn a_filter_is_what_tcpdump_prints() {
-        let program = instructions("2,40 0 0 12,6 0 0 262144").expect("a program");
-        assert_eq!(program[0], Instruction { code: 40, jt: 0, jf: 0, k: 12 });
-        assert_eq!((program.len(), instructions("0").expect("none")), (2, vec![]));
-        for wrong in ["", "1", "2,6 0 0 1", "1,6 0 0", "1,6 0 0 1 2", "1,6 0 256 1", "x,6 0 0 1"] {
-            assert_eq!(instructions(wrong).expect_err(wrong).code(), "option-value");
-        }
     }
 }

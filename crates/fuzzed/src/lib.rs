@@ -5,6 +5,7 @@
 
 pub mod compressed;
 pub mod erf;
+pub mod filter;
 pub mod hdr;
 pub mod interfaces;
 pub mod keys;
@@ -24,9 +25,10 @@ pub mod trailer;
 pub type Target = fn(&[u8]) -> bool;
 
 /// The functions by their names.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("compressed", compressed::run),
     ("erf", erf::run),
+    ("filter", filter::run),
     ("hdr", hdr::run),
     ("interfaces", interfaces::run),
     ("keys", keys::run),

@@ -39,12 +39,12 @@ mod following {
     use super::{Flow, SPEC};
     use crate::error::Error;
     use crate::events;
-    use crate::packet_ring::instructions;
     use crate::privileges::{self, capability};
     use crate::stages::{Followed, Legs, Tracer, XdpPrograms, drop_reasons};
     use crate::stop::Stop;
     use dpdk::tsc;
     use messages::{FlowCost, Message, Recorded};
+    use probe::filter::instructions;
     use std::cell::RefCell;
     use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

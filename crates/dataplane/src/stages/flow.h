@@ -131,11 +131,12 @@ struct segment {
     __u32 stream, end_seq;
 };
 
-// Finds what a packet has of a stream, by its headers.
+// Finds what a packet has of a stream, by its headers. They say how long it is: a driver pads short ones,
+// and of very long ones they say 0.
 static __always_inline void
 find_segment(const __u8 *bytes, long length, struct segment *segment)
 {
-    __u32 at = 40, from = 8, words = 8, word, stream = 0;
+    __u32 at = 40, from = 8, words = 8, word, stream = 0, said;
     __be32 seq;
 
     if (bytes[0] >> 4 == IPV4) {
@@ -144,9 +145,16 @@ find_segment(const __u8 *bytes, long length, struct segment *segment)
         at = (bytes[0] & 0xf) * 4;
         from = 12;
         words = 2;
-    } else if (bytes[6] != TCP) {
+        said = bytes[2] << 8 | bytes[3];
+    } else if (bytes[6] == TCP) {
+        said = bytes[4] << 8 | bytes[5];
+        if (said)
+            said += at;
+    } else {
         return;
     }
+    if (said && said < length)
+        length = said;
     for (int i = 0; i < 8 && i < words; i++) {
         __builtin_memcpy(&word, bytes + from + i * 4, sizeof(word));
         stream = stream * 31 + word;
@@ -253,29 +261,24 @@ static __always_inline int is_sending(long number)
 }
 
 // A thread begins to send, or to write whatever it is.
-static __always_inline int writes(long number)
+static __always_inline void writes(void)
 {
-    __u64 *since_ns;
+    __u64 *since_ns = bpf_task_storage_get(&senders, bpf_get_current_task_btf(), 0,
+                                           BPF_LOCAL_STORAGE_GET_F_CREATE);
 
-    if (!is_sending(number))
-        return 0;
-    since_ns = bpf_task_storage_get(&senders, bpf_get_current_task_btf(), 0,
-                                    BPF_LOCAL_STORAGE_GET_F_CREATE);
     if (since_ns)
         *since_ns = bpf_ktime_get_ns();
-    return 0;
 }
 
 // Bytes are written to a stream: those from here on.
-static __always_inline int writes_tcp(struct sock *sk)
+static __always_inline void writes_tcp(struct sock *sk)
 {
     __u32 write_seq;
 
     if (!is_of_socket(sk))
-        return 0;
+        return;
     bpf_core_read(&write_seq, sizeof(write_seq), &((struct tcp_sock *)sk)->write_seq);
     tell(0, WRITES_TCP, bpf_get_socket_cookie(sk), write_seq);
-    return 0;
 }
 
 // Where a packet's way begins that a program has sent: by UDP in the system call that goes on, by TCP
@@ -299,7 +302,7 @@ static __always_inline void written(struct sk_buff *skb, __u64 number)
         regs = (void *)bpf_task_pt_regs(task);
         bpf_core_read(&system_call, sizeof(regs->SYSCALL_OF), &regs->SYSCALL_OF);
         if (since_ns && is_sending(system_call))
-            tell_at(*since_ns, number, WRITTEN, 0, 0);
+            tell_at(*since_ns, number, WRITTEN, 0, 0, 0);
     } else if (sk->sk_protocol == TCP) {
         remember(sk);
         tcp = skb->head + skb->transport_header;
@@ -370,21 +373,20 @@ static __always_inline void follow(struct sk_buff *skb, enum point point, __u32 
 }
 
 // The packet that has just arrived became a part of another one.
-static __always_inline int merged(int result)
+static __always_inline void merged(int result)
 {
     struct in_hand *here = hand(ARRIVES);
     struct followed *known;
 
     if (result > GRO_MERGED_FREE || !here || !here->number)
-        return 0;
+        return;
     known = bpf_map_lookup_elem(&packets, &here->buffer);
     if (known)
         known->point = MERGED;
     tell(here->number, MERGED, 0, 0);
-    return 0;
 }
 
-static __always_inline int at_tcp(struct sock *sk, struct sk_buff *skb)
+static __always_inline void at_tcp(struct sock *sk, struct sk_buff *skb)
 {
     __u64 buffer = (__u64)skb;
     struct followed *known = bpf_map_lookup_elem(&packets, &buffer);
@@ -392,7 +394,7 @@ static __always_inline int at_tcp(struct sock *sk, struct sk_buff *skb)
     __u8 flags = 0;
 
     if (!known || known->point == AT_TCP)
-        return 0;
+        return;
     bpf_probe_read_kernel(&flags, sizeof(flags), skb->data + TCP_FLAGS);
     bpf_core_read(&seq, sizeof(seq), &((struct tcp_skb_cb *)skb->cb)->seq);
     bpf_core_read(&end_seq, sizeof(end_seq), &((struct tcp_skb_cb *)skb->cb)->end_seq);
@@ -401,22 +403,20 @@ static __always_inline int at_tcp(struct sock *sk, struct sk_buff *skb)
     end_seq -= flags & TCP_FIN;
     if (seq == end_seq) {
         tell(known->number, CONSUMED, 0, 0);
-        return 0;
+        return;
     }
     remember(sk);
     tell(known->number, AT_TCP, bpf_get_socket_cookie(sk), end_seq);
-    return 0;
 }
 
-static __always_inline int read_tcp(struct sock *sk)
+static __always_inline void read_tcp(struct sock *sk)
 {
     __u32 copied_seq;
 
     if (!is_of_socket(sk))
-        return 0;
+        return;
     bpf_core_read(&copied_seq, sizeof(copied_seq), &((struct tcp_sock *)sk)->copied_seq);
     tell(0, READ_TCP, bpf_get_socket_cookie(sk), copied_seq);
-    return 0;
 }
 
 // How many packets wait in a socket of UDP.
@@ -430,30 +430,28 @@ static __always_inline __u32 waiting(struct sock *sk)
 
 // The packet in hand was put into the queue of a socket. Of sockets of the flow others count, too: they
 // are read in order.
-static __always_inline int at_udp(struct sock *sk)
+static __always_inline void at_udp(struct sock *sk)
 {
     struct in_hand *here = hand(IS_RECEIVED);
     struct followed *known;
 
     if (sk->sk_protocol != UDP || !here)
-        return 0;
+        return;
     if (here->number) {
         known = bpf_map_lookup_elem(&packets, &here->buffer);
         if (known && known->number == here->number)
             known->point = AT_UDP;
         remember(sk);
     } else if (!is_of_socket(sk)) {
-        return 0;
+        return;
     }
     tell(here->number, AT_UDP, bpf_get_socket_cookie(sk), waiting(sk));
     here->number = 0;
-    return 0;
 }
 
-static __always_inline int read_udp(struct sock *sk, int flags)
+static __always_inline void read_udp(struct sock *sk, int flags)
 {
     if (sk->sk_protocol != UDP || flags & (MSG_PEEK | MSG_ERRQUEUE) || !is_of_socket(sk))
-        return 0;
+        return;
     tell(0, READ_UDP, bpf_get_socket_cookie(sk), waiting(sk));
-    return 0;
 }

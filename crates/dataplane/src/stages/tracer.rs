@@ -2,13 +2,13 @@
 
 use super::filter;
 use crate::error::Error;
-use crate::packet_ring::Instruction;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Enum, Typedef};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::{ErrorExt, Link, MapCore, MapFlags, Object, ObjectBuilder, RingBufferBuilder};
+use probe::filter::Instruction;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/stages.bpf.o"));
 
@@ -56,11 +56,13 @@ pub struct Event {
     /// The number of the probe.
     pub seq: u64,
     /// The point that it passed.
-    pub point: u32,
+    pub point: u16,
+    /// The CPU.
+    pub cpu: u16,
     /// The number of the interface, in its namespace.
     pub ifindex: u32,
-    /// The CPU.
-    pub cpu: u32,
+    /// Of probes the buffer that the packet is in, by `buffer_of` its address; else 0.
+    pub buffer: u32,
     /// Why it was dropped, where that is the point; else 0.
     pub reason: u32,
 }
@@ -69,16 +71,23 @@ impl Event {
     fn read(bytes: &[u8]) -> Option<Self> {
         let (long, short) = bytes.split_first_chunk::<16>()?;
         let long = |at: usize| long[at..at + 8].try_into().map(u64::from_ne_bytes).ok();
+        let half = |at: usize| short.get(at..at + 2)?.try_into().map(u16::from_ne_bytes).ok();
         let short = |at: usize| short.get(at..at + 4)?.try_into().map(u32::from_ne_bytes).ok();
         Some(Self {
             time_ns: long(0)?,
             seq: long(8)?,
-            point: short(0)?,
+            point: half(0)?,
+            cpu: half(2)?,
             ifindex: short(4)?,
-            cpu: short(8)?,
+            buffer: short(8)?,
             reason: short(12)?,
         })
     }
+}
+
+/// Names a buffer by its address, as the programs do.
+pub fn buffer_of(address: u64) -> u32 {
+    (address >> 6) as u32
 }
 
 /// The kernel's names for why it drops packets, by number.
@@ -98,7 +107,7 @@ pub fn drop_reasons() -> Result<BTreeMap<u32, String>, Error> {
 pub struct Calls {
     /// How many there were.
     pub count: u64,
-    /// How long they took in all.
+    /// How long they took in all, by those of which the time was taken.
     pub ns_total: u64,
     /// Calls that the kernel left out.
     pub missed: u64,
@@ -109,7 +118,6 @@ pub struct Tracer {
     object: Object,
     lacking: Vec<String>,
     _links: Vec<Link>,
-    _statistics: Option<OwnedFd>,
 }
 
 impl Tracer {
@@ -145,7 +153,6 @@ impl Tracer {
             program.set_autoload(followed.is_flow() && is_there.is_some());
         }
         let object = object.load().context("the kernel does not take the BPF programs")?;
-        let statistics = followed.is_flow().then(count_calls).transpose()?;
         let links = object
             .progs_mut()
             .filter(|program| program.autoload())
@@ -154,7 +161,7 @@ impl Tracer {
                 program.attach_trace().with_context(|| format!("cannot attach {name}"))
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { object, lacking, _links: links, _statistics: statistics })
+        Ok(Self { object, lacking, _links: links })
     }
 
     /// The tracepoints that this kernel lacks.
@@ -162,16 +169,22 @@ impl Tracer {
         &self.lacking
     }
 
-    /// The calls of all programs so far.
+    /// The calls of all programs so far, where a flow is followed.
     pub fn calls(&self) -> Result<Calls, Error> {
-        let mut all = Calls::default();
-        for program in self.object.progs().filter(libbpf_rs::Program::autoload) {
-            let one = info_of(program.as_fd())?;
-            all.count += one.run_cnt;
-            all.ns_total += one.run_time_ns;
-            all.missed += one.recursion_misses;
+        let only = 0_u32.to_ne_bytes();
+        let each = self.map("costs").lookup_percpu(&only, MapFlags::ANY).map_err(Error::Bpf)?;
+        let mut sums = [0_u64; 3];
+        for cost in each.expect("an array has its first entry") {
+            let numbers = cost.as_chunks::<8>().0.iter().map(|bytes| u64::from_ne_bytes(*bytes));
+            sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
         }
-        Ok(all)
+        let [count, timed, ns_timed] = sums;
+        let ns_total = u128::from(ns_timed) * u128::from(count) / u128::from(timed.max(1));
+        let mut calls = Calls { count, ns_total: ns_total as u64, missed: 0 };
+        for program in self.object.progs().filter(libbpf_rs::Program::autoload) {
+            calls.missed += info_of(program.as_fd())?.recursion_misses;
+        }
+        Ok(calls)
     }
 
     /// Calls `listen` with what takes all events that are there by now.
@@ -207,17 +220,6 @@ impl Tracer {
     }
 }
 
-/// Has the kernel count the calls of programs and take their times, until it is dropped.
-fn count_calls() -> Result<OwnedFd, libbpf_rs::Error> {
-    // SAFETY: a system call, which returns a descriptor that nobody else has, or fails.
-    unsafe {
-        match libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) {
-            fd if fd >= 0 => Ok(OwnedFd::from_raw_fd(fd)),
-            _ => Err(std::io::Error::last_os_error()).context("cannot count calls of BPF programs"),
-        }
-    }
-}
-
 /// What the kernel says of a program.
 pub fn info_of(program: BorrowedFd<'_>) -> Result<libbpf_sys::bpf_prog_info, Error> {
     let mut info = libbpf_sys::bpf_prog_info::default();
@@ -239,8 +241,10 @@ mod tests {
     #[test]
     fn an_event_is_read_as_the_programs_write_it() {
         let mut bytes = [7_u64.to_ne_bytes(), 9_u64.to_ne_bytes()].concat();
-        bytes.extend([1_u32, 2, 3, 4].map(u32::to_ne_bytes).concat());
-        let event = Event { time_ns: 7, seq: 9, point: 1, ifindex: 2, cpu: 3, reason: 4 };
+        bytes.extend([1_u16, 2].map(u16::to_ne_bytes).concat());
+        bytes.extend([3_u32, 4, 5].map(u32::to_ne_bytes).concat());
+        let event =
+            Event { time_ns: 7, seq: 9, point: 1, cpu: 2, ifindex: 3, buffer: 4, reason: 5 };
         assert_eq!(Event::read(&bytes), Some(event));
         assert_eq!(Event::read(&bytes[..31]), None);
     }
