@@ -92,8 +92,6 @@ class StageRecorder(RecordingProgram[StagesResult]):
         # The link reads `net:[4026531840]`.
         namespace = there.run(["readlink", "/proc/self/ns/net"]).strip().strip("net:[]")
         options = [f"--namespace={namespace}", f"--every={every}", f"--record={here.folder}"]
-        for link, number in zip(links, self._links, strict=True):
-            options.append(f"--link={link}={number}")
         super().__init__("stages", "stages", options, StagesResult, place=here, cpus=cpus)
 
     def recorded(self) -> KernelStages:

@@ -101,12 +101,12 @@ def _placed(container: Any, words: list[str], folders: Mapping[str, Path]) -> li
 def _metrics(between: Between, port: int, awaited: str) -> str:
     """Read metrics until they have what is awaited."""
     read = (
-        "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=5).read().decode())"
+        "import sys, http.client as h; to = h.HTTPConnection(*sys.argv[1:], timeout=5);"
+        "to.request('GET', '/metrics'); print(to.getresponse().read().decode())"
     )
     deadline_s, content = time.monotonic() + 60, ""
     while awaited not in content:
         assert time.monotonic() < deadline_s, content
         time.sleep(0.3)
-        address = f"http://{NEAR}:{port}/metrics"
-        content = between.run("near", sys.executable, "-c", read, address, check=False)
+        content = between.run("near", sys.executable, "-c", read, NEAR, port, check=False)
     return content

@@ -21,18 +21,9 @@ struct Stages {
     /// Look at one probe of so many.
     #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     every: u32,
-    /// Links of the device and their numbers, whose packets the trace tells of where no program is called.
-    #[arg(long, value_name = "NAME=INDEX", value_parser = numbered)]
-    link: Vec<(String, u32)>,
     /// Write events.npy into this folder.
     #[arg(long, value_name = "DIR")]
     record: PathBuf,
-}
-
-fn numbered(text: &str) -> Result<(String, u32), String> {
-    let parts = text.split_once('=').and_then(|(name, index)| Some((name, index.parse().ok()?)));
-    let (name, index) = parts.ok_or("expected NAME=INDEX, such as eth0=2")?;
-    Ok((name.to_owned(), index))
 }
 
 impl Program for Stages {
@@ -59,7 +50,7 @@ mod recording {
     use crate::events;
     use crate::npy::Rows;
     use crate::privileges::{self, capability};
-    use crate::stages::{Config, Event, Filled, Followed, Points, Ticks, Tracer, drop_reasons};
+    use crate::stages::{Config, Event, Followed, Ticks, Tracer, drop_reasons};
     use crate::stop::Stop;
     use dpdk::tsc;
     use messages::{Message, Recorded};
@@ -80,18 +71,14 @@ mod recording {
                 .map_err(|source| Error::File { path: "signal handlers".into(), source })?;
             let path = self.record.join(FILE);
             let of_file = |source| Error::File { path: path.clone(), source };
-            let of_trace = |source| Error::File { path: "kernel trace".into(), source };
             let mut rows = Rows::create(&path, ROW).map_err(of_file)?;
             let first = tsc::monotonic();
             let config = Config { namespace: self.namespace, every: self.every };
             let tracer = Tracer::attach(Followed::Probes(config))?;
-            // Without the trace, packets lack what the programs do not see: as they say of themselves.
-            let mut points = self.points();
             let mut ticks = Ticks::new(first, tsc::monotonic());
             privileges::give_back(capability::BPF | capability::PERFMON, &[])?;
             events::recording(SPEC.name);
             let heard: RefCell<Vec<Event>> = RefCell::default();
-            let (mut filled, mut traced) = (Filled::default(), Vec::new());
             let mut reasons = BTreeSet::new();
             tracer.listen(
                 |event| heard.borrow_mut().push(event),
@@ -103,14 +90,9 @@ mod recording {
                         if !asked {
                             std::thread::sleep(PAUSE);
                         }
-                        let until_ns = if asked { u64::MAX } else { tsc::monotonic().ns };
-                        if let Some(points) = &mut points {
-                            points.take(&mut traced).map_err(of_trace)?;
-                        }
                         consume()?;
                         ticks.advance(tsc::monotonic());
-                        let events = filled.join(heard.take(), traced.drain(..), until_ns);
-                        for event in events {
+                        for event in heard.borrow_mut().drain(..) {
                             reasons.insert(event.reason);
                             rows.add(&row(&event, &ticks)).map_err(of_file)?;
                         }
@@ -131,18 +113,12 @@ mod recording {
             }));
             Ok(())
         }
-
-        /// Begins to trace in an instance that is named after the measurement, whose folder has another one.
-        fn points(&self) -> Option<Points> {
-            let measurement = self.record.parent()?.file_name()?.to_str()?;
-            Points::trace(&format!("{measurement}-points"), &self.link).ok()
-        }
     }
 
     fn row(event: &Event, ticks: &Ticks) -> Vec<u8> {
         let times = [ticks.at(event.time_ns), event.seq].map(u64::to_le_bytes).concat();
         let Event { point, ifindex, cpu, reason, .. } = *event;
-        let rest = [point.into(), ifindex, cpu.into(), reason].map(u32::to_le_bytes).concat();
+        let rest = [point, ifindex, cpu, reason].map(u32::to_le_bytes).concat();
         [times, rest].concat()
     }
 }

@@ -302,7 +302,7 @@ static __always_inline void written(struct sk_buff *skb, __u64 number)
         regs = (void *)bpf_task_pt_regs(task);
         bpf_core_read(&system_call, sizeof(regs->SYSCALL_OF), &regs->SYSCALL_OF);
         if (since_ns && is_sending(system_call))
-            tell_at(*since_ns, number, WRITTEN, 0, 0, 0);
+            tell_at(*since_ns, number, WRITTEN, 0, 0);
     } else if (sk->sk_protocol == TCP) {
         remember(sk);
         tcp = skb->head + skb->transport_header;

@@ -306,7 +306,7 @@ pub struct Legs {
     /// that of the packet.
     streams: HashMap<u32, VecDeque<(u32, u64)>>,
     /// The CPUs that send the parts of a packet that was divided.
-    dividing: HashSet<u16>,
+    dividing: HashSet<u32>,
     ways: [Way; 5],
     drops: BTreeMap<(u32, &'static str), u64>,
     late: u64,
@@ -625,8 +625,8 @@ mod tests {
     fn followed(events: &[(u64, u64, Point, u32, u32)]) -> FollowedFlow {
         let mut legs = Legs::default();
         for (time_ns, seq, point, ifindex, reason) in events.iter().copied() {
-            let point = POINTS.iter().position(|one| *one == point).expect("a point") as u16;
-            legs.take(&Event { time_ns, seq, point, cpu: 0, ifindex, buffer: 0, reason });
+            let point = POINTS.iter().position(|one| *one == point).expect("a point") as u32;
+            legs.take(&Event { time_ns, seq, point, ifindex, cpu: 0, reason });
         }
         legs.finish(&BTreeMap::from([(6, "NETFILTER_DROP".to_owned())]), 1000)
     }

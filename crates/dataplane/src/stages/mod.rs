@@ -4,14 +4,12 @@
 //! are the kernel's monotonic clock; those of probes become ticks of the counter that stamps packets.
 
 mod clock;
-mod filled;
 mod filter;
 mod legs;
 mod tracer;
 mod xdp;
 
 pub use clock::Ticks;
-pub use filled::{Filled, Points};
 pub use legs::Legs;
 pub use tracer::{Config, Event, Followed, Tracer, drop_reasons};
 pub use xdp::XdpPrograms;

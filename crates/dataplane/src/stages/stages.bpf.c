@@ -49,15 +49,11 @@ enum skb_drop_reason { SKB_NOT_DROPPED_YET };
 extern int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *found) __ksym
     __attribute__((weak));
 
-// As `Event` of tracer.rs has it. Of probes the buffer is told, by which trace events know a packet.
+// As `Event` of tracer.rs has it.
 struct event {
     __u64 time_ns, seq;
-    __u16 point, cpu;
-    __u32 ifindex, buffer, reason;
+    __u32 point, ifindex, cpu, reason;
 };
-
-// Buffers begin at whole lines of the cache.
-#define LINE_BITS 6
 
 // The points from HANDED_ON on are those of flows alone.
 enum point {
@@ -167,7 +163,7 @@ static __always_inline int number_at(const struct bpf_dynptr *packet, __u32 at, 
 
 // Puts an event of some time into the ring; 0 is now.
 static __always_inline void
-tell_at(__u64 time_ns, __u64 seq, enum point point, __u32 ifindex, __u32 reason, const void *buffer)
+tell_at(__u64 time_ns, __u64 seq, enum point point, __u32 ifindex, __u32 reason)
 {
     struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
@@ -175,14 +171,11 @@ tell_at(__u64 time_ns, __u64 seq, enum point point, __u32 ifindex, __u32 reason,
         __sync_fetch_and_add(&counts.lost, 1);
         return;
     }
-    // The verifier lets no address be shifted but one that it takes for a number.
-    *(volatile __u64 *)&event->seq = (__u64)buffer;
-    event->buffer = *(volatile __u64 *)&event->seq >> LINE_BITS;
     event->time_ns = time_ns ? time_ns : bpf_ktime_get_ns();
     event->seq = seq;
     event->point = point;
-    event->cpu = bpf_get_smp_processor_id();
     event->ifindex = ifindex;
+    event->cpu = bpf_get_smp_processor_id();
     event->reason = reason;
     // Whoever reads looks now and then: a wake-up would be part of the packet's latency.
     bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
@@ -190,7 +183,7 @@ tell_at(__u64 time_ns, __u64 seq, enum point point, __u32 ifindex, __u32 reason,
 
 static __always_inline void tell(__u64 seq, enum point point, __u32 ifindex, __u32 reason)
 {
-    tell_at(0, seq, point, ifindex, reason, 0);
+    tell_at(0, seq, point, ifindex, reason);
 }
 
 #include "flow.h"
@@ -215,7 +208,7 @@ static __always_inline int note(struct sk_buff *skb, enum point point, __u32 rea
         return 0;
     if (seq & WARM_UP || (point != DROPPED && (seq & ~BACK) % config.every))
         return 0;
-    tell_at(0, seq, point, dev->ifindex, reason, skb);
+    tell(seq, point, dev->ifindex, reason);
     return 0;
 }
 

@@ -56,13 +56,11 @@ pub struct Event {
     /// The number of the probe.
     pub seq: u64,
     /// The point that it passed.
-    pub point: u16,
-    /// The CPU.
-    pub cpu: u16,
+    pub point: u32,
     /// The number of the interface, in its namespace.
     pub ifindex: u32,
-    /// Of probes the buffer that the packet is in, by `buffer_of` its address; else 0.
-    pub buffer: u32,
+    /// The CPU.
+    pub cpu: u32,
     /// Why it was dropped, where that is the point; else 0.
     pub reason: u32,
 }
@@ -71,23 +69,16 @@ impl Event {
     fn read(bytes: &[u8]) -> Option<Self> {
         let (long, short) = bytes.split_first_chunk::<16>()?;
         let long = |at: usize| long[at..at + 8].try_into().map(u64::from_ne_bytes).ok();
-        let half = |at: usize| short.get(at..at + 2)?.try_into().map(u16::from_ne_bytes).ok();
         let short = |at: usize| short.get(at..at + 4)?.try_into().map(u32::from_ne_bytes).ok();
         Some(Self {
             time_ns: long(0)?,
             seq: long(8)?,
-            point: half(0)?,
-            cpu: half(2)?,
+            point: short(0)?,
             ifindex: short(4)?,
-            buffer: short(8)?,
+            cpu: short(8)?,
             reason: short(12)?,
         })
     }
-}
-
-/// Names a buffer by its address, as the programs do.
-pub fn buffer_of(address: u64) -> u32 {
-    (address >> 6) as u32
 }
 
 /// The kernel's names for why it drops packets, by number.
@@ -175,8 +166,9 @@ impl Tracer {
         let each = self.map("costs").lookup_percpu(&only, MapFlags::ANY).map_err(Error::Bpf)?;
         let mut sums = [0_u64; 3];
         for cost in each.expect("an array has its first entry") {
-            let numbers = cost.as_chunks::<8>().0.iter().map(|bytes| u64::from_ne_bytes(*bytes));
-            sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
+            for (sum, bytes) in sums.iter_mut().zip(cost.chunks_exact(8)) {
+                *sum += u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+            }
         }
         let [count, timed, ns_timed] = sums;
         let ns_total = u128::from(ns_timed) * u128::from(count) / u128::from(timed.max(1));
@@ -241,10 +233,8 @@ mod tests {
     #[test]
     fn an_event_is_read_as_the_programs_write_it() {
         let mut bytes = [7_u64.to_ne_bytes(), 9_u64.to_ne_bytes()].concat();
-        bytes.extend([1_u16, 2].map(u16::to_ne_bytes).concat());
-        bytes.extend([3_u32, 4, 5].map(u32::to_ne_bytes).concat());
-        let event =
-            Event { time_ns: 7, seq: 9, point: 1, cpu: 2, ifindex: 3, buffer: 4, reason: 5 };
+        bytes.extend([1_u32, 2, 3, 4].map(u32::to_ne_bytes).concat());
+        let event = Event { time_ns: 7, seq: 9, point: 1, ifindex: 2, cpu: 3, reason: 4 };
         assert_eq!(Event::read(&bytes), Some(event));
         assert_eq!(Event::read(&bytes[..31]), None);
     }
