@@ -1,6 +1,6 @@
 """50 faults of both ends, none of which is the network's; and 50 of the network, none of an end's.
 
-What would disturb this machine is done to guests (`test_guests.py`): to set a clock, or to swap.
+Clocks are set in guests, whose machine is their own (`test_hosts_in_guests.py`).
 """
 
 from __future__ import annotations

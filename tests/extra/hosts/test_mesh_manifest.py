@@ -108,5 +108,5 @@ def _metrics(between: Between, port: int, awaited: str) -> str:
     while awaited not in content:
         assert time.monotonic() < deadline_s, content
         time.sleep(0.3)
-        content = between.run("near", sys.executable, "-c", read, NEAR, port, check=False)
+        content = between.run("near", sys.executable, "-c", read, NEAR, str(port), check=False)
     return content

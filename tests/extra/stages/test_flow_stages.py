@@ -123,11 +123,10 @@ def agree(found: dict[str, Any], counts: dict[Any, int], kernel: dict[Any, int])
 
     Some kernels call no program while certain processes have the CPU.
     """
-    unseen = found["flow"]["late"] + found["flow"]["unended"]
-    assert unseen <= MOST_UNSEEN
+    assert found["flow"]["late"] + found["flow"]["unended"] <= MOST_UNSEEN
     assert counts.keys() == kernel.keys()
     for name, count in kernel.items():
-        assert count - unseen <= counts[name] <= count, (name, counts, kernel, unseen)
+        assert count - MOST_UNSEEN <= counts[name] <= count, (name, counts, kernel)
 
 
 def packets_of(found: dict[str, Any]) -> dict[str, int]:
