@@ -17,7 +17,7 @@ import numpy as np
 from tailscope.engine.analysis import load_ticks
 from tailscope.engine.columns import Texts, values
 from tailscope.exceptions import RunError
-from tailscope.noise.attribution import INSTRUMENT, blocked_by
+from tailscope.noise.attribution import blocked_by
 from tailscope.noise.timeline import Timeline, make_timeline
 from tailscope.store import layout
 from tailscope.store.files import MOST_NOISE_BYTES, is_there, read_file
@@ -193,8 +193,12 @@ def side_noise(
     events: Sequence[Events] | None,
     *,
     within_ns: tuple[int, int] | None = None,
+    sends_over_links: bool = False,
 ) -> SideNoise:
-    """Join the stalls of a side's loops with the kernel's events."""
+    """Join the stalls of a side's loops with the kernel's events.
+
+    Where loops send over kernel links, softirqs of packets in their stalls are named as that.
+    """
     rows = NoiseRows()
     *stalls, on_cpu = _intervals(folder, "stall", "stall_lcore", clock, within_ns)
     *injected, _ = _intervals(folder, "injected", None, clock, within_ns)
@@ -215,7 +219,7 @@ def side_noise(
             else None
         )
         timeline = make_timeline(cpu, seen, own, recorded_events)
-        if source == INSTRUMENT and seen is not None:
+        if sends_over_links and seen is not None:
             timeline = timeline.handing_on(*seen)
         timelines.append(timeline)
     untold = {of_cpu.cpu: of_cpu.untold_switches for of_cpu in events or ()}

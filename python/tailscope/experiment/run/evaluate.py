@@ -295,6 +295,7 @@ def _sides(ended: EndedInstance, clock: Clock) -> list[SideNoise]:
                 clock,
                 ended.folders.get(role),
                 None if known is None else read_events(known, clock, cpus, threads, own),
+                sends_over_links=role == "generator" and bool(ended.side.links),
             )
         )
     give_back_freed()
