@@ -36,6 +36,7 @@ from tailscope.testbed.messages import GENERATOR
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
 from tailscope.testbed.waiting import LOOK_S
+from tailscope.testbed.wires import Pci
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -110,6 +111,9 @@ class KeptSetUp:
     def prepare(self) -> None:
         """Start the next device and its generator, which wait for their turn, if they can."""
         if not isinstance(self.dut, Forwarder) or self.plan.platform != Bare.name:
+            return
+        # Both sides may have the same cards, which one program at a time can open.
+        if self.plan.wire == Pci.name:
             return
         number = next(self.numbers)
         _remove_sockets(self.folder.path)
