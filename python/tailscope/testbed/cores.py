@@ -52,9 +52,9 @@ class Cores:
 
 def read_topology(system: Path = _SYSTEM) -> Topology:
     """Read the CPUs of this machine."""
-    isolated = _cpus(system / "isolated")
-    # A process is kept off isolated CPUs until it asks for them.
-    with staying_on({*os.sched_getaffinity(0), *isolated}):
+    isolated, own = _cpus(system / "isolated"), os.sched_getaffinity(0)
+    # A process is kept off isolated CPUs until it asks for them; one that has some was given these.
+    with staying_on(own if own.intersection(isolated) else own.union(isolated)):
         allowed = tuple(sorted(os.sched_getaffinity(0)))
     online = tuple(_cpus(system / "online")) or allowed
     return Topology(
@@ -95,15 +95,18 @@ def pick_cores(topology: Topology, roles: Sequence[str], wanted: str | None = No
     elif len({topology.siblings[cpu] for cpu in chosen[: len(roles)]}) < len(roles):
         warnings.append("polling CPUs share a core: they slow each other down")
     pollers = tuple(chosen[: len(roles)])
+    # The scheduler does not spread threads over isolated CPUs: only pollers are put there.
+    shared = [cpu for cpu in topology.allowed if cpu not in topology.isolated]
+    left = [cpu for cpu in topology.allowed if cpu not in pollers]
     rest = tuple(
-        given.get("housekeeping") or (cpu for cpu in topology.allowed if cpu not in pollers)
+        given.get("housekeeping") or [cpu for cpu in left if cpu not in topology.isolated] or left
     )
     if not rest or not set(rest) - set(pollers):
         warnings.append(
             "no CPU is left for anything but polling: other work, tailscope's own included, shows"
             " as stalls"
         )
-    anywhere = topology.allowed if given.get("dut") == [] else ()
+    anywhere = tuple(shared or topology.allowed) if given.get("dut") == [] else ()
     return Cores(pollers, rest or tuple(sorted(set(pollers))), tuple(warnings), anywhere)
 
 
