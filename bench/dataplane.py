@@ -11,7 +11,6 @@ import statistics
 import subprocess
 import time
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.clock import say
@@ -28,6 +27,7 @@ from tailscope.testbed.wires import Memif
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from tailscope.experiment.run.measured import Measured
     from tailscope.store.records.messages import LoopProgress
@@ -165,8 +165,8 @@ def dut(folder: RunFolder, end: Sequence[str], cores: Cores) -> Iterator[Forward
         housekeeping=cores.housekeeping,
     ) as process:
         process.wait_ready()
-        newest = Path("/proc/thread-self/children").read_text().split()[-1]
-        yield Forwarder(int(newest), process)
+        assert process.ready is not None, "it was waited for"
+        yield Forwarder(process.ready.pid, process)
 
 
 @contextmanager

@@ -93,7 +93,7 @@ def own_cost_ns(cores: Cores) -> float:
 
 
 def _progress(device: Forwarder) -> tuple[int, int]:
-    """The packets that a forwarder has received so far, and the CPU time of its loop."""
+    """The packets that a forwarder has sent so far, and the CPU time of its loop."""
     event = device.process.next_event(None)
     assert isinstance(event, LoopProgress), event
     return event.tx_packets, _polling_ns(device.pid)

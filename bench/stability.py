@@ -119,6 +119,7 @@ def _loss(set_up: KeptSetUp, offered: float) -> float:
         block = set_up.block()()
     except TailscopeError as error:
         say(f"a trial failed: {error}")
+        set_up.close()
         return 1.0
     return max(0.0, 1 - len(block.latency_ns) / offered)
 
