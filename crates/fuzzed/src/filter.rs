@@ -44,7 +44,7 @@ fn classic(program: &[Instruction], seen: &[u8], length: u32) -> Option<u32> {
                 Some(number) => a = number,
                 None => return Some(0),
             },
-            (0, 0x40) => match load(x.saturating_add(k), size) {
+            (0, 0x40) => match load(x.wrapping_add(k), size) {
                 Some(number) => a = number,
                 None => return Some(0),
             },
