@@ -112,9 +112,10 @@ class KeptSetUp:
         """Start the next device and its generator, which wait for their turn, if they can."""
         if not isinstance(self.dut, Forwarder) or self.plan.platform != Bare.name:
             return
-        # Both sides may have the same cards, which one program at a time can open. What disturbs a
-        # device begins with it, and would disturb the other side's block.
-        if self.plan.wire == Pci.name or "disturb" in self.dut.given:
+        # Both sides may have the same cards, which one program at a time can open, and hugepages
+        # may be enough for one side. What disturbs a device begins with it: in the other's block.
+        has_hugepages = "--in-memory" in self.side.eal
+        if self.plan.wire == Pci.name or has_hugepages or "disturb" in self.dut.given:
             return
         number = next(self.numbers)
         _remove_sockets(self.folder.path)
