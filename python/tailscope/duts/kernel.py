@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.duts.dut import Dut, DutContext, Running, one_of
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host.cpus import cpu_list, parse_cpus
 from tailscope.testbed.places import Here
 from tailscope.testbed.rights import Capability, require
 
@@ -175,6 +176,13 @@ def _steer(place: Place, link: str, cpus: Sequence[int]) -> None:
             needed = (Capability.DAC_OVERRIDE, Capability.NET_ADMIN)
             otherwise = "use a device of DPDK: --dut l2fwd"
             require(f"dut: CPUs of {link}", *needed, otherwise=otherwise, of_machine=True)
+        isolated = place.run(["cat", "/sys/devices/system/cpu/isolated"]).strip()
+        if isolated and set(cpus) <= set(parse_cpus(isolated)):
+            raise TestbedError(
+                f"dut: the kernel steers no packets of a link to isolated CPUs ({cpu_list(cpus)})",
+                code="isolated-cpus",
+                remedy="give it another CPU (--cpus dut=N), or use a device of DPDK: --dut l2fwd",
+            ) from None
         raise
 
 
