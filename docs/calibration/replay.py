@@ -42,7 +42,9 @@ SECONDS, TRUE_SECONDS, HALVINGS = 10.0, 30.0, 9
 TEXT = """\
 The rate up to which the tail holds. One interval of 95 % for p99.9 of at most 1 ms, from 10 s at
 low load and 10 s of bursts; the truth is that of 30 s at each rate. *Score* is the interval score
-of log10. Beside it: the interval of R_max, and M/D/1, packets at random and work as on average."""
+of log10, of an interval from 0 as of one from 1. *In a reading*: in one of the two intervals that
+belong to packets and to time. Beside it: the interval of R_max, and M/D/1, packets at random and
+work as on average."""
 HEADER = (
     *("device, and what holds it up", "it holds up to", "R_max", "inside", "in a reading"),
     *("width", "score", "score of R_max", "of M/D/1"),
@@ -113,9 +115,9 @@ class Answer(NamedTuple):
 
     @property
     def ends_pps(self) -> tuple[float, float]:
-        """The interval."""
+        """The interval, from one packet per second on: its score takes the logarithm."""
         rate = self.replayed.rate_pps
-        return rate.ci_low, rate.ci_high
+        return max(rate.ci_low, 1.0), rate.ci_high
 
     @property
     def regions_pps(self) -> tuple[tuple[float, float], ...]:
@@ -158,6 +160,13 @@ def md1(work_ns: float) -> float:
     return float(brentq(beyond, 0.05, 1 - 1e-6)) * 1e9 / work_ns
 
 
+def width(ends: list[tuple[float, float]]) -> str:
+    """The usual width of intervals, unless most begin at 0."""
+    if sum(low <= 1 for low, _ in ends) * 2 >= len(ends):
+        return "from 0"
+    return f"{np.median([high / low - 1 for low, high in ends]):.1%}"
+
+
 def row(device: Device, runs: int) -> list[str]:
     """A row of the table."""
     truth = true_rate(device)
@@ -175,7 +184,7 @@ def row(device: Device, runs: int) -> list[str]:
         f"{rate_max:,.0f}",
         share(sum(low <= truth <= high for low, high in ends), runs),
         share(sum(any(low <= truth <= high for low, high in each) for each in regions), runs),
-        f"{np.median([high / low - 1 for low, high in ends]):.1%}",
+        width(ends),
         score(ends),
         score([each.by_queues for each in answers]),
         score([each.md1 for each in answers]),
