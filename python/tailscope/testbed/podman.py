@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import resource
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 from tailscope.testbed.containers import cgroup_version
-from tailscope.testbed.folder import owner_of
+from tailscope.testbed.folder import bases, owner_of
 from tailscope.testbed.places import FOLDER, MARK
 from tailscope.testbed.programs import search_path, which
 from tailscope.testbed.removal import remove_tree
@@ -71,13 +70,13 @@ def remove_podman(folder: Path, mark: str) -> None:
 def _run_folder(home: Path, mark: str) -> Path:
     """Return podman's folder for the state of running containers, whose path must be short.
 
-    The alternative has the measurement's name, by which `tailscope.testbed.clean` finds it.
+    The alternatives have the measurement's name, by which `tailscope.testbed.clean` finds them.
     """
-    if len(str(home / "run")) <= _LONGEST:
-        return home / "run"
     owner = owner_of(mark)
     assert owner is not None, "it is the mark of a measurement"
-    return Path(tempfile.gettempdir(), owner, mark.removeprefix(owner).lstrip("-") or "run")
+    within = Path(owner, mark.removeprefix(owner).lstrip("-") or "run")
+    places = [home / "run", *(base / within for base in bases())]
+    return next((place for place in places if len(str(place)) <= _LONGEST), places[-1])
 
 
 def limits() -> list[str]:
