@@ -385,6 +385,8 @@ def test_a_tail_holds_up_to_a_lower_rate_than_the_device_carries(
     assert record["tail_limit"] == "p90<100us"
     low, rate, high = (record[f"tail_rate_pps{end}"] for end in ("_ci_low", "", "_ci_high"))
     assert 0.95 * record["rate_max_pps"] < low <= rate <= high <= record["rate_max_pps_ci_high"]
+    text = tailscope("model", "overload", *arguments, "--slo", "p90<100us").stdout
+    assert re.search(rf"^p90<100us up to +{round(rate):,} packets/s ", text, re.M)
     few = figures(tailscope, *arguments)
     assert few["tail_limit"].startswith("p99.9<=") and few["tail_rate_pps"] is None
     assert any("beyond the quantile" in warning for warning in few["warnings"])

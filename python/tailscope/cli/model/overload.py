@@ -170,12 +170,12 @@ def print_forecast(predicted: Forecast) -> None:
             interval_text(rate) if prediction.is_bounded else _if_so(prediction.rate_alone_pps),
         ),
     ]
-    print_table(_HEADER, [rows])
     if predicted.tail is not None:
         tail = predicted.tail.rate_pps
         value = _NOTHING if tail is None else f"{round(tail.estimate):,} packets/s"
         within = _NOTHING if tail is None else interval_text(tail)
         rows.append((f"{predicted.tail.limit} up to", value, within))
+    print_table(_HEADER, [rows])
     lines = [("function", predicted.function), ("forwarder", predicted.forwarder)]
     if queued is not None:
         lines.append(("queues", f"{predicted.queues}, {count_text(queued.n)} packets queued"))
