@@ -194,7 +194,11 @@ def test_runs_that_differ_widen_the_answer() -> None:
     for spread in spreads:
         scales = [SCALE_NS * factor for factor in (1 / spread, 1, spread)]
         runs = [of_worst(*worst_packets(*each), COUNT) for each in enumerate(scales)]
-        out = model(runs, Settings(split=1, resamples=100), np.random.default_rng(1)).ahead.largest
+        found = model(runs, Settings(split=1, resamples=100), np.random.default_rng(1))
+        out = found.ahead.largest
+        assert found.next_quantiles
+        for each in found.next_quantiles:
+            assert each.low_ns <= each.high_ns <= out.high_ns
         widths.append(out.known_high_ns / out.low_ns)
         further = [worst_packets(seed, scales[seed % 3])[1].max() for seed in range(100, 220)]
         held = [out.low_ns <= largest_ns <= out.known_high_ns for largest_ns in further]

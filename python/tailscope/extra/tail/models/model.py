@@ -142,6 +142,11 @@ def model(
     rest = [] if whole else [part.rest for part in parts]
     follow = sum(part.count for part in rest) if rest else sum(e.count for e in own) / len(own)
     ahead = _forecast(own, like, follow, settings, length_ns, rng)
+    quantiles = next_quantiles([RunTail.of(run, length_ns) for run in every], like, settings.level)
+    if whole:
+        # What follows is one more run, none of whose quantiles is above its largest latency.
+        most_ns = ahead.largest.high_ns
+        quantiles = tuple(each._replace(high_ns=min(each.high_ns, most_ns)) for each in quantiles)
     return TailModel(
         every,
         length_ns,
@@ -153,7 +158,7 @@ def model(
         _check(ahead, rest, length_ns) if rest else None,
         _horizon(every, like, settings, length_ns, rng),
         like,
-        next_quantiles([RunTail.of(run, length_ns) for run in every], like, settings.level),
+        quantiles,
     )
 
 
