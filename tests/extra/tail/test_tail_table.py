@@ -188,6 +188,16 @@ def test_several_runs_are_one_question(tailscope: Run, tmp_path: Path) -> None:
     assert found["rest_max_ns_ci_low"] < found["latency_ns_max"] < found["rest_max_ns_ci_high"]
 
 
+def test_runs_of_several_rates_are_told(tailscope: Run, tmp_path: Path) -> None:
+    files = [write_tables(tmp_path / "two", f"repeat{seed}", seed) for seed in range(2)]
+    for factor, is_told in ((1.1, False), (2, True)):
+        counts = COUNT, round(factor * COUNT)
+        given = [("--worst", file, "--count", n) for file, n in zip(files, counts, strict=True)]
+        done = tailscope("model", "tail", *given[0], *given[1])
+        assert done.returncode == 0, done.stderr
+        assert ("by --like" in done.stdout) == is_told
+
+
 def test_runs_that_differ_widen_the_answer() -> None:
     """The largest latency of a further run is not bounded by that of their mean."""
     widths, spreads = [], (1, 1.6)

@@ -50,6 +50,8 @@ _NS_PER_S, _NS_PER_MS = 1e9, 1e6
 _SPANS_S = {"h": 3600, "min": 60}
 _SEED = 1
 _SPLIT = 0.2
+_OTHER_RATE = 1.2
+"""Ratio of rates from which on runs are not of one rate."""
 _LAWS = ("tailscope", "equation-1")
 _FEWEST_RESAMPLES = 100
 _MANY = 1000
@@ -400,8 +402,14 @@ def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
         )
     if len(fitted.runs) > 1:
         yield f"{len(fitted.runs)} runs were taken together; intervals hold for a further one"
+        rates_pps = sorted(_NS_PER_S / run.gap_ns for run in fitted.runs if run.duration_ns)
+        if rates_pps and rates_pps[-1] > _OTHER_RATE * rates_pps[0]:
+            yield (
+                f"they are of {round(rates_pps[0]):,} to {round(rates_pps[-1]):,} packets/s: take"
+                " runs of one rate together, and give those of others by --like"
+            )
     if fitted.others:
-        yield f"{counted(len(fitted.others), 'other run')} of the setting say what else may come"
+        yield f"{counted(len(fitted.others), 'other run')} of the setting told what else may come"
     elif len(fitted.runs) == 1:
         yield (
             "one run cannot tell what has not come yet: in 12 % of published runs the rest held"
