@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 from command import COMMAND, run
 from measurements import Place, measuring
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 # What is started in the background ignores Ctrl-C, or the end of its terminal, and hands that on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# A machine that does other work as well may take any time for an example.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
