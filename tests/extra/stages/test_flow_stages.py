@@ -123,10 +123,13 @@ def agree(found: dict[str, Any], counts: dict[Any, int], kernel: dict[Any, int])
 
     Some kernels call no program while certain processes have the CPU.
     """
-    assert found["flow"]["late"] + found["flow"]["unended"] <= MOST_UNSEEN
+    unseen = found["flow"]["late"] + found["flow"]["unended"]
+    assert unseen <= MOST_UNSEEN
     assert counts.keys() == kernel.keys()
     for name, count in kernel.items():
-        assert count - MOST_UNSEEN <= counts[name] <= count, (name, counts, kernel)
+        # Of a packet that met such a process on all its way nothing is known.
+        fewest = count - unseen - count // 20
+        assert fewest <= counts[name] <= count, (name, counts, kernel, unseen)
 
 
 def packets_of(found: dict[str, Any]) -> dict[str, int]:
