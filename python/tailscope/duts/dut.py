@@ -49,6 +49,8 @@ class DutContext:
     """Pipe whose byte a program of ours waits for before it touches packets."""
     pinned: bool = True
     """True if the device stays on its CPUs; otherwise it may run on all of these."""
+    generator: Side | None = None
+    """The other ends of its ports, where these are links that the wire has made."""
 
     @property
     def allowed(self) -> tuple[int, ...]:
@@ -112,6 +114,8 @@ class Running(ABC):
     """Unix time of the counter in which stalls are recorded; None without a recording."""
     passed: PassedPackets | None = None
     """Recorded stages of packets; set when the device was stopped."""
+    in_threads: bool = False
+    """True if threads of the kernel handle what arrives, which tasks can delay."""
 
     @property
     @abstractmethod

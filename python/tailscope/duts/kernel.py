@@ -7,17 +7,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.duts.dut import Dut, DutContext, Running, one_of
+from tailscope.duts.steering import steer
 from tailscope.exceptions import TestbedError, UsageError
-from tailscope.host.cpus import cpu_list, parse_cpus
-from tailscope.testbed.places import Here
-from tailscope.testbed.rights import Capability, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tailscope.duts.dut import Packets
     from tailscope.store.records.dataplane import DutCounts, LinkCounts
-    from tailscope.testbed.places import Place
 
 _MAC = "02:00:00:00:00:10"
 """Destination of the generator's frames."""
@@ -65,8 +62,10 @@ class Kernel(Dut):
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:
         """Run the commands that set the device up."""
-        steer(context)
-        yield self.running(context, self.set_up(context))
+        in_threads = steer(context)
+        running = self.running(context, self.set_up(context))
+        running.in_threads = in_threads
+        yield running
 
     def running(self, context: DutContext, commands: list[list[str]]) -> Running:
         """Make the running device that these commands have set up."""
@@ -155,35 +154,6 @@ def do(context: DutContext, *commands: list[str]) -> list[list[str]]:
     for command in commands:
         context.place.run(command)
     return list(commands)
-
-
-def steer(context: DutContext) -> None:
-    """Have the device's CPUs handle what arrives at its links."""
-    for link in context.side.links:
-        _steer(context.place, link, context.working)
-
-
-def _steer(place: Place, link: str, cpus: Sequence[int]) -> None:
-    """Have `cpus` handle what arrives at a link: over veth the sender's CPU would do it."""
-    mask = f"{sum(1 << cpu for cpu in cpus):x}"
-    groups = [mask[max(0, end - 8) : end] for end in range(len(mask), 0, -8)]
-    path = f"/sys/class/net/{link}/queues/rx-0/rps_cpus"
-    command = ["sh", "-c", 'printf %s "$1" > "$2"', "sh", ",".join(reversed(groups)), path]
-    try:
-        place.run(command)
-    except TestbedError:
-        if isinstance(place, Here):
-            needed = (Capability.DAC_OVERRIDE, Capability.NET_ADMIN)
-            otherwise = "use a device of DPDK: --dut l2fwd"
-            require(f"dut: CPUs of {link}", *needed, otherwise=otherwise, of_machine=True)
-        isolated = place.run(["cat", "/sys/devices/system/cpu/isolated"]).strip()
-        if isolated and set(cpus) <= set(parse_cpus(isolated)):
-            raise TestbedError(
-                f"dut: the kernel steers no packets of a link to isolated CPUs ({cpu_list(cpus)})",
-                code="isolated-cpus",
-                remedy="give it another CPU (--cpus dut=N), or use a device of DPDK: --dut l2fwd",
-            ) from None
-        raise
 
 
 def setting(name: str, value: str) -> list[str]:

@@ -17,9 +17,9 @@ from tailscope.duts.kernel import (
     check_routed,
     do,
     setting,
-    steer,
 )
 from tailscope.duts.program import ended, not_ready
+from tailscope.duts.steering import steer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -129,13 +129,14 @@ class Tunnel(Dut):
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:
         """Set up both gateways, and join them."""
-        steer(context)
+        in_threads = steer(context)
         with (
             _gateways(context) as (keeper, ends, commands),
             self.joined(context, ends) as running,
         ):
             running.configuration = [*commands, *running.configuration]
             running.programs["unshare"] = keeper
+            running.in_threads = in_threads
             yield running
 
     @abstractmethod

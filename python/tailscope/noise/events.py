@@ -30,6 +30,8 @@ TASK = "task "
 """Prefix of causes that are tasks of others; the task's name follows."""
 SOFTIRQ_NET = "softirq NET_"
 """Prefix of the softirqs of packets."""
+_POLLER = f"{TASK}napi/"
+"""Prefix of the kernel's threads that take packets of a link."""
 PAGE_FAULT = "page fault"
 NMI = "NMI"
 _SHOOTDOWN = "TLB shootdown"
@@ -57,6 +59,17 @@ _SOFTIRQS = (
 )
 _NO_FUNCTION = 0
 _FUNCTIONS = (b"t", b"T", b"w", b"W")
+
+
+def work_of_device(*, has_links: bool, in_softirqs: bool, in_threads: bool) -> tuple[str, ...]:
+    """Return how the names of causes begin that are a device's work.
+
+    Tasks delay no softirqs of packets, but threads of the kernel that take packets.
+    """
+    of_links = (SOFTIRQ_NET,) if has_links else ()
+    if in_threads:
+        return (*of_links, _POLLER)
+    return (*of_links, TASK, OWN) if in_softirqs else of_links
 
 
 @dataclass(frozen=True)

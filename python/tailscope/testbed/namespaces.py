@@ -134,7 +134,7 @@ class _Lent(NamedTuple):
     address: str
     is_promiscuous: bool
     steering: Mapping[Path, str]
-    """Contents of the files that name the CPUs for arriving packets."""
+    """Contents of the files that say where arriving packets are handled."""
 
     @classmethod
     def of(cls, name: str) -> _Lent:
@@ -142,8 +142,9 @@ class _Lent(NamedTuple):
 
         with IPRoute() as links:
             (link,) = links.get_links(ifname=name)
-        queues = Path(f"/sys/class/net/{name}/queues").glob("rx-*/rps_cpus")
-        steering = {path: path.read_text() for path in queues}
+        folder = Path("/sys/class/net", name)
+        files = [*folder.glob("queues/rx-*/rps_cpus"), *folder.glob("threaded")]
+        steering = {path: path.read_text() for path in files}
         promiscuous = bool(link["flags"] & _PROMISCUOUS)
         return cls(name, link.get_attr("IFLA_ADDRESS"), promiscuous, steering)
 

@@ -19,7 +19,7 @@ from tailscope.experiment.run.blame import (
 )
 from tailscope.experiment.run.clocks import counter_pairs
 from tailscope.experiment.run.sent import sent_traffic
-from tailscope.noise.events import OWN, SOFTIRQ_NET, TASK
+from tailscope.noise.events import SOFTIRQ_NET, work_of_device
 from tailscope.store import floor
 from tailscope.store.provenance import MeasurementRecord
 from tailscope.store.records.plan import MeasurementPlan
@@ -204,13 +204,12 @@ def _unseen(instrument: Instrument, analysis: Analysis) -> tuple[str, ...]:
 
 def own_work(ended: EndedInstance) -> OwnWork:
     """Return the prefixes of causes that are a side's work: with links, softirqs of packets."""
-
-    def of_links(links: Sequence[str]) -> tuple[str, ...]:
-        return (SOFTIRQ_NET,) if links else ()
-
-    links = () if ended.platform is None else ended.platform.side.links
-    tasks = (TASK, OWN) if ended.dut.in_softirqs else ()
-    return OwnWork(instrument=of_links(ended.side.links), dut=(*of_links(links), *tasks))
+    of_device = work_of_device(
+        has_links=ended.platform is not None and bool(ended.platform.side.links),
+        in_softirqs=ended.dut.in_softirqs,
+        in_threads=ended.in_threads,
+    )
+    return OwnWork(instrument=(SOFTIRQ_NET,) if ended.side.links else (), dut=of_device)
 
 
 def platform_record(name: str, about: Mapping[str, object]) -> PlatformRecord:

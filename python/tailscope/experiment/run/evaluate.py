@@ -311,7 +311,9 @@ def _neighbours(ended: EndedInstance, dut: SideNoise) -> Held | None:
         return None
     if ended.dut.in_softirqs:
         return unknown_neighbours(
-            "packets pass the device in softirqs of the kernel, which go before programs"
+            "packets pass the device in threads of the kernel, whose waits are not measured"
+            if ended.in_threads
+            else "packets pass the device in softirqs of the kernel, which go before programs"
         )
     events = noise.events
     is_told = (

@@ -98,6 +98,11 @@ class EndedInstance:
     cut_off: bool = False
     """True if its generator, or what that recorded, ended before its time."""
 
+    @property
+    def in_threads(self) -> bool:
+        """Return True if threads of the kernel took the device's packets."""
+        return self.running is not None and self.running.in_threads
+
     def by_direction(self) -> list[EndedInstance]:
         """Each direction with a book of its own; itself where there is one."""
         from tailscope.store.records.messages import GeneratedTraffic
@@ -228,6 +233,7 @@ class Instance:
             self._folders.get("dut"),
             stages_every=self._notes_every,
             pinned=not self.cpus.dut_anywhere,
+            generator=self._side if self._dut.wire == "veth" else None,
         )
         self._running = stack.enter_context(self._dut.open(context))
 

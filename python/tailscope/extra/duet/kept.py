@@ -169,6 +169,7 @@ class KeptSetUp:
             self.platform.housekeeping,
             self.plan.device.stall_ns,
             pinned=not cpus.dut_anywhere,
+            generator=self.side if self.dut.wire == "veth" else None,
         )
 
     def _generator(self, record: Path, *own: str) -> Generator:

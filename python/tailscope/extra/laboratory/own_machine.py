@@ -20,7 +20,7 @@ from tailscope.extra.laboratory.recorded import (
 )
 from tailscope.extra.laboratory.sightings import Sightings, probe_times
 from tailscope.noise.counters import columns as counter_columns
-from tailscope.noise.events import OWN, SOFTIRQ_NET, TASK, read_events
+from tailscope.noise.events import read_events, work_of_device
 from tailscope.noise.recorder import NoiseRecorder
 from tailscope.noise.table import columns, side_noise
 from tailscope.store.parquet import write_parquet
@@ -114,8 +114,11 @@ class MachineWatch:
         threads = noise.threads_of(device.mark, working)
         own = noise.own_threads(PLATFORM_PART, threads)
         own |= dict.fromkeys(power.processes, "reader of power")
-        links = (SOFTIRQ_NET,) if device.platform.side.links else ()
-        tasks = (TASK, OWN) if device.dut.in_softirqs else ()
+        work = work_of_device(
+            has_links=bool(device.platform.side.links),
+            in_softirqs=device.dut.in_softirqs,
+            in_threads=device.running.in_threads,
+        )
         counter = device.running.clock if self._by_counter else None
         seen = _seen_by_loops(device.folder, counter)
         if captured is not None:
@@ -125,7 +128,7 @@ class MachineWatch:
             noise,
             (counter, device.folder, threads, own),
             seen,
-            own_work=(*links, *tasks),
+            own_work=work,
             power=power,
         )
 
