@@ -26,6 +26,7 @@ from tailscope.noise.attribution import (
     blocked_by,
     own_work_ns,
 )
+from tailscope.noise.events import work_of_device
 from tailscope.noise.explanation import explain_tail
 from tailscope.noise.queues import Delayed, Usual, delayed
 from tailscope.noise.story import tell
@@ -288,8 +289,15 @@ def test_what_tailscope_does_on_the_device_s_cpu_is_the_instrument_s() -> None:
     ]
     start, end = own_work_ns([*dut, timeline(3, (39, 45, "tailscope's supervisor"))], own)
     assert (start.tolist(), end.tolist()) == ([20], [45])
-    in_softirqs = OwnWork(instrument=(), dut=("softirq NET_", "task ", "tailscope's "))
-    assert not len(own_work_ns(dut, in_softirqs)[0])
+    work = work_of_device(has_links=True, in_softirqs=True, in_threads=False)
+    assert not len(own_work_ns(dut, OwnWork(instrument=(), dut=work))[0])
+
+
+def test_tasks_delay_threads_of_the_kernel_that_take_packets() -> None:
+    work = work_of_device(has_links=True, in_softirqs=True, in_threads=True)
+    dut = timeline(1, (0, 10, "task napi/dut0-8"), (10, 12, "softirq NET_RX"), (20, 40, "task cc1"))
+    own = OwnWork(instrument=(), dut=work)
+    assert noise_of(dut, own) == [("task cc1", 20, 40)]
 
 
 def noise_of(dut: Timeline, own: OwnWork) -> list[tuple[str, int, int]]:
