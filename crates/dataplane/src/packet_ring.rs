@@ -127,6 +127,7 @@ impl Ring {
         let blocks = map(&socket).map_err(failed("map a packet socket"))?;
         let ring =
             Self { link: link.to_owned(), socket, blocks, next: 0, counted: Counted::default() };
+        hear_all(&ring.socket, index).map_err(failed("hear frames for others"))?;
         bind(&ring.socket, index).map_err(failed("listen"))?;
         Ok(ring)
     }
@@ -320,6 +321,17 @@ fn map(socket: &OwnedFd) -> io::Result<NonNull<u8>> {
         return Err(io::Error::last_os_error());
     }
     Ok(NonNull::new(mapped.cast()).expect("a mapping is nowhere near 0"))
+}
+
+/// Has a card pass on what is for other machines, as long as the socket is there.
+fn hear_all(socket: &OwnedFd, index: c_uint) -> io::Result<()> {
+    let wanted = libc::packet_mreq {
+        mr_ifindex: index as c_int,
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set(socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &wanted)
 }
 
 fn bind(socket: &OwnedFd, index: c_uint) -> io::Result<()> {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 pytestmark = [AS_ROOT, pytest.mark.usefixtures("dataplane")]
 
-MANY = 500
+MANY, SIDES = 500, ("pre", "post")
 OTHER = bytes.fromhex("020000000001 020000000002 88b5") + bytes(46)
 """Frame of an experimental protocol."""
 
@@ -83,6 +84,20 @@ def tagged(frame: bytes, tag: int) -> bytes:
 
 def recorded(out: Path, side: str) -> list[Packet]:
     return pcapng_packets(unzstd(out / f"{side}.pcapng.zst"))
+
+
+def test_cards_pass_on_what_is_for_others(cables: Cables, tmp_path: Path) -> None:
+    """They would keep it back: frames of a tap are for the device, not for the timestamper."""
+
+    def promiscuity() -> list[int]:
+        listed = cables.place.run(["ip", "-d", "-j", "link"])
+        return [link["promiscuity"] for link in json.loads(listed) if link["ifname"] in SIDES]
+
+    assert promiscuity() == [0, 0]
+    with cables.recorder(tmp_path) as recorder:
+        assert promiscuity() == [1, 1]
+        recorder.finish()
+    assert promiscuity() == [0, 0]
 
 
 def test_it_sees_what_tcpdump_sees(cables: Cables, tmp_path: Path) -> None:
