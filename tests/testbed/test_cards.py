@@ -12,6 +12,10 @@ import pytest
 from errors import code_of
 from runs import AS_ROOT, left_behind, needed, sound
 
+from tailscope.testbed.folder import RunFolder
+from tailscope.testbed.namespaces import command_in, moved_into, namespace
+from tailscope.testbed.places import Here
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -77,6 +81,24 @@ def test_links_are_lent_and_come_back(
     assert figures["count"] > 0.9 * figures["sent"]
     assert {name for names in CARDS.values() for name in names} <= set(links())
     assert not left_behind()
+
+
+@pytest.mark.usefixtures("cabled")
+def test_threads_that_poll_a_lent_link_do_so_no_longer_when_it_is_back() -> None:
+    """As devices of the kernel have them on isolated CPUs."""
+    needed("ethtool")
+    own, other = CARDS["dut"][0], CARDS["generator"][0]
+    threaded = Path("/sys/class/net", own, "threaded")
+    subprocess.run(["ip", "link", "set", other, "up"], check=True)
+    with (
+        RunFolder() as folder,
+        namespace(f"{folder.name}-dut", quiet=True) as home,
+        moved_into(home, [own]),
+    ):
+        there = Here(folder.path, command_in(home))
+        there.run(["ethtool", "-K", own, "gro", "on"])
+        there.run(["sh", "-c", 'echo 1 > "$1"; grep -qx 1 "$1"', "sh", str(threaded)])
+    assert threaded.read_text() == "0\n"
 
 
 def test_a_card_that_is_not_there_is_named(tailscope: Any, place: Any, cabled: Any) -> None:

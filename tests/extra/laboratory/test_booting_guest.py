@@ -65,12 +65,15 @@ def measure(lab: Laboratory, guest: GuestHost, out: Path) -> None:
         words = host["kernel_command_line"].split()
         assert "skew_tick=1" in words
         assert ("nohz_full=1" in words) == (kernel == "nohz")
+        # CPU 1 is isolated there: threads that poll the links work on it.
+        assert ("task napi/" in run["noise"]["own_work"]["dut"]) == (kernel == "nohz")
         links = run["dut"]["result"]["links"]
         came = {name: links[name]["rx_packets"] for name in ("in1", "out1")}
         before = "yes" if cell["name"] in finished else "no"
         rows.append(
             f"{cell['name']:<24}{host['kernel_release']:<24}{came} before the kill: {before}"
         )
+        rows.append(f"  {host['kernel_command_line']}")
     assert guest.boots == 1 + 3, "once by itself, and once into each kernel"
     assert guest.run(*boot_loader) == before_it
     print(*rows, f"boots made: {guest.boots - 1}", sep=os.linesep)
