@@ -44,7 +44,7 @@ class Foretold(NamedTuple):
         largest = None if check is None else check.max_ns
         is_inside = largest is not None and ahead.low_ns <= largest <= ahead.high_ns
         return cls(
-            fitted.ahead.limit_ns is not None,
+            fitted.limit_ns is not None,
             None if check is None else check.exceedances_bursts,
             None if largest is None else is_inside,
             fitted.fit.best.xi,
