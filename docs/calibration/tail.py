@@ -55,9 +55,10 @@ RESAMPLES, LARGEST_SHARE, FEWEST_LARGEST = 10, 10, 30
 TEXT = """\
 Promised by `model tail`: the largest latency of what follows lies in its interval in 95 % of
 cases, and exceeds the return level as often as not. Tried on the tables of containers2024: 14
-settings of two machines, 12 rates, 3 repeats. *Rest of the run*: its first fifth, and the first fifths of
-the other runs of the setting (as `--like`), foretell the other four fifths. *One run alone*: its
-first fifth does. *Third repeat*: two repeats, and two of every other rate, foretell the third.
+settings of two machines, 12 rates, 3 repeats. *Rest of the run*: its first fifth, and the first
+fifths of the other runs of the setting (as `--like`), foretell the other four fifths. *One run
+alone*: its first fifth does. *Third repeat*: two repeats, and two of every other rate, foretell
+the third.
 
 *Inside* counts the interval, *in a region* its parts. *Width* is high/low: median, and the
 largest of the lower nine tenths. *Score* is the interval score (Gneiting and Raftery, 2007) of
