@@ -252,7 +252,7 @@ def print_settings(table: TailTable) -> None:
         for line in table.settings()
     ]
     print_table(header, [rows])
-    say("bursts of the rest beyond the return level: 1 is expected; inside: the largest latency")
+    say("bursts of the rest beyond the return level (about 1 is expected); inside: the largest")
     for reason in dict.fromkeys(run.refused for run in table.runs if run.foretold is None):
         names = [f"{run.setting}/{run.name}" for run in table.runs if run.refused == reason]
         more = "" if len(names) == 1 else f" and {len(names) - 1} more"
