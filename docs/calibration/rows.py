@@ -17,7 +17,7 @@ from docs.reference.markdown import table
 from tailscope.exceptions import EvidenceError
 from tailscope.extra.tail.models.bursts import usual_run_length_ns
 from tailscope.extra.tail.models.equation1 import equation_1
-from tailscope.extra.tail.models.setting import PRIOR, return_level
+from tailscope.extra.tail.models.setting import PRIOR, largest
 from tailscope.report.drawing import grid_svg
 from tailscope.report.picture import Axis, Layer, Picture
 
@@ -106,7 +106,7 @@ def compared(data: Path) -> Iterator[Row]:
             for place, other in enumerate(runs)
             if place != at and other.setting == run.setting
         ]
-        level_ns = return_level([run.first], like, run.ahead_ns, LEVEL).level_ns
+        level_ns = largest([run.first], like, run.ahead_ns, LEVEL).level_ns
         length_ns = usual_run_length_ns(published.excesses.gap_ns)
         theirs = None
         with suppress(EvidenceError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from tailscope.noise.attribution import (
     blocked_by,
     own_work_ns,
 )
-from tailscope.noise.events import work_of_device
+from tailscope.noise.events import HOLDING, work_of_device
 from tailscope.noise.explanation import explain_tail
 from tailscope.noise.queues import Delayed, Usual, delayed
 from tailscope.noise.story import tell
@@ -307,26 +307,25 @@ def noise_of(dut: Timeline, own: OwnWork) -> list[tuple[str, int, int]]:
 
 
 def test_a_task_is_noise_while_softirqs_wait_for_their_turn() -> None:
-    """It held up packets from the end of their last softirq to the turn of the kernel's task."""
+    """It held up packets since their softirq was wanted, and not before."""
     own = OwnWork(instrument=(), dut=("softirq NET_", "task ", "tailscope's "))
-    waited = [
-        (0, 10, "task cc1"),
-        (10, 20, "softirq NET_RX"),
+    pieces = [
+        (0, 20, "task cc1"),
         (20, 50, "task cc1"),
         (50, 60, "local timer"),
         (60, 70, "task cc1"),
+        (70, 75, "task ksoftirqd/0"),
+        (75, 80, "softirq NET_RX"),
     ]
-    turn = [(70, 75, "task ksoftirqd/0"), (75, 80, "softirq NET_RX")]
-    timer = [("local timer", 50, 60)]
-    held = [("task cc1", 20, 50), *timer, ("task cc1", 60, 70)]
-    assert noise_of(timeline(0, *waited, *turn), own) == held
-    # Without a turn of that task, or one without packets, nothing waited.
-    assert noise_of(timeline(0, *waited, (70, 80, "softirq NET_RX")), own) == timer
-    idle_turn = (turn[0], (75, 90, "task ld"), (90, 95, "softirq NET_RX"))
-    assert noise_of(timeline(0, *waited, *idle_turn), own) == timer
-    # Nothing waits on a CPU that is idle.
-    late = [(start + 5, end + 5, cause) for start, end, cause in turn]
-    assert noise_of(timeline(0, *waited, *late), own) == timer
+    found = timeline(0, *pieces)
+    timer = ("local timer", 50, 60)
+    assert noise_of(found, own) == [timer]
+    waited = replace(
+        found,
+        details=["", f"pid 7 {HOLDING}"],
+        detail=np.array([start in (20, 60, 70) for start, _, _ in pieces], np.int64),
+    )
+    assert noise_of(waited, own) == [("task cc1", 20, 50), timer, ("task cc1", 60, 70)]
 
 
 def test_what_a_generator_sends_at_once_holds_it_up() -> None:

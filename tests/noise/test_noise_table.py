@@ -105,6 +105,20 @@ def test_a_device_has_the_threads_of_its_mark() -> None:
     assert found.threads_of("x-platform", [99]) == [20, 21]
 
 
+def test_a_thread_that_may_run_elsewhere_is_no_worker() -> None:
+    both, device = frozenset({0, 1}), frozenset({1})
+    found = noise(
+        [
+            Thread(30, 30, "x", 30, "Suricata-Main", both),
+            Thread(31, 31, "x", 30, "W#01", device),
+            Thread(32, 32, "x", 30, "FM#01", both),
+        ]
+    )
+    assert found.threads_of("x", cpus=(1,)) == [31]
+    assert found.threads_of("x", cpus=(0, 1)) == [30, 31, 32]
+    assert found.threads_of("x", [32], (1,)) == [32]
+
+
 def test_threads_of_tailscope_are_known_by_what_they_are_for() -> None:
     threads = [
         Thread(10, 10, "x", 10, "tailscope-dp"),

@@ -19,6 +19,7 @@ from tailscope.noise.explanation import explain_tail
 from tailscope.noise.queues import Delayed, delayed, usual_of
 from tailscope.noise.story import Story, tell
 from tailscope.store import parquet
+from tailscope.store.records.explanation import WAY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +98,8 @@ def test_packet_127_of_a_burst_waits_for_the_127_before_it(batch: int, error_ns:
     causes = blocked([(start_ns, held_ns, "hypervisor/SMI")], error_ns)
     told_story = waited(story(pre_ns, left_ns, causes, first + size - 1))
     assert told_story == {
-        ("service", ""): EACH + TRANSIT,
+        ("service", ""): EACH,
+        ("service", WAY): TRANSIT,
         ("queue", EARLIER): 127 * EACH,
         ("dut", "hypervisor/SMI"): held_ns,
     }

@@ -87,7 +87,8 @@ fn described(kind: &Kind) -> Described<'_> {
         Kind::Vector(name) => ("vector", 0, name),
         Kind::Irq { number, name } => ("irq", *number as i64, name),
         Kind::Softirq(number) => ("softirq", *number as i64, ""),
-        Kind::Task { pid, comm } => ("task", (*pid).into(), comm),
+        Kind::Task { pid, comm, holds: false } => ("task", (*pid).into(), comm),
+        Kind::Task { pid, comm, holds: true } => ("holding task", (*pid).into(), comm),
         Kind::PageFault => ("page fault", 0, ""),
         Kind::Nmi => ("nmi", 0, ""),
     }

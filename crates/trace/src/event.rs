@@ -23,11 +23,26 @@ pub enum Kind {
         pid: i32,
         /// Its name.
         comm: String,
+        /// True while a softirq of packets is wanted, and waits for it to end.
+        holds: bool,
     },
     /// A page that was not there. It has no end that is told.
     PageFault,
     /// An interrupt that cannot be masked. Only the kernel's osnoise tracer tells its end.
     Nmi,
+}
+
+impl Kind {
+    /// Returns the kind of a task that holds softirqs of packets from now on, or no longer does.
+    #[must_use]
+    pub fn changed(&self, to: bool) -> Option<Self> {
+        match self {
+            Self::Task { pid, comm, holds } if *holds != to => {
+                Some(Self::Task { pid: *pid, comm: comm.clone(), holds: to })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The content of an event.
@@ -41,6 +56,8 @@ pub enum What {
     ExitIrq(u64),
     /// The end of a softirq of this number.
     ExitSoftirq(u64),
+    /// A softirq of this number is wanted.
+    RaiseSoftirq(u64),
     /// Something that is told only once.
     Instant(Kind),
     /// Something that is told when it is over.
@@ -125,6 +142,7 @@ enum Meaning {
     ExitIrq,
     EnterSoftirq,
     ExitSoftirq,
+    RaiseSoftirq,
     PageFault,
     Nmi,
     WholeNmi,
@@ -180,6 +198,7 @@ impl Known {
             Meaning::ExitIrq => What::ExitIrq(number(0)?),
             Meaning::EnterSoftirq => What::Enter(Kind::Softirq(number(0)?)),
             Meaning::ExitSoftirq => What::ExitSoftirq(number(0)?),
+            Meaning::RaiseSoftirq => What::RaiseSoftirq(number(0)?),
             Meaning::PageFault => What::Instant(Kind::PageFault),
             Meaning::Nmi => What::Instant(Kind::Nmi),
             Meaning::WholeNmi => What::Past { kind: Kind::Nmi, duration_ns: number(0)? },
@@ -210,6 +229,7 @@ fn meaning(group: &str, name: &str) -> Option<(Meaning, &'static [&'static str])
         "irq_handler_exit" => (Meaning::ExitIrq, &["irq"]),
         "softirq_entry" => (Meaning::EnterSoftirq, &["vec"]),
         "softirq_exit" => (Meaning::ExitSoftirq, &["vec"]),
+        "softirq_raise" => (Meaning::RaiseSoftirq, &["vec"]),
         "page_fault_user" | "page_fault_kernel" => (Meaning::PageFault, &[]),
         "nmi_handler" => (Meaning::Nmi, &[]),
         "nmi_noise" => (Meaning::WholeNmi, &["duration"]),

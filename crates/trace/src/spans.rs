@@ -32,6 +32,8 @@ pub struct Segment {
 }
 
 const NS_PER_S: u128 = 1_000_000_000;
+/// Softirqs of packets: sent and received.
+const OF_PACKETS: [u64; 2] = [2, 3];
 
 /// Follows one CPU.
 #[derive(Debug, Default)]
@@ -48,6 +50,8 @@ pub struct Follower {
     open: Vec<usize>,
     /// Time since which the top one runs without interruption.
     since: u64,
+    /// Softirqs of packets that were wanted and have not begun since.
+    pending: BTreeSet<u64>,
     /// Interruptions in the order in which they began, or were told.
     pub spans: Vec<Span>,
     /// Segments in order of time.
@@ -74,7 +78,15 @@ impl Follower {
         }
         self.last = time;
         match what {
-            What::Enter(kind) => self.enter(time, kind),
+            What::Enter(kind) => {
+                let begun = if let Kind::Softirq(vec) = kind { Some(vec) } else { None };
+                self.enter(time, kind);
+                self.pending.retain(|vec| Some(*vec) != begun);
+            }
+            What::RaiseSoftirq(vec) => {
+                self.segment(time);
+                self.pending.extend(OF_PACKETS.contains(&vec).then_some(vec));
+            }
             What::ExitVector(name) => {
                 self.exit(time, |kind| matches!(kind, Kind::Vector(own) if *own == name));
             }
@@ -88,7 +100,7 @@ impl Follower {
                 self.end(time);
                 self.running = Some(pid);
                 if !self.measured.contains(&pid) {
-                    self.enter(time, Kind::Task { pid, comm });
+                    self.enter(time, Kind::Task { pid, comm, holds: false });
                 }
             }
             What::RemoteFlush => {
@@ -109,6 +121,7 @@ impl Follower {
     /// may run.
     pub fn forget(&mut self) {
         self.end(self.since);
+        self.pending.clear();
         self.running = None;
         self.lost_since = self.lost_since.or(Some(self.last));
     }
@@ -129,7 +142,7 @@ impl Follower {
         }
         self.gaps.extend(self.lost_since.take().map(|from| (from, time)));
         if self.running.replace(pid).is_none() && !leaves && !self.measured.contains(&pid) {
-            self.enter(time, Kind::Task { pid, comm: String::new() });
+            self.enter(time, Kind::Task { pid, comm: String::new(), holds: false });
         }
     }
 
@@ -171,11 +184,19 @@ impl Follower {
         }
     }
 
-    /// Ends the stretch of the top one.
+    /// Ends the stretch of the top one. A task in which softirqs begin to wait, or no longer do, is
+    /// another span from then on.
     fn segment(&mut self, time: u64) {
         let (start, end) = (self.since, time.max(self.since));
         self.since = end;
-        if let Some(&span) = self.open.last().filter(|_| end > start) {
+        if let Some(at) = self.open.last_mut().filter(|_| end > start) {
+            let holds = !self.pending.is_empty();
+            if let Some(kind) = self.spans[*at].kind.changed(holds) {
+                self.spans[*at].end = start;
+                *at = self.spans.len();
+                self.spans.push(Span::at(start, kind));
+            }
+            let span = *at;
             let apart = self.segments.last().is_none_or(|last| last.end <= start);
             assert!(apart, "segments never overlap");
             self.spans[span].own += end - start;
@@ -227,6 +248,39 @@ mod tests {
             follower.segments.iter().map(|part| (part.start, part.end, part.span)).collect();
         assert_eq!(segments, [(10, 20, 0), (20, 25, 1), (25, 28, 2), (28, 40, 0), (50, 53, 4)]);
         assert!(follower.gaps.is_empty() && follower.untold_switches == 0);
+    }
+
+    #[test]
+    fn a_task_holds_softirqs_from_when_they_are_wanted_until_they_begin() {
+        let mut follower = Follower::new([5], 1);
+        let timer = || What::Enter(vector("local_timer"));
+        for (time, pid, what) in [
+            (10, 5, What::Switch { pid: 9, comm: "other".into() }),
+            (20, 9, timer()),
+            (21, 9, What::RaiseSoftirq(1)),
+            (22, 9, What::RaiseSoftirq(3)),
+            (25, 9, What::ExitVector("local_timer".into())),
+            (25, 9, What::Enter(Kind::Softirq(3))),
+            (28, 9, What::RaiseSoftirq(3)),
+            (30, 9, What::ExitSoftirq(3)),
+            (50, 9, What::Switch { pid: 4, comm: "ksoftirqd/0".into() }),
+            (51, 4, What::Enter(Kind::Softirq(3))),
+            (55, 4, What::ExitSoftirq(3)),
+            (60, 4, What::Switch { pid: 5, comm: "own".into() }),
+        ] {
+            follower.take(time, pid, what);
+        }
+        let parts: Vec<_> = follower
+            .segments
+            .iter()
+            .filter_map(|part| match follower.spans[part.span].kind {
+                Kind::Task { pid, holds, .. } => Some((part.start, part.end, pid, holds)),
+                _ => None,
+            })
+            .collect();
+        // What an interrupt wants begins right behind it: the task below holds up nothing.
+        let ksoftirqd = [(50, 51, 4, true), (55, 60, 4, false)];
+        assert_eq!(parts, [vec![(10, 20, 9, false), (30, 50, 9, true)], ksoftirqd.into()].concat());
     }
 
     #[test]
@@ -321,6 +375,7 @@ mod tests {
             name.prop_map(|name| What::ExitVector(name.into())),
             (0..3_u64).prop_map(|vec| What::Enter(Kind::Softirq(vec))),
             (0..3_u64).prop_map(What::ExitSoftirq),
+            (1..4_u64).prop_map(What::RaiseSoftirq),
             (0..4).prop_map(|pid| What::Switch { pid, comm: "t".into() }),
             Just(What::Instant(Kind::PageFault)),
             (0..60_u64).prop_map(|duration_ns| What::Past { kind: Kind::Nmi, duration_ns }),

@@ -203,6 +203,7 @@ def _run(request: ExplainRequest) -> None:
     from tailscope.noise.stages import read_stages
     from tailscope.noise.story import tell
     from tailscope.noise.table import read_blocked
+    from tailscope.registry import offered
     from tailscope.store.reader import open_packets, read_figures
     from tailscope.store.records.plan import MeasurementPlan
     from tailscope.verdict.trust import trust_of
@@ -236,6 +237,10 @@ def _run(request: ExplainRequest) -> None:
         write_json(request.json_file, {"tail": without_format(tail), "packet": story_record})
     if request.json_file != STANDARD:
         _print(request, tail, story, figures.info)
+        if request.packet is None and tail.parts_ns.get("unexplained"):
+            for say in offered("unnamed_stalls"):
+                if text := say(request.run, figures.info, tail, blocked or NEVER):
+                    request.view.say(text)
         if trust := trust_of(figures.summary, figures.info).text:
             request.view.say_named("trust", trust)
 

@@ -28,6 +28,9 @@ OWN = "tailscope's "
 """Prefix of causes that are tailscope's own tasks; the task's purpose follows."""
 TASK = "task "
 """Prefix of causes that are tasks of others; the task's name follows."""
+HOLDING = "while softirqs of packets waited"
+"""Detail of the parts of tasks that they wait for."""
+_KIND_TASK = "task"
 SOFTIRQ_NET = "softirq NET_"
 """Prefix of the softirqs of packets."""
 _POLLER = f"{TASK}napi/"
@@ -155,7 +158,7 @@ def _named(
         called = symbols.name(function)
         flush = is_flush or called.startswith(_FLUSH)
         name = name_of(what, recorded.comms, flush=flush)
-        if what[0] == "task" and what[1] in own:
+        if what[0].endswith(_KIND_TASK) and what[1] in own:
             name = OWN + own[what[1]]
         note = _note(what, called, sender, recorded.comms)
         cause.append(causes.setdefault(name, len(causes)))
@@ -191,7 +194,7 @@ def name_of(kind: tuple[str, int, str], comms: Mapping[int, str], *, flush: bool
         return _IRQS.get(text, f"irq {number} {text}")
     if what == "softirq":
         return f"softirq {_SOFTIRQS[number] if number < len(_SOFTIRQS) else number}"
-    if what == "task":
+    if what.endswith(_KIND_TASK):
         return f"{TASK}{text or comms.get(number, number)}"
     return NMI if what == "nmi" else PAGE_FAULT
 
@@ -201,7 +204,8 @@ def _note(
 ) -> str:
     """Return the details: a task's number, the function called, and the CPU that requested it."""
     what, number, _ = kind
-    parts = [f"pid {number}"] if what == "task" else []
+    parts = [f"pid {number}"] if what.endswith(_KIND_TASK) else []
+    parts += [HOLDING] if what == f"holding {_KIND_TASK}" else []
     parts += [function] if function else []
     pid, cpu = sender
     if cpu >= 0:

@@ -66,6 +66,8 @@ class Thread(NamedTuple):
     """Number of its process on this machine."""
     comm: str
     """Name that the kernel gives it."""
+    cpus: frozenset[int] = frozenset()
+    """CPUs that it may run on; none if that is not known."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +106,18 @@ class RecordedNoise:
                 purposes[thread.tid] = "device monitor"
         return purposes
 
-    def threads_of(self, mark: str, inner: Sequence[int] = ()) -> list[int]:
-        """Return the threads of programs with a mark, by their numbers on this machine."""
+    def threads_of(
+        self, mark: str, inner: Sequence[int] = (), cpus: Sequence[int] = ()
+    ) -> list[int]:
+        """Return the threads of programs with a mark that work, by their numbers on this machine.
+
+        They are known by name, or else confined to these CPUs: a thread that may run elsewhere is
+        no worker, and what it takes of them is noise. If none is, all threads work.
+        """
         own = [thread for thread in self.threads if thread.mark == mark]
-        chosen = [thread for thread in own if thread.inner in inner]
-        return [thread.tid for thread in chosen or own]
+        named = [thread for thread in own if thread.inner in inner]
+        confined = [thread for thread in own if thread.cpus and thread.cpus <= {*cpus}]
+        return [thread.tid for thread in named or confined or own]
 
     def record(self, sides: Sequence[SideNoise]) -> KernelNoise:
         """Return the record for ``run.json``, with what was read on all sides."""
@@ -257,11 +266,18 @@ def marked_threads(name: str) -> list[Thread]:
     while more := _started(parents, marks):
         marks |= more
     return [
-        Thread(tid, _inner(tid), mark, pid, comm_of(tid))
+        Thread(tid, _inner(tid), mark, pid, comm_of(tid), _cpus_of(tid))
         for pid, mark in marks.items()
         if not comm_of(pid).startswith("stress-ng")
         for tid in threads_of(pid)
     ]
+
+
+def _cpus_of(tid: int) -> frozenset[int]:
+    try:
+        return frozenset(os.sched_getaffinity(tid))
+    except OSError:
+        return frozenset()
 
 
 def _started(parents: Mapping[int, int], marks: Mapping[int, str]) -> dict[int, str]:

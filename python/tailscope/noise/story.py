@@ -18,6 +18,7 @@ from tailscope.noise.attribution import (
 )
 from tailscope.noise.queues import Delayed, delayed, usual_of
 from tailscope.noise.stages import stages_of
+from tailscope.store.records.explanation import WAY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,7 +87,10 @@ def tell(
         _line(share.part, share.cause, share.total_ns, latency_ns, details)
         for share in tally.shares()
     ]
-    lines.append(_line(SERVICE, "", int(explained.service_ns[0]), latency_ns, {}))
+    whole_ns = int(explained.service_ns[0])
+    service_ns = min(whole_ns, usual.each_ns)
+    lines.append(_line(SERVICE, "", service_ns, latency_ns, {}))
+    lines.append(_line(SERVICE, WAY, whole_ns - service_ns, latency_ns, {}))
     lines = sorted((line for line in lines if line.waited_ns), key=lambda line: -line.waited_ns)
     assert sum(line.waited_ns for line in lines) == latency_ns, "parts sum to the latency"
     return Story(

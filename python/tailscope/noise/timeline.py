@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.noise.events import NMI, OWN, PAGE_FAULT, SOFTIRQ_NET, TASK
+from tailscope.noise.events import HOLDING, NMI, PAGE_FAULT, SOFTIRQ_NET, TASK
 from tailscope.noise.intervals import covered, subtract
 
 if TYPE_CHECKING:
@@ -96,26 +96,12 @@ class Timeline:
     def _holds_softirqs(self) -> NDArray[np.bool_]:
         """Mark the pieces of tasks for whose end softirqs of packets waited.
 
-        The kernel leaves softirqs that become too many to a task, which takes its turn. So what ran
-        right before that turn held them up: since a packet's softirq ended, or the CPU was idle.
+        The kernel leaves softirqs that become too many to a task, `ksoftirqd`, which takes its
+        turn. What ran since a softirq was wanted held it up.
         """
-        worker, packets = self._begins([_SOFTIRQ_TASK]), np.flatnonzero(self._begins([SOFTIRQ_NET]))
-        others = np.flatnonzero(self._begins([TASK, OWN]) & ~worker)
-        at = np.flatnonzero(worker)
-        turn = at[np.unique(self.event[at], return_index=True)[1]]
-        idle = np.flatnonzero(self.start_ns[1:] > self.end_ns[:-1])
-        before = np.sort(np.concatenate([[-1], at, packets, idle]))
-        since = before[np.searchsorted(before, turn) - 1] + 1
-        end = len(self.event)
-        handled, over = (
-            np.append(places, end)[np.searchsorted(places, turn)] for places in (packets, others)
-        )
-        edges = np.zeros(end + 1, np.int64)
-        np.add.at(edges, since[handled < over], 1)
-        np.add.at(edges, turn[handled < over], -1)
-        holds = np.zeros(end, bool)
-        holds[others] = True
-        return holds & (np.cumsum(edges[:-1]) > 0)
+        is_holding = np.array([HOLDING in detail for detail in self.details], bool)
+        holds: NDArray[np.bool_] = is_holding[self.detail[self.event]]
+        return holds & ~self._begins([_SOFTIRQ_TASK])
 
     def _begins(self, causes: Sequence[str]) -> NDArray[np.bool_]:
         """Mark the pieces of causes whose names begin like one of these."""

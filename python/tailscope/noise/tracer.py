@@ -32,6 +32,7 @@ EVENTS = (
     "irq/irq_handler_exit",
     "irq/softirq_entry",
     "irq/softirq_exit",
+    "irq/softirq_raise",
     "sched/sched_switch",
     "tlb/tlb_flush",
     "exceptions/page_fault_user",

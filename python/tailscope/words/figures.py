@@ -159,8 +159,10 @@ def latency_rows(summary: Mapping[str, Figure]) -> list[Row]:
 
 def part_text(part: str, cause: str) -> str:
     """Say what a packet waited for, or what that may have been."""
-    from tailscope.store.records.explanation import REST_OF_BATCH
+    from tailscope.store.records.explanation import REST_OF_BATCH, WAY
 
+    if cause == WAY:
+        return WAY
     name = _MAYBE if part == "unexplained" and cause else _PARTS[part]
     if part == "queue" and cause == REST_OF_BATCH:
         name = "queue, for: {cause}"
@@ -200,7 +202,7 @@ def explained_text(explanation: Explanation) -> str:
         tail = f"No packet lies above {above}; showing the {shown} above {start}"
     return (
         f"{tail}, {duration_text(explanation.threshold_ns)}; {_usual_text(explanation)}"
-        f" {duration_text(explanation.service_ns)}.{_order_text(explanation)}"
+        f".{_order_text(explanation)}"
         " Causes of their additional delay:"
     )
 
@@ -221,9 +223,14 @@ def explained_answer(explanation: Explanation) -> str:
 
 def _usual_text(explanation: Explanation) -> str:
     """Say which packets take `service_ns`: files of before have the median of all."""
-    if explanation.each_ns is None:
-        return "the median takes"
-    return "a packet that finds the device idle usually takes"
+    service, each_ns = duration_text(explanation.service_ns), explanation.each_ns
+    if each_ns is None:
+        return f"the median takes {service}"
+    text = f"a packet that finds the device idle usually takes {service}"
+    if each_ns == explanation.service_ns:
+        return text
+    way = duration_text(explanation.service_ns - each_ns)
+    return f"{text}: {duration_text(each_ns)} of service, {way} on the way there and back"
 
 
 def _order_text(explanation: Explanation) -> str:

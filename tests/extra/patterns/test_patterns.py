@@ -110,6 +110,41 @@ def test_no_series_is_too_odd_to_be_searched() -> None:
             assert {each.pattern for each in detect(series).answers} >= PATTERNS - {"queue"}
 
 
+def stalling(period_ns: float, seed: int) -> Series:
+    """A device of 20 µs that stalls for 2 ms, once in a time on average or exactly."""
+    rng = np.random.default_rng(seed)
+    sent_ns = np.sort(rng.integers(0, 20 * 10**9, 200_000))
+    latency_ns = rng.normal(20_000, 500, len(sent_ns))
+    for begin_ns in rng.uniform(0, 20e9, round(20e9 / period_ns)):
+        within = (sent_ns >= begin_ns) & (sent_ns < begin_ns + 2_000_000)
+        latency_ns[within] += begin_ns + 2_000_000 - sent_ns[within]
+    return Series(sent_ns - sent_ns[0], latency_ns.astype(np.int64))
+
+
+@pytest.mark.parametrize("stalls", [1, 7, 20])
+def test_irregular_stalls_are_told_though_nothing_names_them(stalls: int) -> None:
+    series = stalling(20e9 / stalls, stalls)
+    found = patterns_of(Searched(series, 200_000, 0, 199_999), 0.9999)
+    told = found.unnamed_stalls
+    assert told is not None
+    assert not found.named
+    assert 0 <= stalls - told.stalls <= 1
+    assert 1_500_000 < told.duration_ns_p50 <= told.duration_ns_max < 2_050_000
+    assert told.observed_s == pytest.approx(20, rel=0.01)
+    assert told.slow_share > 0.7
+
+
+def test_a_device_that_queues_has_no_stalls() -> None:
+    rng = np.random.default_rng(8)
+    sent_ns = np.cumsum(rng.exponential(30_000, 40_000)).astype(np.int64)
+    left_ns = np.zeros(len(sent_ns), np.int64)
+    before = 0
+    for at, came in enumerate(sent_ns.tolist()):
+        before = left_ns[at] = max(before, came) + 20_000
+    series = Series(sent_ns - sent_ns[0], left_ns - sent_ns)
+    assert patterns_of(Searched(series, 40_000, 0, 39_999), 0.999).unnamed_stalls is None
+
+
 def test_levels_have_next_to_nothing_between_them() -> None:
     rng = np.random.default_rng(1)
     near, far = rng.normal(0, 1, 900), rng.normal(100, 1, 100)

@@ -13,6 +13,8 @@ from test_tail_table import COUNT, DURATION_NS, FLOOR_NS, write_tables
 
 from tailscope.extra.tail.models.bursts import Bursts
 from tailscope.extra.tail.models.causes import schedule_of_largest
+from tailscope.extra.tail.models.excesses import select
+from tailscope.extra.tail.models.model import Settings, model
 from tailscope.extra.tail.models.setting import QUANTILES, RunTail, largest, next_quantiles
 
 if TYPE_CHECKING:
@@ -151,3 +153,48 @@ def test_latencies_of_nothing_are_bounded() -> None:
         [RunTail(np.zeros(50, np.int64), 0, PART_S * SECOND, 1e5, (None,) * 3)], [], SECOND, LEVEL
     )
     assert 0 <= found.low_ns <= found.high_ns < SECOND
+
+
+def stalling_run(seed: int, busy_per_s: float = 0.0) -> Any:
+    """Packets of a device that needs 20 µs and stalls for 2 ms, on a host that may be busy."""
+    rng = np.random.default_rng(seed)
+    sent_ns = np.sort(rng.integers(0, 20 * SECOND, 40_000))
+    latency_ns = 20_000 * rng.lognormal(0, 0.1, len(sent_ns))
+    for per_s, long_ns in ((1 / 3, 2_000_000), (busy_per_s, 40_000_000)):
+        for begin_ns in rng.uniform(0, 20 * SECOND, rng.poisson(20 * per_s)):
+            left_ns = begin_ns + long_ns - sent_ns
+            latency_ns += np.where(sent_ns >= begin_ns, np.maximum(left_ns, 0), 0)
+    return select(sent_ns, latency_ns.astype(np.int64), 0.99)
+
+
+@pytest.mark.parametrize("threshold", [None, 0.999, 0.9999])
+def test_a_disturbed_run_takes_no_answer_away(threshold: float | None) -> None:
+    """The worst packets of one bad run do not hide the bursts of the others."""
+    runs = [stalling_run(seed) for seed in range(3)]
+    bad = stalling_run(3, busy_per_s=4)
+    settings = Settings(split=1, threshold=threshold)
+    with_bad, without = (
+        model(some, settings, np.random.default_rng(1)) for some in ([*runs, bad], runs)
+    )
+    assert bad.floor_ns > 10 * with_bad.ahead.base.at_ns
+    assert with_bad.ahead.base.at_ns == without.ahead.base.at_ns
+    assert with_bad.fit.threshold_ns == without.fit.threshold_ns
+    assert with_bad.ahead.largest.high_ns >= bad.latency_ns.max() > without.ahead.largest.high_ns
+
+
+def test_the_return_level_follows_from_the_regions() -> None:
+    """It lies above a region exactly if something above that is more likely than not."""
+    rng = np.random.default_rng(5)
+    seen = set()
+    for rate in np.geomspace(0.002, 0.05, 20):
+        own = tail(bursts_of(rng, PART_S, 0))
+        others = [tail(bursts_of(rng, PART_S, rate)) for _ in range(11)]
+        found = largest([own], others, REST_S * SECOND, LEVEL)
+        assert found.exceeds_level == pytest.approx(0.5, abs=0.01)
+        assert found.low_ns <= found.level_ns <= found.high_ns
+        for at in range(1, len(found.regions)):
+            if abs(found.recurs(at) - 0.5) > 0.02:
+                is_likely = found.recurs(at) > 0.5
+                assert is_likely == (found.level_ns > found.regions[at - 1].high_ns)
+                seen.add(is_likely)
+    assert seen == {False, True}

@@ -275,8 +275,8 @@ def _sides(ended: EndedInstance, clock: Clock) -> list[SideNoise]:
     sending = [lcore.tid for lcore in ended.result.lcores]
     # The loops by the numbers that they know, where those are of this machine's kernel.
     loops = [lcore.tid for lcore in ended.dut_lcores] if "dut" in ended.folders else []
-    working = ended.noise.threads_of(ended.dut_mark, loops)
-    own = ended.noise.own_threads(PLATFORM_PART, working)
+    working = ended.noise.threads_of(ended.dut_mark, loops, ended.cpus.dut)
+    own = ended.noise.own_threads(PLATFORM_PART, working if loops else ())
     own |= dict.fromkeys((ended.result.monitor_tid, ended.result.recorder_tid), "generator")
     own |= dict.fromkeys(ended.power.processes, "reader of power")
     sides = []

@@ -12,5 +12,8 @@ ADDITION = Addition(
             group="model",
         ),
     ),
-    services={"packets_alone": "explain:explain_packets"},
+    services={
+        "packets_alone": "explain:explain_packets",
+        "unnamed_stalls": "explain:unnamed_stalls",
+    },
 )

@@ -9,9 +9,17 @@ import numpy as np
 from tailscope.cli.terminal import say_named
 from tailscope.extra.patterns.models.answer import Finding, Refusal
 from tailscope.extra.patterns.models.detect import detect
-from tailscope.extra.patterns.records import NamedPattern, PatternsRecord, RefusedPattern
+from tailscope.extra.patterns.models.holds import find_holds, long_gaps
+from tailscope.extra.patterns.models.system import find_system, undelayed_ns
+from tailscope.extra.patterns.records import (
+    NamedPattern,
+    PatternsRecord,
+    RefusedPattern,
+    UnnamedStalls,
+)
 from tailscope.extra.patterns.source import read_series
-from tailscope.extra.patterns.words import evidence_text, opening_text, unknown_text
+from tailscope.extra.patterns.words import evidence_text, opening_text, stalls_text, unknown_text
+from tailscope.noise.intervals import covered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,11 +28,15 @@ if TYPE_CHECKING:
     from tailscope.cli.view import View
     from tailscope.extra.patterns.models.series import Series
     from tailscope.extra.patterns.source import Searched
+    from tailscope.noise.attribution import Blocked
+    from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.run import RunInfo
 
 _QUANTILES = (0.999, 0.99, 0.9, 0.5)
 _FEWEST_SLOW = 10
 _WIDTH = 16
+_KNOWN = 0.5
+"""A stall has a cause if so much of it has one."""
 
 
 def explain_packets(
@@ -59,6 +71,7 @@ def patterns_of(searched: Searched, quantile: float | None) -> PatternsRecord:
     slow = series.latency_ns >= threshold_ns
     detected = detect(series)
     answers = (*detected.answers, *searched.others)
+    holds = find_holds(series, detected.system, detected.stalls, slow)
     return PatternsRecord(
         packets=searched.packets,
         searched=len(series.arrival_ns),
@@ -82,7 +95,23 @@ def patterns_of(searched: Searched, quantile: float | None) -> PatternsRecord:
             for answer in answers
             if isinstance(answer, Refusal)
         ),
+        unnamed_stalls=None if holds is None else UnnamedStalls(**holds._asdict()),
     )
+
+
+def unnamed_stalls(run: Path, info: RunInfo, tail: Explanation, blocked: Blocked) -> str | None:
+    """Say how often and for how long a device stalled without an event; None if it hardly did."""
+    searched = read_series(run, info)
+    series = searched.series
+    if not len(series.arrival_ns):
+        return None
+    base_ns = undelayed_ns(series.latency_ns)
+    system = find_system(series, np.full(len(series.latency_ns), base_ns))
+    start_ns, end_ns = system.start_ns + searched.start_ns, system.end_ns + searched.start_ns
+    known_ns = covered(start_ns, end_ns, blocked.start_ns, blocked.end_ns)
+    stalls = long_gaps(system) & (_KNOWN * (end_ns - start_ns) > known_ns)
+    holds = find_holds(series, system, stalls, series.latency_ns > tail.threshold_ns)
+    return None if holds is None else stalls_text(holds)
 
 
 def _slow_from(series: Series, quantile: float | None) -> tuple[float, int]:
@@ -105,5 +134,8 @@ def _show(found: PatternsRecord, view: View) -> None:
         view.say("Not named:" if found.named else "No pattern is clear:")
         for refused in found.refused:
             say_named(refused.pattern, view.text(refused.reason), width=_WIDTH)
+    if found.unnamed_stalls is not None:
+        view.say("")
+        view.say(stalls_text(found.unnamed_stalls))
     view.say("")
     view.say(unknown_text())

@@ -27,6 +27,23 @@ class RefusedPattern(Section, frozen=True, kw_only=True):
     """Why it is not named, and what would be needed."""
 
 
+class UnnamedStalls(Section, frozen=True, kw_only=True):
+    """Stalls of the device that no pattern explains: packets were held, and nothing left."""
+
+    stalls: Count
+    """Their number; more than one: they recur."""
+    packets: Count
+    """Packets that were held."""
+    slow_share: Share
+    """Share of the slow packets that are among them."""
+    duration_ns_min: Count
+    duration_ns_p50: Count
+    duration_ns_max: Count
+    """How long nothing left."""
+    observed_s: float
+    """Time in which they were seen."""
+
+
 class PatternsRecord(Section, frozen=True, kw_only=True):
     """The patterns of a pair of captures."""
 
@@ -49,3 +66,5 @@ class PatternsRecord(Section, frozen=True, kw_only=True):
     """Patterns that are clear."""
     refused: tuple[RefusedPattern, ...]
     """The others."""
+    unnamed_stalls: UnnamedStalls | None = None
+    """Stalls that none of them explains; null if they held less than a fifth of the slow."""

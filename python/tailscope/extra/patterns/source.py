@@ -36,6 +36,8 @@ class Searched(NamedTuple):
     """Number of packets of the run."""
     first_seq: int
     last_seq: int
+    start_ns: int = 0
+    """Time from which those of the series count."""
     others: tuple[Answer, ...] = ()
     """What captures tell of patterns that are not in the series."""
 
@@ -62,7 +64,7 @@ def read_series(run: Path, info: RunInfo) -> Searched:
         lost_ns = series.losses.arrival_ns.astype(np.uint64) + np.uint64(start_ns)
     seen_ns = np.concatenate([pre_ns, lost_ns])
     again = find_retransmissions(info, seen_ns, lost_ns, is_whole=count <= MOST)
-    return Searched(series, count, int(seq[0]), int(seq[-1]), (again,))
+    return Searched(series, count, int(seq[0]), int(seq[-1]), start_ns, (again,))
 
 
 def _begin(packets: Packets) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tailscope.units import count_text, duration_text, percentile_name
+from tailscope.units import count_text, counted, duration_text, percentile_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tailscope.extra.patterns.records import NamedPattern, PatternsRecord
+    from tailscope.extra.patterns.models.holds import Holds
+    from tailscope.extra.patterns.records import NamedPattern, PatternsRecord, UnnamedStalls
 
     Figures = Mapping[str, Any]
 
@@ -33,6 +34,26 @@ def unknown_text() -> str:
     return (
         "This follows from the packets alone: it says what happened to them, not why. What was"
         " recorded meanwhile may say why: --interrupts, --trace."
+    )
+
+
+def stalls_text(found: Holds | UnnamedStalls) -> str:
+    """Say how often and for how long packets were held though nothing says why."""
+    least, usual, most = map(
+        duration_text, (found.duration_ns_min, found.duration_ns_p50, found.duration_ns_max)
+    )
+    lasted = usual if found.stalls == 1 else f"{usual} (median; {least} to {most})"
+    recur = (
+        f"once in {found.observed_s:.3g} s"
+        if found.stalls == 1
+        else f"{count_text(found.stalls)} times, once in {found.observed_s / found.stalls:.3g} s on"
+        " average"
+    )
+    return (
+        f"Unexplained stalls: nothing left the device for {lasted}, {recur}, and nothing recorded"
+        f" says why. They held {counted(found.packets, 'packet')}, {found.slow_share:.0%} of the"
+        " slow ones. Measure again as root with --stages on, which tells where packets waited, or"
+        " look below the kernel: firmware, a hypervisor, the device's own pauses."
     )
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from tailscope.extra.tail.models.causes import Rare, Schedule
     from tailscope.extra.tail.models.forecast import Forecast
-    from tailscope.extra.tail.models.model import Horizon, Settings, TailModel
+    from tailscope.extra.tail.models.model import Check, Horizon, Settings, TailModel
     from tailscope.extra.tail.records import TailRecord
     from tailscope.models.estimate import Estimate
 
@@ -314,7 +314,7 @@ def _print(fitted: TailModel, tainted: int) -> None:
 
     fit, ahead = fitted.fit, fitted.ahead
     estimates = fitted.estimates()
-    xi, sigma, level = (estimates[name] for name in ("xi", "sigma_ns", "return_level_ns"))
+    xi, sigma = estimates["xi"], estimates["sigma_ns"]
     length = f"{fitted.run_length_ns / _NS_PER_MS:g} ms"
     rows = [
         ("threshold", duration_text(fit.threshold_ns), percentile_name(ahead.chosen.quantile)),
@@ -329,32 +329,27 @@ def _print(fitted: TailModel, tainted: int) -> None:
         ("scale σ", duration_text(sigma.estimate), _between(sigma)),
         (
             "return level",
-            "-" if ahead.refused is not None else duration_text(level.estimate),
-            f"{_between(level)}; one burst in {count_text(round(fitted.packets))} packets",
+            "-" if ahead.refused is not None else duration_text(ahead.largest.level_ns),
+            f"the largest of {count_text(round(fitted.packets))} packets to come exceeds it with"
+            f" {ahead.largest.exceeds_level:.0%}",
         ),
-        ("limit", *_limit(ahead.limit_ns)),
-        ("largest to come", *_largest(fitted)),
+        ("largest to come", "", _predicted(ahead)),
     ]
-    if fitted.check is not None:
-        rows.append(
-            (
-                "exceeded by",
-                count_text(fitted.check.exceedances_packets),
-                f"packets of the rest, in {counted(fitted.check.exceedances_bursts, 'burst')};"
-                " 1 is expected",
-            )
-        )
+    if fitted.check is not None and fitted.check.max_ns is not None:
+        rows.append(("it was", duration_text(fitted.check.max_ns), _exceeded(fitted.check)))
     print_table(("beyond", "", f"{fitted.settings.level:.0%} interval"), [rows])
     for line in _notes(fitted, tainted):
         say(line)
     say(kept("tail"))
 
 
-def _largest(fitted: TailModel) -> tuple[str, str]:
-    """Return the measured and the predicted maximum of the packets that follow."""
-    measured = None if fitted.check is None else fitted.check.max_ns
-    value = "-" if measured is None else duration_text(measured)
-    return value, _predicted(fitted.ahead)
+def _exceeded(check: Check) -> str:
+    """Return how much of the rest of the run was beyond the return level."""
+    if not check.exceedances_packets:
+        return "in the rest of the run; nothing exceeded the return level"
+    packets = counted(check.exceedances_packets, "packet")
+    bursts = counted(check.exceedances_bursts, "burst")
+    return f"in the rest of the run; {packets} in {bursts} exceeded the return level"
 
 
 def _predicted(ahead: Forecast) -> str:
@@ -416,6 +411,12 @@ def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
             " bursts of more than 1.5 times the largest, up to 26. Runs of the same set-up can:"
             " --like"
         )
+    aside = [at + 1 for at, tail in enumerate(ahead.tails) if tail.floor_ns > ahead.base.floor_ns]
+    if aside:
+        yield (
+            f"not part of the law, but of what is foretold: {counted(len(aside), 'run')}"
+            f" ({', '.join(map(str, aside))}), whose slowest packets are far slower"
+        )
     yield from _recurring(ahead)
     yield from _next(fitted)
     for run, start in enumerate(ahead.starts):
@@ -437,11 +438,11 @@ def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
 
 def _until(horizon: Horizon, *, is_refused: bool) -> Iterator[str]:
     """Return what to expect until a horizon."""
-    span, level = _span(horizon.duration_ns), horizon.level_ns
+    span, out = _span(horizon.duration_ns), horizon.forecast.largest
     if not is_refused:
         yield (
-            f"in {span} at this rate expect one burst of packets above"
-            f" {duration_text(level.estimate)} ({level.level:.0%}: {_between(level)})"
+            f"in {span} at this rate, packets exceed {duration_text(out.level_ns)} with"
+            f" {out.exceeds_level:.0%}"
         )
     yield f"the largest in {span}: {_predicted(horizon.forecast)}"
     yield from (f"in {span}: {text}" for text in _recurring(horizon.forecast))
@@ -490,9 +491,3 @@ def _span(duration_ns: int) -> str:
 
 def _between(estimate: Estimate) -> str:
     return f"{duration_text(estimate.ci_low)} to {duration_text(estimate.ci_high)}"
-
-
-def _limit(limit_ns: float | None) -> tuple[str, str]:
-    if limit_ns is None:
-        return "none", "by the most likely law, or bursts beside it"
-    return duration_text(limit_ns), "by the most likely law"

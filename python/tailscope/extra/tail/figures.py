@@ -93,8 +93,8 @@ def _levels(label: str, record: TailRecord) -> Picture:
     }
     return Picture(
         "tail-levels",
-        "Return levels: the latency that one burst among so many packets exceeds",
-        "Shaded: interval of the level. It holds as long as nothing changes.",
+        "Return levels: what the largest of so many packets is as likely above as below",
+        "Shaded: interval of the largest. It holds as long as nothing changes.",
         Axis("packets", "packets", "log"),
         Axis("latency [µs]", "latency_us", "auto"),
         (

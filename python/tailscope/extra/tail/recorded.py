@@ -39,7 +39,7 @@ def record_of(fitted: TailModel, tainted: int, *, is_drawn: bool = True) -> Tail
         tainted=tainted,
         duration_s=sum(run.duration_ns for run in fitted.runs) / _NS_PER_S,
         split=fitted.settings.split,
-        fit_packets=ahead.packets,
+        fit_packets=fit.packets,
         threshold=ahead.chosen.quantile,
         threshold_ns=fit.threshold_ns,
         threshold_lowered_from=lowered_from(fitted),
@@ -56,8 +56,8 @@ def record_of(fitted: TailModel, tainted: int, *, is_drawn: bool = True) -> Tail
         intervals={
             method: TailIntervals(**each._asdict()) for method, each in fitted.intervals.items()
         },
-        bounded=ahead.limit_ns is not None,
-        limit_ns=ahead.limit_ns,
+        bounded=fitted.limit_ns is not None,
+        limit_ns=fitted.limit_ns,
         js_divergence_bits=fit.divergence_bits,
         exceedances_packets=None if check is None else check.exceedances_packets,
         exceedances_bursts=None if check is None else check.exceedances_bursts,
@@ -93,7 +93,7 @@ def _drawn(fitted: TailModel) -> dict[str, Any]:
     ahead, level = fitted.ahead, fitted.settings.level
     levels = (each.tolist() for each in levels_ahead(ahead, fitted.others, level))
     pairs = (pair.tolist() for pair in quantile_pairs(fitted.fit))
-    thresholds = stability(ahead.found, ahead.packets, ahead.base_ns, level)
+    thresholds = stability(ahead.found, ahead.packets, ahead.base.at_ns, level)
     return {
         "stability": tuple(StabilityAt(**threshold._asdict()) for threshold in thresholds),
         "levels_ahead": tuple(
@@ -210,4 +210,4 @@ def _named(level_ns: Estimate) -> dict[str, Any]:
 def lowered_from(fitted: TailModel) -> float | None:
     """Return the quantile that was asked for, where it left too few bursts."""
     asked = fitted.settings.threshold
-    return asked if asked is not None and fitted.ahead.is_lowered else None
+    return asked if asked is not None and fitted.ahead.base.is_lowered else None

@@ -83,7 +83,7 @@ class TailHorizon(Section, frozen=True, kw_only=True):
     packets: float
     """Packets until then, at the rate of the run."""
     return_level_ns: float
-    """The latency that one burst exceeds until then."""
+    """The latency that the largest until then exceeds as likely as not."""
     return_level_ns_ci_low: float
     """Lower end of its interval."""
     return_level_ns_ci_high: float
@@ -176,7 +176,7 @@ class LevelAhead(Section, frozen=True, kw_only=True):
     packets: float
     """Number of packets."""
     return_level_ns: float
-    """The latency that one burst in so many packets exceeds."""
+    """The latency that the largest of so many packets exceeds as likely as not."""
     return_level_ns_ci_low: float
     """Lower end of its interval."""
     return_level_ns_ci_high: float
@@ -235,7 +235,7 @@ class TailRecord(KeptRecord, frozen=True, kw_only=True):
     sigma_ns_ci_high: float
     """Upper end of its interval."""
     return_packets: float
-    """Number of packets in which one burst exceeds the return level."""
+    """Number of packets whose largest exceeds the return level as likely as not."""
     return_level_ns: float
     """The return level."""
     return_level_ns_ci_low: float
@@ -251,9 +251,9 @@ class TailRecord(KeptRecord, frozen=True, kw_only=True):
     intervals: dict[str, TailIntervals]
     """The intervals of each method."""
     bounded: bool
-    """True if the most likely law ends."""
+    """True if the most likely law ends, and nothing was beyond."""
     limit_ns: float | None
-    """End of the law; null if it has none."""
+    """End of the law; null if it has none, or something was beyond."""
     js_divergence_bits: float
     """Distance of the law from the measurement (Jensen-Shannon)."""
     exceedances_packets: Count | None

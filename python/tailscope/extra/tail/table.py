@@ -44,7 +44,7 @@ class Foretold(NamedTuple):
         largest = None if check is None else check.max_ns
         is_inside = largest is not None and ahead.low_ns <= largest <= ahead.high_ns
         return cls(
-            fitted.ahead.limit_ns is not None,
+            fitted.limit_ns is not None,
             None if check is None else check.exceedances_bursts,
             None if largest is None else is_inside,
             fitted.fit.best.xi,
@@ -252,7 +252,7 @@ def print_settings(table: TailTable) -> None:
         for line in table.settings()
     ]
     print_table(header, [rows])
-    say("bursts of the rest beyond the return level: 1 is expected; inside: the largest latency")
+    say("bursts of the rest beyond the return level (about 1 is expected); inside: the largest")
     for reason in dict.fromkeys(run.refused for run in table.runs if run.foretold is None):
         names = [f"{run.setting}/{run.name}" for run in table.runs if run.refused == reason]
         more = "" if len(names) == 1 else f" and {len(names) - 1} more"

@@ -21,12 +21,10 @@ def conclusion_rows(kept: Conclusions) -> Iterator[Row]:
     if found is None:
         return
     yield Row(
-        f"exceeded by one burst in {count_text(round(found.return_packets))} packets",
+        f"largest of the next {count_text(round(found.return_packets))} packets",
         duration_text(found.return_level_ns),
         interval_text(found.return_level_ns_ci_low, found.return_level_ns_ci_high),
     )
-    if found.limit_ns is not None:
-        yield Row("end of the tail", duration_text(found.limit_ns))
 
 
 def conclusion_doubts(kept: Conclusions) -> Iterator[str]:

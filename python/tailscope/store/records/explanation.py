@@ -15,6 +15,8 @@ Rate = Annotated[float, Meta(ge=0)]
 
 REST_OF_BATCH = "the rest of its batch"
 """The cause of the wait of a packet that leaves together with later ones."""
+WAY = "the way there and back"
+"""What a packet that finds the device idle takes beyond the time that keeps it busy."""
 
 
 class ExplainedCause(Section, frozen=True, kw_only=True):

@@ -9,14 +9,16 @@ import numpy as np
 from tailscope.extra.patterns.models.answer import Finding, Refusal
 from tailscope.extra.patterns.models.batches import batching
 from tailscope.extra.patterns.models.bucket import policer, shaper
+from tailscope.extra.patterns.models.holds import long_gaps
 from tailscope.extra.patterns.models.paths import ecmp, reordering
 from tailscope.extra.patterns.models.queue import find_limit, find_pace, queue
 from tailscope.extra.patterns.models.stalls import stalls
 from tailscope.extra.patterns.models.system import find_system, undelayed_ns
 
 if TYPE_CHECKING:
-    from tailscope.extra.patterns.models.answer import Answer
+    from tailscope.extra.patterns.models.answer import Answer, Marks
     from tailscope.extra.patterns.models.series import Series
+    from tailscope.extra.patterns.models.system import System
 
 
 class Detected(NamedTuple):
@@ -25,6 +27,9 @@ class Detected(NamedTuple):
     undelayed_ns: int
     """Latency of a packet that nothing delays."""
     answers: tuple[Answer, ...]
+    system: System
+    stalls: Marks
+    """Busy periods in which the device stalled, and no pattern says why."""
 
 
 def detect(series: Series) -> Detected:
@@ -52,4 +57,8 @@ def detect(series: Series) -> Detected:
     for answer in answers:
         if isinstance(answer, Finding) and answer.delayed is not None:
             accounted |= answer.delayed
-    return Detected(base_ns, (*answers, stalls(series, system, accounted)))
+    clock = stalls(series, system, accounted)
+    unnamed = long_gaps(system) & ~system.holding(series, accounted)
+    if isinstance(clock, Finding):
+        unnamed[:] = False
+    return Detected(base_ns, (*answers, clock), system, unnamed)

@@ -54,6 +54,13 @@ class System:
         chosen[series.order] = left
         return chosen & self.delayed(series)
 
+    def holding(self, series: Series, packets: Marks) -> Marks:
+        """The periods in which some of these packets left."""
+        number = self.period_of[packets[series.order]]
+        held = np.zeros(len(self.start_ns), bool)
+        held[number[number >= 0]] = True
+        return held
+
     def delayed(self, series: Series) -> Marks:
         """The packets that were delayed by more than noise."""
         return series.latency_ns - self.base_ns > self.noise_ns

@@ -8,7 +8,7 @@ import numpy as np
 
 from tailscope.exceptions import EvidenceError
 from tailscope.extra.tail.models.fit import FEWEST_BURSTS, fit_bursts
-from tailscope.extra.tail.models.setting import return_level
+from tailscope.extra.tail.models.setting import largest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ def stability(all_bursts: Bursts, packets: int, base_ns: int, level: float) -> l
 
 
 class Ahead(NamedTuple):
-    """The latency that one burst among so many packets is expected to exceed."""
+    """The latency that the largest of so many packets is as likely above as below."""
 
     packets: Floats
     level_ns: Floats
@@ -83,8 +83,9 @@ def levels_ahead(ahead: Forecast, like: Sequence[RunTail], level: float) -> Ahea
     """Return levels from as many packets as were seen to a hundred times as many."""
     times = np.geomspace(1, _AHEAD, _POINTS)
     spans_ns = times * sum(run.duration_ns for run in ahead.tails)
-    levels = [return_level(ahead.tails, like, span, level) for span in spans_ns.tolist()]
-    return Ahead(times * ahead.packets, *np.array(levels).T)
+    found = [largest(ahead.tails, like, span, level) for span in spans_ns.tolist()]
+    levels = np.array([[each.level_ns, each.low_ns, each.high_ns] for each in found])
+    return Ahead(times * ahead.packets, *levels.T)
 
 
 def quantile_pairs(fit: Fit) -> tuple[Floats, Floats]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tailscope.extra.tail.models.causes import (
 )
 from tailscope.extra.tail.models.fit import FEWEST_BURSTS, fit_bursts
 from tailscope.extra.tail.models.goodness import goodness
-from tailscope.extra.tail.models.setting import RunTail, largest, return_level
+from tailscope.extra.tail.models.setting import RunTail, largest
 from tailscope.extra.tail.models.stationarity import stationarity
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tailscope.extra.tail.models.causes import Schedule, StartUp
     from tailscope.extra.tail.models.excesses import Excesses
     from tailscope.extra.tail.models.fit import Fit
-    from tailscope.extra.tail.models.setting import Largest, ReturnLevel
+    from tailscope.extra.tail.models.setting import Largest
     from tailscope.extra.tail.models.stationarity import Stationarity
 
 LOWEST = 0.99
@@ -44,6 +44,19 @@ _REACHED = 0.01
 _TELLING = 30
 _APART = 2.5
 """Gap, as a factor, that separates a class whatever the law of the others is."""
+
+
+class Base(NamedTuple):
+    """A latency above which there are bursts of several parts."""
+
+    floor_ns: int
+    at_ns: int
+    got: int
+    """Bursts above it."""
+    is_lowered: bool
+    """True if it is below what was asked for."""
+    is_shared: bool
+    """True if more than half of the parts that are known above the floor have packets there."""
 
 
 @dataclass(frozen=True)
@@ -64,18 +77,14 @@ class Candidate:
 class Forecast:
     """A law, the causes that act beside it, and the expected latencies."""
 
-    base_ns: int
+    base: Base
     """Latency above which packets form bursts."""
-    is_lowered: bool
-    """True if the requested threshold left too few bursts."""
     found: Bursts
     """Bursts of all parts except those of the start, with times since each part's first packet."""
     packets: int
     """Number of packets in all parts."""
     duration_ns: float
-    """Duration of all parts without their starts."""
-    ratio: float
-    """Duration of the forecast relative to that."""
+    """Duration of the parts that the law is fitted to, without their starts."""
     starts: list[StartUp | None]
     """Start of each part."""
     rare: Rare | None
@@ -89,7 +98,6 @@ class Forecast:
     stationarity: Stationarity
     """Stationarity of the worst latencies of the fitted bursts, in order of time."""
     tails: list[RunTail]
-    return_level: ReturnLevel
     largest: Largest
 
     @property
@@ -119,9 +127,9 @@ class Forecast:
 
     @property
     def limit_ns(self) -> float | None:
-        """Return the latency that is never exceeded; None if there is no such bound."""
+        """Return the end of the most likely law; None if it has none, or something was beyond."""
         limit = self.fit.limit_ns
-        if self.promise != "bulk" or limit is None or limit < self.found.worst_ns.max():
+        if self.promise != "bulk" or limit is None or limit < self.largest.seen_ns:
             return None
         return limit
 
@@ -156,28 +164,29 @@ def forecast(
             code="packets-few",
             hint="measure for longer",
         )
-    base_ns, is_lowered = _base_ns(parts, count, threshold, run_length_ns)
-    every = [bursts(part, base_ns, run_length_ns) for part in parts]
+    base = _base(parts, threshold, run_length_ns)
+    base_ns = base.at_ns
+    known = [part if part.floor_ns <= base.floor_ns else part.split(0).first for part in parts]
+    every = [bursts(part, base_ns, run_length_ns) for part in known]
     starts = [
         start_up(part_bursts, part.begin_ns, part.duration_ns)
-        for part_bursts, part in zip(every, parts, strict=True)
+        for part_bursts, part in zip(every, known, strict=True)
     ]
+    if sum(map(len, every)) - sum(start.bursts for start in starts if start) < FEWEST_BURSTS:
+        starts = [None] * len(parts)
     begins = [
         part.begin_ns + (0 if start is None else start.until_ns + 1)
-        for part, start in zip(parts, starts, strict=True)
+        for part, start in zip(known, starts, strict=True)
     ]
     own = [part_bursts.since(begin) for part_bursts, begin in zip(every, begins, strict=True)]
-    durations = [float(part.end_ns - begin) for part, begin in zip(parts, begins, strict=True)]
+    durations = [float(part.end_ns - begin) for part, begin in zip(known, begins, strict=True)]
     events, duration_ns = joined(own), sum(durations)
-    if len(events) < FEWEST_BURSTS:
-        raise _too_few(base_ns, len(events))
-    ratio = packets / max(count * duration_ns / max(1, sum(p.duration_ns for p in parts)), 1)
     least_rare = _least_rare_ns(events, count)
     is_rare = events.worst_ns >= least_rare
     clock, clocked = _clocked(own, least_rare, max(durations))
     rare = is_rare & ~clocked
     bulk = _between_steps(events.kept(~is_rare), rng)
-    candidates = _ladder(bulk, base_ns, parts, threshold is not None, rng)
+    candidates = _ladder(bulk, base_ns, known, threshold is not None, rng)
     chosen = _chosen(candidates)
     fit = chosen.fit
     assert fit is not None
@@ -186,14 +195,12 @@ def forecast(
         for which in (rare, clocked)
     ]
     tails = [RunTail.of(part, run_length_ns) for part in parts]
-    ahead_ns = ratio * duration_ns
+    ahead_ns = packets / count * sum(part.duration_ns for part in parts)
     return Forecast(
-        base_ns,
-        is_lowered,
+        base,
         events,
         count,
         duration_ns,
-        ratio,
         starts,
         classes[0],
         classes[1],
@@ -202,7 +209,6 @@ def forecast(
         chosen,
         stationarity(fit.bursts.worst_ns.astype(float)),
         tails,
-        return_level(tails, like, ahead_ns, level),
         largest(tails, like, ahead_ns, level),
     )
 
@@ -219,24 +225,38 @@ def _between_steps(rounded: Bursts, rng: np.random.Generator) -> Bursts:
     return replace(rounded, worst_ns=rounded.worst_ns + spread)
 
 
-def _too_few(threshold_ns: int, got: int) -> EvidenceError:
-    return EvidenceError(
-        f"expected at least {FEWEST_BURSTS} bursts above {threshold_ns} ns, got {got}",
-        code="bursts-few",
-        hint="measure for longer",
-    )
+def _base(parts: Sequence[Excesses], threshold: float | None, run_length_ns: int) -> Base:
+    """Return the latency above which bursts of the parts are counted together.
 
-
-def _base_ns(
-    parts: Sequence[Excesses], count: int, threshold: float | None, run_length_ns: int
-) -> tuple[int, bool]:
-    """Return the latency above which there are enough bursts, and True if it was lowered.
-
-    Lower, and bursts grow together. The second says whether it is below what was asked for.
+    A part is known above its floor only. Those with the highest floors are set aside, if too few
+    bursts are above these, or only half of the parts have any: a disturbed run does not hide the
+    others.
     """
-    floor_ns = max(part.floor_ns for part in parts)
-    latency = np.concatenate([part.latency_ns for part in parts])
-    ranked = np.sort(latency[latency > floor_ns])[::-1]
+    tried = [
+        _base_above(floor_ns, parts, threshold, run_length_ns)
+        for floor_ns in {part.floor_ns for part in parts}
+    ]
+    base = max(tried, key=lambda base: (base.got >= FEWEST_BURSTS, base.is_shared, base.floor_ns))
+    if base.got < FEWEST_BURSTS:
+        raise EvidenceError(
+            f"expected at least {FEWEST_BURSTS} bursts above {base.at_ns} ns, got {base.got}",
+            code="bursts-few",
+            hint="measure for longer",
+        )
+    return base
+
+
+def _base_above(
+    floor_ns: int, every: Sequence[Excesses], threshold: float | None, run_length_ns: int
+) -> Base:
+    """Choose such a latency for the parts that are known above a floor.
+
+    Lower, and bursts grow together.
+    """
+    parts = [part for part in every if part.floor_ns <= floor_ns]
+    above = [part.latency_ns[part.latency_ns > floor_ns] for part in parts]
+    ranked = np.sort(np.concatenate(above))[::-1]
+    count = sum(part.count for part in parts)
     beyond = FEWEST_BURSTS if threshold is None else round((1 - threshold) * count)
     most, best_ns, best, tries = len(ranked), floor_ns, -1, 0
     while True:
@@ -246,12 +266,11 @@ def _base_ns(
             best_ns, best, is_first = at_ns, got, not tries
         tries += 1
         enough = got >= (_MOST_BURSTS if threshold is None else FEWEST_BURSTS)
-        if beyond >= most or enough or beyond > (1 - LOWEST) * count:
+        if beyond >= most or enough:
             break
         beyond = max(beyond + 1, int(beyond * (_STEP if threshold is None else 2)))
-    if best < FEWEST_BURSTS:
-        raise _too_few(best_ns, best)
-    return best_ns, threshold is not None and not is_first
+    is_shared = 2 * sum(map(bool, map(len, above))) > len(parts)
+    return Base(floor_ns, best_ns, best, threshold is not None and not is_first, is_shared)
 
 
 def _least_rare_ns(events: Bursts, count: int) -> float:

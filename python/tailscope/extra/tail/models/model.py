@@ -52,7 +52,7 @@ class Check(NamedTuple):
     """Largest latency; None if it is below the known part of the series."""
     exceedances_packets: int
     exceedances_bursts: int
-    """Number of packets, and of bursts, above the level that one burst was expected to exceed."""
+    """Number of packets, and of bursts, above the return level."""
 
 
 class Horizon(NamedTuple):
@@ -62,7 +62,7 @@ class Horizon(NamedTuple):
     packets: float
     """Number of packets in the horizon, at the rate of the run."""
     level_ns: Estimate
-    """Latency that one burst is expected to exceed, by a law for the whole run."""
+    """Return level, by the whole run."""
     forecast: Forecast
     """Forecast from the whole run."""
 
@@ -94,6 +94,12 @@ class TailModel:
     def fit(self) -> Fit:
         """Return the fit above the chosen threshold."""
         return self.ahead.fit
+
+    @property
+    def limit_ns(self) -> float | None:
+        """Return the end of the most likely law; None if it has none, or something was beyond."""
+        limit, came = self.ahead.limit_ns, None if self.check is None else self.check.max_ns
+        return None if limit is not None and came is not None and came > limit else limit
 
     @property
     def refused(self) -> str | None:
@@ -182,7 +188,7 @@ def _forecast(
 
 
 def _level_of(ahead: Forecast, settings: Settings) -> Estimate:
-    found = ahead.return_level
+    found = ahead.largest
     return Estimate(
         estimate=found.level_ns,
         ci_low=found.low_ns,
@@ -194,9 +200,10 @@ def _level_of(ahead: Forecast, settings: Settings) -> Estimate:
 
 
 def _check(ahead: Forecast, rest: Sequence[Excesses], run_length_ns: int) -> Check:
-    level_ns = ahead.return_level.level_ns
+    level_ns = ahead.largest.level_ns
     exceeding = sum(
-        int((bursts(part, ahead.base_ns, run_length_ns).worst_ns > level_ns).sum()) for part in rest
+        int((bursts(part, ahead.base.at_ns, run_length_ns).worst_ns > level_ns).sum())
+        for part in rest
     )
     packets = sum(part.count for part in rest)
     return Check(

@@ -34,8 +34,6 @@ _STEADY = np.array([[1.0], [4.0], [16.0]])
 """Shapes of the law by which rates drift to a further run, among which repeats decide."""
 
 _DRIFT_STEPS = 9
-_LEVEL_SPREAD = 0.008
-"""Change of sizes from what was seen to what follows, in logs, by which a return level moves."""
 
 _ALONE = 0.02
 """Share by which the return level of one run alone lies above all that was seen, at least."""
@@ -131,6 +129,9 @@ class Largest(NamedTuple):
     """Upper end of the interval if no unseen class of bursts acts."""
     seen_ns: float
     """Largest latency of all runs of the setting."""
+    level_ns: float
+    """Return level: the latency that it is as likely to exceed as not, and of a time as long as
+    what was seen, at least the largest that was seen."""
     law: Law
 
     @property
@@ -142,6 +143,11 @@ class Largest(NamedTuple):
     def high_ns(self) -> float:
         """Return the upper end."""
         return self.regions[-1].high_ns
+
+    @property
+    def exceeds_level(self) -> float:
+        """Return the probability that it exceeds the return level."""
+        return 1 - self.law.probability(self.level_ns)
 
     def recurs(self, at: int = -1) -> float:
         """Return the probability that bursts of a region come, or larger ones."""
@@ -160,25 +166,12 @@ class NextQuantile(NamedTuple):
 PRIOR = Prior()
 
 
-class ReturnLevel(NamedTuple):
-    """The latency that one burst of what follows is expected to exceed, and its interval."""
-
-    level_ns: float
-    low_ns: float
-    high_ns: float
-
-
 class _Rates(NamedTuple):
     """Gamma laws of the rate of bursts above latencies, whose shapes and times these are."""
 
     latency: Floats
     shape: Floats
     time_ns: Floats
-    seen: Floats
-    seen_in_ns: Floats
-    """Bursts of all runs above each latency, and the time in which they were seen."""
-    reach: Floats
-    """Share of unseen classes that are at least so large."""
 
 
 def largest(
@@ -199,43 +192,12 @@ def largest(
     low_ns = min(law.quantile_ns((1 - level) / 2), *maxima)
     high_ns = max(law.quantile_ns((1 + level) / 2), *maxima)
     known_high_ns = max(law.quantile_ns(known * (1 + level) / 2), *maxima)
-    regions = _regions(law, (low_ns, high_ns), maxima, prior)
-    return Largest(regions, min(known_high_ns, regions[-1].high_ns), seen_ns, law)
-
-
-def return_level(
-    own: Sequence[RunTail],
-    like: Sequence[RunTail],
-    ahead_ns: float,
-    level: float,
-    prior: Prior = PRIOR,
-) -> ReturnLevel:
-    """Foretell the latency that one burst of so long a time is expected to exceed.
-
-    Of a time as long as what was seen, it is the largest that was seen, at least; a little more if
-    no other runs tell how such sizes vary.
-    """
-    from scipy.special import gammaincinv
-
-    rates = _rates(own, [*own, *like], prior)
-    most = gammaincinv(rates.seen + 1, (1 + level) / 2) / rates.seen_in_ns * rates.reach
-    upper = np.maximum(gammaincinv(rates.shape, (1 + level) / 2) / rates.time_ns, most)
-    lower = gammaincinv(rates.shape, (1 - level) / 2) / rates.time_ns
-    low_ns, level_ns, high_ns = (
-        _where_one(rates.latency, ahead_ns * per_ns)
-        for per_ns in (lower, rates.shape / rates.time_ns, upper)
-    )
+    level_ns = law.quantile_ns(0.5)
     if ahead_ns >= sum(run.duration_ns for run in own):
-        level_ns = max(level_ns, (1 if like else 1 + _ALONE) * max(run.max_ns for run in own))
-    return ReturnLevel(level_ns, min(low_ns, level_ns), max(high_ns, level_ns))
-
-
-def _where_one(latency: Floats, expected: Floats) -> float:
-    """Return the latency above which one burst is expected."""
-    falling = np.minimum.accumulate(np.maximum(expected, 1e-30))
-    spread, reach = _spread(_LEVEL_SPREAD)
-    falling = np.convolve(np.pad(falling, reach, mode="edge"), spread, "valid")
-    return float(np.exp(np.interp(0, -np.log(falling), np.log(latency))))
+        level_ns = max(level_ns, (1 if like else 1 + _ALONE) * max(maxima))
+    regions = _regions(law, (low_ns, high_ns), maxima, prior)
+    known_high_ns = min(known_high_ns, regions[-1].high_ns)
+    return Largest(regions, known_high_ns, seen_ns, min(level_ns, high_ns), law)
 
 
 def _spread(deviation: float) -> tuple[Floats, int]:
@@ -271,7 +233,7 @@ def _rates(own: Sequence[RunTail], every: Sequence[RunTail], prior: Prior) -> _R
     rate = (shapes + count) / (shapes / mean + time)
     expected = (weight * rate).sum(0)
     variance = (weight * rate * (rate + 1 / (shapes / mean + time))).sum(0) - expected**2
-    return _Rates(latency, expected**2 / variance, expected / variance, count_all, time_all, reach)
+    return _Rates(latency, expected**2 / variance, expected / variance)
 
 
 def _weights(counted: Sequence[tuple[Floats, Floats]], mean: Floats) -> Floats:

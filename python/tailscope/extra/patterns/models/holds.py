@@ -1,0 +1,56 @@
+"""Stalls of a device that have no name: how many, for how long, and whether they recur."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tailscope.extra.patterns.models.answer import Marks
+    from tailscope.extra.patterns.models.series import Series
+    from tailscope.extra.patterns.models.system import System
+
+_LONG = 10
+"""A device stalls if nothing leaves for so many times as long as an undelayed packet takes."""
+_LEAST_SHARE = 0.2
+"""Share of the slow packets that stalls must have held to be worth telling."""
+
+
+class Holds(NamedTuple):
+    """Stalls in which packets were held and nothing left."""
+
+    stalls: int
+    packets: int
+    """Packets that were held."""
+    slow_share: float
+    """Share of the slow packets that are among them."""
+    duration_ns_min: int
+    duration_ns_p50: int
+    duration_ns_max: int
+    observed_s: float
+    """Time in which they were seen."""
+
+
+def long_gaps(system: System) -> Marks:
+    """Mark the busy periods in which nothing left for long, though two packets or more waited."""
+    least_ns = _LONG * max(int(system.base_ns.min()), 1)
+    return (system.longest_gap_ns > least_ns) & (system.count > 1)
+
+
+def find_holds(series: Series, system: System, stalls: Marks, slow: Marks) -> Holds | None:
+    """Sum up stalls; None if hardly a slow packet was held by one."""
+    held = system.within(series, stalls)
+    share = float(held[slow].mean()) if slow.any() else 0.0
+    if not stalls.any() or share < _LEAST_SHARE:
+        return None
+    lasted_ns = system.longest_gap_ns[stalls]
+    return Holds(
+        len(lasted_ns),
+        int(np.count_nonzero(held)),
+        share,
+        int(lasted_ns.min()),
+        int(np.median(lasted_ns)),
+        int(lasted_ns.max()),
+        float(series.arrival_ns[-1] - series.arrival_ns[0]) / 1e9,
+    )
