@@ -9,11 +9,13 @@ import pytest
 from pages import PAGES, ROOT
 
 from tailscope.cli import application
+from tailscope.registry import additions
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+WING = ROOT / "docs" / "extra"
 FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
@@ -41,6 +43,8 @@ def test_links_lead_somewhere(path: Path) -> None:
     for target in LINK.findall(_prose(path)):
         name, _, anchor = target.partition("#")
         there = (path.parent / name).resolve() if name else path
+        if path == WING / "index.md" and there.parent.parent == WING and not there.parent.exists():
+            continue  # A folder that was deleted.
         assert there.exists(), f"{_named(path)}: {target}"
         if anchor:
             assert anchor in _anchors(there), f"{_named(path)}: {target}"
@@ -111,11 +115,15 @@ def test_readme_and_the_first_pages_stay_short() -> None:
         assert text.count("![") == 1 and text.count("```sh") == 1, path
 
 
+def test_the_first_page_of_the_wing_lists_its_folders() -> None:
+    listed = LINK.findall(_prose(WING / "index.md"))
+    assert {f"{folder}/index.md" for folder in additions()} <= set(listed)
+
+
 def test_pages_of_a_folder_link_to_no_other() -> None:
     """Each folder of the wing can be deleted, with its pages."""
-    wing = ROOT / "docs" / "extra"
-    for path in wing.glob("*/*.md"):
+    for path in WING.glob("*/*.md"):
         for name in (link.partition("#")[0] for link in LINK.findall(_prose(path))):
             there = (path.parent / name).resolve() if name else path
-            is_other = there.is_relative_to(wing) and there.parent not in (wing, path.parent)
+            is_other = there.is_relative_to(WING) and there.parent not in (WING, path.parent)
             assert not is_other, f"{_named(path)}: {name}"

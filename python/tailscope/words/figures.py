@@ -598,9 +598,9 @@ def _described(info: RunInfo) -> dict[str, str]:
     kernel = " ".join(filter(None, (about.kernel, about.kernel_release)))
     rate = None if about.rate_pps is None else f"{count_text(about.rate_pps)} packets/s"
     sizes = (
-        None if about.burst is None else f"bursts of {about.burst}",
+        None if about.burst in {None, 1} else f"bursts of {about.burst}",
         None if about.size_bytes is None else f"{about.size_bytes} B",
-        None if about.flows is None else f"{about.flows} flows",
+        None if about.flows is None else counted(about.flows, "flow"),
     )
     repeat = None if about.repeat is None else f"repetition {about.repeat}"
     said = {

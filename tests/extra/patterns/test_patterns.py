@@ -15,8 +15,10 @@ from foreign.frames import CLIENT6, SERVER6, ethernet, ipv6, tcp, udp_frame
 from pattern_grid import NOISE_NS, cases, outcome_of
 from pattern_qdiscs import captured, kinds, wrong
 from runs import AS_ROOT
+from synthetic import info_of
 
-from tailscope.extra.patterns.explain import patterns_of
+from tailscope.extra.patterns import source
+from tailscope.extra.patterns.explain import explain_packets, patterns_of
 from tailscope.extra.patterns.models.answer import Finding, Refusal
 from tailscope.extra.patterns.models.detect import detect
 from tailscope.extra.patterns.models.levels import divided
@@ -321,3 +323,23 @@ def test_segments_of_ipv6_are_read(tailscope: Run, tmp_path: Path) -> None:
     patterns = json.loads(done.stdout)["patterns"]
     named = {each["pattern"]: each["figures"] for each in patterns["named"]}
     assert named["retransmissions"]["retransmitted_segments"] == 20
+
+
+def test_of_a_path_each_direction_is_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came_ns = np.arange(4_000, dtype=np.int64) * 1_000_000
+    late_ns = np.where(np.arange(4_000) % 50 == 25, 4_500_000, 0)
+    flow, nothing = np.zeros(4_000, np.int64), np.zeros(0, np.int64)
+    ways = {
+        "there": {"pre_ns": came_ns, "latency_ns": 20_000 + late_ns, "flow": flow},
+        "back": {"pre_ns": came_ns, "latency_ns": 20_000 + 0 * late_ns, "flow": flow},
+        "unused": {"pre_ns": nothing, "latency_ns": nothing, "flow": nothing, "lost_ns": nothing},
+    }
+    monkeypatch.setattr(source, "offered", lambda _: [lambda _: None, lambda _: ways])
+    records, _ = explain_packets(tmp_path, info_of(), None)
+    there, back, unused = records.values()
+    assert [*records] == ["patterns_there", "patterns_back", "patterns_unused"]
+    assert [each.pattern for each in there.named] == ["reordering"]
+    assert there.named[0].figures["overtaking_share"] == pytest.approx(0.08)
+    assert (back.named, unused.searched) == ((), 0)

@@ -27,6 +27,7 @@ ADDITION = Addition(
         ),
     ),
     services={
+        "directions": "directions:directions_of",
         "packets_alone": "explain:explain_packets",
         "repeat": "explain:repeat_command",
         "path": "once:measure_path",

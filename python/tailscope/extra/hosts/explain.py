@@ -30,7 +30,7 @@ def explain_packets(
     run: Path, _info: RunInfo, _quantile: float | None
 ) -> tuple[dict[str, HostsRecord], Callable[[View], None]] | None:
     """Say what both ends know of a run between two hosts; None of any other run."""
-    record = _record(run)
+    record = read_hosts(run)
     if record is None:
         return None
 
@@ -42,11 +42,12 @@ def explain_packets(
 
 def repeat_command(run: Path) -> str | None:
     """Return the command that measures a path once more; None of any other run."""
-    record = _record(run)
+    record = read_hosts(run)
     return None if record is None else record.command
 
 
-def _record(run: Path) -> HostsRecord | None:
+def read_hosts(run: Path) -> HostsRecord | None:
+    """Read what both ends know of a run between two hosts; None of any other run."""
     file = run / RECORD
     if not file.is_file():
         return None

@@ -17,7 +17,7 @@ from tailscope.extra.patterns.records import (
     RefusedPattern,
     UnnamedStalls,
 )
-from tailscope.extra.patterns.source import read_series
+from tailscope.extra.patterns.source import read_directions, read_series
 from tailscope.extra.patterns.words import evidence_text, opening_text, stalls_text, unknown_text
 from tailscope.noise.intervals import covered
 
@@ -42,13 +42,21 @@ _KNOWN = 0.5
 def explain_packets(
     run: Path, info: RunInfo, quantile: float | None
 ) -> tuple[dict[str, PatternsRecord], Callable[[View], None]]:
-    """Say what a pair's packets alone tell; returns the record by its name, and what prints it."""
-    found = patterns_of(read_series(run, info), quantile)
+    """Say what a run's packets alone tell; returns the records by name, and what prints them.
+
+    Of a path it is what those of each direction tell.
+    """
+    ways = {way: patterns_of(searched, quantile) for way, searched in read_directions(run).items()}
+    found = ways or {"": patterns_of(read_series(run, info), quantile)}
 
     def show(view: View) -> None:
-        _show(found, view)
+        for way, each in found.items():
+            _show(each, view, way)
+        if not ways:
+            view.say("")
+            view.say(unknown_text())
 
-    return {"patterns": found}, show
+    return {f"patterns_{way}".rstrip("_"): each for way, each in found.items()}, show
 
 
 def patterns_of(searched: Searched, quantile: float | None) -> PatternsRecord:
@@ -123,9 +131,11 @@ def _slow_from(series: Series, quantile: float | None) -> tuple[float, int]:
     return start, int(np.partition(series.latency_ns, at)[at])
 
 
-def _show(found: PatternsRecord, view: View) -> None:
+def _show(found: PatternsRecord, view: View, way: str) -> None:
     """Print what is named, with its evidence, then what is not, and why."""
-    view.say(opening_text(found))
+    if way:
+        view.say("")
+    view.say(f"{way}: {opening_text(found)}" if way else opening_text(found))
     for named in found.named:
         say_named(named.pattern, view.text(evidence_text(named)), width=_WIDTH)
     if found.refused:
@@ -137,5 +147,3 @@ def _show(found: PatternsRecord, view: View) -> None:
     if found.unnamed_stalls is not None:
         view.say("")
         view.say(stalls_text(found.unnamed_stalls))
-    view.say("")
-    view.say(unknown_text())

@@ -9,12 +9,13 @@ import numpy as np
 from tailscope.engine.columns import values
 from tailscope.extra.patterns.models.series import Losses, Series
 from tailscope.extra.patterns.segments import find_retransmissions
+from tailscope.registry import offered
 from tailscope.store.parquet import TableFile
 from tailscope.store.reader import open_packets, verified_file
 from tailscope.store.tables import LOST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -65,6 +66,28 @@ def read_series(run: Path, info: RunInfo) -> Searched:
     seen_ns = np.concatenate([pre_ns, lost_ns])
     again = find_retransmissions(info, seen_ns, lost_ns, is_whole=count <= MOST)
     return Searched(series, count, int(seq[0]), int(seq[-1]), start_ns, (again,))
+
+
+def read_directions(run: Path) -> dict[str, Searched]:
+    """Return the packets of each direction of a path, the first of many; none of other runs."""
+    asked = (directions(run) for directions in offered("directions"))
+    for ways in asked:
+        if ways is not None:
+            return {way: _of_direction(columns) for way, columns in ways.items()}
+    return {}
+
+
+def _of_direction(columns: Mapping[str, NDArray[np.int64]]) -> Searched:
+    pre_ns, latency_ns, flow = (columns[name][:MOST] for name in ("pre_ns", "latency_ns", "flow"))
+    lost_ns = columns.get("lost_ns")
+    series = Series(
+        pre_ns - pre_ns[:1].sum(),
+        latency_ns,
+        None,
+        flow,
+        None if lost_ns is None else Losses(lost_ns),
+    )
+    return Searched(series, len(columns["pre_ns"]), 0, max(len(pre_ns) - 1, 0))
 
 
 def _begin(packets: Packets) -> int:

@@ -49,7 +49,7 @@ def _ecmp(series: Series) -> tuple[Answer, Numbers | None]:
     if np.count_nonzero(large) < 2 * _FEWEST_FLOWS:
         return Refusal(
             "ECMP",
-            f"{np.count_nonzero(large)} flows have {_FEWEST_OF_FLOW} packets, expected"
+            f"flows of {_FEWEST_OF_FLOW} packets: {np.count_nonzero(large)}, expected"
             f" {2 * _FEWEST_FLOWS}",
         ), None
     low_ns, middle_ns, high_ns = _quantiles_by(number, series.latency_ns, len(flows))
