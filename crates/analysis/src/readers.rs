@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 
 use crate::ingest::{Ingest, Message, Stamped};
@@ -139,10 +139,9 @@ fn least_read(lines: &[Line; 2]) -> Option<usize> {
     [0, 1].into_iter().filter(is_free).min_by_key(|side| lines[*side].waiting.len())
 }
 
-/// Returns the number of cores that this process may use.
+/// Returns the number of cores that this thread may use now: who measures confines itself meanwhile.
 fn cores() -> usize {
-    static CORES: OnceLock<usize> = OnceLock::new();
-    *CORES.get_or_init(|| thread::available_parallelism().map_or(1, usize::from))
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 #[cfg(test)]

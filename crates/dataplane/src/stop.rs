@@ -1,9 +1,10 @@
 //! SIGINT and SIGTERM: the loops end, and a valid result is printed.
 
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,7 +53,8 @@ impl Stop {
 
     /// Waits until a pipe gives a byte or is closed, or this is to stop.
     pub fn wait_for_byte(&self, pipe: &Path) -> io::Result<()> {
-        let mut pipe = File::open(pipe)?;
+        // To open it would wait for who writes, whatever signals come.
+        let mut pipe = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(pipe)?;
         let mut wanted = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         while !self.asked() {
             // SAFETY: one structure, of a file that is open.
@@ -61,5 +63,29 @@ impl Stop {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_pipe_that_nobody_opens_keeps_nobody_from_stopping() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("hold");
+        let name = CString::new(pipe.to_str().unwrap()).unwrap();
+        // SAFETY: a system call with a string that ends.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let (stop, (said, heard)) = (Stop::default(), channel());
+        std::thread::scope(|scope| {
+            scope.spawn(|| said.send(stop.wait_for_byte(&pipe).is_ok()));
+            assert!(heard.recv_timeout(Duration::from_millis(20)).is_err());
+            stop.ask();
+            // Nothing interrupts this wait, so it looks once more.
+            assert_eq!(heard.recv_timeout(Duration::from_secs(20)), Ok(true));
+        });
     }
 }

@@ -25,7 +25,8 @@ _PREFIX = "tailscope-"
 _NAME = re.compile(rf"{_PREFIX}(\d+)-[0-9a-f]{{8}}")
 _OF_DPDK = re.compile(r"[][,=]")
 """Characters by which DPDK splits an option, such as one that names a socket in the folder."""
-_LAST_BASES = ("/tmp",)  # noqa: S108 - the folder in it is private
+_IN_MEMORY = "/dev/shm"  # noqa: S108 - the folder in it is private
+_LAST_BASES = ("/tmp", _IN_MEMORY)  # noqa: S108 - likewise
 _RECORDING = "-recording"
 """Suffix of the name of a recording that is kept beside the folder."""
 LOCK = "lock"
@@ -60,9 +61,10 @@ class RunFolder(Folder):
     network namespaces, carries the `name` of its folder.
     """
 
-    def __init__(self, *, on_disk: bool = False) -> None:
+    def __init__(self, *, on_disk: bool = False, in_memory: bool = False) -> None:
         name = f"{_PREFIX}{os.getuid()}-{secrets.token_hex(4)}"
-        base = Path(tempfile.gettempdir()) if on_disk else _base()
+        own = tempfile.gettempdir() if on_disk else _IN_MEMORY if in_memory else None
+        base = Path(own) if own and os.access(own, os.W_OK | os.X_OK) else _base()
         super().__init__(name, base / name)
         self._lock = -1
 

@@ -15,7 +15,7 @@ from errors import raises
 
 from tailscope.exceptions import TestbedError
 from tailscope.extra.duet.command import _side
-from tailscope.extra.duet.kept import Held, KeptSetUp
+from tailscope.extra.duet.kept import _BEGUN_NS, Held, KeptSetUp, _ran_ns
 from tailscope.extra.duet.pairs import pairs
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def side(law: str) -> Side:
-    fields = {"rate": "2k", "duration": "50ms", "warm_up": "10ms", "noise": "stalls"}
+def side(law: str, warm_up: str = "10ms") -> Side:
+    fields = {"rate": "2k", "duration": "50ms", "warm_up": warm_up, "noise": "stalls"}
     text = f"{{dut: delay, dut_options: {{law: 'fixed:{law}'}}}}"
     return _side(text, {**fields, "power": "none"}, "A")
 
@@ -101,10 +101,33 @@ def test_a_device_that_dies_is_named(
     assert not list(folders.glob("tailscope-*"))
 
 
+def test_no_packet_leaves_before_the_device_polls(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a warm-up, the first packets would wait for the device, however long it takes."""
+    let_go, polled_ns = Held.let_go, []
+
+    def watched(held: Held) -> None:
+        assert held.device.ready is not None and held.generator.ready is not None
+        before = [_ran_ns(each.ready.pid) for each in (held.device, held.generator)]
+        os.write(held.pipes[0], bytes(1))
+        time.sleep(0.1)
+        assert _ran_ns(held.generator.ready.pid) == before[1], "it waits for its own turn"
+        let_go(held)
+        polled_ns.append(_ran_ns(held.device.ready.pid) - before[0])
+
+    monkeypatch.setattr(Held, "let_go", watched)
+    with closing(pairs(side("1ms", "0s"), side("1ms", "0s"), seed=1)) as measuring:
+        pair = next(measuring)
+    assert min(polled_ns) >= _BEGUN_NS and len(polled_ns) == 2
+    assert pair.a.lost_share == pair.b.lost_share == 0
+
+
 def test_what_waits_for_its_turn_ends_with_the_duet(folders: Path) -> None:
     before = children()
     with closing(pairs(side("1ms"), side("1ms"), seed=1)) as measuring:
         next(measuring)
-        assert len(children() - before) == 4
+        # As many as wait had their turn, and end meanwhile.
+        assert len(children() - before) == 8
     assert children() == before
     assert not list(folders.glob("tailscope-*"))

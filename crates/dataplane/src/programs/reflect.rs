@@ -3,6 +3,7 @@
 use crate::admission::{Admission, OWN_NETWORKS, Prefix};
 use crate::error::Error;
 use crate::events;
+use crate::handling;
 use crate::keys;
 use crate::options;
 use crate::privileges::{self, capability};
@@ -51,13 +52,16 @@ impl Program for Reflect {
         let stop = Stop::on_signals()
             .map_err(|source| Error::File { path: "signal handlers".into(), source })?;
         let key = self.key_file.as_deref().map(keys::read).transpose()?;
+        // Before queries come, which would wait.
+        let handling_ns = handling::measure().unwrap_or(0);
         let socket = Udp::listen(self.address, self.port)?;
         let port = socket.port();
         privileges::become_nobody();
         privileges::give_back(capability::NONE, &[])?;
         sleep_exactly();
         let admission = Admission::new(self.allow, port, self.rate_pps);
-        let mut reflector = Reflector::new(socket, Form::new(key), admission, self.poll);
+        let mut reflector =
+            Reflector::new(socket, Form::new(key), admission, self.poll, handling_ns);
         events::listening(SPEC.name, port);
         reflector.run(&stop)?;
         let counts = reflector.counts;

@@ -13,10 +13,12 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -40,7 +42,6 @@ from tailscope.testbed.wires import Pci
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -74,22 +75,35 @@ class _Device(Protocol):
 
 @dataclass(frozen=True)
 class Held:
-    """A device and its generator, which wait for their turn behind a pipe."""
+    """A device and its generator, each of which waits for its turn behind a pipe."""
 
     device: Dataplane[LoopProgress, ForwarderResult]
     generator: Generator
     record: Path
-    pipe: int
+    pipes: tuple[int, int]
     stack: ExitStack
 
     def let_go(self) -> None:
-        """Let both touch packets."""
-        os.write(self.pipe, bytes(2))
+        """Let the device touch packets, and then, once it polls, the generator."""
+        of_device, of_generator = self.pipes
+        assert self.device.ready is not None, "it waits for its turn"
+        pid = self.device.ready.pid
+        polls_ns = _ran_ns(pid) + _BEGUN_NS
+        os.write(of_device, bytes(1))
+        while _ran_ns(pid) < polls_ns:
+            if not self.device.is_running:
+                raise self.device.failure()
+            time.sleep(_LOOK_S)
+        os.write(of_generator, bytes(1))
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send both a signal."""
+        for each in (self.generator, self.device):
+            each.process.signal(number)
 
     def end(self) -> None:
         """Kill both at once, as giving back memory takes its time, and wait for their end."""
-        for each in (self.generator, self.device):
-            each.process.signal(signal.SIGKILL)
+        self.signal(signal.SIGKILL)
         self.stack.close()
 
 
@@ -100,6 +114,8 @@ class KeptSetUp:
     plan: RunPlan
     cores: Cores
     folder: RunFolder
+    records: RunFolder
+    """The folder for recordings, in memory: who writes to a disk waits for it."""
     side: Side
     """The generator's ports."""
     dut: Dut
@@ -107,9 +123,13 @@ class KeptSetUp:
     numbers: Iterator[int] = field(default_factory=count)
     held: Held | None = None
     """The next device and its generator, started ahead; None where they cannot wait."""
+    done: Held | None = None
+    """Those that had their turn. They are stopped: to end takes CPU time, which others need."""
 
     def prepare(self) -> None:
         """Start the next device and its generator, which wait for their turn, if they can."""
+        if self.done is not None:
+            self.done.signal(signal.SIGKILL)
         if not isinstance(self.dut, Forwarder) or self.plan.platform != Bare.name:
             return
         # Both sides may have the same cards, which one program at a time can open, and hugepages
@@ -120,39 +140,47 @@ class KeptSetUp:
         number = next(self.numbers)
         _remove_sockets(self.folder.path)
         with ExitStack() as stack:
-            pipe, write_end = stack.enter_context(_pipe(self.folder.path / f"hold-{number}"))
-            device = stack.enter_context(self.dut.process(replace(self._context(), hold=pipe)))
-            record = self.folder.make(f"block-{number}")
-            generator = stack.enter_context(self._generator(record, f"--hold={pipe}"))
-            self.held = Held(device, generator, record, write_end, stack.pop_all())
+            (dut_path, of_device), (path, of_generator) = (
+                stack.enter_context(_pipe(self.folder.path / f"hold-{role}-{number}"))
+                for role in ("dut", "generator")
+            )
+            device = stack.enter_context(self.dut.process(replace(self._context(), hold=dut_path)))
+            record = self.records.make(f"block-{number}")
+            generator = stack.enter_context(self._generator(record, f"--hold={path}"))
+            pipes = of_device, of_generator
+            self.held = Held(device, generator, record, pipes, stack.pop_all())
 
     def wait_ready(self) -> None:
-        """Wait until what was started ahead uses no CPU any more."""
+        """Wait until what was started ahead, or has ended, uses no CPU any more."""
+        if self.done is not None:
+            self.done.end()
+            self.done = None
         if self.held is not None:
             self.held.device.wait_ready()
             self.held.generator.wait_ready()
 
     def close(self) -> None:
-        """End what was started ahead."""
-        if self.held is not None:
-            self.held.end()
-            self.held = None
+        """End what was started ahead, and what had its turn."""
+        for each in filter(None, (self.held, self.done)):
+            each.end()
+        self.held = self.done = None
 
     def block(self) -> Callable[[], Block]:
         """Let the traffic of a block pass, and return what analyses it."""
         with confined(self.cores.housekeeping), ExitStack() as stack:
-            stack.callback(self.close)
             if self.held is None:
                 _remove_sockets(self.folder.path)
                 device: _Device = stack.enter_context(self.dut.open(self._context()))
                 self._run_co_runners(stack)
                 self.platform.hand_over()
-                record = self.folder.make(f"block-{next(self.numbers)}")
+                record = self.records.make(f"block-{next(self.numbers)}")
                 generator = stack.enter_context(self._generator(record))
             else:
-                device, generator, record = self.held.device, self.held.generator, self.held.record
+                self.done, self.held = self.held, None
+                device, generator, record = self.done.device, self.done.generator, self.done.record
+                stack.callback(self.done.signal, signal.SIGSTOP)
                 self._run_co_runners(stack)
-                self.held.let_go()
+                self.done.let_go()
             result = _end_of(generator, device)
         return partial(_block_of, self.plan, result, record)
 
@@ -204,7 +232,8 @@ def kept(plan: RunPlan, cores: Cores) -> Iterator[KeptSetUp]:
             pinned=not cpus.dut_anywhere,
         )
         opened = stack.enter_context(platform)
-        set_up = KeptSetUp(plan, cores, folder, ends.generator, dut, opened)
+        records = stack.enter_context(RunFolder(in_memory=True))
+        set_up = KeptSetUp(plan, cores, folder, records, ends.generator, dut, opened)
         stack.callback(set_up.close)
         yield set_up
 
@@ -219,6 +248,14 @@ def _pipe(path: Path) -> Iterator[tuple[Path, int]]:
     finally:
         os.close(number)
         path.unlink()
+
+
+def _ran_ns(pid: int) -> int:
+    """Return for how long a process has run, in its first thread; 0 if it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+    except OSError:
+        return 0
 
 
 def _remove_sockets(folder: Path) -> None:
@@ -273,3 +310,6 @@ def block_of(plan: RunPlan, recording: Recording) -> Block:
 
 
 _NONE = np.zeros(0, np.int64)
+_LOOK_S = 0.0005
+_BEGUN_NS = 2_000_000
+"""Run time that a device which was let go needs for nothing but polling."""
