@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _MOST = 4
 _LOUDEST = 4
 _SLOWER = (2, 3, 5, 7)
+_ONLY = 0.9
 _FIRST = 4
 _ALIKE = 1e-3
 _APART_HZ = 0.5
@@ -253,9 +254,12 @@ def _slowed(
         tick, _ = _lateness(search, clock, reaches_back, is_late)
         if not len(tick):
             break
-        only = int(np.argmax(np.bincount(tick.astype(np.int64) % times)))
-        phase_ns = clock.phase_ns + only * clock.period_ns
+        late = np.bincount(tick.astype(np.int64) % times)
+        phase_ns = clock.phase_ns + int(np.argmax(late)) * clock.period_ns
         slower = Periodic(clock.period_ns * times, 0, phase_ns, wander=clock.wander)
+        is_only = late.sum() >= LEAST_EVENTS and late.max() >= _ONLY * late.sum()
+        if is_only and clock.wander is STEADY:
+            return _slowed(search, slower, evident, reaches_back)
         placed, more = _placed(search, slower, reaches_back)
         if placed is not None and more > evident:
             return _slowed(search, placed, more, reaches_back)
