@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from errors import code_of
 from neighbours import MARK, busy_neighbour, holds, latencies, recorded
 from synthetic import PACKETS, write_run
 from wording import assert_wording
 
+from tailscope.cli.model.conclusion import conclude
 from tailscope.noise.held import HeldIntervals
 from tailscope.noise.neighbour_sampler import RunDelay
 from tailscope.noise.neighbours import Held, held_by_neighbours
@@ -172,3 +174,18 @@ def test_a_busy_loop_on_the_cpu_of_a_device_fails_no_gate(
     assert any(name in done.stdout.splitlines()[0] for name in unusable)
     judged = tailscope("verify", out, "--slo", "p50<1s, p90<100us, loss<1e-2")
     assert judged.returncode in (0, 3), judged.stdout
+
+
+def test_models_say_that_the_machine_was_busy(
+    tailscope: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = busy(0.8)
+    run = write_run(tmp_path / "run", took(held), rate_pps=10_000, neighbours=known(held, "stalls"))
+    conclude(str(tmp_path / "model.json"), {"figure": 1}, [run, run], lambda: print("figures"))
+    record = json.loads((tmp_path / "model.json").read_text())
+    assert record["figure"] == 1
+    assert record["trust"].startswith("red, machine busy: ")
+    assert re.fullmatch(r"figures\ntrust +red, machine busy: .*", capsys.readouterr().out, re.S)
+    refused = tailscope("model", "overload", run, run, run)
+    assert refused.returncode == 3
+    assert code_of(refused) == "machine-busy"

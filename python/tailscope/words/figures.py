@@ -752,7 +752,10 @@ def _losses(summary: Mapping[str, Figure]) -> str:
     outside = int(summary.get("outside") or 0)
     judged = int(summary["sent"] or 0) - outside
     text = f"{lost_text(summary)} of {count_text(judged)} packets lost"
-    return f"{text}, {count_text(outside)} not judged" if outside else text
+    if outside:
+        text += f", {count_text(outside)} not judged"
+    unsent = int(summary.get("unsent") or 0)
+    return f"{text}, {count_text(unsent)} more could not be sent" if unsent else text
 
 
 def median_and_tail(summary: Mapping[str, Figure]) -> tuple[str, str]:

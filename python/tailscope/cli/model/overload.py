@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tailscope.cli.model.conclusion import conclude
 from tailscope.cli.options import (
-    STANDARD,
     JsonFile,
     Keep,
     argument,
     option,
     without_format,
-    write_json,
 )
 from tailscope.cli.status import UNDECIDED
 from tailscope.cli.table import print_table
@@ -96,11 +96,14 @@ def command(
     predicted = forecast(forwarder, function, noise_source, bursts, other_rate)
     for tail_rate in offered("tail_rate") if level is None else [service("tail_rate", "--slo")]:
         predicted = tail_rate(predicted, function, bursts, level)
-    write_json(json_file, without_format(predicted.record()))
     if keep:
         _keep(function, predicted, context.obj or ())
-    if json_file != STANDARD:
-        print_forecast(predicted)
+    conclude(
+        json_file,
+        without_format(predicted.record()),
+        filter(None, (forwarder, function, bursts, other_rate)),
+        partial(print_forecast, predicted),
+    )
     tail = predicted.tail
     is_told = level is None or (tail is not None and tail.is_told)
     return 0 if is_told and predicted.prediction.is_bounded else UNDECIDED

@@ -26,6 +26,7 @@ from tailscope.store.records.base import convert, read_json
 from tailscope.store.records.overload import InterruptionRecord, OverloadFigures, OverloadRecord
 from tailscope.store.records.plan import MeasurementPlan
 from tailscope.units import count_text, duration_text
+from tailscope.verdict.trust import Grade, trust_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -314,16 +315,26 @@ def forecast(
     if bursts is not None:
         of_function[bursts] = runs["bursts"]
     known = _known_noise(noise, of_function)
-    prediction = predict(
-        transfer,
-        _median("function", runs["function"]),
-        None if known is None else known.ns_per_s,
-        queued,
-        is_queued_net=is_net,
-        mean_cpu_ns=_mean_cpu_ns(runs),
-    )
-    if queued is None:
-        _refuse_without_queues(runs["function"], runs.get("bursts"))
+    try:
+        prediction = predict(
+            transfer,
+            _median("function", runs["function"]),
+            None if known is None else known.ns_per_s,
+            queued,
+            is_queued_net=is_net,
+            mean_cpu_ns=_mean_cpu_ns(runs),
+        )
+        if queued is None:
+            _refuse_without_queues(runs["function"], runs.get("bursts"))
+    except EvidenceError as error:
+        trust = trust_in(list(runs.values()))
+        if trust is None or trust.grade is not Grade.RED:
+            raise
+        raise EvidenceError(
+            f"the runs are not believed ({trust.label}: {trust.reason}): {error}",
+            code="machine-busy",
+            hint="measure them again while nothing else runs on the machine",
+        ) from error
     warnings = (*_warnings(runs, prediction), *_noise_warnings(runs["function"], known, queued))
     return Forecast(
         runs["forwarder"].label,

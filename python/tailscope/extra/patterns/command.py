@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from tailscope.cli.model.conclusion import conclude
 from tailscope.cli.options import (
-    STANDARD,
     JsonFile,
     argument,
     checked_figure,
     flag,
     named_files,
     option,
-    write_json,
 )
 from tailscope.cli.table import print_table
 from tailscope.cli.terminal import say
@@ -233,14 +232,13 @@ def _run(plan: AliasingRequest) -> None:
     is_predicted = bool(fitted.sources) and not fitted.in_batches
     prediction = predict(fitted, arrival_ns, latency_ns) if is_predicted else None
     names = _names(fitted, counters)
-    if plan.json_file is not None:
-        record = _record(fitted, prediction, arrival_ns, latency_ns, tainted)
-        record["beyond"] = beyond
-        for source, named in zip(record["sources"], names, strict=True):
-            source["interrupts"] = named
-        write_json(plan.json_file, record)
+    record = _record(fitted, prediction, arrival_ns, latency_ns, tainted)
+    record["beyond"] = beyond
+    for source, named in zip(record["sources"], names, strict=True):
+        source["interrupts"] = named
     _draw(plan, run.label, arrival_ns, latency_ns, prediction)
-    if plan.json_file != STANDARD:
+
+    def show() -> None:
         _print(fitted, prediction)
         _print_left_out(tainted)
         if beyond:
@@ -253,6 +251,8 @@ def _run(plan: AliasingRequest) -> None:
             if named is not None:
                 named_text = printable(", ".join(named) or "no counter")
                 say(f"{source.periodic.rate_hz:.4f} Hz is counted by: {named_text}")
+
+    conclude(plan.json_file, record, [plan.run], show)
 
 
 def _rates(interrupts: Mapping[str, Path]) -> dict[str, Mapping[str, Sequence[float]]]:
@@ -290,25 +290,26 @@ def _run_recorded(plan: AliasingRequest) -> None:
     start_ns = blocked.start_ns[blocked.is_dut]
     recorded = RecordedInterruptions(start_ns, blocked.end_ns[blocked.is_dut] - start_ns)
     prediction = predict_recorded(recorded, arrival_ns, latency_ns)
-    if plan.json_file is not None:
-        record = {
-            "packets": len(arrival_ns),
-            "tainted": tainted,
-            "first_packet_ns": int(arrival_ns[0]),
-            "interruptions": len(start_ns),
-            "sources": [],
-            "measured": prediction.measured,
-            "predicted": prediction.predicted,
-            "tolerance_ns": prediction.tolerance_ns,
-            "agreement": prediction.agreement,
-            "reason": None,
-        }
-        write_json(plan.json_file, record)
+    record = {
+        "packets": len(arrival_ns),
+        "tainted": tainted,
+        "first_packet_ns": int(arrival_ns[0]),
+        "interruptions": len(start_ns),
+        "sources": [],
+        "measured": prediction.measured,
+        "predicted": prediction.predicted,
+        "tolerance_ns": prediction.tolerance_ns,
+        "agreement": prediction.agreement,
+        "reason": None,
+    }
     _draw(plan, run.label, arrival_ns, latency_ns, prediction)
-    if plan.json_file != STANDARD:
+
+    def show() -> None:
         say(f"{count_text(len(start_ns))} interruptions were recorded on the device's CPU\n")
         _print_beside(prediction)
         _print_left_out(tainted)
+
+    conclude(plan.json_file, record, [plan.run], show)
 
 
 def _print_left_out(tainted: int) -> None:
@@ -413,7 +414,7 @@ def _record(
         "delayed": fitted.delayed,
         "explained": fitted.explained,
         "sources": [source.record() for source in fitted.sources],
-        "measured": figures(latency_ns, fitted.threshold_ns),
+        "measured": {"delayed": fitted.delayed, **figures(latency_ns)},
         "predicted": None if prediction is None else prediction.predicted,
         "tolerance_ns": None if prediction is None else prediction.tolerance_ns,
         "agreement": None if prediction is None else prediction.agreement,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tailscope.cli.model.conclusion import conclude
 from tailscope.cli.options import (
     STANDARD,
     JsonFile,
@@ -266,10 +268,15 @@ def _run(plan: TailRequest) -> int:
     like = tails_like(plan.like, plan.sources)
     rng = np.random.default_rng(plan.seed)
     found = model([each for each, _ in read], plan.settings, rng, like)
+    record = None
     if any(each is not None for each in (plan.json_file, plan.figure, plan.kept_by)):
-        _write(plan, found, tainted)
-    if plan.json_file != STANDARD:
-        _print(found, tainted)
+        record = _written(plan, found, tainted)
+    conclude(
+        plan.json_file,
+        {} if record is None else without_format(record),
+        [source.path for source in plan.sources if source.count is None],
+        partial(_print, found, tainted),
+    )
     return 0
 
 
@@ -289,9 +296,9 @@ def _tabulated(plan: TailRequest) -> int:
     return 0
 
 
-def _write(plan: TailRequest, fitted: TailModel, tainted: int) -> None:
+def _written(plan: TailRequest, fitted: TailModel, tainted: int) -> TailRecord:
+    """Keep and draw what is asked for."""
     record = record_of(fitted, tainted)
-    write_json(plan.json_file, without_format(record))
     path = plan.sources[0].path
     if plan.kept_by is not None:
         _keep(path, record, plan.kept_by)
@@ -300,6 +307,7 @@ def _write(plan: TailRequest, fitted: TailModel, tainted: int) -> None:
         from tailscope.report.drawing import write_grid
 
         write_grid([plan.figure], tail_pictures(path.name, record), columns=2, title=path.name)
+    return record
 
 
 def _keep(path: Path, record: TailRecord, command: Sequence[str]) -> None:

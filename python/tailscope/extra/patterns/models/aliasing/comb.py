@@ -58,6 +58,8 @@ class Comb:
     """Mean distance of departures from the end of their tooth."""
     wander: Wander = STEADY
     """Lateness of ticks against even ones."""
+    crossed_ns: float = 0.0
+    """Time before the end of a tooth in which those leave that it found in service."""
 
     @property
     def rate_hz(self) -> float:
@@ -73,12 +75,14 @@ class Comb:
     def chance(self) -> float:
         """Return the share of all time that is near the end of a tooth."""
         teeth = sum(len(group.teeth) for group in self.groups)
-        return min(1.0, 2 * self.reach_ns * teeth / (self.every * self.period_ns))
+        near_ns = self.crossed_ns + 2 * self.reach_ns
+        return min(1.0, near_ns * teeth / (self.every * self.period_ns))
 
     def caught(self, leave_ns: Floats) -> tuple[Numbers, Numbers]:
         """Say for each departure which tooth ends next to it, and the number of its group."""
         tooth, group, away_ns = self.nearest(leave_ns)
-        return tooth, np.where(np.abs(away_ns) <= self.reach_ns, group, -1)
+        is_near = (away_ns <= self.reach_ns) & (away_ns >= -self.crossed_ns - self.reach_ns)
+        return tooth, np.where(is_near, group, -1)
 
     def nearest(self, leave_ns: Floats) -> tuple[Numbers, Numbers, Floats]:
         """Say for each departure which tooth ends next to it, and how long before."""

@@ -36,8 +36,7 @@ def p_value(clock: FoundComb, arrival_ns: Times, wait_ns: Times) -> float:
     could as well be exchanged among those who waited, and as many would leave together.
     """
     delayed = Delayed(arrival_ns, wait_ns, clock.threshold_ns)
-    some = slice(None, None, -(-len(delayed.heads) // _ENOUGH_ROWS))
-    leave_ns, waited_ns = delayed.leave_ns[some], delayed.wait_ns[some]
+    leave_ns, waited_ns = delayed.departures(_ENOUGH_ROWS)
     came_ns = leave_ns - waited_ns
     together = _together(clock.comb, leave_ns)
     rng = np.random.default_rng(_SEED)

@@ -14,13 +14,13 @@ from tailscope.extra.patterns.models.aliasing.flat import recurring
 from tailscope.extra.patterns.models.aliasing.line import LEAST_EVENTS
 from tailscope.extra.patterns.models.aliasing.prediction import predict
 from tailscope.extra.patterns.models.aliasing.search import FALSE_ALARMS, Delayed, is_on, strongest
-from tailscope.extra.patterns.models.aliasing.simulation import Periodic, simulate
+from tailscope.extra.patterns.models.aliasing.served import Served, served
+from tailscope.extra.patterns.models.aliasing.simulation import Periodic, lateness
 from tailscope.extra.patterns.models.aliasing.sources import (
     LEVEL,
     Fit,
     FittedSource,
     Interval,
-    median_ns,
 )
 from tailscope.extra.patterns.models.aliasing.teeth import fitted_period, period_error
 
@@ -64,16 +64,16 @@ def fit(arrival_ns: Times, latency_ns: Times, counted_hz: Sequence[float] = ()) 
         return Fit(
             0, packets, None, None, 0, (), f"{_NOT_FOUND}: fewer than {LEAST_EVENTS} packets"
         )
-    base_ns = median_ns(latency_ns)
-    came_ns, wait_ns = arrival_ns - arrival_ns[0], latency_ns - base_ns
-    nothing = Fit(base_ns, packets, None, None, 0, (), None)
-    fitted = _searched(came_ns, wait_ns, nothing)
+    came_ns = arrival_ns - arrival_ns[0]
+    alone = served(came_ns, latency_ns)
+    nothing = Fit(alone.base_ns, packets, None, None, alone.service_ns or 0, (), None)
+    fitted = _searched(alone, nothing)
     if fitted.sources:
         doubt = mismatch(predict(fitted, arrival_ns, latency_ns))
         if doubt is None:
             return fitted
         fitted = _refused(fitted, f"{_rates_text(fitted)} is no explanation: {doubt}")
-    del wait_ns
+    del alone
     done, clocks, alike_hz = recurring(came_ns, latency_ns, counted_hz)
     if clocks:
         return _flat(clocks, done, nothing)
@@ -105,7 +105,7 @@ def _flat(clocks: Sequence[Recurring], done: Work, nothing: Fit) -> Fit:
         waits_ns = np.sort(done.late_ns[mine] - usual_ns)
         middle = round(float(np.median(waits_ns)))
         before_ns = done.idle_ns[mine] if clock.reaches_back else 0
-        window_ns = np.median(done.end_ns[mine] - done.begin_ns[mine] + before_ns)
+        window_ns = np.median(done.due_ns[mine] - done.begin_ns[mine] + before_ns)
         sources.append(
             FittedSource(
                 replace(clock.clock, duration_ns=middle),
@@ -144,12 +144,13 @@ def _median_ci_ns(in_order_ns: Floats) -> Interval:
     return Interval(float(in_order_ns[low]), float(in_order_ns[high]))
 
 
-def _searched(arrival_ns: Times, wait_ns: Times, nothing: Fit) -> Fit:
+def _searched(done: Served, nothing: Fit) -> Fit:
     """Find one clock after the other, as long as one is no chance, and each can be one."""
+    arrival_ns, wait_ns = done.begin_ns, done.late_ns
     best, left = nothing, np.ones(len(arrival_ns), bool)
     combs: list[Comb] = []
     p_values: list[float] = []
-    threshold_ns = int(wait_ns.max())
+    threshold_ns, service_ns = int(wait_ns.max()), done.service_ns or 0
     while len(combs) < _MOST_COMBS:
         outcome = _tested(arrival_ns[left], wait_ns[left])
         if isinstance(outcome, str):
@@ -159,14 +160,17 @@ def _searched(arrival_ns: Times, wait_ns: Times, nothing: Fit) -> Fit:
         p_values.append(p)
         threshold_ns = min(threshold_ns, clock.threshold_ns)
         delayed = Delayed(arrival_ns, wait_ns, threshold_ns)
+        sources = tuple(_sources(combs, p_values, delayed, nothing.base_latency_ns, threshold_ns))
+        # What is shorter than departures scatter does not show in them.
+        shown_ns = (comb.crossed_ns or min(service_ns, comb.reach_ns) for comb in combs)
+        crossed_ns = round(max(shown_ns))
         best = replace(
             nothing,
             threshold_ns=nothing.base_latency_ns + threshold_ns,
             delayed=int(np.count_nonzero(delayed.packets)),
-            service_ns=_service_ns(arrival_ns, wait_ns, delayed),
-            sources=tuple(
-                _sources(combs, p_values, delayed, nothing.base_latency_ns, threshold_ns)
-            ),
+            service_ns=crossed_ns if done.service_ns is None else done.service_ns,
+            crossed_ns=crossed_ns,
+            sources=sources,
         )
         share = sum(source.periodic.share for source in best.sources)
         if share >= 1:
@@ -208,19 +212,20 @@ def _rates_text(fitted: Fit) -> str:
 
 def given(arrival_ns: Times, latency_ns: Times, sources: Sequence[Periodic]) -> Fit:
     """Take sources as they are said to be."""
-    base_ns = median_ns(latency_ns)
-    arrival_ns, wait_ns = arrival_ns - arrival_ns[0], latency_ns - base_ns
-    expected = int(np.count_nonzero(simulate(arrival_ns, sources, base_ns=0)))
-    threshold_ns = max(0, int(np.sort(wait_ns)[max(0, len(wait_ns) - expected - 1)]))
-    delayed = Delayed(arrival_ns, wait_ns, threshold_ns)
+    came_ns = arrival_ns - arrival_ns[0]
+    done = served(came_ns, latency_ns)
+    service_ns = done.service_ns or 0
+    expected = int(np.count_nonzero(lateness(done.begin_ns, sources, service_ns)))
+    threshold_ns = max(0, int(np.sort(done.late_ns)[max(0, len(done.late_ns) - expected - 1)]))
     return Fit(
-        base_ns,
+        done.base_ns,
         len(arrival_ns),
-        base_ns + threshold_ns,
-        int(np.count_nonzero(delayed.packets)),
-        _service_ns(arrival_ns, wait_ns, delayed),
-        tuple(FittedSource(source, base_ns + source.duration_ns) for source in sources),
+        done.base_ns + threshold_ns,
+        int(np.count_nonzero(done.late_ns > threshold_ns)),
+        service_ns,
+        tuple(FittedSource(source, done.base_ns + source.duration_ns) for source in sources),
         None,
+        crossed_ns=service_ns,
     )
 
 
@@ -232,20 +237,10 @@ def _accounted_for(
     The simulation knows what becomes of interruptions that overlap.
     """
     sources = [source.periodic for source in best.sources]
-    expected_ns = simulate(arrival_ns, sources, base_ns=0, service_ns=best.service_ns)
-    marked = expected_ns > 0
+    marked = lateness(arrival_ns, sources, best.crossed_ns) > 0
     for comb in combs:
         marked |= is_on(comb, arrival_ns + wait_ns)
     return marked | delayed.in_rows(marked[delayed.heads])
-
-
-def _service_ns(arrival_ns: Times, wait_ns: Times, delayed: Delayed) -> int:
-    """Return the median time between departures of packets that queued for each other."""
-    leave_ns = arrival_ns + wait_ns
-    queued = delayed.packets[1:] & delayed.packets[:-1] & (arrival_ns[1:] < leave_ns[:-1])
-    if np.count_nonzero(queued) < LEAST_EVENTS:
-        return 0
-    return max(0, int(np.median(np.diff(leave_ns)[queued])))
 
 
 def _sources(
@@ -256,27 +251,34 @@ def _sources(
     threshold_ns: int,
 ) -> Iterator[FittedSource]:
     """Measure the sources of each comb by the rows of packets that it is the first to catch."""
-    teeth, groups, free = [], [], np.ones(len(delayed.heads), bool)
+    caught, free = [], np.ones(len(delayed.heads), bool)
     for comb in combs:
         tooth, group = comb.caught(delayed.leave_ns)
-        teeth.append(tooth)
-        groups.append(np.where(free, group, -1))
+        caught.append((tooth, np.where(free, group, -1)))
         free &= group < 0
-    for comb, p, tooth, group in zip(combs, p_values, teeth, groups, strict=True):
-        on = group >= 0
+    for comb, p, (tooth, group) in zip(combs, p_values, caught, strict=True):
+        is_crossed = comb.nearest(delayed.leave_ns)[2] < -comb.reach_ns
+        on = (group >= 0) & ~is_crossed
         period_ci_ns = _period_ci_ns(comb.period_ns, tooth[on], group[on], delayed.leave_ns[on])
         kinds = []
         for number, kind in enumerate(comb.groups):
             mine = group == number
             if not mine.any():
                 continue
-            longest_ns = _longest_ns(delayed.wait_ns[mine], delayed.wait_ns[free], comb)
-            kinds.append((kind.teeth, kind.end_ns - longest_ns, longest_ns, mine))
+            whole_ns = np.sort(delayed.wait_ns[mine & is_crossed])
+            if len(whole_ns) < LEAST_EVENTS:
+                longest_ns = _longest_ns(delayed.wait_ns[mine], delayed.wait_ns[free], comb)
+                duration_ci_ns = _duration_ci_ns(delayed.wait_ns[mine], threshold_ns, longest_ns)
+            else:
+                longest_ns = round(float(np.median(whole_ns)))
+                duration_ci_ns = _median_ci_ns(whole_ns)
+            start_ns = kind.end_ns - longest_ns
+            kinds.append((kind.teeth, start_ns, longest_ns, duration_ci_ns, mine))
         if not kinds:
             continue
         # Teeth are counted from the first that begins after the first packet.
-        first = math.ceil(-min(start_ns for _, start_ns, _, _ in kinds) / comb.period_ns)
-        for numbers, start_ns, longest_ns, mine in kinds:
+        first = math.ceil(-min(start_ns for _, start_ns, *_ in kinds) / comb.period_ns)
+        for numbers, start_ns, longest_ns, duration_ci_ns, mine in kinds:
             periodic = Periodic(
                 comb.period_ns,
                 longest_ns,
@@ -292,7 +294,7 @@ def _sources(
                 packets,
                 packets / int(delayed.sizes.sum()),
                 _rate_ci_hz(periodic, period_ci_ns),
-                _duration_ci_ns(delayed.wait_ns[mine], threshold_ns, longest_ns),
+                duration_ci_ns,
                 p,
             )
 

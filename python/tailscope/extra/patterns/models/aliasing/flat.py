@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 _MOST = 4
 _LOUDEST = 4
-_SLOWER = (2, 3, 5)
+_SLOWER = (2, 3, 5, 7)
+_ONLY = 0.9
 _FIRST = 4
 _ALIKE = 1e-3
 _APART_HZ = 0.5
@@ -194,8 +195,6 @@ def _loudest(
         if all(abs(rate_hz - other) > _ALIKE * rate_hz + _APART_HZ for other in seen):
             seen.append(rate_hz)
             behind = [rate_hz, *packets.images(rate_hz, HIGHEST_HZ)]
-            # A multiple of a slow rate may be louder than the rate itself.
-            behind += [rate_hz / times for times in _SLOWER if len(seen) == 1]
             chosen.setdefault(candidate.threshold_ns, []).extend(behind)
         if len(seen) == _LOUDEST:
             break
@@ -225,6 +224,8 @@ def _fitted(search: _Search, rate_hz: float) -> tuple[Recurring | None, float]:
                 placed, evident = max(
                     (placed, evident), _refined(search, placed, reaches_back), key=itemgetter(1)
                 )
+            if placed is not None:
+                placed, evident = _slowed(search, placed, evident, reaches_back)
             if placed is not None and evident - free > most:
                 best = Recurring(placed, reaches_back, search.threshold_ns, 1.0, None)
                 most = evident - free
@@ -232,15 +233,37 @@ def _fitted(search: _Search, rate_hz: float) -> tuple[Recurring | None, float]:
         return None, 0.0
     is_met = best.meets(search.done)
     p = _SELECTED * _p_value(search, is_met)
-    is_flat = _is_distinct(search.is_late, is_met) and not _waits(
-        search.done.only(is_met & search.is_late), best.clock
-    )
-    if p > FALSE_ALARMS or not is_flat:
+    late = search.done.only(is_met & search.is_late)
+    is_flat = _is_distinct(search.is_late, is_met) and not _waits(late, best.clock)
+    # A tick that lasted longer would delay by another tick as well.
+    is_short = is_flat and float(np.median(late.late_ns)) < best.clock.period_ns
+    if p > FALSE_ALARMS or not is_short:
         return None, 0.0
     rate_ci_hz = None
     if best.clock.wander is STEADY:
         rate_ci_hz = _rate_ci_hz(search, best)
     return best._replace(p_value=p, rate_ci_hz=rate_ci_hz), most
+
+
+def _slowed(
+    search: _Search, clock: Periodic, evident: float, reaches_back: bool
+) -> tuple[Periodic, float]:
+    """Return the slowest clock behind a rate: a multiple of it may be louder than itself."""
+    is_late = search.is_late & (search.block % 2 == 0)
+    for times in _SLOWER:
+        tick, _ = _lateness(search, clock, reaches_back, is_late)
+        if not len(tick):
+            break
+        late = np.bincount(tick.astype(np.int64) % times)
+        phase_ns = clock.phase_ns + int(np.argmax(late)) * clock.period_ns
+        slower = Periodic(clock.period_ns * times, 0, phase_ns, wander=clock.wander)
+        is_only = late.sum() >= LEAST_EVENTS and late.max() >= _ONLY * late.sum()
+        if is_only and clock.wander is STEADY:
+            return _slowed(search, slower, evident, reaches_back)
+        placed, more = _placed(search, slower, reaches_back)
+        if placed is not None and more > evident:
+            return _slowed(search, placed, more, reaches_back)
+    return clock, evident
 
 
 def _rate_ci_hz(search: _Search, found: Recurring) -> Interval:

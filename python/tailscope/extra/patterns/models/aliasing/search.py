@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -30,6 +31,11 @@ _SLOWEST = 5
 _STRONGEST = 4
 _BEST_LINES = 6
 _ALIKE = 1e-3
+_LONGEST = 0.95
+_ALL_OF_IT = 0.9
+_PILED_UP = 0.3
+_FARTHEST = 4.0
+_SEED = 0
 
 
 class FoundComb(NamedTuple):
@@ -60,14 +66,42 @@ class Delayed:
         self.heads = np.flatnonzero(first)
         self.leave_ns: Floats = (arrival_ns + wait_ns)[self.heads].astype(np.float64)
         self.wait_ns: Floats = wait_ns[self.heads].astype(np.float64)
+        self.telling = _telling(self.wait_ns)
         self._row = np.cumsum(first)[self.packets] - 1
         self.sizes = np.bincount(self._row, minlength=len(self.heads))
+
+    def departures(self, most: int) -> tuple[Floats, Floats]:
+        """Return departures that tell when a tick ended, so many at most, and their waits.
+
+        They are drawn: each second one may be that of each second tick.
+        """
+        which = np.flatnonzero(self.telling)
+        if len(which) > most:
+            which = np.sort(np.random.default_rng(_SEED).choice(which, most, replace=False))
+        return self.leave_ns[which], self.wait_ns[which]
 
     def in_rows(self, rows: Marks) -> Marks:
         """Mark the packets of some rows."""
         marks = self.packets.copy()
         marks[self.packets] = rows[self._row]
         return marks
+
+
+def _telling(wait_ns: Floats) -> Marks:
+    """Mark the waits that ended with a tick: all, or those that are not as long as a tick.
+
+    A tick delays the packet that it finds in service by all its length, wherever in service it was.
+    If packets come so often that all are late by as much, they tell by how they leave.
+    """
+    if not len(wait_ns):
+        return np.zeros(0, bool)
+    is_whole = _is_whole(wait_ns)
+    return ~is_whole if _PILED_UP < is_whole.mean() < _ALL_OF_IT else np.ones(len(wait_ns), bool)
+
+
+def _is_whole(wait_ns: Floats) -> Marks:
+    """Mark waits that are about the longest."""
+    return wait_ns >= _ALL_OF_IT * np.quantile(wait_ns, _LONGEST)
 
 
 def strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
@@ -89,7 +123,7 @@ def _strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
         if spectrum_peaks and (not loudest or spectrum_peaks[0].power > loudest[0].power):
             loudest = spectrum_peaks
         unlikely = [peak for peak in spectrum_peaks if peak.chance * len(tried) <= FALSE_ALARMS]
-        leave_ns, waited_ns = delayed.leave_ns[_some(delayed)], delayed.wait_ns[_some(delayed)]
+        leave_ns, waited_ns = delayed.departures(ENOUGH_ROWS)
         for rate_hz, chance in _rates(unlikely):
             line = narrowed(rate_hz, leave_ns)
             if line is not None and line.is_of_departures(leave_ns, waited_ns):
@@ -103,11 +137,6 @@ def _strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
             best = FoundComb(comb, candidate.threshold_ns, candidate.chance)
             most = evidence
     return best or _refusal(loudest, len(tried), Evenness.of(arrival_ns))
-
-
-def _some(delayed: Delayed) -> slice:
-    """Select as many rows as suffice."""
-    return slice(None, None, max(1, len(delayed.heads) // ENOUGH_ROWS))
 
 
 def _rates(spectrum_peaks: list[Peak]) -> Iterator[tuple[float, float]]:
@@ -139,10 +168,10 @@ def _best(candidates: list[_Candidate]) -> Iterator[_Candidate]:
 def _locked(candidate: _Candidate, arrival_ns: Times, wait_ns: Times) -> tuple[Comb | None, float]:
     """Fit a comb to a line, and say how much better than chance it explains departures."""
     delayed = Delayed(arrival_ns, wait_ns, candidate.threshold_ns)
-    some = _some(delayed)
+    leave_ns, waited_ns = delayed.departures(ENOUGH_ROWS)
     others_ns = arrival_ns[~delayed.packets].astype(np.float64)
-    comb = lock(candidate.line, delayed.leave_ns[some], delayed.wait_ns[some], others_ns)
-    return comb, 0.0 if comb is None else comb.evidence(delayed.leave_ns[some])
+    comb = lock(candidate.line, leave_ns, waited_ns, others_ns)
+    return comb, 0.0 if comb is None else comb.evidence(leave_ns)
 
 
 def thresholds(wait_ns: Times) -> list[int]:
@@ -191,6 +220,7 @@ def is_on(comb: Comb, leave_ns: Times | Floats) -> Marks:
 def _sharpened(clock: FoundComb, arrival_ns: Times, wait_ns: Times) -> FoundComb:
     """Move the threshold to where packets are more often on the comb than not, and fit again."""
     delayed = Delayed(arrival_ns, wait_ns, clock.threshold_ns)
+    clock = clock._replace(comb=_widened(clock.comb, delayed))
     votes = np.where(is_on(clock.comb, arrival_ns + wait_ns), 1, -1)
     followers = delayed.packets.copy()
     followers[delayed.heads] = False
@@ -200,10 +230,28 @@ def _sharpened(clock: FoundComb, arrival_ns: Times, wait_ns: Times) -> FoundComb
     # A cut lies between two different waits; of equally good ones the lowest.
     cuts = np.flatnonzero(in_order[:-1] > np.maximum(in_order[1:], 0))[::-1]
     threshold_ns = max(0, int(in_order[cuts[np.argmax(for_it[cuts])] + 1]))
+    clock = clock._replace(threshold_ns=threshold_ns)
     delayed = Delayed(arrival_ns, wait_ns, threshold_ns)
+    leave_ns, waited_ns = delayed.departures(len(arrival_ns))
+    line = narrowed(clock.comb.rate_hz, leave_ns)
     others_ns = arrival_ns[~delayed.packets].astype(np.float64)
-    line = narrowed(clock.comb.rate_hz, delayed.leave_ns)
-    if line is None:
-        return clock
-    comb = lock(line, delayed.leave_ns, delayed.wait_ns, others_ns)
-    return clock if comb is None else FoundComb(comb, threshold_ns, clock.chance)
+    comb = None if line is None else lock(line, leave_ns, waited_ns, others_ns)
+    return clock if comb is None else clock._replace(comb=_widened(comb, delayed))
+
+
+def _widened(comb: Comb, delayed: Delayed) -> Comb:
+    """Let a comb catch the packets that its teeth found in service, which left before their end.
+
+    They are late by all of a tooth's length, and began evenly in the time of a service before it.
+    """
+    _, group, away_ns = comb.nearest(delayed.leave_ns)
+    near_ns = _FARTHEST * float(np.max(delayed.wait_ns))
+    is_early = (
+        (group >= 0)
+        & _is_whole(delayed.wait_ns)
+        & (away_ns < -comb.reach_ns)
+        & (away_ns > -near_ns)
+    )
+    if np.count_nonzero(is_early) < LEAST_EVENTS:
+        return comb
+    return replace(comb, crossed_ns=-2 * float(np.median(away_ns[is_early])) - comb.reach_ns)

@@ -155,17 +155,50 @@ def departures(
     is a clock of its own, on which packets form a queue without interruptions. It stands still
     during an interruption: a departure that falls on such a moment happens at its end.
     """
-    duration_ns = interruptions.duration_ns
-    away_ns = np.concatenate([[0], np.cumsum(duration_ns)])
-    begin_ns = queue(interruptions.start_ns, duration_ns) - duration_ns
-    standing = begin_ns - away_ns[:-1]
-    # The first of these is for packets before every interruption; there is none to wait for.
-    floor = np.concatenate([[np.iinfo(np.int64).min], standing])
-    last = np.searchsorted(begin_ns, arrival_ns, "right")
-    own_ns = np.maximum(floor[last], arrival_ns - away_ns[last])
-    left = queue(own_ns, service_ns)
-    departure_ns: Times = left + away_ns[np.searchsorted(standing, left, "right")]
-    return departure_ns
+    clock = _ServerTime.of(interruptions)
+    return clock.back(queue(clock.at(arrival_ns), service_ns))
+
+
+def lateness(begin_ns: Times, sources: Sequence[InterruptSource], service_ns: int) -> Times:
+    """Return by how much each piece of work is late that the server could begin at these times.
+
+    Sources count from the first of these times, as in `simulate`.
+    """
+    if not len(begin_ns):
+        return np.empty(0, np.int64)
+    calls = [source.interruptions(int(begin_ns[0]), int(begin_ns.max())) for source in sources]
+    clock = _ServerTime.of(_together(calls))
+    late_ns: Times = clock.back(clock.at(begin_ns) + service_ns) - begin_ns - service_ns
+    return late_ns
+
+
+class _ServerTime(NamedTuple):
+    """The time that the server had for packets, A(t)."""
+
+    begin_ns: Times
+    """Begin of each interruption, when those before it have ended."""
+    away_ns: Times
+    """Time that the server was away for before each interruption, and in all."""
+
+    @classmethod
+    def of(cls, interruptions: Interruptions) -> _ServerTime:
+        duration_ns = interruptions.duration_ns
+        begin_ns = queue(interruptions.start_ns, duration_ns) - duration_ns
+        return cls(begin_ns, np.concatenate([[0], np.cumsum(duration_ns)]))
+
+    def at(self, time_ns: Times) -> Times:
+        """Return A(t)."""
+        # The first of these is for packets before every interruption; there is none to wait for.
+        floor = np.concatenate([[np.iinfo(np.int64).min], self.begin_ns - self.away_ns[:-1]])
+        last = np.searchsorted(self.begin_ns, time_ns, "right")
+        had_ns: Times = np.maximum(floor[last], time_ns - self.away_ns[last])
+        return had_ns
+
+    def back(self, had_ns: Times) -> Times:
+        """Return the last moment at which the server had so much time."""
+        ended = np.searchsorted(self.begin_ns - self.away_ns[:-1], had_ns, "right")
+        time_ns: Times = had_ns + self.away_ns[ended]
+        return time_ns
 
 
 def queue(arrival_ns: Times, service_ns: int | Times) -> Times:

@@ -87,6 +87,9 @@ class Fit:
     """Sources, grouped by comb, the strongest comb first."""
     reason: str | None
     """Reason why there is no source; None if there is one."""
+    crossed_ns: int = 0
+    """Time in which a tick finds a packet in service, and delays it by all its length; less than
+    the time of a service where packets leave before the server is done with them."""
     in_batches: bool = False
     """True if sources are those of work, and most packets wait for each other: then they tell
     nothing of the latency of a packet."""
