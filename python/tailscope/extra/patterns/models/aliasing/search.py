@@ -230,13 +230,14 @@ def _sharpened(clock: FoundComb, arrival_ns: Times, wait_ns: Times) -> FoundComb
     # A cut lies between two different waits; of equally good ones the lowest.
     cuts = np.flatnonzero(in_order[:-1] > np.maximum(in_order[1:], 0))[::-1]
     threshold_ns = max(0, int(in_order[cuts[np.argmax(for_it[cuts])] + 1]))
-    clock = clock._replace(threshold_ns=threshold_ns)
     delayed = Delayed(arrival_ns, wait_ns, threshold_ns)
     leave_ns, waited_ns = delayed.departures(len(arrival_ns))
     line = narrowed(clock.comb.rate_hz, leave_ns)
     others_ns = arrival_ns[~delayed.packets].astype(np.float64)
     comb = None if line is None else lock(line, leave_ns, waited_ns, others_ns)
-    return clock if comb is None else clock._replace(comb=_widened(comb, delayed))
+    if comb is None:
+        return clock
+    return clock._replace(comb=_widened(comb, delayed), threshold_ns=threshold_ns)
 
 
 def _widened(comb: Comb, delayed: Delayed) -> Comb:
