@@ -214,13 +214,14 @@ def test_the_supervisor_sleeps_while_packets_fly(place: Place) -> None:
     What it does first takes it the longer, the less the loops leave of the CPUs.
     """
     process = running(place)
-    time.sleep(2)
-    began_s, before = time.monotonic(), woken(process.pid)
-    time.sleep(1)
-    often, lasted_s = woken(process.pid) - before, time.monotonic() - began_s
+    a_second = []
+    for _ in range(4):
+        began_s, before = time.monotonic(), woken(process.pid)
+        time.sleep(1)
+        a_second.append((woken(process.pid) - before) / (time.monotonic() - began_s))
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
-    assert 0 < often < 12 * lasted_s
+    assert 0 < min(a_second) < 12
 
 
 def test_a_device_that_hands_on_nothing_is_said_and_kept(tailscope: Run, place: Place) -> None:
