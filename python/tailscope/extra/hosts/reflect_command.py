@@ -52,6 +52,16 @@ def command(
             TRAFFIC,
         ),
     ] = None,
+    card: Annotated[
+        str | None,
+        option(
+            "--card",
+            "LINK",
+            "Link whose card takes the times of packets (hardware timestamps).  [default: the"
+            " kernel takes them]",
+            MEASUREMENT,
+        ),
+    ] = None,
     poll: Annotated[
         str,
         option("--poll", "HOW", "How to wait for packets: sleep, or busy (a CPU).", MEASUREMENT),
@@ -62,6 +72,7 @@ def command(
     It speaks STAMP (RFC 8762) and TWAMP light, never answers with more bytes than came, and gives
     up root once it listens.
     """
+    from tailscope.extra.hosts.cards import stamping
     from tailscope.extra.hosts.ends import Reflector, check_poll
     from tailscope.signals import patient
     from tailscope.testbed.folder import RunFolder
@@ -73,9 +84,11 @@ def command(
     options.append(f"--rate-pps={rate_pps(rate_limit, '--rate-limit')}")
     options += [f"--address={address}"] if address else []
     options += [f"--key-file={key_file}"] if key_file else []
+    options += [f"--card={card}"] if card else []
     options += [f"--allow={','.join(allow)}"] if allow else []
     with (
         RunFolder() as folder,
+        stamping(card),
         patient(lambda: None) as patience,
         Reflector(options, place=Here(folder.path)) as reflector,
     ):
