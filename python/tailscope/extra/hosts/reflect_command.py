@@ -62,7 +62,7 @@ def command(
     It speaks STAMP (RFC 8762) and TWAMP light, never answers with more bytes than came, and gives
     up root once it listens.
     """
-    from tailscope.extra.hosts.ends import Reflector, check_poll
+    from tailscope.extra.hosts.ends import Reflector, become_nobody, check_poll
     from tailscope.signals import patient
     from tailscope.testbed.folder import RunFolder
     from tailscope.testbed.places import Here
@@ -75,10 +75,12 @@ def command(
     options += [f"--key-file={key_file}"] if key_file else []
     options += [f"--allow={','.join(allow)}"] if allow else []
     with (
-        RunFolder() as folder,
+        # Nobody can remove it where everybody has files.
+        RunFolder(on_disk=True) as folder,
         patient(lambda: None) as patience,
         Reflector(options, place=Here(folder.path)) as reflector,
     ):
+        become_nobody([folder.path, *folder.path.iterdir()])
         say(f"answering at port {reflector.ready.udp_port}; Ctrl-C ends it", stream=sys.stderr)
         counts = reflector.follow(lambda: patience.asked).reflect
     print(
