@@ -16,16 +16,22 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tailscope.exceptions import TestbedError
+from tailscope.extra.hosts.cards import stamping as stamping_of_hosts
+from tailscope.extra.hosts.ends import Sender
+from tailscope.extra.hosts.figures import hosts_record
+from tailscope.extra.hosts.passages import read_passages
 from tailscope.extra.laboratory.stamps.links import by_socket
 from tailscope.extra.laboratory.stamps.packet_sockets import SocketRecorder
 from tailscope.extra.laboratory.stamps.phc import KernelClock, compare
 from tailscope.extra.laboratory.stamps.stamping import KernelLinks, stamping
+from tailscope.store.records.base import as_content
 from tailscope.testbed.places import Here
 
 PORTS = [f"clocked{number}" for number in range(4)]
 RECORDED = (PORTS[1], PORTS[3])
 LOG = Path("/sys/kernel/debug/clocked/log")
-TRUTH = struct.Struct("=IIQQ")
+TRUTH = struct.Struct("=IIQQQ")
+NEAR, FAR, PORT = "10.9.0.1", "10.9.0.2", 8620
 SO_TIMESTAMPING, TX_HARDWARE, RAW_HARDWARE = 37, 1 << 0, 1 << 6
 TX_ON, ALL = 1, 1
 
@@ -167,6 +173,58 @@ def as_a_tap(frames: list[bytes], pause_s: float) -> dict[str, object]:
         "during": during,
         "after": after,
     }
+
+
+def as_a_path(frames: list[bytes], pause_s: float) -> dict[str, object]:
+    """Measure from one end of a cable to the other, by the cards' times."""
+    rate_pps, count = round(1 / pause_s), len(frames)
+    ends = ((PORTS[0], NEAR, []), (PORTS[1], FAR, ["ip", "netns", "exec", "far"]))
+    quiet = "ip netns exec far sysctl -w net.ipv6.conf.default.disable_ipv6=1"
+    commands = ["ip netns add far", quiet, f"ip link set {PORTS[1]} netns far"]
+    for command in commands:
+        subprocess.run(command.split(), check=True)
+    macs = {}
+    for link, address, inside in ends:
+        for words in (
+            ["address", "add", f"{address}/24", "dev", link],
+            ["link", "set", link, "up"],
+        ):
+            subprocess.run([*inside, "ip", *words], check=True)
+        shown = [*inside, "cat", f"/sys/class/net/{link}/address"]
+        macs[address] = subprocess.check_output(shown, text=True).strip()
+    for (link, _, inside), other in zip(ends, (FAR, NEAR), strict=True):
+        words = ["replace", other, "lladdr", macs[other], "dev", link, "nud", "permanent"]
+        subprocess.run([*inside, "ip", "neigh", *words], check=True)
+    command = [sys.executable, "-m", "tailscope", "reflect", "--port", str(PORT)]
+    reflect = [*ends[1][2], *command, "--card", PORTS[1]]
+    where, link = folder(), PORTS[0]
+    recording = where / "recording"
+    recording.mkdir()
+    options = [
+        f"--to={FAR}:{PORT}",
+        f"--rate={rate_pps}",
+        f"--duration={count * 10**9 // rate_pps}ns",
+    ]
+    options += [f"--record={recording}", f"--card={link}"]
+    said = subprocess.PIPE
+    with subprocess.Popen(reflect, stdout=said, stderr=subprocess.STDOUT, text=True) as reflector:
+        assert reflector.stdout is not None
+        line = reflector.stdout.readline()
+        assert "answering" in line, line + reflector.stdout.read()
+        try:
+            with stamping_of_hosts(link), Sender(options, place=Here(where)) as sender:
+                during = KernelLinks().configuration(link)
+                result = sender.follow(lambda: False)
+        finally:
+            reflector.send_signal(signal.SIGINT)
+        told = reflector.communicate(timeout=120)[0]
+    passages = read_passages(recording)
+    columns = ("seq", "departed_ns", "received_ns", "answered_ns", "arrived_ns", "exact")
+    found = {name: getattr(passages, name).tolist() for name in columns}
+    subprocess.run(["ip", "netns", "delete", "far"], check=True)
+    record = hosts_record(FAR, FAR, passages, result.sender)
+    after = KernelLinks().configuration(link)
+    return {**found, "record": as_content(record), "told": told, "during": during, "after": after}
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], str, int, float]] = {
     "none chosen": (("stamp_every=1,1,1,1000",), "on_one_clock", 20, 0.01),
     "tap": (("one_clock=1", f"offset_ns={AHEAD_S * 10**9}"), "as_a_tap", 200, 0.01),
     "tap, two clocks": ((), "as_a_tap", 0, 0.01),
+    "path": (("offset_ns=5000000,-3000000", "drift_ppb=20000,-30000"), "as_a_path", 400, 0.02),
 }
 """Options of the driver, what is done, and with how many frames at which distance in s."""
 
@@ -94,7 +95,7 @@ def found(
 def truths(content: dict[str, Any]) -> dict[int, list[tuple[int, int, int]]]:
     """Return the driver's log by port: whether a frame was lost, when it arrived, its stamp."""
     ports = defaultdict(list)
-    for port, lost, arrived_ns, stamp_ns in content["log"]:
+    for port, lost, arrived_ns, stamp_ns, _ in content["log"]:
         ports[port].append((lost, arrived_ns, stamp_ns))
     return ports
 
@@ -251,3 +252,44 @@ def test_a_tap_of_two_clocks_is_refused(found: dict[str, Any]) -> None:
     content = found["tap, two clocks"]
     assert content["status"] == 1
     assert "[tap-stamps-clocks]" in content["text"]
+
+
+def test_a_path_takes_the_times_of_cards(
+    found: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By two clocks that are 8 ms and 50 ppm apart, which are brought to that of the machine."""
+    content = found["path"]
+    ends = content["record"]["ends"]
+    # The first of each asked whether anybody answers.
+    ways: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
+    for port, _, arrived_ns, _, sent_ns in content["log"]:
+        ways[port].append((sent_ns, arrived_ns))
+    (_, *forth), (_, *back) = ways[1], ways[0]
+    assert len(forth) == len(back) == ends["sent"] == len(content["seq"]) > 300
+    assert content["seq"] == sorted(content["seq"])
+    times = [content[name] for name in ("departed_ns", "received_ns", "answered_ns", "arrived_ns")]
+    true = [[forth[seq] for seq in content["seq"]], [back[seq] for seq in content["seq"]]]
+    exact = content["exact"]
+    latency_errors, time_errors, latencies = [], [], []
+    for number, (one, two, three, four) in enumerate(zip(*times, strict=True)):
+        if not exact[number]:
+            continue
+        (left, came), (answered, arrived) = true[0][number], true[1][number]
+        latencies.append(came - left + arrived - answered)
+        latency_errors.append((four - one) - (three - two) - latencies[-1])
+        time_errors += [one - left, four - arrived]
+    card = ends["card"]
+    with capsys.disabled():
+        print(
+            f"\na path: {len(latencies)} of {len(exact)} packets by cards alone; latencies of"
+            f" {min(latencies):,} to {max(latencies):,} ns off by {min(latency_errors):,} to"
+            f" {max(latency_errors):,} ns; times of the sender off by {min(time_errors):,} to"
+            f" {max(time_errors):,} ns; its card gains {card['rate_ppb']:,} ppb, residual"
+            f" {card['residual_ns']:,} ns, a reading took {card['width_ns']:,} ns at most,"
+            f" {card['readings']} readings; one way {content['record']['one_way']}"
+        )
+    assert len(latencies) > 0.9 * len(exact)
+    assert max(map(abs, latency_errors)) < 1_000
+    assert abs(card["rate_ppb"] - 20_000) < 2_000
+    assert content["during"] == [0, 1, 1]
+    assert content["after"] == [0, 0, 0]

@@ -75,6 +75,28 @@ pub enum Error {
         /// What the system says.
         source: std::io::Error,
     },
+    /// A card does not take times of packets.
+    #[error("{link}: its card takes no times by a clock of its own: {source}")]
+    Card {
+        /// The card's link.
+        link: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A card promised times, and took none.
+    #[error("{link}: its card took no time of a query to {to} and its answer")]
+    CardSilent {
+        /// The card's link.
+        link: String,
+        /// The other host and port.
+        to: std::net::SocketAddr,
+    },
+    /// No queue of the system lets packets wait for their time.
+    #[error("{to}: the queue of its interface sends each packet at once")]
+    NoTxtime {
+        /// The other host and port.
+        to: std::net::SocketAddr,
+    },
     /// The other host does not answer.
     #[error("{to}: no answer within {waited}{said}")]
     NoAnswer {
@@ -173,6 +195,9 @@ impl Error {
             Self::NoTimestamps { .. } => "no-timestamps",
             Self::Socket { .. } => "packet-socket",
             Self::Udp { .. } => "udp-socket",
+            Self::Card { .. } => "card-clock",
+            Self::CardSilent { .. } => "card-silent",
+            Self::NoTxtime { .. } => "no-txtime",
             Self::NoAnswer { .. } => "no-answer",
             Self::OpenKey { .. } => "key-open-to-others",
             Self::Key { .. } => "key-file",
@@ -221,6 +246,12 @@ impl Error {
                 Some(libc::EMSGSIZE) => Some("choose a --size that the path carries in one packet"),
                 _ => None,
             },
+            Self::Card { .. } | Self::CardSilent { .. } => Some(
+                "`ethtool -T LINK` shows what a card offers, and packets have to take this link; without --card the kernel takes the times",
+            ),
+            Self::NoTxtime { .. } => Some(
+                "`tc qdisc replace dev LINK root fq` gives it one that lets packets wait; without --txtime on, the sender waits itself",
+            ),
             Self::NoAnswer { .. } => Some(
                 "`tailscope reflect` has to run there, with the same key if it has one; it answers the prefixes of its --allow, and a firewall on the way must let UDP pass",
             ),

@@ -6,6 +6,7 @@
 
 mod admission;
 mod book;
+mod card;
 mod cli;
 mod counters;
 mod cpus;
@@ -50,6 +51,7 @@ mod sightings;
 #[cfg(feature = "stages")]
 mod stages;
 mod stalls;
+mod stamps;
 mod stop;
 mod stream;
 mod surroundings;

@@ -2,12 +2,12 @@
 
 use crate::admission::{Admission, Denied, Refusal};
 use crate::error::Error;
-use crate::handling;
 use crate::partners::{Partner, Sessions};
+use crate::stamps::Stamps;
 use crate::stop::Stop;
-use crate::udp::{self, BATCH, Batch, Udp, is_of_this_packet};
+use crate::udp::{self, BATCH, Batch, Beside, Udp, is_of_this_packet};
 use crate::vitals::{EndStall, Vitals};
-use crate::wall::{self, Wall};
+use crate::wall;
 use probe::returned::datagrams;
 use probe::stamp::{Answer, Cause, ClockError, FollowUp, Form, Query, Reply, Unread, Watch};
 use std::net::SocketAddr;
@@ -56,7 +56,7 @@ pub struct Reflector {
     admission: Admission,
     poll: Poll,
     boot: u32,
-    wall: Wall,
+    pub stamps: Stamps,
     pub vitals: Vitals,
     pub counts: Counts,
     pub sessions: Sessions,
@@ -70,36 +70,41 @@ pub struct Reflector {
 }
 
 impl Reflector {
-    pub fn new(socket: Udp, form: Form, admission: Admission, poll: Poll) -> Self {
-        let wall = Wall::new();
-        let empty_ns = wall.now();
-        Self {
-            socket,
+    pub fn new(
+        socket: Udp,
+        form: Form,
+        admission: Admission,
+        poll: Poll,
+        stamps: Stamps,
+    ) -> Result<Self, Error> {
+        let empty_ns = stamps.wall.now();
+        Ok(Self {
+            socket: stamps.of(socket)?,
             form,
             admission,
             poll,
             boot: boot(),
-            wall,
             vitals: Vitals::new(STALL_NS, STALLS),
             counts: Counts::default(),
             sessions: Sessions::default(),
-            error: wall::clock_error(),
+            error: stamps.clock_error(),
             error_ns: empty_ns,
             empty_ns,
             last_stall: None,
-            handling_ns: handling::measure().unwrap_or(0),
-        }
+            handling_ns: stamps.handling_ns().unwrap_or(0),
+            stamps,
+        })
     }
 
     /// Answers until it is to end.
     pub fn run(&mut self, stop: &Stop) -> Result<(), Error> {
         let (mut queries, mut stamps) = (Batch::new(), Batch::new());
-        let mut ran_ns = self.wall.now();
+        let mut ran_ns = self.stamps.wall.now();
         let mut slept = false;
         while !stop.asked() {
-            let looked_ns = self.wall.now();
+            let looked_ns = self.stamps.wall.now();
             let taken = self.socket.receive(&mut queries)?;
-            let now_ns = self.wall.now();
+            let now_ns = self.stamps.wall.now();
             self.look_at_clock(now_ns);
             let came: Vec<_> = (0..taken).map(|at| self.came(&mut queries, at, now_ns)).collect();
             // Who sleeps has to run when something comes.
@@ -116,7 +121,7 @@ impl Reflector {
             }
             self.answer(&mut queries, &came);
             self.take_stamps(&mut stamps)?;
-            ran_ns = self.wall.now();
+            ran_ns = self.stamps.wall.now();
             slept = taken == 0 && self.poll == Poll::Sleep;
             if slept {
                 udp::wait(std::iter::once(&self.socket), LOOK_UP);
@@ -126,15 +131,16 @@ impl Reflector {
     }
 
     fn look_at_clock(&mut self, now_ns: u64) {
-        if let Some(wall::Step(step)) = self.wall.look() {
+        if let Some(wall::Step(step)) = self.stamps.wall.look() {
             self.counts.clock_steps += 1;
             let lasted_ns = step.unsigned_abs();
             let stall = EndStall { start_ns: now_ns, lasted_ns, cause: Cause::ClockStep };
             self.vitals.note(stall);
             self.last_stall = Some(stall);
         }
+        self.stamps.keep_up();
         if now_ns.saturating_sub(self.error_ns) > NS_PER_S {
-            (self.error, self.error_ns) = (wall::clock_error(), now_ns);
+            (self.error, self.error_ns) = (self.stamps.clock_error(), now_ns);
         }
     }
 
@@ -143,20 +149,20 @@ impl Reflector {
         let beside = queries.packet(at).beside;
         self.counts.dropped = beside.dropped.map_or(self.counts.dropped, u64::from);
         let since_ns = self.empty_ns.saturating_sub(ON_ITS_WAY_NS);
-        self.wall.place(beside.kernel_ns?, (since_ns, now_ns))
+        self.stamps.place(&beside, (since_ns, now_ns))
     }
 
     fn answer(&mut self, queries: &mut Batch, came: &[Option<u64>]) {
         let mut ready: Vec<(usize, Partner)> = Vec::with_capacity(BATCH);
         for (at, came) in came.iter().enumerate() {
-            let now_ns = self.wall.now();
+            let now_ns = self.stamps.wall.now();
             self.counts.received += 1;
             if let Some(partner) = self.reply(queries, at, *came, now_ns) {
                 ready.push((at, partner));
             }
         }
         for some in ready.chunks(AT_ONCE) {
-            let sent_ns = self.wall.of_day(self.wall.now());
+            let sent_ns = self.stamps.wall.of_day(self.stamps.wall.now());
             let which: Vec<usize> = some.iter().map(|(at, _)| *at).collect();
             for at in &which {
                 self.form.depart(queries.packet(*at).bytes_mut(), sent_ns);
@@ -195,7 +201,7 @@ impl Reflector {
             self.counts.malformed += 1;
             return None;
         };
-        let of_day_ns = self.wall.of_day(now_ns);
+        let of_day_ns = self.stamps.wall.of_day(now_ns);
         let query = match Query::read(packet.bytes(), &self.form) {
             Ok(query) if !Query::is_answer(packet.bytes(), &self.form, of_day_ns) => query,
             Ok(_) | Err(Unread::Short) => {
@@ -224,7 +230,7 @@ impl Reflector {
         let reply = Reply {
             seq: session.next,
             follow_up: session.untold(),
-            received_ns: self.wall.of_day(came.unwrap_or(now_ns)),
+            received_ns: self.stamps.wall.of_day(came.unwrap_or(now_ns)),
             error: self.error,
             ttl: beside.ttl,
             tos: beside.tos,
@@ -250,7 +256,7 @@ impl Reflector {
             received_by_program: false,
             clock_steps: self.counts.clock_steps as u16,
             cause: last.map_or(Cause::Unknown, |stall| stall.cause),
-            stall_ns: last.map_or(0, |stall| self.wall.of_day(stall.start_ns)),
+            stall_ns: last.map_or(0, |stall| self.stamps.wall.of_day(stall.start_ns)),
             lasted_ns: last.map_or(0, |stall| stall.lasted_ns),
             run_delay_us: (counters.waited_ns / 1_000) as u32,
             throttled_us: (counters.throttled_ns / 1_000) as u32,
@@ -263,15 +269,15 @@ impl Reflector {
     fn take_stamps(&mut self, returned: &mut Batch) -> Result<(), Error> {
         loop {
             let taken = self.socket.returned(returned)?;
-            let now_ns = self.wall.now();
+            let now_ns = self.stamps.wall.now();
             if taken > 0 {
                 self.look_at_clock(now_ns);
             }
             for at in 0..taken {
                 let packet = returned.packet(at);
-                if let (Some(stamp_ns), true) = (packet.beside.kernel_ns, packet.beside.is_returned)
-                {
-                    self.has_left(packet.bytes(), stamp_ns, now_ns);
+                if packet.beside.is_returned {
+                    let beside = packet.beside;
+                    self.has_left(packet.bytes(), &beside, now_ns);
                 }
             }
             if taken < BATCH {
@@ -281,7 +287,7 @@ impl Reflector {
     }
 
     /// Keeps when an answer left, which the kernel hands back as a frame.
-    fn has_left(&mut self, frame: &[u8], stamp_ns: u64, now_ns: u64) {
+    fn has_left(&mut self, frame: &[u8], beside: &Beside, now_ns: u64) {
         for sent in datagrams(frame) {
             let Ok(answer) = Answer::read(sent.payload, &self.form) else { continue };
             let to = SocketAddr::new(sent.to, sent.port);
@@ -289,11 +295,11 @@ impl Reflector {
                 continue;
             };
             // It says itself when it was written, which was before.
-            let written_ns = self.wall.place(answer.sent_ns, (0, now_ns));
+            let written_ns = self.stamps.wall.place(answer.sent_ns, (0, now_ns));
             let Some(written_ns) = written_ns else { return };
-            if let Some(left_ns) = self.wall.place(stamp_ns, (written_ns, now_ns)) {
+            if let Some(left_ns) = self.stamps.place(beside, (written_ns, now_ns)) {
                 // By the clock of its other times, which may have been set meanwhile.
-                let sent_ns = answer.sent_ns + (left_ns - written_ns);
+                let sent_ns = answer.sent_ns + left_ns - written_ns;
                 session.has_left(written_ns, FollowUp { seq: answer.seq, sent_ns });
             }
             return;

@@ -1,15 +1,17 @@
 //! The loop that asks another host: queries leave by a schedule, and all that comes back is written down.
 
 use crate::error::Error;
-use crate::handling;
 use crate::npy::Rows;
 use crate::reflector::{ON_ITS_WAY_NS, Poll, STALL_NS, boot};
+use crate::stamps::Stamps;
 use crate::stop::Stop;
 use crate::udp::{self, BATCH, Batch, Udp, is_of_this_packet, is_refusal};
 use crate::vitals::{EndStall, Vitals};
-use crate::wall::{self, Wall};
+use crate::wall;
+use messages::DepartedBy;
 use probe::returned::datagrams;
 use probe::stamp::{Answer, Cause, ClockError, Extensions, Form, Query, Unread, Watch};
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,6 +24,12 @@ const LATE_NS: u64 = 10_000_000;
 const SLOW_NS: u64 = 30_000_000_000;
 /// Answers of a flow that a reflector has not told of, at most.
 const UNTOLD_ANSWERS: u64 = 64;
+/// How long before its time a query is handed to a queue that lets it wait.
+const AHEAD_NS: u64 = 3_000_000;
+/// Queries of one flow that wait there at most: `fq` has room for 100.
+const WAITING: usize = 64;
+/// A queue that lets packets wait is no earlier than this.
+const EARLY_NS: u64 = 100_000;
 /// Stalls that are kept at most, of each end.
 const STALLS: usize = 1 << 16;
 /// Tries to get a first answer, and how long each is waited for.
@@ -29,6 +37,8 @@ const TRIES: u32 = 30;
 const TRY: Duration = Duration::from_millis(100);
 /// How long it waits at its end before it looks again.
 const CLOSE: Duration = Duration::from_millis(10);
+/// Tries after which it asks no longer whether the queue lets packets wait.
+const OPEN_TRIES: u32 = 5;
 /// How long it sleeps at most before it looks whether it is to end.
 const LOOK_UP_NS: u64 = 50_000_000;
 const NS_PER_MS: u64 = 1_000_000;
@@ -49,6 +59,17 @@ const UNTOLD: u8 = 0;
 const KERNEL: u8 = 1;
 const PROGRAM: u8 = 2;
 
+/// Whether the queue of the interface lets queries wait until their time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Txtime {
+    /// If it can.
+    Auto,
+    /// It has to.
+    On,
+    /// It does not: this program waits.
+    Off,
+}
+
 /// What is asked.
 pub struct Asked {
     pub to: SocketAddr,
@@ -58,6 +79,7 @@ pub struct Asked {
     pub source_port: u16,
     pub dscp: u8,
     pub poll: Poll,
+    pub txtime: Txtime,
     pub extensions: Extensions,
     /// Bytes of successive queries, until they repeat.
     pub sizes: Vec<usize>,
@@ -108,12 +130,15 @@ pub struct Sender {
     asked: Asked,
     ssid: u16,
     flows: Vec<Flow>,
-    wall: Wall,
+    pub stamps: Stamps,
+    pub departed_by: DepartedBy,
     pub vitals: Vitals,
     pub counts: Counts,
     files: Files,
-    /// When each query left, by this program's clock: what the kernel says lies behind it.
+    /// When each query was handed on, by this program's clock: what the kernel says lies behind it.
     sent_ns: Vec<u64>,
+    /// When those leave that may still wait in a queue.
+    waiting_ns: VecDeque<u64>,
     /// Which queries were answered, and when one last was.
     heard: Heard,
     heard_ns: u64,
@@ -149,13 +174,15 @@ impl Heard {
 
 impl Sender {
     /// Asks until there is an answer, and opens a socket for each flow.
-    pub fn new(asked: Asked, folder: &Path, queries: usize) -> Result<Self, Error> {
-        let wall = Wall::new();
-        let watch = greet(&asked, &wall)?;
+    pub fn new(asked: Asked, stamps: Stamps, folder: &Path, queries: usize) -> Result<Self, Error> {
+        let (departed_by, watch) = greet(&asked, &stamps)?;
         let flows = (0..asked.flows).map(|at| {
             let port = if asked.source_port == 0 { 0 } else { asked.source_port + at as u16 };
-            let socket = Udp::connect(asked.to, port, asked.dscp)?;
-            Ok(Flow { socket, empty_ns: wall.now(), dropped: 0, untold: 0 })
+            let socket = stamps.of(Udp::connect(asked.to, port, asked.dscp)?)?;
+            if departed_by == DepartedBy::Queue {
+                socket.allow_times();
+            }
+            Ok(Flow { socket, empty_ns: stamps.wall.now(), dropped: 0, untold: 0 })
         });
         let flows = flows.collect::<Result<Vec<_>, Error>>()?;
         let rows = |name: &str, descr| {
@@ -172,35 +199,37 @@ impl Sender {
         Ok(Self {
             ssid: std::process::id() as u16 | 1,
             flows,
-            error_ns: wall.now(),
-            wall,
+            error_ns: stamps.wall.now(),
+            departed_by,
             vitals: Vitals::new(STALL_NS, STALLS),
             counts: Counts {
-                handling_ns: handling::measure(),
+                handling_ns: stamps.handling_ns(),
                 watched: watch.map(|watch| [watch; 2]),
                 ..Counts::default()
             },
             files,
             sent_ns: Vec::with_capacity(queries),
+            waiting_ns: VecDeque::new(),
             heard: Heard::default(),
             heard_ns: 0,
             closing: 0,
             closed: 0,
             told: Vec::new(),
-            error: wall::clock_error(),
+            error: stamps.clock_error(),
             batch: Batch::new(),
+            stamps,
             asked,
         })
     }
 
     /// Sends at these times, counted from now on, and waits for the last answers.
     pub fn run(&mut self, times: impl Iterator<Item = Nanos>, stop: &Stop) -> Result<(), Error> {
-        let start_ns = self.wall.now();
+        let start_ns = self.stamps.wall.now();
         let mut times = times.map(|Nanos(at)| start_ns + at).peekable();
         let (mut ran_ns, mut slept_until) = (start_ns, None);
         let mut over_ns = None;
         loop {
-            let now_ns = self.wall.now();
+            let now_ns = self.stamps.wall.now();
             let first_ns = self.receive()?;
             // Who sleeps has to run when the next query is to leave, and when an answer comes.
             let due_ns = match slept_until {
@@ -208,11 +237,16 @@ impl Sender {
                 None => ran_ns,
             };
             self.vitals.runs(due_ns.min(now_ns), now_ns);
-            while times.peek().is_some_and(|at| *at <= self.wall.now()) && !stop.asked() {
+            while !stop.asked() {
+                let now_ns = self.stamps.wall.now();
+                if times.peek().is_none_or(|at| self.handed_on_ns(*at, now_ns) > now_ns) {
+                    break;
+                }
                 self.send_due(&mut times)?;
             }
-            ran_ns = self.wall.now();
-            let next_ns = if stop.asked() { None } else { times.peek().copied() };
+            ran_ns = self.stamps.wall.now();
+            let next = times.peek().filter(|_| !stop.asked()).copied();
+            let next_ns = next.map(|at| self.handed_on_ns(at, ran_ns));
             if next_ns.is_none() {
                 let over_ns = *over_ns.get_or_insert(ran_ns);
                 // An end that is slow still answers: what comes late is not lost.
@@ -230,7 +264,7 @@ impl Sender {
             if self.asked.poll == Poll::Sleep {
                 let most_ns = ran_ns + LOOK_UP_NS;
                 let until_ns = next_ns.unwrap_or(most_ns).min(most_ns);
-                let waited = Duration::from_nanos(until_ns.saturating_sub(self.wall.now()));
+                let waited = Duration::from_nanos(until_ns.saturating_sub(self.stamps.wall.now()));
                 udp::wait(self.flows.iter().map(|flow| &flow.socket), waited);
                 slept_until = Some(until_ns);
             }
@@ -238,15 +272,29 @@ impl Sender {
     }
 
     fn look_at_clock(&mut self, now_ns: u64) {
-        if let Some(wall::Step(step)) = self.wall.look() {
+        if let Some(wall::Step(step)) = self.stamps.wall.look() {
             self.counts.clock_steps += 1;
             let lasted_ns = step.unsigned_abs();
             self.vitals.note(EndStall { start_ns: now_ns, lasted_ns, cause: Cause::ClockStep });
         }
+        self.stamps.keep_up();
         if now_ns.saturating_sub(self.error_ns) > NS_PER_S {
-            (self.error, self.error_ns) = (wall::clock_error(), now_ns);
+            (self.error, self.error_ns) = (self.stamps.clock_error(), now_ns);
             self.counts.clock = Some(worse(self.counts.clock, self.error));
         }
+    }
+
+    /// When a query that is to leave at a time is handed on.
+    fn handed_on_ns(&mut self, at_ns: u64, now_ns: u64) -> u64 {
+        if self.departed_by == DepartedBy::Program {
+            return at_ns;
+        }
+        while self.waiting_ns.front().is_some_and(|left_ns| *left_ns <= now_ns) {
+            self.waiting_ns.pop_front();
+        }
+        let room = WAITING * self.flows.len();
+        let full_ns = self.waiting_ns.len().checked_sub(room).map_or(0, |at| self.waiting_ns[at]);
+        at_ns.saturating_sub(AHEAD_NS).max(full_ns)
     }
 
     /// Sends those that are due, as many as leave by one socket, one behind the other.
@@ -254,12 +302,14 @@ impl Sender {
         &mut self,
         times: &mut std::iter::Peekable<impl Iterator<Item = u64>>,
     ) -> Result<(), Error> {
-        let flow_of = |seq: u64| (seq % self.asked.flows as u64) as usize;
-        let (first, now_ns) = (self.counts.sent, self.wall.now());
+        let flows = self.asked.flows as u64;
+        let flow_of = |seq: u64| (seq % flows) as usize;
+        let (first, now_ns) = (self.counts.sent, self.stamps.wall.now());
         let mut intended = Vec::with_capacity(BATCH);
         while intended.len() < BATCH && flow_of(first + intended.len() as u64) == flow_of(first) {
-            let Some(at) = times.next_if(|at| *at <= now_ns) else { break };
-            if now_ns - at > LATE_NS {
+            let is_due = |at: &u64| self.handed_on_ns(*at, now_ns) <= now_ns;
+            let Some(at) = times.next_if(is_due) else { break };
+            if now_ns.saturating_sub(at) > LATE_NS {
                 self.counts.unsent += 1;
             } else {
                 intended.push(at);
@@ -293,24 +343,35 @@ impl Sender {
         let first = self.counts.sent;
         let sizes = &self.asked.sizes;
         let size = |seq: u64| sizes[(seq % sizes.len() as u64) as usize];
-        let of_day = self.wall.of_day(self.wall.now());
-        for at in 0..intended.len() {
+        let of_day = self.stamps.wall.of_day(self.stamps.wall.now());
+        for (at, intended_ns) in intended.iter().enumerate() {
             let seq = first + at as u64;
             let query =
                 Query { seq: seq as u32, sent_ns: of_day, error: self.error, ssid: self.ssid };
             query.write(self.batch.write(at, size(seq)), self.asked.extensions, &self.asked.form);
+            if self.departed_by == DepartedBy::Queue {
+                self.batch.packet(at).leave_at(self.stamps.wall.monotonic(*intended_ns));
+            }
         }
         let flow = &mut self.flows[flow_of(first)];
         let which: Vec<usize> = (0..intended.len()).collect();
-        let sent_ns = self.wall.now();
+        let sent_ns = self.stamps.wall.now();
         let (sent, refused) = flow.socket.send(&mut self.batch, &which);
-        let handed_ns = self.wall.now();
+        let handed_ns = self.stamps.wall.now();
         for (at, intended) in intended.iter().enumerate().take(sent) {
             let seq = first + at as u64;
             self.sent_ns.push(sent_ns);
+            // What waits in a queue leaves no sooner than it is to.
+            let [left_ns, handed_ns] = match self.departed_by {
+                DepartedBy::Queue => {
+                    self.waiting_ns.push_back(*intended);
+                    [sent_ns.max(*intended), handed_ns.max(*intended)]
+                }
+                DepartedBy::Program => [sent_ns, handed_ns],
+            };
             let mut row = [0; 32];
             row[..8].copy_from_slice(&intended.to_le_bytes());
-            row[8..16].copy_from_slice(&sent_ns.to_le_bytes());
+            row[8..16].copy_from_slice(&left_ns.to_le_bytes());
             row[16..24].copy_from_slice(&handed_ns.to_le_bytes());
             row[24..28].copy_from_slice(&(size(seq) as u32).to_le_bytes());
             row[28..].copy_from_slice(&(flow_of(first) as u32).to_le_bytes());
@@ -334,7 +395,7 @@ impl Sender {
             let mut rest = flow.untold.min(UNTOLD_ANSWERS);
             while rest > 0 {
                 let which: Vec<usize> = (0..BATCH.min(rest as usize)).collect();
-                let sent_ns = self.wall.of_day(self.wall.now());
+                let sent_ns = self.stamps.wall.of_day(self.stamps.wall.now());
                 for at in &which {
                     let seq = (self.counts.sent + self.closing) as u32;
                     let query = Query { seq, sent_ns, error: self.error, ssid: self.ssid };
@@ -347,8 +408,8 @@ impl Sender {
                 rest -= which.len() as u64;
             }
         }
-        let end_ns = self.wall.now() + self.asked.drain.0;
-        while self.closed < self.closing && self.wall.now() < end_ns && !stop.asked() {
+        let end_ns = self.stamps.wall.now() + self.asked.drain.0;
+        while self.closed < self.closing && self.stamps.wall.now() < end_ns && !stop.asked() {
             udp::wait(self.flows.iter().map(|flow| &flow.socket), CLOSE);
             self.receive()?;
         }
@@ -360,9 +421,9 @@ impl Sender {
         let mut first_ns: Option<u64> = None;
         for at in 0..self.flows.len() {
             loop {
-                let looked_ns = self.wall.now();
+                let looked_ns = self.stamps.wall.now();
                 let taken = self.flows[at].socket.receive(&mut self.batch)?;
-                let now_ns = self.wall.now();
+                let now_ns = self.stamps.wall.now();
                 self.look_at_clock(now_ns);
                 for packet in 0..taken {
                     let came_ns = self.arrived(at, packet, now_ns)?;
@@ -410,7 +471,7 @@ impl Sender {
             self.heard_ns = taken_ns;
         }
         let between = (flow.empty_ns.saturating_sub(ON_ITS_WAY_NS), taken_ns);
-        let came_ns = beside.kernel_ns.and_then(|stamp_ns| self.wall.place(stamp_ns, between));
+        let came_ns = self.stamps.place(&beside, between);
         let follow = answer.follow_up.unwrap_or_default();
         let mut row = [0; 57];
         row[..4].copy_from_slice(&answer.query_seq.to_le_bytes());
@@ -467,7 +528,7 @@ impl Sender {
     fn take_stamps(&mut self, at: usize) -> Result<usize, Error> {
         let flow = &self.flows[at];
         let taken = flow.socket.returned(&mut self.batch)?;
-        let now_ns = self.wall.now();
+        let now_ns = self.stamps.wall.now();
         if taken > 0 {
             self.look_at_clock(now_ns);
         }
@@ -478,9 +539,9 @@ impl Sender {
             let query = datagrams(packet.bytes())
                 .find_map(|sent| Query::read(sent.payload, &self.asked.form).ok().filter(is_own))
                 .filter(|_| packet.beside.is_returned);
-            let (Some(query), Some(stamp_ns)) = (query, packet.beside.kernel_ns) else { continue };
+            let Some(query) = query else { continue };
             let between = (self.sent_ns[query.seq as usize], now_ns);
-            let Some(sent_ns) = self.wall.place(stamp_ns, between) else { continue };
+            let Some(sent_ns) = self.stamps.place(&packet.beside, between) else { continue };
             self.counts.stamped += 1;
             let mut row = [0; 16];
             row[..8].copy_from_slice(&u64::from(query.seq).to_le_bytes());
@@ -492,7 +553,7 @@ impl Sender {
 
     fn finish(&mut self) -> Result<(), Error> {
         let so_far = worse(self.counts.clock, self.error);
-        self.counts.clock = Some(worse(Some(so_far), wall::clock_error()));
+        self.counts.clock = Some(worse(Some(so_far), self.stamps.clock_error()));
         let path = self.files.folder.join("stalls.npy");
         let failed = |source| Error::File { path: path.clone(), source };
         let mut stalls = Rows::create(&path, STALLED).map_err(failed)?;
@@ -544,37 +605,60 @@ fn worse(so_far: Option<ClockError>, now: ClockError) -> ClockError {
     })
 }
 
-/// Waits for a first answer, on a socket of its own: the session begins afterwards. Returns what the
-/// reflector says of itself until then.
-fn greet(asked: &Asked, wall: &Wall) -> Result<Option<Watch>, Error> {
-    let socket = Udp::connect(asked.to, 0, asked.dscp)?;
+/// Waits for a first answer, on a socket of its own: the session begins afterwards. Says who lets queries
+/// wait, as the time tells at which the first one left, and what the reflector says of itself until then.
+fn greet(asked: &Asked, stamps: &Stamps) -> Result<(DepartedBy, Option<Watch>), Error> {
+    let wall = &stamps.wall;
+    let socket = stamps.of(Udp::connect(asked.to, 0, asked.dscp)?)?;
+    // The kernel takes the time at which a packet is to leave for a stamp of its own, and hides the card's.
+    let may_wait = asked.txtime != Txtime::Off && stamps.card().is_none() && socket.allow_times();
     let mut batch = Batch::new();
     let (began_ns, mut refused, mut wrong_key) = (wall.now(), None, 0_u32);
+    let (mut waits, mut is_stamped) = (None, false);
     for seq in 0..TRIES {
-        let sent_ns = wall.of_day(wall.now());
-        let query = Query { seq, sent_ns, error: wall::clock_error(), ssid: 0 };
+        let now_ns = wall.now();
+        let query =
+            Query { seq, sent_ns: wall.of_day(now_ns), error: stamps.clock_error(), ssid: 0 };
         query.write(batch.write(0, asked.sizes[0]), asked.extensions, &asked.form);
+        let at_ns = now_ns + AHEAD_NS;
+        if may_wait {
+            batch.packet(0).leave_at(wall.monotonic(at_ns));
+        }
         if let (_, Some(error)) = socket.send(&mut batch, &[0]) {
             if !is_refusal(&error) && !is_of_this_packet(&error) {
                 return Err(socket.failed("send", error));
             }
             refused = Some(error);
         }
+        let handed_ns = wall.now();
         // What is refused now may be answered when the other program has begun.
         std::thread::sleep(TRY);
         loop {
             let returned = socket.returned(&mut batch)?;
             for at in 0..returned {
-                let said = batch.packet(at).beside.refused.map(io::Error::from_raw_os_error);
-                refused = said.or(refused);
+                let beside = batch.packet(at).beside;
+                refused = beside.refused.map(io::Error::from_raw_os_error).or(refused);
+                let left_ns = stamps.place(&beside, (now_ns, wall.now()));
+                is_stamped |= left_ns.is_some();
+                // A program that was kept waiting proves nothing.
+                let is_proof = handed_ns + EARLY_NS < at_ns - EARLY_NS;
+                if let (Some(left_ns), true, true) = (left_ns, may_wait, is_proof) {
+                    waits = Some(left_ns >= at_ns - EARLY_NS);
+                }
             }
             if returned == 0 {
                 break;
             }
         }
+        let is_open = may_wait && waits.is_none() && is_stamped && seq < OPEN_TRIES;
         for at in 0..socket.receive(&mut batch)? {
+            let beside = batch.packet(at).beside;
             match Answer::read(batch.packet(at).bytes(), &asked.form) {
-                Ok(answer) => return Ok(answer.watch),
+                Ok(_) if is_open => {}
+                Ok(answer) => {
+                    let by_card = is_stamped && beside.card_ns.is_some();
+                    return Ok((departed_by(asked, stamps, waits, by_card)?, answer.watch));
+                }
                 Err(Unread::WrongKey) => wrong_key += 1,
                 Err(Unread::Short) => {}
             }
@@ -599,6 +683,23 @@ fn what_it_means(error: &io::Error) -> &'static str {
         }
         Some(libc::EPERM) => ", as a firewall of this host drops them",
         _ => "",
+    }
+}
+
+/// Who lets queries wait, if that is known and as asked; a card that takes no times is refused.
+fn departed_by(
+    asked: &Asked,
+    stamps: &Stamps,
+    waits: Option<bool>,
+    by_card: bool,
+) -> Result<DepartedBy, Error> {
+    if let Some(card) = stamps.card().filter(|_| !by_card) {
+        return Err(Error::CardSilent { link: card.link().into(), to: asked.to });
+    }
+    match (waits, asked.txtime) {
+        (Some(true), _) => Ok(DepartedBy::Queue),
+        (_, Txtime::On) => Err(Error::NoTxtime { to: asked.to }),
+        _ => Ok(DepartedBy::Program),
     }
 }
 

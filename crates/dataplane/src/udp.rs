@@ -24,6 +24,12 @@ const STAMPS: u32 = libc::SOF_TIMESTAMPING_SOFTWARE
     | libc::SOF_TIMESTAMPING_RX_SOFTWARE
     | libc::SOF_TIMESTAMPING_TX_SOFTWARE
     | libc::SOF_TIMESTAMPING_OPT_CMSG;
+const CARD_STAMPS: u32 = libc::SOF_TIMESTAMPING_RAW_HARDWARE
+    | libc::SOF_TIMESTAMPING_RX_HARDWARE
+    | libc::SOF_TIMESTAMPING_TX_HARDWARE
+    | libc::SOF_TIMESTAMPING_OPT_CMSG;
+/// `SO_TXTIME` and `SCM_TXTIME`: a packet comes with the time at which a queue is to let it leave.
+const TXTIME: c_int = 61;
 /// `SO_EE_ORIGIN_TIMESTAMPING`: what comes by the queue of errors is a stamp.
 const OF_STAMP: u8 = 4;
 /// `SO_EE_ORIGIN_ICMP` and `SO_EE_ORIGIN_ICMP6`: somebody on the way, or the other end, says it.
@@ -36,6 +42,8 @@ const UNKNOWN_TTL: u8 = 255;
 pub struct Beside {
     /// When the kernel saw it: on its way in, or of a stamp, on its way out.
     pub kernel_ns: Option<u64>,
+    /// When the card saw it, by its own clock.
+    pub card_ns: Option<u64>,
     /// Hop limit.
     pub ttl: u8,
     /// Class of service and congestion bits.
@@ -114,6 +122,11 @@ impl Packet {
         } else {
             self.put(libc::IPPROTO_IP, libc::IP_TOS, &class);
         }
+    }
+
+    /// Lets it wait in a queue of the system until a time of the monotonic clock.
+    pub fn leave_at(&mut self, monotonic_ns: u64) {
+        self.put(libc::SOL_SOCKET, TXTIME, &monotonic_ns);
     }
 
     fn put<T: Copy>(&mut self, level: c_int, kind: c_int, value: &T) {
@@ -219,6 +232,18 @@ impl Udp {
         let done = unsafe { libc::connect(socket.as_raw_fd(), (&raw const storage).cast(), len) };
         checked(done as isize).map_err(failed)?;
         Ok(Self { room: Room::of(&socket), socket, name })
+    }
+
+    /// Has a card take the times of packets, in the place of the kernel.
+    pub fn stamp_by_card(&self) -> Result<(), Error> {
+        set(&self.socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, CARD_STAMPS)
+            .map_err(|source| self.failed("take times of a card", source))
+    }
+
+    /// Lets packets say when they are to leave; false if the kernel knows no such thing.
+    pub fn allow_times(&self) -> bool {
+        let allowed = libc::sock_txtime { clockid: libc::CLOCK_MONOTONIC, flags: 0 };
+        set(&self.socket, libc::SOL_SOCKET, TXTIME, allowed).is_ok()
     }
 
     /// Its own port.
@@ -416,9 +441,12 @@ fn beside(header: &msghdr) -> Beside {
             let data = libc::CMSG_DATA(next);
             match (one.cmsg_level, one.cmsg_type) {
                 (libc::SOL_SOCKET, libc::SO_TIMESTAMPING) => {
-                    let time = data.cast::<libc::timespec>().read_unaligned();
-                    let ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
-                    beside.kernel_ns = (ns > 0).then_some(ns);
+                    let [kernel, _, card] = data.cast::<[libc::timespec; 3]>().read_unaligned();
+                    let ns = |time: libc::timespec| {
+                        let ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+                        (ns > 0).then_some(ns)
+                    };
+                    (beside.kernel_ns, beside.card_ns) = (ns(kernel), ns(card));
                 }
                 (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
                     beside.dropped = Some(data.cast::<u32>().read_unaligned());

@@ -80,15 +80,16 @@ impl Vitals {
 
     /// What the kernel has counted until now.
     fn counters(&mut self) -> Counters {
-        let [ran_ns, waited_ns] = self.schedule.as_ref().and_then(scheduled).unwrap_or_default();
-        self.groups.look();
-        let throttled_ns = self.groups.files.iter().filter_map(throttled).sum();
+        // Before anything else: pages that reading the rest takes belong to the stall that this is.
         // SAFETY: a structure of numbers, which the call fills in.
         let used = unsafe {
             let mut used = std::mem::zeroed::<libc::rusage>();
             libc::getrusage(libc::RUSAGE_THREAD, &raw mut used);
             used
         };
+        let [ran_ns, waited_ns] = self.schedule.as_ref().and_then(scheduled).unwrap_or_default();
+        self.groups.look();
+        let throttled_ns = self.groups.files.iter().filter_map(throttled).sum();
         Counters { ran_ns, waited_ns, throttled_ns, pages: used.ru_majflt as u64 }
     }
 

@@ -50,6 +50,11 @@ impl Wall {
         (clock(libc::CLOCK_MONOTONIC) + self.begin_ns) as u64
     }
 
+    /// The monotonic clock at a time that runs on.
+    pub fn monotonic(&self, ns: u64) -> u64 {
+        (ns as i64 - self.begin_ns) as u64
+    }
+
     /// Looks whether the clock of the day was set since it was looked at last.
     pub fn look(&mut self) -> Option<Step> {
         let (at, offset, error) = read();

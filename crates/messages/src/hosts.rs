@@ -38,6 +38,33 @@ pub struct CausedStalls {
     pub stall_ns_max: Count,
 }
 
+/// Who lets a query wait until its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DepartedBy {
+    /// The queue of the interface, which was told the time (`SO_TXTIME`).
+    Queue,
+    /// The program.
+    Program,
+}
+
+/// The clock of a card that took the times of packets.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct CardClock {
+    /// The card's link.
+    pub link: String,
+    /// What it gains on the clock of its machine, in ns per second.
+    pub rate_ppb: i64,
+    /// The most that it was away from where it was expected, whenever it was read.
+    pub residual_ns: Count,
+    /// The most that a reading took.
+    pub width_ns: Count,
+    /// How often it was read.
+    pub readings: Count,
+    /// How often it was set meanwhile.
+    pub steps: Count,
+}
+
 /// What became of the queries that a reflector got.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Reflected {
@@ -65,6 +92,9 @@ pub struct Reflected {
     pub sessions: Count,
     /// How often its clock was set.
     pub clock_steps: Count,
+    /// The clock of the card that took the times of packets; absent if the kernel did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub card: Option<Box<CardClock>>,
     /// What kept its loop from running.
     pub stalls: Vec<CausedStalls>,
 }
@@ -123,8 +153,13 @@ pub struct SentQueries {
     pub dropped: Count,
     /// Errors that somebody on the way, or the other end, reported.
     pub refusals: Count,
-    /// Queries of which the kernel said when they left.
+    /// Queries of which the kernel, or the card, said when they left.
     pub stamped: Count,
+    /// Who let queries wait until their time.
+    pub departed_by: DepartedBy,
+    /// The clock of the card that took the times of packets; absent if the kernel did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub card: Option<Box<CardClock>>,
     /// The source port of each flow.
     pub ports: Vec<Count>,
     /// The sender's clock.

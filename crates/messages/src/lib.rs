@@ -20,7 +20,10 @@ mod traffic;
 pub use count::Count;
 pub use counts::{LcoreCounts, PassedPackets, PortCounts, ProgramCounts};
 pub use flow::{FlowCost, FlowDrop, FlowPacket, FlowStage, FlowWay, FollowedFlow, XdpProgram};
-pub use hosts::{CausedStalls, HostClock, Reflected, SentQueries, StallCause, ToldByReflector};
+pub use hosts::{
+    CardClock, CausedStalls, DepartedBy, HostClock, Reflected, SentQueries, StallCause,
+    ToldByReflector,
+};
 pub use message::{ErrorEvent, Message};
 pub use progress::{Latency, Progress, ProgressEvent, State, Written};
 pub use ready::{CounterClock, ReadyEvent, ReadyLcore, ReadyPort, RecordingReady};

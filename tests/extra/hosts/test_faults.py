@@ -5,8 +5,10 @@ Clocks are set in guests, whose machine is their own (`test_hosts_in_guests.py`)
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import struct
 import subprocess
 import time
 from contextlib import contextmanager, suppress
@@ -35,6 +37,12 @@ SHORT_NS = 1_000_000
 """How long the kernel at least keeps a program waiting that is idle by policy."""
 MOST_NS = 20_000_000
 """What a path without a fault may take on a busy machine."""
+READS_PER_S = 50
+"""What a disk that is slow reads, each time a page or some beside it."""
+PAGES, ROUNDS, MOST_ROUNDS = 10, 60, 300
+"""How many pages a program must have waited for, and how often they are forced out."""
+SWAP_BYTES = 64 << 20
+_MADVISE, _PAGEOUT = 440, 21
 _OLD: list[Path] = []
 _GROUPS = Path("/sys/fs/cgroup/cpu")
 
@@ -93,6 +101,59 @@ def _occupy(pid: int) -> None:
     hogs = [subprocess.Popen(["taskset", "-c", "0", *busy]) for _ in range(3)]
     for hog in hogs:
         hog.wait()
+
+
+@pytest.fixture(scope="module")
+def swap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give the machine a file to swap to: a disk is slow enough to be noticed."""
+    needed("mkswap", "swapon", "swapoff")
+    file = tmp_path_factory.mktemp("swap") / "file"
+    file.touch(0o600)
+    file.write_bytes(bytes(SWAP_BYTES))
+    subprocess.run(["mkswap", str(file)], check=True, capture_output=True)
+    if subprocess.run(["swapon", str(file)], capture_output=True, check=False).returncode:
+        pytest.skip(f"the file system of {file.parent} takes no swap")
+    yield
+    subprocess.run(["swapoff", str(file)], check=True)
+    file.unlink()
+
+
+def page_out(between: Between, pid: int, other: int) -> None:
+    """Force out what a program has in memory of its own, some times; its disk is a slow one."""
+    group = Path("/sys/fs/cgroup/blkio", f"ts-{os.getpid()}-{time.monotonic_ns()}")
+    group.mkdir()
+    _OLD.append(group)
+    device = Path("/tmp").stat().st_dev
+    rule = f"{os.major(device)}:{os.minor(device)} {READS_PER_S}"
+    (group / "blkio.throttle.read_iops_device").write_text(rule)
+    (group / "cgroup.procs").write_text(str(pid))
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    handle = os.pidfd_open(pid)
+    before, number = _pages_read(pid), 0
+    while number < ROUNDS or (_pages_read(pid) < before + PAGES and number < MOST_ROUNDS):
+        number += 1
+        parts = list(_own_memory(pid))
+        vectors = b"".join(struct.pack("@PN", start, end - start) for start, end in parts)
+        # What is locked or shared stays: it says so for a part, and the rest is forced out.
+        for at in range(len(parts)):
+            call(_MADVISE, handle, vectors[16 * at :], 1, _PAGEOUT, 0)
+        # What was written to the disk is let go the next time, unless it was used meanwhile.
+        time.sleep(0.02 if number % 2 else 0.002)
+    os.close(handle)
+    (group.parent / "cgroup.procs").write_text(str(pid))
+
+
+def _pages_read(pid: int) -> int:
+    """Return how often a program had to wait for a page from a disk."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[9])
+
+
+def _own_memory(pid: int) -> Iterator[tuple[int, int]]:
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        where, rights, _, device, *_ = line.split()
+        if rights.startswith("rw") and device == "00:00":
+            start, end = where.split("-")
+            yield int(start, 16), int(end, 16)
 
 
 def flood(between: Between, pid: int, other: int) -> None:
@@ -168,6 +229,22 @@ def test_a_fault_of_an_end_is_named_and_never_the_network(
     print(end, cause, longest, summary["latency_ns_max"], hosts.loss)
     assert longest >= (SHORT_NS if cause == "preempted" else LEAST_NS)
     assert summary["latency_ns_max"] < longest / 2
+    assert hosts.loss.lost == 0
+
+
+@pytest.mark.usefixtures("swap")
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("end", ["reflector", "sender"])
+def test_pages_that_were_forced_out_are_named_and_never_the_network(
+    tmp_path: Path, end: str, number: int
+) -> None:
+    needed("ip")
+    summary, hosts, _ = ended(tmp_path, page_out, end)
+    stalls = hosts.reflector_stalls if end == "reflector" else hosts.ends.stalls
+    print(end, stalls, summary["latency_ns_max"], hosts.loss)
+    longest = max((each.stall_ns_max for each in stalls if each.cause == "paged"), default=0)
+    assert longest >= SHORT_NS
+    assert summary["latency_ns_max"] < MOST_NS
     assert hosts.loss.lost == 0
 
 

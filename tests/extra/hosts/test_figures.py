@@ -59,6 +59,7 @@ ENDS = SentQueries(
     dropped=0,
     refusals=0,
     stamped=10,
+    departed_by="program",
     ports=[40_000],
     clock=GOOD,
     reflector_clock=GOOD,
@@ -88,6 +89,7 @@ def passages(
     return Passages(
         intended_ns=times - 100,
         sent_ns=times,
+        stamped=np.ones(sent, bool),
         flow_of=np.arange(sent, dtype=np.int64) % flows,
         seq=seq,
         answer_seq=np.array([answer for _, answer in answered], np.int64),

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 SERVER = "10.2.0.2"
 MOST_KIB, MOST_UNSEEN = 128 << 10, 20
+FLUSH = "flush ruleset\n"
+LONG = 2000
+"""Rules that a packet passes in a long chain."""
 RECEIVER = """
 import socket, sys, time
 host, wait_s, buffer = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
@@ -195,6 +198,39 @@ def test_drops_of_queues_are_those_that_the_kernel_counts(net: Network, tmp_path
     waiting = {"waiting": 200 - lost - int(errors)}
     agree(found, {"waiting": found["flow"]["waiting"]}, waiting)
     assert stages_of(ways["forwarded"])["qdisc"]["ns_max"] > 10_000_000
+
+
+@AS_ROOT
+@pytest.mark.usefixtures("dataplane")
+def test_a_long_ruleset_is_a_stage_of_its_own(net: Network, tmp_path: Path) -> None:
+    """What thousands of rules take is no part of the stack, which takes no longer than without."""
+    receiver = net.start("server", sys.executable, "-c", RECEIVER, SERVER, 0, 4000, ready="ready")
+    forwarded = []
+    try:
+        for rules in (0, LONG):
+            each = "".join(f"udp dport {10_000 + number} drop\n" for number in range(rules))
+            chain = f"chain long {{ type filter hook forward priority 1;\n{each}}}\n"
+            net.run("router", "nft", "-f", "-", given=f"{FLUSH}table ip long {{\n{chain}}}\n")
+            follower = Follower(tmp_path / f"{rules}.json", "udp port 5001")
+            send(net, 200)
+            time.sleep(0.3)
+            found = follower.end()
+            agree(found, packets_of(found), {"received": 200, "forwarded": 200, "sent": 200})
+            if "nf_hook_slow" in found["cost"]["lacking"]:
+                pytest.skip("this kernel calls no programs from functions")
+            forwarded.append(stages_of(ways_of(found)["forwarded"]))
+    finally:
+        net.run("router", "nft", "flush", "ruleset")
+        receiver.kill()
+    without, with_rules = (
+        {stage: stages[stage]["ns_quantiles"][0] for stage in ("stack", "netfilter")}
+        for stages in forwarded
+    )
+    print("medians of a forwarded packet:", without, with_rules)
+    assert 0 < without["netfilter"] < 10_000
+    assert with_rules["netfilter"] > 10 * without["netfilter"]
+    assert with_rules["netfilter"] > LONG
+    assert with_rules["stack"] < 2 * without["stack"]
 
 
 @AS_ROOT

@@ -44,6 +44,7 @@ struct truth {
 	__u32 lost;
 	__u64 arrived_ns; /* by the machine's clock */
 	__u64 stamp_ns;   /* by the port's clock, 0 if it does not say */
+	__u64 sent_ns;    /* when its peer sent it, by the machine's clock */
 };
 
 struct port {
@@ -105,10 +106,10 @@ static bool is_stamped(struct port *port, const struct sk_buff *skb)
 	return port->arrived % stamp_every[port->number] == 0;
 }
 
-static void arrive(struct port *port, struct sk_buff *skb)
+static void arrive(struct port *port, struct sk_buff *skb, u64 sent_ns)
 {
 	unsigned int every = lose_every[port->number];
-	struct truth truth = { .port = port->number };
+	struct truth truth = { .port = port->number, .sent_ns = sent_ns };
 	unsigned long flags;
 
 	spin_lock_irqsave(&lock, flags);
@@ -142,10 +143,11 @@ static netdev_tx_t transmit(struct sk_buff *skb, struct net_device *dev)
 	struct port *port = netdev_priv(dev);
 	/* Timestamps lie in what clones share, and packet sockets of the sender have clones. */
 	struct sk_buff *copy = skb_copy(skb, GFP_ATOMIC);
+	u64 sent_ns = ktime_get_real_ns();
 
 	if (skb_shinfo(skb)->tx_flags & SKBTX_HW_TSTAMP && port->config.tx_type == HWTSTAMP_TX_ON) {
 		struct skb_shared_hwtstamps stamps = {
-			.hwtstamp = ns_to_ktime(shown(port, ktime_get_real_ns())),
+			.hwtstamp = ns_to_ktime(shown(port, sent_ns)),
 		};
 
 		skb_shinfo(skb)->tx_flags |= SKBTX_IN_PROGRESS;
@@ -154,7 +156,7 @@ static netdev_tx_t transmit(struct sk_buff *skb, struct net_device *dev)
 	dev->stats.tx_packets++;
 	dev->stats.tx_bytes += skb->len;
 	if (copy && netif_running(port->peer))
-		arrive(netdev_priv(port->peer), copy);
+		arrive(netdev_priv(port->peer), copy, sent_ns);
 	else
 		kfree_skb(copy);
 	consume_skb(skb);

@@ -40,7 +40,7 @@ mod following {
     use crate::error::Error;
     use crate::events;
     use crate::privileges::{self, capability};
-    use crate::stages::{Followed, Legs, Tracer, XdpPrograms, drop_reasons};
+    use crate::stages::{Followed, Legs, Seen, Tracer, XdpPrograms, drop_reasons};
     use crate::stop::Stop;
     use dpdk::tsc;
     use messages::{FlowCost, Message, Recorded};
@@ -48,6 +48,8 @@ mod following {
     use std::cell::RefCell;
     use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+    /// The function in which netfilter has a packet.
+    const NETFILTER: &str = "nf_hook_slow";
     /// How often the ring is emptied: it has room for 200 000 events.
     const PAUSE: Duration = Duration::from_millis(5);
 
@@ -83,7 +85,9 @@ mod following {
                 duration_ns: (begin.elapsed().as_nanos() as u64).into(),
                 lacking: tracer.lacking().to_vec(),
             };
-            let flow = legs.into_inner().finish(&drop_reasons()?, unix_ns);
+            let netfilter = !tracer.lacking().iter().any(|point| point == NETFILTER);
+            let seen = Seen { unix_ns, netfilter };
+            let flow = legs.into_inner().finish(&drop_reasons()?, seen);
             let xdp = xdp.ran()?;
             events::print(&Message::Recorded(Recorded::Flow { flow, cost, xdp }));
             Ok(())

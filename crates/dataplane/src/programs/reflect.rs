@@ -8,8 +8,10 @@ use crate::options;
 use crate::privileges::{self, capability};
 use crate::program::{Program, Spec};
 use crate::reflector::{Poll, Reflector};
+use crate::stamps::Stamps;
 use crate::stop::Stop;
 use crate::udp::{Udp, sleep_exactly};
+use crate::wall::Wall;
 use clap::Args;
 use messages::{Message, Recorded, Reflected};
 use probe::stamp::{Form, PORT};
@@ -40,6 +42,9 @@ struct Reflect {
     /// File with a key: packets are sealed by it, and others are not answered.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
+    /// Link whose card takes the times of packets, by its own clock.
+    #[arg(long, value_name = "LINK")]
+    card: Option<String>,
     /// How it waits for packets.
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Poll::Sleep)]
     poll: Poll,
@@ -53,11 +58,12 @@ impl Program for Reflect {
         let key = self.key_file.as_deref().map(keys::read).transpose()?;
         let socket = Udp::listen(self.address, self.port)?;
         let port = socket.port();
+        let stamps = Stamps::new(self.card.as_deref(), Wall::new())?;
         privileges::become_nobody();
         privileges::give_back(capability::NONE, &[])?;
         sleep_exactly();
         let admission = Admission::new(self.allow, port, self.rate_pps);
-        let mut reflector = Reflector::new(socket, Form::new(key), admission, self.poll);
+        let mut reflector = Reflector::new(socket, Form::new(key), admission, self.poll, stamps)?;
         events::listening(SPEC.name, port);
         reflector.run(&stop)?;
         let counts = reflector.counts;
@@ -74,6 +80,7 @@ impl Program for Reflect {
             dropped: counts.dropped.into(),
             sessions: reflector.sessions.began.into(),
             clock_steps: counts.clock_steps.into(),
+            card: reflector.stamps.card().map(|card| Box::new(card.told())),
             stalls: reflector.vitals.told(),
         };
         events::print(&Message::Recorded(Recorded::Reflect {

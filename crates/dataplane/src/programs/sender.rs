@@ -9,10 +9,12 @@ use crate::options;
 use crate::privileges::{self, capability};
 use crate::program::{Program, Spec};
 use crate::reflector::Poll;
-use crate::sender::{Asked, Sender};
+use crate::sender::{Asked, Sender, Txtime};
+use crate::stamps::Stamps;
 use crate::stop::Stop;
 use crate::udp::sleep_exactly;
 use crate::values::time;
+use crate::wall::Wall;
 use clap::Args;
 use messages::{HostClock, Message, Recorded, SentQueries, ToldByReflector};
 use probe::schedule::Pattern;
@@ -70,6 +72,12 @@ struct Ask {
     /// File with a key: queries are sealed by it, and answers have to be.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
+    /// Let the queue of the interface send queries at their times.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Txtime::Auto)]
+    txtime: Txtime,
+    /// Link whose card takes the times of packets, by its own clock.
+    #[arg(long, value_name = "LINK")]
+    card: Option<String>,
     /// How it waits.
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Poll::Sleep)]
     poll: Poll,
@@ -117,6 +125,7 @@ impl Ask {
             source_port: self.source_port,
             dscp: self.dscp.unwrap_or(0),
             poll: self.poll,
+            txtime: self.txtime,
             extensions,
             sizes: sizes.map(|frame| frame.saturating_sub(headers).max(least)).collect(),
             drain: self.drain,
@@ -141,9 +150,10 @@ impl Program for Ask {
         self.check_ports()?;
         // Root may read the key of another user only as long as it has its rights.
         let asked = self.asked()?;
+        let stamps = Stamps::new(self.card.as_deref(), Wall::new())?;
         privileges::give_back(capability::NONE, &[Some(&self.record)])?;
         sleep_exactly();
-        let mut sender = Sender::new(asked, &self.record, queries as usize)?;
+        let mut sender = Sender::new(asked, stamps, &self.record, queries as usize)?;
         events::recording(SPEC.name);
         sender.run(times.take_while(|at| *at < lasts), &stop)?;
         events::print(&Message::Recorded(told(&sender, stop.asked())));
@@ -180,6 +190,8 @@ fn told(sender: &Sender, stopped: bool) -> Recorded {
         dropped: sender.dropped().into(),
         refusals: counts.refusals.into(),
         stamped: counts.stamped.into(),
+        departed_by: sender.departed_by,
+        card: sender.stamps.card().map(|card| Box::new(card.told())),
         ports: sender.ports().into_iter().map(Into::into).collect(),
         clock: clock(counts.clock, counts.clock_steps),
         reflector_clock: clock(counts.reflector_clock, reflector_steps.into()),

@@ -72,6 +72,8 @@ struct followed {
     __u64 number;
     __u32 point;
     __u32 ifindex;
+    // Since when netfilter has it; 0 if it does not.
+    __u64 filters_ns;
 };
 
 struct {
@@ -321,7 +323,7 @@ static __always_inline void written(struct sk_buff *skb, __u64 number)
 // Begins to follow a packet that was not known, if it is of the flow; returns its number, or 0.
 static __always_inline __u64 begin(struct sk_buff *skb, enum point point, __u32 ifindex, __u32 reason)
 {
-    struct followed opened = {0, point, ifindex};
+    struct followed opened = {0, point, ifindex, 0};
     struct segment segment = {};
     __u64 buffer = (__u64)skb;
 
@@ -384,6 +386,29 @@ static __always_inline void merged(int result)
     if (known)
         known->point = MERGED;
     tell(here->number, MERGED, 0, 0);
+}
+
+// Netfilter begins with a packet of the flow: a hook that has rules or other programs.
+static __always_inline void filters(__u64 buffer)
+{
+    struct followed *known = bpf_map_lookup_elem(&packets, &buffer);
+
+    if (known)
+        known->filters_ns = bpf_ktime_get_ns();
+}
+
+// It has ended with it. What it dropped is none by now: only the address is looked at.
+static __always_inline void filtered(__u64 buffer)
+{
+    struct followed *known = bpf_map_lookup_elem(&packets, &buffer);
+    __u64 now_ns, took_ns;
+
+    if (!known || !known->filters_ns)
+        return;
+    now_ns = bpf_ktime_get_ns();
+    took_ns = now_ns - known->filters_ns;
+    known->filters_ns = 0;
+    tell_at(now_ns, known->number, FILTERED, 0, took_ns > ~0U ? ~0U : took_ns);
 }
 
 static __always_inline void at_tcp(struct sock *sk, struct sk_buff *skb)

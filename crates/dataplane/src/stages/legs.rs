@@ -49,9 +49,10 @@ enum Point {
     Written,
     WritesTcp,
     WrittenTcp,
+    Filtered,
 }
 
-const POINTS: [Point; 15] = [
+const POINTS: [Point; 16] = [
     Point::Arrived,
     Point::Received,
     Point::Queued,
@@ -67,14 +68,16 @@ const POINTS: [Point; 15] = [
     Point::Written,
     Point::WritesTcp,
     Point::WrittenTcp,
+    Point::Filtered,
 ];
 
 /// Names of the stages.
-const STAGES: [&str; 4] = ["driver", "stack", "socket queue", "qdisc"];
+const STAGES: [&str; 5] = ["driver", "stack", "socket queue", "qdisc", "netfilter"];
 const DRIVER: usize = 0;
 const STACK: usize = 1;
 const SOCKET: usize = 2;
 const QDISC: usize = 3;
+const NETFILTER: usize = 4;
 
 /// The stage that begins at a point.
 fn stage_from(point: Point) -> usize {
@@ -88,11 +91,11 @@ fn stage_from(point: Point) -> usize {
 
 /// Names of the ways, and which stages they have.
 const WAYS: [(&str, &[usize]); 5] = [
-    ("received", &[DRIVER, STACK, SOCKET]),
-    ("kernel", &[DRIVER, STACK]),
-    ("forwarded", &[DRIVER, STACK, QDISC]),
-    ("sent", &[STACK, QDISC]),
-    ("queued", &[STACK, QDISC]),
+    ("received", &[DRIVER, STACK, NETFILTER, SOCKET]),
+    ("kernel", &[DRIVER, STACK, NETFILTER]),
+    ("forwarded", &[DRIVER, STACK, NETFILTER, QDISC]),
+    ("sent", &[STACK, NETFILTER, QDISC]),
+    ("queued", &[STACK, NETFILTER, QDISC]),
 ];
 const RECEIVED: usize = 0;
 const KERNEL: usize = 1;
@@ -114,7 +117,7 @@ struct Leg {
     last_ns: u64,
     last: Point,
     /// Where it was handed to a driver last, at which its way may end.
-    stages_ns: [u64; 4],
+    stages_ns: [u64; STAGES.len()],
     is_sent: bool,
     is_written: bool,
     is_late: bool,
@@ -132,7 +135,7 @@ impl Leg {
             begin_ns: event.time_ns,
             last_ns: event.time_ns,
             last: point,
-            stages_ns: [0; 4],
+            stages_ns: [0; STAGES.len()],
             is_sent: point == Point::Queued,
             is_written: false,
             is_late: !is_start,
@@ -148,6 +151,15 @@ impl Leg {
         if point == Point::Received {
             self.received_ns = time_ns;
         }
+    }
+
+    /// Netfilter has had it for a while, until now.
+    fn filtered(&mut self, until_ns: u64, took_ns: u64) {
+        let since_ns = until_ns.saturating_sub(took_ns).max(self.last_ns);
+        let until_ns = until_ns.max(since_ns);
+        self.stages_ns[stage_from(self.last)] += since_ns - self.last_ns;
+        self.stages_ns[NETFILTER] += until_ns - since_ns;
+        self.last_ns = until_ns;
     }
 
     /// Lets the way begin where a program has written the packet.
@@ -203,13 +215,22 @@ impl Ord for Slow {
     }
 }
 
+/// What is known beside events.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// How far Unix time is ahead of the monotonic clock.
+    pub unix_ns: i128,
+    /// Whether the kernel tells when netfilter begins and ends.
+    pub netfilter: bool,
+}
+
 /// The packets that went one way.
 struct Way {
     packets: u64,
     whole: u64,
     latencies: Live,
     latency_ns_total: u64,
-    stages: [(Live, u64); 4],
+    stages: [(Live, u64); STAGES.len()],
     slowest: BinaryHeap<Reverse<Slow>>,
 }
 
@@ -245,12 +266,13 @@ impl Way {
         }
     }
 
-    fn told(self, (name, stages): (&'static str, &[usize]), unix_ns: i128) -> FlowWay {
+    fn told(self, (name, stages): (&'static str, &[usize]), seen: Seen) -> FlowWay {
+        let is_seen = |at: &&usize| seen.netfilter || **at != NETFILTER;
         let slowest: Vec<Leg> =
             self.slowest.into_sorted_vec().into_iter().map(|Reverse(Slow(_, leg))| leg).collect();
         let tail = (self.packets / TAIL).max(TAIL_LEAST).min(slowest.len() as u64);
         let tail_legs = &slowest[..tail as usize];
-        let seen = || tail_legs.iter().filter(|leg| !leg.is_lacking);
+        let whole = || tail_legs.iter().filter(|leg| !leg.is_lacking);
         let (quantiles, longest) = self.latencies.quantiles(QUANTILES).unwrap_or_default();
         let stage = |at: &usize| {
             let (lasted, total) = &self.stages[*at];
@@ -260,14 +282,15 @@ impl Way {
                 ns_quantiles: quantiles.map(Count).to_vec(),
                 ns_max: longest.into(),
                 ns_total: (*total).into(),
-                tail_ns_total: seen().map(|leg| leg.stages_ns[*at]).sum::<u64>().into(),
+                tail_ns_total: whole().map(|leg| leg.stages_ns[*at]).sum::<u64>().into(),
             }
         };
         let packet = |leg: &Leg| FlowPacket {
-            begin_unix_ns: ((i128::from(leg.begin_ns) + unix_ns).max(0) as u64).into(),
+            begin_unix_ns: ((i128::from(leg.begin_ns) + seen.unix_ns).max(0) as u64).into(),
             latency_ns: leg.latency_ns().into(),
             stages_ns: stages
                 .iter()
+                .filter(is_seen)
                 .filter(|_| !leg.is_lacking)
                 .map(|at| leg.stages_ns[*at].into())
                 .collect(),
@@ -279,9 +302,9 @@ impl Way {
             latency_ns_quantiles: quantiles.map(Count).to_vec(),
             latency_ns_max: longest.into(),
             latency_ns_total: self.latency_ns_total.into(),
-            stages: stages.iter().map(stage).collect(),
+            stages: stages.iter().filter(is_seen).map(stage).collect(),
             tail_packets: tail.into(),
-            tail_whole: seen().count().into(),
+            tail_whole: whole().count().into(),
             slowest: slowest.iter().take(TOLD).map(packet).collect(),
         }
     }
@@ -351,6 +374,7 @@ impl Legs {
                     self.end(event, point);
                 }
                 Point::Written => leg.begin_at(event.time_ns),
+                Point::Filtered => leg.filtered(event.time_ns, event.reason.into()),
                 _ => leg.pass(event.time_ns, point),
             }
         } else if point == Point::Dropped {
@@ -571,8 +595,8 @@ impl Legs {
         }
     }
 
-    /// The figures of all packets; `unix_ns` is how far Unix time is ahead of the monotonic clock.
-    pub fn finish(mut self, reasons: &BTreeMap<u32, String>, unix_ns: i128) -> FollowedFlow {
+    /// The figures of all packets.
+    pub fn finish(mut self, reasons: &BTreeMap<u32, String>, seen: Seen) -> FollowedFlow {
         let (mut waiting, mut merged) = (0, 0);
         for (_, leg) in std::mem::take(&mut self.open) {
             match leg.last {
@@ -598,7 +622,7 @@ impl Legs {
             .collect();
         drops.sort_by_key(|drop| Reverse(drop.packets.0));
         FollowedFlow {
-            ways: ways.map(|(way, named)| way.told(named, unix_ns)).collect(),
+            ways: ways.map(|(way, named)| way.told(named, seen)).collect(),
             drops,
             merged: Count(merged),
             segmented: self.segmented.into(),
@@ -623,12 +647,13 @@ mod tests {
 
     /// Events: time, number, point, and the socket with what the point says beside, or 0.
     fn followed(events: &[(u64, u64, Point, u32, u32)]) -> FollowedFlow {
+        let seen = Seen { unix_ns: 1000, netfilter: true };
         let mut legs = Legs::default();
         for (time_ns, seq, point, ifindex, reason) in events.iter().copied() {
             let point = POINTS.iter().position(|one| *one == point).expect("a point") as u32;
             legs.take(&Event { time_ns, seq, point, ifindex, cpu: 0, reason });
         }
-        legs.finish(&BTreeMap::from([(6, "NETFILTER_DROP".to_owned())]), 1000)
+        legs.finish(&BTreeMap::from([(6, "NETFILTER_DROP".to_owned())]), seen)
     }
 
     /// A way as its name, its packets, those seen at every point, and the sums of its stages.
@@ -647,6 +672,8 @@ mod tests {
             (7, 1, HandedOn, 4, 0),
             (7, 2, Arrived, 4, 0),
             (10, 2, Received, 4, 0),
+            (19, 2, Filtered, 0, 7),
+            (28, 2, Filtered, 0, 5),
             (30, 2, Queued, 5, 0),
             (31, 2, Started, 5, 0),
             (32, 2, HandedOn, 6, 0),
@@ -659,10 +686,10 @@ mod tests {
             (203, 4, Consumed, 0, 0),
         ]);
         let expected = [
-            ("received", 1, 1, vec![3, 5, 50]),
-            ("kernel", 1, 1, vec![1, 2]),
-            ("forwarded", 1, 1, vec![3, 20, 1]),
-            ("queued", 1, 1, vec![0, 5]),
+            ("received", 1, 1, vec![3, 5, 0, 50]),
+            ("kernel", 1, 1, vec![1, 2, 0]),
+            ("forwarded", 1, 1, vec![3, 8, 12, 1]),
+            ("queued", 1, 1, vec![0, 0, 5]),
         ];
         assert_eq!(ways(&flow), expected);
         for way in &flow.ways {
@@ -686,7 +713,7 @@ mod tests {
             (50, 3, Queued, LINK, 1),
             (51, 3, Started, LINK, 0),
         ]);
-        assert_eq!(ways(&flow), [("received", 1, 0, vec![0, 0, 0])]);
+        assert_eq!(ways(&flow), [("received", 1, 0, vec![0, 0, 0, 0])]);
         assert_eq!(flow.ways[0].latency_ns_max.0, 20);
         assert_eq!((flow.ways[0].tail_packets.0, flow.ways[0].tail_whole.0), (1, 0));
         assert!(flow.ways[0].slowest[0].stages_ns.is_empty());
@@ -711,7 +738,7 @@ mod tests {
             &packet(60, 4, 30),
         ];
         let flow = followed(&events.concat());
-        assert_eq!(ways(&flow), [("received", 3, 3, vec![3, 3, 28 + 18 + 38])]);
+        assert_eq!(ways(&flow), [("received", 3, 3, vec![3, 3, 0, 28 + 18 + 38])]);
         assert_eq!(flow.waiting.0, 1);
     }
 
@@ -732,7 +759,7 @@ mod tests {
             (40, 0, ReadTcp, 9, 300),
         ]);
         // The second one arrived later than the first one was received: it spends no time there.
-        assert_eq!(ways(&flow), [("received", 3, 3, vec![2 + 1 + 3, 18 + 9 + 5, 10 + 20 + 20])]);
+        assert_eq!(ways(&flow), [("received", 3, 3, vec![2 + 1 + 3, 18 + 9 + 5, 0, 10 + 20 + 20])]);
         assert_eq!((flow.merged.0, flow.unended.0), (0, 1));
     }
 
@@ -754,7 +781,7 @@ mod tests {
             &packet(99, 2, 0),
         ];
         let flow = followed(&events.concat());
-        assert_eq!(ways(&flow), [("received", 2, 2, vec![2, 2, 10])]);
+        assert_eq!(ways(&flow), [("received", 2, 2, vec![2, 2, 0, 10])]);
     }
 
     #[test]
@@ -773,7 +800,7 @@ mod tests {
             (241, 3, WrittenTcp, 9, 900),
             (250, 3, Started, LINK, 0),
         ]);
-        let expected = [("sent", 2, 2, vec![10 + 20, 4 + 10]), ("queued", 1, 1, vec![0, 10])];
+        let expected = [("sent", 2, 2, vec![10 + 20, 0, 4 + 10]), ("queued", 1, 1, vec![0, 0, 10])];
         assert_eq!(ways(&flow), expected);
     }
 

@@ -10,6 +10,6 @@ mod tracer;
 mod xdp;
 
 pub use clock::Ticks;
-pub use legs::Legs;
+pub use legs::{Legs, Seen};
 pub use tracer::{Config, Event, Followed, Tracer, drop_reasons};
 pub use xdp::XdpPrograms;

@@ -59,6 +59,7 @@ struct event {
 enum point {
     ARRIVED, RECEIVED, QUEUED, STARTED, DROPPED,
     HANDED_ON, MERGED, CONSUMED, AT_TCP, READ_TCP, AT_UDP, READ_UDP, WRITTEN, WRITES_TCP, WRITTEN_TCP,
+    FILTERED,
 };
 
 // As `Config` of tracer.rs has it: the namespace, which part of the probes is looked at, and whether
@@ -236,7 +237,7 @@ int BPF_PROG(dropped, struct sk_buff *skb, void *location, enum skb_drop_reason 
 }
 
 // Programs whose names begin with `flow_` are loaded where a flow is followed, if the kernel has their
-// tracepoints.
+// tracepoints or functions.
 
 SEC("tp_btf/netif_receive_skb_entry")
 int BPF_PROG(flow_by_driver, struct sk_buff *skb) { return note(skb, ARRIVED, 0); }
@@ -252,6 +253,12 @@ int BPF_PROG(flow_merged, int result) { return COUNTED(merged(result)); }
 
 SEC("tp_btf/consume_skb")
 int BPF_PROG(flow_consumed, struct sk_buff *skb) { return note(skb, CONSUMED, 0); }
+
+SEC("fentry/nf_hook_slow")
+int BPF_PROG(flow_filters, struct sk_buff *skb) { return COUNTED(filters((__u64)skb)); }
+
+SEC("fexit/nf_hook_slow")
+int BPF_PROG(flow_filtered, struct sk_buff *skb) { return COUNTED(filtered((__u64)skb)); }
 
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(flow_at_tcp, struct sock *sk, struct sk_buff *skb) { return COUNTED(at_tcp(sk, skb)); }

@@ -3,7 +3,7 @@
 use super::filter;
 use crate::error::Error;
 use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::{Enum, Typedef};
+use libbpf_rs::btf::types::{Enum, Func, Typedef};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::{ErrorExt, Link, MapCore, MapFlags, Object, ObjectBuilder, RingBufferBuilder};
 use probe::filter::Instruction;
@@ -117,10 +117,17 @@ impl Tracer {
         let mut programs = PROGRAMS.to_vec();
         let accepted = if let Followed::Flow(accepted) = followed { accepted } else { &[] };
         filter::put_into(&mut programs, accepted)?;
-        Self::try_attach(&programs, followed).map_err(Error::Bpf)
+        // Some kernels call no programs from functions, and say so when these are loaded or attached.
+        Self::try_attach(&programs, followed, followed.is_flow())
+            .or_else(|_| Self::try_attach(&programs, followed, false))
+            .map_err(Error::Bpf)
     }
 
-    fn try_attach(programs: &[u8], followed: Followed<'_>) -> Result<Self, libbpf_rs::Error> {
+    fn try_attach(
+        programs: &[u8],
+        followed: Followed<'_>,
+        with_functions: bool,
+    ) -> Result<Self, libbpf_rs::Error> {
         let mut object = ObjectBuilder::default().open_memory(programs)?;
         for mut map in object.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
@@ -137,11 +144,15 @@ impl Tracer {
             }
             let section = program.section().to_string_lossy().into_owned();
             let point = section.rsplit('/').next().unwrap_or_default();
-            let is_there = types.type_by_name::<Typedef<'_>>(&format!("btf_trace_{point}"));
-            if followed.is_flow() && is_there.is_none() {
+            let is_there = if section.starts_with("fentry/") || section.starts_with("fexit/") {
+                with_functions && types.type_by_name::<Func<'_>>(point).is_some()
+            } else {
+                types.type_by_name::<Typedef<'_>>(&format!("btf_trace_{point}")).is_some()
+            };
+            if followed.is_flow() && !is_there {
                 lacking.push(point.to_owned());
             }
-            program.set_autoload(followed.is_flow() && is_there.is_some());
+            program.set_autoload(followed.is_flow() && is_there);
         }
         let object = object.load().context("the kernel does not take the BPF programs")?;
         let links = object
@@ -152,10 +163,11 @@ impl Tracer {
                 program.attach_trace().with_context(|| format!("cannot attach {name}"))
             })
             .collect::<Result<_, _>>()?;
+        lacking.dedup();
         Ok(Self { object, lacking, _links: links })
     }
 
-    /// The tracepoints that this kernel lacks.
+    /// The tracepoints and functions that this kernel lacks.
     pub fn lacking(&self) -> &[String] {
         &self.lacking
     }

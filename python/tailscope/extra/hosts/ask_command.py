@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tailscope.extra.hosts.session import Asked, HostsPlan
     from tailscope.plan.field import Field
 
+TXTIMES = ("auto", "on", "off")
 EXAMPLE = "tailscope run --to 192.0.2.1 --rate 1k --duration 60s --out runs/path"
 
 
@@ -101,6 +102,26 @@ def command(
         str,
         option("--poll", "HOW", "How to wait: sleep, or busy (a CPU).", MEASUREMENT),
     ] = "sleep",
+    txtime: Annotated[
+        str,
+        option(
+            "--txtime",
+            "WHEN",
+            "Let the queue of the interface (fq) send each packet at its time: on, off, or auto,"
+            " where it can.",
+            MEASUREMENT,
+        ),
+    ] = "auto",
+    card: Annotated[
+        str | None,
+        option(
+            "--card",
+            "LINK",
+            "Link whose card takes the times of packets (hardware timestamps).  [default: the"
+            " kernel takes them]",
+            MEASUREMENT,
+        ),
+    ] = None,
     trim: Annotated[str, option_of("trim", own_default=True, panel=MEASUREMENT)] = "0s",
     window: Annotated[str, option_of("window", own_default=True, panel=MEASUREMENT)] = "1s",
     bucket_size: Annotated[str, option_of("bucket", own_default=True, panel=OUTPUT)] = "100ns",
@@ -128,6 +149,8 @@ def command(
         "seed": seed,
         "duration": duration,
         "poll": poll,
+        "txtime": txtime,
+        "card": card,
         "trim": trim,
         "window": window,
         "bucket-size": bucket_size,
@@ -140,6 +163,10 @@ def command(
     from tailscope.units import mix_parts
 
     check_poll(poll)
+    if txtime not in TXTIMES:
+        raise UsageError(f"--txtime: got {txtime!r}, expected auto, on or off", code="txtime")
+    if card is not None and txtime == "on":
+        raise UsageError("--card and --txtime on cannot be combined", code="card-and-txtime")
     gap_ns, pps = duration_ns(burst_gap, "--burst-gap"), _read("rate", rate)
     size_bytes = _field("size").read(size)
     for each, _ in mix_parts(size_bytes) if isinstance(size_bytes, str) else ((size_bytes, 1),):
@@ -152,7 +179,7 @@ def command(
         burst=_read("burst", burst),
         size_bytes=size_bytes if isinstance(size_bytes, int) else None,
         flows=flows,
-        clock="kernel-software",
+        clock="kernel-software" if card is None else "kernel-hardware",
     )
     plan = HostsPlan(
         to=to,
@@ -171,6 +198,8 @@ def command(
         worst=worst,
         seed=seed,
         poll=poll,
+        txtime=txtime,
+        card=card,
         plain=plain,
         key_file=key_file,
         command=_command(given),
@@ -247,6 +276,8 @@ def _lines(plan: HostsPlan) -> list[tuple[str, str]]:
         ),
         ("duration", f"{plan.duration_ns / 1e9:g} s, and up to {plan.window_ns / 1e9:g} s more"),
         ("waits by", plan.poll),
+        ("txtime", plan.txtime),
+        ("times", "the kernel's" if plan.card is None else f"those of the card of {plan.card}"),
         ("out", str(plan.out)),
     ]
 

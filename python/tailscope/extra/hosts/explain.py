@@ -8,6 +8,8 @@ from tailscope.extra.hosts import RECORD
 from tailscope.extra.hosts.records import HOSTS_FORMAT, HostsRecord
 from tailscope.extra.hosts.words import (
     TIMES_HEADER,
+    card_text,
+    departures_text,
     end_lines,
     loss_text,
     median_text,
@@ -60,6 +62,9 @@ def show_ends(record: HostsRecord, view: View) -> None:
     if median := median_text(record):
         view.say_named("median", median)
     view.say_named("lost", loss_text(record))
+    view.say_named("departure", departures_text(record))
+    if card := card_text(record):
+        view.say_named("clock", card)
     if order := order_text(record):
         view.say_named("order", order)
     view.say_named("one way", one_way_text(record))

@@ -64,6 +64,8 @@ class Passages:
     intended_ns: Integers
     sent_ns: Integers
     """When each query was meant to leave, and when it left, by number."""
+    stamped: NDArray[np.bool_]
+    """Of which queries the kernel, or the card, says when they left."""
     flow_of: Integers
     """The flow of each query."""
     seq: Integers
@@ -226,6 +228,7 @@ def read_passages(folder: Path) -> Passages:
     return Passages(
         intended_ns=_signed(departures["intended_ns"]),
         sent_ns=sent,
+        stamped=stamped,
         flow_of=flow_of,
         seq=seq,
         answer_seq=answer_seq,

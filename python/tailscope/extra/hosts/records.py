@@ -130,6 +130,9 @@ class HostsRecord(Record, frozen=True, kw_only=True):
     """Its address and port."""
     command: str | None = None
     """The command that measures it once more, for a shell."""
+    late: TimesRecord | None = None
+    """How much later than they were to queries left, of those of which the kernel or the card says
+    when; null without any."""
     loss: LossRecord
     """Where queries and answers were lost."""
     order: OrderRecord

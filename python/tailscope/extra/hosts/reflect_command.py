@@ -52,6 +52,16 @@ def command(
             TRAFFIC,
         ),
     ] = None,
+    card: Annotated[
+        str | None,
+        option(
+            "--card",
+            "LINK",
+            "Link whose card takes the times of packets (hardware timestamps).  [default: the"
+            " kernel takes them]",
+            MEASUREMENT,
+        ),
+    ] = None,
     poll: Annotated[
         str,
         option("--poll", "HOW", "How to wait for packets: sleep, or busy (a CPU).", MEASUREMENT),
@@ -62,6 +72,7 @@ def command(
     It speaks STAMP (RFC 8762) and TWAMP light, never answers with more bytes than came, and gives
     up root once it listens.
     """
+    from tailscope.extra.hosts.cards import stamping
     from tailscope.extra.hosts.ends import Reflector, become_nobody, check_poll
     from tailscope.signals import patient
     from tailscope.testbed.folder import RunFolder
@@ -73,14 +84,18 @@ def command(
     options.append(f"--rate-pps={rate_pps(rate_limit, '--rate-limit')}")
     options += [f"--address={address}"] if address else []
     options += [f"--key-file={key_file}"] if key_file else []
+    options += [f"--card={card}"] if card else []
     options += [f"--allow={','.join(allow)}"] if allow else []
     with (
         # Nobody can remove it where everybody has files.
         RunFolder(on_disk=True) as folder,
+        stamping(card),
         patient(lambda: None) as patience,
         Reflector(options, place=Here(folder.path)) as reflector,
     ):
-        become_nobody([folder.path, *folder.path.iterdir()])
+        # A card has its setting back at the end, which only root gives it.
+        if card is None:
+            become_nobody([folder.path, *folder.path.iterdir()])
         say(f"answering at port {reflector.ready.udp_port}; Ctrl-C ends it", stream=sys.stderr)
         counts = reflector.follow(lambda: patience.asked).reflect
     print(

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tailscope.engine.analysis import analyze_recording
 from tailscope.exceptions import EvidenceError
 from tailscope.extra.hosts import PASSAGES, RECORD
+from tailscope.extra.hosts.cards import stamping
 from tailscope.extra.hosts.ends import Sender
 from tailscope.extra.hosts.figures import hosts_record
 from tailscope.extra.hosts.passages import CAUSES, HERE, THERE, read_passages
@@ -70,6 +71,10 @@ class HostsPlan:
     poll: str
     plain: bool
     """True if nothing beyond RFC 8762 is asked for."""
+    txtime: str
+    """Whether the queue of the interface lets packets wait: auto, on or off."""
+    card: str | None
+    """The link whose card takes the times of packets; None for the kernel."""
     key_file: Path | None
     """The file of the key that packets are sealed by."""
     command: str
@@ -89,10 +94,12 @@ class HostsPlan:
             "flows": self.flows,
             "source-port": self.source_port,
             "poll": self.poll,
+            "txtime": self.txtime,
             "record": record,
         }
         options = [f"--{name}={value}" for name, value in given.items()]
         options += [] if self.dscp is None else [f"--dscp={self.dscp}"]
+        options += [] if self.card is None else [f"--card={self.card}"]
         options += [] if self.key_file is None else [f"--key-file={self.key_file}"]
         return [*options, *(["--plain"] if self.plain else [])]
 
@@ -112,6 +119,7 @@ def ask(plan: HostsPlan) -> Asked:
     with (
         RunWriter(plan.out, draw=page_of) as writer,
         RunFolder() as folder,
+        stamping(plan.card),
     ):
         recording = folder.make("recording")
         with (

@@ -89,6 +89,31 @@ def median_text(record: HostsRecord) -> str:
     return f"{low} to {high} with 95 %; {stamps}"
 
 
+def departures_text(record: HostsRecord) -> str:
+    """Say who let queries wait until their time, and how late they left."""
+    by_queue = "the queue of the interface let each packet wait until its time (SO_TXTIME)"
+    by_program = "the sender waited itself: SO_TXTIME is off, or the interface's queue has no times"
+    said = by_queue if record.ends.departed_by == "queue" else by_program
+    if record.late is None:
+        return said
+    late = (record.late.ns_p50, record.late.ns_p99, record.late.ns_max)
+    p50, p99, most = (duration_text(ns) for ns in late)
+    return f"{said}; packets left {p50} late at p50, {p99} at p99, {most} at most"
+
+
+def card_text(record: HostsRecord) -> str:
+    """Say by which card's clock the times are; empty if the kernel took them."""
+    card = record.ends.card
+    if card is None:
+        return ""
+    return (
+        f"{card.link} took the sender's times by its own clock, which gains"
+        f" {card.rate_ppb / 1000:.3f} ppm; it was at most {duration_text(card.residual_ns)} away"
+        f" from where it was expected, and {counted(card.readings, 'reading')} took at most"
+        f" {duration_text(card.width_ns)}"
+    )
+
+
 def order_text(record: HostsRecord) -> str:
     """Say what was overtaken or came twice; empty if nothing was, or nobody knows."""
     order = record.order
@@ -162,6 +187,11 @@ def warnings_of(record: HostsRecord) -> Iterator[str]:
         yield (
             f"in {counted(loss.unproven_flows, 'flow')} numbers of answers are missing that may"
             f" have been answers to {others}: they prove no direction of loss"
+        )
+    if ends.card is not None and ends.card.steps:
+        yield (
+            f"the clock of {ends.card.link} was set {counted(ends.card.steps, 'time')} meanwhile:"
+            " no latency is made of times that contradict each other"
         )
     if ends.wrong_key:
         yield (

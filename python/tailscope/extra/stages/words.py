@@ -98,7 +98,7 @@ def _tell_unseen(result: FlowResult) -> None:
             f"the end of {counted(flow.unended, 'packet')} was not seen: they are in no figure",
         )
     if cost.lacking:
-        tell("note", f"this kernel lacks the tracepoints {', '.join(cost.lacking)}")
+        tell("note", f"this kernel lacks the tracepoints or functions {', '.join(cost.lacking)}")
 
 
 def _print_cost(cost: FlowCost) -> None:

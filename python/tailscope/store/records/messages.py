@@ -28,6 +28,9 @@ StallCause: TypeAlias = Literal[
 ]
 """What kept a loop between two hosts from running."""
 
+DepartedBy: TypeAlias = Literal["queue", "program"]
+"""Who lets a query wait until its time."""
+
 
 class ProgramCounts(Section, frozen=True, kw_only=True):
     """What every program with ports counts."""
@@ -676,7 +679,7 @@ class TappedFlow(Section, frozen=True, kw_only=True):
     """The longest."""
 
 
-class Reflected(Section, frozen=True, kw_only=True):
+class Reflected(Section, frozen=True, kw_only=True, omit_defaults=True):
     """What became of the queries that a reflector got."""
 
     port: Count
@@ -703,8 +706,27 @@ class Reflected(Section, frozen=True, kw_only=True):
     """Sessions that began."""
     clock_steps: Count
     """How often its clock was set."""
+    card: CardClock | None = None
+    """The clock of the card that took the times of packets; absent if the kernel did."""
     stalls: list[CausedStalls]
     """What kept its loop from running."""
+
+
+class CardClock(Section, frozen=True, kw_only=True):
+    """The clock of a card that took the times of packets."""
+
+    link: str
+    """The card's link."""
+    rate_ppb: Annotated[int, Meta()]
+    """What it gains on the clock of its machine, in ns per second."""
+    residual_ns: Count
+    """The most that it was away from where it was expected, whenever it was read."""
+    width_ns: Count
+    """The most that a reading took."""
+    readings: Count
+    """How often it was read."""
+    steps: Count
+    """How often it was set meanwhile."""
 
 
 class CausedStalls(Section, frozen=True, kw_only=True):
@@ -740,7 +762,11 @@ class SentQueries(Section, frozen=True, kw_only=True, omit_defaults=True):
     refusals: Count
     """Errors that somebody on the way, or the other end, reported."""
     stamped: Count
-    """Queries of which the kernel said when they left."""
+    """Queries of which the kernel, or the card, said when they left."""
+    departed_by: DepartedBy
+    """Who let queries wait until their time."""
+    card: CardClock | None = None
+    """The clock of the card that took the times of packets; absent if the kernel did."""
     ports: list[Count]
     """The source port of each flow."""
     clock: HostClock
