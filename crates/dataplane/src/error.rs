@@ -240,6 +240,9 @@ impl Error {
                 Some(libc::EADDRINUSE) => Some(
                     "another program listens there: `ss -lunp` shows it; --port takes another one",
                 ),
+                Some(libc::EADDRNOTAVAIL) => {
+                    Some("this host has no such address: `ip addr` lists those that it has")
+                }
                 Some(libc::EMSGSIZE) => Some("choose a --size that the path carries in one packet"),
                 _ => None,
             },

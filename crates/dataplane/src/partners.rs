@@ -1,17 +1,18 @@
-//! Sessions of a reflector: what it keeps of each, and how many of them a source may have.
+//! Sessions of a reflector: what it keeps of each, and which one makes room for another.
 
-use crate::admission::name;
 use probe::stamp::FollowUp;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::net::{IpAddr, SocketAddr};
 
-/// Sessions at once, those of one source, and how long one may be silent.
-const SESSIONS: usize = 1 << 16;
-const OF_SOURCE: u32 = 1 << 12;
+/// Places of sessions, and how many are of one place.
+const PLACES: usize = 1 << 13;
+const OF_PLACE: usize = 1 << 3;
+/// How long a session may be silent.
 const SILENT_NS: u64 = 60_000_000_000;
 /// Answers of a session whose departure is still to be told.
 const UNTOLD: usize = 64;
-const NS_PER_S: u64 = 1_000_000_000;
 
 /// Who asks: an address, a port, and a session of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,58 +62,52 @@ impl Session {
     }
 }
 
-/// Sessions by who asks.
-#[derive(Debug, Default)]
+/// Sessions by who asks. Everybody has one: where a place is full, the one that is missed least makes room,
+/// and nobody can know whose place is whose.
+#[derive(Debug)]
 pub struct Sessions {
-    all: HashMap<Partner, Session>,
-    of_source: HashMap<u128, u32>,
-    pruned_ns: u64,
+    places: Vec<Vec<(Partner, Session)>>,
+    hasher: RandomState,
     /// How many began.
     pub began: u64,
 }
 
+impl Default for Sessions {
+    fn default() -> Self {
+        let places = std::iter::repeat_with(Vec::new).take(PLACES).collect();
+        Self { places, hasher: RandomState::new(), began: 0 }
+    }
+}
+
 impl Sessions {
-    /// The session of a query that came; `None` if its source, or all together, have too many.
-    pub fn of(&mut self, partner: Partner, now_ns: u64) -> Option<&mut Session> {
-        if !self.all.contains_key(&partner) {
-            if self.is_full(partner) {
-                self.prune(now_ns);
-                if self.is_full(partner) {
-                    return None;
-                }
+    /// The session of a query that came.
+    pub fn of(&mut self, partner: Partner, now_ns: u64) -> &mut Session {
+        let place = &mut self.places[self.hasher.hash_one(partner) as usize % PLACES];
+        let found = place.iter().position(|(other, _)| *other == partner);
+        let at = found.unwrap_or_else(|| {
+            if place.len() < OF_PLACE {
+                place.push((partner, Session::default()));
+                return place.len() - 1;
             }
-            *self.of_source.entry(name(partner.address)).or_default() += 1;
-        }
-        let session = self.all.entry(partner).or_default();
+            // Who asked once only may be nobody: of the others, those that ask now are missed most.
+            let is_missed = |(_, session): &(Partner, Session)| (session.next > 1, session.seen_ns);
+            let least = (0..OF_PLACE).min_by_key(|at| is_missed(&place[*at])).expect("it is full");
+            place[least] = (partner, Session::default());
+            least
+        });
+        let session = &mut place[at].1;
         if session.seen_ns == 0 || session.seen_ns + SILENT_NS <= now_ns {
             *session = Session { began_ns: now_ns, ..Session::default() };
             self.began += 1;
         }
         session.seen_ns = now_ns;
-        Some(session)
+        session
     }
 
     /// A session that is there.
     pub fn get_mut(&mut self, partner: &Partner) -> Option<&mut Session> {
-        self.all.get_mut(partner)
-    }
-
-    fn is_full(&self, partner: Partner) -> bool {
-        let of_source = self.of_source.get(&name(partner.address)).copied().unwrap_or_default();
-        self.all.len() >= SESSIONS || of_source >= OF_SOURCE
-    }
-
-    /// Forgets who is silent; once a second, so that strangers cannot make it costly.
-    fn prune(&mut self, now_ns: u64) {
-        if now_ns.saturating_sub(self.pruned_ns) < NS_PER_S {
-            return;
-        }
-        self.pruned_ns = now_ns;
-        self.all.retain(|_, session| session.seen_ns + SILENT_NS > now_ns);
-        self.of_source.clear();
-        for partner in self.all.keys() {
-            *self.of_source.entry(name(partner.address)).or_default() += 1;
-        }
+        let place = &mut self.places[self.hasher.hash_one(partner) as usize % PLACES];
+        place.iter_mut().find(|(other, _)| other == partner).map(|(_, session)| session)
     }
 }
 
@@ -125,23 +120,37 @@ mod tests {
     }
 
     #[test]
-    fn a_source_with_many_sessions_shuts_nobody_else_out() {
+    fn strangers_take_no_session_of_who_asks_on() {
         let mut sessions = Sessions::default();
-        let mut may = |address, ssid, now_ns| sessions.of(partner(address, ssid), now_ns).is_some();
-        assert_eq!((0..u16::MAX).filter(|ssid| may("10.0.0.1", *ssid, 1)).count(), 4096);
-        assert!(may("10.0.0.2", 0, 2) && may("10.0.0.1", 5, SILENT_NS));
-        assert!(!may("10.0.0.1", 5000, SILENT_NS - NS_PER_S));
-        // All are silent but one.
-        let kept =
-            (0..u16::MAX).filter(|ssid| may("10.0.0.1", *ssid, SILENT_NS + NS_PER_S)).count();
-        assert_eq!(kept, 4096);
-        assert_eq!(sessions.began, 4096 + 1 + 4095);
+        let own = Partner::new("10.0.0.1:5000".parse().unwrap(), 7);
+        let strangers = (0..4_u8).flat_map(|host| (0..=u16::MAX).map(move |ssid| (host, ssid)));
+        for (at, (host, ssid)) in strangers.enumerate() {
+            // It asks now and then, they ask all the time, some of them twice.
+            if at % 1_000 == 0 {
+                let session = sessions.of(own, 1 + at as u64);
+                assert_eq!(session.next, at as u32 / 1_000);
+                session.next += 1;
+            }
+            for _ in 0..=ssid % 2 {
+                sessions.of(partner(&format!("10.0.0.{host}"), ssid), 1 + at as u64).next += 1;
+            }
+        }
+        assert_eq!(sessions.began, 1 + (4 << 16));
+        assert!(sessions.places.iter().all(|place| place.len() <= OF_PLACE));
+    }
+
+    #[test]
+    fn who_is_silent_begins_anew() {
+        let mut sessions = Sessions::default();
+        sessions.of(partner("::1", 7), 100).next = 5;
+        assert_eq!(sessions.of(partner("::1", 7), 99 + SILENT_NS).next, 5);
+        assert_eq!(sessions.of(partner("::1", 7), 99 + 2 * SILENT_NS).next, 0);
     }
 
     #[test]
     fn a_session_tells_when_its_own_answers_left() {
         let mut sessions = Sessions::default();
-        let session = sessions.of(partner("::1", 7), 100).unwrap();
+        let session = sessions.of(partner("::1", 7), 100);
         let follow_up = |seq| FollowUp { seq, sent_ns: 0 };
         session.has_left(99, follow_up(1));
         assert_eq!(session.untold(), None);
@@ -151,6 +160,6 @@ mod tests {
         assert_eq!(session.untold(), Some(follow_up(1)));
         session.told();
         assert_eq!(session.untold(), Some(follow_up(2)));
-        assert!(sessions.of(partner("::1", 7), 100 + SILENT_NS).unwrap().untold().is_none());
+        assert!(sessions.of(partner("::1", 7), 100 + SILENT_NS).untold().is_none());
     }
 }

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::partners::{Partner, Sessions};
 use crate::stamps::Stamps;
 use crate::stop::Stop;
-use crate::udp::{self, BATCH, Batch, Beside, Udp};
+use crate::udp::{self, BATCH, Batch, Beside, Udp, is_of_this_packet};
 use crate::vitals::{EndStall, Vitals};
 use crate::wall;
 use probe::returned::datagrams;
@@ -169,13 +169,17 @@ impl Reflector {
             for at in &which {
                 self.form.depart(queries.packet(*at).bytes_mut(), sent_ns);
             }
-            let (mut done, mut failed) = (0, false);
+            let (mut done, mut is_second_try) = (0, false);
             while done < which.len() {
                 let (sent, error) = self.socket.send(queries, &which[done..]);
                 self.counts.answered += sent as u64;
                 done += sent;
                 // The first error may be what somebody says of an answer before, to anybody.
-                if failed && error.is_some() {
+                is_second_try &= sent == 0;
+                let is_final =
+                    error.as_ref().is_some_and(|error| is_second_try || is_of_this_packet(error));
+                is_second_try = error.is_some() && !is_final;
+                if is_final {
                     self.counts.unsent += 1;
                     let address = some[done].1.address;
                     self.admission.deny(address, |denied| {
@@ -183,7 +187,6 @@ impl Reflector {
                     });
                     done += 1;
                 }
-                failed = error.is_some() && !failed;
             }
         }
     }
@@ -225,13 +228,7 @@ impl Reflector {
         };
         let watch = Watch { received_by_program: came.is_none(), ..self.watch(denied) };
         let (partner, beside) = (Partner::new(from, query.ssid), packet.beside);
-        let Some(session) = self.sessions.of(partner, now_ns) else {
-            self.counts.refused_rate += 1;
-            self.admission.deny(from.ip(), |denied| {
-                denied.refused = denied.refused.wrapping_add(1);
-            });
-            return None;
-        };
+        let session = self.sessions.of(partner, now_ns);
         let reply = Reply {
             seq: session.next,
             follow_up: session.untold(),

@@ -5,7 +5,7 @@ use crate::npy::Rows;
 use crate::reflector::{ON_ITS_WAY_NS, Poll, STALL_NS, boot};
 use crate::stamps::Stamps;
 use crate::stop::Stop;
-use crate::udp::{self, BATCH, Batch, Udp, is_refusal};
+use crate::udp::{self, BATCH, Batch, Udp, is_of_this_packet, is_refusal};
 use crate::vitals::{EndStall, Vitals};
 use crate::wall;
 use messages::DepartedBy;
@@ -20,6 +20,10 @@ use units::Nanos;
 
 /// What could not leave within this of its time does not leave: a train of late packets would wait for itself.
 const LATE_NS: u64 = 10_000_000;
+/// How long answers are waited for at most that still come, one behind the other.
+const SLOW_NS: u64 = 30_000_000_000;
+/// Answers of a flow that a reflector has not told of, at most.
+const UNTOLD_ANSWERS: u64 = 64;
 /// How long before its time a query is handed to a queue that lets it wait.
 const AHEAD_NS: u64 = 3_000_000;
 /// Queries of one flow that wait there at most: `fq` has room for 100.
@@ -31,6 +35,8 @@ const STALLS: usize = 1 << 16;
 /// Tries to get a first answer, and how long each is waited for.
 const TRIES: u32 = 30;
 const TRY: Duration = Duration::from_millis(100);
+/// How long it waits at its end before it looks again.
+const CLOSE: Duration = Duration::from_millis(10);
 /// Tries after which it asks no longer whether the queue lets packets wait.
 const OPEN_TRIES: u32 = 5;
 /// How long it sleeps at most before it looks whether it is to end.
@@ -41,6 +47,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 const DEPARTURES: &str = "[('intended_ns','<u8'),('sent_ns','<u8'),('handed_ns','<u8'),('size_bytes','<u4'),('flow','<u4')]";
 const STAMPS: &str = "[('seq','<u8'),('sent_ns','<u8')]";
 const ARRIVALS: &str = "[('seq','<u4'),('answer_seq','<u4'),('received_ns','<u8'),('answered_ns','<u8'),('arrived_ns','<u8'),('taken_ns','<u8'),('follow_seq','<u4'),('ttl','u1'),('dscp','u1'),('stamped','u1'),('followed','u1'),('follow_ns','<u8'),('by','u1')]";
+const FOLLOW_UPS: &str = "[('flow','<u4'),('seq','<u4'),('left_ns','<u8')]";
 const STALLED: &str = "[('end','<u4'),('cause','<u4'),('start_ns','<u8'),('lasted_ns','<u8')]";
 /// What `end` says of a stall.
 const HERE: u32 = 0;
@@ -106,12 +113,15 @@ struct Flow {
     socket: Udp,
     empty_ns: u64,
     dropped: u32,
+    /// Answers of which none behind them has told when they left.
+    untold: u64,
 }
 
 struct Files {
     departures: Rows,
     stamps: Rows,
     arrivals: Rows,
+    follow_ups: Rows,
     folder: PathBuf,
 }
 
@@ -129,8 +139,12 @@ pub struct Sender {
     sent_ns: Vec<u64>,
     /// When those leave that may still wait in a queue.
     waiting_ns: VecDeque<u64>,
-    /// Which queries were answered.
+    /// Which queries were answered, and when one last was.
     heard: Heard,
+    heard_ns: u64,
+    /// Queries behind the last one that ask for nothing but what is still to be told, and answers to them.
+    closing: u64,
+    closed: u64,
     told: Vec<EndStall>,
     error: ClockError,
     error_ns: u64,
@@ -145,27 +159,30 @@ struct Heard {
 }
 
 impl Heard {
-    fn add(&mut self, seq: u32) {
+    /// Notes an answer; says whether it is the first one to its query.
+    fn add(&mut self, seq: u32) -> bool {
         let (word, bit) = (seq as usize / 64, 1 << (seq % 64));
         if self.bits.len() <= word {
             self.bits.resize(word + 1, 0);
         }
-        self.count += u64::from(self.bits[word] & bit == 0);
+        let is_first = self.bits[word] & bit == 0;
+        self.count += u64::from(is_first);
         self.bits[word] |= bit;
+        is_first
     }
 }
 
 impl Sender {
     /// Asks until there is an answer, and opens a socket for each flow.
     pub fn new(asked: Asked, stamps: Stamps, folder: &Path, queries: usize) -> Result<Self, Error> {
-        let departed_by = greet(&asked, &stamps)?;
+        let (departed_by, watch) = greet(&asked, &stamps)?;
         let flows = (0..asked.flows).map(|at| {
             let port = if asked.source_port == 0 { 0 } else { asked.source_port + at as u16 };
             let socket = stamps.of(Udp::connect(asked.to, port, asked.dscp)?)?;
             if departed_by == DepartedBy::Queue {
                 socket.allow_times();
             }
-            Ok(Flow { socket, empty_ns: stamps.wall.now(), dropped: 0 })
+            Ok(Flow { socket, empty_ns: stamps.wall.now(), dropped: 0, untold: 0 })
         });
         let flows = flows.collect::<Result<Vec<_>, Error>>()?;
         let rows = |name: &str, descr| {
@@ -176,6 +193,7 @@ impl Sender {
             departures: rows("departures.npy", DEPARTURES)?,
             stamps: rows("stamps.npy", STAMPS)?,
             arrivals: rows("arrivals.npy", ARRIVALS)?,
+            follow_ups: rows("follow_ups.npy", FOLLOW_UPS)?,
             folder: folder.into(),
         };
         Ok(Self {
@@ -184,11 +202,18 @@ impl Sender {
             error_ns: stamps.wall.now(),
             departed_by,
             vitals: Vitals::new(STALL_NS, STALLS),
-            counts: Counts { handling_ns: stamps.handling_ns(), ..Counts::default() },
+            counts: Counts {
+                handling_ns: stamps.handling_ns(),
+                watched: watch.map(|watch| [watch; 2]),
+                ..Counts::default()
+            },
             files,
             sent_ns: Vec::with_capacity(queries),
             waiting_ns: VecDeque::new(),
             heard: Heard::default(),
+            heard_ns: 0,
+            closing: 0,
+            closed: 0,
             told: Vec::new(),
             error: stamps.clock_error(),
             batch: Batch::new(),
@@ -202,7 +227,7 @@ impl Sender {
         let start_ns = self.stamps.wall.now();
         let mut times = times.map(|Nanos(at)| start_ns + at).peekable();
         let (mut ran_ns, mut slept_until) = (start_ns, None);
-        let mut end_ns = None;
+        let mut over_ns = None;
         loop {
             let now_ns = self.stamps.wall.now();
             let first_ns = self.receive()?;
@@ -223,8 +248,13 @@ impl Sender {
             let next = times.peek().filter(|_| !stop.asked()).copied();
             let next_ns = next.map(|at| self.handed_on_ns(at, ran_ns));
             if next_ns.is_none() {
-                let end_ns = *end_ns.get_or_insert(ran_ns + self.asked.drain.0);
-                if ran_ns >= end_ns || self.heard.count >= self.counts.sent {
+                let over_ns = *over_ns.get_or_insert(ran_ns);
+                // An end that is slow still answers: what comes late is not lost.
+                let slow_ns = if stop.asked() { 0 } else { SLOW_NS };
+                let quiet_ns = self.heard_ns.clamp(over_ns, over_ns + slow_ns);
+                let is_late = ran_ns >= quiet_ns + self.asked.drain.0;
+                if is_late || self.heard.count >= self.counts.sent {
+                    self.ask_for_the_rest(stop)?;
                     // Stamps of the last ones may still come.
                     self.receive()?;
                     return self.finish();
@@ -288,6 +318,29 @@ impl Sender {
         if intended.is_empty() {
             return Ok(());
         }
+        let (mut rest, mut is_second_try) = (intended.as_slice(), false);
+        while !rest.is_empty() {
+            let (sent, refused) = self.send_at_once(rest)?;
+            rest = &rest[sent..];
+            // The first error may be what somebody says of a query before.
+            is_second_try &= sent == 0;
+            let is_final =
+                refused.as_ref().is_some_and(|error| is_second_try || is_of_this_packet(error));
+            is_second_try = refused.is_some() && !is_final;
+            self.counts.refusals += u64::from(refused.as_ref().is_some_and(is_refusal));
+            if is_final {
+                self.counts.unsent += 1;
+                self.counts.unsent_refused += 1;
+                rest = &rest[1..];
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the next queries; says how many left, and why the one behind them did not.
+    fn send_at_once(&mut self, intended: &[u64]) -> Result<(usize, Option<io::Error>), Error> {
+        let flow_of = |seq: u64| (seq % self.asked.flows as u64) as usize;
+        let first = self.counts.sent;
         let sizes = &self.asked.sizes;
         let size = |seq: u64| sizes[(seq % sizes.len() as u64) as usize];
         let of_day = self.stamps.wall.of_day(self.stamps.wall.now());
@@ -298,7 +351,6 @@ impl Sender {
             query.write(self.batch.write(at, size(seq)), self.asked.extensions, &self.asked.form);
             if self.departed_by == DepartedBy::Queue {
                 self.batch.packet(at).leave_at(self.stamps.wall.monotonic(*intended_ns));
-                self.waiting_ns.push_back(*intended_ns);
             }
         }
         let flow = &mut self.flows[flow_of(first)];
@@ -311,7 +363,10 @@ impl Sender {
             self.sent_ns.push(sent_ns);
             // What waits in a queue leaves no sooner than it is to.
             let [left_ns, handed_ns] = match self.departed_by {
-                DepartedBy::Queue => [sent_ns.max(*intended), handed_ns.max(*intended)],
+                DepartedBy::Queue => {
+                    self.waiting_ns.push_back(*intended);
+                    [sent_ns.max(*intended), handed_ns.max(*intended)]
+                }
                 DepartedBy::Program => [sent_ns, handed_ns],
             };
             let mut row = [0; 32];
@@ -323,14 +378,40 @@ impl Sender {
             self.files.write(|files| files.departures.add(&row))?;
         }
         self.counts.sent += sent as u64;
-        let unsent = (intended.len() - sent) as u64;
-        self.counts.unsent += unsent;
-        self.counts.unsent_refused += unsent;
-        if let Some(error) = refused {
-            if error.raw_os_error() == Some(libc::EMSGSIZE) {
-                return Err(flow.socket.failed("send", error));
+        match refused {
+            Some(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                Err(flow.socket.failed("send", error))
             }
-            self.counts.refusals += u64::from(is_refusal(&error));
+            refused => Ok((sent, refused)),
+        }
+    }
+
+    /// Asks for what a reflector tells of its last answers: when each of them left.
+    fn ask_for_the_rest(&mut self, stop: &Stop) -> Result<(), Error> {
+        if !self.asked.extensions.follow_up || self.counts.watched.is_none() {
+            return Ok(());
+        }
+        for flow in &self.flows {
+            let mut rest = flow.untold.min(UNTOLD_ANSWERS);
+            while rest > 0 {
+                let which: Vec<usize> = (0..BATCH.min(rest as usize)).collect();
+                let sent_ns = self.stamps.wall.of_day(self.stamps.wall.now());
+                for at in &which {
+                    let seq = (self.counts.sent + self.closing) as u32;
+                    let query = Query { seq, sent_ns, error: self.error, ssid: self.ssid };
+                    let bytes = self.batch.write(*at, self.asked.sizes[0]);
+                    query.write(bytes, self.asked.extensions, &self.asked.form);
+                    self.closing += 1;
+                }
+                // What does not leave is not answered, which is waited for only so long.
+                flow.socket.send(&mut self.batch, &which);
+                rest -= which.len() as u64;
+            }
+        }
+        let end_ns = self.stamps.wall.now() + self.asked.drain.0;
+        while self.closed < self.closing && self.stamps.wall.now() < end_ns && !stop.asked() {
+            udp::wait(self.flows.iter().map(|flow| &flow.socket), CLOSE);
+            self.receive()?;
         }
         Ok(())
     }
@@ -358,8 +439,8 @@ impl Sender {
         Ok(first_ns)
     }
 
-    fn arrived(&mut self, flow: usize, at: usize, taken_ns: u64) -> Result<Option<u64>, Error> {
-        let flow = &mut self.flows[flow];
+    fn arrived(&mut self, number: usize, at: usize, taken_ns: u64) -> Result<Option<u64>, Error> {
+        let flow = &mut self.flows[number];
         let packet = self.batch.packet(at);
         let beside = packet.beside;
         flow.dropped = beside.dropped.unwrap_or(flow.dropped);
@@ -372,15 +453,23 @@ impl Sender {
             self.counts.wrong_key += 1;
             return Ok(None);
         }
+        let asked = self.counts.sent + self.closing;
         let is_ours = |answer: &Answer| {
-            u64::from(answer.query_seq) < self.counts.sent && [0, self.ssid].contains(&answer.ssid)
+            u64::from(answer.query_seq) < asked && [0, self.ssid].contains(&answer.ssid)
         };
         let Some(answer) = answer.ok().filter(is_ours) else {
             self.counts.foreign += 1;
             return Ok(None);
         };
+        if u64::from(answer.query_seq) >= self.counts.sent {
+            self.closed += 1;
+            return self.hear_closing(number, &answer).map(|()| None);
+        }
         self.counts.received += 1;
-        self.heard.add(answer.query_seq);
+        flow.untold = (flow.untold + 1).saturating_sub(answer.follow_up.is_some().into());
+        if self.heard.add(answer.query_seq) {
+            self.heard_ns = taken_ns;
+        }
         let between = (flow.empty_ns.saturating_sub(ON_ITS_WAY_NS), taken_ns);
         let came_ns = self.stamps.place(&beside, between);
         let follow = answer.follow_up.unwrap_or_default();
@@ -404,6 +493,17 @@ impl Sender {
         self.hear(&answer);
         self.files.write(|files| files.arrivals.add(&row))?;
         Ok(came_ns)
+    }
+
+    /// Takes what an answer tells behind the last one.
+    fn hear_closing(&mut self, flow: usize, answer: &Answer) -> Result<(), Error> {
+        self.hear(answer);
+        let Some(follow) = answer.follow_up else { return Ok(()) };
+        let mut row = [0; 16];
+        row[..4].copy_from_slice(&(flow as u32).to_le_bytes());
+        row[4..8].copy_from_slice(&follow.seq.to_le_bytes());
+        row[8..].copy_from_slice(&follow.sent_ns.to_le_bytes());
+        self.files.write(|files| files.follow_ups.add(&row))
     }
 
     /// Hears what the reflector says of itself.
@@ -469,7 +569,7 @@ impl Sender {
         }
         stalls.finish().map_err(failed)?;
         self.files.write(|files| {
-            [&mut files.departures, &mut files.stamps, &mut files.arrivals]
+            [&mut files.departures, &mut files.stamps, &mut files.arrivals, &mut files.follow_ups]
                 .into_iter()
                 .try_for_each(|rows| rows.flush().and_then(|()| rows.count()))
         })
@@ -506,8 +606,8 @@ fn worse(so_far: Option<ClockError>, now: ClockError) -> ClockError {
 }
 
 /// Waits for a first answer, on a socket of its own: the session begins afterwards. Says who lets queries
-/// wait, as the time tells at which the first one left.
-fn greet(asked: &Asked, stamps: &Stamps) -> Result<DepartedBy, Error> {
+/// wait, as the time tells at which the first one left, and what the reflector says of itself until then.
+fn greet(asked: &Asked, stamps: &Stamps) -> Result<(DepartedBy, Option<Watch>), Error> {
     let wall = &stamps.wall;
     let socket = stamps.of(Udp::connect(asked.to, 0, asked.dscp)?)?;
     // The kernel takes the time at which a packet is to leave for a stamp of its own, and hides the card's.
@@ -525,7 +625,7 @@ fn greet(asked: &Asked, stamps: &Stamps) -> Result<DepartedBy, Error> {
             batch.packet(0).leave_at(wall.monotonic(at_ns));
         }
         if let (_, Some(error)) = socket.send(&mut batch, &[0]) {
-            if !is_refusal(&error) {
+            if !is_refusal(&error) && !is_of_this_packet(&error) {
                 return Err(socket.failed("send", error));
             }
             refused = Some(error);
@@ -537,6 +637,7 @@ fn greet(asked: &Asked, stamps: &Stamps) -> Result<DepartedBy, Error> {
             let returned = socket.returned(&mut batch)?;
             for at in 0..returned {
                 let beside = batch.packet(at).beside;
+                refused = beside.refused.map(io::Error::from_raw_os_error).or(refused);
                 let left_ns = stamps.place(&beside, (now_ns, wall.now()));
                 is_stamped |= left_ns.is_some();
                 // A program that was kept waiting proves nothing.
@@ -554,13 +655,9 @@ fn greet(asked: &Asked, stamps: &Stamps) -> Result<DepartedBy, Error> {
             let beside = batch.packet(at).beside;
             match Answer::read(batch.packet(at).bytes(), &asked.form) {
                 Ok(_) if is_open => {}
-                Ok(_) => {
-                    return departed_by(
-                        asked,
-                        stamps,
-                        waits,
-                        is_stamped && beside.card_ns.is_some(),
-                    );
+                Ok(answer) => {
+                    let by_card = is_stamped && beside.card_ns.is_some();
+                    return Ok((departed_by(asked, stamps, waits, by_card)?, answer.watch));
                 }
                 Err(Unread::WrongKey) => wrong_key += 1,
                 Err(Unread::Short) => {}
@@ -569,11 +666,24 @@ fn greet(asked: &Asked, stamps: &Stamps) -> Result<DepartedBy, Error> {
     }
     let said = match refused {
         _ if wrong_key > 0 => format!(": {wrong_key} that came are not sealed by this key"),
-        Some(error) => format!(": {error}"),
+        Some(error) => format!(": {error}{}", what_it_means(&error)),
         None => String::new(),
     };
     let waited = Nanos((wall.now() - began_ns) / NS_PER_MS * NS_PER_MS);
     Err(Error::NoAnswer { to: asked.to, waited, said })
+}
+
+/// What an error means for who wants an answer.
+fn what_it_means(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ECONNREFUSED) => ", as its port is closed: no program listens there",
+        Some(libc::ENOBUFS) => {
+            ", as a queue or link of this host drops them: it is full, or the other end of the link has \
+             a smaller MTU"
+        }
+        Some(libc::EPERM) => ", as a firewall of this host drops them",
+        _ => "",
+    }
 }
 
 /// Who lets queries wait, if that is known and as asked; a card that takes no times is refused.

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use libc::{c_int, c_void, cmsghdr, mmsghdr, msghdr, sockaddr_storage, socklen_t};
+use std::cell::Cell;
 use std::io;
 use std::mem::{size_of, size_of_val, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -15,7 +16,10 @@ pub const ROOM: usize = 9216;
 /// Words of 8 bytes for what comes beside a packet.
 const BESIDE: usize = 48;
 /// Bytes that wait in a socket; the system may allow fewer.
-const WAITING: c_int = 4 << 20;
+const WAITING: c_int = 8 << 20;
+/// One part in so many is kept for stamps: the kernel drops those for which a socket full of packets has no
+/// room. It counts packets that were taken as there until they were a quarter of it, and more come meanwhile.
+const FOR_STAMPS: c_int = 2;
 const STAMPS: u32 = libc::SOF_TIMESTAMPING_SOFTWARE
     | libc::SOF_TIMESTAMPING_RX_SOFTWARE
     | libc::SOF_TIMESTAMPING_TX_SOFTWARE
@@ -28,6 +32,8 @@ const CARD_STAMPS: u32 = libc::SOF_TIMESTAMPING_RAW_HARDWARE
 const TXTIME: c_int = 61;
 /// `SO_EE_ORIGIN_TIMESTAMPING`: what comes by the queue of errors is a stamp.
 const OF_STAMP: u8 = 4;
+/// `SO_EE_ORIGIN_ICMP` and `SO_EE_ORIGIN_ICMP6`: somebody on the way, or the other end, says it.
+const OF_OTHERS: [u8; 2] = [2, 3];
 /// Hop limit of packets that do not tell it.
 const UNKNOWN_TTL: u8 = 255;
 
@@ -46,6 +52,8 @@ pub struct Beside {
     pub dropped: Option<u32>,
     /// It is one that was sent, and comes back with the time at which it left.
     pub is_returned: bool,
+    /// It did not come through: the number of the error that somebody reported.
+    pub refused: Option<i32>,
     local: Option<Local>,
 }
 
@@ -165,6 +173,15 @@ impl Batch {
 pub struct Udp {
     socket: OwnedFd,
     name: String,
+    room: Room,
+}
+
+/// The room of a socket for what waits in it.
+#[derive(Debug)]
+struct Room {
+    bytes: c_int,
+    /// Whether stamps have their part beside packets, which are many.
+    is_whole: Cell<bool>,
 }
 
 impl Udp {
@@ -181,7 +198,7 @@ impl Udp {
         };
         let name = format!("UDP {at}");
         match socket {
-            Ok(socket) => Ok(Self { socket, name }),
+            Ok(socket) => Ok(Self { room: Room::of(&socket), socket, name }),
             Err(source) => Err(Error::Udp { name, action: "listen", source }),
         }
     }
@@ -214,7 +231,7 @@ impl Udp {
         // SAFETY: an address that outlives the call.
         let done = unsafe { libc::connect(socket.as_raw_fd(), (&raw const storage).cast(), len) };
         checked(done as isize).map_err(failed)?;
-        Ok(Self { socket, name })
+        Ok(Self { room: Room::of(&socket), socket, name })
     }
 
     /// Has a card take the times of packets, in the place of the kernel.
@@ -243,7 +260,9 @@ impl Udp {
 
     /// Takes what has come, without waiting; says how many.
     pub fn receive(&self, batch: &mut Batch) -> Result<usize, Error> {
-        self.take(batch, 0)
+        let taken = self.take(batch, 0)?;
+        self.room.keep_for_stamps(&self.socket, taken == BATCH);
+        Ok(taken)
     }
 
     /// Takes packets that have left, with their headers and times, without waiting; says how many.
@@ -285,21 +304,18 @@ impl Udp {
 
     /// Sends these packets of a batch, without waiting; says how many left, and why the next one did not.
     pub fn send(&self, batch: &mut Batch, which: &[usize]) -> (usize, Option<io::Error>) {
-        let mut parts =
-            [const { libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 } }; BATCH];
-        // SAFETY: a structure of numbers and pointers.
-        let mut headers = [unsafe { zeroed::<mmsghdr>() }; BATCH];
-        for ((at, part), header) in which.iter().zip(&mut parts).zip(&mut headers) {
-            *header = header_of(&mut batch.packets[*at], part);
+        // One by one: `sendmmsg` keeps the error of a packet behind others to itself.
+        for (sent, at) in which.iter().enumerate() {
+            let mut part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+            let header = header_of(&mut batch.packets[*at], &mut part).msg_hdr;
+            let fd = self.socket.as_raw_fd();
+            // SAFETY: a header whose parts outlive the call.
+            let done = unsafe { libc::sendmsg(fd, &raw const header, libc::MSG_DONTWAIT) };
+            if let Err(error) = checked(done) {
+                return (sent, Some(error));
+            }
         }
-        let (fd, count) = (self.socket.as_raw_fd(), which.len() as u32);
-        // SAFETY: headers whose parts outlive the call.
-        let sent =
-            unsafe { libc::sendmmsg(fd, headers.as_mut_ptr(), count, libc::MSG_DONTWAIT as _) };
-        match checked(sent as isize) {
-            Ok(sent) => (sent as usize, None),
-            Err(error) => (0, Some(error)),
-        }
+        (which.len(), None)
     }
 
     /// The error where the system refuses something.
@@ -364,6 +380,29 @@ fn open(address: IpAddr, port: u16) -> io::Result<OwnedFd> {
     let done = unsafe { libc::bind(socket.as_raw_fd(), (&raw const storage).cast(), len) };
     checked(done as isize)?;
     Ok(socket)
+}
+
+impl Room {
+    fn of(socket: &OwnedFd) -> Self {
+        let (mut bytes, mut len): (c_int, _) = (0, size_of::<c_int>() as socklen_t);
+        let place = (&raw mut bytes).cast::<c_void>();
+        let (level, kind) = (libc::SOL_SOCKET, libc::SO_RCVBUF);
+        // SAFETY: fills in a number that outlives the call.
+        unsafe { libc::getsockopt(socket.as_raw_fd(), level, kind, place, &raw mut len) };
+        // The kernel says twice what it was asked for.
+        let room = Self { bytes: bytes / 2, is_whole: Cell::new(true) };
+        room.keep_for_stamps(socket, false);
+        room
+    }
+
+    /// Gives stamps their part of the room once there are many packets, and takes it back then.
+    fn keep_for_stamps(&self, socket: &OwnedFd, are_many: bool) {
+        if self.is_whole.replace(are_many) != are_many {
+            let part = if are_many { 0 } else { self.bytes / FOR_STAMPS };
+            // A socket that keeps its room only loses stamps.
+            let _ = set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, self.bytes - part);
+        }
+    }
 }
 
 fn set<T>(socket: &OwnedFd, level: c_int, kind: c_int, value: T) -> io::Result<()> {
@@ -435,6 +474,8 @@ fn beside(header: &msghdr) -> Beside {
                 (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
                     let error = data.cast::<libc::sock_extended_err>().read_unaligned();
                     beside.is_returned = error.ee_origin == OF_STAMP;
+                    beside.refused =
+                        OF_OTHERS.contains(&error.ee_origin).then_some(error.ee_errno as i32);
                 }
                 _ => {}
             }
@@ -518,6 +559,12 @@ pub fn is_refusal(error: &io::Error) -> bool {
         libc::EPERM,
     ];
     error.raw_os_error().is_some_and(|number| refusals.contains(&number))
+}
+
+/// Whether the system refuses this packet itself, and no error of one before it is told.
+pub fn is_of_this_packet(error: &io::Error) -> bool {
+    let own = [libc::EPERM, libc::ENOBUFS, libc::EAGAIN];
+    error.raw_os_error().is_some_and(|number| own.contains(&number))
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub struct EndStall {
 /// Watches the thread that made it.
 pub struct Vitals {
     schedule: Option<File>,
-    groups: Vec<File>,
+    groups: Groups,
     continued: Arc<AtomicBool>,
     least_ns: u64,
     last: Counters,
@@ -60,7 +60,7 @@ impl Vitals {
         let _ = signal_hook::flag::register(SIGCONT, continued.clone());
         let mut vitals = Self {
             schedule: File::open("/proc/thread-self/schedstat").ok(),
-            groups: groups(),
+            groups: Groups::default(),
             continued,
             least_ns,
             last: Counters::default(),
@@ -79,7 +79,7 @@ impl Vitals {
     }
 
     /// What the kernel has counted until now.
-    fn counters(&self) -> Counters {
+    fn counters(&mut self) -> Counters {
         // Before anything else: pages that reading the rest takes belong to the stall that this is.
         // SAFETY: a structure of numbers, which the call fills in.
         let used = unsafe {
@@ -88,7 +88,8 @@ impl Vitals {
             used
         };
         let [ran_ns, waited_ns] = self.schedule.as_ref().and_then(scheduled).unwrap_or_default();
-        let throttled_ns = self.groups.iter().filter_map(throttled).sum();
+        self.groups.look();
+        let throttled_ns = self.groups.files.iter().filter_map(throttled).sum();
         Counters { ran_ns, waited_ns, throttled_ns, pages: used.ru_majflt as u64 }
     }
 
@@ -105,7 +106,10 @@ impl Vitals {
         }
         let counters = self.counters();
         let stopped = self.continued.swap(false, Ordering::Relaxed);
-        let cause = cause(self.last, counters, lasted_ns, stopped);
+        let cause = match cause(self.last, counters, lasted_ns, stopped) {
+            Cause::Preempted if !self.groups.is_known => Cause::Waited,
+            cause => cause,
+        };
         (self.last, self.read_ns) = (counters, now_ns);
         let stall = EndStall { start_ns: due_ns, lasted_ns, cause };
         self.note(stall);
@@ -147,6 +151,7 @@ fn told(cause: Cause) -> StallCause {
         Cause::Paged => StallCause::Paged,
         Cause::Busy => StallCause::Busy,
         Cause::ClockStep => StallCause::ClockStep,
+        Cause::Waited => StallCause::Waited,
     }
 }
 
@@ -196,28 +201,49 @@ fn read(file: &File) -> Option<String> {
     String::from_utf8(bytes[..len].to_vec()).ok()
 }
 
-/// The counters of the control groups that this process is in, up to the root.
-fn groups() -> Vec<File> {
-    let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let mut files = Vec::new();
-    for line in text.lines() {
+/// The control groups that this process is in, up to the root.
+#[derive(Default)]
+struct Groups {
+    /// What the kernel says of them, as a process may be moved.
+    text: String,
+    files: Vec<File>,
+    /// Whether those counters can be read that tell how long this process was throttled.
+    is_known: bool,
+}
+
+impl Groups {
+    /// Looks where this process is now.
+    fn look(&mut self) {
+        let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        if text != self.text || !self.is_known {
+            self.files.clear();
+            self.is_known = false;
+            for line in text.lines() {
+                self.open(line);
+            }
+            self.text = text;
+        }
+    }
+
+    fn open(&mut self, line: &str) {
         let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { return };
         let roots = match controllers {
             "" => ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].as_slice(),
             _ if controllers.split(',').any(|name| name == "cpu") => {
                 ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"].as_slice()
             }
-            _ => continue,
+            _ => return,
         };
         for folder in Path::new(path).ancestors() {
             let of_root = |root: &&str| -> PathBuf {
                 Path::new(root).join(folder.strip_prefix("/").unwrap_or(folder)).join("cpu.stat")
             };
-            files.extend(roots.iter().map(of_root).find_map(|path| File::open(path).ok()));
+            let file = roots.iter().map(of_root).find_map(|path| File::open(path).ok());
+            self.is_known |= file.is_some() && folder == Path::new(path);
+            self.files.extend(file);
         }
     }
-    files
 }
 
 #[cfg(test)]
@@ -250,8 +276,15 @@ mod tests {
     }
 
     #[test]
+    fn groups_that_cannot_be_read_are_not_known() {
+        let mut groups = Groups::default();
+        groups.open("3:cpu:/no-such-group");
+        assert!(!groups.is_known);
+    }
+
+    #[test]
     fn the_kernel_counts_the_time_of_this_thread() {
-        let vitals = Vitals::new(1, 1);
+        let mut vitals = Vitals::new(1, 1);
         let busy = std::time::Instant::now();
         while busy.elapsed() < std::time::Duration::from_millis(5) {}
         assert!(vitals.counters().ran_ns > vitals.last.ran_ns);

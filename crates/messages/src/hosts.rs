@@ -20,6 +20,9 @@ pub enum StallCause {
     Busy,
     /// The clock was set.
     ClockStep,
+    /// It waited for a CPU that others had, or for the quota of its control group, which nobody can
+    /// read.
+    Waited,
 }
 
 /// Stalls of a loop that have one cause.

@@ -342,11 +342,13 @@ pub enum Cause {
     Busy = 5,
     /// The clock was set.
     ClockStep = 6,
+    /// It waited for a CPU that others had, or for the quota of its control group, which nobody can read.
+    Waited = 7,
 }
 
 impl Cause {
     /// Every cause, by its number.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Unknown,
         Self::Stopped,
         Self::Throttled,
@@ -354,6 +356,7 @@ impl Cause {
         Self::Paged,
         Self::Busy,
         Self::ClockStep,
+        Self::Waited,
     ];
 
     fn from_number(number: u8) -> Self {

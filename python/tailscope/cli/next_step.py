@@ -65,7 +65,7 @@ def _called(application: CommandGroup, words: Sequence[str]) -> tuple[str, Comma
         inner = getattr(command, "commands", {}).get(word)
         if inner is None:
             break
-        path, command = f"{path} {word}", inner.load()
+        path, command = f"{path} {word}", inner.way([*words]).load()
     return path, command
 
 

@@ -309,9 +309,11 @@ def _answer(verdict: RunVerdict, level: Level) -> str:
         return f"{name}: pass, it meets {level.text}."
     if outcome == "fail":
         return f"{name}: fail, {' and '.join(decisive)}."
-    names = ", ".join(term.term.name for term in verdict.terms if term.outcome == outcome)
+    open_terms = [term for term in verdict.terms if term.outcome == outcome]
+    names = ", ".join(term.term.name for term in open_terms)
     about = f" about {names}" if names else ""
-    return f"{name}: inconclusive, not enough evidence{about} (-v says why)."
+    why = next((f": {term.reasons[-1]}" for term in open_terms if term.reasons), "")
+    return f"{name}: inconclusive, not enough evidence{about}{why} (-v says more)."
 
 
 def _short_rows(verdict: RunVerdict) -> list[tuple[str, ...]]:

@@ -750,12 +750,10 @@ def _losses(summary: Mapping[str, Figure]) -> str:
     if summary["lost"] is None:
         return "losses unknown"
     outside = int(summary.get("outside") or 0)
-    judged = int(summary["sent"] or 0) - outside
-    text = f"{lost_text(summary)} of {count_text(judged)} packets lost"
-    if outside:
-        text += f", {count_text(outside)} not judged"
-    unsent = int(summary.get("unsent") or 0)
-    return f"{text}, {count_text(unsent)} more could not be sent" if unsent else text
+    text = f"{lost_text(summary)} of {count_text(int(summary['sent'] or 0) - outside)} packets lost"
+    beside = {"not judged": outside, "not sent": int(summary.get("unsent") or 0)}
+    more = [f"{count_text(number)} {what}" for what, number in beside.items() if number]
+    return ", ".join([text, *more])
 
 
 def median_and_tail(summary: Mapping[str, Figure]) -> tuple[str, str]:

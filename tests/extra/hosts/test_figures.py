@@ -288,9 +288,16 @@ def test_a_reflector_that_began_anew_speaks_of_other_answers() -> None:
     arrivals["followed"] = 0, 1, 1
     arrivals["follow_seq"] = 0, 0, 1
     arrivals["follow_ns"] = 0, 1_100, 10**9
-    answered, is_known = _followed(arrivals, np.zeros(3, np.int64), np.full(3, 50_000))
+    flow, way_ns = np.zeros(3, np.int64), np.full(3, 50_000)
+    kind = [("flow", "<u4"), ("seq", "<u4"), ("left_ns", "<u8")]
+    answered, is_known = _followed(arrivals, np.zeros(0, kind), flow, way_ns)
     assert answered.tolist() == [1_100, 2_000, 3_000]
     assert is_known.tolist() == [True, False, False]
+    # What a query behind the last one asked for.
+    closing = np.array([(0, 2, 3_300), (1, 1, 2_200)], kind)
+    answered, is_known = _followed(arrivals, closing, flow, way_ns)
+    assert answered.tolist() == [1_100, 2_000, 3_300]
+    assert is_known.tolist() == [True, False, True]
 
 
 def test_a_level_that_shifts_widens_the_interval_of_the_median() -> None:

@@ -47,7 +47,14 @@ def told() -> MeshFigures:
     figures = MeshFigures("a", "bc")
     for lost in (1, 4):
         quantiles_ns = {"0.5": 20_000 * lost, "0.99": 1_500_000}
-        figures.answered("b", sent=100, lost=lost, lost_in_ends=1, quantiles_ns=quantiles_ns)
+        figures.answered(
+            "b",
+            sent=100,
+            lost=lost,
+            lost_in_ends=1,
+            lost_where_unknown=lost // 4,
+            quantiles_ns=quantiles_ns,
+        )
     figures.silent("c")
     return figures
 
@@ -55,7 +62,8 @@ def told() -> MeshFigures:
 def test_counts_grow_and_latencies_are_those_of_the_last_measurement() -> None:
     found = values(told())
     assert found[f"{SENT}_total", "a", "b"] == 200
-    assert found[f"{LOST}_total", "a", "b", "network"] == 3
+    assert found[f"{LOST}_total", "a", "b", "network"] == 2
+    assert found[f"{LOST}_total", "a", "b", "unknown"] == 1
     assert found[f"{LOST}_total", "a", "b", "ends"] == 2
     assert found[LATENCY, "a", "0.5", "b"] == 80e-6
     assert found[LATENCY, "a", "0.99", "b"] == 1.5e-3
@@ -67,7 +75,7 @@ def test_the_page_has_a_cell_for_each_pair() -> None:
     page = mesh_page(HOSTS, "a", told())
     [cell] = re.findall("<td>(p50 .*)</td>", page)
     shown = re.sub("<[^>]*>", "", cell.partition("</td>")[0])
-    assert shown == "p50 80.00 µs, p99 1.500 ms, lost 1.50%"
+    assert shown == "p50 80.00 µs, p99 1.500 ms, lost 1.00%"
     assert page.count("<td>no answer</td>") == 1
     # Nobody tells of the paths from b and from c.
     assert page.count("<td>-</td>") == 4

@@ -179,7 +179,7 @@ fn told(sender: &Sender, stopped: bool) -> Recorded {
     });
     let reflector_steps =
         counts.watched.map_or(0, |[first, last]| last.clock_steps.wrapping_sub(first.clock_steps));
-    let names = ["departures", "stamps", "arrivals", "stalls"];
+    let names = ["departures", "stamps", "arrivals", "follow_ups", "stalls"];
     let sender = SentQueries {
         sent: counts.sent.into(),
         unsent: counts.unsent.into(),

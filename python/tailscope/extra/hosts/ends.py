@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,11 +13,14 @@ from tailscope.store.records.messages import ReflectResult, SenderResult
 from tailscope.testbed.recording import RecordingProgram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
     from tailscope.testbed.places import Place
 
 _PORT = 862
+_NOBODY = 65_534
+"""The user and group that own nothing, by convention."""
 POLLS = ("sleep", "busy")
 
 Result = TypeVar("Result", ReflectResult, SenderResult)
@@ -47,6 +52,21 @@ class Sender(_End[SenderResult]):
 
     def __init__(self, options: Sequence[str], *, place: Place) -> None:
         super().__init__("sender", "sender", options, SenderResult, place=place)
+
+
+def become_nobody(own: Iterable[Path]) -> None:
+    """Make a process of root, with all its threads, that of a user who owns but these files.
+
+    Where that user does not exist, such as in a namespace of users, it stays.
+    """
+    if os.geteuid() != 0:
+        return
+    with suppress(OSError):
+        for path in own:
+            os.chown(path, _NOBODY, _NOBODY, follow_symlinks=False)
+        os.setgroups([])
+        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
 
 
 def check_poll(poll: str) -> None:

@@ -202,5 +202,5 @@ def _flow(passages: Passages, number: int, port: int) -> FlowRecord:
         port=port,
         sent=sent,
         lost=sent - len(np.unique(passages.seq[of_flow])),
-        latency=times(passages.latency_ns[of_flow]),
+        latency=times(passages.latency_ns[of_flow & passages.surest]),
     )

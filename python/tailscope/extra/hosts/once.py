@@ -25,8 +25,11 @@ class PathFigures(NamedTuple):
     """Queries without an answer, wherever they were lost."""
     lost_in_ends: int
     """Of those, what one of the hosts had no room for, or refused."""
+    lost_where_unknown: int
+    """Of those, what the network or a host that did not run may have lost."""
     latency: TimesRecord | None
-    """The time in the network; None if no answer came."""
+    """The time in the network, of answers of which kernels took all times, if there are any; None
+    without an answer."""
 
 
 def measure_path(
@@ -52,5 +55,6 @@ def measure_path(
             sent=result.sender.sent,
             lost=loss.lost,
             lost_in_ends=loss.of_ends,
-            latency=times(passages.latency_ns),
+            lost_where_unknown=loss.where_unknown,
+            latency=times(passages.latency_ns[passages.surest]),
         )

@@ -37,10 +37,11 @@ CAUSES: tuple[StallCause, ...] = (
     "paged",
     "busy",
     "clock-step",
+    "waited",
 )
 """Causes of stalls, in the order of the data plane's numbers."""
 _UNKNOWN_DSCP = 255
-_BY_PROGRAM = 2
+_UNTOLD, _BY_PROGRAM = 0, 2
 """What `by` says if the reflector's program took the time at which a query came; 0 if nobody says
 who did."""
 _DRIFT = 1_000
@@ -106,6 +107,11 @@ class Passages:
     def latency_ns(self) -> Integers:
         """Return the times in the network, or the most that they may be, whatever clocks say."""
         return latency_of(self.round_trip_ns, self.in_reflector_ns)
+
+    @property
+    def surest(self) -> NDArray[np.bool_]:
+        """Return which answers have latencies that no program raised: all, if none is exact."""
+        return self.exact if self.exact.any() else np.ones(len(self.exact), bool)
 
     @property
     def contradictory(self) -> NDArray[np.bool_]:
@@ -184,8 +190,9 @@ def latency_of(round_trip_ns: Integers, held_ns: Integers) -> Integers:
 
 def read_passages(folder: Path) -> Passages:
     """Read what a sender recorded."""
-    departures, stamps, arrivals, stalls = (
-        np.load(folder / f"{name}.npy") for name in ("departures", "stamps", "arrivals", "stalls")
+    names = ("departures", "stamps", "arrivals", "follow_ups", "stalls")
+    departures, stamps, arrivals, follow_ups, stalls = (
+        np.load(folder / f"{name}.npy") for name in names
     )
     sent = _signed(departures["sent_ns"])
     in_program_ns = _signed(departures["handed_ns"]) - sent
@@ -195,7 +202,7 @@ def read_passages(folder: Path) -> Passages:
     seq, answer_seq = _signed(arrivals["seq"]), _signed(arrivals["answer_seq"])
     received, arrived = _signed(arrivals["received_ns"]), _signed(arrivals["arrived_ns"])
     flow_of = _signed(departures["flow"])
-    answered, followed = _followed(arrivals, flow_of[seq], arrived - sent[seq])
+    answered, followed = _followed(arrivals, follow_ups, flow_of[seq], arrived - sent[seq])
     of_ends = _stalls_of_ends(stalls, received, (received + answered) // 2, sent[seq], arrived)
     # From the time in the answer until it came, by the sender's clock: the answer left meanwhile.
     on_way = (arrived - (arrived - sent[seq] - (answered - received)), arrived)
@@ -205,12 +212,19 @@ def read_passages(folder: Path) -> Passages:
     here = _overlap(of_ends[HERE], sent[seq], arrived)
     inexact += np.where(is_stamped, 0, here)
     round_trip, held = arrived - sent[seq], answered - received
-    by_program = arrivals["by"] == _BY_PROGRAM
+    by_program, is_ours = arrivals["by"] == _BY_PROGRAM, arrivals["by"] != _UNTOLD
     # Nobody knows how long it was in the network: no longer than is told.
     unknown = by_program | (held < 0) | (held > round_trip)
-    inexact = np.where(unknown, latency_of(round_trip, held), inexact)
+    latency = latency_of(round_trip, held)
+    inexact = np.where(unknown, latency, inexact)
     exact_forth = stamped[seq] & ~by_program
-    exact_back = is_stamped & (followed | (arrivals["by"] == 0))
+    exact_back = is_stamped & (followed | ~is_ours)
+    exact = exact_forth & exact_back & followed & ~unknown
+    # A reflector that does not tell when an answer left may have had it until it came, but for what
+    # the fastest packet takes.
+    fastest_ns = latency[exact].min() if exact.any() else 0
+    late = is_ours & ~followed & ~unknown
+    inexact = np.where(late, np.maximum(inexact, latency - fastest_ns), inexact)
     return Passages(
         intended_ns=_signed(departures["intended_ns"]),
         sent_ns=sent,
@@ -227,7 +241,7 @@ def read_passages(folder: Path) -> Passages:
         inexact_ns=inexact,
         exact_forth=exact_forth,
         exact_back=exact_back,
-        exact=exact_forth & exact_back & followed & ~unknown,
+        exact=exact,
         stalls=of_ends,
     )
 
@@ -243,17 +257,23 @@ def _signed(column: NDArray[np.generic]) -> Integers:
 
 
 def _followed(
-    arrivals: Rows, flow: Integers, round_trip_ns: Integers
+    arrivals: Rows, follow_ups: Rows, flow: Integers, round_trip_ns: Integers
 ) -> tuple[Integers, NDArray[np.bool_]]:
-    """Return when answers left, by the kernel where a later answer of the flow says so."""
+    """Return when answers left, by the kernel where a later answer of the flow says so.
+
+    Behind the last query of a flow, further ones ask for no more than that (`follow_ups`).
+    """
     answered = _signed(arrivals["answered_ns"])
     own = (flow << 32) | _signed(arrivals["answer_seq"])
     tells = arrivals["followed"] > 0
-    told, first = np.unique((flow << 32)[tells] | arrivals["follow_seq"][tells], return_index=True)
+    of_closing = (_signed(follow_ups["flow"]) << 32) | _signed(follow_ups["seq"])
+    of_answers = (flow << 32)[tells] | _signed(arrivals["follow_seq"][tells])
+    told, first = np.unique(np.concatenate([of_answers, of_closing]), return_index=True)
     if not len(told):
         return answered, np.zeros(len(answered), bool)
     at = np.minimum(np.searchsorted(told, own), len(told) - 1)
-    follow_ns = _signed(arrivals["follow_ns"][tells])[first][at]
+    left_ns = np.concatenate([arrivals["follow_ns"][tells], follow_ups["left_ns"]])
+    follow_ns = _signed(left_ns)[first][at]
     # It left behind the time that its program gave it, and before it came: else the reflector was
     # started anew, and speaks of another answer with this number.
     later_ns = follow_ns - answered

@@ -115,7 +115,8 @@ class FlowRecord(Section, frozen=True, kw_only=True):
     lost: Count
     """Queries without an answer."""
     latency: TimesRecord | None
-    """Its latencies; null without an answer."""
+    """Its latencies, of answers of which kernels took all times, if the run has any; null without
+    an answer."""
 
 
 class HostsRecord(Record, frozen=True, kw_only=True):

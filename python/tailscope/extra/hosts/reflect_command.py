@@ -73,7 +73,7 @@ def command(
     up root once it listens.
     """
     from tailscope.extra.hosts.cards import stamping
-    from tailscope.extra.hosts.ends import Reflector, check_poll
+    from tailscope.extra.hosts.ends import Reflector, become_nobody, check_poll
     from tailscope.signals import patient
     from tailscope.testbed.folder import RunFolder
     from tailscope.testbed.places import Here
@@ -87,11 +87,15 @@ def command(
     options += [f"--card={card}"] if card else []
     options += [f"--allow={','.join(allow)}"] if allow else []
     with (
-        RunFolder() as folder,
+        # Nobody can remove it where everybody has files.
+        RunFolder(on_disk=True) as folder,
         stamping(card),
         patient(lambda: None) as patience,
         Reflector(options, place=Here(folder.path)) as reflector,
     ):
+        # A card has its setting back at the end, which only root gives it.
+        if card is None:
+            become_nobody([folder.path, *folder.path.iterdir()])
         say(f"answering at port {reflector.ready.udp_port}; Ctrl-C ends it", stream=sys.stderr)
         counts = reflector.follow(lambda: patience.asked).reflect
     print(

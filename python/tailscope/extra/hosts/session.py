@@ -123,8 +123,9 @@ def ask(plan: HostsPlan) -> Asked:
     ):
         recording = folder.make("recording")
         with (
-            patient(lambda: None) as patience,
+            # Until an answer came, there is nothing to keep: Ctrl-C ends it at once.
             Sender(plan.options(recording), place=Here(folder.path)) as sender,
+            patient(lambda: None) as patience,
         ):
             result = sender.follow(lambda: patience.asked)
         passages = read_passages(recording)

@@ -20,6 +20,10 @@ _CAUSES = {
     "paged": "waited for pages from a disk",
     "busy": "was busy with packets that came before",
     "clock-step": "had its clock set",
+    "waited": (
+        "waited for a CPU that other programs had, or for the quota of its control group, whose"
+        " files cannot be read"
+    ),
 }
 TIMES_HEADER = ("", "min", "p50", "p99", "p99.9", "max")
 FLOW_HEADER = ("source port", "sent", "lost", *TIMES_HEADER[1:])
@@ -67,6 +71,8 @@ def loss_text(record: HostsRecord) -> str:
         "where nobody knows (the network, or a reflector that did not run)": loss.where_unknown,
     }
     said = [f"{count_text(number)} {where}" for where, number in parts.items() if number]
+    if record.ends.unsent_refused:
+        said.append(f"{count_text(record.ends.unsent_refused)} refused by the sender's system")
     return ", ".join(said) or "nothing was lost"
 
 
@@ -204,10 +210,10 @@ def warnings_of(record: HostsRecord) -> Iterator[str]:
         )
     if record.inexact and ends.reflector is not None:
         share = record.inexact / max(1, ends.received)
-        if share > 0.01:
+        if share > 0.001:
             yield (
                 f"of {share:.1%} of the answers a program took a time, not a kernel: their latency"
-                " is an upper bound"
+                " is an upper bound, and figures that may rest on it are marked ~"
             )
     if ends.reflector is None:
         yield (

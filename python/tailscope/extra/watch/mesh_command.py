@@ -163,6 +163,7 @@ def _watch(
             sent=found.sent,
             lost=found.lost,
             lost_in_ends=found.lost_in_ends,
+            lost_where_unknown=found.lost_where_unknown,
             quantiles_ns=quantiles_ns,
         )
         if not quiet:

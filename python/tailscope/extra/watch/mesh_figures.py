@@ -31,6 +31,7 @@ class _Path:
     sent: int = 0
     lost: int = 0
     lost_in_ends: int = 0
+    lost_where_unknown: int = 0
     quantiles_ns: tuple[tuple[str, int], ...] = ()
     ended_unix_s: float | None = None
 
@@ -43,7 +44,14 @@ class MeshFigures(Collector):
         self._paths = {other: _Path() for other in others}
 
     def answered(
-        self, other: str, *, sent: int, lost: int, lost_in_ends: int, quantiles_ns: dict[str, int]
+        self,
+        other: str,
+        *,
+        sent: int,
+        lost: int,
+        lost_in_ends: int,
+        lost_where_unknown: int,
+        quantiles_ns: dict[str, int],
     ) -> None:
         """Take what a measurement found."""
         with self._lock:
@@ -51,6 +59,7 @@ class MeshFigures(Collector):
             path.up, path.quantiles_ns = bool(quantiles_ns), tuple(quantiles_ns.items())
             path.sent, path.lost = path.sent + sent, path.lost + lost
             path.lost_in_ends += lost_in_ends
+            path.lost_where_unknown += lost_where_unknown
             path.ended_unix_s = time.time()
 
     def silent(self, other: str) -> None:
@@ -81,7 +90,9 @@ class MeshFigures(Collector):
                     up.add_metric(pair, float(path.up))
                 sent.add_metric(pair, path.sent)
                 lost.add_metric((*pair, "ends"), path.lost_in_ends)
-                lost.add_metric((*pair, "network"), path.lost - path.lost_in_ends)
+                lost.add_metric((*pair, "unknown"), path.lost_where_unknown)
+                in_network = path.lost - path.lost_in_ends - path.lost_where_unknown
+                lost.add_metric((*pair, "network"), in_network)
                 for quantile, value_ns in path.quantiles_ns:
                     latency.add_metric((*pair, quantile), value_ns / 1e9)
                 if path.ended_unix_s is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from contextlib import contextmanager
 from socketserver import ThreadingMixIn
@@ -65,8 +66,10 @@ def serving(
         server = make_server(host, port, app, _server(host), _QuietHandler)
     except (OSError, OverflowError) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)
+        is_foreign = isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL
+        hint = "`ip addr` lists the addresses of this host" if is_foreign else "choose another port"
         raise UsageError(
-            f"--listen: {host}:{port}: {said}", code="listen-failed", hint="choose another port"
+            f"--listen: {host}:{port}: {said}", code="listen-failed", hint=hint
         ) from None
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()

@@ -24,7 +24,7 @@ SocketClock: TypeAlias = Literal["kernel-hardware", "kernel-software"]
 """The clock by which links are recorded."""
 
 StallCause: TypeAlias = Literal[
-    "unknown", "stopped", "throttled", "preempted", "paged", "busy", "clock-step"
+    "unknown", "stopped", "throttled", "preempted", "paged", "busy", "clock-step", "waited"
 ]
 """What kept a loop between two hosts from running."""
 
