@@ -86,8 +86,14 @@ def _sample(
         own=_own_figures(run.summary),
         fastest_ns=float(run.summary["latency_ns_min"] or 0),
         never_came=sum(int(run.summary[fate] or 0) for fate in ("lost", "late", "corrupt")),
-        unsent=int(run.summary.get("unsent") or 0),
+        unsent=_unsent(run),
     )
+
+
+def _unsent(run: Run) -> int:
+    """Return the packets that were not sent; a path has no instrument that tells them."""
+    instrument = run.info.instrument
+    return int(run.summary.get("unsent") or 0) if instrument is None else instrument.unsent
 
 
 def _own_figures(summary: Mapping[str, Fact]) -> dict[str, OwnFigure]:
