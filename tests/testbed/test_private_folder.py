@@ -14,6 +14,8 @@ from tailscope.testbed.folder import LOCK, RunFolder
 if TYPE_CHECKING:
     from pathlib import Path
 
+IN_MEMORY = "/dev/shm"
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
@@ -42,3 +44,13 @@ def test_others_cannot_look_into_the_folder_of_a_measurement(
     with RunFolder() as folder:
         assert as_nobody(lambda: [path.name for path in scratch.iterdir()]) == str([folder.name])
         assert as_nobody(lambda: [*folder.path.iterdir()]).startswith("PermissionError: ")
+
+
+@pytest.mark.skipif(not os.access(IN_MEMORY, os.W_OK), reason="there is no folder in memory")
+def test_a_folder_is_in_memory_only_if_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    fits, too_much = RunFolder(memory_bytes=1), RunFolder(memory_bytes=1 << 60)
+    assert str(fits.path.parent) == IN_MEMORY
+    assert too_much.path.parent == tmp_path

@@ -47,7 +47,9 @@ struct Line {
 impl Line {
     fn through(first: Reading, second: Reading) -> Self {
         let (at, card) = (second.at_ns - first.at_ns, second.card_ns - first.card_ns);
-        let rate = if card > 0 { at as f64 / card as f64 - 1.0 } else { 0.0 };
+        let off = (at as i64 - card) as f64;
+        // One that was set meanwhile tells no rate.
+        let rate = if off.abs() > STEP_NS { 0.0 } else { off / card as f64 };
         Self { at_ns: second.at_ns as i64, card_ns: second.card_ns, rate, slope: rate }
     }
 
@@ -213,6 +215,18 @@ mod tests {
         let noise = (at_ns / 500_000_000 % 3) as i64 * 500 - 500;
         let card_ns = at_ns as i64 + NS_PER_S + at_ns as i64 / 25_000 + noise;
         Reading { at_ns, card_ns, width_ns: 1_000 }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_at_first_is_followed_all_the_same() {
+        for set_ns in [-700_000_000, 37 * NS_PER_S] {
+            let second = reading(500_000_000);
+            let second = Reading { card_ns: second.card_ns + set_ns, ..second };
+            let mut line = Line::through(reading(0), second);
+            let third = reading(1_000_000_000);
+            let third = Reading { card_ns: third.card_ns + set_ns, ..third };
+            assert!(line.meet(third).abs() < 50_000.0);
+        }
     }
 
     #[test]

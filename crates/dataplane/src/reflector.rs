@@ -232,6 +232,7 @@ impl Reflector {
         let reply = Reply {
             seq: session.next,
             follow_up: session.untold(),
+            by_card: self.stamps.card().is_some(),
             received_ns: self.stamps.wall.of_day(came.unwrap_or(now_ns)),
             error: self.error,
             ttl: beside.ttl,

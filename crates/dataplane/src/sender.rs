@@ -28,8 +28,12 @@ const UNTOLD_ANSWERS: u64 = 64;
 const AHEAD_NS: u64 = 3_000_000;
 /// Queries of one flow that wait there at most: `fq` has room for 100.
 const WAITING: usize = 64;
-/// A queue that lets packets wait is no earlier than this.
+/// How long before its time a first query is: no usual delay of a link, which would look like a queue's.
+const ASKED_AHEAD_NS: u64 = 7_300_000;
+/// A queue that lets packets wait is no earlier than this,
 const EARLY_NS: u64 = 100_000;
+/// and no later; a link that delays packets is.
+const BEHIND_NS: u64 = 1_000_000;
 /// Stalls that are kept at most, of each end.
 const STALLS: usize = 1 << 16;
 /// Tries to get a first answer, and how long each is waited for.
@@ -37,7 +41,7 @@ const TRIES: u32 = 30;
 const TRY: Duration = Duration::from_millis(100);
 /// How long it waits at its end before it looks again.
 const CLOSE: Duration = Duration::from_millis(10);
-/// Tries after which it asks no longer whether the queue lets packets wait.
+/// Tries after which it asks no longer whether the queue lets packets wait, or the card takes times.
 const OPEN_TRIES: u32 = 5;
 /// How long it sleeps at most before it looks whether it is to end.
 const LOOK_UP_NS: u64 = 50_000_000;
@@ -297,6 +301,14 @@ impl Sender {
         at_ns.saturating_sub(AHEAD_NS).max(full_ns)
     }
 
+    /// When a query leaves that is handed on at a time: what waits in a queue does so no sooner than it is to.
+    fn leaves_ns(&self, handed_ns: u64, intended_ns: u64) -> u64 {
+        match self.departed_by {
+            DepartedBy::Queue => handed_ns.max(intended_ns),
+            DepartedBy::Program => handed_ns,
+        }
+    }
+
     /// Sends those that are due, as many as leave by one socket, one behind the other.
     fn send_due(
         &mut self,
@@ -343,17 +355,22 @@ impl Sender {
         let first = self.counts.sent;
         let sizes = &self.asked.sizes;
         let size = |seq: u64| sizes[(seq % sizes.len() as u64) as usize];
-        let of_day = self.stamps.wall.of_day(self.stamps.wall.now());
+        let written_ns = self.stamps.wall.now();
         for (at, intended_ns) in intended.iter().enumerate() {
             let seq = first + at as u64;
-            let query =
-                Query { seq: seq as u32, sent_ns: of_day, error: self.error, ssid: self.ssid };
+            let leaves_ns = self.leaves_ns(written_ns, *intended_ns);
+            let query = Query {
+                seq: seq as u32,
+                sent_ns: self.stamps.wall.of_day(leaves_ns),
+                error: self.error,
+                ssid: self.ssid,
+            };
             query.write(self.batch.write(at, size(seq)), self.asked.extensions, &self.asked.form);
             if self.departed_by == DepartedBy::Queue {
                 self.batch.packet(at).leave_at(self.stamps.wall.monotonic(*intended_ns));
             }
         }
-        let flow = &mut self.flows[flow_of(first)];
+        let flow = &self.flows[flow_of(first)];
         let which: Vec<usize> = (0..intended.len()).collect();
         let sent_ns = self.stamps.wall.now();
         let (sent, refused) = flow.socket.send(&mut self.batch, &which);
@@ -361,14 +378,10 @@ impl Sender {
         for (at, intended) in intended.iter().enumerate().take(sent) {
             let seq = first + at as u64;
             self.sent_ns.push(sent_ns);
-            // What waits in a queue leaves no sooner than it is to.
-            let [left_ns, handed_ns] = match self.departed_by {
-                DepartedBy::Queue => {
-                    self.waiting_ns.push_back(*intended);
-                    [sent_ns.max(*intended), handed_ns.max(*intended)]
-                }
-                DepartedBy::Program => [sent_ns, handed_ns],
-            };
+            if self.departed_by == DepartedBy::Queue {
+                self.waiting_ns.push_back(*intended);
+            }
+            let [left_ns, handed_ns] = [sent_ns, handed_ns].map(|ns| self.leaves_ns(ns, *intended));
             let mut row = [0; 32];
             row[..8].copy_from_slice(&intended.to_le_bytes());
             row[8..16].copy_from_slice(&left_ns.to_le_bytes());
@@ -620,7 +633,7 @@ fn greet(asked: &Asked, stamps: &Stamps) -> Result<(DepartedBy, Option<Watch>), 
         let query =
             Query { seq, sent_ns: wall.of_day(now_ns), error: stamps.clock_error(), ssid: 0 };
         query.write(batch.write(0, asked.sizes[0]), asked.extensions, &asked.form);
-        let at_ns = now_ns + AHEAD_NS;
+        let at_ns = now_ns + ASKED_AHEAD_NS;
         if may_wait {
             batch.packet(0).leave_at(wall.monotonic(at_ns));
         }
@@ -642,21 +655,22 @@ fn greet(asked: &Asked, stamps: &Stamps) -> Result<(DepartedBy, Option<Watch>), 
                 is_stamped |= left_ns.is_some();
                 // A program that was kept waiting proves nothing.
                 let is_proof = handed_ns + EARLY_NS < at_ns - EARLY_NS;
-                if let (Some(left_ns), true, true) = (left_ns, may_wait, is_proof) {
-                    waits = Some(left_ns >= at_ns - EARLY_NS);
+                if may_wait && is_proof {
+                    waits = left_ns.and_then(|left_ns| has_waited(left_ns, at_ns)).or(waits);
                 }
             }
             if returned == 0 {
                 break;
             }
         }
-        let is_open = may_wait && waits.is_none() && is_stamped && seq < OPEN_TRIES;
+        let may_be_told = may_wait && waits.is_none() && is_stamped;
         for at in 0..socket.receive(&mut batch)? {
-            let beside = batch.packet(at).beside;
+            let by_card = is_stamped && batch.packet(at).beside.card_ns.is_some();
+            // A card may have no room for the time of a single packet.
+            let is_silent = stamps.card().is_some() && !by_card;
             match Answer::read(batch.packet(at).bytes(), &asked.form) {
-                Ok(_) if is_open => {}
+                Ok(_) if seq < OPEN_TRIES && (may_be_told || is_silent) => {}
                 Ok(answer) => {
-                    let by_card = is_stamped && beside.card_ns.is_some();
                     return Ok((departed_by(asked, stamps, waits, by_card)?, answer.watch));
                 }
                 Err(Unread::WrongKey) => wrong_key += 1,
@@ -684,6 +698,10 @@ fn what_it_means(error: &io::Error) -> &'static str {
         Some(libc::EPERM) => ", as a firewall of this host drops them",
         _ => "",
     }
+
+/// Whether a queue let a packet wait until its time; `None` of one that was delayed, which proves nothing.
+fn has_waited(left_ns: u64, at_ns: u64) -> Option<bool> {
+    (left_ns <= at_ns + BEHIND_NS).then_some(left_ns + EARLY_NS >= at_ns)
 }
 
 /// Who lets queries wait, if that is known and as asked; a card that takes no times is refused.
@@ -714,5 +732,13 @@ mod tests {
             heard.add(seq);
         }
         assert_eq!(heard.count, 4);
+    }
+
+    #[test]
+    fn a_delay_is_no_queue_that_lets_packets_wait() {
+        let at_ns = ASKED_AHEAD_NS;
+        let told = [10_000, at_ns - 50_000, at_ns + 60_000, 10_000_000];
+        let expected = [Some(false), Some(true), Some(true), None];
+        assert_eq!(told.map(|left_ns| has_waited(left_ns, at_ns)), expected);
     }
 }

@@ -594,7 +594,11 @@ mod tests {
             batch.write(0, 50);
             sender.send(&mut batch, &[0]);
             once(listener, &mut batch, Udp::receive);
-            batch.packet(0).beside.kernel_ns.is_some()
+            let comes_with_time = batch.packet(0).beside.kernel_ns.is_some();
+            if !comes_with_time {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            comes_with_time
         });
         assert!(comes_with_time);
     }

@@ -74,7 +74,9 @@ const CLASS_LEN: usize = 4;
 const FOLLOW_UP: u8 = 7;
 const FOLLOW_UP_LEN: usize = 16;
 const SEAL_OF_EXTENSIONS: u8 = 8;
-/// "SW local": the kernel took the time.
+/// "HW assist": a card took the time.
+const BY_CARD: u8 = 1;
+/// "SW local": the kernel did.
 const BY_KERNEL: u8 = 2;
 /// One of the types that RFC 8972 leaves to private use.
 const WATCH: u8 = 252;
@@ -444,8 +446,10 @@ pub struct Reply {
     pub ttl: u8,
     /// Class of service and congestion bits with which it came.
     pub tos: u8,
-    /// When an earlier answer of the session left.
+    /// When an earlier answer of the session left,
     pub follow_up: Option<FollowUp>,
+    /// and whether a card took that time.
+    pub by_card: bool,
     /// What it says of itself.
     pub watch: Watch,
 }
@@ -527,7 +531,7 @@ impl Reply {
                     put(value, 0, &told.seq.to_be_bytes());
                     if self.follow_up.is_some() {
                         put(value, 4, &to_ntp(told.sent_ns).to_be_bytes());
-                        value[12] = BY_KERNEL;
+                        value[12] = if self.by_card { BY_CARD } else { BY_KERNEL };
                     }
                     true
                 }
@@ -684,6 +688,7 @@ mod tests {
             ttl: 61,
             tos: (34 << 2) | 1,
             follow_up: Some(FollowUp { seq: 2, sent_ns: 1_800_000_000_100_000_999 }),
+            by_card: false,
             watch: Watch {
                 boot: 1,
                 dropped: 2,
@@ -734,6 +739,19 @@ mod tests {
             );
             assert!(!answer.error.synchronised && answer.error.most_ns >= 16_000_000_000);
         }
+    }
+
+    #[test]
+    fn a_follow_up_says_who_took_its_time() {
+        let asked = Extensions { follow_up: true, ..Extensions::default() };
+        let told = [false, true].map(|by_card| {
+            let mut bytes = [0; OPEN.base + HEADER + FOLLOW_UP_LEN];
+            query().write(&mut bytes, asked, &open());
+            Reply { by_card, ..reply() }.write(&mut bytes, &open());
+            assert!(Answer::read(&bytes, &open()).expect("an answer").follow_up.is_some());
+            bytes[OPEN.base + HEADER + 12]
+        });
+        assert_eq!(told, [BY_KERNEL, BY_CARD]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 import stat
 import tempfile
 import time
@@ -58,13 +59,13 @@ class RunFolder(Folder):
 
     Its lock is held from before it has its name until it is removed. This tells what a crash left
     behind from what is in use (`is_held`). Everything else that belongs to a measurement, such as
-    network namespaces, carries the `name` of its folder.
+    network namespaces, carries the `name` of its folder. It is in memory if that is asked to have
+    room for so many bytes, and has.
     """
 
-    def __init__(self, *, on_disk: bool = False, in_memory: bool = False) -> None:
+    def __init__(self, *, on_disk: bool = False, memory_bytes: int = 0) -> None:
         name = f"{_PREFIX}{os.getuid()}-{secrets.token_hex(4)}"
-        own = tempfile.gettempdir() if on_disk else _IN_MEMORY if in_memory else None
-        base = Path(own) if own and os.access(own, os.W_OK | os.X_OK) else _base()
+        base = Path(tempfile.gettempdir()) if on_disk else _base(memory_bytes)
         super().__init__(name, base / name)
         self._lock = -1
 
@@ -182,17 +183,25 @@ def bases() -> list[Path]:
     return [Path(base) for base in dict.fromkeys(bases)]
 
 
-def _base() -> Path:
+def _base(memory_bytes: int) -> Path:
     """Return the first folder for private folders that DPDK can name and another user does not own.
 
     Root has no way into a folder of another user once it has given its capabilities back.
     """
-    for base in bases():
+    for base in (*_in_memory(memory_bytes), *bases()):
         with suppress(OSError):
             is_own = base.stat().st_uid in (0, os.geteuid())
             if is_own and not _OF_DPDK.search(str(base)) and os.access(base, os.W_OK | os.X_OK):
                 return base
     return Path(tempfile.gettempdir())
+
+
+def _in_memory(needed_bytes: int) -> list[Path]:
+    """Return the folder in memory if so much is needed and fits; a container's may be small."""
+    with suppress(OSError):
+        if 0 < needed_bytes <= shutil.disk_usage(_IN_MEMORY).free:
+            return [Path(_IN_MEMORY)]
+    return []
 
 
 def _user_of(owner: str) -> int:

@@ -54,9 +54,9 @@ class Inside(NamedTuple):
     guest: Guest
     folder: Path
 
-    def queue(self, name: str) -> None:
+    def queue(self, *words: str) -> None:
         """Give the near host's interface a queue."""
-        self.guest.run(["tc", "qdisc", "replace", "dev", "near0", "root", name])
+        self.guest.run(["tc", "qdisc", "replace", "dev", "near0", "root", *words])
 
     def last_line(self, name: str, *options: str) -> tuple[str, str]:
         """Measure; return where it recorded, and the last line."""
@@ -88,7 +88,7 @@ def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
     with booted(
         kernel("vanilla"),
         folder,
-        modules=["veth", "sch_fq", "sch_fq_codel"],
+        modules=["veth", "sch_fq", "sch_fq_codel", "sch_netem"],
         programs=[find_binary()[0], *tools],
         counted=True,
     ) as guest:
@@ -121,6 +121,14 @@ def test_a_queue_lets_queries_wait_until_their_time(
         assert record.ends.stamped == record.ends.sent
     # No more of them wait than the queue has room for.
     assert (bursts.loss.lost, bursts.ends.unsent_refused) == (0, 0)
+
+
+def test_a_queue_that_delays_all_packets_lets_none_wait(inside: Inside) -> None:
+    """It says nothing of their times, although they leave later than they are to."""
+    inside.queue("netem", "delay", "20ms")
+    delayed = inside.ask("delayed").record
+    assert delayed.ends.departed_by == "program"
+    assert delayed.loss.lost == 0
 
 
 def test_a_queue_without_times_is_refused_by_name(inside: Inside) -> None:

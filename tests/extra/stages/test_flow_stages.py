@@ -227,8 +227,7 @@ def test_a_long_ruleset_is_a_stage_of_its_own(net: Network, tmp_path: Path) -> N
         for stages in forwarded
     )
     print("medians of a forwarded packet:", without, with_rules)
-    assert 0 < without["netfilter"] < 10_000
-    assert with_rules["netfilter"] > 10 * without["netfilter"]
+    assert with_rules["netfilter"] > 10 * without["netfilter"] > 0
     assert with_rules["netfilter"] > LONG
     assert with_rules["stack"] < 2 * without["stack"]
 

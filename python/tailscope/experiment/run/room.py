@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tailscope.experiment.packets import Volume
 
-_RECORDED_BYTES = 32
+RECORDED_BYTES = 32
 """Size of a packet in the generator's recording."""
 
 _KEPT_BYTES = 8
@@ -31,7 +31,7 @@ _OTHERS_BYTES = 8 << 20
 
 def check_room(volume: Volume, folder: Path, out: Path | None) -> None:
     """See that the recordings of a run will fit, and its directory, where packets are recorded."""
-    packets = volume.packets * _RECORDED_BYTES
+    packets = volume.packets * RECORDED_BYTES
     others = _captures(volume) + volume.staged * _STAGED_BYTES
     recorded = others if out is not None else others + packets
     _check(folder, recorded, "recordings", "set XDG_RUNTIME_DIR or TMPDIR to a folder that has it")

@@ -18,7 +18,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -29,6 +28,7 @@ from tailscope.duts.dut import DutContext
 from tailscope.engine.analysis import Clock, Recording, analyze_recording
 from tailscope.exceptions import DataplaneError
 from tailscope.experiment.run.instance import PLATFORM_PART
+from tailscope.experiment.run.room import RECORDED_BYTES
 from tailscope.extra.duet.paired import Block
 from tailscope.platforms.bare import Bare
 from tailscope.testbed.co_runners import co_runners
@@ -42,6 +42,7 @@ from tailscope.testbed.wires import Pci
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -115,7 +116,7 @@ class KeptSetUp:
     cores: Cores
     folder: RunFolder
     records: RunFolder
-    """The folder for recordings, in memory: who writes to a disk waits for it."""
+    """The folder for recordings, in memory if they fit: who writes to a disk waits for it."""
     side: Side
     """The generator's ports."""
     dut: Dut
@@ -232,7 +233,8 @@ def kept(plan: RunPlan, cores: Cores) -> Iterator[KeptSetUp]:
             pinned=not cpus.dut_anywhere,
         )
         opened = stack.enter_context(platform)
-        records = stack.enter_context(RunFolder(in_memory=True))
+        recorded_bytes = RECORDED_BYTES * plan.volume().packets
+        records = stack.enter_context(RunFolder(memory_bytes=_RECORDINGS * recorded_bytes))
         set_up = KeptSetUp(plan, cores, folder, records, ends.generator, dut, opened)
         stack.callback(set_up.close)
         yield set_up
@@ -251,9 +253,9 @@ def _pipe(path: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _ran_ns(pid: int) -> int:
-    """Return for how long a process has run, in its first thread; 0 if it has ended."""
+    """Return for how long a process has run; 0 if it has ended."""
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+        return time.clock_gettime_ns(~pid << 3 | _CPU_CLOCK)
     except OSError:
         return 0
 
@@ -310,6 +312,10 @@ def block_of(plan: RunPlan, recording: Recording) -> Block:
 
 
 _NONE = np.zeros(0, np.int64)
+_RECORDINGS = 4
+"""Recordings that are there at once: of two sides, one that is made and one that is analysed."""
+_CPU_CLOCK = 2
+"""`CPUCLOCK_SCHED` of a process, in the numbers of clocks: what `clock_getcpuclockid` returns."""
 _LOOK_S = 0.0005
 _BEGUN_NS = 2_000_000
 """Run time that a device which was let go needs for nothing but polling."""
