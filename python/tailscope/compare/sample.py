@@ -86,7 +86,7 @@ def _sample(
         own=_own_figures(run.summary),
         fastest_ns=float(run.summary["latency_ns_min"] or 0),
         never_came=sum(int(run.summary[fate] or 0) for fate in ("lost", "late", "corrupt")),
-        unsent=int(run.summary["unsent"] or 0),
+        unsent=int(run.summary.get("unsent") or 0),
     )
 
 
