@@ -698,6 +698,7 @@ fn what_it_means(error: &io::Error) -> &'static str {
         Some(libc::EPERM) => ", as a firewall of this host drops them",
         _ => "",
     }
+}
 
 /// Whether a queue let a packet wait until its time; `None` of one that was delayed, which proves nothing.
 fn has_waited(left_ns: u64, at_ns: u64) -> Option<bool> {

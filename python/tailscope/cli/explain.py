@@ -237,9 +237,9 @@ def _run(request: ExplainRequest) -> None:
         write_json(request.json_file, {"tail": without_format(tail), "packet": story_record})
     if request.json_file != STANDARD:
         _print(request, tail, story, figures.info)
-        if request.packet is None and tail.parts_ns.get("unexplained"):
+        if blocked is not None and request.packet is None and tail.parts_ns.get("unexplained"):
             for say in offered("unnamed_stalls"):
-                if text := say(request.run, figures.info, tail, blocked or NEVER):
+                if text := say(request.run, figures.info, tail, blocked):
                     request.view.say(text)
         if trust := trust_of(figures.summary, figures.info).text:
             request.view.say_named("trust", trust)

@@ -49,6 +49,22 @@ def test_each_direction_has_its_own_latency_whatever_the_other_clock_does(tmp_pa
     assert np.abs(ways["back"]["pre_ns"] - found.departed_ns - middle_ns - HELD_NS).max() < 1_500
 
 
+def test_a_clock_drifts_on_where_all_packets_wait(tmp_path: Path) -> None:
+    """A queue that never empties in the last three quarters says nothing of the clock."""
+    found = passages(ALL, sent=PACKETS)
+    drift_ns = (found.departed_ns - found.departed_ns[0]) * 30 // 1_000_000
+    waits_ns = np.maximum(0, np.arange(PACKETS) - PACKETS // 4) * 1_000
+    here_ns = {"arrived_ns": found.arrived_ns + waits_ns}
+    there_ns = {
+        name: getattr(found, name) + waits_ns + drift_ns for name in ("received_ns", "answered_ns")
+    }
+    ways = directions_of(kept(tmp_path, replace(found, **here_ns, **there_ns)))
+    assert ways is not None
+    middle_ns = (FORTH_NS + BACK_NS) // 2
+    assert np.abs(ways["there"]["latency_ns"] - waits_ns - middle_ns).max() < 1_500
+    assert np.abs(ways["back"]["latency_ns"] - middle_ns).max() < 1_500
+
+
 def test_what_is_overtaken_on_one_way_is_not_on_the_other(tmp_path: Path) -> None:
     found = passages(ALL, sent=PACKETS)
     late_ns = np.where(np.arange(PACKETS) % 50 == 25, 4_500_000, 0)

@@ -333,7 +333,9 @@ def forecast(
         raise EvidenceError(
             f"the runs are not believed ({trust.label}: {trust.reason}): {error}",
             code="machine-busy",
-            hint="measure them again while nothing else runs on the machine",
+            hint="; ".join(
+                filter(None, ("measure again while nothing else runs on the machine", error.hint))
+            ),
         ) from error
     warnings = (*_warnings(runs, prediction), *_noise_warnings(runs["function"], known, queued))
     return Forecast(

@@ -74,7 +74,8 @@ def _ahead_ns(passed: Columns) -> NDArray[np.int64]:
     """Return how far the other host's clock is ahead at each packet.
 
     The fastest packets take as long there as back, which makes their middle the same moment for
-    both. Both directions are off by half of what they differ by, and that is constant.
+    both. Both directions are off by half of what they differ by, and that is constant. Before the
+    first of them and after the last, the clock drifts as it does on average between them.
     """
     sent, received, answered, arrived = (passed[name] for name in _TIMES)
     if not len(sent):
@@ -85,9 +86,11 @@ def _ahead_ns(passed: Columns) -> NDArray[np.int64]:
     fastest = np.flatnonzero(in_network <= np.quantile(in_network, _FASTEST))
     fastest = fastest[np.argsort(since[fastest], kind="stable")]
     parts = np.array_split(fastest, min(_PARTS, max(1, len(fastest) // _PART_PACKETS)))
-    at = [float(np.median(since[part])) for part in parts]
+    at = np.array([float(np.median(since[part])) for part in parts])
     # Of the lead, only what changes is a small enough number for floats.
     lead = there - here
-    changed = [float(np.median(lead[part] - lead[0])) for part in parts]
-    ahead: NDArray[np.int64] = lead[0] + np.interp(since, at, changed).astype(np.int64)
+    changed = np.array([float(np.median(lead[part] - lead[0])) for part in parts])
+    drift = float(np.polyfit(at, changed, 1)[0]) if len(parts) > 1 else 0.0
+    beside = np.interp(since, at, changed - drift * at)
+    ahead: NDArray[np.int64] = lead[0] + (drift * since + beside).astype(np.int64)
     return ahead
