@@ -9,7 +9,6 @@ import signal
 import subprocess
 import threading
 from abc import ABC, abstractmethod
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
 from tailscope.exceptions import TestbedError
@@ -20,6 +19,7 @@ from tailscope.testbed.waiting import Countdown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
 MARK = "TAILSCOPE_MEASUREMENT"
 """Environment variable that marks processes of a measurement by the name of its folder."""
@@ -263,8 +263,6 @@ class _Child(Process):
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, _URGENT)
                 self.urgent = True
-                # Where sessions are groups, a priority counts within its own session alone.
-                Path(f"/proc/{self._process.pid}/autogroup").write_text(str(_URGENT))
         assert self._process.stdout is not None
         listener = [self._process.stdout, merged]
         threading.Thread(target=self._listen, args=listener, daemon=True).start()
