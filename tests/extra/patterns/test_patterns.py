@@ -343,3 +343,29 @@ def test_of_a_path_each_direction_is_searched(
     assert [each.pattern for each in there.named] == ["reordering"]
     assert there.named[0].figures["overtaking_share"] == pytest.approx(0.08)
     assert (back.named, unused.searched) == ((), 0)
+
+
+def test_a_stall_within_a_queue_is_not_the_queues() -> None:
+    """Bursts of 128 at 20 us each, and every twentieth meets a stall of 2 ms in its middle."""
+    bursts = np.arange(400, dtype=np.int64)
+    came_ns = np.repeat(bursts * 12_800_000, 128)
+    left_ns = came_ns + np.tile(np.arange(1, 129) * 20_000, len(bursts)) + 3_000
+    is_later = np.tile(np.arange(128) >= 64, len(bursts))
+    is_stalled = np.repeat(bursts % 20 == 7, 128)
+    left_ns += np.where(is_stalled & is_later, 2_000_000, 0)
+    found = patterns_of(Searched(Series(came_ns, left_ns - came_ns), len(came_ns), 0, 0, 0), 0.99)
+    [queue] = found.named
+    assert (queue.pattern, queue.slow_share) == ("queue", 0)
+    assert found.unnamed_stalls is not None
+    stalls = found.unnamed_stalls
+    assert (stalls.stalls, stalls.slow_share) == (20, 1)
+    assert (stalls.duration_ns_min, stalls.duration_ns_max) == (2_020_000, 2_020_000)
+
+
+def test_a_queue_that_never_stalls_has_no_stalls() -> None:
+    bursts = np.arange(400, dtype=np.int64)
+    came_ns = np.repeat(bursts * 12_800_000, 128)
+    left_ns = came_ns + np.tile(np.arange(1, 129) * 20_000, len(bursts)) + 3_000
+    found = patterns_of(Searched(Series(came_ns, left_ns - came_ns), len(came_ns), 0, 0, 0), 0.99)
+    assert [(each.pattern, each.slow_share) for each in found.named] == [("queue", 1)]
+    assert found.unnamed_stalls is None
