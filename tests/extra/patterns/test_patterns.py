@@ -329,11 +329,13 @@ def test_of_a_path_each_direction_is_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     came_ns = np.arange(4_000, dtype=np.int64) * 1_000_000
-    late_ns = np.where(np.arange(4_000) % 50 == 25, 4_500_000, 0)
+    rng = np.random.default_rng(1)
+    usual_ns = 20_000 + rng.integers(0, 1_000, 4_000)
+    slow_ns = np.where(rng.random(4_000) < 0.02, 4_500_000, 0)
     flow, nothing = np.zeros(4_000, np.int64), np.zeros(0, np.int64)
     ways = {
-        "there": {"pre_ns": came_ns, "latency_ns": 20_000 + late_ns, "flow": flow},
-        "back": {"pre_ns": came_ns, "latency_ns": 20_000 + 0 * late_ns, "flow": flow},
+        "there": {"pre_ns": came_ns, "latency_ns": usual_ns + slow_ns, "flow": flow},
+        "back": {"pre_ns": came_ns, "latency_ns": usual_ns, "flow": flow},
         "unused": {"pre_ns": nothing, "latency_ns": nothing, "flow": nothing, "lost_ns": nothing},
     }
     monkeypatch.setattr(source, "offered", lambda _: [lambda _: None, lambda _: ways])
@@ -341,7 +343,7 @@ def test_of_a_path_each_direction_is_searched(
     there, back, unused = records.values()
     assert [*records] == ["patterns_there", "patterns_back", "patterns_unused"]
     assert [each.pattern for each in there.named] == ["reordering"]
-    assert there.named[0].figures["overtaking_share"] == pytest.approx(0.08)
+    assert there.named[0].figures["overtaking_share"] == pytest.approx(0.08, abs=0.02)
     assert (back.named, unused.searched) == ((), 0)
 
 
