@@ -244,6 +244,17 @@ def test_noise_is_read_from_what_aliasing_found(tailscope: Run, runs: Path, tmp_
     assert record["noise_source"] == "aliasing"
 
 
+def test_a_search_that_found_no_clock_is_not_no_noise(
+    tailscope: Run, runs: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "aliasing.json"
+    file.write_text(json.dumps({"sources": [], "reason": "cannot be told"}))
+    arguments = ("model", "overload", runs / "forwarder", runs / "function", "--noise", file)
+    done = tailscope(*arguments)
+    assert done.returncode == 1
+    assert "[noise-unknown]" in done.stderr and "cannot be told" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

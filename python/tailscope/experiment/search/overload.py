@@ -221,6 +221,8 @@ class _Clocks(Struct, frozen=True, kw_only=True):
     """The output of ``tailscope model aliasing --json``."""
 
     sources: tuple[_Clock, ...]
+    reason: str | None = None
+    """Why there are none."""
 
 
 def _between(value: float, low: float | None, high: float | None) -> Estimate:
@@ -232,6 +234,13 @@ def _between(value: float, low: float | None, high: float | None) -> Estimate:
 def _of_aliasing(file: Path) -> KnownNoise:
     """Read what ``tailscope model aliasing --json`` has written."""
     found = convert(read_json(file.read_bytes(), file), _Clocks, file)
+    if not found.sources:
+        raise ModelError(
+            f"--noise: {file}: no clock was found, which is not to say that nothing interrupts:"
+            f" {found.reason}",
+            code="noise-unknown",
+            hint="leave --noise out, or give what interrupts the device, such as 250:30us",
+        )
     return _summed([each.interruption() for each in found.sources], "aliasing")
 
 

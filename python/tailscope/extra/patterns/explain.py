@@ -10,6 +10,7 @@ from tailscope.cli.terminal import say_named
 from tailscope.extra.patterns.models.answer import Finding, Refusal
 from tailscope.extra.patterns.models.detect import detect
 from tailscope.extra.patterns.models.holds import find_holds, long_gaps
+from tailscope.extra.patterns.models.queue import find_pace, paced_ns
 from tailscope.extra.patterns.models.system import find_system, undelayed_ns
 from tailscope.extra.patterns.records import (
     NamedPattern,
@@ -117,7 +118,8 @@ def unnamed_stalls(run: Path, info: RunInfo, tail: Explanation, blocked: Blocked
     system = find_system(series, np.full(len(series.latency_ns), base_ns))
     start_ns, end_ns = system.start_ns + searched.start_ns, system.end_ns + searched.start_ns
     known_ns = covered(start_ns, end_ns, blocked.start_ns, blocked.end_ns)
-    stalls = long_gaps(system) & (_KNOWN * (end_ns - start_ns) > known_ns)
+    stalls = long_gaps(system, paced_ns(series, find_pace(series, system)))
+    stalls &= _KNOWN * (end_ns - start_ns) > known_ns
     holds = find_holds(series, system, stalls, series.latency_ns > tail.threshold_ns)
     return None if holds is None else stalls_text(holds)
 

@@ -52,8 +52,9 @@ def stalls_text(found: Holds | UnnamedStalls) -> str:
     return (
         f"Unexplained stalls: nothing left the device for {lasted}, {recur}, and nothing recorded"
         f" says why. They held {counted(found.packets, 'packet')}, {found.slow_share:.0%} of the"
-        " slow ones. Measure again as root with --stages on, which tells where packets waited, or"
-        " look below the kernel: firmware, a hypervisor, the device's own pauses."
+        " slow ones. Where the device is this machine, `tailscope run --stages on` (as root) tells"
+        " where packets waited; below the kernel there are firmware, a hypervisor, and the device's"
+        " own pauses."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from tailscope.extra.patterns.models.batches import batching
 from tailscope.extra.patterns.models.bucket import policer, shaper
 from tailscope.extra.patterns.models.holds import long_gaps
 from tailscope.extra.patterns.models.paths import ecmp, reordering
-from tailscope.extra.patterns.models.queue import find_limit, find_pace, queue
+from tailscope.extra.patterns.models.queue import find_limit, find_pace, paced_ns, queue
 from tailscope.extra.patterns.models.stalls import stalls
 from tailscope.extra.patterns.models.system import find_system, undelayed_ns
 
@@ -53,12 +54,23 @@ def detect(series: Series) -> Detected:
         by_flow.answer,
         reordering(series, by_flow.answer),
     ]
+    # What a stall held did not wait for the rate of the output.
+    stalled = long_gaps(system, paced_ns(series, pace))
+    held = system.within(series, stalled)
+    answers[:2] = [_without(answer, held) for answer in answers[:2]]
     accounted = np.zeros(len(series.arrival_ns), bool)
     for answer in answers:
         if isinstance(answer, Finding) and answer.delayed is not None:
             accounted |= answer.delayed
     clock = stalls(series, system, accounted)
-    unnamed = long_gaps(system) & ~system.holding(series, accounted)
+    unnamed = stalled & ~system.holding(series, accounted)
     if isinstance(clock, Finding):
         unnamed[:] = False
     return Detected(base_ns, (*answers, clock), system, unnamed)
+
+
+def _without(answer: Answer, packets: Marks) -> Answer:
+    """Return an answer that does not explain these packets."""
+    if isinstance(answer, Refusal) or answer.delayed is None:
+        return answer
+    return replace(answer, delayed=answer.delayed & ~packets)

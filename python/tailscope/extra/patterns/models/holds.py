@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from tailscope.extra.patterns.models.system import System
 
 _LONG = 10
-"""A device stalls if nothing leaves for so many times as long as an undelayed packet takes."""
+"""A device stalls if nothing leaves for so many times as long as a packet usually takes."""
+_PART = 0.2
+"""Part of a busy period that a stall makes up, or the others waited for more than it."""
 _LEAST_SHARE = 0.2
 """Share of the slow packets that stalls must have held to be worth telling."""
 
@@ -32,10 +34,15 @@ class Holds(NamedTuple):
     """Time in which they were seen."""
 
 
-def long_gaps(system: System) -> Marks:
-    """Mark the busy periods in which nothing left for long, though two packets or more waited."""
-    least_ns = _LONG * max(int(system.base_ns.min()), 1)
-    return (system.longest_gap_ns > least_ns) & (system.count > 1)
+def long_gaps(system: System, paced_ns: float) -> Marks:
+    """Mark the busy periods in which nothing left for long, though two packets or more waited.
+
+    `paced_ns` is what a packet takes where they leave at a constant rate, and else 0.
+    """
+    gap_ns = system.longest_gap_ns
+    least_ns = _LONG * max(int(system.base_ns.min()), paced_ns, 1)
+    is_part = gap_ns >= _PART * (system.end_ns - system.start_ns)
+    return (gap_ns > least_ns) & is_part & (system.count > 1)
 
 
 def find_holds(series: Series, system: System, stalls: Marks, slow: Marks) -> Holds | None:

@@ -57,6 +57,11 @@ class Pace:
     """The busy periods that it was seen in."""
 
 
+def paced_ns(series: Series, pace: Pace | str) -> float:
+    """Return how long the largest packet takes at a pace; 0 without one."""
+    return 0.0 if isinstance(pace, str) else float(series.sizes[pace.unit].max()) / pace.rate
+
+
 def find_pace(series: Series, system: System) -> Pace | str:
     """Find the rate that a busy device has whatever its input is, or why there is none."""
     if series.overtaking > _IN_ORDER:

@@ -171,7 +171,7 @@ def _evident(
     for _, clock in sorted(fitted, key=lambda each: -each[0]):
         if any(_is_image(clock.rate_hz, each, packets) for each in known_hz):
             continue
-        if packets.every(clock.rate_hz) is not None:
+        if packets.every(clock.rate_hz) is not None or _strays_about_packets(clock, packets):
             # Nor are its multiples more than every so many packets.
             known_hz.append(clock.rate_hz)
         elif all(abs(clock.rate_hz - each.rate_hz) > _APART_HZ for each in clocks):
@@ -199,6 +199,19 @@ def _loudest(
         if len(seen) == _LOUDEST:
             break
     return chosen
+
+
+def _strays_about_packets(clock: Recurring, packets: Evenness) -> bool:
+    """Return True if a clock strays about the rate of every Nth packet, and may be its shadow.
+
+    What comes with the packets is left out; what lies beside it in the spectrum then seems a clock
+    whose phase strays.
+    """
+    rate_hz = clock.rate_hz
+    if clock.clock.wander is STEADY or not math.isfinite(packets.own_hz):
+        return False
+    of_packets_hz = packets.own_hz / max(1, round(packets.own_hz / rate_hz))
+    return abs(of_packets_hz - rate_hz) <= _ALIKE * rate_hz + _APART_HZ
 
 
 def _is_image(rate_hz: float, of_hz: float, packets: Evenness) -> bool:

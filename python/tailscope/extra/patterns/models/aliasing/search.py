@@ -199,8 +199,8 @@ def _refusal(loudest: list[Peak], tried: int, packets: Evenness) -> str:
         every = max(packets.every(peak.rate_hz) or 1 for peak in loudest)
         return (
             f"delays come with 1 packet in {every}, at {packets.packets_hz / every:.2f} Hz of"
-            f" {packets.packets_hz:,.0f} packets/s: a batch of the sender or of the device, and no"
-            " clock"
+            f" {packets.packets_hz:,.0f} packets/s: a batch of the sender or of the device. A clock"
+            " in step with packets would look alike: send them at random (`--pattern poisson`)"
         )
     recur = f"delayed packets recur at {rate_hz:.2f} Hz, but do not leave together, as they would"
     if packets.own_hz < 2 * HIGHEST_HZ:
