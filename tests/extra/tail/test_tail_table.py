@@ -134,7 +134,7 @@ def test_a_run_of_the_table_is_what_it_is_alone(
     table, alone = (json.loads(file.read_text()) for file in files)
     own = table["runs"][0]["tailscope"]
     assert own == {name: value for name, value in alone.items() if name in own}
-    assert set(alone) - set(own) == {"stability", "levels_ahead", "quantile_pairs"}
+    assert set(alone) - set(own) == {"stability", "levels_ahead", "quantile_pairs", "trust"}
 
 
 def test_without_counts_a_folder_is_refused(tailscope: Run, tmp_path: Path) -> None:
