@@ -112,11 +112,16 @@ def _belongings(containers: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _in_use() -> Iterator[str]:
     """Measurements whose folder some process holds by its lock."""
-    for path in Path("/proc").glob("[0-9]*/fd/*"):
+    for process in Path("/proc").glob("[0-9]*"):
+        # Processes and what they have opened go while we look.
+        opened: list[Path] = []
         with suppress(OSError):
-            target = path.readlink()
-            if target.name == "lock" and MEASUREMENT.fullmatch(target.parent.name):
-                yield target.parent.name
+            opened = [*(process / "fd").iterdir()]
+        for path in opened:
+            with suppress(OSError):
+                target = path.readlink()
+                if target.name == "lock" and MEASUREMENT.fullmatch(target.parent.name):
+                    yield target.parent.name
 
 
 def records(path: Path) -> list[dict[str, Any]]:
