@@ -260,12 +260,12 @@ def test_a_path_takes_the_times_of_cards(
     """By two clocks that are 8 ms and 50 ppm apart, which are brought to that of the machine."""
     content = found["path"]
     ends = content["record"]["ends"]
-    # The first of each asked whether anybody answers.
+    # The first of each asked whether anybody answers, the last ones when other answers left.
     ways: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
     for port, _, arrived_ns, _, sent_ns in content["log"]:
         ways[port].append((sent_ns, arrived_ns))
     (_, *forth), (_, *back) = ways[1], ways[0]
-    assert len(forth) == len(back) == ends["sent"] == len(content["seq"]) > 300
+    assert min(len(forth), len(back)) >= ends["sent"] == len(content["seq"]) > 300
     assert content["seq"] == sorted(content["seq"])
     times = [content[name] for name in ("departed_ns", "received_ns", "answered_ns", "arrived_ns")]
     true = [[forth[seq] for seq in content["seq"]], [back[seq] for seq in content["seq"]]]
