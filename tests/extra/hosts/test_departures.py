@@ -44,7 +44,7 @@ ip -n far address add {FAR}/24 dev far0
 """
 TRAFFIC = ("--rate=200", "--duration=3s")
 BURSTS = ("--rate=2000", "--duration=1s", "--pattern=burst:150,0ns")
-RECORD = ("departures", "stamps", "arrivals", "stalls")
+RECORD = ("departures", "stamps", "arrivals", "follow_ups", "stalls")
 EARLY_NS = 100_000
 
 

@@ -50,7 +50,7 @@ NEAR_ERROR_US, FAR_ERROR_US = 1_000, 8_000
 """How far clocks are off, at most, as those say who keep them."""
 BOUND_NS = 1_000
 DELAYS_US = (20, 100, 300, 1_000)
-RECORD = ("departures", "stamps", "arrivals", "stalls")
+RECORD = ("departures", "stamps", "arrivals", "follow_ups", "stalls")
 _NANOSECONDS, _HEADERS = 0xA1B23C4D, 14 + 20 + 8
 
 
