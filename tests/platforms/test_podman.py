@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ from errors import raises
 from measurements import NOBODY, children, quick, said_to_nobody, started
 from runs import AS_ROOT, left_behind, needed, sound
 
-from tailscope.exceptions import UsageError
+from tailscope.exceptions import TestbedError, UsageError
+from tailscope.platforms import podman as podman_platform
 from tailscope.platforms.catalogue import platform_named
 
 if TYPE_CHECKING:
@@ -94,9 +96,27 @@ def test_what_a_killed_measurement_leaves_is_cleaned(tailscope: Any, place: Plac
 
 def test_what_it_cannot_be_is_refused() -> None:
     for options, expected in (
-        ({"runtime": "kata"}, "crun or runc"),
+        ({"runtime": "runsc"}, "crun or runc"),
         ({"memory": "0"}, "16,777,216 MiB"),
     ):
         with raises(UsageError, "platform-option") as error:
             platform_named("podman", options, None, None)
         assert expected in str(error.value)
+
+
+@pytest.mark.parametrize("has_kata", [False, True])
+def test_kata_is_refused_by_name(
+    has_kata: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device could not join its guest, even where one would start."""
+    if has_kata:
+        for name in ("kata-runtime", "kvm"):
+            (tmp_path / name).touch(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(podman_platform, "_KVM", tmp_path / "kvm")
+    platform = platform_named("podman", {"runtime": "kata"}, None, None)
+    with raises(TestbedError, "kata") as error:
+        platform.check()
+    assert ("the program kata-runtime" in str(error.value)) is not has_kata
+    assert ("and KVM" in str(error.value)) is not has_kata
+    assert "--platform vm" in str(error.value.hint)

@@ -27,6 +27,7 @@ from tailscope.testbed.podman import (
     own_podman,
     remove_podman,
 )
+from tailscope.testbed.programs import which
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 _START_S = 30.0
 _POLL_S = 0.05
+_KATA = "kata"
+_KVM = Path("/dev/kvm")
 _GROUPS = Path("/sys/fs/cgroup")
 _NOT_SHARED = ("proc", "sys", "dev", "run")
 """Top-level folders that a container does not share with this machine."""
@@ -67,7 +70,7 @@ class Podman(Platform):
     ) -> None:
         super().__init__(options, kernel, boot)
         runtime = self.given.get("runtime", "crun")
-        if runtime not in ("crun", "runc"):
+        if runtime not in ("crun", "runc", _KATA):
             raise UsageError(
                 f"--platform-option runtime: got {runtime!r}, expected crun or runc",
                 code="platform-option",
@@ -82,6 +85,8 @@ class Podman(Platform):
     def check(self) -> None:
         """Check podman, its runtime, and the running kernel."""
         super().check()
+        if self.given.get("runtime") == _KATA:
+            raise _kata_refused()
         self._runtime()
         if "memory" in self.given and is_rootless():
             raise TestbedError(
@@ -166,6 +171,19 @@ class Podman(Platform):
             *("--rootfs", str(_root(folder.path))),
             *_WAITS,
         ]
+
+
+def _kata_refused() -> TestbedError:
+    """Make the error that says what of Kata is missing, here and in tailscope."""
+    here = ["the program kata-runtime"] if which("kata-runtime") is None else []
+    here += [] if os.access(_KVM, os.R_OK | os.W_OK) else ["KVM"]
+    lacks = f"; this machine also lacks {' and '.join(here)}" if here else ""
+    return TestbedError(
+        "platform podman: runtime=kata: a device joins the namespaces of its container, and those"
+        f" of Kata are in the kernel of a guest{lacks}",
+        code="kata",
+        hint="--platform vm measures in a guest with a kernel of its own",
+    )
 
 
 def _shared(folder: Path, others: Iterable[Path]) -> list[str]:
