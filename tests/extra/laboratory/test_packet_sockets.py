@@ -145,24 +145,23 @@ def test_only_probes_are_written_where_these_are_asked_for(cables: Cables, tmp_p
 
 @pytest.mark.long
 def test_frames_that_find_no_room_are_counted(cables: Cables, tmp_path: Path) -> None:
-    """A stopped recorder gets more frames than its ring can hold."""
-    sent = 400_000
+    """A stopped recorder gets more frames on both links than its rings can hold."""
+    sent = {"pre": 400_000, "post": 350_000}
     with cables.recorder(tmp_path) as recorder:
         recorder.process.signal(signal.SIGSTOP)
-        with cables.sender("to-pre") as raw:
-            for _ in range(sent):
-                raw.send(OTHER)
-        cables.send("to-post", [OTHER])
+        for side, frames in sent.items():
+            with cables.sender(f"to-{side}") as raw:
+                for _ in range(frames):
+                    raw.send(OTHER)
         recorder.process.signal(signal.SIGCONT)
         result = recorder.finish()
-    pre = result.socket.pre
-    assert pre.received == sent == pre.written + pre.dropped
-    assert pre.dropped == missed_frames(pre) > 0 and pre.written > 0
-    assert len(recorded(tmp_path, "pre")) == pre.written
     assert not result.complete
-    [partial] = result.partial
-    assert partial.startswith(f"pre.pcapng.zst: {pre.dropped} ")
-    assert (result.socket.post.received, result.socket.post.dropped) == (1, 0)
+    links = {"pre": result.socket.pre, "post": result.socket.post}
+    for (side, counts), partial in zip(links.items(), result.partial, strict=True):
+        assert counts.received == sent[side] == counts.written + counts.dropped
+        assert counts.dropped == missed_frames(counts) > 0 and counts.written > 0
+        assert len(recorded(tmp_path, side)) == counts.written
+        assert partial.startswith(f"{side}.pcapng.zst: {counts.dropped} ")
 
 
 def test_frames_without_a_time_of_the_card_are_left_out(cables: Cables, tmp_path: Path) -> None:
