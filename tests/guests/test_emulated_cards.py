@@ -1,7 +1,7 @@
 """DPDK's drivers of real cards, on cards that QEMU emulates: what they do and count, not how fast.
 
 The guest has an IOMMU and four cards of each kind, which two cables join in pairs: from the
-generator to the device, and back.
+generator to the device, and back. The cables of two more cards lead to another guest.
 """
 
 from __future__ import annotations
@@ -89,15 +89,38 @@ KINDS = {
 }
 
 
+CABLED = ["0000:00:14.0", "0000:00:15.0"]
+"""Cards whose cables lead to another guest, which has them in the same slots."""
+
+
+def cabled(cables: Sequence[Path], *, serves: bool) -> list[str]:
+    """Return the cards at one end of cables as options of QEMU; the other end is another QEMU."""
+    options = []
+    for number, (card, path) in enumerate(zip(CABLED, cables, strict=True)):
+        socket = f"server={'on' if serves else 'off'},addr.type=unix,addr.path={path}"
+        mac = f"52:54:00:00:0{2 - serves}:{number:02x}"
+        where = f"bus=pcie.0,addr={card[8:10]}"
+        options += ["-netdev", f"stream,id=cable{number},{socket}"]
+        options += ["-device", f"e1000e,netdev=cable{number},mac={mac},romfile=,{where}"]
+    return options
+
+
 @pytest.fixture(scope="module")
-def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
+def cables(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Name the sockets that stand for the cables between two guests."""
+    folder = tmp_path_factory.mktemp("cables")
+    return [folder / "there", folder / "back"]
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory: pytest.TempPathFactory, cables: list[Path]) -> Iterator[Inside]:
     """Boot the guest once."""
     qemu = qemu_with("igb")
     cards = [
         option for hub, kind in enumerate(KINDS.values()) for option in kind.options(2 * hub + 1)
     ]
     parameters = "intel_iommu=on iommu=pt hugepages=256"
-    devices = [*IOMMU, *cards]
+    devices = [*IOMMU, *cards, *cabled(cables, serves=True)]
     folder = tmp_path_factory.mktemp("cards")
     files = [*QEMU, *libraries(QEMU[:1])]
     with booted(
@@ -122,7 +145,7 @@ cd /sys/bus/pci
 printf '%s\\n' drivers/*/0000:* devices/*/iommu_group/devices/* devices/*/net/* \\
     devices/*/virtio*/net/* /var/run/netns/*
 grep -s . devices/*/driver_override devices/*/sriov_numvfs devices/*/sriov_drivers_autoprobe \\
-    /sys/class/net/*/address /sys/class/net/*/flags /sys/class/net/*/mtu
+    /sys/class/net/*/address /sys/class/net/*/flags /sys/class/net/*/mtu || true
 grep HugePages /proc/meminfo
 """
 
@@ -374,3 +397,89 @@ def test_a_run_over_cards(inside: Inside, capsys: pytest.CaptureFixture[str]) ->
     assert "EMULATED" in inside.shell("cat /run/out/report.html")
     with capsys.disabled():
         print("\nemulated: tailscope run:", {name: summary[name] for name in ("sent", "count")})
+
+
+BRIDGE = """
+echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
+ip link add br0 type bridge mcast_snooping 0
+for link in "$@" br0; do
+    echo 1 >/proc/sys/net/ipv6/conf/$link/disable_ipv6
+done
+for link; do
+    ip link set $link master br0
+done
+for link in "$@" br0; do
+    ip link set $link up
+done
+"""
+
+
+@pytest.fixture
+def beyond(inside: Inside, cables: list[Path], tmp_path: Path) -> Iterator[Inside]:
+    """Boot a second guest, at the other ends of the first one's cables."""
+    modules = ("e1000e", "bridge", "vfio_pci", "vfio_iommu_type1")
+    devices = [*IOMMU, *cabled(cables, serves=False)]
+    parameters = "intel_iommu=on iommu=pt hugepages=128"
+    with booted(
+        tmp_path, devices, qemu=qemu_with("e1000e"), modules=modules, parameters=parameters
+    ) as beyond:
+        yield beyond
+
+
+def test_the_device_is_another_guest(
+    inside: Inside, beyond: Inside, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two cards of this guest send and receive; what forwards between them is another machine."""
+    driver, rows = KINDS["e1000e"].driver, []
+    with lent(inside, CABLED):
+        with lent(beyond, CABLED):
+            command = [str(find_binary()[0]), "l2fwd", "-l", "2", "--in-memory", "-m", "128"]
+            command += [f"-a{card}" for card in CABLED]
+            with beyond.guest.start("l2fwd", command, merged=True) as device:
+                lines = heard(device, '"event":"ready"')
+                sent, row = sent_through(inside, "l2fwd of another guest")
+                device.signal(signal.SIGINT)
+                lines += heard(device, '"event":"result"')
+        first, second = CABLED
+        expected = [(first, driver, sent, 0, 0), (second, driver, 0, sent, 0)]
+        assert counts(result(lines)) == expected
+        rows.append(row)
+        links = [link_of(beyond, card) for card in CABLED]
+        beyond.shell(BRIDGE, *links)
+        before = [statistics(beyond, link) for link in links]
+        sent, row = sent_through(inside, "bridge of another kernel")
+        after = [statistics(beyond, link) for link in links]
+        rows.append(row)
+    assert [(new[0] - old[0], new[1] - old[1]) for old, new in zip(before, after, strict=True)] == [
+        (sent, 0),
+        (0, sent),
+    ]
+    with capsys.disabled():
+        header = f"{'device':25} cards of the generator           sent received matched lost"
+        print("", "emulated: counts, no times", header, *rows, sep="\n")
+
+
+def sent_through(inside: Inside, what: str) -> tuple[int, str]:
+    """Measure what lies between the two cabled cards; return packets sent, and a row of a table."""
+    out = f"/run/{what.split()[0]}"
+    command = ["run", "--dut", "loop", "--wire", "pci"]
+    command += ["--wire-option", f"generator={'+'.join(CABLED)}", "--rate", "200"]
+    command += ["--duration", "2s", "--warm-up", "100ms", "--noise", "stalls", "--out", out]
+    inside.run(Path(sys.executable).resolve(), "-m", "tailscope", *command)
+    info = json.loads(inside.shell("cat $1/run.json", out))
+    summary = json.loads(inside.shell("cat $1/summary.json", out))
+    assert "EMULATED" in inside.shell("cat $1/report.html", out)
+    found = info["instrument"]["generator"]
+    own, driver = found["gen"], KINDS["e1000e"].driver
+    sent = own["sent"] + own["warm_up_sent"]
+    assert summary["sent"] == summary["count"] == own["sent"] == own["matched"] > 0
+    assert counts(found) == [(CABLED[0], driver, 0, sent, 0), (CABLED[1], driver, sent, 0, 0)]
+    numbers = f"{sent:5} {sent:8} {own['matched']:7} {own['sent'] - own['matched']:4}"
+    return sent, f"{what:25} {'+'.join(CABLED)} {numbers}"
+
+
+def statistics(inside: Inside, link: str) -> tuple[int, int]:
+    """Return the packets that a link has received, and those that it has sent."""
+    folder = f"/sys/class/net/{link}/statistics"
+    received, sent = inside.shell("cat $1/rx_packets $1/tx_packets", folder).split()
+    return int(received), int(sent)

@@ -121,8 +121,9 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         return failures(self._checks())
 
     def _checks(self) -> list[Callable[[], object]]:
+        wire = self.device.make_wire()
         return [
-            self.device.make_wire().check,
+            wire.check if self.device.make_dut().cpus else wire.check_loop,
             self.device.make_platform().check,
             self.device.make_dut().check,
             find_binary,

@@ -110,6 +110,10 @@ class Wire(ABC):
     def check(self) -> None:  # noqa: B027
         """Check that this machine has everything that the wire needs."""
 
+    def check_loop(self) -> None:
+        """Check that this machine has what joins the generator with itself."""
+        self.check()
+
     def try_out(self, folder: Folder) -> bool:
         """Check the wire, and put it up for a moment; return False where that takes more."""
         self.check()
@@ -278,13 +282,20 @@ class Pci(Wire):
     def check(self) -> None:
         """Check that the cards exist and can be used."""
         for role in self.options:
-            if role not in self._given:
-                raise UsageError(
-                    f"wire pci: no --wire-option {role}=ADDRESS+ADDRESS",
-                    code="cards-not-given",
-                    hint="`dpdk-devbind.py --status` lists the devices",
-                )
-            check_cards("wire pci", self._cards(role))
+            self._check_cards(role)
+
+    def check_loop(self) -> None:
+        """Check the generator's cards: what lies between them is no business of this machine."""
+        self._check_cards("generator")
+
+    def _check_cards(self, role: str) -> None:
+        if role not in self._given:
+            raise UsageError(
+                f"wire pci: no --wire-option {role}=ADDRESS+ADDRESS",
+                code="cards-not-given",
+                hint="`dpdk-devbind.py --status` lists the devices",
+            )
+        check_cards("wire pci", self._cards(role))
 
     def try_out(self, folder: Folder) -> bool:  # noqa: ARG002
         """Count the cards; which of them may be used, only their user knows."""
@@ -317,7 +328,7 @@ class Pci(Wire):
 
     @contextmanager
     def open_loop(self, folder: Folder) -> Iterator[Side]:
-        """Use the generator's cards, which a cable joins."""
+        """Use the generator's cards, which a cable joins, or a device of somebody else's."""
         with cards(folder, "gen", self._cards("generator")) as side:
             yield side
 
