@@ -33,7 +33,6 @@ from tailscope.plan.field import (
     fields_of,
 )
 from tailscope.plan.fields import (
-    CO_RUNNERS,
     DUT_NAMES,
     PLATFORM_NAMES,
     WIRE_NAMES,
@@ -46,7 +45,6 @@ from tailscope.platforms.catalogue import PLATFORMS
 from tailscope.store.columns import ABOUT, PLAN, RUN
 from tailscope.store.records.base import as_content
 from tailscope.store.repeat import command_of
-from tailscope.testbed.co_runners import KINDS
 from tailscope.testbed.wires import WIRES
 
 if TYPE_CHECKING:
@@ -99,6 +97,7 @@ WRITTEN: dict[str, object] = {
     "stages": "auto",
     "power": "command:echo 'a watt'",
     "co_runners": {"cpu": 1, "io": 2},
+    "co_runner_platform": "podman",
 }
 """Other than the defaults, but for what cannot be said beside the others."""
 USUAL = {"pattern", "queues", "replay", "vlan"}
@@ -130,7 +129,6 @@ def test_a_plan_can_name_what_is_in_the_catalogues() -> None:
     assert tuple(DUTS) == DUT_NAMES
     assert tuple(PLATFORMS) == PLATFORM_NAMES
     assert tuple(WIRES) == WIRE_NAMES
-    assert tuple(KINDS) == CO_RUNNERS
 
 
 def test_every_field_but_a_few_is_a_column() -> None:

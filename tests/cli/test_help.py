@@ -48,7 +48,8 @@ def test_long_pages_have_sections(page: str) -> None:
     options = [name for name in found if name not in ("Arguments", "Commands")]
     assert options == [*expected, "Options"]
     assert found["Options"] == ["--help"]
-    assert found[HOST] == ["--cpus", "--co-runner", "--co-runner-cpus", "--tune"]
+    co_runners = ["--co-runner", "--co-runner-cpus", "--co-runner-platform"]
+    assert found[HOST] == ["--cpus", *co_runners, "--tune"]
     shown = ["--exact", "--verbose"] if "FILE]" in page else []
     assert found[OUTPUT] == ["--out", "--json", "--dry-run", "--quiet", *shown]
 

@@ -229,8 +229,10 @@ def named_files(texts: list[str], option: str) -> dict[str, Path]:
 
 def refuse_idle_options(fields: Mapping[str, object]) -> None:
     """Refuse an option of a run that would do nothing without another one."""
-    if fields.get("co_runner_cpus") is not None and not fields.get("co_runners"):
-        raise UsageError("--co-runner-cpus: expected --co-runner, too", code="requires-co-runner")
+    for name in ("co_runner_cpus", "co_runner_platform"):
+        if fields.get(name) is not None and not fields.get("co_runners"):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option}: expected --co-runner, too", code="requires-co-runner")
 
 
 def without_format(record: Struct) -> dict[str, object]:

@@ -18,8 +18,7 @@ from tailscope.host.machine import Machine
 from tailscope.noise.tracer import Tracer
 from tailscope.platforms.bare import Bare
 from tailscope.platforms.catalogue import PLATFORMS
-from tailscope.registry import extras
-from tailscope.testbed import co_runners
+from tailscope.registry import extras, offered
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.places import Here
 from tailscope.testbed.power import Rapl
@@ -29,6 +28,7 @@ from tailscope.testbed.wires import WIRES, Veth
 
 if TYPE_CHECKING:
     from tailscope.duts.dut import Dut
+    from tailscope.experiment.co_runners import CoRunners
     from tailscope.experiment.plan import RunPlan
     from tailscope.platforms.platform import Platform
     from tailscope.store.records.doctor import Finding, State
@@ -81,7 +81,10 @@ def examine(folder: Folder, cores: Cores) -> Examined:
         ),
         (
             examined("tuning", "changes of the host's settings", _tuning),
-            examined("co-runners", "loads beside the device", _co_runners, "co-runners"),
+            *(
+                examined("co-runners", "loads beside the device", partial(_co_runners, kind))
+                for kind in offered("co-runners")
+            ),
             examined("hugepages", "large pages for DPDK", trial.hugepages),
             examined("kvm", "guests at the speed of the processor", trial.kvm),
         ),
@@ -179,6 +182,6 @@ def _tuning() -> tuple[State, None]:
     return "found", None
 
 
-def _co_runners() -> tuple[State, None]:
-    start_programs("co-runners", co_runners.PROGRAMS)
+def _co_runners(kind: type[CoRunners]) -> tuple[State, None]:
+    start_programs("co-runners", kind.programs)
     return "found", None

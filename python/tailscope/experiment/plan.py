@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from msgspec import Struct, convert
 from msgspec.structs import asdict
 
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.experiment.co_runners import co_runners_of
 from tailscope.experiment.device import Device
 from tailscope.experiment.packets import Traffic, Volume, check_packets, check_replay
 from tailscope.host.cpus import cpus_by_role, parse_cpus
@@ -16,16 +18,18 @@ from tailscope.noise.recorder import check_noise
 from tailscope.plan.field import fields_of
 from tailscope.plan.fields import PlanFields
 from tailscope.store.records.plan import MeasurementPlan
-from tailscope.testbed.co_runners import check_co_runners
 from tailscope.testbed.cores import check_cpus, pick_cores, read_topology
 from tailscope.testbed.power import check_power, source_named
 from tailscope.testbed.process import find_binary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from tailscope.experiment.co_runners import CoRunning
     from tailscope.testbed.cores import Cores
+    from tailscope.testbed.folder import Folder
 
 _STAGED_PPS, _STAGED = 10_000, 1_000_000
 """Packets in a second, and in all, that are looked at on their way: of more, a part."""
@@ -55,6 +59,7 @@ class HostPlan(Struct, frozen=True, kw_only=True):
     cpus: str | None
     co_runners: dict[str, int]
     co_runner_cpus: str | None
+    co_runner_platform: str
     tune: bool
 
 
@@ -83,6 +88,8 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
             )
         device.check_together()
         dut.check_traffic(self.traffic)
+        if self.co_runners:
+            co_runners_of(self)
         if self.stages == "on" and (why_not := device.no_stages) is not None:
             raise UsageError(f"--stages: got on, expected off or auto: {why_not}", code="no-stages")
         if dut.cpus == 0 and (self.instances > 1 or self.platform != "bare"):
@@ -129,7 +136,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
             find_binary,
             self.cores,
             partial(check_cpus, self.co_runner_cpus, "--co-runner-cpus"),
-            *([check_co_runners] if self.co_runners else []),
+            *([co_runners_of(self).check] if self.co_runners else []),
             *self.recording_checks().values(),
             *(
                 [partial(check_replay, self.traffic, self.duration_ns)]
@@ -169,6 +176,16 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
     def cores(self) -> Cores:
         """The CPUs of this machine, as the plan wants them used."""
         return pick_cores(read_topology(), self.device.poller_roles, self.cpus)
+
+    def co_runners_beside(
+        self, folder: Folder, cores: Cores
+    ) -> AbstractContextManager[CoRunning | None]:
+        """Run the co-runners within a block, which gets None without any."""
+        if not self.co_runners:
+            return nullcontext()
+        given = self.co_runner_cpus
+        cpus = cores.housekeeping if given is None else tuple(parse_cpus(given))
+        return co_runners_of(self).open(folder, cpus)
 
     def folders(self, out: Path) -> list[Path]:
         """The run directories within `out`: of each instance that gets traffic, and direction."""

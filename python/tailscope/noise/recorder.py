@@ -49,6 +49,8 @@ _PURPOSES = {
     NEIGHBOUR_THREAD: "reader of run delays",
     POWER_THREAD: "reader of power",
 }
+CO_RUNNERS_PART = "beside"
+"""The part of the folder by whose name processes of co-runners are known."""
 _DISTURBER = "disturb"
 """Thread by which a device of tailscope's competes with its own loop."""
 
@@ -261,14 +263,18 @@ def marked_threads(name: str) -> list[Thread]:
     """Return the threads of a measurement's programs and of their children, without co-runners."""
     parents = {pid: parent_of(pid) for pid in processes()}
     marks_of_processes = {pid: environment_of(pid).get(MARK, "") for pid in parents}
-    marks = {pid: mark for pid, mark in marks_of_processes.items() if owner_of(mark) == name}
+    beside = f"{name}-{CO_RUNNERS_PART}"
+    marks = {
+        pid: mark
+        for pid, mark in marks_of_processes.items()
+        if owner_of(mark) == name and not mark.startswith(beside)
+    }
     # A program may hide its environment, as a container does: its parent's mark applies.
     while more := _started(parents, marks):
         marks |= more
     return [
         Thread(tid, _inner(tid), mark, pid, comm_of(tid), _cpus_of(tid))
         for pid, mark in marks.items()
-        if not comm_of(pid).startswith("stress-ng")
         for tid in threads_of(pid)
     ]
 

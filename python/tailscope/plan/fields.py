@@ -48,8 +48,8 @@ WIRE_NAMES = ("memif", "veth", "pci", "vhost")
 KERNELS = ("vanilla", "rt", "nohz")
 """The kernels of the papers: as it comes, PREEMPT_RT, and without ticks on isolated CPUs. The
 beginning of a release may follow: ``rt-6.12``."""
-CO_RUNNERS = ("cpu", "cache", "memory", "io")
-"""Kinds of co-runners."""
+CO_RUNNERS = ("cpu", "cache", "memory", "io", "l2fwd", "l3fwd", "suricata", "snort")
+"""Kinds of co-runners: loads, and functions with traffic of their own."""
 CAPTURED = "captured"
 """The pattern that is the times of a replayed capture."""
 PATTERNS = ("cbr", "poisson", CAPTURED)
@@ -410,12 +410,15 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
         dict[str, int],
         _host(
             WORKERS,
-            "Co-runners: number of workers of each kind ({choices}).",
+            "Co-runners: number of workers or functions of each kind ({choices}).",
             choices=CO_RUNNERS,
             least=1,
         ),
     ] = field(default_factory=dict)
     co_runner_cpus: Annotated[str | None, _host(CPUS, "CPUs that co-runners run on.")] = None
+    co_runner_platform: Annotated[
+        str, _host(NAME, "Platform that co-runners run on: {choices}.", choices=PLATFORM_NAMES)
+    ] = "bare"
     tune: Annotated[
         bool, _host(SWITCH, "Tune the host for the run, as root, and restore it afterwards.")
     ] = False

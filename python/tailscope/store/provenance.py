@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.host import HostRecord
     from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan
     from tailscope.store.records.run import (
+        CoRunnerRecord,
         DutRecord,
         Instrument,
         MachineInfo,
@@ -117,6 +118,7 @@ class MeasurementRecord:
     instrument: Instrument
     dut: DutRecord | None
     platform: PlatformRecord | None
+    co_runners: tuple[CoRunnerRecord, ...] | None = None
     noise: NoiseRecord | None = None
     power: PowerRecord | None = None
     knobs: dict[str, str | None] | None = None

@@ -644,7 +644,8 @@ def platform_text(plan: PlanFields) -> str:
     if plan.instances > 1:
         side_by_side = f", {plan.instances} side by side, traffic to {plan.load}"
     busy = [f"{workers} {kind}" for kind, workers in plan.co_runners.items()]
-    co_runners = f", beside co-runners: {', '.join(busy)}" if busy else ""
+    where = "" if plan.co_runner_platform == "bare" else f" ({plan.co_runner_platform})"
+    co_runners = f", beside co-runners: {', '.join(busy)}{where}" if busy else ""
     return f"{plan.platform}{kernel}{side_by_side}{co_runners}"
 
 

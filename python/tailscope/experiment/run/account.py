@@ -120,6 +120,7 @@ def measurement_record(
         tuning=tuple(convert(asdict_of(outcome), Written) for outcome in tuning),
         dut=_dut_record(ended),
         platform=None if platform is None else platform_record(device.platform, platform.about),
+        co_runners=ended.beside or None,
     )
 
 

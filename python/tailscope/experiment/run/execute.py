@@ -99,7 +99,11 @@ def execute(
                 if not writers:
                     measurement = replace(measurement, noise="stalls", power="none", stages="off")
                 ended = LiveTraffic(
-                    measurement, plan.host, instances, folder, cores, ways=len(traffic.ways)
+                    measurement,
+                    plan.co_runners_beside(folder, cores),
+                    instances,
+                    folder,
+                    ways=len(traffic.ways),
                 ).run(progress, finish)
             (analysing or _say_nothing)()
             found = []

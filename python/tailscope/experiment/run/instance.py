@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         LcoreCounts,
         ReadyEvent,
     )
+    from tailscope.store.records.run import CoRunnerRecord
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.folder import Folder
     from tailscope.testbed.power import RecordedPower
@@ -91,6 +92,8 @@ class EndedInstance:
     noise: RecordedNoise
     power: RecordedPower
     stages: StagesOutcome
+    beside: tuple[CoRunnerRecord, ...] = ()
+    """The co-runners."""
     direction: Literal["forth", "back"] | None = None
     """Its direction, where traffic goes in both."""
     others_lost: int = 0
@@ -349,6 +352,7 @@ class Instance:
         noise: RecordedNoise,
         power: RecordedPower,
         stages: StagesOutcome,
+        beside: tuple[CoRunnerRecord, ...],
     ) -> EndedInstance | None:
         """Stop the device, and collect what all say; None where it had no traffic."""
         partial = [reason] if reason else []
@@ -390,6 +394,7 @@ class Instance:
             noise=noise,
             power=power,
             stages=self._noted() or stages,
+            beside=beside,
             cut_off=self._generator.result is None
             or recorded_packets(self.record) < result.gen.sent,
         )

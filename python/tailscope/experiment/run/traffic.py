@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import TailscopeError, TestbedError, said
 from tailscope.experiment.run.instance import StagesOutcome
-from tailscope.host.cpus import parse_cpus
 from tailscope.noise.recorder import NoiseRecorder
 from tailscope.signals import uninterrupted
-from tailscope.testbed.co_runners import co_runners
 from tailscope.testbed.power import PowerRecorder
 from tailscope.testbed.waiting import LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
-    from tailscope.experiment.plan import HostPlan, Measurement
+    from tailscope.experiment.co_runners import CoRunning
+    from tailscope.experiment.plan import Measurement
     from tailscope.experiment.run.instance import EndedInstance, Instance, Progress
-    from tailscope.testbed.cores import Cores
     from tailscope.testbed.folder import Folder
     from tailscope.testbed.stage_recorder import StageRecorder
 
@@ -44,20 +43,15 @@ class LiveTraffic:
     def __init__(
         self,
         measurement: Measurement,
-        host: HostPlan,
+        co_runners: AbstractContextManager[CoRunning | None],
         instances: Sequence[Instance],
         folder: Folder,
-        cores: Cores,
         *,
         ways: int,
     ) -> None:
         """Packets of each instance travel in so many `ways`."""
         self._measurement, self._instances, self._folder = measurement, instances, folder
-        self._ways = ways
-        self._co_runners = host.co_runners
-        self._co_runner_cpus = (
-            cores.housekeeping if host.co_runner_cpus is None else parse_cpus(host.co_runner_cpus)
-        )
+        self._co_runners, self._ways = co_runners, ways
 
     def run(self, progress: Progress | None, ended: Callable[[bool], None]) -> EndedTraffic:
         """Start devices, co-runners and generators, and follow all to their end."""
@@ -87,7 +81,7 @@ class LiveTraffic:
         power.rest("idle")
         for instance in self._instances:
             instance.start_dut(stack)
-        busy = stack.enter_context(co_runners(self._folder, self._co_runners, self._co_runner_cpus))
+        busy = stack.enter_context(self._co_runners)
         power.rest("running")
         loaded = [each for each in self._instances if each.cpus.generator is not None]
         stages, why_not = self._stages(stack)
@@ -97,13 +91,15 @@ class LiveTraffic:
         problem = self._follow(loaded, progress, ended)
         try:
             with uninterrupted():
-                gone, noise, drawn = busy.failure(), recorder.finish(), power.finish()
+                gone = None if busy is None else busy.failure()
+                noise, drawn = recorder.finish(), power.finish()
                 way = self._stages_outcome(stages, why_not)
+                beside = () if busy is None else busy.finish()
         except KeyboardInterrupt as interrupt:
             problem = problem or interrupt
         for each in self._instances:
             try:
-                found = each.finish(gone, noise, drawn, way)
+                found = each.finish(gone, noise, drawn, way, beside)
             except (TailscopeError, KeyboardInterrupt) as error:
                 problem = problem or error
                 ways += [None] * self._ways

@@ -31,7 +31,6 @@ from tailscope.experiment.run.instance import PLATFORM_PART
 from tailscope.experiment.run.room import RECORDED_BYTES
 from tailscope.extra.duet.paired import Block
 from tailscope.platforms.bare import Bare
-from tailscope.testbed.co_runners import co_runners
 from tailscope.testbed.cores import confined
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.messages import GENERATOR
@@ -186,8 +185,7 @@ class KeptSetUp:
         return partial(_block_of, self.plan, result, record)
 
     def _run_co_runners(self, stack: ExitStack) -> None:
-        cpus = self.cores.housekeeping
-        stack.enter_context(co_runners(self.folder, self.plan.co_runners, cpus))
+        stack.enter_context(self.plan.co_runners_beside(self.folder, self.cores))
 
     def _context(self) -> DutContext:
         [cpus] = self.plan.device.instance_cpus(self.cores)

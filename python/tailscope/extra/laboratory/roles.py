@@ -47,13 +47,11 @@ from tailscope.extra.laboratory.stamps.stamping import (
     stamping,
 )
 from tailscope.host.apply import tuned
-from tailscope.host.cpus import parse_cpus
 from tailscope.host.machine import Machine
 from tailscope.plan.fields import NOISE, PlanFields
 from tailscope.store.machine import boot_id, this_host
 from tailscope.store.records.messages import GeneratorProgress, ProgramCounts
 from tailscope.store.records.run import CapturedFiles, SideCounts, Written
-from tailscope.testbed.co_runners import co_runners
 from tailscope.testbed.cores import check_cpus, confined, pick_cores, read_topology
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.messages import GENERATOR, STAMP, missed_frames
@@ -218,8 +216,7 @@ def _put_up(
     )
     power.rest("idle")
     running = stack.enter_context(dut.open(context))
-    busy_on = cores.housekeeping if plan.co_runner_cpus is None else parse_cpus(plan.co_runner_cpus)
-    stack.enter_context(co_runners(folder, plan.co_runners, busy_on))
+    stack.enter_context(plan.co_runners_beside(folder, cores))
     power.rest("running")
     opened.hand_over()
     return Watched(dut, running, opened, record, home.name), opened

@@ -369,7 +369,8 @@ def _co_runners(plan: PlanFields) -> CoRunners:
         return ()
     cpus = plan.co_runner_cpus
     given = None if cpus is None else cpu_list(parse_cpus(cpus))
-    return tuple(sorted(plan.co_runners.items())), given
+    where = "" if plan.co_runner_platform == "bare" else f" in {plan.co_runner_platform}"
+    return tuple(sorted((f"{kind}{where}", n) for kind, n in plan.co_runners.items())), given
 
 
 def _wire(info: RunInfo) -> str:

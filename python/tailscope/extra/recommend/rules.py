@@ -370,7 +370,7 @@ def _beside(
     facts: Facts, co_runners: tuple[Any, ...], cases: list[Case], alone: list[Case]
 ) -> RunEvidence | NoEvidence:
     who = co_runners_text(co_runners)
-    if not any(kind in _CACHE_KINDS for kind, _ in co_runners[0]):
+    if not any(kind.split()[0] in _CACHE_KINDS for kind, _ in co_runners[0]):
         return NoEvidence(f"{where(facts)}: {who} do not fill the cache")
     if any(_on_polling_cpus(case) for case in cases):
         return NoEvidence(

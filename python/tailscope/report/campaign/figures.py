@@ -47,6 +47,7 @@ _COMPARED = {
     "burst": "bursts",
     "size": "sizes",
     "co_runners": "co-runners",
+    "co_runner_platform": "platforms of co-runners",
 }
 """What figures compare where a field varies."""
 

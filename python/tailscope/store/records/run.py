@@ -417,6 +417,19 @@ class PlatformRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
     """True if the guest's kernel is a real-time one."""
 
 
+class CoRunnerRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
+    """A co-runner: a load beside the device."""
+
+    name: str
+    """Name of the function; `stress-ng` for the loads."""
+    platform: PlatformRecord
+    """Its platform."""
+    sent: Count | None = None
+    """Packets that were sent through the function; null for loads."""
+    received: Count | None = None
+    """Those of them that came back."""
+
+
 class FileEntry(Section, frozen=True, kw_only=True):
     """A file of the run as it was written."""
 
@@ -481,6 +494,8 @@ class RunInfo(Record, frozen=True, kw_only=True, omit_defaults=True):
     """The device; not for captures, nor for `loop`."""
     platform: PlatformRecord | None = None
     """Platform of the device; not for captures, nor for `loop`."""
+    co_runners: tuple[CoRunnerRecord, ...] | None = None
+    """Loads beside the device; null without any, and in a laboratory."""
     hosts: dict[str, HostRecord] | None = None
     """Machine of each role; in a laboratory."""
     machines: dict[str, MachineInfo] | None = None
