@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tailscope.extra.papers.part import Paper, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _BOOTS = "the kernels, booted; hardware timestamps"
 _CARDS = "the cards, with hardware timestamps beside them"
@@ -15,14 +20,19 @@ _RUN_LIMBO = "tailscope run experiments/limbo2022.yaml"
 _RUN_CONTAINERS = "tailscope run experiments/containers2024.yaml"
 
 
+def _only(cells: Mapping[str, tuple[str, ...]]) -> str:
+    return " ".join(f"--only {variable}={','.join(values)}" for variable, values in cells.items())
+
+
 def _table_2(software: str, mode: str) -> Part:
+    cells = {"software": (software,), "mode": (mode,), "traffic": ("CBR",)}
     return Part(
         f"Table II, {software} {mode}",
         "percentiles at 10 to 120 kpackets/s",
-        f"{_RUN_NOMS} --only software={software} --only mode={mode} --only traffic=CBR",
+        f"{_RUN_NOMS} {_only(cells)}",
         "the paper's cards; a VM is attached by a VF" if mode == "VM" else _BOOTS,
         "noms2020",
-        {"software": (software,), "mode": (mode,), "traffic": ("CBR",)},
+        cells,
     )
 
 
@@ -86,6 +96,14 @@ NOMS2020 = Paper(
             "tailscope noise --cpus 1 --duration 60s",
             "root; of captures, model aliasing",
         ),
+        Part(
+            "Section IX",
+            "other classes of service on the same system, as future work",
+            f"{_RUN_NOMS} --profile side-by-side",
+            "root and LXC; KVM, or guests' times mean nothing",
+            "noms2020",
+            {"beside": ("nobody", "load-in-LXC", "load-in-VM", "l2fwd-in-LXC", "l2fwd-in-VM")},
+        ),
     ),
 )
 
@@ -122,6 +140,8 @@ COMMAG2020 = Paper(
     ),
 )
 
+_ON_MACHINE, _SURICATA = {"mode": ("HW",)}, {"software": ("Suricata-fwd",)}
+
 LIMBO2022 = Paper(
     "limbo2022",
     "How Low Can You Go? A Limbo Dance for Low-Latency Network Functions",
@@ -143,21 +163,28 @@ LIMBO2022 = Paper(
             Part(
                 name,
                 shows,
-                f"{_RUN_LIMBO} --only mode=HW --only software={software}",
+                f"{_RUN_LIMBO} {_only(cells)}",
                 _BOOTS,
                 "limbo2022",
-                {"mode": ("HW",), "software": (software,), **cells},
+                cells,
             )
-            for name, shows, software, cells in (
+            for name, shows, cells in (
                 (
                     "Figures 5 and 6",
                     "l2fwd on three kernels",
-                    "DPDK-l2fwd",
-                    {"rate": ("10k",), "kernel": ("vanilla", "rt", "nohz")},
+                    {**_ON_MACHINE, "software": ("DPDK-l2fwd",), "rate": ("10k",)},
                 ),
-                ("Figure 7", "Suricata without rules", "Suricata-fwd", {}),
-                ("Figure 8", "its worst packets", "Suricata-fwd", {"rate": ("250k",)}),
-                ("Figure 9", "Suricata with rules", "Suricata-filter", {}),
+                ("Figure 7", "Suricata without rules", {**_ON_MACHINE, **_SURICATA}),
+                (
+                    "Figure 8",
+                    "its worst packets",
+                    {**_ON_MACHINE, **_SURICATA, "kernel": ("vanilla", "rt"), "rate": ("250k",)},
+                ),
+                (
+                    "Figure 9",
+                    "Suricata with rules",
+                    {**_ON_MACHINE, "software": ("Suricata-filter",)},
+                ),
             )
         ),
         Part(
@@ -191,9 +218,7 @@ _TUNED = ("yes", "container")
 
 
 def _containers(name: str, shows: str, needs: str, cells: dict[str, tuple[str, ...]]) -> Part:
-    chosen = " ".join(f"--only {variable}={','.join(values)}" for variable, values in cells.items())
-    command = f"{_RUN_CONTAINERS} {chosen}"
-    return Part(name, shows, command, needs, "containers2024", cells)
+    return Part(name, shows, f"{_RUN_CONTAINERS} {_only(cells)}", needs, "containers2024", cells)
 
 
 CONTAINERS2024 = Paper(
