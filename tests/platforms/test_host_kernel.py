@@ -119,6 +119,10 @@ def test_parameters_that_were_not_booted_with_are_asked_for() -> None:
     with pytest.raises(OtherKernelError) as error:
         check_kernel(None, "no_such=1")
     assert "no_such=1" in str(error.value) and "no_such=1" in str(error.value.hint)
+    with raises(OtherKernelError, "kernel-flavour") as both:
+        check_kernel(other(), "no_such=1")
+    for text in (str(both.value), str(both.value.hint)):
+        assert "no_such=1" in text, "one boot is for both"
 
 
 @pytest.mark.parametrize(

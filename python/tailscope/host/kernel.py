@@ -72,25 +72,25 @@ def running_kernel(root: Path = Path("/")) -> Kernel:
 
 def check_kernel(wanted: str | None, boot: str | None = None) -> None:
     """Raise `OtherKernelError` unless this machine runs the wanted kernel and parameters."""
-    lacking = _not_booted_with(boot or "")
+    lacking = " ".join(_not_booted_with(boot or ""))
+    parameters = f"{lacking.replace('{cpus}', 'CPUS')}, where CPUS are those that poll"
+    flavour, _, release = (wanted or "").partition("-")
+    if wanted is not None:
+        refuse_unknown("--kernel", flavour, KERNELS, "kernel-unknown")
+        running = running_kernel()
+        if running.flavour != flavour or not is_release(running.release, release):
+            also = f" and the parameters {lacking}" if lacking else ""
+            then = f", with {parameters}" if lacking else ""
+            raise OtherKernelError(
+                f"kernel: expected {wanted}{also}, got {running.flavour} ({running.release})",
+                code="kernel-flavour",
+                hint=f"{_BOOT[flavour]}{then}; or use --platform vm, which boots it in a guest",
+            )
     if lacking:
-        parameters = " ".join(lacking)
         raise OtherKernelError(
-            f"kernel: expected the parameters {parameters}",
+            f"kernel: expected the parameters {lacking}",
             code="kernel-parameters",
-            hint=f"boot with {parameters.replace('{cpus}', 'CPUS')}, where CPUS are those that"
-            " poll",
-        )
-    if wanted is None:
-        return
-    flavour, _, release = wanted.partition("-")
-    refuse_unknown("--kernel", flavour, KERNELS, "kernel-unknown")
-    running = running_kernel()
-    if running.flavour != flavour or not is_release(running.release, release):
-        raise OtherKernelError(
-            f"kernel: expected {wanted}, got {running.flavour} ({running.release})",
-            code="kernel-flavour",
-            hint=f"{_BOOT[flavour]}; or use --platform vm, which boots it in a guest",
+            hint=f"boot with {parameters}",
         )
 
 
