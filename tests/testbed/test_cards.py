@@ -83,6 +83,19 @@ def test_links_are_lent_and_come_back(
     assert not left_behind()
 
 
+def test_two_cards_on_a_cable_need_no_device(measure: Callable[..., dict[str, Any]]) -> None:
+    near, far = CARDS["generator"]
+    subprocess.run(["ip", "link", "add", near, "type", "veth", "peer", far], check=True)
+    try:
+        given = ("--wire-option", f"generator={near}+{far}")
+        figures = measure("--dut", "loop", "--wire", "pci", *given, "--rate", "2k")
+        assert "dut" not in sound(figures["out"])["plan"]["wire_options"]
+        assert {near, far} <= set(links())
+    finally:
+        subprocess.run(["ip", "link", "del", near], check=True)
+    assert figures["count"] > 0.9 * figures["sent"]
+
+
 @pytest.mark.usefixtures("cabled")
 def test_threads_that_poll_a_lent_link_do_so_no_longer_when_it_is_back() -> None:
     """As devices of the kernel have them on isolated CPUs."""
