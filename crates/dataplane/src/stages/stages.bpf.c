@@ -108,15 +108,16 @@ struct {
     __type(value, struct cost);
 } costs SEC(".maps");
 
-// Does the work of a call, which it counts.
+// Does the work of a call, which it counts. To take the time takes as long as two readings lie apart.
 #define COUNTED(work)                                                                                 \
     ({                                                                                                \
         __u32 only = 0;                                                                               \
         struct cost *cost = bpf_map_lookup_elem(&costs, &only);                                       \
-        __u64 since_ns = cost && IS_TIMED(cost->calls++) ? bpf_ktime_get_ns() : 0;                    \
+        __u64 before_ns = cost && IS_TIMED(cost->calls++) ? bpf_ktime_get_ns() : 0;                   \
+        __u64 since_ns = before_ns ? bpf_ktime_get_ns() : 0;                                          \
         work;                                                                                         \
         if (cost && since_ns) {                                                                       \
-            cost->ns_timed += bpf_ktime_get_ns() - since_ns;                                          \
+            cost->ns_timed += bpf_ktime_get_ns() - since_ns - (since_ns - before_ns);                 \
             cost->timed++;                                                                            \
         }                                                                                             \
         0;                                                                                            \
@@ -178,29 +179,47 @@ static __always_inline int number_at(const struct bpf_dynptr *packet, __u32 at, 
     return 0;
 }
 
-// Puts an event of some time into the ring; 0 is now.
-static __always_inline void
-tell_at(__u64 time_ns, __u64 seq, enum point point, __u32 ifindex, __u32 reason)
+// Room in the ring for events that are told together; 0 if there is none.
+static __always_inline struct event *room_for(__u32 count)
 {
-    struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+    struct event *room = bpf_ringbuf_reserve(&events, count * sizeof(*room), 0);
 
-    if (!event) {
-        __sync_fetch_and_add(&counts.lost, 1);
-        return;
-    }
-    event->time_ns = time_ns ? time_ns : bpf_ktime_get_ns();
+    if (!room)
+        __sync_fetch_and_add(&counts.lost, count);
+    return room;
+}
+
+static __always_inline void
+fill(struct event *event, __u64 time_ns, __u64 seq, enum point point, __u32 ifindex, __u32 reason)
+{
+    event->time_ns = time_ns;
     event->seq = seq;
     event->point = point;
     event->ifindex = ifindex;
     event->cpu = bpf_get_smp_processor_id();
     event->reason = reason;
-    // Whoever reads looks now and then: a wake-up would be part of the packet's latency.
-    bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+}
+
+// Whoever reads looks now and then: a wake-up would be part of the packet's latency.
+static __always_inline void submit(struct event *events)
+{
+    bpf_ringbuf_submit(events, BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline void
+tell_at(__u64 time_ns, __u64 seq, enum point point, __u32 ifindex, __u32 reason)
+{
+    struct event *event = room_for(1);
+
+    if (!event)
+        return;
+    fill(event, time_ns, seq, point, ifindex, reason);
+    submit(event);
 }
 
 static __always_inline void tell(__u64 seq, enum point point, __u32 ifindex, __u32 reason)
 {
-    tell_at(0, seq, point, ifindex, reason);
+    tell_at(bpf_ktime_get_ns(), seq, point, ifindex, reason);
 }
 
 #include "flow.h"

@@ -63,6 +63,9 @@ pub struct Config<'a> {
     pub every: u32,
 }
 
+/// The length of what the programs say, which tell one event or several together.
+const EVENT: usize = 32;
+
 /// What the programs say, as `struct event` has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -203,6 +206,8 @@ impl Tracer {
             }
         }
         let [count, timed, ns_timed] = sums;
+        // Two readings of a clock are taken off each: they may have been interrupted.
+        let ns_timed = (ns_timed as i64).max(0) as u64;
         let ns_total = u128::from(ns_timed) * u128::from(count) / u128::from(timed.max(1));
         let mut calls = Calls { count, ns_total: ns_total as u64, missed: 0 };
         for program in self.object.progs().filter(libbpf_rs::Program::autoload) {
@@ -221,7 +226,9 @@ impl Tracer {
         let events = self.map("events");
         builder
             .add(&events, move |bytes| {
-                heard(Event::read(bytes).expect("events are as long as the programs make them"));
+                for event in bytes.chunks(EVENT) {
+                    heard(Event::read(event).expect("events are as long as programs make them"));
+                }
                 0
             })
             .map_err(Error::Bpf)?;
