@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -21,7 +22,6 @@ from tailscope.testbed.stage_recorder import check_stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     Measure = Callable[..., dict[str, Any]]
 
@@ -45,7 +45,8 @@ exec sleep 1000
 def bpf(dataplane: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Skip the test unless this kernel accepts the recorder's programs."""
     folder = tmp_path_factory.mktemp("stages")
-    command = [dataplane, "stages", "--", "--namespace=1", f"--record={folder}"]
+    namespace = Path("/proc/self/ns/net").stat().st_ino
+    command = [dataplane, "stages", "--", f"--namespace={namespace}", f"--record={folder}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         event = json.loads(process.stdout.readline())
@@ -74,8 +75,8 @@ def test_stages_sum_to_the_latency_of_every_packet(measure: Measure, dut: str) -
     with open_packets(figures["out"], run.info) as packets:
         seq, pre_ns, latency_ns = (column.view("i8") for column in packets.columns(*PACKETS))
     divided = divide(stages, seq, pre_ns, latency_ns)
-    # Some kernels do not call the programs in every task.
-    assert divided.is_whole.mean() > 0.5
+    # Some kernels call no program of a tracepoint in every task; those of links they do.
+    assert divided.is_whole.mean() > 0.99
     whole = divided.stages_ns[divided.is_whole]
     assert (whole.sum(axis=1) == latency_ns[divided.is_whole]).all()
     assert (whole.sum(axis=0) > 0).all()

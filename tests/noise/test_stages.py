@@ -123,6 +123,18 @@ def test_the_first_time_at_the_right_link_counts(tmp_path: Path) -> None:
     assert (found.points_ns - CLOCK.unix_ns).tolist() == [[100, 130, 150, 155]]
 
 
+def test_a_link_without_a_queue_starts_a_packet_when_it_gets_it(tmp_path: Path) -> None:
+    """Where the start was not seen; on a link with a queue nobody knows it then."""
+    events = [
+        *((at, 4, point, link, point == QUEUED) for at, point, link in PACKET),
+        *((at, 5, point, link, point == QUEUED) for at, point, link in PACKET[:3]),
+        *((at, 6, point, link, 0) for at, point, link in PACKET[:3]),
+    ]
+    found = read_back(tmp_path, events)
+    begin = CLOCK.unix_ns
+    assert found.points_ns[:, 3].tolist() == [begin + 155, begin + 150, 0]
+
+
 def test_packets_that_travel_back_have_the_links_the_other_way(tmp_path: Path) -> None:
     other = {NEAR: FAR, FAR: NEAR}
     events = [(at, 5, point, link, 0) for at, point, link in PACKET]
@@ -225,7 +237,8 @@ def test_without_whole_packets_there_are_no_figures() -> None:
     known = Stages(KERNEL, passed((0, 110, 130, 0, 0, 0)), 3)
     with packets([100, 1100], [100, 100]) as all_of_them:
         found = explain_stages(known, all_of_them, never_blocked(), 50)
-    assert (found.packets, found.left_out, found.tail_packets) == (0, 1, 0)
+    assert (found.packets, found.left_out) == (0, 1)
+    assert (found.tail_packets, found.tail_left_out) == (0, 1)
     assert {each.ns_p50 for each in found.stages} == {None}
     assert {each.tail_share for each in found.stages} == {None}
 

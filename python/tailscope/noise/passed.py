@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 POINTS = ("arrived", "received", "queued", "started", "dropped")
 """Points in the order of their numbers in ``tailscope-dp stages``."""
 LOOP_POINTS = ("polled", "received", "handed_on", "sent")
+_AT_ONCE = 1
+"""Reason of a packet that is queued on a link without a queue."""
 _RING_FULL, _NOT_HANDED_ON = "TX_RING_FULL", "NOT_HANDED_ON"
 _BACK = np.uint64(1 << 62)
 """Flag in the numbers of packets that travel back."""
@@ -71,6 +73,11 @@ def _of_kernel(recorded: KernelStages, clock: Clock, *, back: bool) -> NewColumn
         at_ns = times[f"{point}_ns"] = np.zeros(len(numbers), np.int64)
         at_ns[place] = clock.all_at_ns(events["tsc"][rows].astype(np.int64))
         firsts[point] = place, rows
+    # A link without a queue starts a packet when it gets it, whether that was seen or not.
+    place, rows = firsts["queued"]
+    place = place[events["reason"][rows] == _AT_ONCE]
+    started_ns, queued_ns = times["started_ns"][place], times["queued_ns"][place]
+    times["started_ns"][place] = np.where(started_ns > 0, started_ns, queued_ns)
     place, rows = firsts["dropped"]
     names = recorded.result.reasons
     reasons = np.full(len(numbers), "", object)

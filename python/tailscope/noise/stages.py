@@ -182,13 +182,14 @@ def explain_stages(
     stages: Stages, packets: Packets, blocked: Blocked, threshold_ns: int
 ) -> ExplainedStages:
     """Describe the time in each stage: of all packets, and of those in the tail."""
-    nothing, seen = np.zeros(0, np.int64), 0
+    nothing, seen, seen_tail = np.zeros(0, np.int64), 0, 0
     pieces = [(nothing, nothing, np.zeros((0, len(stages.way.stages)), np.int64))]
     for batch in packets.batches("seq", "pre_ns", "latency_ns"):
         seq, pre_ns, latency_ns = (column.view(np.int64) for column in batch)
         divided = divide(stages, seq, pre_ns, latency_ns)
         whole = divided.is_whole
         seen += int(divided.is_seen.sum())
+        seen_tail += int(divided.is_seen[latency_ns > threshold_ns].sum())
         pieces.append((pre_ns[whole], latency_ns[whole], divided.stages_ns[whole]))
     pre_ns, latency_ns, stages_ns = map(np.concatenate, zip(*pieces, strict=True))
     tail = latency_ns > threshold_ns
@@ -198,6 +199,7 @@ def explain_stages(
         packets=len(pre_ns),
         left_out=seen - len(pre_ns),
         tail_packets=int(tail.sum()),
+        tail_left_out=seen_tail - int(tail.sum()),
         stages=tuple(
             ExplainedStage(
                 stage=stage,

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 STAGES_PART = "stages"
 """Name of the part of a measurement's folder that belongs to the recorder."""
 _TYPES = Path("/sys/kernel/btf/vmlinux")
+_NEEDED = (Capability.BPF, Capability.PERFMON, Capability.NET_ADMIN, Capability.SYS_ADMIN)
+"""Capabilities that attach programs to tracepoints, and to links of another namespace."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,9 @@ class StageRecorder(RecordingProgram[StagesResult]):
         self._links = _number(there, first), _number(there, second)
         # The link reads `net:[4026531840]`.
         namespace = there.run(["readlink", "/proc/self/ns/net"]).strip().strip("net:[]")
-        options = [f"--namespace={namespace}", f"--every={every}", f"--record={here.folder}"]
+        numbers = ",".join(map(str, self._links))
+        options = [f"--namespace={namespace}", f"--links={numbers}", f"--every={every}"]
+        options.append(f"--record={here.folder}")
         super().__init__("stages", "stages", options, StagesResult, place=here, cpus=cpus)
 
     def recorded(self) -> KernelStages:
@@ -105,11 +109,11 @@ def _number(there: Place, link: str) -> int:
 
 def check_stages(
     what: str = "--stages",
-    *more: Capability,
+    needed: Sequence[Capability] = _NEEDED,
     otherwise: str = "leave stages out: --stages off",
 ) -> None:
     """Check that this machine can record stages."""
-    require(what, Capability.BPF, Capability.PERFMON, *more, otherwise=otherwise, of_machine=True)
+    require(what, *needed, otherwise=otherwise, of_machine=True)
     if not _TYPES.exists():
         raise TestbedError(
             f"{what}: no {_TYPES}: this kernel does not describe its structures",

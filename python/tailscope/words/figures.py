@@ -314,9 +314,13 @@ def stages_text(stages: ExplainedStages) -> str:
     """Say of which packets the rows of `stage_rows` are."""
     where = "kernel" if stages.way == "kernel" else "device"
     text = f"{counted(stages.packets, 'packet')} with all stages on the way through the {where}"
-    if stages.left_out:
-        text += f"; {count_text(stages.left_out)} were not seen at every point, and are left out"
-    return f"{text}. {count_text(stages.tail_packets)} of them are of the tail."
+    if not stages.left_out:
+        return f"{text}. {count_text(stages.tail_packets)} of them are of the tail."
+    return (
+        f"{text}; {count_text(stages.left_out)} were not seen at every point, and are left out."
+        f" Of the tail, {count_text(stages.tail_packets)} have all stages, and"
+        f" {count_text(stages.tail_left_out)} are left out."
+    )
 
 
 def stage_rows(stages: ExplainedStages) -> list[tuple[str, ...]]:

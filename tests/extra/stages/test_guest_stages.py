@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
 import signal
+import struct
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pytest
 from foreign.files import packet, pcap
 from foreign.frames import SERVER, udp_frame
-from guests import NETWORK, booted, kernel
+from guests import NETWORK, booted, fetch, kernel
 from runs import needed
 
 from tailscope.extra.stages.follower import compiled_flow
@@ -31,6 +35,8 @@ MODULES = ("veth", "sch_tbf", "crc32c_generic", "nf_tables", "wireguard")
 PATIENCE_S = 240
 PACKETS = 300
 PINGS = 40
+MAGIC = 0xF57473A1
+"""The beginning of a probe's payload."""
 LONG = 2000
 """Rules that a packet passes in a long chain."""
 RULES = """
@@ -80,6 +86,8 @@ class Inside(NamedTuple):
     lacking: set[str]
     """Tracepoints that its kernel does not have."""
     traffic: Path
+    probes: Path
+    """As many packets with the payload of tailscope's probes."""
     program: Path
     """A program of XDP that lets everything pass."""
 
@@ -100,17 +108,23 @@ class Inside(NamedTuple):
             if "counter" in each
         }
 
+    def recorded(
+        self, program: str, *options: str, traffic: Callable[[], object]
+    ) -> dict[str, Any]:
+        """Let a program of the data plane record while there is traffic; return its result."""
+        binary, _ = find_binary()
+        recorder = self.guest.start(program, [str(binary), program, "--", *options], merged=True)
+        first = recorder.next_line(PATIENCE_S) or ""
+        assert "ready" in first, (first, recorder.last_words())
+        traffic()
+        recorder.signal(signal.SIGTERM)
+        lines = [*iter(lambda: recorder.next_line(PATIENCE_S), None)]
+        found: dict[str, Any] = json.loads(lines[-1])
+        return found
+
     def followed(self, flow: str, traffic: Callable[[], object]) -> dict[str, Any]:
         """Follow a flow while there is traffic; check that its sums are right."""
-        binary, _ = find_binary()
-        command = [str(binary), "flow", "--", f"--filter={compiled_flow(flow)}"]
-        follower = self.guest.start("flow", command, merged=True)
-        first = follower.next_line(PATIENCE_S) or ""
-        assert "ready" in first, (first, follower.last_words())
-        traffic()
-        follower.signal(signal.SIGTERM)
-        lines = [*iter(lambda: follower.next_line(PATIENCE_S), None)]
-        found: dict[str, Any] = json.loads(lines[-1])
+        found = self.recorded("flow", f"--filter={compiled_flow(flow)}", traffic=traffic)
         for way in found["flow"]["ways"]:
             assert sum(stage["ns_total"] for stage in way["stages"]) == way["latency_ns_total"]
             assert way["packets"] == way["whole"], way
@@ -142,9 +156,12 @@ def inside(
     if not found.release.startswith(f"{release}."):
         pytest.skip(f"no kernel {release} for guests: {found.release}")
     folder = tmp_path_factory.mktemp("guest")
-    traffic, source, program = (folder / name for name in ("udp.pcap", "xdp.c", "xdp.o"))
-    frames = [packet(10**18 + n, udp_frame(n)) for n in range(PACKETS)]
-    traffic.write_bytes(pcap(frames))
+    names = ("udp.pcap", "probes.pcap", "xdp.c", "xdp.o")
+    traffic, probes, source, program = (folder / name for name in names)
+    traffic.write_bytes(pcap([packet(10**18 + n, udp_frame(n)) for n in range(PACKETS)]))
+    payloads = [struct.pack(">IQ6x", MAGIC, number) for number in range(PACKETS)]
+    frames = [udp_frame(0, dport=5005, payload=payload) for payload in payloads]
+    probes.write_bytes(pcap([packet(10**18 + n, frame) for n, frame in enumerate(frames)]))
     source.write_text(XDP)
     headers = "-I/usr/include/x86_64-linux-gnu"
     command = ["clang", "-target", "bpf", "-O2", "-g", headers, "-c", source, "-o", program]
@@ -154,11 +171,11 @@ def inside(
         folder,
         modules=MODULES,
         programs=[dataplane, *(Path(str(which(name))) for name in PROGRAMS)],
-        files=[traffic, program],
+        files=[traffic, probes, program],
         memory_mb=1024,
     ) as guest:
         guest.run(["sh", "-c", NETWORK], timeout_s=PATIENCE_S)
-        inside = Inside(guest, lacking, traffic, program)
+        inside = Inside(guest, lacking, traffic, probes, program)
         rules = guest.write("rules", RULES)
         inside.run("router", "nft", "-f", rules)
         yield inside
@@ -218,6 +235,31 @@ def test_drops_of_datagrams_are_those_that_the_kernel_counts(inside: Inside) -> 
     assert waiting == forwarded - errors
 
 
+def test_every_probe_is_seen_at_every_point(inside: Inside) -> None:
+    if "sk_data_ready" in inside.lacking:
+        pytest.skip("kernels before 6.12 tell nothing of probes")
+    namespace = inside.run("router", "readlink", "/proc/self/ns/net").strip().strip("net:[]")
+    files = [f"/sys/class/net/{link}/ifindex" for link in ("tap-in", "tap-out")]
+    entering, leaving = map(int, inside.run("router", "cat", *files).split())
+    found = inside.recorded(
+        "stages",
+        f"--namespace={namespace}",
+        f"--links={entering},{leaving}",
+        "--record=/tmp",
+        traffic=lambda: inside.run("client", "tcpreplay", "-q", "-t", "-i", "eth0", inside.probes),
+    )
+    assert (found["events"], found["lost"]) == (4 * PACKETS, 0)
+    events = np.load(io.BytesIO(fetch(inside.guest, f"/tmp/{found['file']}")))
+    for point, link in enumerate((entering, entering, leaving, leaving)):
+        here = events[events["point"] == point]
+        assert (here["ifindex"] == link).all()
+        assert sorted(here["seq"]) == [*range(PACKETS)]
+        # The links have no queue, which is told where a packet comes to one.
+        assert (here["reason"] == (point == 2)).all()
+    times = [events["tsc"][events["point"] == point] for point in range(4)]
+    assert all((later >= sooner).all() for sooner, later in itertools.pairwise(times))
+
+
 def test_a_long_ruleset_is_a_stage_of_its_own(
     inside: Inside, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -269,11 +311,15 @@ def test_a_stream_is_followed_to_its_reader(inside: Inside) -> None:
 
 def test_inner_and_outer_packets_of_a_tunnel_are_one(inside: Inside) -> None:
     inside.guest.run(["sh", "-c", TUNNEL], timeout_s=PATIENCE_S)
-    found = inside.followed(
-        "icmp or udp port 51820",
-        lambda: inside.run("client", "ping", "-q", "-c", PINGS, "-i", 0.05, "10.9.0.2"),
-    )
-    ways, outer = ways_of(found), inside.counters()["outer"]
+    counted: dict[str, int] = {}
+
+    def ping() -> None:
+        inside.run("client", "ping", "-q", "-c", PINGS, "-i", 0.05, "10.9.0.2")
+        # Ten seconds later the tunnel sends a packet of its own.
+        counted.update(inside.counters())
+
+    found = inside.followed("icmp or udp port 51820", ping)
+    ways, outer = ways_of(found), counted["outer"]
     assert outer >= 2 * PINGS
     # The end of a handshake's packet may be untold.
     assert found["flow"]["unended"] <= 2

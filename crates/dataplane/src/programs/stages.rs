@@ -18,6 +18,9 @@ struct Stages {
     /// The network namespace of the device, as /proc/PID/ns/net numbers it.
     #[arg(long, value_name = "INODE")]
     namespace: u32,
+    /// The device's links, as they are numbered there.
+    #[arg(long, value_name = "NUMBER,...", value_delimiter = ',')]
+    links: Vec<u32>,
     /// Look at one probe of so many.
     #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     every: u32,
@@ -50,7 +53,7 @@ mod recording {
     use crate::events;
     use crate::npy::Rows;
     use crate::privileges::{self, capability};
-    use crate::stages::{Config, Event, Followed, Ticks, Tracer, drop_reasons};
+    use crate::stages::{Config, Event, Followed, Ticks, Tracer, drop_reasons, enter};
     use crate::stop::Stop;
     use dpdk::tsc;
     use messages::{Message, Recorded};
@@ -73,7 +76,9 @@ mod recording {
             let of_file = |source| Error::File { path: path.clone(), source };
             let mut rows = Rows::create(&path, ROW).map_err(of_file)?;
             let first = tsc::monotonic();
-            let config = Config { namespace: self.namespace, every: self.every };
+            enter(self.namespace)?;
+            let Self { namespace, ref links, every, .. } = *self;
+            let config = Config { namespace, links, every };
             let tracer = Tracer::attach(Followed::Probes(config))?;
             let mut ticks = Ticks::new(first, tsc::monotonic());
             privileges::give_back(capability::BPF | capability::PERFMON, &[])?;

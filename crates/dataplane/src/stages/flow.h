@@ -216,12 +216,13 @@ static __always_inline struct in_hand *hand(__u32 which)
 static __always_inline int
 goes_on(struct followed *known, struct sk_buff *skb, enum point point, __u32 ifindex)
 {
-    struct in_hand *here = hand(IS_RECEIVED);
     int is_end = point == DROPPED || point == CONSUMED;
+    struct in_hand *here;
 
     if (is_end && (known->point == QUEUED || known->point == STARTED))
         return 1;
-    if (is_end && here && here->number == known->number)
+    here = is_end ? hand(IS_RECEIVED) : 0;
+    if (here && here->number == known->number)
         return 1;
     if (point == CONSUMED && (known->point == ARRIVED || known->point == RECEIVED))
         return 0;
@@ -283,63 +284,102 @@ static __always_inline void writes_tcp(struct sock *sk)
     tell(0, WRITES_TCP, bpf_get_socket_cookie(sk), write_seq);
 }
 
-// Where a packet's way begins that a program has sent: by UDP in the system call that goes on, by TCP
-// where its first byte was written, unless it has none.
-static __always_inline void written(struct sk_buff *skb, __u64 number)
+// Since when a program sends a packet by UDP, if its system call goes on; else 0. A packet that has waited
+// for an address may leave in the turn of another thread.
+static __always_inline __u64 sent_since_ns(void)
 {
-    struct sock *sk = skb->sk;
     struct task_struct *task = bpf_get_current_task_btf();
-    __u64 *since_ns;
-    long payload, system_call = -1;
+    __u64 *since_ns = bpf_task_storage_get(&senders, task, 0, 0);
     struct pt_regs___syscall *regs;
-    unsigned char *tcp;
+    long system_call = -1;
+
+    if (!since_ns)
+        return 0;
+    regs = (void *)bpf_task_pt_regs(task);
+    bpf_core_read(&system_call, sizeof(regs->SYSCALL_OF), &regs->SYSCALL_OF);
+    return is_sending(system_call) ? *since_ns : 0;
+}
+
+// A packet that was sent by TCP: its way begins where its first byte was written, unless it has none.
+static __always_inline void written_tcp(struct sk_buff *skb, struct sock *sk, __u64 number)
+{
+    unsigned char *tcp = skb->head + skb->transport_header;
+    long payload;
     __be32 seq;
     __u8 words;
 
-    if (!sk)
+    remember(sk);
+    if (bpf_probe_read_kernel(&seq, sizeof(seq), tcp + TCP_SEQ) ||
+        bpf_probe_read_kernel(&words, sizeof(words), tcp + TCP_WORDS))
         return;
-    if (sk->sk_protocol == UDP) {
-        // A packet that has waited for an address may leave in the turn of another thread.
-        since_ns = bpf_task_storage_get(&senders, task, 0, 0);
-        regs = (void *)bpf_task_pt_regs(task);
-        bpf_core_read(&system_call, sizeof(regs->SYSCALL_OF), &regs->SYSCALL_OF);
-        if (since_ns && is_sending(system_call))
-            tell_at(*since_ns, number, WRITTEN, 0, 0);
-    } else if (sk->sk_protocol == TCP) {
-        remember(sk);
-        tcp = skb->head + skb->transport_header;
-        if (bpf_probe_read_kernel(&seq, sizeof(seq), tcp + TCP_SEQ) ||
-            bpf_probe_read_kernel(&words, sizeof(words), tcp + TCP_WORDS))
-            return;
-        payload = skb->data + skb->len - (tcp + (words >> 4) * 4);
-        if (payload <= 0)
-            return;
-        // A socket has its number once bytes were written to it that are told.
-        if (sk->__sk_common.skc_cookie.counter)
-            tell(number, WRITTEN_TCP, sk->__sk_common.skc_cookie.counter, bpf_ntohl(seq));
+    payload = skb->data + skb->len - (tcp + (words >> 4) * 4);
+    // A socket has its number once bytes were written to it that are told.
+    if (payload > 0 && sk->__sk_common.skc_cookie.counter)
+        tell(number, WRITTEN_TCP, sk->__sk_common.skc_cookie.counter, bpf_ntohl(seq));
+}
+
+// A packet is queued that this machine sends.
+static __always_inline void sends(struct sk_buff *skb, __u64 number, __u32 ifindex)
+{
+    struct sock *sk = skb->sk;
+    __u64 since_ns = sk && sk->sk_protocol == UDP ? sent_since_ns() : 0;
+    struct event *told;
+
+    if (!since_ns) {
+        tell(number, QUEUED, ifindex, 0);
+    } else if ((told = room_for(2))) {
+        fill(told, bpf_ktime_get_ns(), number, QUEUED, ifindex, 0);
+        fill(told + 1, since_ns, number, WRITTEN, 0, 0);
+        submit(told);
+    }
+    if (sk && sk->sk_protocol == TCP)
+        written_tcp(skb, sk, number);
+}
+
+// A packet arrives that another link has handed on, as one with a number, or that is new here.
+static __always_inline void
+arrives(__u64 handed_on, __u64 number, __u32 ifindex, struct segment *segment)
+{
+    __u64 now_ns = bpf_ktime_get_ns();
+    struct event *told = 0;
+
+    // TCP may join packets before it tells of them: bytes tell what became of these.
+    if (!handed_on) {
+        tell_at(now_ns, number, ARRIVED, segment->stream, segment->end_seq);
+    } else if ((told = room_for(2))) {
+        fill(told, now_ns, handed_on, HANDED_ON, ifindex, 0);
+        fill(told + 1, now_ns, number, ARRIVED, segment->stream, segment->end_seq);
+        submit(told);
     }
 }
 
-// Begins to follow a packet that was not known, if it is of the flow; returns its number, or 0.
-static __always_inline __u64 begin(struct sk_buff *skb, enum point point, __u32 ifindex, __u32 reason)
+// Begins to follow a packet if it is of the flow; returns its number, or 0. Its buffer may be known for
+// another one, which may have been handed on here.
+static __always_inline __u64
+begin(struct sk_buff *skb, enum point point, __u32 ifindex, __u32 reason, struct followed *known)
 {
+    __u64 handed_on = known && known->point == STARTED && point == ARRIVED ? known->number : 0;
     struct followed opened = {0, point, ifindex, 0};
     struct segment segment = {};
     __u64 buffer = (__u64)skb;
 
-    if (!is_of_flow(skb, point, &segment))
+    if (!is_of_flow(skb, point, &segment)) {
+        if (handed_on)
+            tell(handed_on, HANDED_ON, ifindex, 0);
         return 0;
+    }
     opened.number = __sync_fetch_and_add(&counts.packets, 1) + 1;
-    if (point != DROPPED)
+    if (known && point != DROPPED)
+        *known = opened;
+    else if (point != DROPPED)
         bpf_map_update_elem(&packets, &buffer, &opened, BPF_ANY);
-    // TCP may join packets before it tells of them: bytes tell what became of these.
     if (point == ARRIVED)
-        tell(opened.number, point, segment.stream, segment.end_seq);
+        arrives(handed_on, opened.number, ifindex, &segment);
+    else if (point == QUEUED && !skb->skb_iif)
+        sends(skb, opened.number, ifindex);
     // What was forwarded has come by another link, which was missed.
     else
-        tell(opened.number, point, ifindex, point == QUEUED ? !!skb->skb_iif : reason);
-    if (point == QUEUED && !skb->skb_iif)
-        written(skb, opened.number);
+        tell(opened.number, point, ifindex, point == QUEUED ? 1 : reason);
     return opened.number;
 }
 
@@ -357,11 +397,8 @@ static __always_inline void follow(struct sk_buff *skb, enum point point, __u32 
         known->point = point;
         known->ifindex = ifindex;
         tell(number, point, ifindex, reason);
-    } else {
-        if (known && known->point == STARTED && point == ARRIVED)
-            tell(known->number, HANDED_ON, ifindex, 0);
-        if (point != CONSUMED)
-            number = begin(skb, point, ifindex, reason);
+    } else if (point != CONSUMED) {
+        number = begin(skb, point, ifindex, reason, known);
     }
     if (known && (is_end || !number))
         bpf_map_delete_elem(&packets, &buffer);

@@ -1,8 +1,9 @@
 // Where the kernel is with each packet: an event for every point that it passes on its way.
 //
-// The programs are attached to tracepoints. Either they look for the payload of a probe (crates/probe,
-// payload.rs) in what passes in one network namespace, and note which probe it is, where and when. Or
-// they follow each packet that a filter accepts (flow.h), by the address of its buffer.
+// Either the programs look for the payload of a probe (crates/probe, payload.rs) in what passes the links
+// of a device, and note which probe it is, where and when. Or they follow each packet that a filter
+// accepts (flow.h), by the address of its buffer. Most are attached to tracepoints, which some kernels
+// leave out while certain processes have the CPU; those of links run with every packet.
 
 #include <linux/types.h>
 #include <linux/bpf.h>
@@ -25,9 +26,18 @@ typedef struct {
     struct net *net;
 } OF_THE_KERNEL possible_net_t;
 
+struct Qdisc {
+    void *enqueue;
+} OF_THE_KERNEL;
+
+struct netdev_queue {
+    struct Qdisc *qdisc;
+} OF_THE_KERNEL;
+
 struct net_device {
     int ifindex;
     possible_net_t nd_net;
+    struct netdev_queue *_tx;
 } OF_THE_KERNEL;
 
 struct sock;
@@ -45,9 +55,10 @@ struct sk_buff {
 
 enum skb_drop_reason { SKB_NOT_DROPPED_YET };
 
-// Kernels before 6.12 lack it: these can follow flows, but not probes.
+// Kernels before 6.12 lack the first one in tracepoints: these can follow flows, but not probes.
 extern int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *found) __ksym
     __attribute__((weak));
+extern void *bpf_cast_to_kern_ctx(void *context) __ksym __attribute__((weak));
 
 // As `Event` of tracer.rs has it.
 struct event {
@@ -97,15 +108,16 @@ struct {
     __type(value, struct cost);
 } costs SEC(".maps");
 
-// Does the work of a call, which it counts.
+// Does the work of a call, which it counts. To take the time takes as long as two readings lie apart.
 #define COUNTED(work)                                                                                 \
     ({                                                                                                \
         __u32 only = 0;                                                                               \
         struct cost *cost = bpf_map_lookup_elem(&costs, &only);                                       \
-        __u64 since_ns = cost && IS_TIMED(cost->calls++) ? bpf_ktime_get_ns() : 0;                    \
+        __u64 before_ns = cost && IS_TIMED(cost->calls++) ? bpf_ktime_get_ns() : 0;                   \
+        __u64 since_ns = before_ns ? bpf_ktime_get_ns() : 0;                                          \
         work;                                                                                         \
         if (cost && since_ns) {                                                                       \
-            cost->ns_timed += bpf_ktime_get_ns() - since_ns;                                          \
+            cost->ns_timed += bpf_ktime_get_ns() - since_ns - (since_ns - before_ns);                 \
             cost->timed++;                                                                            \
         }                                                                                             \
         0;                                                                                            \
@@ -117,6 +129,9 @@ struct {
 #define TCP 6
 #define UDP 17
 #define ICMPV6 58
+#define ETHERNET 14
+// TCX_NEXT of newer headers: others on the link decide about the packet.
+#define GO_ON -1
 #define VLAN_TAG 4
 #define MAGIC 0xf57473a1
 #define WARM_UP (1ULL << 63)
@@ -164,38 +179,70 @@ static __always_inline int number_at(const struct bpf_dynptr *packet, __u32 at, 
     return 0;
 }
 
-// Puts an event of some time into the ring; 0 is now.
-static __always_inline void
-tell_at(__u64 time_ns, __u64 seq, enum point point, __u32 ifindex, __u32 reason)
+// Room in the ring for events that are told together; 0 if there is none.
+static __always_inline struct event *room_for(__u32 count)
 {
-    struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+    struct event *room = bpf_ringbuf_reserve(&events, count * sizeof(*room), 0);
 
-    if (!event) {
-        __sync_fetch_and_add(&counts.lost, 1);
-        return;
-    }
-    event->time_ns = time_ns ? time_ns : bpf_ktime_get_ns();
+    if (!room)
+        __sync_fetch_and_add(&counts.lost, count);
+    return room;
+}
+
+static __always_inline void
+fill(struct event *event, __u64 time_ns, __u64 seq, enum point point, __u32 ifindex, __u32 reason)
+{
+    event->time_ns = time_ns;
     event->seq = seq;
     event->point = point;
     event->ifindex = ifindex;
     event->cpu = bpf_get_smp_processor_id();
     event->reason = reason;
-    // Whoever reads looks now and then: a wake-up would be part of the packet's latency.
-    bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+}
+
+// Whoever reads looks now and then: a wake-up would be part of the packet's latency.
+static __always_inline void submit(struct event *events)
+{
+    bpf_ringbuf_submit(events, BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline void
+tell_at(__u64 time_ns, __u64 seq, enum point point, __u32 ifindex, __u32 reason)
+{
+    struct event *event = room_for(1);
+
+    if (!event)
+        return;
+    fill(event, time_ns, seq, point, ifindex, reason);
+    submit(event);
 }
 
 static __always_inline void tell(__u64 seq, enum point point, __u32 ifindex, __u32 reason)
 {
-    tell_at(0, seq, point, ifindex, reason);
+    tell_at(bpf_ktime_get_ns(), seq, point, ifindex, reason);
 }
 
 #include "flow.h"
 
+// Notes that a packet has passed a point if it is a probe, whose network header is at an offset.
+static __always_inline void
+note_probe(struct __sk_buff *skb, long at, enum point point, __u32 ifindex, __u32 reason)
+{
+    struct bpf_dynptr packet;
+    __u64 seq;
+
+    if (bpf_dynptr_from_skb(skb, 0, &packet))
+        return;
+    if (number_at(&packet, at, &seq) && number_at(&packet, at + VLAN_TAG, &seq))
+        return;
+    if (seq & WARM_UP || (point != DROPPED && (seq & ~BACK) % config.every))
+        return;
+    tell(seq, point, ifindex, reason);
+}
+
 static __always_inline int note(struct sk_buff *skb, enum point point, __u32 reason)
 {
     struct net_device *dev = skb->dev;
-    struct bpf_dynptr packet;
-    __u64 seq;
     long at = 0;
 
     if (config.follows)
@@ -203,16 +250,30 @@ static __always_inline int note(struct sk_buff *skb, enum point point, __u32 rea
     if (dev->nd_net.net->ns.inum != config.namespace)
         return 0;
     // What has arrived begins with its network header, which nobody has noted yet.
-    if (point != ARRIVED && point != RECEIVED)
+    if (point != ARRIVED)
         at = skb->head + skb->network_header - skb->data;
-    if (at < 0 || at > 256 || bpf_dynptr_from_skb((struct __sk_buff *)skb, 0, &packet))
-        return 0;
-    if (number_at(&packet, at, &seq) && number_at(&packet, at + VLAN_TAG, &seq))
-        return 0;
-    if (seq & WARM_UP || (point != DROPPED && (seq & ~BACK) % config.every))
-        return 0;
-    tell(seq, point, dev->ifindex, reason);
+    if (at >= 0 && at <= 256)
+        note_probe((struct __sk_buff *)skb, at, point, dev->ifindex, reason);
     return 0;
+}
+
+// Programs whose names begin with `probe_` are attached to the links of a device.
+
+SEC("tcx/ingress")
+int probe_received(struct __sk_buff *skb)
+{
+    note_probe(skb, ETHERNET, RECEIVED, skb->ifindex, 0);
+    return GO_ON;
+}
+
+SEC("tcx/egress")
+int probe_queued(struct __sk_buff *skb)
+{
+    struct sk_buff *kernels = bpf_cast_to_kern_ctx(skb);
+
+    // A link without a queue starts a packet at once.
+    note_probe(skb, ETHERNET, QUEUED, skb->ifindex, !kernels->dev->_tx->qdisc->enqueue);
+    return GO_ON;
 }
 
 SEC("tp_btf/netif_rx")
@@ -220,12 +281,6 @@ int BPF_PROG(by_backlog, struct sk_buff *skb) { return note(skb, ARRIVED, 0); }
 
 SEC("tp_btf/napi_gro_receive_entry")
 int BPF_PROG(by_napi, struct sk_buff *skb) { return note(skb, ARRIVED, 0); }
-
-SEC("tp_btf/netif_receive_skb")
-int BPF_PROG(received, struct sk_buff *skb) { return note(skb, RECEIVED, 0); }
-
-SEC("tp_btf/net_dev_queue")
-int BPF_PROG(queued, struct sk_buff *skb) { return note(skb, QUEUED, 0); }
 
 SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(started, struct sk_buff *skb) { return note(skb, STARTED, 0); }
@@ -238,6 +293,12 @@ int BPF_PROG(dropped, struct sk_buff *skb, void *location, enum skb_drop_reason 
 
 // Programs whose names begin with `flow_` are loaded where a flow is followed, if the kernel has their
 // tracepoints or functions.
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(flow_received, struct sk_buff *skb) { return note(skb, RECEIVED, 0); }
+
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(flow_queued, struct sk_buff *skb) { return note(skb, QUEUED, 0); }
 
 SEC("tp_btf/netif_receive_skb_entry")
 int BPF_PROG(flow_by_driver, struct sk_buff *skb) { return note(skb, ARRIVED, 0); }

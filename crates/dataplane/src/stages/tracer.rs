@@ -5,21 +5,26 @@ use crate::error::Error;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Enum, Func, Typedef};
 use libbpf_rs::libbpf_sys;
-use libbpf_rs::{ErrorExt, Link, MapCore, MapFlags, Object, ObjectBuilder, RingBufferBuilder};
+use libbpf_rs::{
+    AsRawLibbpf, ErrorExt, Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramMut, ProgramType,
+    RingBufferBuilder,
+};
 use probe::filter::Instruction;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
 
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/stages.bpf.o"));
 
-/// How the names of programs begin that only a flow needs.
+/// How the names of programs begin that only a flow needs, and that only probes need.
 const OF_FLOWS: &str = "flow_";
+const OF_PROBES: &str = "probe_";
 
 /// What the programs follow.
 #[derive(Clone, Copy, Debug)]
 pub enum Followed<'a> {
-    /// Probes in a network namespace.
-    Probes(Config),
+    /// Probes on their way through a device.
+    Probes(Config<'a>),
     /// What a filter accepts, in all of them.
     Flow(&'a [Instruction]),
 }
@@ -31,22 +36,35 @@ impl Followed<'_> {
 
     /// As the programs have it.
     fn told(self) -> Vec<u8> {
-        let Config { namespace, every } = match self {
-            Self::Probes(config) => config,
-            Self::Flow(_) => Config { namespace: 0, every: 1 },
+        let (namespace, every) = match self {
+            Self::Probes(config) => (config.namespace, config.every),
+            Self::Flow(_) => (0, 1),
         };
         [namespace, every, self.is_flow().into()].map(u32::to_ne_bytes).concat()
+    }
+
+    /// The links that programs are attached to: of the namespace that this thread is in.
+    fn links(&self) -> &[u32] {
+        match self {
+            Self::Probes(config) => config.links,
+            Self::Flow(_) => &[],
+        }
     }
 }
 
 /// Which probes are followed.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// The network namespace to look into, by its number.
+pub struct Config<'a> {
+    /// The network namespace of the device, by its number.
     pub namespace: u32,
+    /// The device's links, by their numbers there.
+    pub links: &'a [u32],
     /// Of so many probes one is looked at.
     pub every: u32,
 }
+
+/// The length of what the programs say, which tell one event or several together.
+const EVENT: usize = 32;
 
 /// What the programs say, as `struct event` has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +157,9 @@ impl Tracer {
         let types = Btf::from_vmlinux()?;
         let mut lacking = Vec::new();
         for mut program in object.progs_mut() {
-            if !program.name().to_string_lossy().starts_with(OF_FLOWS) {
+            let name = program.name().to_string_lossy().into_owned();
+            if !name.starts_with(OF_FLOWS) {
+                program.set_autoload(!(followed.is_flow() && name.starts_with(OF_PROBES)));
                 continue;
             }
             let section = program.section().to_string_lossy().into_owned();
@@ -155,14 +175,17 @@ impl Tracer {
             program.set_autoload(followed.is_flow() && is_there);
         }
         let object = object.load().context("the kernel does not take the BPF programs")?;
-        let links = object
-            .progs_mut()
-            .filter(|program| program.autoload())
-            .map(|program| {
-                let name = program.name().to_string_lossy().into_owned();
-                program.attach_trace().with_context(|| format!("cannot attach {name}"))
-            })
-            .collect::<Result<_, _>>()?;
+        let mut links = Vec::new();
+        for program in object.progs_mut().filter(|program| program.autoload()) {
+            let attached = if program.prog_type() == ProgramType::SchedCls {
+                let each = followed.links().iter();
+                each.map(|link| attach_to_link(&program, *link)).collect::<Result<Vec<_>, _>>()
+            } else {
+                program.attach_trace().map(|link| vec![link])
+            };
+            let name = program.name().to_string_lossy().into_owned();
+            links.extend(attached.with_context(|| format!("cannot attach {name}"))?);
+        }
         lacking.dedup();
         Ok(Self { object, lacking, _links: links })
     }
@@ -183,6 +206,8 @@ impl Tracer {
             }
         }
         let [count, timed, ns_timed] = sums;
+        // Two readings of a clock are taken off each: they may have been interrupted.
+        let ns_timed = (ns_timed as i64).max(0) as u64;
         let ns_total = u128::from(ns_timed) * u128::from(count) / u128::from(timed.max(1));
         let mut calls = Calls { count, ns_total: ns_total as u64, missed: 0 };
         for program in self.object.progs().filter(libbpf_rs::Program::autoload) {
@@ -201,7 +226,9 @@ impl Tracer {
         let events = self.map("events");
         builder
             .add(&events, move |bytes| {
-                heard(Event::read(bytes).expect("events are as long as the programs make them"));
+                for event in bytes.chunks(EVENT) {
+                    heard(Event::read(event).expect("events are as long as programs make them"));
+                }
                 0
             })
             .map_err(Error::Bpf)?;
@@ -221,6 +248,18 @@ impl Tracer {
     fn map(&self, name: &str) -> libbpf_rs::Map<'_> {
         let is_it = |map: &libbpf_rs::Map<'_>| map.name().to_string_lossy().ends_with(name);
         self.object.maps().find(is_it).expect("the programs have it")
+    }
+}
+
+/// Attaches a program to a link of the namespace that this thread is in.
+fn attach_to_link(program: &ProgramMut<'_>, link: u32) -> Result<Link, libbpf_rs::Error> {
+    let program = program.as_libbpf_object().as_ptr();
+    // SAFETY: the program is loaded; what comes back, if anything, is nobody else's.
+    unsafe {
+        let attached = libbpf_sys::bpf_program__attach_tcx(program, link as i32, std::ptr::null());
+        NonNull::new(attached)
+            .map(|attached| Link::from_ptr(attached))
+            .ok_or_else(|| std::io::Error::last_os_error().into())
     }
 }
 

@@ -32,7 +32,7 @@ def check_rights() -> None:
     """Check that this process may follow packets on this machine."""
     check_stages(
         "stages",
-        Capability.SYS_ADMIN,
+        (Capability.BPF, Capability.PERFMON, Capability.SYS_ADMIN),
         otherwise="run it as root; `tailscope tap` needs less, and sees a device from outside",
     )
 

@@ -233,6 +233,8 @@ class ExplainedStages(Section, frozen=True, kw_only=True):
     that contradict each other by more than the clocks' error."""
     tail_packets: Count
     """Packets of the tail among those with all stages."""
+    tail_left_out: Count = 0
+    """Packets of the tail among those that are left out."""
     stages: tuple[ExplainedStage, ...]
     """The stages, in their order."""
     drops: tuple[DropReason, ...]
