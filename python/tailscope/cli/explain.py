@@ -42,6 +42,8 @@ _MOST_DETAILS = 3
 _SMALL = 0.005
 """Share of a delay below which a cause is added up with the others."""
 _FEWEST_ADDED_UP = 2
+_DOUBTFUL = 0.05
+"""Share of a delay from which on it is said that it may as well be the instrument's."""
 
 
 _Interrupts = Annotated[
@@ -388,7 +390,7 @@ def _print_story(story: Story, view: View) -> None:
     view.say(
         f"packet {story.seq}, sent {duration_text(story.sent_after_ns)} after the first: rank"
         f" {count_text(story.rank)} of {count_text(story.packets)} by latency. It took"
-        f" {duration_text(story.latency_ns)}:"
+        f" {duration_text(story.latency_ns)}{_stalled_text(story)}:"
     )
     print()
     shown, others = _largest([line.share for line in story.lines], view)
@@ -414,6 +416,17 @@ def _print_story(story: Story, view: View) -> None:
         for stage, ns in story.stages_ns.items()
     ]
     view.print_table(("stage", "time", "share"), [passed])
+
+
+def _stalled_text(story: Story) -> str:
+    """Say how much of a packet's time may be the instrument's, if that is more than is named."""
+    named = sum(line.waited_ns for line in story.lines if line.part == "instrument")
+    if story.stalled_ns - named < _DOUBTFUL * story.latency_ns:
+        return ""
+    return (
+        f"; for {duration_text(story.stalled_ns)} of it the instrument itself stalled, so the"
+        " packet may have left the device before, and its causes have less"
+    )
 
 
 def _largest(shares: Sequence[float], view: View) -> tuple[list[int], list[int]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailscope.noise.attribution import PARTS, SERVICE, Attribution, Tally
-from tailscope.noise.queues import Delayed, delayed, usual_of
+from tailscope.noise.queues import Delayed, delayed, stalled_ns, usual_of
 from tailscope.noise.stages import explain_stages
 from tailscope.store.records.explanation import ExplainedCause, Explanation
 
@@ -99,6 +99,7 @@ def _explain(
         latency_ns=whole_ns,
         excess_ns=whole_ns - parts[SERVICE],
         parts_ns=parts,
+        stalled_ns=stalled_ns(packets, usual, lambda _, latency_ns: latency_ns > threshold_ns),
         clock_error_ns=blocked.error_ns or None,
         causes=tuple(ExplainedCause(**share._asdict()) for share in tally.shares() if count),
         stages=None if stages is None else explain_stages(stages, packets, blocked, threshold_ns),

@@ -284,6 +284,21 @@ def delayed(
         yield device.take(seq, pre_ns, latency_ns, front_ns, batches, chosen=chosen)
 
 
+def stalled_ns(
+    packets: Packets, usual: Usual, chosen: Callable[[Integers, Integers], NDArray[np.bool_]]
+) -> int:
+    """Return for how long the instrument stalled while the packets to explain were delayed."""
+    total_ns = 0
+    for seq, latency_ns, stall_ns in packets.batches("seq", "latency_ns", "instrument_stall_ns"):
+        if stall_ns is None:
+            return 0
+        numbers, took_ns = seq.view(np.int64), latency_ns.view(np.int64)
+        delay_ns = np.maximum(took_ns - usual.service_ns, 0)
+        each_ns = np.minimum(delay_ns, stall_ns.view(np.int64))
+        total_ns += int(each_ns[chosen(numbers, took_ns)].sum())
+    return total_ns
+
+
 class _Device:
     """A device that serves packets in order, block by block."""
 

@@ -16,7 +16,7 @@ from tailscope.noise.attribution import (
     Attribution,
     Tally,
 )
-from tailscope.noise.queues import Delayed, delayed, usual_of
+from tailscope.noise.queues import Delayed, delayed, stalled_ns, usual_of
 from tailscope.noise.stages import stages_of
 from tailscope.store.records.explanation import WAY
 
@@ -60,6 +60,8 @@ class Story:
     service_ns: int
     lines: list[Line]
     """Causes, the largest first; they sum to the latency."""
+    stalled_ns: int
+    """Time of its delay during which the instrument stalled, whatever else there was."""
     stages_ns: dict[str, int] | None = None
     """Time in each stage of the kernel, which sum to the latency; None if they are unknown."""
 
@@ -79,7 +81,8 @@ def tell(
     if not latencies.distribution.count:
         raise UsageError("no packet came back: there is nothing to explain", code="nothing-matched")
     usual = usual_of(packets)
-    packet = _found(packets, latencies, latencies.worst_seq if seq is None else seq, usual)
+    seq = latencies.worst_seq if seq is None else seq
+    packet = _found(packets, latencies, seq, usual)
     latency_ns, tally = int(packet.latency_ns[0]), Tally()
     explained = Attribution(blocked).explain(packet, tally)
     details = _details(packet, blocked)
@@ -101,6 +104,7 @@ def tell(
         latency_ns=latency_ns,
         service_ns=usual.service_ns,
         lines=lines,
+        stalled_ns=stalled_ns(packets, usual, lambda numbers, _: numbers == seq),
         stages_ns=None if stages is None else stages_of(stages, packet),
     )
 

@@ -146,7 +146,7 @@ def read_info(path: Path) -> RunInfo:
     return convert(found.content, RunInfo, file)
 
 
-_LATER_FIELDS = frozenset({"encap"})
+_LATER_FIELDS = frozenset({"co_runner_platform", "encap"})
 """Fields of a plan for what earlier versions could not do: without them, it was not done."""
 
 

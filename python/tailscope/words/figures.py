@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 BOUND_NOTE = "* fewer than 10 samples lie beyond: a bound, no estimate"
 CAPTURE_FLOOR = "unknown: captures carry none"
+_DOUBTFUL = 0.05
+"""Share of a delay from which on it is said that it may as well be the instrument's."""
 _FEW = 0.01
 """Share of the packets that changes no median."""
 IMPORT_FLOOR = "unknown: imported figures do not say it"
@@ -202,8 +204,19 @@ def explained_text(explanation: Explanation) -> str:
         tail = f"No packet lies above {above}; showing the {shown} above {start}"
     return (
         f"{tail}, {duration_text(explanation.threshold_ns)}; {_usual_text(explanation)}"
-        f".{_order_text(explanation)}"
+        f".{_order_text(explanation)}{_stalled_text(explanation)}"
         " Causes of their additional delay:"
+    )
+
+
+def _stalled_text(explanation: Explanation) -> str:
+    """Say that causes of the device may be the instrument's, if much of the delay could be."""
+    named = explanation.parts_ns.get("instrument", 0)
+    if explanation.stalled_ns - named < _DOUBTFUL * explanation.excess_ns:
+        return ""
+    return (
+        f" The instrument itself stalled for {explanation.stalled_ns / explanation.excess_ns:.1%}"
+        " of that time, so packets may have left the device before, and its causes have less."
     )
 
 

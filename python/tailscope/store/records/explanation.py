@@ -263,6 +263,9 @@ class Explanation(KeptRecord, frozen=True, kw_only=True):
     """The parts of `latency_ns`: `service`, `dut`, `queue`, `instrument`, `unexplained`."""
     causes: tuple[ExplainedCause, ...]
     """The causes, largest first."""
+    stalled_ns: Count = 0
+    """Part of `excess_ns` during which the instrument stalled, whatever else there was: what the
+    device met meanwhile is its cause, though packets may have left it before."""
     clock_error_ns: Count | None = None
     """Uncertainty of times on the device's machine against the clock of the captures: the error
     of its own clock, and that of the clock of kernel events; null if all are one. Causes count as
