@@ -421,7 +421,7 @@ def _check_times(run: Path) -> None:
 def kill_campaign(attack: Attack) -> str:
     """An experiment that is killed twice and resumed: each cell is there once, and whole.
 
-    What was recorded of a cell that was killed goes aside.
+    What was recorded of a cell that was killed goes aside, and can be finished.
     """
     out, file = attack.place.path / "out", attack.place.path / "chaos.yaml"
     file.write_text(CAMPAIGN)
@@ -438,11 +438,16 @@ def kill_campaign(attack: Attack) -> str:
     cells = records(out)
     states = {cell["state"] for cell in cells}
     runs = sorted(run for cell in cells for run in cell["runs"])
-    folders = sorted(path.name for path in out.iterdir() if path.is_dir())
-    folders = [name for name in folders if "-kept-" not in name]
+    aside = [path for path in out.glob("*-kept-*") if path.is_dir()]
+    folders = sorted(
+        {path.name for path in out.iterdir() if path.is_dir()} - {p.name for p in aside}
+    )
     if status != ENDED_WELL or states != {"done"} or runs != folders or len(runs) != 4:
         said = errors.strip()[-200:]
         raise BrokenPromiseError(f"exit status {status}, {states}, {runs}, {folders}: {said}")
+    for path in aside:
+        if (said := attack.outcome(path, None)) != "recorded":
+            raise BrokenPromiseError(f"{path.name}: kept is: {said}")
     return _worst(attack.outcome(out / run, ENDED_WELL) for run in runs)
 
 

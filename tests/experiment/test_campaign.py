@@ -236,6 +236,25 @@ def test_a_cell_lasts_as_long_as_it_does_though_the_clock_is_set(
     assert record.lasted_s is not None and 0 <= record.lasted_s < 60
 
 
+def test_what_was_recorded_of_a_killed_cell_goes_aside(place: Place) -> None:
+    def fail(*_: object) -> list[Any]:
+        raise TailscopeError("for the test")
+
+    experiment, profile = load_experiment(place.experiment(SMALL), None)
+    out = place.path / "out"
+    campaign = Campaign(out, experiment, cells_of(experiment, profile))
+    recorded, cut_short = (out / cell.name for cell in campaign.cells[:2])
+    with campaign.opened(resume=False):
+        for folder, name in ((recorded, "recording/recorded.json"), (cut_short, "run.json")):
+            (folder / name).parent.mkdir(parents=True)
+            (folder / name).write_text("{}")
+        for cell in campaign.cells[:2]:
+            campaign.run_cell(cell, fail)
+    [aside] = [path for path in out.iterdir() if path.is_dir()]
+    assert aside.name.startswith(f"{recorded.name}-kept-")
+    assert (aside / "recording/recorded.json").read_text() == "{}"
+
+
 def killed_and_resumed(
     tailscope: Any, place: Place, arguments: list[Any], after: tuple[int, ...]
 ) -> str:

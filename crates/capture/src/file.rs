@@ -208,12 +208,12 @@ impl FileReader {
         }
     }
 
-    /// The next packet, where that is quick to tell and it is not later than `until`; otherwise
+    /// The next packet, where that is quick to tell and it is earlier than `before`; otherwise
     /// [`FileReader::next`] tells.
     #[inline(always)]
-    pub fn next_quick(&mut self, until: Nanos) -> Option<Packet<'_>> {
+    pub fn next_quick(&mut self, before: Nanos) -> Option<Packet<'_>> {
         let record = self.walk.peek(self.window.ahead())?;
-        (record.ts <= until).then(|| self.pass(record))
+        (record.ts < before).then(|| self.pass(record))
     }
 
     #[inline(always)]

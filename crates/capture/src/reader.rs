@@ -22,9 +22,9 @@ const SHORTEST_GAP_NS: u64 = 1_000_000;
 /// Reads a capture packet by packet.
 pub struct Reader {
     file: FileReader,
-    /// The other files, where there are several, and the time up to which `file` has the next packet.
+    /// The other files, where there are several, and the time before which `file` has the next packet.
     others: Option<Box<Others>>,
-    until: Nanos,
+    before: Nanos,
     /// Reads the times behind frames, where those are asked for.
     trailers: Option<Box<Trailers>>,
 }
@@ -67,7 +67,7 @@ struct Others {
 
 impl From<FileReader> for Reader {
     fn from(file: FileReader) -> Self {
-        Self { file, others: None, until: Nanos(u64::MAX), trailers: None }
+        Self { file, others: None, before: Nanos(u64::MAX), trailers: None }
     }
 }
 
@@ -134,7 +134,7 @@ impl Reader {
             files,
         };
         // The first packet asks which file it is of.
-        Ok(Self { file, others: Some(Box::new(others)), until: Nanos(0), trailers: None })
+        Ok(Self { file, others: Some(Box::new(others)), before: Nanos(0), trailers: None })
     }
 
     /// Opens the same for the times that lie behind frames: a trailer is no part of its frame, and a packet without
@@ -156,7 +156,7 @@ impl Reader {
     /// Returns the same capture with the times that lie behind frames.
     #[must_use]
     pub fn stamped_by(mut self, trailer: Trailer) -> Self {
-        self.until = Nanos(0);
+        self.before = Nanos(0);
         self.trailers = Some(Box::new(Trailers::new(trailer)));
         self
     }
@@ -205,7 +205,7 @@ impl Reader {
     #[inline]
     pub fn next(&mut self) -> Result<Option<Packet<'_>>, Error> {
         if let Some(others) = &mut self.others {
-            self.until = others.turn(&mut self.file)?;
+            self.before = others.turn(&mut self.file)?;
         }
         if self.trailers.is_some() {
             return self.next_stamped();
@@ -217,7 +217,7 @@ impl Reader {
     fn next_stamped(&mut self) -> Result<Option<Packet<'_>>, Error> {
         let trailers = self.trailers.as_mut().expect("times behind frames are asked for");
         // Whoever asks for what is quick to tell is told to ask here.
-        self.until = Nanos(0);
+        self.before = Nanos(0);
         loop {
             let Some(packet) = self.file.next()? else { return Ok(None) };
             if let Some((ts, orig_len, offset)) = trailers.take(&packet) {
@@ -234,7 +234,7 @@ impl Reader {
     // Always: it is three comparisons and an addition.
     #[inline(always)]
     pub fn next_quick(&mut self) -> Option<Packet<'_>> {
-        self.file.next_quick(self.until)
+        self.file.next_quick(self.before)
     }
 
     /// Goes on at a mark that lies ahead, as if all before it had been read. In a file that is not
@@ -307,7 +307,7 @@ impl Reader {
 }
 
 impl Others {
-    /// Makes `file` the one with the earliest next packet; returns the time up to which no other one has any.
+    /// Makes `file` the one with the earliest next packet; returns the time before which no other one has any.
     fn turn(&mut self, file: &mut FileReader) -> Result<Nanos, Error> {
         loop {
             let own = file.next_ns()?.unwrap_or(u64::MAX);

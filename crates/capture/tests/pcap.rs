@@ -2,7 +2,7 @@
 
 mod common;
 
-use capture::{ByteOrder, Error, Format, LinkType, Reader, Resolution};
+use capture::{ByteOrder, Error, Format, LinkType, Reader, Resolution, Trailer, TrailerKind};
 use common::{Bytes, NANOS, ORDERS, drain};
 use units::Nanos;
 
@@ -188,4 +188,15 @@ fn a_cut_off_record_ends_the_capture_with_a_note() {
     assert_eq!(cut.reason, "got 40 bytes of a record, expected at least 76");
     assert!(matches!(reader.next(), Ok(None)));
     assert_eq!(reader.cut(), Some(&cut));
+}
+
+#[test]
+fn a_frame_of_the_first_moment_has_the_time_behind_it() {
+    let frame = [9; 20];
+    let stamped: Vec<u8> = [&frame[..], &[0, 0, 0, 1], &[0, 0, 0, 5]].concat();
+    let reader = little(MICROS).record(0, 0, 28, &stamped).open().expect("a capture");
+    let mut reader = reader.stamped_by(Trailer { kind: TrailerKind::Vss(0), fcs: false });
+    assert_eq!(reader.next_quick(), None, "it has to be looked for");
+    let read = reader.next().expect("a capture").expect("a packet");
+    assert_eq!((read.ts, read.data), (Nanos(1_000_000_005), &frame[..]));
 }
