@@ -12,6 +12,8 @@ use crate::info::Compression;
 /// Large enough to make the hand-over cheap, small enough for a few to stay in the cache.
 const CHUNK: usize = 256 * 1024;
 const CHUNKS: usize = 4;
+/// Room in front of a chunk's bytes, for what was left of the one before: then the receiver need not copy the chunk.
+pub(crate) const ROOM: usize = 64 * 1024;
 
 /// The receiving end.
 pub(crate) struct Stream {
@@ -21,7 +23,7 @@ pub(crate) struct Stream {
     taken: Arc<AtomicU64>,
 }
 
-/// A message of the thread: a chunk, then the ending.
+/// A message of the thread: chunks, each behind its [`ROOM`], then the ending.
 pub(crate) enum Message {
     Chunk(Vec<u8>),
     End(Ending),
@@ -73,9 +75,10 @@ impl Stream {
 /// Runs until the input ends or no one listens any more.
 fn pump(mut input: Box<dyn Read + Send>, full: &SyncSender<Message>, empty: &Receiver<Vec<u8>>) {
     while let Ok(mut chunk) = empty.recv() {
-        chunk.resize(CHUNK, 0);
-        let (len, ending) = fill(&mut input, &mut chunk);
-        chunk.truncate(len);
+        chunk.resize(ROOM + CHUNK, 0);
+        chunk.shrink_to(ROOM + CHUNK);
+        let (len, ending) = fill(&mut input, &mut chunk[ROOM..]);
+        chunk.truncate(ROOM + len);
         if full.send(Message::Chunk(chunk)).is_err() {
             return;
         }

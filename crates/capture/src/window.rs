@@ -1,7 +1,7 @@
 //! The bytes of a capture around the read position, in one piece, wherever they come from.
 
 use crate::map::Map;
-use crate::stream::{Ending, Message, Stream};
+use crate::stream::{Ending, Message, ROOM, Stream};
 
 pub(crate) struct Window {
     bytes: Bytes,
@@ -17,7 +17,7 @@ enum Bytes {
 /// Bytes of a stream that are not yet read; or a whole capture.
 struct Buffer {
     bytes: Vec<u8>,
-    /// The offset in the stream of the first byte.
+    /// The offset in the stream of the first byte; below 0, in two's complement, where that is room in front of a chunk.
     base: u64,
     stream: Option<Stream>,
     ending: Option<Ending>,
@@ -94,7 +94,7 @@ impl Window {
     pub fn offset(&self) -> u64 {
         match &self.bytes {
             Bytes::Map(_) => self.pos as u64,
-            Bytes::Buffer(buffer) => buffer.base + self.pos as u64,
+            Bytes::Buffer(buffer) => buffer.base.wrapping_add(self.pos as u64),
         }
     }
 
@@ -117,10 +117,7 @@ impl Window {
     pub fn fill(&mut self, need: usize) {
         match &mut self.bytes {
             Bytes::Map(map) => map.advance(self.pos, need),
-            Bytes::Buffer(buffer) => {
-                buffer.forget(std::mem::take(&mut self.pos));
-                buffer.fill(need);
-            }
+            Bytes::Buffer(buffer) => self.pos = buffer.fill(self.pos, need),
         }
     }
 
@@ -134,24 +131,31 @@ impl Window {
 }
 
 impl Buffer {
-    fn forget(&mut self, len: usize) {
-        assert!(len <= self.bytes.len(), "what is forgotten has come");
-        self.bytes.drain(..len);
-        self.base += len as u64;
-    }
-
-    fn fill(&mut self, need: usize) {
-        let Some(stream) = &self.stream else { return };
-        while self.bytes.len() < need && self.ending.is_none() {
+    /// Adds chunks until there are `need` bytes from `pos` on; returns where that lies then.
+    fn fill(&mut self, mut pos: usize, need: usize) -> usize {
+        let Some(stream) = &self.stream else { return pos };
+        while self.bytes.len() - pos < need && self.ending.is_none() {
             match stream.receive() {
-                Some(Message::Chunk(chunk)) => {
-                    self.bytes.extend_from_slice(&chunk);
+                Some(Message::Chunk(mut chunk)) => {
+                    let here = self.base.wrapping_add(pos as u64);
+                    let rest = &self.bytes[pos..];
+                    if let Some(start) = ROOM.checked_sub(rest.len()) {
+                        chunk[start..ROOM].copy_from_slice(rest);
+                        std::mem::swap(&mut self.bytes, &mut chunk);
+                        pos = start;
+                    } else {
+                        self.bytes.drain(..pos);
+                        self.bytes.extend_from_slice(&chunk[ROOM..]);
+                        pos = 0;
+                    }
+                    self.base = here.wrapping_sub(pos as u64);
                     stream.recycle(chunk);
                 }
                 Some(Message::End(ending)) => self.ending = Some(ending),
                 None => self.ending = Some(died()),
             }
         }
+        pos
     }
 }
 

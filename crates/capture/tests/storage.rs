@@ -255,6 +255,29 @@ fn offsets_of_a_stream_count_decompressed_bytes() {
 }
 
 #[test]
+fn packets_of_all_sizes_are_read_across_the_chunks_of_a_stream() {
+    let packet = |seq: u64| Owned {
+        ts: Nanos(seq),
+        orig_len: 1 << 18,
+        data: (0..seq * seq * 7919 % (1 << 18) + 1)
+            .map(|at| ((at * at * seq) >> 9) as u8)
+            .collect(),
+    };
+    let expected: Vec<_> = (0..60).map(packet).collect();
+    let bytes = written(&expected, Format::Pcap, Compression::Zstd);
+    let mut reader = Reader::from_bytes("x", bytes).expect("a capture");
+    let mut offset = 24;
+    for expected in &expected {
+        let packet = reader.next().expect("packets").expect("one more");
+        assert_eq!(packet.offset, offset);
+        assert!(packet.data == expected.data, "the packet at {offset}");
+        offset += 16 + packet.data.len() as u64;
+    }
+    assert_eq!(reader.next().expect("the end"), None);
+    assert_eq!(reader.offset(), offset);
+}
+
+#[test]
 fn a_dropped_reader_does_not_wait_for_its_stream() {
     let bytes = written(&packets(50_000), Format::Pcap, Compression::Zstd);
     let mut reader = Reader::from_bytes("x", bytes).expect("a capture");
