@@ -118,18 +118,22 @@ def stream(times: list[int], *, first: int = 0) -> list[Packet]:
 
 def pair(
     folder: Path,
-    latencies: list[int],
+    latencies: list[int] | list[int | None],
     *,
     start: int = 1_600_000_000 * SECOND,
     gap: int | list[int] = 100_000,
 ) -> tuple[Path, Path]:
-    """Plain captures in which packet i takes `latencies[i]`; `gap` apart, each or all of them."""
+    """Plain captures in which packet i takes `latencies[i]`; `gap` apart, each or all of them.
+
+    A packet without a latency is lost.
+    """
     gaps = [gap] * len(latencies) if isinstance(gap, int) else gap
     sent = list(accumulate(gaps[: len(latencies) - 1], initial=start))
     folder.mkdir(parents=True, exist_ok=True)
     pre, post = folder / "x-pre-1.pcap", folder / "x-post-1.pcap"
     pre.write_bytes(pcap(stream(sent)))
-    seen = stream([ts + latency for ts, latency in zip(sent, latencies, strict=True)])
+    left = enumerate(zip(sent, latencies, strict=True))
+    seen = [Packet(ts + ns, 60, udp(at)) for at, (ts, ns) in left if ns is not None]
     post.write_bytes(pcap(sorted(seen, key=lambda packet: packet.ts)))
     return pre, post
 

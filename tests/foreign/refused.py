@@ -6,9 +6,11 @@ import shutil
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .case import Made, case, in_files
 from .frames import routed_frame, udp_frame
-from .stream import stream
+from .stream import PACKETS, Stream, stream
 from .truth import Refused
 
 if TYPE_CHECKING:
@@ -62,6 +64,17 @@ def swapped_bridge(folder: Path) -> Made:
     """All that the first capture holds comes earlier in the second, which holds more."""
     traffic = stream(607)
     tap_in, tap_out = in_files(folder, traffic.before(udp_frame), traffic.behind(udp_frame))
+    return Made((tap_out, tap_in), Refused("swap"))
+
+
+@case("sides of a full queue swapped, latencies with a tail towards 0")
+def swapped_queue(folder: Path) -> Made:
+    """Mirrored, such latencies look like those of a device; but a device makes no packets."""
+    traffic = stream(609, lost=100)
+    chance = np.random.default_rng(609)
+    queued_ns = np.maximum(60_000 - chance.exponential(8_000, PACKETS), 5_000).astype(np.int64)
+    full = Stream(traffic.sent_ns, queued_ns, traffic.lost)
+    tap_in, tap_out = in_files(folder, full.before(udp_frame), full.behind(udp_frame))
     return Made((tap_out, tap_in), Refused("swap"))
 
 

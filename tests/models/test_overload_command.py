@@ -41,6 +41,19 @@ BURSTS_APART_NS = 5_000_000
 STALL_NS, STALLS_HZ = 50_000, 100
 
 
+def overloaded(gap_ns: int, limit: int) -> list[int | None]:
+    """Latencies of a function that works on packets one by one, and drops what finds it full."""
+    left_ns: list[int] = []
+    latencies: list[int | None] = []
+    for sent_ns in range(0, PACKETS * gap_ns, gap_ns):
+        if sum(each > sent_ns for each in left_ns[-limit:]) >= limit:
+            latencies.append(None)
+            continue
+        left_ns.append(max(sent_ns, left_ns[-1] if left_ns else 0) + WORK_NS)
+        latencies.append(left_ns[-1] - sent_ns + FORWARDER_NS)
+    return latencies
+
+
 @pytest.fixture(scope="module")
 def runs(tailscope: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of captures: a forwarder, functions of several kinds, and one without a packet."""
@@ -61,8 +74,13 @@ def runs(tailscope: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     latencies["far bursts"] = (np.full(2_000, FUNCTION_NS), 100_000)
     latencies["slow"] = (FUNCTION_NS + noise, 400_000)
     latencies["slow moderated"] = (FUNCTION_NS + 40_000 + noise, 400_000)
-    for name, (values, gap) in latencies.items():
-        pair = captures.pair(folder / f"{name} pair", values.tolist(), gap=gap)
+    made = {name: (values.tolist(), gap) for name, (values, gap) in latencies.items()}
+    for limit in (50, PACKETS):
+        made[f"overloaded {limit}"] = (overloaded(10_000, limit), 10_000)
+    line = np.where(np.random.default_rng(2).random(PACKETS) < 0.1, None, 10 * FUNCTION_NS)
+    made["lossy line"] = (line.tolist(), 10_000)
+    for name, (values, gap) in made.items():
+        pair = captures.pair(folder / f"{name} pair", values, gap=gap)
         done = tailscope("analyze", *pair, "--out", folder / name)
         assert done.returncode == 0, done.stderr
     return folder
@@ -185,6 +203,24 @@ def test_no_rate_of_a_delay_line(tailscope: Run, runs: Path) -> None:
     assert code_of(done) == "queues-faster"
     assert " 11,4" in done.stderr and " 100 ns" in done.stderr
     assert "tailscope search" in done.stderr
+
+
+@pytest.mark.parametrize("limit", [50, PACKETS])
+def test_an_overloaded_function_shows_its_rate(tailscope: Run, runs: Path, limit: int) -> None:
+    """Its queue is full, or grows: at what rate packets leave is R_max."""
+    arguments = (runs / "forwarder", runs / f"overloaded {limit}")
+    record = figures(tailscope, *arguments)
+    assert record["rate_max_pps"] == pytest.approx(1e9 / WORK_NS, rel=1e-3)
+    assert record["rate_max_pps_ci_low"] < 1e9 / WORK_NS < record["rate_max_pps_ci_high"]
+    assert record["cpu_ns"] is None and record["queues"] is None
+    assert record["tail_rate_pps"] is None and not record["is_upper_bound"]
+    assert f"overloaded {limit} is overloaded" in record["warnings"][0]
+    assert tailscope("model", "overload", *arguments).returncode == 0
+
+
+def test_a_line_that_loses_packets_is_not_overloaded(tailscope: Run, runs: Path) -> None:
+    done = tailscope("model", "overload", runs / "forwarder", runs / "lossy line")
+    assert done.returncode == UNDECIDED and code_of(done) == "queues-faster"
 
 
 def test_bursts_that_did_not_queue_are_refused(tailscope: Run, runs: Path) -> None:
@@ -398,6 +434,7 @@ def test_a_tail_holds_up_to_a_lower_rate_than_the_device_carries(
     assert 0.95 * record["rate_max_pps"] < low <= rate <= high <= record["rate_max_pps_ci_high"]
     text = tailscope("model", "overload", *arguments, "--slo", "p90<100us").stdout
     assert re.search(rf"^p90<100us up to +{round(rate):,} packets/s ", text, re.M)
+    assert record["tail_arrivals"] == "even" and "packets that come evenly" in unwrapped(text)
     few = figures(tailscope, *arguments)
     assert few["tail_limit"].startswith("p99.9<=") and few["tail_rate_pps"] is None
     assert any("beyond the quantile" in warning for warning in few["warnings"])

@@ -54,6 +54,10 @@ const MOST_COPIES: usize = 8;
 /// ns.
 const COPIED: usize = 20;
 const PARTIAL_COPIES_NS: u64 = 100_000;
+/// Packets that the capture behind the device alone has, if the two may be swapped, and the share of them that the
+/// one before it may alone have.
+const GAINED: usize = 20;
+const STILL_LOST: usize = 20;
 
 /// The results of a survey, and the packets that were read for it.
 pub(crate) struct Survey {
@@ -664,8 +668,29 @@ impl Join {
         }
         // Latencies have a floor and a tail: mirrored, the tail lies on the other side.
         let (below, above) = (at(0.5) - at(0.01), at(0.99) - at(0.5));
-        let forward = hops > 0 || above > below + below / 4;
+        let forward = hops > 0 || (above > below + below / 4 && !self.gains(ahead));
         Relation::Before { least_ns: least, swapped: forward.then_some(false) }
+    }
+
+    /// Returns true if packets that the capture before the device lacks are behind it, and hardly any the other way:
+    /// a device loses packets and makes none, so that the two may be swapped.
+    fn gains(&self, ahead: &[Vec<Ahead>; 2]) -> bool {
+        let [lost, gained] = [0, 1].map(|side| self.alone(side, ahead));
+        gained >= GAINED && lost * STILL_LOST <= gained
+    }
+
+    /// Counts packets that only one side has, in flows that match, between the first and the last that do.
+    fn alone(&self, side: usize, ahead: &[Vec<Ahead>; 2]) -> usize {
+        let places = self.pairs.iter().map(|&(pre, post)| [pre, post][side]);
+        let flows: HashSet<Way<'_>> =
+            places.clone().filter_map(|at| addresses(&ahead[side][at].data)).collect();
+        let known: HashSet<Key> = self.keys[1 - side].iter().flatten().copied().collect();
+        let is_alone = |at: &usize| {
+            self.keys[side][*at].is_some_and(|key| !known.contains(&key))
+                && addresses(&ahead[side][*at].data).is_some_and(|flow| flows.contains(&flow))
+        };
+        let (first, last) = (places.clone().min(), places.max());
+        first.zip(last).map_or(0, |(first, last)| (first..=last).filter(is_alone).count())
     }
 
     /// Hops that each packet loses from one capture to the other, by its TTL.

@@ -254,6 +254,17 @@ def test_ticks_that_fall_into_service_are_found(pattern: str, duration_ns: int) 
     assert fitted.service_ns == pytest.approx(20_000, rel=0.05)
 
 
+@pytest.mark.long
+def test_work_on_single_packets_of_even_bursts_shows_a_clock() -> None:
+    """It lies at one phase of the clock, and at many of its images in the rate of the bursts."""
+    rng = np.random.default_rng(23)
+    arrival = bursts(10_000, 10, 16)
+    clock = Periodic(10_000_195, 10_000, 40_000)
+    (source,) = fit(arrival, at_a_server(arrival, 20_000, clock, rng)).sources
+    assert source.periodic.rate_hz == pytest.approx(clock.rate_hz, rel=1e-5)
+    assert source.periodic.duration_ns == pytest.approx(10_000, rel=0.01)
+
+
 def test_bursts_show_no_rate_but_its_mirror_images() -> None:
     rng = np.random.default_rng(22)
     arrival = bursts(10_000, 10, 32)

@@ -20,6 +20,7 @@ from synthetic import info_of
 from tailscope.extra.patterns import source
 from tailscope.extra.patterns.explain import explain_packets, patterns_of
 from tailscope.extra.patterns.models.answer import Finding, Refusal
+from tailscope.extra.patterns.models.bucket import policer
 from tailscope.extra.patterns.models.detect import detect
 from tailscope.extra.patterns.models.levels import divided
 from tailscope.extra.patterns.models.retransmissions import Segments, retransmissions
@@ -145,6 +146,42 @@ def test_a_device_that_queues_has_no_stalls() -> None:
         before = left_ns[at] = max(before, came) + 20_000
     series = Series(sent_ns - sent_ns[0], left_ns - sent_ns)
     assert patterns_of(Searched(series, 40_000, 0, 39_999), 0.999).unnamed_stalls is None
+
+
+@pytest.mark.parametrize("noise_ns", [0.0, 300.0])
+@pytest.mark.parametrize("kind", ["random", "bursts"])
+def test_a_full_queue_holds_the_packet_in_work_too(kind: str, noise_ns: float) -> None:
+    rng = np.random.default_rng(11)
+    sent = devices.traffic(kind, rng, packets=8000, pps=5e4)
+    left = [*devices.fifo(sent, rate=5e4 / 1.5, limit=100, unit="packets")]
+    (queue,) = (
+        each
+        for each in detect(devices.series_of(sent, left, rng, noise_ns)).answers
+        if each.pattern == "full queue"
+    )
+    assert isinstance(queue, Finding) and queue.figures["limit_packets"] == 100
+
+
+def test_where_a_queue_never_empties_nothing_is_without_a_delay() -> None:
+    rng = np.random.default_rng(12)
+    sent = devices.traffic("random", rng, packets=8000, pps=5e4)
+    left = [*devices.fifo(sent, rate=4e4, limit=100, unit="packets")]
+    series = devices.series_of(sent, left, rng)
+    found = patterns_of(Searched(series, 8000, 0, 7999), None)
+    assert found.undelayed_ns is None
+    assert found.fastest_ns == series.latency_ns.min() == 45_000
+
+
+def test_a_policer_of_a_long_capture_is_named() -> None:
+    """It is never full, so that what a rate is off by adds up over all packets."""
+    rng = np.random.default_rng(13)
+    sent = devices.traffic("random", rng, packets=100_000, pps=1e4)
+    left = [*devices.police(sent, rate=8e6, burst=30_000)]
+    found = policer(devices.series_of(sent, left, rng))
+    assert isinstance(found, Finding)
+    assert found.figures["exceeding_share"] > 0.99
+    assert found.figures["rate_bytes_per_s"] == pytest.approx(8e6, rel=1e-5)
+    assert found.figures["burst_bytes"] == pytest.approx(30_000, rel=1e-3)
 
 
 def test_levels_have_next_to_nothing_between_them() -> None:

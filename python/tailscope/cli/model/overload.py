@@ -39,6 +39,11 @@ _EXPERIENCE = (
     "in the paper it predicts three of four scenarios, and the fourth overloads a little above;"
     " what the forwarder itself needs of its CPU is not in t_CPU, and makes the true rate lower"
 )
+_TAIL = (
+    "the rate up to which it holds is that of packets that come {}, as in the function's run:"
+    " the more unevenly they come, the lower it is"
+)
+_ARRIVALS = {"even": "evenly", "random": "at random", "bursts": "in bursts"}
 
 
 def command(
@@ -168,7 +173,7 @@ def print_forecast(predicted: Forecast) -> None:
         times("t_CPU, a packet, by queues", queued),
         times("d_Σ, interrupts", noise, " a second"),
         (
-            "R_max" if queued is not None else "R_max, one at a time",
+            "R_max" if prediction.is_bounded else "R_max, one at a time",
             f"{round(rate.estimate):,} packets/s",
             interval_text(rate) if prediction.is_bounded else _if_so(prediction.rate_alone_pps),
         ),
@@ -182,8 +187,10 @@ def print_forecast(predicted: Forecast) -> None:
     lines = [("function", predicted.function), ("forwarder", predicted.forwarder)]
     if queued is not None:
         lines.append(("queues", f"{predicted.queues}, {count_text(queued.n)} packets queued"))
-    if noise is not None:
+    if noise is not None and prediction.cpu_ns is not None:
         lines.append(("meaning", _EXPERIENCE))
+    if predicted.tail is not None and (arrivals := predicted.tail.arrivals) is not None:
+        lines.append(("tail", _TAIL.format(_ARRIVALS[arrivals])))
     print_lines([*lines, *(("warning", warning) for warning in predicted.warnings)])
     print(kept("overload"))
 

@@ -16,9 +16,10 @@ from tailscope.exceptions import EvidenceError, ModelError
 from tailscope.experiment.run.execute import execute_whole
 from tailscope.models.estimate import Estimate
 from tailscope.models.overload.noise import Interruption, as_given, noise_of, noise_over_time
-from tailscope.models.overload.prediction import predict
+from tailscope.models.overload.prediction import Prediction, predict
 from tailscope.models.overload.queued import FEWEST_QUEUES, Queues, queued_time, queues_of
 from tailscope.noise.taken import of_run, taken_by, taken_from_instrument, taken_within
+from tailscope.registry import offered
 from tailscope.store import layout
 from tailscope.store.info import is_emulated
 from tailscope.store.reader import open_packets, read_run
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.experiment.plan import RunPlan
-    from tailscope.models.overload.prediction import Prediction
     from tailscope.noise.taken import TimeTaken
     from tailscope.store.directory import Draw
     from tailscope.store.run import Run
@@ -85,6 +85,8 @@ class TailRate(NamedTuple):
     """The limit as a service level."""
     rate_pps: Estimate | None
     """None where the runs do not tell."""
+    arrivals: Literal["even", "random", "bursts"] | None = None
+    """How packets came in the function's run: the rate is that of packets that come alike."""
 
     @property
     def is_told(self) -> bool:
@@ -124,7 +126,7 @@ class Forecast:
             "queues": None if queued is None else self.queues,
             **found.transfer_ns.record("transfer_ns"),
             **found.e2e_ns.record("e2e_ns"),
-            **found.cpu_ns.record("cpu_ns"),
+            **_record(found.cpu_ns, "cpu_ns"),
             **_record(queued, "queued_cpu_ns"),
             "queued_packets": 0 if queued is None else queued.n,
             **_record(found.noise_ns_per_s, "noise_ns_per_s"),
@@ -133,6 +135,7 @@ class Forecast:
             **_record(found.rate_alone_pps, "rate_alone_pps"),
             "tail_limit": None if self.tail is None else self.tail.limit,
             **_record(None if self.tail is None else self.tail.rate_pps, "tail_rate_pps"),
+            "tail_arrivals": None if self.tail is None else self.tail.arrivals,
             "is_upper_bound": self.is_upper_bound,
             "level": found.rate_max_pps.level,
             "method": found.rate_max_pps.method,
@@ -143,7 +146,7 @@ class Forecast:
     @property
     def is_upper_bound(self) -> bool:
         """True if noise of unknown size is still to be taken off."""
-        return self.noise is None and self.prediction.queued_cpu_ns is None
+        return self.noise is None and not self.prediction.is_bounded
 
 
 def _record(value: Estimate | None, name: str) -> dict[str, float | None]:
@@ -314,20 +317,26 @@ def forecast(
     `other_rate` is a run of the function at another rate, where its median has to be the same.
     """
     runs = {"forwarder": read_run(forwarder), "function": read_run(function)}
-    _check_rates(runs["function"], None if other_rate is None else read_run(other_rate))
-    if bursts is not None:
-        runs["bursts"] = read_run(bursts)
-    transfer = _median("forwarder", runs["forwarder"])
-    queueing = "function" if bursts is None else "bursts"
-    queued, is_net = _queued(bursts or function, runs[queueing], transfer)
     of_function = {function: runs["function"]}
     if bursts is not None:
-        of_function[bursts] = runs["bursts"]
+        of_function[bursts] = runs["bursts"] = read_run(bursts)
+    transfer, e2e = (_median(role, runs[role]) for role in ("forwarder", "function"))
     known = _known_noise(noise, of_function)
+    names = runs["forwarder"].label, runs["function"].label
+    for overloaded in offered("overloaded"):
+        if (carried := overloaded(function, runs["function"], transfer)) is not None:
+            rate, said = carried
+            noise_ns_per_s = None if known is None else known.ns_per_s
+            prediction = Prediction(transfer, e2e, None, None, noise_ns_per_s, rate, rate)
+            warnings = (said, *_warnings(runs, prediction))
+            return Forecast(*names, names[1], prediction, known, warnings)
+    _check_rates(runs["function"], None if other_rate is None else read_run(other_rate))
+    queueing = "function" if bursts is None else "bursts"
+    queued, is_net = _queued(bursts or function, runs[queueing], transfer)
     try:
         prediction = predict(
             transfer,
-            _median("function", runs["function"]),
+            e2e,
             None if known is None else known.ns_per_s,
             queued,
             is_queued_net=is_net,
@@ -347,14 +356,7 @@ def forecast(
             ),
         ) from error
     warnings = (*_warnings(runs, prediction), *_noise_warnings(runs["function"], known, queued))
-    return Forecast(
-        runs["forwarder"].label,
-        runs["function"].label,
-        runs[queueing].label,
-        prediction,
-        known,
-        warnings,
-    )
+    return Forecast(*names, runs[queueing].label, prediction, known, warnings)
 
 
 def _check_rates(function: Run, other: Run | None) -> None:
@@ -484,7 +486,7 @@ def _warnings(runs: Mapping[str, Run], prediction: Prediction) -> Iterator[str]:
         texts = (f"{role} at {count_text(round(rate))}" for role, rate in rates.items())
         yield f"the runs are at different rates: {', '.join(texts)} packets/s"
     most = _LOW_LOAD * prediction.rate_max_pps.estimate
-    if rates["function"] > most:
+    if rates["function"] > most and prediction.cpu_ns is not None:
         yield (
             f"the function's run is not at low load: {count_text(round(rates['function']))}"
             f" packets/s are more than {_LOW_LOAD:.0%} of R_max: its median may hold queues"

@@ -73,6 +73,7 @@ def patterns_of(searched: Searched, quantile: float | None) -> PatternsRecord:
             threshold_ns=None,
             slow=0,
             undelayed_ns=None,
+            fastest_ns=None,
             named=(),
             refused=(),
         )
@@ -90,6 +91,7 @@ def patterns_of(searched: Searched, quantile: float | None) -> PatternsRecord:
         threshold_ns=threshold_ns,
         slow=int(np.count_nonzero(slow)),
         undelayed_ns=detected.undelayed_ns,
+        fastest_ns=int(series.latency_ns.min()),
         named=tuple(
             NamedPattern(
                 pattern=answer.pattern,
@@ -114,7 +116,7 @@ def unnamed_stalls(run: Path, info: RunInfo, tail: Explanation, blocked: Blocked
     series = searched.series
     if not len(series.arrival_ns):
         return None
-    base_ns = undelayed_ns(series.latency_ns)
+    base_ns = undelayed_ns(series)
     system = find_system(series, np.full(len(series.latency_ns), base_ns))
     start_ns, end_ns = system.start_ns + searched.start_ns, system.end_ns + searched.start_ns
     known_ns = covered(start_ns, end_ns, blocked.start_ns, blocked.end_ns)

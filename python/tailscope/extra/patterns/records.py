@@ -61,7 +61,9 @@ class PatternsRecord(Section, frozen=True, kw_only=True):
     slow: Count
     """Number of slow packets."""
     undelayed_ns: Count | None
-    """Latency of a packet that nothing delays."""
+    """Latency of a packet that nothing delays; null if the device was never seen empty."""
+    fastest_ns: Count | None
+    """The smallest latency; null without packets."""
     named: tuple[NamedPattern, ...]
     """Patterns that are clear."""
     refused: tuple[RefusedPattern, ...]

@@ -19,13 +19,19 @@ _BITS = 8
 
 def opening_text(found: PatternsRecord) -> str:
     """Say which packets are slow."""
-    if found.quantile is None or found.threshold_ns is None or found.undelayed_ns is None:
+    if found.quantile is None or found.threshold_ns is None or found.fastest_ns is None:
         return "No packet was matched: there is nothing that packets could say."
+    fastest = (
+        f"No packet found the device empty, so that all of them may have waited; the fastest took"
+        f" {duration_text(found.fastest_ns)}."
+        if found.undelayed_ns is None
+        else f"Without a delay they take {duration_text(found.undelayed_ns)}."
+    )
     part = "" if found.searched == found.packets else f" of {count_text(found.packets)}"
     return (
         f"{count_text(found.slow)} of the {count_text(found.searched)} packets searched{part} are"
         f" slow: from {percentile_name(found.quantile)} on, {duration_text(found.threshold_ns)}."
-        f" Without a delay they take {duration_text(found.undelayed_ns)}."
+        f" {fastest}"
     )
 
 

@@ -23,6 +23,7 @@ ADDITION = Addition(
         "conclusion_rows": "words:conclusion_rows",
         "figures": "figures:FIGURES",
         "next_run": "words:next_run",
+        "overloaded": "overloaded:overloaded",
         "tail_rate": "rates:tail_rate",
     },
     extra=Extra("tail", {"scipy": "scipy"}),

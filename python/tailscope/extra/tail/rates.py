@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -18,11 +18,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.experiment.search.overload import Forecast
-    from tailscope.extra.tail.models.replay import Replayed
+    from tailscope.extra.tail.models.replay import Floats, Replayed
     from tailscope.models.overload.prediction import Prediction
     from tailscope.verdict.slo import Level
 
+    Arrivals: TypeAlias = Literal["even", "random", "bursts"]
+
 _QUANTILE, _MEDIANS = 0.999, 10
+_EVEN, _RANDOM = 0.5, 1.5
+"""Standard deviation of the time between packets, over its mean, below which they come evenly, or
+at random."""
+_OVERLOADED = (
+    "the rate up to which the tail holds is not known: at low load the function's run would show"
+    " what is replayed"
+)
 _STALLED = 0.03
 """Share of a queue's time that the instrument may stall: it sees packets late meanwhile."""
 
@@ -35,12 +44,15 @@ def tail_rate(
     text, limits = _limits(level, found.e2e_ns.estimate)
     if not found.is_bounded:
         return forecast
+    if found.cpu_ns is None:
+        warnings = (*forecast.warnings, _OVERLOADED)
+        return replace(forecast, tail=TailRate(text, None), warnings=warnings)
     try:
-        replayed = _replayed(function, bursts or function, found, limits)
+        replayed, arrivals = _replayed(function, bursts or function, found, limits)
     except (EvidenceError, RunError) as error:
         warnings = (*forecast.warnings, str(error))
         return replace(forecast, tail=TailRate(text, None), warnings=warnings)
-    tail = TailRate(text, replayed.rate_pps)
+    tail = TailRate(text, replayed.rate_pps, arrivals)
     warnings = forecast.warnings if tail.is_told else (*forecast.warnings, _unclear(replayed))
     return replace(forecast, tail=tail, warnings=warnings)
 
@@ -75,8 +87,10 @@ def _limits(level: Level | None, median_ns: float) -> tuple[str, list[Limit]]:
     return ", ".join(term.text for term in terms), limits
 
 
-def _replayed(function: Path, queued: Path, found: Prediction, limits: list[Limit]) -> Replayed:
-    """Replay what the runs have shown."""
+def _replayed(
+    function: Path, queued: Path, found: Prediction, limits: list[Limit]
+) -> tuple[Replayed, Arrivals]:
+    """Replay what the runs have shown; returns how packets came, too."""
     run = read_run(queued)
     left_ns, queues = queues_in(queued, run, found.transfer_ns)
     stalled_ns = taken_from_instrument(queued, run, queues.begin_ns, queues.end_ns)
@@ -92,6 +106,12 @@ def _replayed(function: Path, queued: Path, found: Prediction, limits: list[Limi
         latency_ns.astype(np.int64),
         is_clean,
     )
-    return highest_rate_within(
-        seen, limits, found.rate_max_pps.ci_high, np.random.default_rng(len(pre_ns))
-    )
+    rate_max_pps, chance = found.rate_max_pps.ci_high, np.random.default_rng(len(pre_ns))
+    replayed = highest_rate_within(seen, limits, rate_max_pps, chance)
+    return replayed, _arrivals(seen.apart_ns)
+
+
+def _arrivals(apart_ns: Floats) -> Arrivals:
+    """Say how packets come, by how much the time between them varies."""
+    varies = float(apart_ns.std() / apart_ns.mean())
+    return "even" if varies < _EVEN else "random" if varies < _RANDOM else "bursts"

@@ -29,8 +29,8 @@ class Prediction:
     """The forwarder's median, which stands for twice the transfer."""
     e2e_ns: Estimate
     """The function's median."""
-    cpu_ns: Estimate
-    """CPU time of the function per packet, by the medians."""
+    cpu_ns: Estimate | None
+    """CPU time of the function per packet, by the medians; None if it was overloaded."""
     queued_cpu_ns: Estimate | None
     """CPU time per packet, by packets that queued; None if too few did."""
     noise_ns_per_s: Estimate | None
@@ -44,7 +44,7 @@ class Prediction:
 
     @property
     def is_bounded(self) -> bool:
-        """Return True if packets that queued give the rate an interval, whatever the function."""
+        """Return True if the rate has an interval, whatever the function."""
         return math.isfinite(self.rate_max_pps.ci_high)
 
 

@@ -43,11 +43,11 @@ class OverloadFigures(Section, frozen=True, kw_only=True):
     """Lower end of its 95 % interval."""
     e2e_ns_ci_high: float
     """Upper end of its 95 % interval."""
-    cpu_ns: float
-    """t_CPU: time that the function spends on a packet."""
-    cpu_ns_ci_low: float
+    cpu_ns: float | None
+    """t_CPU: time that the function spends on a packet; null of a function that was overloaded."""
+    cpu_ns_ci_low: float | None
     """Lower end of its 95 % interval."""
-    cpu_ns_ci_high: float
+    cpu_ns_ci_high: float | None
     """Upper end of its 95 % interval."""
     queued_cpu_ns: float | None = None
     """The same time, by the departures of packets that queued; null if too few did."""
@@ -86,6 +86,8 @@ class OverloadFigures(Section, frozen=True, kw_only=True):
     """Lower end of its 95 % interval."""
     tail_rate_pps_ci_high: float | None = None
     """Upper end of its 95 % interval."""
+    tail_arrivals: Literal["even", "random", "bursts"] | None = None
+    """How packets came in the function's run, which is how they come at that rate."""
     is_upper_bound: bool
     """True if neither d_Σ nor packets that queued are known, so that interrupts are still to be
     taken off."""

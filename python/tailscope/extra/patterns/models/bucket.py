@@ -40,9 +40,11 @@ _LEAST_CHAIN = 8
 """Losses of a chain."""
 _AT_ONCE = 0.25
 """A policer delays by less than so much of the time that its burst lasts at its rate."""
-_STEPS = (0.025, 0.005, 0.001, 2e-4, 4e-5)
+_STEPS = (0.025, 0.005, 0.001, 2e-4, 4e-5, 8e-6, 1.6e-6, 3.2e-7)
 _TIMES = (-3, -2, -1, 1, 2, 3)
-"""Rates are searched so far on both sides of the best, in steps that become finer."""
+"""Rates are searched so far on both sides of the best, in steps that become finer: a bucket that is
+never full adds up what a rate is off by, and that has to stay below a packet of as many as are
+searched."""
 _NS_PER_S = 1e9
 _SAME = 1e-5
 """Rates that differ less are tried once."""

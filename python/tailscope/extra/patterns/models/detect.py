@@ -14,7 +14,7 @@ from tailscope.extra.patterns.models.holds import long_gaps
 from tailscope.extra.patterns.models.paths import ecmp, reordering
 from tailscope.extra.patterns.models.queue import find_limit, find_pace, paced_ns, queue
 from tailscope.extra.patterns.models.stalls import stalls
-from tailscope.extra.patterns.models.system import find_system, undelayed_ns
+from tailscope.extra.patterns.models.system import find_system, is_idle_at_times, undelayed_ns
 
 if TYPE_CHECKING:
     from tailscope.extra.patterns.models.answer import Answer, Marks
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Detected(NamedTuple):
     """What the packets say."""
 
-    undelayed_ns: int
-    """Latency of a packet that nothing delays."""
+    undelayed_ns: int | None
+    """Latency of a packet that nothing delays; None if the device was never seen empty."""
     answers: tuple[Answer, ...]
     system: System
     stalls: Marks
@@ -36,13 +36,13 @@ class Detected(NamedTuple):
 def detect(series: Series) -> Detected:
     """Look for each pattern in a series of at least one packet."""
     by_flow = ecmp(series)
-    base_ns = undelayed_ns(series.latency_ns)
+    base_ns = undelayed_ns(series)
     each_ns = by_flow.base_ns
     if each_ns is None:
         each_ns = np.full(len(series.latency_ns), base_ns)
     system = find_system(series, each_ns)
     pace = find_pace(series, system)
-    backlog = queue(series, system, pace, find_limit(series))
+    backlog = queue(series, system, pace, find_limit(series, pace))
     refused = "" if isinstance(backlog, Finding) else backlog.reason
     answers = [
         backlog,
@@ -66,7 +66,8 @@ def detect(series: Series) -> Detected:
     unnamed = stalled & ~system.holding(series, accounted)
     if isinstance(clock, Finding):
         unnamed[:] = False
-    return Detected(base_ns, (*answers, clock), system, unnamed)
+    known_ns = base_ns if is_idle_at_times(series) else None
+    return Detected(known_ns, (*answers, clock), system, unnamed)
 
 
 def _without(answer: Answer, packets: Marks) -> Answer:

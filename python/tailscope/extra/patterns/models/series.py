@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from tailscope.extra.patterns.models.answer import Floats, Numbers
+    from tailscope.extra.patterns.models.answer import Floats, Marks, Numbers
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,12 @@ class Series:
             None if self.flow is None else self.flow[begin:end],
             losses,
         )
+
+    @cached_property
+    def alone(self) -> Marks:
+        """The packets that came when all before them had left; the first one may not have."""
+        front_ns = np.maximum.accumulate(self.depart_ns)
+        return np.append(False, self.arrival_ns[1:] >= front_ns[:-1])
 
     @cached_property
     def sizes(self) -> dict[str, Floats]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _UNDELAYED = 0.005
 """Quantile of the latency that an undelayed packet has."""
+_FEWEST_ALONE = 20
+"""Packets that find the device empty, of which the fastest is undelayed."""
 _NOISE = 4
 """Delays of less than so many times the usual difference between neighbours are noise."""
 _HELD = 0.5
@@ -66,8 +68,16 @@ class System:
         return series.latency_ns - self.base_ns > self.noise_ns
 
 
-def undelayed_ns(latency_ns: Numbers) -> int:
-    """Return the latency of a packet that nothing delays."""
+def is_idle_at_times(series: Series) -> bool:
+    """Say whether the device was seen empty: else packets may all have waited for others."""
+    return int(np.count_nonzero(series.alone)) >= _FEWEST_ALONE
+
+
+def undelayed_ns(series: Series) -> int:
+    """Return the latency of a packet that nothing delays, or of the fastest if all may wait."""
+    latency_ns = series.latency_ns
+    if is_idle_at_times(series):
+        latency_ns = latency_ns[series.alone]
     return int(np.quantile(latency_ns, _UNDELAYED)) if len(latency_ns) else 0
 
 

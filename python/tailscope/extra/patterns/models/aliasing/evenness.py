@@ -51,6 +51,14 @@ class Evenness(NamedTuple):
         is_in_step = self.mirrored(MULTIPLES * rate_hz) <= self.tolerances_hz()
         return int(MULTIPLES[np.argmax(is_in_step)]) if is_in_step.any() else None
 
+    def is_in_step(self, rate_hz: float) -> bool:
+        """Return True if the rate is that of every Nth packet, or of bursts, or a multiple."""
+        if not self.in_bursts:
+            return self.every(rate_hz) is not None
+        multiples_hz = MULTIPLES * rate_hz
+        off_hz = np.abs(multiples_hz - np.rint(multiples_hz / self.own_hz) * self.own_hz)
+        return bool(np.any(off_hz * self.span_s <= _OF_A_TURN))
+
     @property
     def in_bursts(self) -> bool:
         """Return True if packets come in bursts, and those evenly."""

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tailscope.extra.patterns.models.aliasing.evenness import MULTIPLES, Evenness
-from tailscope.extra.patterns.models.aliasing.line import LEAST_EVENTS
+from tailscope.extra.patterns.models.aliasing.line import LEAST_EVENTS, evidence, narrowed
 from tailscope.extra.patterns.models.aliasing.search import FALSE_ALARMS, thresholds
 from tailscope.extra.patterns.models.aliasing.simulation import Periodic
 from tailscope.extra.patterns.models.aliasing.sources import LEVEL, Interval
-from tailscope.extra.patterns.models.aliasing.spectrum import HIGHEST_HZ, Turning
+from tailscope.extra.patterns.models.aliasing.spectrum import HIGHEST_HZ, Arrivals, Turning, peaks
 from tailscope.extra.patterns.models.aliasing.wander import STEADY, Track
 from tailscope.extra.patterns.models.aliasing.work import expected, work
 from tailscope.models.special import stdtrit
@@ -43,6 +43,7 @@ _ONLY = 0.9
 _FIRST = 4
 _ALIKE = 1e-3
 _APART_HZ = 0.5
+_FAR_AHEAD = 2.0
 _ENOUGH = 200_000
 """Pieces of work among which a rate is looked for; more take long and say little more."""
 _PHASES = 1024
@@ -76,6 +77,8 @@ class Recurring(NamedTuple):
     """Probability of so much late work with ticks by chance."""
     rate_ci_hz: Interval | None
     """Interval of the rate; None if it strays."""
+    evident: float = 0.0
+    """Log likelihood ratio of the late work that ticks meet, against chance."""
 
     @property
     def rate_hz(self) -> float:
@@ -115,9 +118,9 @@ def recurring(
 ) -> tuple[Work, list[Recurring], list[float]]:
     """Find one clock after the other, each in the work that the others do not meet.
 
-    Bursts that come evenly show a clock and its images in their rate alike: then a clock is found
-    only if something has been counted at its rate, and the rates between which nothing decides are
-    returned instead.
+    Bursts that come evenly may show a clock and its images in their rate alike: then a clock is
+    found only if something has been counted at its rate, or if it is far more evident than all
+    others, and the rates between which nothing decides are returned instead.
     """
     done = work(arrival_ns, latency_ns)
     found: list[Recurring] = []
@@ -134,7 +137,9 @@ def recurring(
         clocks = _evident(left, found, packets, block_ns, blocks)
         if packets.in_bursts:
             alike_hz = [clock.rate_hz for clock in clocks]
-            clocks = [clock for clock in clocks if _is_counted(clock.rate_hz, counted_hz)]
+            told = [clock for clock in clocks if _is_counted(clock.rate_hz, counted_hz)]
+            # What a clock leaves in bursts may show images of it.
+            clocks = told or ([] if found else clocks[: _is_far_ahead(clocks)])
             if not clocks:
                 return done, found, [] if found else alike_hz
         if not clocks:
@@ -148,22 +153,37 @@ def _is_counted(rate_hz: float, counted_hz: Sequence[float]) -> bool:
     return any(abs(each - rate_hz) < COUNTED_ALIKE * rate_hz for each in counted_hz)
 
 
+def _is_far_ahead(clocks: Sequence[Recurring]) -> bool:
+    """Say whether the first clock is more evident than any of its images may be by chance.
+
+    Work on single packets of a burst lies at many phases of an image, and at one of the clock.
+    """
+    if not clocks or clocks[0].clock.wander is not STEADY:
+        return False
+    return all(clocks[0].evident > _FAR_AHEAD * other.evident for other in clocks[1:])
+
+
 def _evident(
     done: Work, found: Sequence[Recurring], packets: Evenness, block_ns: float, blocks: int
 ) -> list[Recurring]:
     """Find clocks whose ticks the late work holds, against chance, the most evident first."""
     tried = thresholds(done.late_ns)
     candidates: list[_Candidate] = []
+    middle_ns = (done.begin_ns + done.end_ns) // 2
+    came = Arrivals(middle_ns) if packets.in_bursts and len(middle_ns) else None
     for threshold_ns in tried:
         search = _Search(done, threshold_ns, block_ns, blocks)
         if np.count_nonzero(search.is_late) >= LEAST_EVENTS:
-            for peak in search.turning.peaks():
+            # Ticks meet few bursts: too few in a block, but not in all of the time.
+            steady = peaks(came, np.flatnonzero(search.is_late)) if came else []
+            for peak in (*search.turning.peaks(), *steady):
                 if peak.chance * len(tried) <= FALSE_ALARMS:
                     candidates.append(_Candidate(peak.power, peak.rate_hz, threshold_ns))
     fitted: list[tuple[float, Recurring]] = []
     for threshold_ns, rates_hz in _loudest(candidates, packets, 1e9 / block_ns).items():
         search = _Search(done, threshold_ns, block_ns, blocks)
-        for clock, evident in (_fitted(search, rate_hz) for rate_hz in rates_hz):
+        for rate_hz in rates_hz:
+            clock, evident = _fitted(search, rate_hz, in_bursts=packets.in_bursts)
             if clock is not None:
                 fitted.append((evident, clock))
     known_hz = [clock.rate_hz for clock in found]
@@ -171,7 +191,7 @@ def _evident(
     for _, clock in sorted(fitted, key=lambda each: -each[0]):
         if any(_is_image(clock.rate_hz, each, packets) for each in known_hz):
             continue
-        if packets.every(clock.rate_hz) is not None or _strays_about_packets(clock, packets):
+        if packets.is_in_step(clock.rate_hz) or _strays_about_packets(clock, packets):
             # Nor are its multiples more than every so many packets.
             known_hz.append(clock.rate_hz)
         elif all(abs(clock.rate_hz - each.rate_hz) > _APART_HZ for each in clocks):
@@ -193,8 +213,8 @@ def _loudest(
         if packets.of_bursts(rate_hz, told_hz / 2):
             continue
         if all(abs(rate_hz - other) > _ALIKE * rate_hz + _APART_HZ for other in seen):
-            seen.append(rate_hz)
             behind = [rate_hz, *packets.images(rate_hz, HIGHEST_HZ)]
+            seen.append(rate_hz)
             chosen.setdefault(candidate.threshold_ns, []).extend(behind)
         if len(seen) == _LOUDEST:
             break
@@ -222,14 +242,15 @@ def _is_image(rate_hz: float, of_hz: float, packets: Evenness) -> bool:
     return bool(np.any(np.abs(images_hz - rate_hz) <= tolerances_hz))
 
 
-def _fitted(search: _Search, rate_hz: float) -> tuple[Recurring | None, float]:
+def _fitted(search: _Search, rate_hz: float, *, in_bursts: bool) -> tuple[Recurring | None, float]:
     """Fit a clock to half of the blocks, and test it on the other half."""
     middle_s, turns = search.turning.turns(rate_hz, 2)
     steady, strays = _steady(middle_s, turns), _straying(middle_s, turns)
+    narrow = _narrowed(search, rate_hz) if in_bursts else None
     best: Recurring | None = None
     most = 0.0
     for reaches_back in (False, True):
-        for clock, free in ((steady, 2), (strays, 2 * len(turns))):
+        for clock, free in ((steady, 2), (narrow, 2), (strays, 2 * len(turns))):
             if clock is None:
                 continue
             placed, evident = _placed(search, clock, reaches_back)
@@ -245,7 +266,8 @@ def _fitted(search: _Search, rate_hz: float) -> tuple[Recurring | None, float]:
     if best is None:
         return None, 0.0
     is_met = best.meets(search.done)
-    p = _SELECTED * _p_value(search, is_met)
+    by_pieces = in_bursts and best.clock.wander is STEADY
+    p = _SELECTED * (_p_of_pieces if by_pieces else _p_value)(search, is_met)
     late = search.done.only(is_met & search.is_late)
     is_flat = _is_distinct(search.is_late, is_met) and not _waits(late, best.clock)
     # A tick that lasted longer would delay by another tick as well.
@@ -255,7 +277,14 @@ def _fitted(search: _Search, rate_hz: float) -> tuple[Recurring | None, float]:
     rate_ci_hz = None
     if best.clock.wander is STEADY:
         rate_ci_hz = _rate_ci_hz(search, best)
-    return best._replace(p_value=p, rate_ci_hz=rate_ci_hz), most
+    return best._replace(p_value=p, rate_ci_hz=rate_ci_hz, evident=most), most
+
+
+def _narrowed(search: _Search, rate_hz: float) -> Periodic | None:
+    """Return the clock whose ticks lie in most of the late work, by all blocks that are fitted."""
+    which = search.is_late & (search.block % 2 == 0)
+    line = narrowed(rate_hz, ((search.done.begin_ns + search.done.due_ns) / 2)[which])
+    return None if line is None else Periodic(line.period_ns, 0, line.phase_ns)
 
 
 def _slowed(
@@ -421,6 +450,22 @@ def _waits(late: Work, clock: Periodic) -> bool:
         return False
     together = np.corrcoef(since_ns[near], late.late_ns[near])[0, 1]
     return bool(together < _SHORTER)
+
+
+def _p_of_pieces(search: _Search, is_met: Marks) -> float:
+    """Return the probability of so much late work with ticks by chance, in blocks not fitted.
+
+    Ticks meet bursts in some blocks, and in others none, so that blocks are not to be compared. No
+    two pieces hold the same tick: that delays come in swarms makes none of them meet more.
+    """
+    is_left = search.block % 2 == 1
+    late = search.is_late & is_left
+    usual = search.expected * is_left
+    chance = float(usual @ is_met) / max(float(usual.sum()), 1e-9)
+    caught = int(np.count_nonzero(late & is_met))
+    if not 0 < chance < 1 or not caught:
+        return 1.0
+    return max(math.exp(-evidence(caught, int(np.count_nonzero(late)), chance)), _SMALLEST)
 
 
 def _p_value(search: _Search, is_met: Marks) -> float:
