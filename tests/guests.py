@@ -82,6 +82,7 @@ def booted(
     files: Sequence[Path] = (),
     archive: bytes = b"",
     devices: Sequence[str] = (),
+    dpdk: bool = False,
     memory_mb: int = 512,
     counted: bool = False,
 ) -> Iterator[Guest]:
@@ -91,7 +92,7 @@ def booted(
     """
     here, root = Here(folder), folder / "root.cpio"
     build_initramfs(
-        root, kernel, modules=modules, programs=programs, files=files, dpdk=False, cards=False
+        root, kernel, modules=modules, programs=programs, files=files, dpdk=dpdk, cards=False
     )
     with root.open("ab") as more:
         # The kernel unpacks both archives, one after the other.

@@ -175,6 +175,18 @@ def as_a_tap(frames: list[bytes], pause_s: float) -> dict[str, object]:
     }
 
 
+def as_two_sessions(_frames: list[bytes], _pause_s: float) -> dict[str, object]:
+    """Return a card's settings while two use it, of whom the first ends first."""
+    link = PORTS[0]
+    settings = []
+    with ExitStack() as second:
+        with stamping_of_hosts(link):
+            second.enter_context(stamping_of_hosts(link))
+            settings.append(KernelLinks().configuration(link))
+        settings.append(KernelLinks().configuration(link))
+    return {"settings": [*settings, KernelLinks().configuration(link)]}
+
+
 def as_a_path(frames: list[bytes], pause_s: float) -> dict[str, object]:
     """Measure from one end of a cable to the other, by the cards' times."""
     rate_pps, count = round(1 / pause_s), len(frames)

@@ -97,6 +97,12 @@ pub enum Error {
         /// The other host and port.
         to: std::net::SocketAddr,
     },
+    /// A queue of the system lets packets wait by another clock.
+    #[error("{to}: the queue of its interface (etf) drops packets without a time of CLOCK_TAI")]
+    OtherTimes {
+        /// The other host and port.
+        to: std::net::SocketAddr,
+    },
     /// The other host does not answer.
     #[error("{to}: no answer within {waited}{said}")]
     NoAnswer {
@@ -198,6 +204,7 @@ impl Error {
             Self::Card { .. } => "card-clock",
             Self::CardSilent { .. } => "card-silent",
             Self::NoTxtime { .. } => "no-txtime",
+            Self::OtherTimes { .. } => "other-txtime",
             Self::NoAnswer { .. } => "no-answer",
             Self::OpenKey { .. } => "key-open-to-others",
             Self::Key { .. } => "key-file",
@@ -248,6 +255,9 @@ impl Error {
             },
             Self::Card { .. } | Self::CardSilent { .. } => Some(
                 "`ethtool -T LINK` shows what a card offers, and packets have to take this link; without --card the kernel takes the times",
+            ),
+            Self::OtherTimes { .. } => Some(
+                "`tc qdisc replace dev LINK root fq` gives it one that lets packets wait by CLOCK_MONOTONIC; etf is for packets of programs that name times of CLOCK_TAI alone",
             ),
             Self::NoTxtime { .. } => Some(
                 "`tc qdisc replace dev LINK root fq` gives it one that lets packets wait; without --txtime on, the sender waits itself",

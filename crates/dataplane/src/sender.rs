@@ -588,6 +588,12 @@ impl Sender {
         })
     }
 
+    /// Bytes of the shortest and of the longest query.
+    pub fn sizes(&self) -> (usize, usize) {
+        let sizes = || self.asked.sizes.iter().copied();
+        (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0))
+    }
+
     /// The source port of each flow.
     pub fn ports(&self) -> Vec<u16> {
         self.flows.iter().map(|flow| flow.socket.port()).collect()
@@ -650,6 +656,9 @@ fn greet(asked: &Asked, stamps: &Stamps) -> Result<(DepartedBy, Option<Watch>), 
             let returned = socket.returned(&mut batch)?;
             for at in 0..returned {
                 let beside = batch.packet(at).beside;
+                if beside.is_untimely {
+                    return Err(Error::OtherTimes { to: asked.to });
+                }
                 refused = beside.refused.map(io::Error::from_raw_os_error).or(refused);
                 let left_ns = stamps.place(&beside, (now_ns, wall.now()));
                 is_stamped |= left_ns.is_some();

@@ -52,8 +52,12 @@ impl Stamps {
     /// How far times may be off from UTC.
     pub fn clock_error(&self) -> ClockError {
         let error = wall::clock_error();
-        let of_card = self.card.as_ref().map_or(0, Card::error_ns);
-        ClockError { most_ns: error.most_ns.saturating_add(of_card), ..error }
+        ClockError { most_ns: error.most_ns.saturating_add(self.card_error_ns()), ..error }
+    }
+
+    /// How far times of the card may be off the clock of its machine; 0 without a card.
+    pub fn card_error_ns(&self) -> u64 {
+        self.card.as_ref().map_or(0, Card::error_ns)
     }
 
     /// How long this kernel keeps a packet after its time was taken; `None` if that is not known.

@@ -32,6 +32,8 @@ const CARD_STAMPS: u32 = libc::SOF_TIMESTAMPING_RAW_HARDWARE
 const TXTIME: c_int = 61;
 /// `SO_EE_ORIGIN_TIMESTAMPING`: what comes by the queue of errors is a stamp.
 const OF_STAMP: u8 = 4;
+/// `SO_EE_ORIGIN_TXTIME` and `SO_EE_CODE_TXTIME_INVALID_PARAM`: the queue of the interface takes no times of this clock.
+const OF_TIME: (u8, u8) = (6, 1);
 /// `SO_EE_ORIGIN_ICMP` and `SO_EE_ORIGIN_ICMP6`: somebody on the way, or the other end, says it.
 const OF_OTHERS: [u8; 2] = [2, 3];
 /// Hop limit of packets that do not tell it.
@@ -52,6 +54,8 @@ pub struct Beside {
     pub dropped: Option<u32>,
     /// It is one that was sent, and comes back with the time at which it left.
     pub is_returned: bool,
+    /// A queue dropped it, as its time is of another clock than the queue's.
+    pub is_untimely: bool,
     /// It did not come through: the number of the error that somebody reported.
     pub refused: Option<i32>,
     local: Option<Local>,
@@ -242,7 +246,8 @@ impl Udp {
 
     /// Lets packets say when they are to leave; false if the kernel knows no such thing.
     pub fn allow_times(&self) -> bool {
-        let allowed = libc::sock_txtime { clockid: libc::CLOCK_MONOTONIC, flags: 0 };
+        let flags = libc::SOF_TXTIME_REPORT_ERRORS;
+        let allowed = libc::sock_txtime { clockid: libc::CLOCK_MONOTONIC, flags };
         set(&self.socket, libc::SOL_SOCKET, TXTIME, allowed).is_ok()
     }
 
@@ -474,6 +479,7 @@ fn beside(header: &msghdr) -> Beside {
                 (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
                     let error = data.cast::<libc::sock_extended_err>().read_unaligned();
                     beside.is_returned = error.ee_origin == OF_STAMP;
+                    beside.is_untimely = (error.ee_origin, error.ee_code) == OF_TIME;
                     beside.refused =
                         OF_OTHERS.contains(&error.ee_origin).then_some(error.ee_errno as i32);
                 }

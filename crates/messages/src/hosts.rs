@@ -132,6 +132,9 @@ pub struct ToldByReflector {
     /// How long its kernel keeps an answer that has left, as it says; absent if that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handling_ns: Option<Count>,
+    /// How far times of its card may be off its clock; absent if its kernel took them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub card_error_ns: Option<Count>,
 }
 
 /// What became of the queries to another host.
@@ -155,6 +158,10 @@ pub struct SentQueries {
     pub refusals: Count,
     /// Queries of which the kernel, or the card, said when they left.
     pub stamped: Count,
+    /// Bytes of the shortest frame that carries a query, check sequence included.
+    pub frame_bytes_min: Count,
+    /// Bytes of the longest one.
+    pub frame_bytes_max: Count,
     /// Who let queries wait until their time.
     pub departed_by: DepartedBy,
     /// The clock of the card that took the times of packets; absent if the kernel did.

@@ -80,7 +80,7 @@ const BY_CARD: u8 = 1;
 const BY_KERNEL: u8 = 2;
 /// One of the types that RFC 8972 leaves to private use.
 const WATCH: u8 = 252;
-const WATCH_LEN: usize = 56;
+const WATCH_LEN: usize = 60;
 const WATCH_MAGIC: [u8; 4] = *b"tsw1";
 
 /// How packets look: open, or sealed by a key.
@@ -395,6 +395,8 @@ pub struct Watch {
     pub unsent: u32,
     /// How long its kernel keeps an answer that has left, as it says; 0 if that is not known.
     pub handling_ns: u32,
+    /// How far times of its card may be off its clock; 0 of times that its kernel takes.
+    pub card_error_ns: u32,
 }
 
 impl Watch {
@@ -412,6 +414,7 @@ impl Watch {
         put(value, 44, &self.throttled_us.to_be_bytes());
         put(value, 48, &self.unsent.to_be_bytes());
         put(value, 52, &self.handling_ns.to_be_bytes());
+        put(value, 56, &self.card_error_ns.to_be_bytes());
     }
 
     fn read(value: &[u8]) -> Self {
@@ -429,6 +432,7 @@ impl Watch {
             throttled_us: u32_at(value, 44),
             unsent: u32_at(value, 48),
             handling_ns: u32_at(value, 52),
+            card_error_ns: u32_at(value, 56),
         }
     }
 }
@@ -703,6 +707,7 @@ mod tests {
                 throttled_us: 8,
                 unsent: 9,
                 handling_ns: 10,
+                card_error_ns: 11,
             },
         }
     }

@@ -23,6 +23,7 @@ from tailscope.extra.hosts.words import (
     warnings_of,
 )
 from tailscope.store.records.messages import (
+    CardClock,
     CausedStalls,
     HostClock,
     SentQueries,
@@ -59,6 +60,8 @@ ENDS = SentQueries(
     dropped=0,
     refusals=0,
     stamped=10,
+    frame_bytes_min=174,
+    frame_bytes_max=174,
     departed_by="program",
     ports=[40_000],
     clock=GOOD,
@@ -336,6 +339,17 @@ def test_one_way_is_true_within_the_error_or_not_told() -> None:
         withheld = record(passages(ALL), ends).one_way
         assert (withheld.error_ns, withheld.forth, withheld.back) == (None, None, None)
         assert withheld.withheld_because
+
+
+def test_one_way_between_two_cards_of_a_machine_has_the_error_of_both() -> None:
+    card = CardClock(link="eth0", rate_ppb=0, residual_ns=100, width_ns=41, readings=9, steps=0)
+    found = passages(ALL)
+    found.received_ns[:] -= AHEAD_NS
+    found.answered_ns[:] -= AHEAD_NS
+    here = replace(TOLD, same_clock=True)
+    for told, error_ns in ((here, 121), (replace(here, card_error_ns=500), 621)):
+        one_way = record(found, replace(ENDS, card=card, reflector=told)).one_way
+        assert one_way.error_ns == error_ns
 
 
 def test_words_name_the_network_and_the_ends() -> None:

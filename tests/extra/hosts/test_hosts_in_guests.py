@@ -330,7 +330,8 @@ def test_inserted_delays_are_found(guests: Guests, capsys: pytest.CaptureFixture
         found = []
         for delay_us in DELAYS_US:
             guests.netem(*[f"delay {delay_us}us"] * 2)
-            found.append(guests.start("--rate=200", "--duration=2s").end())
+            # On a busy machine three of four leave too late to be sent.
+            found.append(guests.start("--rate=200", "--duration=8s").end())
     ways = _ways(captures)
     assert len(ways) == len(found)
     for delay_us, (_, record, passages), of_run in zip(DELAYS_US, found, ways, strict=True):

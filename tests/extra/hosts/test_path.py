@@ -65,6 +65,9 @@ def test_a_path_is_measured_and_its_run_is_read_by_other_commands(
     assert ends["reflector"]["same_clock"]
     run = read_run(out)
     assert run.info.clock.source == "kernel-software"
+    # A frame of 64 bytes has no room for a query with all that it asks for.
+    assert run.info.about is not None
+    assert run.info.about.size_bytes == ends["frame_bytes_min"] == ends["frame_bytes_max"] == 182
     assert run.summary["lost_in_dut"] == 0
     for words in (["verify", "--slo", "p50<1s"], ["explain"]):
         assert tailscope(*words, out).returncode == 0, words

@@ -16,13 +16,13 @@ from taps import Tap
 from tailscope.engine.analysis import analyze
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.extra.tap import cards
-from tailscope.extra.tap.cards import clock_of_cards, stamping
+from tailscope.extra.tap.cards import clock_of_cards
 from tailscope.extra.tap.filters import compiled
 from tailscope.extra.tap.judge import Judge, Stretches
 from tailscope.extra.tap.listener import check_links
 from tailscope.extra.tap.metrics import TapMetrics, place_of, publishing
 from tailscope.extra.tap.plan import TapPlan, refuse_unknown_terms
-from tailscope.host.cards import Offer
+from tailscope.host.cards import Offer, stamping
 from tailscope.store.reader import read_run
 from tailscope.store.records.messages import TapSecond
 from tailscope.verdict.slo import parse_level
@@ -304,7 +304,7 @@ def test_a_clock_that_both_cards_have_takes_the_times(monkeypatch: pytest.Monkey
 @AS_ROOT
 def test_a_driver_that_takes_no_times_is_named() -> None:
     """As that of the loopback."""
-    with pytest.raises(TestbedError) as error, stamping(("lo",)):
+    with pytest.raises(TestbedError) as error, stamping("lo"):
         pytest.fail("it takes none")
-    assert error.value.code == "tap-stamps-driver"
+    assert error.value.code == "card-stamps"
     assert error.value.args[0].startswith("lo: ")

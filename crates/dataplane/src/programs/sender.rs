@@ -108,6 +108,11 @@ impl Ask {
         Err(Error::Option { option: "--source-port", got, expected })
     }
 
+    /// Bytes of a frame beside the query.
+    fn headers(&self) -> usize {
+        ETHERNET + UDP_HEADER + if self.to.is_ipv4() { 20 } else { 40 }
+    }
+
     fn asked(&self) -> Result<Asked, Error> {
         let form = Form::new(self.key_file.as_deref().map(keys::read).transpose()?);
         let extensions = Extensions {
@@ -115,7 +120,7 @@ impl Ask {
             watch: !self.plain,
             dscp: self.dscp.filter(|_| !self.plain),
         };
-        let headers = ETHERNET + UDP_HEADER + if self.to.is_ipv4() { 20 } else { 40 };
+        let headers = self.headers();
         let least = form.query_bytes(extensions);
         let sizes = self.size.cycle().into_iter();
         Ok(Asked {
@@ -156,13 +161,14 @@ impl Program for Ask {
         let mut sender = Sender::new(asked, stamps, &self.record, queries as usize)?;
         events::recording(SPEC.name);
         sender.run(times.take_while(|at| *at < lasts), &stop)?;
-        events::print(&Message::Recorded(told(&sender, stop.asked())));
+        events::print(&Message::Recorded(told(&sender, self.headers(), stop.asked())));
         Ok(())
     }
 }
 
-fn told(sender: &Sender, stopped: bool) -> Recorded {
+fn told(sender: &Sender, headers: usize, stopped: bool) -> Recorded {
     let counts = &sender.counts;
+    let (shortest, longest) = sender.sizes();
     let partial =
         if stopped { vec!["it was ended before its time".to_owned()] } else { Vec::new() };
     let last = sender.vitals.last();
@@ -176,6 +182,7 @@ fn told(sender: &Sender, stopped: bool) -> Recorded {
         run_delay_us: last.run_delay_us.wrapping_sub(first.run_delay_us).into(),
         throttled_us: last.throttled_us.wrapping_sub(first.throttled_us).into(),
         handling_ns: (last.handling_ns > 0).then(|| last.handling_ns.into()),
+        card_error_ns: (last.card_error_ns > 0).then(|| last.card_error_ns.into()),
     });
     let reflector_steps =
         counts.watched.map_or(0, |[first, last]| last.clock_steps.wrapping_sub(first.clock_steps));
@@ -190,6 +197,8 @@ fn told(sender: &Sender, stopped: bool) -> Recorded {
         dropped: sender.dropped().into(),
         refusals: counts.refusals.into(),
         stamped: counts.stamped.into(),
+        frame_bytes_min: (headers + shortest).into(),
+        frame_bytes_max: (headers + longest).into(),
         departed_by: sender.departed_by,
         card: sender.stamps.card().map(|card| Box::new(card.told())),
         ports: sender.ports().into_iter().map(Into::into).collect(),

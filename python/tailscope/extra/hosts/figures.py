@@ -166,10 +166,12 @@ def _one_way(passages: Passages, ends: SentQueries) -> OneWayRecord:
         return withheld("no answer came")
     if ends.clock.steps or ends.reflector_clock.steps:
         return withheld("a clock was set meanwhile")
-    # Of two ends on one machine only the card's clock may be off.
-    card = ends.card
-    error_ns = 0 if card is None else card.residual_ns + (card.width_ns + 1) // 2
-    if ends.reflector is None or not ends.reflector.same_clock:
+    card, told = ends.card, ends.reflector
+    if told is not None and told.same_clock:
+        # Of two ends on one machine only clocks of cards may be off.
+        error_ns = 0 if card is None else card.residual_ns + (card.width_ns + 1) // 2
+        error_ns += told.card_error_ns or 0
+    else:
         clocks = {"sender": ends.clock, "reflector": ends.reflector_clock}
         free = [end for end, clock in clocks.items() if not clock.synchronised]
         if free:

@@ -178,9 +178,11 @@ def _info(
         steal_ns={},
         own_work=OwnWork(instrument=(), dut=()),
     )
+    # Frames without room for a query are longer than they were to be.
+    shortest, longest = record.ends.frame_bytes_min, record.ends.frame_bytes_max
     return replace(
         links_info(asked, analysis.summary),
-        about=plan.about,
+        about=replace(plan.about, size_bytes=shortest if shortest == longest else None),
         partial=tuple(partial),
         warnings=tuple(warnings_of(record)),
         noise=noise,

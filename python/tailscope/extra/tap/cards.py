@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import array
-import fcntl
-import socket
-import struct
-from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import TestbedError, UsageError
-from tailscope.host.cards import ALL_FRAMES, offered_stamps
+from tailscope.host.cards import offered_stamps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-_SET, _GET = 0x89B0, 0x89B1
-"""Requests SIOCSHWTSTAMP and SIOCGHWTSTAMP: what a card takes times of."""
 _KERNEL = "without --stamps card, the kernel takes them"
 
 
@@ -53,51 +46,3 @@ def clock_of_cards(stamps: str, links: Sequence[str], *, taps: bool) -> str | No
             hint=f"tap two ports of one card; {_KERNEL}",
         )
     return f"/dev/ptp{clocks[0]}"
-
-
-@contextmanager
-def stamping(links: Sequence[str]) -> Iterator[None]:
-    """Have cards take the times of all frames that come in, within a block."""
-    with ExitStack() as stack:
-        for link in links:
-            before = _read(link)
-            if before[2] != ALL_FRAMES:
-                stack.callback(_restore, link, before)
-                _write(link, (*before[:2], ALL_FRAMES))
-                if _read(link)[2] != ALL_FRAMES:
-                    raise _refused(link, "it chose other frames")
-        yield
-
-
-def _read(link: str) -> tuple[int, int, int]:
-    return _asked(link, _GET, (0, 0, 0))
-
-
-def _write(link: str, settings: tuple[int, int, int]) -> None:
-    _asked(link, _SET, settings)
-
-
-def _restore(link: str, settings: tuple[int, int, int]) -> None:
-    with suppress(TestbedError):
-        _write(link, settings)
-
-
-def _asked(link: str, request: int, settings: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Ask a driver for its flags, and which frames it takes times of as they leave and come."""
-    words = array.array("i", settings)
-    asked = struct.pack("16sP16x", link.encode(), words.buffer_info()[0])
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
-            fcntl.ioctl(handle, request, asked)
-    except OSError as error:
-        raise _refused(link, str(error.strerror)) from None
-    flags, leaving, coming = words
-    return flags, leaving, coming
-
-
-def _refused(link: str, reason: str) -> TestbedError:
-    return TestbedError(
-        f"{link}: its driver does not take times of all frames: {reason}",
-        code="tap-stamps-driver",
-        hint=f"root may change that; {_KERNEL}",
-    )

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from tailscope.engine.slices import Part, merge
 from tailscope.extra.tap import RECORD, WORST
-from tailscope.extra.tap.cards import stamping
 from tailscope.extra.tap.listener import Listener
 from tailscope.extra.tap.records import TapRecord
 from tailscope.extra.tap.watch import Watch
+from tailscope.host.cards import stamping
 from tailscope.report.of_run import page_of
 from tailscope.signals import patient
 from tailscope.store import layout
@@ -93,7 +93,8 @@ def listen(plan: TapPlan, judge: Judge | None, take: Callable[[TapKey | TapSecon
         if captures is not None and plan.keep:
             watch = stack.enter_context(Watch(folder, captures, plan))
         if plan.card_clock is not None:
-            stack.enter_context(stamping((plan.pre, plan.post)))
+            for link in (plan.pre, plan.post):
+                stack.enter_context(stamping(link))
         with (
             patient(lambda: None) as patience,
             Listener(plan, figures, captures, place=place) as listener,

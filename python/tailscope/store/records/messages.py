@@ -763,6 +763,10 @@ class SentQueries(Section, frozen=True, kw_only=True, omit_defaults=True):
     """Errors that somebody on the way, or the other end, reported."""
     stamped: Count
     """Queries of which the kernel, or the card, said when they left."""
+    frame_bytes_min: Count
+    """Bytes of the shortest frame that carries a query, check sequence included."""
+    frame_bytes_max: Count
+    """Bytes of the longest one."""
     departed_by: DepartedBy
     """Who let queries wait until their time."""
     card: CardClock | None = None
@@ -821,6 +825,8 @@ class ToldByReflector(Section, frozen=True, kw_only=True, omit_defaults=True):
     handling_ns: Count | None = None
     """How long its kernel keeps an answer that has left, as it says; absent if that is not known.
     """
+    card_error_ns: Count | None = None
+    """How far times of its card may be off its clock; absent if its kernel took them."""
 
 
 class Recorded(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import array
-import errno
-import fcntl
-import socket
-import struct
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from tailscope.extra.laboratory.stamps.phc import KernelClock, compare
-from tailscope.host.cards import ALL_FRAMES, Offer, offered_stamps
+from tailscope.host.cards import (
+    ALL_FRAMES,
+    Offer,
+    StampSetting,
+    offered_stamps,
+    read_stamps,
+    write_stamps,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tailscope.extra.laboratory.stamps.phc import CardClock
 
-_NAME_BYTES = 16
-_SIOCSHWTSTAMP, _SIOCGHWTSTAMP = 0x89B0, 0x89B1
 _LOOKS = 3
 _ADVICE = (
     "software timestamps have a tail of their own; `ethtool -T LINK` lists what a card offers,"
@@ -34,10 +34,10 @@ class Links(Protocol):
     def offer(self, link: str) -> Offer:
         """Return the timestamps that a link offers."""
 
-    def configuration(self, link: str) -> tuple[int, int, int]:
+    def configuration(self, link: str) -> StampSetting:
         """Return the settings of a link: flags, filter for sending, and filter for receiving."""
 
-    def configure(self, link: str, configuration: tuple[int, int, int]) -> tuple[int, int, int]:
+    def configure(self, link: str, configuration: StampSetting) -> StampSetting:
         """Set a link, and return the settings that its driver chose."""
 
     def clock(self, number: int) -> CardClock:
@@ -51,33 +51,17 @@ class KernelLinks:
         """Return the offer that ``ethtool -T`` shows; a link without an answer offers nothing."""
         return offered_stamps(link)
 
-    def configuration(self, link: str) -> tuple[int, int, int]:
+    def configuration(self, link: str) -> StampSetting:
         """Return the settings of a link."""
-        return self._configured(link, _SIOCGHWTSTAMP, (0, 0, 0))
+        return read_stamps(link)
 
-    def configure(self, link: str, configuration: tuple[int, int, int]) -> tuple[int, int, int]:
+    def configure(self, link: str, configuration: StampSetting) -> StampSetting:
         """Set a link, and return the settings that its driver chose."""
-        return self._configured(link, _SIOCSHWTSTAMP, configuration)
+        return write_stamps(link, configuration)
 
     def clock(self, number: int) -> CardClock:
         """Return a clock by its number."""
         return KernelClock(number)
-
-    def _configured(
-        self, link: str, request: int, configuration: tuple[int, int, int]
-    ) -> tuple[int, int, int]:
-        words = array.array("i", configuration)
-        _ask(link, request, words.buffer_info()[0])
-        flags, sent, received = words
-        return flags, sent, received
-
-
-def _ask(link: str, request: int, address: int) -> None:
-    if len(link.encode()) >= _NAME_BYTES:
-        raise OSError(errno.ENODEV, f"{link!r} is not the name of a link")
-    words = struct.pack(f"{_NAME_BYTES}sP16x", link.encode(), address)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
-        fcntl.ioctl(handle, request, words)
 
 
 @dataclass
@@ -174,7 +158,7 @@ def _switch_on(name: str, links: Links, stack: ExitStack, chosen: Stamping) -> s
     return None
 
 
-def _put_back(name: str, links: Links, before: tuple[int, int, int], chosen: Stamping) -> None:
+def _put_back(name: str, links: Links, before: StampSetting, chosen: Stamping) -> None:
     try:
         links.configure(name, before)
     except OSError as error:
