@@ -213,6 +213,19 @@ def test_ticks_that_delay_by_a_flat_amount_are_found() -> None:
     assert predict(fitted, arrival, latency).agreement > 0.9
 
 
+def test_ticks_of_which_few_delay_a_packet_are_no_explanation() -> None:
+    rng = np.random.default_rng(22)
+    arrival = poisson(rng, 3_000, 15)
+    ticks = np.arange(1, 15 * 200) * 5_000_003
+    ticks = rng.choice(ticks[ticks < arrival[-1]], 600, replace=False)
+    service = 20_000 + rng.integers(0, 500, len(arrival))
+    service[np.searchsorted(arrival, ticks)] += 150_000
+    latency = simulate(arrival, [], base_ns=0, service_ns=service) + service
+    fitted = fit(arrival, latency)
+    assert not fitted.sources
+    assert "200.00 Hz is no explanation: it would delay 2" in str(fitted.reason)
+
+
 def at_a_server(
     arrival_ns: np.ndarray, service_ns: int, clock: Periodic, rng: np.random.Generator
 ) -> np.ndarray:

@@ -240,6 +240,8 @@ def _run(plan: AliasingRequest) -> None:
 
     def show() -> None:
         _print(fitted, prediction)
+        if fitted.in_batches:
+            say("no latency is predicted: most packets leave in batches, and wait for each other")
         _print_left_out(tainted)
         if beyond:
             searched_s = (arrival_ns[-1] - arrival_ns[0]) / 1e9

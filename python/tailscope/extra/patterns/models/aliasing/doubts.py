@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,6 +73,13 @@ def in_step(period_ns: float, arrival_ns: Times) -> int | None:
     return None
 
 
+def too_many(predicted: int, measured: int) -> str | None:
+    """Say why sources are none that would delay far more than was delayed; None if they do not."""
+    if predicted <= _TOO_MANY * measured + _SIGMAS * math.sqrt(measured):
+        return None
+    return f"it would delay {predicted} packets, and {measured} were delayed"
+
+
 def mismatch(prediction: Prediction) -> str | None:
     """Say why the packets of a run contradict the sources found in it; None if they do not."""
     agreement = prediction.agreement or 0.0
@@ -80,9 +88,8 @@ def mismatch(prediction: Prediction) -> str | None:
             f"only {agreement:.1%} of the delayed packets took what it predicts, expected at least"
             f" {LEAST_AGREEMENT:.0%}"
         )
-    measured, predicted = prediction.measured["delayed"], prediction.predicted["delayed"]
-    if predicted > _TOO_MANY * measured + _SIGMAS * np.sqrt(measured):
-        return f"it would delay {predicted} packets, and {measured} were delayed"
+    if doubt := too_many(prediction.predicted["delayed"], prediction.measured["delayed"]):
+        return doubt
     tolerance_ns, delay_ns = prediction.tolerance_ns, prediction.delay_ns_p50
     if tolerance_ns >= _TOO_WIDE * delay_ns:
         return (

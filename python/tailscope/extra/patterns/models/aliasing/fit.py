@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.extra.patterns.models.aliasing.doubts import in_step, mismatch, p_value
+from tailscope.extra.patterns.models.aliasing.doubts import in_step, mismatch, p_value, too_many
 from tailscope.extra.patterns.models.aliasing.flat import recurring
 from tailscope.extra.patterns.models.aliasing.line import LEAST_EVENTS
 from tailscope.extra.patterns.models.aliasing.prediction import predict
@@ -118,13 +118,17 @@ def _flat(clocks: Sequence[Recurring], done: Work, nothing: Fit) -> Fit:
                 round(float(window_ns)),
             )
         )
-    return replace(
+    fitted = replace(
         nothing,
         threshold_ns=nothing.base_latency_ns + threshold_ns,
         delayed=int(np.count_nonzero(delayed)),
         sources=tuple(sources),
         in_batches=bool(np.count_nonzero(done.idle_ns) < _ALONE * nothing.packets),
     )
+    doubt = too_many(int(np.count_nonzero(~untouched)), fitted.delayed)
+    if doubt is None:
+        return fitted
+    return _refused(fitted, f"{_rates_text(fitted)} is no explanation: {doubt}")
 
 
 def _limit_ns(clock: Recurring, late_ns: Times) -> int:
