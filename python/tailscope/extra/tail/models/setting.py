@@ -28,10 +28,8 @@ QUANTILES = (0.9999, 0.99999, 0.999999)
 """Quantiles of the next run that are foretold."""
 
 _SHAPES = np.array([[0.25], [1.0], [4.0], [16.0]])
-"""Shapes of the gamma law of rates among which the counts of the runs decide."""
-
-_STEADY = np.array([[1.0], [4.0], [16.0]])
-"""Shapes of the law by which rates drift to a further run, among which repeats decide."""
+"""Shapes of the gamma laws of rates, and of their drift to a further run, among which the counts
+of the runs decide."""
 
 _TELLING = 10
 """Number of the largest events whose sizes tell how much larger the next may be."""
@@ -104,7 +102,7 @@ def _slices(excesses: Excesses) -> NDArray[np.int64]:
 class Prior(NamedTuple):
     """What is expected before anything is seen."""
 
-    new_bursts: float = 0.3
+    new_bursts: float = 0.2
     """Bursts of unseen classes that are added to those of the setting."""
     new_times: float = 30.0
     """How much larger than all that was seen they may be; the logs of their sizes are uniform."""
@@ -405,14 +403,14 @@ def _steadiness(seen: _Seen, prior: Prior) -> Mapping[float, Floats]:
 
     if seen.own < 2:
         return {prior.drift_shape: np.ones_like(seen.latency)}
-    logs = np.zeros((len(_STEADY), len(seen.latency)))
+    logs = np.zeros((len(_SHAPES), len(seen.latency)))
     for group in _at_one_rate(seen.runs, seen.own):
         counts = seen.counts[group]
         runs = np.maximum((seen.times_ns[group] > 0).sum(0), 1)
-        logs += gammaln(_STEADY * runs) - gammaln(_STEADY * runs + counts.sum(0))
-        logs += sum(gammaln(_STEADY + count) - gammaln(_STEADY) for count in counts)
+        logs += gammaln(_SHAPES * runs) - gammaln(_SHAPES * runs + counts.sum(0))
+        logs += sum(gammaln(_SHAPES + count) - gammaln(_SHAPES) for count in counts)
     weight = np.exp(logs - logs.max(0))
-    return dict(zip(_STEADY.ravel().tolist(), weight / weight.sum(0), strict=True))
+    return dict(zip(_SHAPES.ravel().tolist(), weight / weight.sum(0), strict=True))
 
 
 def _law(latency: Floats, below: Floats, prior: Prior) -> Law:
