@@ -91,7 +91,7 @@ class RunTail(NamedTuple):
         above = np.searchsorted(latency, self.latency_ns)
         packets = np.bincount(self.slices * steps + above, minlength=_SLICES * steps)
         packets = packets.reshape(_SLICES, steps)[:, :0:-1].cumsum(1)[:, ::-1]
-        return packets * (1e9 / self.rate_pps)
+        return np.asarray(packets * (1e9 / self.rate_pps), np.float64)
 
 
 def _slices(excesses: Excesses) -> NDArray[np.int64]:
