@@ -401,7 +401,7 @@ def section(runs: int, data: Path) -> Section:
         table(("quantile", *SCORED[1:]), list(_quantiles(settings))),
         f"Simulated runs that are alike: how often the interval held what the next of {runs // 4}"
         " had, after 1, 2, 4 and 8 runs. No constant was chosen by these laws:",
-        table(("law", "largest", "p99.99", "p99.999"), list(alike.rows(runs // 4))),
+        table(("law", "largest", "p99.99"), list(alike.rows(runs // 4))),
     )
     text = TEXT.format(
         **PRIOR._asdict(),
