@@ -89,6 +89,7 @@ def test_table_3_side_by_side(tailscope: Run, runs: Path) -> None:
     )
     for part in (*record["runs"], *record["differences"]):
         assert not undocumented(part, "energy.md")
+    assert not undocumented(["trust"], "energy.md") and record["trust"] is None
 
 
 def test_words_say_the_same(tailscope: Run, runs: Path) -> None:

@@ -75,7 +75,6 @@ def test_verify_and_plan_say_what_a_further_run_is_expected_to_take(
     tailscope: Run, run: Path
 ) -> None:
     assert tailscope("model", "tail", run, "--split", "1", "--keep").returncode == 0
-    assert next_run(run, 0.9999) is None, "one run alone does not tell how much repeats differ"
     found = read_run(run)
     record = found.kept.of(TailRecord)
     assert record is not None

@@ -13,9 +13,10 @@ from test_tail_table import COUNT, DURATION_NS, FLOOR_NS, write_tables
 
 from tailscope.extra.tail.models.bursts import Bursts
 from tailscope.extra.tail.models.causes import schedule_of_largest
-from tailscope.extra.tail.models.excesses import select
+from tailscope.extra.tail.models.excesses import Excesses, select
 from tailscope.extra.tail.models.model import Settings, model
 from tailscope.extra.tail.models.setting import QUANTILES, RunTail, largest, next_quantiles
+from tailscope.extra.tail.recorded import record_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +25,7 @@ Run = Callable[..., Any]
 
 SECOND = 10**9
 PART_S, REST_S = 32, 128
-CLASS_NS = 900_000
+CLASS_NS, SIZE_NS = 900_000, 5_000
 LEVEL = 0.95
 
 
@@ -35,8 +36,10 @@ def bursts_of(rng: np.random.Generator, seconds: float, class_per_s: float) -> A
     return np.sort(np.concatenate([bulk, rare]).astype(np.int64))
 
 
-def tail(worst_ns: Any, seconds: float = PART_S, quantiles: Any = (None,) * 3) -> RunTail:
-    return RunTail(np.sort(worst_ns), FLOOR_NS, seconds * SECOND, 1e5, quantiles)
+def tail(worst_ns: Any, seconds: float = PART_S) -> RunTail:
+    worst_ns = np.sort(worst_ns)
+    slices = np.zeros(len(worst_ns), np.int64)
+    return RunTail(worst_ns, FLOOR_NS, seconds * SECOND, 1e5, (None,) * 3, worst_ns, slices)
 
 
 def test_the_largest_is_where_it_is_said_to_be() -> None:
@@ -53,7 +56,7 @@ def test_the_largest_is_where_it_is_said_to_be() -> None:
         widths.append(found.high_ns / found.low_ns)
     assert held >= 0.93 * len(cases)
     assert known >= 0.9 * len(cases)
-    assert np.median(widths) < 15
+    assert np.median(widths) < 20
 
 
 def test_a_class_of_other_runs_is_foretold() -> None:
@@ -61,12 +64,13 @@ def test_a_class_of_other_runs_is_foretold() -> None:
     own = tail(bursts_of(rng, PART_S, 0))
     others = [tail(bursts_of(rng, PART_S, 0.05)) for _ in range(10)]
     alone, together = (largest([own], like, REST_S * SECOND, LEVEL) for like in ([], others))
-    bulk, rare = together.regions
+    bulk, rare, *beyond = together.regions
+    assert all(region.low_ns > together.seen_ns for region in beyond)
     assert rare.low_ns < CLASS_NS < rare.high_ns < 2 * CLASS_NS
     assert bulk.high_ns < 2 * own.max_ns
-    assert 0.2 < together.recurs() < 0.95
+    assert 0.2 < together.recurs(1) < 0.95
     assert together.seen_ns > 5 * alone.seen_ns
-    assert together.high_ns / together.low_ns < alone.high_ns / alone.low_ns
+    assert rare.high_ns / together.low_ns < alone.high_ns / alone.low_ns
 
 
 def test_nothing_that_was_seen_is_outside() -> None:
@@ -90,26 +94,49 @@ def test_a_run_without_bursts_is_bounded_by_the_others() -> None:
     assert found.low_ns <= FLOOR_NS < CLASS_NS < found.high_ns
 
 
-def test_quantiles_of_the_next_run() -> None:
-    """The spread is that between repeats, whatever the level at each rate is."""
-    held = 0
-    for seed in range(100):
+def exponential_run(rng: np.random.Generator, spread: float, packets: int = 200_000) -> RunTail:
+    """A run whose tail is as long as that of others, but for a factor."""
+    beyond = packets // 100
+    sent_ns = np.sort(rng.integers(0, PART_S * SECOND, beyond))
+    sizes_ns = SIZE_NS * rng.lognormal(0, spread) * rng.exponential(1, beyond)
+    latency_ns = FLOOR_NS + 1 + sizes_ns.astype(np.int64)
+    places = np.arange(beyond) * 100
+    found = Excesses(sent_ns, latency_ns, places, FLOOR_NS, packets, 0, PART_S * SECOND)
+    return RunTail.of(found, SECOND // 1000)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3])
+def test_quantiles_of_the_next_run(spread: float) -> None:
+    """They differ by chance, and by more where repeats do."""
+    held, widths = 0, []
+    for seed in range(40):
         rng = np.random.default_rng(seed)
+        like = [
+            exponential_run(rng, spread, packets)
+            for packets in (100_000, 400_000)
+            for _ in range(3)
+        ]
+        own = [exponential_run(rng, spread) for _ in range(2)]
+        (found,) = next_quantiles(own, like, LEVEL)
+        assert found.quantile == QUANTILES[0]
+        came_ns = exponential_run(rng, spread).quantiles_ns[0]
+        assert came_ns is not None
+        held += found.low_ns <= came_ns <= found.high_ns
+        widths.append(found.high_ns / found.low_ns)
+    assert held >= 0.9 * 40
+    assert np.median(widths) < 1.8
+    assert not next_quantiles([exponential_run(rng, 0, 50_000)], like, LEVEL)
 
-        def run(rate: int) -> RunTail:
-            logs = np.log(50_000 * rate) + rng.normal(0, 0.1, 3)  # noqa: B023
-            values = tuple(np.exp(logs).astype(int).tolist())
-            return tail(np.zeros(0, np.int64), quantiles=values)._replace(rate_pps=1e4 * rate)
 
-        like = [run(rate) for rate in (2, 3, 4) for _ in range(3)]
-        found = next_quantiles([run(1), run(1)], like, LEVEL)
-        assert [each.quantile for each in found] == list(QUANTILES)
-        truth = run(1).quantiles_ns[0]
-        assert truth is not None
-        held += found[0].low_ns <= truth <= found[0].high_ns
-    assert held >= 90
-    assert not next_quantiles([run(1)], [run(2), run(3)], LEVEL)
-    assert len(next_quantiles([run(1)], like, LEVEL)) == len(QUANTILES)
+@pytest.mark.parametrize("runs", [1, 2, 4, 8])
+def test_of_runs_that_are_alike_each_may_have_the_largest(runs: int) -> None:
+    exceeds = []
+    for seed in range(40):
+        rng = np.random.default_rng([seed, runs])
+        own = [tail(bursts_of(rng, PART_S, 0)) for _ in range(runs)]
+        found = largest(own, [], PART_S * SECOND, LEVEL)
+        exceeds.append(1 - found.law.probability(found.seen_ns))
+    assert -0.05 < np.mean(exceeds) - 1 / (runs + 1) < 0.12, "by chance; more if rates may drift"
 
 
 def test_a_clock_is_found_in_the_bulk() -> None:
@@ -141,17 +168,16 @@ def test_runs_of_the_same_set_up_are_given_by_folder(tailscope: Run, tmp_path: P
     assert "the class of" in done.stdout and "--like" not in done.stdout
     records = [json.loads(file.read_text()) for file in (alone, together)]
     assert [record["like"] for record in records] == [0, 3]
-    highest = records[1]["rest_max_ns_regions"][-1]
-    assert highest["low"] < CLASS_NS < highest["high"] == records[1]["rest_max_ns_ci_high"]
+    regions = records[1]["rest_max_ns_regions"]
+    assert any(region["low"] < CLASS_NS < region["high"] for region in regions)
+    assert regions[-1]["high"] == records[1]["rest_max_ns_ci_high"]
     missing = tailscope(*arguments, alone, "--like", tmp_path / "missing")
     assert missing.returncode == 1 and code_of(missing) is not None
 
 
 def test_latencies_of_nothing_are_bounded() -> None:
     """As stamps of a coarse clock have them."""
-    found = largest(
-        [RunTail(np.zeros(50, np.int64), 0, PART_S * SECOND, 1e5, (None,) * 3)], [], SECOND, LEVEL
-    )
+    found = largest([tail(np.zeros(50, np.int64))._replace(floor_ns=0)], [], SECOND, LEVEL)
     assert 0 <= found.low_ns <= found.high_ns < SECOND
 
 
@@ -167,6 +193,26 @@ def stalling_run(seed: int, busy_per_s: float = 0.0) -> Any:
     return select(sent_ns, latency_ns.astype(np.int64), 0.99)
 
 
+def test_a_quantile_of_which_one_run_was_disturbed_has_two_regions() -> None:
+    """What the quiet runs had, or what the disturbed one had, but nothing between."""
+    quiet = [exponential_run(np.random.default_rng(seed), 0) for seed in range(3)]
+    rng = np.random.default_rng(3)
+    begins = np.sort(rng.integers(0, PART_S * SECOND, 40))
+    waits_ns = np.arange(60_000_000, 0, -160_000)
+    sent_ns = np.concatenate([begin + waits_ns[0] - waits_ns for begin in begins.tolist()])
+    order = np.argsort(sent_ns, kind="stable")
+    latency_ns = np.tile(waits_ns, len(begins))[order]
+    busy = Excesses(sent_ns[order], latency_ns, order, 100_000, 200_000, 0, (PART_S + 1) * SECOND)
+    disturbed = RunTail.of(busy, SECOND // 1000)
+    (found,) = next_quantiles([*quiet, disturbed], [], LEVEL)
+    low, high, *_ = found.regions
+    seen_ns, worst_ns = quiet[0].quantiles_ns[0], disturbed.quantiles_ns[0]
+    assert seen_ns is not None and worst_ns is not None
+    assert low.low_ns < seen_ns < low.high_ns < 2 * seen_ns
+    assert high.low_ns < worst_ns < high.high_ns and high.low_ns > 100 * low.high_ns
+    assert low.probability > 0.3 and 0.1 < high.probability < 0.65
+
+
 @pytest.mark.parametrize("threshold", [None, 0.999, 0.9999])
 def test_a_disturbed_run_takes_no_answer_away(threshold: float | None) -> None:
     """The worst packets of one bad run do not hide the bursts of the others."""
@@ -180,6 +226,9 @@ def test_a_disturbed_run_takes_no_answer_away(threshold: float | None) -> None:
     assert with_bad.ahead.base.at_ns == without.ahead.base.at_ns
     assert with_bad.fit.threshold_ns == without.fit.threshold_ns
     assert with_bad.ahead.largest.high_ns >= bad.latency_ns.max() > without.ahead.largest.high_ns
+    (aside,) = record_of(with_bad, 0).set_aside
+    assert (aside.run, aside.floor_ns) == (3, bad.floor_ns)
+    assert not record_of(without, 0).set_aside
 
 
 def test_the_return_level_follows_from_the_regions() -> None:

@@ -96,6 +96,7 @@ def test_a_folder_of_tables_has_a_line_for_each_setting(
     ]
     assert bare["inside_share"] == np.mean(inside)
     assert found["runs"][3]["tailscope"] is None
+    assert found["trust"] is None
 
 
 def test_a_folder_of_tables_is_drawn(tailscope: Run, folder: Path, tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tailscope.cli.options import STANDARD, JsonFile, argument, write_json
+from tailscope.cli.model.conclusion import conclude
+from tailscope.cli.options import JsonFile, argument
 from tailscope.cli.status import UNDECIDED
 from tailscope.cli.table import print_table
 from tailscope.cli.terminal import say
@@ -53,13 +55,9 @@ def command(
                 f" expected of {first.power.includes}, as of {first.label}",
                 code="power-differs",
             )
-    if json_file is not None:
-        more = [other.more_than(first) for other in drawn[1:]]
-        write_json(
-            json_file, {"runs": [run_drawn.record() for run_drawn in drawn], "differences": more}
-        )
-    if json_file != STANDARD:
-        _print(drawn)
+    more = [other.more_than(first) for other in drawn[1:]]
+    content = {"runs": [run_drawn.record() for run_drawn in drawn], "differences": more}
+    conclude(json_file, content, runs, partial(_print, drawn))
     return UNDECIDED if any(None in run_drawn.watts.values() for run_drawn in drawn) else 0
 
 

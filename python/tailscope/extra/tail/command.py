@@ -11,14 +11,12 @@ import typer
 
 from tailscope.cli.model.conclusion import conclude
 from tailscope.cli.options import (
-    STANDARD,
     JsonFile,
     Keep,
     argument,
     checked_figure,
     option,
     without_format,
-    write_json,
 )
 from tailscope.cli.table import print_table
 from tailscope.cli.terminal import say
@@ -285,14 +283,12 @@ def _tabulated(plan: TailRequest) -> int:
 
     like = tails_like(plan.like, plan.sources)
     table = table_of(plan.sources, plan.settings, plan.seed, like)
-    write_json(plan.json_file, table.content())
     if plan.figure is not None:
         from tailscope.report.drawing import write_grid
 
         label = ", ".join(dict.fromkeys(source.path.name for source in plan.sources))
         write_grid([plan.figure], table.pictures(label), columns=2, title=label)
-    if plan.json_file != STANDARD:
-        print_settings(table)
+    conclude(plan.json_file, table.content(), table.measured, partial(print_settings, table))
     return 0
 
 
@@ -384,9 +380,10 @@ def _recurring(ahead: Forecast) -> Iterator[str]:
 
 def _next(fitted: TailModel) -> Iterator[str]:
     """Return the quantiles of a further run."""
+    from tailscope.extra.tail.words import regions_text
+
     for each in fitted.next_quantiles:
-        low, high = duration_text(each.low_ns), duration_text(each.high_ns)
-        yield f"{percentile_name(each.quantile)} of the next run: {low} to {high}"
+        yield f"{percentile_name(each.quantile)} of the next run: {regions_text(each.regions)}"
 
 
 def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
@@ -419,7 +416,7 @@ def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
             " bursts of more than 1.5 times the largest, up to 26. Runs of the same set-up can:"
             " --like"
         )
-    aside = [at + 1 for at, tail in enumerate(ahead.tails) if tail.floor_ns > ahead.base.floor_ns]
+    aside = [each.part + 1 for each in ahead.set_aside]
     if aside:
         yield (
             f"not part of the law, but of what is foretold: {counted(len(aside), 'run')}"

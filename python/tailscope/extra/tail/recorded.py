@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Any
 from tailscope.models.estimate import LEVEL
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tailscope.extra.tail.models.forecast import Candidate, Forecast
     from tailscope.extra.tail.models.model import Horizon, TailModel
-    from tailscope.extra.tail.records import TailHorizon, TailRecord, TriedThreshold
+    from tailscope.extra.tail.models.setting import Region
+    from tailscope.extra.tail.records import (
+        LatencyRegion,
+        TailHorizon,
+        TailRecord,
+        TriedThreshold,
+    )
     from tailscope.models.estimate import Estimate
 
 DRAWN = ("stability", "levels_ahead", "quantile_pairs")
@@ -22,6 +30,7 @@ def record_of(fitted: TailModel, tainted: int, *, is_drawn: bool = True) -> Tail
     """Return the content of ``--json`` for a model."""
     from tailscope.extra.tail.records import (
         ForetoldQuantile,
+        SetAsideRun,
         TailIntervals,
         TailRecord,
         TestedStationarity,
@@ -72,12 +81,17 @@ def record_of(fitted: TailModel, tainted: int, *, is_drawn: bool = True) -> Tail
         rest_max_ns=None if check is None else check.max_ns,
         **_outlook(ahead),
         runs=len(fitted.runs),
+        set_aside=tuple(
+            SetAsideRun(run=run, floor_ns=floor_ns, reason=reason)
+            for run, floor_ns, reason in ahead.set_aside
+        ),
         like=len(fitted.others),
         next_quantiles=tuple(
             ForetoldQuantile(
                 quantile=each.quantile,
                 latency_ns_ci_low=each.low_ns,
                 latency_ns_ci_high=each.high_ns,
+                latency_ns_regions=_regions(each.regions),
             )
             for each in fitted.next_quantiles
         ),
@@ -114,20 +128,25 @@ def _drawn(fitted: TailModel) -> dict[str, Any]:
 
 def _outlook(ahead: Forecast) -> dict[str, Any]:
     """Return the figures of the prediction, named after the run or the horizon."""
-    from tailscope.extra.tail.records import LatencyRegion
-
     largest = ahead.largest
     return {
         "rest_max_ns_ci_low": largest.low_ns,
         "rest_max_ns_ci_high": largest.high_ns,
-        "rest_max_ns_regions": tuple(
-            LatencyRegion(low=low, high=high, probability=probability)
-            for low, high, probability in largest.regions
-        ),
+        "rest_max_ns_regions": _regions(largest.regions),
         "known_max_ns_ci_high": largest.known_high_ns,
         "fit_p_value": ahead.chosen.p_value,
         "promise": ahead.promise,
+        "return_level_exceeded_probability": largest.exceeds_level,
     }
+
+
+def _regions(regions: Sequence[Region]) -> tuple[LatencyRegion, ...]:
+    from tailscope.extra.tail.records import LatencyRegion
+
+    return tuple(
+        LatencyRegion(low=low, high=high, probability=probability)
+        for low, high, probability in regions
+    )
 
 
 def _causes(ahead: Forecast) -> dict[str, Any]:

@@ -54,14 +54,25 @@ class TriedThreshold(Section, frozen=True, kw_only=True):
 
 
 class LatencyRegion(Section, frozen=True, kw_only=True):
-    """Latencies between which the largest to come may lie."""
+    """Latencies between which the largest to come may lie, or a quantile."""
 
     low: float
     """Lower end of the region."""
     high: float
     """Upper end of the region."""
     probability: float
-    """Probability that the largest lies in it."""
+    """Probability that it lies in it."""
+
+
+class SetAsideRun(Section, frozen=True, kw_only=True):
+    """A run that is no part of the law, but of what is foretold."""
+
+    run: Count
+    """The run, from 0."""
+    floor_ns: Count
+    """Latency above which its packets are known."""
+    reason: str
+    """Reason why it was set aside."""
 
 
 class ForetoldQuantile(Section, frozen=True, kw_only=True):
@@ -73,6 +84,8 @@ class ForetoldQuantile(Section, frozen=True, kw_only=True):
     """Lower end of its predictive interval."""
     latency_ns_ci_high: float
     """Upper end of it."""
+    latency_ns_regions: tuple[LatencyRegion, ...] = ()
+    """The parts of that interval in which it may lie; the gaps between hold less than 1 %."""
 
 
 class TailHorizon(Section, frozen=True, kw_only=True):
@@ -106,6 +119,8 @@ class TailHorizon(Section, frozen=True, kw_only=True):
     """How often a sample of the law is at least as far from it as the bursts (Anderson-Darling)."""
     promise: str | None = None
     """Regime of the largest latency: `bulk`, `rare` or `scheduled`."""
+    return_level_exceeded_probability: float | None = None
+    """Probability that something exceeds the return level."""
 
 
 class RareBursts(Section, frozen=True, kw_only=True):
@@ -294,8 +309,12 @@ class TailRecord(KeptRecord, frozen=True, kw_only=True):
     """How often a sample of the law is at least as far from it as the bursts (Anderson-Darling)."""
     promise: str | None = None
     """Regime of the largest latency: `bulk`, `rare` or `scheduled`."""
+    return_level_exceeded_probability: float | None = None
+    """Probability that something exceeds the return level."""
     runs: Count = 1
     """Runs that were taken together."""
+    set_aside: tuple[SetAsideRun, ...] = ()
+    """Runs that are no part of the law, but of what is foretold."""
     start_up: tuple[StartUpBursts, ...] = ()
     """Bursts of the beginning that do not return."""
     rare: RareBursts | None = None

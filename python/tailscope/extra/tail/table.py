@@ -12,6 +12,7 @@ from tailscope.extra.tail.source import NamedSource, excesses_of, named_sources,
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from tailscope.extra.tail.models.equation1 import Equation1
     from tailscope.extra.tail.models.excesses import Excesses
@@ -93,6 +94,8 @@ class TailTable:
     """The table of all runs."""
 
     runs: Sequence[TabulatedRun]
+    measured: Sequence[Path]
+    """Directories of those that are runs, and can be read."""
 
     def content(self) -> dict[str, object]:
         """Return the content of ``--json``."""
@@ -182,7 +185,12 @@ def table_of(
                 if other != at and each.setting == run.setting and tail is not None
             ]
             tabulated.append(_modelled(run, [*others, *like], settings, seed))
-    return TailTable(tabulated)
+    measured = [
+        run.source.path
+        for run, tail in zip(runs, tails, strict=True)
+        if tail is not None and run.source.count is None
+    ]
+    return TailTable(tabulated, measured)
 
 
 def _tail(source: LatencySource, split: float) -> RunTail | None:

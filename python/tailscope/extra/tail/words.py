@@ -9,7 +9,7 @@ from tailscope.units import count_text, duration_text, percentile_name
 from tailscope.words.figures import Row, interval_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tailscope.store.kept import Conclusions
@@ -34,6 +34,14 @@ def conclusion_doubts(kept: Conclusions) -> Iterator[str]:
         yield f"no return level of the tail: {found.refused}"
 
 
+def regions_text(regions: Sequence[tuple[float, float, float]]) -> str:
+    """Return where a figure may lie; if in several parts, with the probability of each."""
+    if len(regions) == 1:
+        return interval_text(*regions[0][:2])
+    parts = (f"{interval_text(low, high)} ({chance:.0%})" for low, high, chance in regions)
+    return " or ".join(parts)
+
+
 def next_run(path: Path, quantile: float, limit_ns: float | None = None) -> str | None:
     """Say where a quantile of a further run lies, by the kept model, and if that is in a limit."""
     from tailscope.store.reader import read_run
@@ -42,7 +50,9 @@ def next_run(path: Path, quantile: float, limit_ns: float | None = None) -> str 
     for each in () if found is None else found.next_quantiles:
         if each.quantile == quantile:
             low_ns, high_ns = each.latency_ns_ci_low, each.latency_ns_ci_high
-            text = f"{percentile_name(quantile)} of a further run: {interval_text(low_ns, high_ns)}"
+            regions = [(part.low, part.high, part.probability) for part in each.latency_ns_regions]
+            where = regions_text(regions or [(low_ns, high_ns, 1.0)])
+            text = f"{percentile_name(quantile)} of a further run: {where}"
             if limit_ns is None:
                 return text
             where = "within" if high_ns < limit_ns else "beyond" if low_ns > limit_ns else "about"

@@ -59,6 +59,14 @@ class Base(NamedTuple):
     """True if more than half of the parts that are known above the floor have packets there."""
 
 
+class SetAside(NamedTuple):
+    """A part that is not in the law, but in what is foretold."""
+
+    part: int
+    floor_ns: int
+    reason: str
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A threshold that was tried."""
@@ -105,6 +113,21 @@ class Forecast:
         """Return the fit above the chosen threshold."""
         assert self.chosen.fit is not None
         return self.chosen.fit
+
+    @property
+    def set_aside(self) -> list[SetAside]:
+        """Return the parts whose bursts are known above a higher latency than the law begins at."""
+        at_ns = self.base.floor_ns
+        return [
+            SetAside(
+                part,
+                tail.floor_ns,
+                f"its packets are known above {tail.floor_ns} ns only, those of the law above"
+                f" {at_ns} ns: its slowest are far slower",
+            )
+            for part, tail in enumerate(self.tails)
+            if tail.floor_ns > at_ns
+        ]
 
     @property
     def promise(self) -> str:

@@ -151,8 +151,7 @@ def model(
     quantiles = next_quantiles([RunTail.of(run, length_ns) for run in every], like, settings.level)
     if whole:
         # What follows is one more run, none of whose quantiles is above its largest latency.
-        most_ns = ahead.largest.high_ns
-        quantiles = tuple(each._replace(high_ns=min(each.high_ns, most_ns)) for each in quantiles)
+        quantiles = tuple(each.at_most(ahead.largest.high_ns) for each in quantiles)
     return TailModel(
         every,
         length_ns,

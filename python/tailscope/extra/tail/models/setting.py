@@ -28,26 +28,23 @@ QUANTILES = (0.9999, 0.99999, 0.999999)
 """Quantiles of the next run that are foretold."""
 
 _SHAPES = np.array([[0.25], [1.0], [4.0], [16.0]])
-"""Shapes of the gamma law of rates among which the counts of the runs decide."""
+"""Shapes of the gamma laws of rates, and of their drift to a further run, among which the counts
+of the runs decide."""
 
-_STEADY = np.array([[1.0], [4.0], [16.0]])
-"""Shapes of the law by which rates drift to a further run, among which repeats decide."""
+_TELLING = 10
+"""Number of the largest events whose sizes tell how much larger the next may be."""
 
-_DRIFT_STEPS = 9
+_SLICES = 50
+"""Slices of a run whose packets tell how many are delayed together."""
 
-_ALONE = 0.02
-"""Share by which the return level of one run alone lies above all that was seen, at least."""
-
-_JEFFREYS = 0.5
-"""Shape of the prior of a Poisson rate that is not known at all (Jeffreys)."""
+_UNKNOWN = 1.0
+"""Shape of the prior of a rate that is not known at all."""
 
 _STEP = 0.01
 _JOINED = 1.25
 _DROPPED = 0.01
 """Regions less than a factor apart are one; the gaps between them hold at most a probability."""
 
-_RUN_WEIGHT, _RUN_SPREAD = 2, 0.2
-"""Prior of the spread of a quantile between repeats, in logs, as if seen in 2 before any."""
 _SUPPORT = 10
 _RATES_ALIKE = 0.1
 
@@ -62,6 +59,9 @@ class RunTail(NamedTuple):
     rate_pps: float
     quantiles_ns: tuple[int | None, ...]
     """The `QUANTILES`; None where fewer than 10 packets lie beyond, or it is below the floor."""
+    latency_ns: NDArray[np.int64]
+    slices: NDArray[np.int64]
+    """Latency of each packet above the floor, and the slice of the run in which it was sent."""
 
     @classmethod
     def of(cls, excesses: Excesses, run_length_ns: int) -> RunTail:
@@ -76,6 +76,8 @@ class RunTail(NamedTuple):
                 excesses.threshold_ns(quantile) if enough else None
                 for quantile, enough in zip(QUANTILES, supported, strict=True)
             ),
+            excesses.latency_ns,
+            _slices(excesses),
         )
 
     @property
@@ -83,11 +85,24 @@ class RunTail(NamedTuple):
         """Return the largest latency, or the floor if none is above it."""
         return float(self.worst_ns[-1] if len(self.worst_ns) else self.floor_ns)
 
+    def delayed_ns(self, latency: Floats) -> Floats:
+        """Return the time in each slice of which packets are above each latency."""
+        steps = len(latency) + 1
+        above = np.searchsorted(latency, self.latency_ns)
+        packets = np.bincount(self.slices * steps + above, minlength=_SLICES * steps)
+        packets = packets.reshape(_SLICES, steps)[:, :0:-1].cumsum(1)[:, ::-1]
+        return np.asarray(packets * (1e9 / self.rate_pps), np.float64)
+
+
+def _slices(excesses: Excesses) -> NDArray[np.int64]:
+    since = excesses.sent_ns - excesses.begin_ns
+    return np.minimum(since * _SLICES // max(excesses.duration_ns, 1), _SLICES - 1)
+
 
 class Prior(NamedTuple):
     """What is expected before anything is seen."""
 
-    new_bursts: float = 0.1
+    new_bursts: float = 0.2
     """Bursts of unseen classes that are added to those of the setting."""
     new_times: float = 30.0
     """How much larger than all that was seen they may be; the logs of their sizes are uniform."""
@@ -119,6 +134,11 @@ class Law(NamedTuple):
     def probability(self, latency_ns: float) -> float:
         """Return the probability that it is below a latency."""
         return float(np.interp(np.log(latency_ns), np.log(self.latency_ns), self.below))
+
+    def ends_ns(self, level: float, seen_ns: Sequence[float]) -> tuple[float, float]:
+        """Return a central interval, outside of which nothing that was seen lies."""
+        low_ns, high_ns = (self.quantile_ns((1 + side * level) / 2) for side in (-1, 1))
+        return min(low_ns, *seen_ns), max(high_ns, *seen_ns)
 
 
 class Largest(NamedTuple):
@@ -156,22 +176,78 @@ class Largest(NamedTuple):
 
 
 class NextQuantile(NamedTuple):
-    """A quantile of the next run, and its predictive interval."""
+    """A quantile of the next run, and where it may lie."""
 
     quantile: float
-    low_ns: float
-    high_ns: float
+    regions: tuple[Region, ...]
+
+    @property
+    def low_ns(self) -> float:
+        """Return the lower end of the predictive interval."""
+        return self.regions[0].low_ns
+
+    @property
+    def high_ns(self) -> float:
+        """Return the upper end."""
+        return self.regions[-1].high_ns
+
+    def at_most(self, most_ns: float) -> NextQuantile:
+        """Return it without what lies above a latency."""
+        kept = [region for region in self.regions if region.low_ns < most_ns]
+        kept[-1] = kept[-1]._replace(high_ns=min(kept[-1].high_ns, most_ns))
+        return self._replace(regions=tuple(kept))
 
 
 PRIOR = Prior()
 
 
-class _Rates(NamedTuple):
-    """Gamma laws of the rate of bursts above latencies, whose shapes and times these are."""
+class _Seen(NamedTuple):
+    """What runs have shown above each latency: one's own first, then others of the setting."""
 
+    runs: Sequence[RunTail]
+    own: int
     latency: Floats
+    counts: Floats
+    times_ns: Floats
+    """Events of each run above each latency, and the time in which they would have been seen."""
+
+    @classmethod
+    def of(cls, runs: Sequence[RunTail], own: int, latency: Floats, counts: Floats) -> _Seen:
+        """Leave out of each run what lies below its floor."""
+        known = latency >= np.array([[run.floor_ns] for run in runs])
+        durations = np.array([[run.duration_ns] for run in runs])
+        return cls(runs, own, latency, counts * known, durations * known)
+
+    @classmethod
+    def bursts(cls, runs: Sequence[RunTail], own: int, latency: Floats) -> _Seen:
+        """Take bursts for events."""
+        found = [np.searchsorted(run.worst_ns, latency, "right") for run in runs]
+        return cls.of(runs, own, latency, np.array([[len(run.worst_ns)] for run in runs]) - found)
+
+
+class _Rates(NamedTuple):
+    """Gamma laws of the rate of events above latencies."""
+
     shape: Floats
-    time_ns: Floats
+    mean: Floats
+    steadiness: Mapping[float, Floats]
+    """Shapes of the gamma law by which rates drift, and the probability of each."""
+
+    def few(self, ahead_ns: float, allowed: Floats | None = None) -> Floats:
+        """Return the probability that so long a time has no events above them, or few enough.
+
+        The product of two gamma laws, of rates and of their drift, is replaced by the one of the
+        same mean and variance. Events of such a rate have a negative binomial law.
+        """
+        from scipy.special import betainc
+
+        few = np.zeros_like(self.mean)
+        for steady, weight in self.steadiness.items():
+            shape = 1 / ((1 + 1 / self.shape) * (1 + 1 / steady) - 1)
+            none = shape / (shape + self.mean * ahead_ns)
+            few += weight * (none**shape if allowed is None else betainc(shape, allowed + 1, none))
+        # Rates fall with latency, which estimates at each for itself need not.
+        return (np.maximum.accumulate(few) + np.minimum.accumulate(few[::-1])[::-1]) / 2
 
 
 def largest(
@@ -183,21 +259,75 @@ def largest(
 ) -> Largest:
     """Foretell the largest latency of so long a time, of the runs in `own`."""
     every = [*own, *like]
-    seen_ns = max(1, *(run.max_ns for run in every))
-    rates = _rates(own, every, prior)
-    law = _law(rates, ahead_ns, prior, _steadiness(own, like, rates.latency, prior))
+    seen_ns, latency = _most_ns(every), _latencies(own, every, prior)
+    no_burst = _rates(_Seen.bursts(every, len(own), latency), prior).few(ahead_ns)
+    law = _law(latency, no_burst, prior)
     known = law.probability(seen_ns * np.exp(2 * prior.size_spread))
     # What was seen is never outside.
     maxima = [max(1, run.max_ns) for run in own]
-    low_ns = min(law.quantile_ns((1 - level) / 2), *maxima)
-    high_ns = max(law.quantile_ns((1 + level) / 2), *maxima)
+    low_ns, high_ns = law.ends_ns(level, maxima)
     known_high_ns = max(law.quantile_ns(known * (1 + level) / 2), *maxima)
     level_ns = law.quantile_ns(0.5)
     if ahead_ns >= sum(run.duration_ns for run in own):
-        level_ns = max(level_ns, (1 if like else 1 + _ALONE) * max(maxima))
+        level_ns = max(level_ns, *maxima)
     regions = _regions(law, (low_ns, high_ns), maxima, prior)
     known_high_ns = min(known_high_ns, regions[-1].high_ns)
     return Largest(regions, known_high_ns, seen_ns, min(level_ns, high_ns), law)
+
+
+def next_quantiles(
+    own: Sequence[RunTail], like: Sequence[RunTail], level: float, prior: Prior = PRIOR
+) -> tuple[NextQuantile, ...]:
+    """Foretell quantiles of a further run.
+
+    A quantile is above a latency if packets are for more than its share of the time. They come in
+    events, as stalls delay many, and events come at rates as bursts do.
+    """
+    every = [*own, *like]
+    latency = _latencies(own, every, prior)
+    delayed = [run.delayed_ns(latency) for run in every]
+    event_ns = _event_ns(own, delayed)
+    events = np.array([part.sum(0) for part in delayed]) / event_ns
+    rates = _rates(_Seen.of(every, len(own), latency, events), prior)
+    ahead_ns = sum(run.duration_ns for run in own) / len(own)
+    no_burst = _rates(_Seen.bursts(every, len(own), latency), prior).few(ahead_ns)
+    foretold = []
+    for at, quantile in enumerate(QUANTILES):
+        known = [value for run in own if (value := run.quantiles_ns[at]) is not None]
+        if len(known) == len(own):
+            allowed_ns = (1 - quantile) * ahead_ns
+            few = rates.few(ahead_ns, np.floor(allowed_ns / event_ns))
+            # One stall alone may be too long.
+            few = np.minimum(few, np.interp(latency + allowed_ns, latency, no_burst))
+            law = _law(latency, few, prior)
+            ends = law.ends_ns(level, known)
+            foretold.append(NextQuantile(quantile, _regions(law, ends, known, prior)))
+    return tuple(foretold)
+
+
+def _most_ns(runs: Sequence[RunTail]) -> float:
+    return max(1, *(run.max_ns for run in runs))
+
+
+def _latencies(own: Sequence[RunTail], every: Sequence[RunTail], prior: Prior) -> Floats:
+    """Return the latencies for which rates are told, in equal steps of their logs."""
+    bottom = np.log(max(min(run.floor_ns for run in own), 1)) + _STEP / 2
+    top = np.log(_most_ns(every) * prior.new_times) + 5 * prior.size_spread + _STEP
+    return np.exp(np.arange(bottom, top, _STEP))
+
+
+def _event_ns(own: Sequence[RunTail], delayed: Sequence[Floats]) -> Floats:
+    """Return for how long an event holds packets above each latency.
+
+    If events come at random, that is the variance of the time in slices of a run, by its mean
+    (index of dispersion). Those that one's own runs have count, and others above them. The longest
+    events just reach the largest latencies, which says nothing of those that reach beyond.
+    """
+    moments = np.array([[part.var(0, ddof=1), part.mean(0)] for part in delayed])
+    (own_variance, own_mean), (variance, mean) = moments[: len(own)].sum(0), moments.sum(0)
+    variance, mean = np.where(own_mean > 0, (own_variance, own_mean), (variance, mean))
+    lasted = variance / np.maximum(mean, 1e-30)
+    return np.maximum(np.maximum.accumulate(lasted), min(1e9 / run.rate_pps for run in own))
 
 
 def _spread(deviation: float) -> tuple[Floats, int]:
@@ -211,93 +341,85 @@ def _spread(deviation: float) -> tuple[Floats, int]:
     return weights / weights.sum(), reach
 
 
-def _rates(own: Sequence[RunTail], every: Sequence[RunTail], prior: Prior) -> _Rates:
+def _rates(seen: _Seen, prior: Prior) -> _Rates:
     """Return what is known of the rates of one's own runs by those of the setting.
 
     A mixture of gamma laws, one for each shape, is replaced by the one of the same mean and
     variance.
     """
-    seen_ns = max(1, *(run.max_ns for run in every))
-    margin = 5 * prior.size_spread + _STEP
-    bottom = np.log(max(min(run.floor_ns for run in own), 1)) + _STEP / 2
-    logs = np.arange(bottom, np.log(seen_ns * prior.new_times) + margin, _STEP)
-    latency = np.exp(logs)
-    reach = np.clip(1 - np.log(latency / seen_ns) / np.log(prior.new_times), 0, 1)
-    counted = [_counted([run], latency) for run in every]
-    count, time = _counted(own, latency)
-    count_all, time_all = (sum(column) for column in zip(*counted, strict=True))
-    mean = np.maximum((count_all + prior.new_bursts * reach) / time_all, 1e-30)
-    # The mean is known no better than the bursts of the other runs tell.
-    shapes = 1 / (1 / _SHAPES + 1 / (count_all - count + _JEFFREYS))
-    weight = _weights(counted, mean)
+    latency = seen.latency
+    count_all, time_all = seen.counts.sum(0), seen.times_ns.sum(0)
+    time = seen.times_ns[: seen.own].sum(0)
+    expected = _extended(count_all, latency)
+    # Whose the largest of a further run would be is not known.
+    count = seen.counts[: seen.own].sum(0) + (expected - count_all) * time / time_all
+    beyond = np.log(latency / _most_ns(seen.runs)) / np.log(prior.new_times)
+    reach = np.clip(1 - beyond, 0, 1)
+    mean = np.maximum(np.maximum(expected, prior.new_bursts * reach) / time_all, 1e-30)
+    # The mean is known no better than the events of the other runs tell.
+    shapes = 1 / (1 / _SHAPES + 1 / (expected - count + _UNKNOWN))
+    weight = _weights(seen, mean)
     rate = (shapes + count) / (shapes / mean + time)
-    expected = (weight * rate).sum(0)
-    variance = (weight * rate * (rate + 1 / (shapes / mean + time))).sum(0) - expected**2
-    return _Rates(latency, expected**2 / variance, expected / variance)
+    told = (weight * rate).sum(0)
+    variance = (weight * rate * (rate + 1 / (shapes / mean + time))).sum(0) - told**2
+    return _Rates(told**2 / variance, told, _steadiness(seen, prior))
 
 
-def _weights(counted: Sequence[tuple[Floats, Floats]], mean: Floats) -> Floats:
+def _extended(count: Floats, latency: Floats) -> Floats:
+    """Return the events above each latency, the largest of them spread beyond what was seen.
+
+    Of runs that are alike, each is as likely as any other to have the largest, so one event is
+    expected where the largest was. Above, it falls off as the largest sizes do: their logs are
+    exponential, with a mean known as well as so few can tell.
+    """
+    telling = min(_TELLING, count[0])
+    if telling < 1:
+        return count
+    base, top = (np.flatnonzero(count >= least)[-1] for least in (telling, 1))
+    excess = _STEP * (telling / 2 + count[base + 1 :].sum())
+    beyond = (1 + np.maximum(np.log(latency / latency[top]), 0) / excess) ** -telling
+    return np.where(latency > latency[top], np.maximum(count, beyond), count)
+
+
+def _weights(seen: _Seen, mean: Floats) -> Floats:
     """Return the probability of each shape by the counts of all runs (negative binomial)."""
     from scipy.special import gammaln
 
-    most = int(max(count.max() for count, _ in counted))
-    rising = gammaln(_SHAPES + np.arange(most + 1)) - gammaln(_SHAPES)
     logs = np.zeros((len(_SHAPES), len(mean)))
-    for count, time in counted:
-        logs += rising[:, count.astype(int)] + _SHAPES * np.log(_SHAPES)
+    for count, time in zip(seen.counts, seen.times_ns, strict=True):
+        logs += gammaln(_SHAPES + count) - gammaln(_SHAPES) + _SHAPES * np.log(_SHAPES)
         logs -= (_SHAPES + count) * np.log(_SHAPES + mean * time)
     weight = np.exp(logs - logs.max(0))
     return np.asarray(weight / weight.sum(0))
 
 
-def _steadiness(
-    own: Sequence[RunTail], like: Sequence[RunTail], latency: Floats, prior: Prior
-) -> dict[float, Floats]:
+def _steadiness(seen: _Seen, prior: Prior) -> Mapping[float, Floats]:
     """Return the probability of each shape of the law of rates of what follows.
 
-    Of a further run, it is how repeats have shared the bursts of their rate above each latency
+    Of a further run, it is how repeats have shared the events of their rate above each latency
     (Dirichlet-multinomial): the less evenly, the less steady.
     """
     from scipy.special import gammaln
 
-    if len(own) < 2:
-        return {prior.drift_shape: np.ones_like(latency)}
-    groups = [list(own), *_at_one_rate(like)]
-    logs = np.zeros((len(_STEADY), len(latency)))
-    for group in groups:
-        counts = [_counted([run], latency)[0] for run in group]
-        total = np.sum(counts, axis=0)
-        logs += gammaln(_STEADY * len(group)) - gammaln(_STEADY * len(group) + total)
-        logs += sum(gammaln(_STEADY + count) - gammaln(_STEADY) for count in counts)
+    if seen.own < 2:
+        return {prior.drift_shape: np.ones_like(seen.latency)}
+    logs = np.zeros((len(_SHAPES), len(seen.latency)))
+    for group in _at_one_rate(seen.runs, seen.own):
+        counts = seen.counts[group]
+        runs = np.maximum((seen.times_ns[group] > 0).sum(0), 1)
+        logs += gammaln(_SHAPES * runs) - gammaln(_SHAPES * runs + counts.sum(0))
+        logs += sum(gammaln(_SHAPES + count) - gammaln(_SHAPES) for count in counts)
     weight = np.exp(logs - logs.max(0))
-    return dict(zip(_STEADY.ravel().tolist(), weight / weight.sum(0), strict=True))
+    return dict(zip(_SHAPES.ravel().tolist(), weight / weight.sum(0), strict=True))
 
 
-def _law(rates: _Rates, ahead_ns: float, prior: Prior, steadiness: Mapping[float, Floats]) -> Law:
-    """Return the law of the largest of all bursts of what follows."""
-    from scipy.special import gammaincinv
-
-    none = np.zeros_like(rates.latency)
-    for shape, weight in steadiness.items():
-        drifts = gammaincinv(shape, (np.arange(_DRIFT_STEPS) + 0.5) / _DRIFT_STEPS)
-        ahead = ahead_ns * drifts / drifts.mean()
-        within = [(rates.time_ns / (rates.time_ns + each)) ** rates.shape for each in ahead]
-        none += weight * np.mean(within, 0)
+def _law(latency: Floats, below: Floats, prior: Prior) -> Law:
+    """Return the law of a latency, whose sizes change from what was seen to what follows."""
     spread, reach = _spread(prior.size_spread)
-    padded = np.pad(np.maximum.accumulate(none), 2 * reach, constant_values=(0, none.max()))
+    padded = np.pad(below, 2 * reach, constant_values=(0, below.max()))
     below = np.convolve(padded, spread, "valid")
-    logs = np.log(rates.latency[0]) + np.arange(-reach, len(below) - reach) * _STEP
+    logs = np.log(latency[0]) + np.arange(-reach, len(below) - reach) * _STEP
     return Law(np.exp(logs), below)
-
-
-def _counted(runs: Sequence[RunTail], latency: Floats) -> tuple[Floats, Floats]:
-    """Return the bursts above each latency, and the time in which they would have been seen."""
-    count, time = np.zeros_like(latency), np.zeros_like(latency)
-    for run in runs:
-        known = latency >= run.floor_ns
-        count += known * (len(run.worst_ns) - np.searchsorted(run.worst_ns, latency, "right"))
-        time += known * run.duration_ns
-    return count, time
 
 
 def _regions(
@@ -327,41 +449,13 @@ def _regions(
     )
 
 
-def next_quantiles(
-    own: Sequence[RunTail], like: Sequence[RunTail], level: float
-) -> tuple[NextQuantile, ...]:
-    """Foretell quantiles of a further run (Student's t of their logs).
-
-    The spread between repeats is that of all rates that have two. Without repeats there is none.
-    """
-    from scipy.special import stdtrit
-
-    foretold = []
-    for at, quantile in enumerate(QUANTILES):
-        logs = _logs(own, at)
-        repeats = [logs, *filter(len, (_logs(group, at) for group in _at_one_rate(like)))]
-        freedom = sum(len(each) - 1 for each in repeats)
-        if len(logs) < len(own) or not freedom:
-            continue
-        squares = sum(float(((each - each.mean()) ** 2).sum()) for each in repeats)
-        variance = (_RUN_WEIGHT * _RUN_SPREAD**2 + squares) / (_RUN_WEIGHT + freedom)
-        spread = np.sqrt(variance * (1 + 1 / len(logs)))
-        half = float(stdtrit(_RUN_WEIGHT + freedom, (1 + level) / 2)) * spread
-        low, high = min(logs.mean() - half, logs.min()), max(logs.mean() + half, logs.max())
-        foretold.append(NextQuantile(quantile, float(np.exp(low)), float(np.exp(high))))
-    return tuple(foretold)
-
-
-def _logs(runs: Sequence[RunTail], at: int) -> Floats:
-    return np.log([value for run in runs if (value := run.quantiles_ns[at]) is not None])
-
-
-def _at_one_rate(runs: Sequence[RunTail]) -> list[list[RunTail]]:
-    """Return the runs at one rate each."""
-    groups: list[list[RunTail]] = []
-    for run in sorted(runs, key=lambda run: run.rate_pps):
-        if groups and np.log(run.rate_pps / groups[-1][-1].rate_pps) <= _RATES_ALIKE:
-            groups[-1].append(run)
+def _at_one_rate(every: Sequence[RunTail], own: int) -> list[list[int]]:
+    """Return the places of runs at one rate each: one's own, then those of others."""
+    groups, last_pps = [list(range(own))], 0.0
+    for at in sorted(range(own, len(every)), key=lambda at: every[at].rate_pps):
+        if last_pps and np.log(every[at].rate_pps / last_pps) <= _RATES_ALIKE:
+            groups[-1].append(at)
         else:
-            groups.append([run])
+            groups.append([at])
+        last_pps = every[at].rate_pps
     return groups
