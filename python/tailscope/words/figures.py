@@ -209,10 +209,15 @@ def explained_text(explanation: Explanation) -> str:
     )
 
 
+def _may_be_the_instruments(explanation: Explanation) -> bool:
+    """Return True if the instrument stalled for far more of the delay than has its name."""
+    named_ns = explanation.parts_ns.get("instrument", 0)
+    return explanation.stalled_ns - named_ns > _DOUBTFUL * explanation.excess_ns
+
+
 def _stalled_text(explanation: Explanation) -> str:
     """Say that causes of the device may be the instrument's, if much of the delay could be."""
-    named = explanation.parts_ns.get("instrument", 0)
-    if explanation.stalled_ns - named < _DOUBTFUL * explanation.excess_ns:
+    if not _may_be_the_instruments(explanation):
         return ""
     return (
         f" The instrument itself stalled for {explanation.stalled_ns / explanation.excess_ns:.1%}"
@@ -227,6 +232,8 @@ def explained_answer(explanation: Explanation) -> str:
         return ""
     first = max(causes, key=lambda cause: cause.total_ns)
     share = f"{100 * first.share:.3g} % of the delay of the tail"
+    if first.part == "dut" and _may_be_the_instruments(explanation):
+        return f"{first.cause} on the device's CPUs made at most {share}."
     return {
         "dut": f"{first.cause} on the device's CPUs made {share}.",
         "instrument": f"{first.cause} held the instrument itself, which made {share}.",

@@ -118,14 +118,15 @@ def _flat(clocks: Sequence[Recurring], done: Work, nothing: Fit) -> Fit:
                 round(float(window_ns)),
             )
         )
+    count = int(np.count_nonzero(delayed))
     fitted = replace(
         nothing,
         threshold_ns=nothing.base_latency_ns + threshold_ns,
-        delayed=int(np.count_nonzero(delayed)),
+        delayed=count,
         sources=tuple(sources),
         in_batches=bool(np.count_nonzero(done.idle_ns) < _ALONE * nothing.packets),
     )
-    doubt = too_many(int(np.count_nonzero(~untouched)), fitted.delayed)
+    doubt = too_many(int(np.count_nonzero(~untouched)), count)
     if doubt is None:
         return fitted
     return _refused(fitted, f"{_rates_text(fitted)} is no explanation: {doubt}")
