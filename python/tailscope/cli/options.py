@@ -230,7 +230,7 @@ def named_files(texts: list[str], option: str) -> dict[str, Path]:
 def refuse_idle_options(fields: Mapping[str, object]) -> None:
     """Refuse an option of a run that would do nothing without another one."""
     for name in ("co_runner_cpus", "co_runner_platform"):
-        if fields.get(name) is not None and not fields.get("co_runners"):
+        if fields.get(name) not in (None, "bare") and not fields.get("co_runners"):
             option = f"--{name.replace('_', '-')}"
             raise UsageError(f"{option}: expected --co-runner, too", code="requires-co-runner")
 
