@@ -85,3 +85,48 @@ def test_a_driver_that_refuses_is_named(driver: Driver) -> None:
     with raises(TestbedError, "card-stamps"), stamping("eth0"):
         pytest.fail("it takes none")
     assert driver.read("eth0") == OFF
+
+
+def test_the_next_user_puts_back_what_a_killed_one_changed(driver: Driver) -> None:
+    driver.settings["eth0"] = PTP
+    with cards._open_users("eth0") as users:
+        cards._join("eth0", SENT_FRAMES, users)
+    assert driver.read("eth0") == BOTH
+    with stamping("eth0"):
+        assert driver.read("eth0") == BOTH
+    assert driver.read("eth0") == PTP
+
+
+def test_a_setting_from_after_a_killed_user_is_the_one_to_put_back(driver: Driver) -> None:
+    with cards._open_users("eth0") as users:
+        cards._join("eth0", SENT_FRAMES, users)
+    driver.settings["eth0"] = PTP
+    with stamping("eth0"):
+        assert driver.read("eth0") == BOTH
+    assert driver.read("eth0") == PTP
+
+
+def test_only_their_owner_may_open_the_files_of_users(driver: Driver, tmp_path: Path) -> None:
+    """Whoever could lock them could keep others waiting."""
+    with stamping("eth0"):
+        [file] = (tmp_path / "users").iterdir()
+        assert file.stat().st_mode & 0o777 == 0o600
+    assert driver.read("eth0") == OFF
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_files_of_others_are_not_touched(driver: Driver, tmp_path: Path, is_link: bool) -> None:
+    with stamping("eth0"):
+        [file] = (tmp_path / "users").iterdir()
+    theirs = tmp_path / "theirs"
+    theirs.write_text("precious")
+    if is_link:
+        file.unlink()
+        file.symlink_to(theirs)
+    else:
+        theirs.replace(file)
+        file.chmod(0o666)
+    with stamping("eth0"):
+        assert driver.read("eth0") == RECEIVED
+        assert file.read_text() == "precious"
+    assert (driver.read("eth0"), file.read_text()) == (OFF, "precious")

@@ -158,10 +158,12 @@ pub struct SentQueries {
     pub refusals: Count,
     /// Queries of which the kernel, or the card, said when they left.
     pub stamped: Count,
-    /// Bytes of the shortest frame that carries a query, check sequence included.
-    pub frame_bytes_min: Count,
+    /// Bytes of the shortest frame that carries a query, check sequence included; absent in earlier runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame_bytes_min: Option<Count>,
     /// Bytes of the longest one.
-    pub frame_bytes_max: Count,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame_bytes_max: Option<Count>,
     /// Who let queries wait until their time.
     pub departed_by: DepartedBy,
     /// The clock of the card that took the times of packets; absent if the kernel did.

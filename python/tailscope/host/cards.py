@@ -6,6 +6,7 @@ import array
 import errno
 import fcntl
 import json
+import os
 import socket
 import struct
 from contextlib import contextmanager, suppress
@@ -13,7 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from tailscope.exceptions import TestbedError
+from tailscope.exceptions import TestbedError, TuningError
+from tailscope.host.owned import make_folder, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,14 +108,15 @@ def stamping(card: str, *, sent: int = 0) -> Iterator[None]:
 
 
 def _open_users(card: str) -> IO[str]:
+    # Another network namespace may have a card of the same name.
+    namespace = Path("/proc/self/ns/net").stat().st_ino
     try:
-        _USERS.mkdir(mode=0o755, exist_ok=True)
-        # Another network namespace may have a card of the same name.
-        namespace = Path("/proc/self/ns/net").stat().st_ino
-        return (_USERS / f"card-{namespace}-{card}").open("a+")
-    except PermissionError:
-        # Whoever may change no setting has none to put back.
+        make_folder(_USERS)
+        handle = open_file(_USERS / f"card-{namespace}-{card}", os.O_RDWR | os.O_CREAT)
+    except (OSError, TuningError):
+        # Who may change no setting has none to put back, and files of others say nothing.
         return TemporaryFile("w+")
+    return os.fdopen(handle, "r+")
 
 
 @contextmanager
@@ -137,10 +140,9 @@ def _is_only(users: IO[str]) -> bool:
 def _join(card: str, sent: int, users: IO[str]) -> None:
     try:
         before = read_stamps(card)
-        if _is_only(users):
-            users.truncate(0)
-            users.write(json.dumps(before))
-            users.flush()
+        # A user that was killed has put nothing back, but left the setting from before it.
+        if _is_only(users) and not (_kept(users) and before[2] == ALL_FRAMES):
+            _keep(users, json.dumps(before))
         fcntl.flock(users, fcntl.LOCK_SH)
         wanted = (before[0], max(before[1], sent), ALL_FRAMES)
         if before != wanted and write_stamps(card, wanted)[1:] != wanted[1:]:
@@ -154,12 +156,23 @@ def _join(card: str, sent: int, users: IO[str]) -> None:
 
 
 def _leave(card: str, users: IO[str]) -> None:
-    users.seek(0)
-    if _is_only(users) and (text := users.read()):
+    if _is_only(users) and (text := _kept(users)):
         flags, sent, received = json.loads(text)
         if read_stamps(card) != (flags, sent, received):
             write_stamps(card, (flags, sent, received))
-        users.truncate(0)
+        _keep(users, "")
+
+
+def _kept(users: IO[str]) -> str:
+    users.seek(0)
+    return users.read()
+
+
+def _keep(users: IO[str], text: str) -> None:
+    users.seek(0)
+    users.truncate()
+    users.write(text)
+    users.flush()
 
 
 def read_setting(setting: str) -> str:

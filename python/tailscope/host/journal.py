@@ -14,13 +14,13 @@ import errno
 import fcntl
 import json
 import os
-import stat
 import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from tailscope.exceptions import TuningError
+from tailscope.host.owned import make_folder, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,8 +33,6 @@ _MACHINE = "/etc/machine-id"
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _SHOWN = 40
 _UNUSABLE = "a reboot resets all settings; then remove the file"
-_OTHERS_MAY_WRITE = 0o022
-_OTHERS_MAY = 0o077
 
 L = TypeVar("L", bound="HeadLine | EntryLine")
 
@@ -83,7 +81,7 @@ class Journal:
 
         file = journal_file(machine)
         try:
-            handle = _open(file, os.O_RDONLY)
+            handle = open_file(file, os.O_RDONLY)
         except FileNotFoundError:
             return None
         with os.fdopen(handle, "rb") as content:
@@ -139,11 +137,8 @@ def journal_file(machine: Machine) -> Path:
 def tuning_lock(machine: Machine) -> Iterator[None]:
     """Keep others from tuning and reverting within a block."""
     folder = machine.run_folder
-    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-    _check(folder, folder.lstat(), stat.S_IFDIR, _OTHERS_MAY_WRITE)
-    folder.chmod(0o755)  # Whatever the umask: anybody may see that there is a journal.
-    # A file that nobody else may open, so that nobody else can hold the lock.
-    lock = _open(folder / "lock", os.O_RDWR | os.O_CREAT)
+    make_folder(folder)
+    lock = open_file(folder / "lock", os.O_RDWR | os.O_CREAT)
     try:
         _lock(lock, folder)
         yield
@@ -162,32 +157,9 @@ def _lock(handle: int, folder: Path) -> None:
         ) from None
 
 
-def _open(file: Path, flags: int) -> int:
-    """Open a file of this user's that is nobody else's."""
-    handle = os.open(file, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        _check(file, os.fstat(handle), stat.S_IFREG, _OTHERS_MAY)
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
-
-
-def _check(path: Path, status: os.stat_result, kind: int, forbidden: int) -> None:
-    user, mode = os.geteuid(), status.st_mode
-    if status.st_uid != user or stat.S_IFMT(mode) != kind or mode & forbidden:
-        expected = "drwxr-xr-x" if kind == stat.S_IFDIR else "-rw-------"
-        raise TuningError(
-            f"{path}: got {stat.filemode(mode)} of user {status.st_uid},"
-            f" expected {expected} of user {user}",
-            code="journal-owner",
-            hint="somebody else created it: inspect it, then remove it",
-        )
-
-
 def _append(file: Path, record: Mapping[str, object], at: int) -> None:
     line = _line(record, at) + b"\n"
-    handle = _open(file, os.O_WRONLY | os.O_APPEND)
+    handle = open_file(file, os.O_WRONLY | os.O_APPEND)
     try:
         if os.write(handle, line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))

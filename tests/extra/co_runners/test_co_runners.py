@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,10 +13,12 @@ from runs import AS_ROOT, left_behind, needed, sound
 from tailscope.duts.catalogue import DUTS
 from tailscope.duts.dut import Running
 from tailscope.exceptions import TestbedError
-from tailscope.extra.co_runners.co_runners import CoRunner, CoRunning
+from tailscope.experiment.fields import plan_of
+from tailscope.extra.co_runners.co_runners import CoRunner, CoRunners, CoRunning
 from tailscope.extra.co_runners.stress import KINDS
 from tailscope.plan.fields import CO_RUNNERS
 from tailscope.platforms.catalogue import PLATFORMS
+from tailscope.testbed.folder import RunFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +114,34 @@ def test_a_function_that_ends_makes_a_partial_result() -> None:
     ended = CoRunner("l2fwd", "lxc", None, Ended())  # type: ignore[arg-type]
     assert CoRunning([ended]).failure() == "co-runner l2fwd: ended with status 1"
     assert CoRunning([]).failure() is None
+
+
+def test_a_function_that_cannot_be_stopped_costs_no_measurement() -> None:
+    class Stuck(Running):
+        is_running = True
+
+        def failure(self) -> TestbedError:
+            return TestbedError("snort: got no counts", code="no-counts")
+
+        def stop(self) -> None:
+            raise self.failure()
+
+    opened = SimpleNamespace(about={})
+    stuck = CoRunner("snort", "bare", opened, Stuck())  # type: ignore[arg-type]
+    [record] = CoRunning([stuck]).finish()
+    assert (record.name, record.platform.name, record.sent) == ("snort", "bare", None)
+
+
+def test_they_can_run_once_more_in_the_same_folder() -> None:
+    """As `compare duet` has them in each of its blocks."""
+    needed("stress-ng")
+    plan = plan_of({"dut": "l2fwd", "co_runners": {"cpu": 1}})
+    with RunFolder() as folder:
+        for _ in range(2):
+            with CoRunners(plan).open(folder, (0,)) as running:
+                assert running.failure() is None
+                [load] = running.finish()
+                assert load.name == "stress-ng"
 
 
 def test_a_platform_of_no_co_runner_is_refused(tailscope: Any) -> None:

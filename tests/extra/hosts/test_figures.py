@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from msgspec import convert
 from msgspec.structs import replace
 from wording import assert_wording
 
 from tailscope.engine.analysis import analyze_recording
 from tailscope.extra.hosts.figures import hosts_record
 from tailscope.extra.hosts.passages import Passages, Stalls, _followed
+from tailscope.extra.hosts.records import HostsRecord
 from tailscope.extra.hosts.words import (
     end_lines,
     flow_rows,
@@ -22,6 +24,7 @@ from tailscope.extra.hosts.words import (
     times_rows,
     warnings_of,
 )
+from tailscope.store.records.base import as_content
 from tailscope.store.records.messages import (
     CardClock,
     CausedStalls,
@@ -33,7 +36,6 @@ from tailscope.store.records.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tailscope.extra.hosts.records import HostsRecord
 
 BEGIN_NS = 1_800_000_000_000_000_000
 FORTH_NS, HELD_NS, BACK_NS = 20_000, 5_000, 30_000
@@ -350,6 +352,15 @@ def test_one_way_between_two_cards_of_a_machine_has_the_error_of_both() -> None:
     for told, error_ns in ((here, 121), (replace(here, card_error_ns=500), 621)):
         one_way = record(found, replace(ENDS, card=card, reflector=told)).one_way
         assert one_way.error_ns == error_ns
+
+
+def test_runs_from_before_sizes_of_frames_were_told_are_read() -> None:
+    content = as_content(record(passages(ALL)))
+    ends = content["ends"]
+    assert isinstance(ends, dict)
+    assert ends.pop("frame_bytes_min") == ends.pop("frame_bytes_max") == 174
+    read = convert(content, HostsRecord)
+    assert (read.ends.frame_bytes_min, read.ends.sent) == (None, ENDS.sent)
 
 
 def test_words_name_the_network_and_the_ends() -> None:

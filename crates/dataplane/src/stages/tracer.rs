@@ -202,7 +202,8 @@ impl Tracer {
         let mut sums = [0_u64; 3];
         for cost in each.expect("an array has its first entry") {
             for (sum, bytes) in sums.iter_mut().zip(cost.chunks_exact(8)) {
-                *sum += u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+                // The time of a CPU may be below 0, in two's complement.
+                *sum = sum.wrapping_add(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")));
             }
         }
         let [count, timed, ns_timed] = sums;

@@ -10,7 +10,7 @@ from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
 from tailscope.duts.dut import DutContext
-from tailscope.exceptions import DataplaneError
+from tailscope.exceptions import DataplaneError, TailscopeError
 from tailscope.experiment.fields import plan_of
 from tailscope.experiment.run.account import platform_record
 from tailscope.experiment.run.instance import PLATFORM_PART
@@ -21,6 +21,7 @@ from tailscope.store.records.run import CoRunnerRecord
 from tailscope.testbed.messages import GENERATOR
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
+from tailscope.testbed.removal import remove_tree
 from tailscope.testbed.waiting import LOOK_S
 from tailscope.testbed.wires import Side
 
@@ -83,6 +84,8 @@ class CoRunners:
         """Run them on these CPUs within a block."""
         part = folder.part(CO_RUNNERS_PART)
         with ExitStack() as stack:
+            # Who measures by turns runs them once more in the same folder.
+            stack.callback(remove_tree, part.path)
             running = []
             for number, plan in enumerate(self._functions, 1):
                 own = part.part(str(number))
@@ -147,8 +150,10 @@ class CoRunner:
         sent = received = None
         if self.generator is not None and (result := _ended(self.generator)) is not None:
             sent, received = result.gen.sent, result.gen.matched
-        # A program of others may crash when its link goes: the function is stopped first.
-        self.running.stop()
+        # A program of others may crash when its link goes: the function is stopped first. What it
+        # does not say of itself is no part of the measurement.
+        with suppress(TailscopeError, OSError):
+            self.running.stop()
         if self.generator is not None:
             self.generator.stop()
         return CoRunnerRecord(name=self.name, platform=about, sent=sent, received=received)

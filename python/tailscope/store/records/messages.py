@@ -763,9 +763,10 @@ class SentQueries(Section, frozen=True, kw_only=True, omit_defaults=True):
     """Errors that somebody on the way, or the other end, reported."""
     stamped: Count
     """Queries of which the kernel, or the card, said when they left."""
-    frame_bytes_min: Count
-    """Bytes of the shortest frame that carries a query, check sequence included."""
-    frame_bytes_max: Count
+    frame_bytes_min: Count | None = None
+    """Bytes of the shortest frame that carries a query, check sequence included; absent in earlier
+    runs."""
+    frame_bytes_max: Count | None = None
     """Bytes of the longest one."""
     departed_by: DepartedBy
     """Who let queries wait until their time."""
