@@ -421,7 +421,7 @@ def _print_story(story: Story, view: View) -> None:
 def _stalled_text(story: Story) -> str:
     """Say how much of a packet's time may be the instrument's, if that is more than is named."""
     named = sum(line.waited_ns for line in story.lines if line.part == "instrument")
-    if story.stalled_ns - named < _DOUBTFUL * story.latency_ns:
+    if story.stalled_ns - named <= _DOUBTFUL * story.latency_ns:
         return ""
     return (
         f"; for {duration_text(story.stalled_ns)} of it the instrument itself stalled, so the"

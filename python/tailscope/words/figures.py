@@ -212,7 +212,7 @@ def explained_text(explanation: Explanation) -> str:
 def _stalled_text(explanation: Explanation) -> str:
     """Say that causes of the device may be the instrument's, if much of the delay could be."""
     named = explanation.parts_ns.get("instrument", 0)
-    if explanation.stalled_ns - named < _DOUBTFUL * explanation.excess_ns:
+    if explanation.stalled_ns - named <= _DOUBTFUL * explanation.excess_ns:
         return ""
     return (
         f" The instrument itself stalled for {explanation.stalled_ns / explanation.excess_ns:.1%}"
