@@ -97,7 +97,10 @@ def _flat(clocks: Sequence[Recurring], done: Work, nothing: Fit) -> Fit:
         _limit_ns(clock, done.late_ns[each]) for clock, each in zip(clocks, met, strict=True)
     ]
     threshold_ns = min(limits_ns)
-    delayed, free = done.late_ns > threshold_ns, np.ones(len(untouched), bool)
+    delayed, free = (
+        int(np.count_nonzero(done.late_ns > threshold_ns)),
+        np.ones(len(untouched), bool),
+    )
     sources = []
     for clock, touched, limit_ns in zip(clocks, met, limits_ns, strict=True):
         mine = touched & free & (done.late_ns > limit_ns)
@@ -111,7 +114,7 @@ def _flat(clocks: Sequence[Recurring], done: Work, nothing: Fit) -> Fit:
                 replace(clock.clock, duration_ns=middle),
                 nothing.base_latency_ns + middle,
                 len(waits_ns),
-                len(waits_ns) / int(np.count_nonzero(delayed)),
+                len(waits_ns) / delayed,
                 clock.rate_ci_hz,
                 _median_ci_ns(waits_ns),
                 clock.p_value,
@@ -121,11 +124,11 @@ def _flat(clocks: Sequence[Recurring], done: Work, nothing: Fit) -> Fit:
     fitted = replace(
         nothing,
         threshold_ns=nothing.base_latency_ns + threshold_ns,
-        delayed=int(np.count_nonzero(delayed)),
+        delayed=delayed,
         sources=tuple(sources),
         in_batches=bool(np.count_nonzero(done.idle_ns) < _ALONE * nothing.packets),
     )
-    doubt = too_many(int(np.count_nonzero(~untouched)), fitted.delayed)
+    doubt = too_many(int(np.count_nonzero(~untouched)), delayed)
     if doubt is None:
         return fitted
     return _refused(fitted, f"{_rates_text(fitted)} is no explanation: {doubt}")
