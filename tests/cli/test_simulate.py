@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from captures import packets, pcap
 from errors import code_of
 
 if TYPE_CHECKING:
@@ -61,6 +62,22 @@ def test_a_clock_that_is_behind_makes_negative_latencies(
     assert found["latency_relative"]
     found = figures(files["pre"], files["post"], "--clocks", "offset=-1ms")
     assert (found["negative"], found["count"], found["latency_relative"]) == (0, 5_000, False)
+
+
+def test_what_came_before_the_first_capture_began_swaps_none(
+    tailscope: Run, figures: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """Packets that are behind the device alone tell only where both captures run."""
+    offset = ("--seed", 1, "--clock-offset", -1_000_000)
+    files = simulated(tailscope, tmp_path, *offset, "--latency", "lognormal:5us,0.8")
+    sent = packets(files["pre"].read_bytes())
+    late, holey = tmp_path / "late.pcap", tmp_path / "holey.pcap"
+    late.write_bytes(pcap(sent[1_000:]))
+    found = figures(late, files["post"])
+    assert (found["count"], found["lost"], found["latency_relative"]) == (4_000, 0, True)
+    holey.write_bytes(pcap([packet for at, packet in enumerate(sent) if at % 100]))
+    done = tailscope("analyze", holey, files["post"])
+    assert (done.returncode, code_of(done)) == (1, "swapped-or-apart")
 
 
 def test_a_constant_latency_is_measured(

@@ -213,7 +213,8 @@ def test_an_overloaded_function_shows_its_rate(tailscope: Run, runs: Path, limit
     assert record["rate_max_pps"] == pytest.approx(1e9 / WORK_NS, rel=1e-3)
     assert record["rate_max_pps_ci_low"] < 1e9 / WORK_NS < record["rate_max_pps_ci_high"]
     assert record["cpu_ns"] is None and record["queues"] is None
-    assert record["tail_rate_pps"] is None and not record["is_upper_bound"]
+    assert record["tail_limit"] is None and record["tail_rate_pps"] is None
+    assert not record["is_upper_bound"]
     assert f"overloaded {limit} is overloaded" in record["warnings"][0]
     assert tailscope("model", "overload", *arguments).returncode == 0
 

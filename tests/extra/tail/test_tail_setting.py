@@ -139,6 +139,15 @@ def test_of_runs_that_are_alike_each_may_have_the_largest(runs: int) -> None:
     assert -0.05 < np.mean(exceeds) - 1 / (runs + 1) < 0.12, "by chance; more if rates may drift"
 
 
+def test_the_return_level_of_one_run_alone_is_near_its_largest() -> None:
+    """One burst is expected beyond it, but how far beyond, one run cannot tell."""
+    own = tail(bursts_of(np.random.default_rng(6), PART_S, 0.05))
+    again, rest = (largest([own], [], seconds * SECOND, LEVEL) for seconds in (PART_S, REST_S))
+    assert again.level_ns == own.max_ns
+    assert own.max_ns < rest.level_ns < 1.1 * own.max_ns
+    assert 0.5 < rest.exceeds_level < 0.8
+
+
 def test_a_clock_is_found_in_the_bulk() -> None:
     """container/rt/non-optimized of containers2024: the largest bursts come every 2.0 s."""
     rng = np.random.default_rng(7)

@@ -425,14 +425,13 @@ def _record(
 
 
 def _print(fitted: Fit, prediction: Prediction | None) -> None:
-    from tailscope.units import count_text, duration_text
+    from tailscope.units import counted, duration_text
     from tailscope.words.promises import kept
 
     if not fitted.sources:
         say(fitted.reason or "")
         say(
-            f"median {duration_text(fitted.base_latency_ns)} of"
-            f" {count_text(fitted.packets)} packets"
+            f"median {duration_text(fitted.base_latency_ns)} of {counted(fitted.packets, 'packet')}"
         )
         return
     largest_first = sorted(fitted.sources, key=lambda source: -(source.packets or 0))

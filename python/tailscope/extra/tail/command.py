@@ -331,12 +331,7 @@ def _print(fitted: TailModel, tainted: int) -> None:
         ("fit", f"p = {ahead.chosen.p_value:.3f}", "of samples of the law are as far from it"),
         ("shape ξ", f"{xi.estimate:.3f}", f"{xi.ci_low:.3f} to {xi.ci_high:.3f}"),
         ("scale σ", duration_text(sigma.estimate), _between(sigma)),
-        (
-            "return level",
-            "-" if ahead.refused is not None else duration_text(ahead.largest.level_ns),
-            f"the largest of {count_text(round(fitted.packets))} packets to come exceeds it with"
-            f" {ahead.largest.exceeds_level:.0%}",
-        ),
+        ("return level", *_level_texts(fitted)),
         ("largest to come", "", _predicted(ahead)),
     ]
     if fitted.check is not None and fitted.check.max_ns is not None:
@@ -345,6 +340,17 @@ def _print(fitted: TailModel, tainted: int) -> None:
     for line in _notes(fitted, tainted):
         say(line)
     say(kept("tail"))
+
+
+def _level_texts(fitted: TailModel) -> tuple[str, str]:
+    """Return the level, and what it is worth; if it was refused, a note says why."""
+    ahead = fitted.ahead
+    if ahead.refused is not None:
+        return "-", ""
+    return duration_text(ahead.largest.level_ns), (
+        f"the largest of {count_text(round(fitted.packets))} packets to come exceeds it with"
+        f" {ahead.largest.exceeds_level:.0%}"
+    )
 
 
 def _exceeded(check: Check) -> str:

@@ -45,8 +45,9 @@ def tail_rate(
     if not found.is_bounded:
         return forecast
     if found.cpu_ns is None:
-        warnings = (*forecast.warnings, _OVERLOADED)
-        return replace(forecast, tail=TailRate(text, None), warnings=warnings)
+        # Multiples of its median are no limit that anybody has.
+        tail = None if level is None else TailRate(text, None)
+        return replace(forecast, tail=tail, warnings=(*forecast.warnings, _OVERLOADED))
     try:
         replayed, arrivals = _replayed(function, bursts or function, found, limits)
     except (EvidenceError, RunError) as error:

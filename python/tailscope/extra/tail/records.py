@@ -96,7 +96,7 @@ class TailHorizon(Section, frozen=True, kw_only=True):
     packets: float
     """Packets until then, at the rate of the run."""
     return_level_ns: float
-    """The latency that the largest until then exceeds as likely as not."""
+    """The return level of that time."""
     return_level_ns_ci_low: float
     """Lower end of its interval."""
     return_level_ns_ci_high: float
@@ -191,7 +191,7 @@ class LevelAhead(Section, frozen=True, kw_only=True):
     packets: float
     """Number of packets."""
     return_level_ns: float
-    """The latency that the largest of so many packets exceeds as likely as not."""
+    """The return level of so many packets."""
     return_level_ns_ci_low: float
     """Lower end of its interval."""
     return_level_ns_ci_high: float
@@ -250,7 +250,7 @@ class TailRecord(KeptRecord, frozen=True, kw_only=True):
     sigma_ns_ci_high: float
     """Upper end of its interval."""
     return_packets: float
-    """Number of packets whose largest exceeds the return level as likely as not."""
+    """Number of packets to come that the return level is of."""
     return_level_ns: float
     """The return level."""
     return_level_ns_ci_low: float

@@ -79,7 +79,7 @@ class OverloadFigures(Section, frozen=True, kw_only=True):
     rate_alone_pps_ci_high: float | None = None
     """Upper end of its interval."""
     tail_limit: str | None = None
-    """Service level of the packets' latency; null if it was not asked for."""
+    """Service level of the packets' latency; null if there is none."""
     tail_rate_pps: float | None = None
     """The rate up to which they meet it; null if the runs do not tell."""
     tail_rate_pps_ci_low: float | None = None

@@ -150,8 +150,9 @@ class Largest(NamedTuple):
     seen_ns: float
     """Largest latency of all runs of the setting."""
     level_ns: float
-    """Return level: the latency that it is as likely to exceed as not, and of a time as long as
-    what was seen, at least the largest that was seen."""
+    """Return level: the latency that it is as likely to exceed as not (of one run alone, if no
+    burst is expected beyond what was seen), and of a time as long as what was seen, at least the
+    largest that was seen."""
     law: Law
 
     @property
@@ -260,14 +261,18 @@ def largest(
     """Foretell the largest latency of so long a time, of the runs in `own`."""
     every = [*own, *like]
     seen_ns, latency = _most_ns(every), _latencies(own, every, prior)
-    no_burst = _rates(_Seen.bursts(every, len(own), latency), prior).few(ahead_ns)
-    law = _law(latency, no_burst, prior)
+    bursts_seen = _Seen.bursts(every, len(own), latency)
+    law = _law(latency, _rates(bursts_seen, prior).few(ahead_ns), prior)
     known = law.probability(seen_ns * np.exp(2 * prior.size_spread))
     # What was seen is never outside.
     maxima = [max(1, run.max_ns) for run in own]
     low_ns, high_ns = law.ends_ns(level, maxima)
     known_high_ns = max(law.quantile_ns(known * (1 + level) / 2), *maxima)
     level_ns = law.quantile_ns(0.5)
+    if len(every) == 1:
+        # How far bursts reach beyond a run, it cannot tell alone.
+        recurring = _rates(bursts_seen, prior, reaches_beyond=False).few(ahead_ns)
+        level_ns = _law(latency, recurring, prior).quantile_ns(0.5)
     if ahead_ns >= sum(run.duration_ns for run in own):
         level_ns = max(level_ns, *maxima)
     regions = _regions(law, (low_ns, high_ns), maxima, prior)
@@ -341,7 +346,7 @@ def _spread(deviation: float) -> tuple[Floats, int]:
     return weights / weights.sum(), reach
 
 
-def _rates(seen: _Seen, prior: Prior) -> _Rates:
+def _rates(seen: _Seen, prior: Prior, *, reaches_beyond: bool = True) -> _Rates:
     """Return what is known of the rates of one's own runs by those of the setting.
 
     A mixture of gamma laws, one for each shape, is replaced by the one of the same mean and
@@ -350,7 +355,7 @@ def _rates(seen: _Seen, prior: Prior) -> _Rates:
     latency = seen.latency
     count_all, time_all = seen.counts.sum(0), seen.times_ns.sum(0)
     time = seen.times_ns[: seen.own].sum(0)
-    expected = _extended(count_all, latency)
+    expected = _extended(count_all, latency) if reaches_beyond else count_all
     # Whose the largest of a further run would be is not known.
     count = seen.counts[: seen.own].sum(0) + (expected - count_all) * time / time_all
     beyond = np.log(latency / _most_ns(seen.runs)) / np.log(prior.new_times)

@@ -61,9 +61,9 @@ def fit(arrival_ns: Times, latency_ns: Times, counted_hz: Sequence[float] = ()) 
     """
     packets = len(arrival_ns)
     if packets < LEAST_EVENTS:
-        return Fit(
-            0, packets, None, None, 0, (), f"{_NOT_FOUND}: fewer than {LEAST_EVENTS} packets"
-        )
+        base_ns = int(np.median(latency_ns)) if packets else 0
+        reason = f"{_NOT_FOUND}: fewer than {LEAST_EVENTS} packets"
+        return Fit(base_ns, packets, None, None, 0, (), reason)
     came_ns = arrival_ns - arrival_ns[0]
     alone = served(came_ns, latency_ns)
     nothing = Fit(alone.base_ns, packets, None, None, alone.service_ns or 0, (), None)
