@@ -80,6 +80,21 @@ def test_what_came_before_the_first_capture_began_swaps_none(
     assert (done.returncode, code_of(done)) == (1, "swapped-or-apart")
 
 
+def test_losses_tell_the_order_of_captures(
+    tailscope: Run, figures: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """Where latencies are as likely above the median as below, and clocks are apart."""
+    law = ("--latency", "constant:5us", "--stall-duration", "0ns", "--clock-offset", -1_000_000)
+    files = simulated(tailscope, tmp_path, "--seed", 1, "--loss", "0.02", *law)
+    found = figures(files["pre"], files["post"])
+    assert found["lost"] > 20
+    assert found["latency_relative"]
+    swapped = tailscope("analyze", files["post"], files["pre"], "--json", "-")
+    assert swapped.returncode == 0, swapped.stderr
+    (warning,) = json.loads(swapped.stdout)["warnings"]
+    assert "may be swapped" in warning
+
+
 def test_a_constant_latency_is_measured(
     tailscope: Run, figures: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -118,6 +118,8 @@ pub struct Basis {
     pub two_way: bool,
     /// True if packets lose hops in between, as in a router.
     pub routed: bool,
+    /// True if packets of the sample were seen behind the device alone, and hardly any before it alone.
+    pub gains: bool,
     /// Flows of the sample that travel the other way, by source and destination.
     pub back: BTreeSet<Flow>,
     /// Flows of the sample that are known to travel forward, where packets travel both ways.
@@ -158,6 +160,7 @@ impl Default for Basis {
             copies_ns: 0,
             two_way: false,
             routed: false,
+            gains: false,
             back: BTreeSet::new(),
             forth: BTreeSet::new(),
             back_behind: BTreeSet::new(),

@@ -321,6 +321,14 @@ impl Analysis {
                  ports may deliver them: all but the first count as repeated"
             ));
         }
+        if self.basis.gains && !self.basis.two_way && !self.basis.routed && self.tcp.is_none() {
+            warnings.push(
+                "of the first packets, some were seen behind the device alone, and hardly any before it alone: a \
+                 device loses packets and makes none, so the captures may be swapped, or the one before the device \
+                 has missed some"
+                    .to_owned(),
+            );
+        }
         if self.counts.reverse > 0 {
             warnings.push(format!(
                 "packets travel both ways: those that came from behind the device ({}) are left out; give \

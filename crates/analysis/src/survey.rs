@@ -54,10 +54,10 @@ const MOST_COPIES: usize = 8;
 /// ns.
 const COPIED: usize = 20;
 const PARTIAL_COPIES_NS: u64 = 100_000;
-/// Packets that the capture behind the device alone has, if the two may be swapped, and the share of them that the
-/// one before it may alone have.
-const GAINED: usize = 20;
-const STILL_LOST: usize = 20;
+/// Packets that one capture alone has, by which the order of the two is told, and how many times fewer the other one
+/// alone has at most.
+const ALONE: usize = 20;
+const HARDLY: usize = 20;
 
 /// The results of a survey, and the packets that were read for it.
 pub(crate) struct Survey {
@@ -192,6 +192,7 @@ fn conclude(mut found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Surve
     let times: Vec<u64> = ahead.iter().flatten().map(|packet| packet.ts().0).collect();
     let apart = found.best.as_ref().map_or_else(Vec::new, |best| best.apart(&ahead));
     let routed = found.best.as_ref().is_some_and(|best| best.is_routed(&ahead));
+    let gains = found.best.as_ref().is_some_and(|best| best.is_more_alone(1, &ahead));
     if let Some(best) = &mut found.best {
         let ts = |side: usize, place: usize| ahead[side][place].ts().0;
         best.pairs.retain(|(pre, post)| !config.doubts.concern(ts(0, *pre), ts(1, *post)));
@@ -202,6 +203,7 @@ fn conclude(mut found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Surve
         copies_ns: found.best.as_ref().map_or(0, |best| best.copies_ns(&ahead)),
         two_way: ways.two_way,
         routed,
+        gains,
         back: ways.back,
         forth: ways.forth,
         back_behind: ways.back_behind,
@@ -668,15 +670,16 @@ impl Join {
         }
         // Latencies have a floor and a tail: mirrored, the tail lies on the other side.
         let (below, above) = (at(0.5) - at(0.01), at(0.99) - at(0.5));
-        let forward = hops > 0 || (above > below + below / 4 && !self.gains(ahead));
+        // A device loses packets and makes none.
+        let looks_forward = above > below + below / 4 && !self.is_more_alone(1, ahead);
+        let forward = hops > 0 || self.is_more_alone(0, ahead) || looks_forward;
         Relation::Before { least_ns: least, swapped: forward.then_some(false) }
     }
 
-    /// Returns true if packets that the capture before the device lacks are behind it, and hardly any the other way:
-    /// a device loses packets and makes none, so that the two may be swapped.
-    fn gains(&self, ahead: &[Vec<Ahead>; 2]) -> bool {
-        let [lost, gained] = [0, 1].map(|side| self.alone(side, ahead));
-        gained >= GAINED && lost * STILL_LOST <= gained
+    /// Returns true if one side alone has some packets, and the other side alone hardly any.
+    fn is_more_alone(&self, side: usize, ahead: &[Vec<Ahead>; 2]) -> bool {
+        let many = self.alone(side, ahead);
+        many >= ALONE && self.alone(1 - side, ahead) * HARDLY <= many
     }
 
     /// Counts packets that only one side has, in flows that match, between the first and the last that do.

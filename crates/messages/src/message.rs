@@ -26,7 +26,7 @@ pub enum Message {
     Result(Box<ResultEvent>),
     /// What a program without DPDK has recorded, at its end.
     #[serde(rename = "result")]
-    Recorded(Recorded),
+    Recorded(Box<Recorded>),
 }
 
 /// Why a program cannot run.

@@ -89,7 +89,7 @@ mod following {
             let seen = Seen { unix_ns, netfilter };
             let flow = legs.into_inner().finish(&drop_reasons()?, seen);
             let xdp = xdp.ran()?;
-            events::print(&Message::Recorded(Recorded::Flow { flow, cost, xdp }));
+            events::print(&Message::Recorded(Box::new(Recorded::Flow { flow, cost, xdp })));
             Ok(())
         }
     }

@@ -86,11 +86,11 @@ impl Program for Reflect {
             card: reflector.stamps.card().map(|card| Box::new(card.told())),
             stalls: reflector.vitals.told(),
         };
-        events::print(&Message::Recorded(Recorded::Reflect {
+        events::print(&Message::Recorded(Box::new(Recorded::Reflect {
             complete: true,
             partial: Vec::new(),
             reflect,
-        }));
+        })));
         Ok(())
     }
 }

@@ -161,7 +161,7 @@ impl Program for Ask {
         let mut sender = Sender::new(asked, stamps, &self.record, queries as usize)?;
         events::recording(SPEC.name);
         sender.run(times.take_while(|at| *at < lasts), &stop)?;
-        events::print(&Message::Recorded(told(&sender, self.headers(), stop.asked())));
+        events::print(&Message::Recorded(Box::new(told(&sender, self.headers(), stop.asked()))));
         Ok(())
     }
 }

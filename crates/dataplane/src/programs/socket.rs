@@ -109,7 +109,7 @@ impl Socket {
         let [pre, post] = links.try_into().expect("both sides");
         let socket = SocketLinks { timestamps, pre, post };
         let complete = partial.is_empty();
-        events::print(&Message::Recorded(Recorded::Socket { complete, partial, socket }));
+        events::print(&Message::Recorded(Box::new(Recorded::Socket { complete, partial, socket })));
     }
 }
 

@@ -109,13 +109,13 @@ mod recording {
             let recorded = rows.finish().map_err(of_file)?;
             let names = drop_reasons()?;
             let named = names.into_iter().filter(|(number, _)| reasons.contains(number));
-            events::print(&Message::Recorded(Recorded::Stages {
+            events::print(&Message::Recorded(Box::new(Recorded::Stages {
                 file: FILE,
                 events: recorded.into(),
                 lost: lost.into(),
                 clock_error_ns: ticks.error_ns().into(),
                 reasons: named.collect(),
-            }));
+            })));
             Ok(())
         }
     }

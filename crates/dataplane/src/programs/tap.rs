@@ -218,7 +218,7 @@ impl Tap {
             unwritten: unwritten.into(),
         };
         let complete = partial.is_empty();
-        events::print(&Message::Recorded(Recorded::Tap { complete, partial, tap }));
+        events::print(&Message::Recorded(Box::new(Recorded::Tap { complete, partial, tap })));
         Ok(())
     }
 }

@@ -46,8 +46,9 @@ _LOW_LOAD_PPS, _LOW_LOAD_NS = 10_000, 5_000_000_000
 _OTHER_RATE_PPS = 3_000
 _BURST = 128
 """Packets back to back, where they are to queue: more than devices accept at once."""
-_LOW_LOAD = 0.2
-"""Share of R_max: with more, packets begin to queue."""
+_LOW_LOAD, _QUEUED_LOAD = 0.2, 0.5
+"""Shares of R_max: with more than the first, packets begin to queue; with more than the second, the
+median one may."""
 
 _OTHER_RATE, _SAME_MEDIAN = 2.0, 0.1
 """How far two rates are apart at least, and by which share two equal medians may differ."""
@@ -345,6 +346,8 @@ def forecast(
         if queued is None:
             _refuse_without_queues(runs["function"], runs.get("bursts"))
     except EvidenceError as error:
+        if queued is not None:
+            _check_load(runs["function"], queued)
         trust = trust_in(list(runs.values()))
         if trust is None or trust.grade is not Grade.RED:
             raise
@@ -357,6 +360,20 @@ def forecast(
         ) from error
     warnings = (*_warnings(runs, prediction), *_noise_warnings(runs["function"], known, queued))
     return Forecast(*names, runs[queueing].label, prediction, known, warnings)
+
+
+def _check_load(function: Run, queued: Estimate) -> None:
+    """Refuse a run whose median holds queues: it contradicts what packets in queues take."""
+    rate_pps, left_pps = float(function.summary["pre_rate_pps"] or 0), 1e9 / queued.estimate
+    if rate_pps > _QUEUED_LOAD * left_pps:
+        raise EvidenceError(
+            f"{function.label}: {count_text(round(rate_pps))} packets/s are {rate_pps / left_pps:.0%}"
+            f" of what leaves queues, {count_text(round(left_pps))} packets/s: the median holds the"
+            " time in them",
+            code="not-at-low-load",
+            hint="measure the function at a fifth of that rate or less, and name this run behind it,"
+            " as the one whose packets queue",
+        )
 
 
 def _check_rates(function: Run, other: Run | None) -> None:

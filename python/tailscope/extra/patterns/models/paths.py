@@ -24,6 +24,8 @@ _LEAST_SHARE = 0.02
 _BY_SIZE = 0.5
 """Levels go with sizes if these tell so much of what chance does not."""
 _FEWEST_OVERTAKING = 20
+_OVERTAKING = 0.1
+"""Share of packets that overtake, of those that would on a path of their own."""
 _STAYS = 0.9
 """Share of packets that stay on the path of the one before if paths change slowly."""
 
@@ -137,7 +139,25 @@ def _doubt(series: Series, level: Numbers, levels: int) -> str | None:
                 f"the {levels} levels are at different times: flows side by side would tell a path"
                 " from a change"
             )
-    return None
+    return _one_behind_the_other(series, level, levels)
+
+
+def _one_behind_the_other(series: Series, level: Numbers, levels: int) -> str | None:
+    """Say that all packets leave in order, where those on a faster path would overtake others."""
+    medians_ns = np.array([np.median(series.latency_ns[level == at]) for at in range(levels)])
+    first, second = level[:-1], level[1:]
+    ahead_ns = np.where(second < 0, 0, medians_ns[first] - medians_ns[second])
+    may_overtake = (first > second) & (2 * np.diff(series.arrival_ns) < ahead_ns)
+    chances = int(np.count_nonzero(may_overtake))
+    if chances < _FEWEST_OVERTAKING:
+        return None
+    overtook = np.diff(series.depart_ns)[may_overtake] < 0
+    if np.mean(overtook) >= _OVERTAKING:
+        return None
+    return (
+        f"{np.mean(overtook):.0%} of {chances} packets of fast flows left before one of a slow flow"
+        " that came just before: all wait for each other, on one path, and some flows are more work"
+    )
 
 
 def reordering(series: Series, by_flow: Answer) -> Answer:
