@@ -367,12 +367,12 @@ def _check_load(function: Run, queued: Estimate) -> None:
     rate_pps, left_pps = float(function.summary["pre_rate_pps"] or 0), 1e9 / queued.estimate
     if rate_pps > _QUEUED_LOAD * left_pps:
         raise EvidenceError(
-            f"{function.label}: {count_text(round(rate_pps))} packets/s are {rate_pps / left_pps:.0%}"
-            f" of what leaves queues, {count_text(round(left_pps))} packets/s: the median holds the"
-            " time in them",
+            f"{function.label}: {count_text(round(rate_pps))} packets/s are"
+            f" {rate_pps / left_pps:.0%} of what leaves queues, {count_text(round(left_pps))}"
+            " packets/s: the median holds the time in them",
             code="not-at-low-load",
-            hint="measure the function at a fifth of that rate or less, and name this run behind it,"
-            " as the one whose packets queue",
+            hint="measure the function at a fifth of that rate or less, and name this run behind"
+            " it, as the one whose packets queue",
         )
 
 
