@@ -346,10 +346,11 @@ def forecast(
         if queued is None:
             _refuse_without_queues(runs["function"], runs.get("bursts"))
     except EvidenceError as error:
-        if queued is not None:
-            _check_load(runs["function"], queued)
         trust = trust_in(list(runs.values()))
         if trust is None or trust.grade is not Grade.RED:
+            if loaded := _loaded_too_much(runs["function"], queued):
+                hint = "; ".join(filter(None, (loaded, error.hint)))
+                raise EvidenceError(str(error), code=error.code, hint=hint) from error
             raise
         raise EvidenceError(
             f"the runs are not believed ({trust.label}: {trust.reason}): {error}",
@@ -362,18 +363,18 @@ def forecast(
     return Forecast(*names, runs[queueing].label, prediction, known, warnings)
 
 
-def _check_load(function: Run, queued: Estimate) -> None:
-    """Refuse a run whose median holds queues: it contradicts what packets in queues take."""
+def _loaded_too_much(function: Run, queued: Estimate | None) -> str | None:
+    """Say that the median may hold queues; None at a load that makes none."""
+    if queued is None:
+        return None
     rate_pps, left_pps = float(function.summary["pre_rate_pps"] or 0), 1e9 / queued.estimate
-    if rate_pps > _QUEUED_LOAD * left_pps:
-        raise EvidenceError(
-            f"{function.label}: {count_text(round(rate_pps))} packets/s are"
-            f" {rate_pps / left_pps:.0%} of what leaves queues, {count_text(round(left_pps))}"
-            " packets/s: the median holds the time in them",
-            code="not-at-low-load",
-            hint="measure the function at a fifth of that rate or less, and name this run behind"
-            " it, as the one whose packets queue",
-        )
+    if rate_pps <= _QUEUED_LOAD * left_pps:
+        return None
+    return (
+        f"if it works on one packet at a time, {count_text(round(rate_pps))} packets/s, which are"
+        f" {rate_pps / left_pps:.0%} of what left queues, made the median packet wait: measure it"
+        " at a fifth of that rate, and name this run behind it, as the one whose packets queue"
+    )
 
 
 def _check_rates(function: Run, other: Run | None) -> None:

@@ -41,7 +41,7 @@ _UNKNOWN = 1.0
 """Shape of the prior of a rate that is not known at all."""
 
 _STEP = 0.01
-_JOINED = 2.5
+_JOINED = 1.25
 _DROPPED = 0.01
 """Regions less than a factor apart are one; the gaps between them hold at most a probability."""
 
