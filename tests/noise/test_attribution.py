@@ -33,7 +33,7 @@ from tailscope.noise.story import tell
 from tailscope.noise.timeline import HANDING_ON, Timeline
 from tailscope.store import parquet
 from tailscope.store.records.run import OwnWork
-from tailscope.words.figures import explained_text
+from tailscope.words.figures import explained_answer, explained_text
 
 NAMES = ["timer", "shootdown", "task"]
 
@@ -219,6 +219,19 @@ def test_the_tail_is_what_lies_beyond_the_quantile() -> None:
     }
     assert sum(tail.parts_ns.values()) == tail.latency_ns == 1100
     assert tail.excess_ns == sum(share.total_ns for share in tail.causes) == 900
+
+
+@pytest.mark.parametrize(("stalled_ns", "is_told"), [(0, False), (700, True)])
+def test_a_delay_during_which_the_instrument_stalled_may_be_its_own(
+    stalled_ns: int, is_told: bool
+) -> None:
+    stalled = np.array([0] * 99 + [stalled_ns])
+    with packets(range(0, 100_000, 1000), [100] * 99 + [900], None, stalled) as many:
+        pieces = blocked([Piece(99_050, 99_850, 0, True)])
+        tail = explain_tail(many, many.latencies(), pieces, 0.98)
+    assert tail.stalled_ns == stalled_ns
+    assert ("87.5%" in explained_text(tail)) == is_told
+    assert ("at most" in explained_answer(tail)) == is_told
 
 
 def test_a_tail_without_packets_begins_at_a_lower_quantile() -> None:

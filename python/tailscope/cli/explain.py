@@ -42,8 +42,6 @@ _MOST_DETAILS = 3
 _SMALL = 0.005
 """Share of a delay below which a cause is added up with the others."""
 _FEWEST_ADDED_UP = 2
-_DOUBTFUL = 0.05
-"""Share of a delay from which on it is said that it may as well be the instrument's."""
 
 
 _Interrupts = Annotated[
@@ -420,8 +418,10 @@ def _print_story(story: Story, view: View) -> None:
 
 def _stalled_text(story: Story) -> str:
     """Say how much of a packet's time may be the instrument's, if that is more than is named."""
-    named = sum(line.waited_ns for line in story.lines if line.part == "instrument")
-    if story.stalled_ns - named <= _DOUBTFUL * story.latency_ns:
+    from tailscope.words.figures import is_doubtful
+
+    named_ns = sum(line.waited_ns for line in story.lines if line.part == "instrument")
+    if not is_doubtful(story.stalled_ns, named_ns, story.latency_ns):
         return ""
     return (
         f"; for {duration_text(story.stalled_ns)} of it the instrument itself stalled, so the"

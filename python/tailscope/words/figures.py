@@ -209,10 +209,14 @@ def explained_text(explanation: Explanation) -> str:
     )
 
 
+def is_doubtful(stalled_ns: int, named_ns: int, delay_ns: int) -> bool:
+    """Return True if the instrument stalled for far more of a delay than has its name."""
+    return stalled_ns - named_ns > _DOUBTFUL * delay_ns
+
+
 def _may_be_the_instruments(explanation: Explanation) -> bool:
-    """Return True if the instrument stalled for far more of the delay than has its name."""
     named_ns = explanation.parts_ns.get("instrument", 0)
-    return explanation.stalled_ns - named_ns > _DOUBTFUL * explanation.excess_ns
+    return is_doubtful(explanation.stalled_ns, named_ns, explanation.excess_ns)
 
 
 def _stalled_text(explanation: Explanation) -> str:

@@ -23,6 +23,7 @@ from tailscope.extra.patterns.models.answer import Finding, Refusal
 from tailscope.extra.patterns.models.bucket import policer
 from tailscope.extra.patterns.models.detect import detect
 from tailscope.extra.patterns.models.levels import divided
+from tailscope.extra.patterns.models.paths import ecmp
 from tailscope.extra.patterns.models.retransmissions import Segments, retransmissions
 from tailscope.extra.patterns.models.series import Losses, Series
 from tailscope.extra.patterns.models.timer import timer
@@ -182,6 +183,24 @@ def test_a_policer_of_a_long_capture_is_named() -> None:
     assert found.figures["exceeding_share"] > 0.99
     assert found.figures["rate_bytes_per_s"] == pytest.approx(8e6, rel=1e-5)
     assert found.figures["burst_bytes"] == pytest.approx(30_000, rel=1e-3)
+
+
+@pytest.mark.parametrize("paths", [1, 2])
+def test_flows_that_are_more_work_take_no_path_of_their_own(paths: int) -> None:
+    """Odd flows take 25 µs, the others 15: one behind the other, or beside each other."""
+    rng = np.random.default_rng(7)
+    arrival_ns = np.cumsum(rng.exponential(100_000, 10_000)).astype(np.int64)
+    flow = rng.integers(0, 8, len(arrival_ns))
+    latency_ns = 15_000 + 10_000 * (flow % 2) + rng.integers(0, 100, len(arrival_ns))
+    if paths == 1:
+        free_ns = 0
+        for at, (came_ns, takes_ns) in enumerate(zip(arrival_ns, latency_ns.copy(), strict=True)):
+            free_ns = max(free_ns, came_ns) + takes_ns
+            latency_ns[at] = free_ns - came_ns
+    answer = ecmp(Series(arrival_ns, latency_ns, flow=flow)).answer
+    assert isinstance(answer, Finding) == (paths == 2)
+    if isinstance(answer, Refusal):
+        assert "on one path" in answer.reason
 
 
 def test_levels_have_next_to_nothing_between_them() -> None:

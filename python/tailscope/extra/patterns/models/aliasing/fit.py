@@ -102,6 +102,8 @@ def _flat(clocks: Sequence[Recurring], done: Work, nothing: Fit) -> Fit:
     sources = []
     for clock, touched, limit_ns in zip(clocks, met, limits_ns, strict=True):
         mine = touched & free & (done.late_ns > limit_ns)
+        if not mine.any():
+            continue
         free &= ~mine
         waits_ns = np.sort(done.late_ns[mine] - usual_ns)
         middle = round(float(np.median(waits_ns)))
