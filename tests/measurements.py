@@ -90,8 +90,10 @@ class Place:
         for path in Path("/proc").glob("[0-9]*/environ"):
             with suppress(OSError):
                 environment = path.read_bytes()
-                if home in environment and b"TAILSCOPE_MEASUREMENT=" in environment:
-                    found.append((path.parent / "cmdline").read_text().replace("\0", " "))
+                command = (path.parent / "cmdline").read_text().replace("\0", " ")
+                # One that ends while it is looked at has no command line any more.
+                if command and home in environment and b"TAILSCOPE_MEASUREMENT=" in environment:
+                    found.append(command)
         return found
 
 

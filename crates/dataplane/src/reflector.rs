@@ -115,15 +115,14 @@ impl Reflector {
                 (true, None) => now_ns,
                 (false, _) => ran_ns,
             };
-            if let Some(stall) = self.vitals.runs(due_ns, now_ns) {
-                self.last_stall = Some(stall);
-            }
+            self.last_stall = self.vitals.runs(due_ns, now_ns).or(self.last_stall);
             if taken < BATCH {
                 self.empty_ns = looked_ns;
             }
             self.answer(&mut queries, &came);
             self.take_stamps(&mut stamps)?;
             ran_ns = self.stamps.wall.now();
+            self.last_stall = self.vitals.worked(now_ns, ran_ns).or(self.last_stall);
             slept = taken == 0 && self.poll == Poll::Sleep;
             if slept {
                 udp::wait(std::iter::once(&self.socket), LOOK_UP);

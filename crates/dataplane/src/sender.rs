@@ -24,6 +24,8 @@ const LATE_NS: u64 = 10_000_000;
 const SLOW_NS: u64 = 30_000_000_000;
 /// Answers of a flow that a reflector has not told of, at most.
 const UNTOLD_ANSWERS: u64 = 64;
+/// How often what is untold is asked for: one such query may be lost as any other.
+const CLOSING_ROUNDS: usize = 3;
 /// How long before its time a query is handed to a queue that lets it wait.
 const AHEAD_NS: u64 = 3_000_000;
 /// Queries of one flow that wait there at most: `fq` has room for 100.
@@ -247,6 +249,7 @@ impl Sender {
                     break;
                 }
                 self.send_due(&mut times)?;
+                self.vitals.worked(now_ns, self.stamps.wall.now());
             }
             ran_ns = self.stamps.wall.now();
             let next = times.peek().filter(|_| !stop.asked()).copied();
@@ -404,8 +407,27 @@ impl Sender {
         if !self.asked.extensions.follow_up || self.counts.watched.is_none() {
             return Ok(());
         }
-        for flow in &self.flows {
-            let mut rest = flow.untold.min(UNTOLD_ANSWERS);
+        let mut most = vec![UNTOLD_ANSWERS; self.flows.len()];
+        for _ in 0..CLOSING_ROUNDS {
+            let all = self.closed + self.ask_again(&mut most);
+            let end_ns = self.stamps.wall.now() + self.asked.drain.0;
+            while self.closed < all && self.stamps.wall.now() < end_ns && !stop.asked() {
+                udp::wait(self.flows.iter().map(|flow| &flow.socket), CLOSE);
+                self.receive()?;
+            }
+            if self.closed >= all {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends as many queries as a flow has answers that are untold; says how many.
+    fn ask_again(&mut self, most: &mut [u64]) -> u64 {
+        let before = self.closing;
+        for (flow, most) in self.flows.iter().zip(most) {
+            let mut rest = flow.untold.min(*most);
+            *most -= rest;
             while rest > 0 {
                 let which: Vec<usize> = (0..BATCH.min(rest as usize)).collect();
                 let sent_ns = self.stamps.wall.of_day(self.stamps.wall.now());
@@ -421,12 +443,7 @@ impl Sender {
                 rest -= which.len() as u64;
             }
         }
-        let end_ns = self.stamps.wall.now() + self.asked.drain.0;
-        while self.closed < self.closing && self.stamps.wall.now() < end_ns && !stop.asked() {
-            udp::wait(self.flows.iter().map(|flow| &flow.socket), CLOSE);
-            self.receive()?;
-        }
-        Ok(())
+        self.closing - before
     }
 
     /// Takes what has come; says when the first of it came.
@@ -442,6 +459,7 @@ impl Sender {
                     let came_ns = self.arrived(at, packet, now_ns)?;
                     first_ns = first_ns.into_iter().chain(came_ns).min();
                 }
+                self.vitals.worked(looked_ns, self.stamps.wall.now());
                 if taken < BATCH {
                     self.flows[at].empty_ns = looked_ns;
                     break;
@@ -512,6 +530,8 @@ impl Sender {
     fn hear_closing(&mut self, flow: usize, answer: &Answer) -> Result<(), Error> {
         self.hear(answer);
         let Some(follow) = answer.follow_up else { return Ok(()) };
+        let untold = &mut self.flows[flow].untold;
+        *untold = untold.saturating_sub(1);
         let mut row = [0; 16];
         row[..4].copy_from_slice(&(flow as u32).to_le_bytes());
         row[4..8].copy_from_slice(&follow.seq.to_le_bytes());

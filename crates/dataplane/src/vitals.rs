@@ -98,22 +98,39 @@ impl Vitals {
         let lasted_ns = now_ns.saturating_sub(due_ns);
         if lasted_ns < self.least_ns {
             if now_ns.saturating_sub(self.read_ns) >= FRESH_NS {
-                self.last = self.counters();
-                self.read_ns = now_ns;
+                // Before it reads: a stop meanwhile belongs to what follows.
                 self.continued.store(false, Ordering::Relaxed);
+                (self.last, self.read_ns) = (self.counters(), now_ns);
             }
             return None;
         }
-        let counters = self.counters();
+        let stall = self.stalled(due_ns, now_ns);
+        self.note(stall);
+        Some(stall)
+    }
+
+    /// The loop did its work from `since_ns` to `now_ns`: notes a stall, if it was kept from it so long.
+    pub fn worked(&mut self, since_ns: u64, now_ns: u64) -> Option<EndStall> {
+        if now_ns.saturating_sub(since_ns) < self.least_ns {
+            return None;
+        }
+        let stall = self.stalled(since_ns, now_ns);
+        if stall.cause == Cause::Busy {
+            return None;
+        }
+        self.note(stall);
+        Some(stall)
+    }
+
+    fn stalled(&mut self, start_ns: u64, now_ns: u64) -> EndStall {
+        let (counters, lasted_ns) = (self.counters(), now_ns - start_ns);
         let stopped = self.continued.swap(false, Ordering::Relaxed);
         let cause = match cause(self.last, counters, lasted_ns, stopped) {
             Cause::Preempted if !self.groups.is_known => Cause::Waited,
             cause => cause,
         };
         (self.last, self.read_ns) = (counters, now_ns);
-        let stall = EndStall { start_ns: due_ns, lasted_ns, cause };
-        self.note(stall);
-        Some(stall)
+        EndStall { start_ns, lasted_ns, cause }
     }
 
     /// Notes a stall whose cause is known.
@@ -273,6 +290,16 @@ mod tests {
         assert_eq!(vitals.runs(1_000, 1_100).map(|stall| stall.lasted_ns), Some(100));
         assert!(vitals.runs(1_000, 2_000).is_some());
         assert_eq!((vitals.count, vitals.stalls.len()), (2, 1));
+    }
+
+    #[test]
+    fn work_is_a_stall_if_it_was_kept_from_it() {
+        let mut vitals = Vitals::new(100, 2);
+        vitals.continued.store(true, Ordering::Relaxed);
+        assert_eq!(vitals.worked(1_000, 1_099), None);
+        assert_eq!(vitals.worked(1_000, 1_100).map(|stall| stall.cause), Some(Cause::Stopped));
+        while vitals.counters().ran_ns == vitals.last.ran_ns {}
+        assert_eq!((vitals.worked(2_000, 2_100), vitals.count), (None, 1));
     }
 
     #[test]
