@@ -16,6 +16,7 @@ pub mod capability {
     pub const IPC_LOCK: u64 = 1 << 14;
     pub const SYS_RAWIO: u64 = 1 << 17;
     pub const SYS_ADMIN: u64 = 1 << 21;
+    #[cfg(feature = "stages")]
     pub const PERFMON: u64 = 1 << 38;
     pub const BPF: u64 = 1 << 39;
 }
