@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 from functools import partial
 from typing import TYPE_CHECKING
@@ -272,6 +273,7 @@ def test_one_run_is_a_pair_whatever_the_clocks_say(
 def test_who_says_that_clocks_are_apart_is_believed(tmp_path: Path) -> None:
     pre = capture(tmp_path / "pre.pcap", generator(random.Random(1)), BEGIN_NS)
     post = capture(tmp_path / "post.pcap", generator(random.Random(2)), BEGIN_NS + LATER_NS)
-    with raises(AnalysisError, "two-runs"):
+    with raises(AnalysisError, "two-runs") as refused:
         analyze(pre, post)
+    assert re.search(r" 38\.\d\d s ", str(refused.value))
     assert analyze(pre, post, clocks="estimate").summary["count"] == 800

@@ -10,6 +10,8 @@ import pytest
 from captures import packets, pcap
 from errors import code_of
 
+from tailscope.cli.status import UNDECIDED
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -89,10 +91,15 @@ def test_losses_tell_the_order_of_captures(
     found = figures(files["pre"], files["post"])
     assert found["lost"] > 20
     assert found["latency_relative"]
-    swapped = tailscope("analyze", files["post"], files["pre"], "--json", "-")
+    out = tmp_path / "swapped"
+    swapped = tailscope("analyze", files["post"], files["pre"], "--json", "-", "--out", out)
     assert swapped.returncode == 0, swapped.stderr
     (warning,) = json.loads(swapped.stdout)["warnings"]
     assert "may be swapped" in warning
+    verdict = tailscope("verify", out, "--slo", "max<2ms, loss<1%", "--json", "-")
+    assert verdict.returncode == UNDECIDED, verdict.stdout
+    for term in json.loads(verdict.stdout)["runs"][0]["terms"]:
+        assert any("may be swapped" in reason for reason in term["reasons"])
 
 
 def test_a_constant_latency_is_measured(

@@ -274,3 +274,16 @@ def test_nothing_follows_from_such_slices(slices: list[float]) -> None:
     is_series = np.ndim(slices) == 1 and len(slices) >= FEWEST_SLICES
     with raises(ModelError, "noise-range" if is_series else "noise-slices"):
         noise_over_time(slices)
+
+
+def test_the_forwarders_own_work_counts_as_transfer_until_packets_queue() -> None:
+    """A loop of 2 us on the way of 3 us, and 18 us of work: 50,000 packets/s, 55,556 by medians."""
+    forwarder, function = median(3_000), median(21_000)
+    alone = predict(forwarder, function).rate_alone_pps
+    assert round(alone.estimate) == 55_556
+    assert alone.ci_low <= 50_000 <= alone.ci_high
+    means = predict(forwarder, function, means_ns=(3_100.0, 22_000.0)).rate_alone_pps
+    assert (means.ci_low, means.ci_high) == (1e9 / 22_000, alone.ci_high)
+    rate = predict(forwarder, function, queued=median(20_000)).rate_max_pps
+    assert rate.estimate == 50_000
+    assert rate.ci_low <= 50_000 <= rate.ci_high

@@ -150,8 +150,9 @@ pub enum Error {
     },
     /// Packets carry the same, and seem to be those of two runs.
     #[error(
-        "{pre} and {post} seem to be of two runs: packets carry the same, but {why}, and lie {offset} from one to the \
-         other"
+        "{pre} and {post} seem to be of two runs: packets carry the same, but {why}, and lie {} from one to the \
+         other",
+        readable(offset.0)
     )]
     TwoRuns {
         /// The file before the device.
@@ -203,8 +204,10 @@ pub enum Error {
     },
     /// One of the two clocks stepped.
     #[error(
-        "one of the two clocks stepped: {at} after the first packet before the device, packets begin to \
-         lie {by} further {way} from one capture to the other"
+        "one of the two clocks stepped: {} after the first packet before the device, packets begin to \
+         lie {} further {way} from one capture to the other",
+        readable(at.0),
+        readable(by.0)
     )]
     ClockSteps {
         /// Time since the first packet before the device.

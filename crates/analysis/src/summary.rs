@@ -255,6 +255,7 @@ impl Analysis {
         figures.add("clock_drift_ppm_error", bounds.drift_error_ppt.map(ppm));
         figures.add("clock_slips", self.slips().len() as u64);
         figures.add("latency_relative", apart.is_some_and(|(_, relative, _)| relative));
+        figures.add("order_doubtful", self.is_order_doubtful());
         figures.add("floor_ns", Value::Missing);
     }
 
@@ -321,7 +322,7 @@ impl Analysis {
                  ports may deliver them: all but the first count as repeated"
             ));
         }
-        if self.basis.gains && !self.basis.two_way && !self.basis.routed && self.tcp.is_none() {
+        if self.is_order_doubtful() {
             warnings.push(
                 "of the first packets, some were seen behind the device alone, and hardly any before it alone: a \
                  device loses packets and makes none, so the captures may be swapped, or the one before the device \
@@ -352,6 +353,13 @@ impl Analysis {
         if let Clocks::Apart { skew, relative, bounds } = self.config.clocks {
             warnings.push(self.apart_in_words(skew, relative, bounds));
         }
+    }
+
+    /// Returns true if packets seen behind the device alone speak against the order of the captures, and no hops
+    /// or streams tell it.
+    fn is_order_doubtful(&self) -> bool {
+        let Basis { gains, two_way, routed, .. } = self.basis;
+        gains && !two_way && !routed && self.tcp.is_none()
     }
 
     /// Returns when all latencies were others at once and returned at once, while a capture has packets that go

@@ -25,11 +25,11 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.cli.panels import EXPERIMENT, MEASUREMENT, OUTPUT
-from tailscope.cli.status import INTERRUPTED
+from tailscope.cli.status import INTERRUPTED, UNDECIDED
 from tailscope.cli.terminal import print_plan, say, tell
 from tailscope.exceptions import UsageError
 from tailscope.paths import refuse_absent
-from tailscope.units import bit_rate_text, is_bit_rate
+from tailscope.units import bit_rate_text, is_bit_rate, share_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
 
 EXAMPLE = "tailscope run --dut l2fwd --rate 100k --duration 10s --out runs/first"
+
+_FAR_LESS = 0.1
+"""Share of the packets that may be left unsent before a run says little of the rate asked for."""
 
 
 @with_fields("run")
@@ -78,6 +81,7 @@ def command(
     exact: Exact = False,
     verbose: Verbose = False,
 ) -> int:
+    """Exit status 3: over a tenth of the packets of a run could not be sent."""
     from tailscope.cli.view import View
 
     if experiment is None:
@@ -168,7 +172,20 @@ def _run_single(
         write_json(json_file, figures[0] if repeat * plan.runs == 1 else figures)
     if measurements[-1].interrupted:
         return INTERRUPTED
-    return 1 if any(measured.info.partial or measured.lacks for measured in measurements) else 0
+    if any(measured.info.partial or measured.lacks for measured in measurements):
+        return 1
+    return UNDECIDED if any(map(_offered_far_less, measurements)) else 0
+
+
+def _offered_far_less(measured: Measured) -> bool:
+    """Return True, and say so, if a device was offered far less than was asked for."""
+    figures = measured.figures
+    sent, unsent = (int(figures[name] or 0) for name in ("sent", "unsent"))
+    if unsent <= _FAR_LESS * (sent + unsent):
+        return False
+    offered = share_text(sent / (sent + unsent))
+    tell("warning", f"{offered} of the packets were sent: the rate that was asked for is not known")
+    return True
 
 
 def _about_rate(fields: Mapping[str, object], plan: RunPlan) -> list[str]:

@@ -394,6 +394,13 @@ def _doubts(summary: Mapping[str, Figure], info: RunInfo) -> tuple[Doubt, ...]:
     doubts = [Doubt(f"the run is partial: {why}", of_fail=False) for why in info.partial]
     if summary.get("post_cut_offset_bytes") is not None:
         doubts.append(Doubt("the capture behind the device was cut off"))
+    if summary.get("order_doubtful"):
+        doubts.append(
+            Doubt(
+                "packets were seen behind the device alone: the captures may be swapped, or the one"
+                " before the device missed some"
+            )
+        )
     return tuple(doubts)
 
 

@@ -267,6 +267,22 @@ def test_ticks_that_fall_into_service_are_found(pattern: str, duration_ns: int) 
     assert fitted.service_ns == pytest.approx(20_000, rel=0.05)
 
 
+@pytest.mark.parametrize("tick_ns", [20_000, 30_000])
+def test_a_timer_of_a_multiple_of_the_ticks_rate_is_a_clock_of_its_own(tick_ns: int) -> None:
+    """Packets wait for the end of the longer tick only: 4 us are told by work, under much noise."""
+    rng = np.random.default_rng(45)
+    arrival = poisson(rng, 10_000, 10)
+    arrival -= arrival[0]
+    clocks = [Periodic(4_000_196, tick_ns, 2_300_000), Periodic(1_000_049, 4_000, 700_000)]
+    waited = simulate(arrival, clocks, base_ns=0, service_ns=20_000)
+    latency = waited + 23_000 + np.rint(rng.gamma(4, 500, len(arrival))).astype(int)
+    found = sorted(fit(arrival, latency).sources, key=lambda source: source.periodic.rate_hz)
+    for source, clock in zip(found, clocks, strict=True):
+        assert source.periodic.rate_hz == pytest.approx(clock.rate_hz, rel=1e-4)
+        assert source.periodic.duration_ns == pytest.approx(clock.duration_ns, rel=0.1)
+    assert sum(source.explained for source in found) < 1
+
+
 @pytest.mark.long
 def test_work_on_single_packets_of_even_bursts_shows_a_clock() -> None:
     """It lies at one phase of the clock, and at many of its images in the rate of the bursts."""

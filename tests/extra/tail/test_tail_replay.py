@@ -92,10 +92,11 @@ def test_a_limit_that_fails_already_holds_at_no_rate() -> None:
 
 
 def test_what_held_up_a_batch_belongs_to_one_packet_of_it() -> None:
-    """2 ms in one batch of 32 in a hundred: spread over all 32, they would delay no packet."""
+    """2 ms in one batch of 32 in 25: spread over all 32, they would delay no packet."""
     device = seen(slice(0, None, 3_200), 2e6)
-    took_ns = np.full(32 * 100, WORK_NS)
-    took_ns[:32] += 2e6 / 32
+    took_ns = np.full((40, 32 * 25), WORK_NS)
+    took_ns[:, :32] += 2e6 / 32
+    took_ns = took_ns.ravel()
     begins = np.arange(len(took_ns)) % 32 == 0
     first = np.arange(0, len(took_ns) + 1, 64)
     found = replace(device, work=Work(took_ns, begins, first, 32))
@@ -104,6 +105,30 @@ def test_what_held_up_a_batch_belongs_to_one_packet_of_it() -> None:
     assert alone.by_packet_pps[0] == pytest.approx(1e9 / WORK_NS, rel=0.01)
     assert rates.by_packet_pps[1] < 40_000
     assert rates.by_time_pps[0] <= rates.rate_pps.estimate <= rates.by_time_pps[1]
+
+
+def test_gaps_that_came_by_chance_may_come_otherwise() -> None:
+    """How packets came decides the rate; one sequence of them gave intervals of half a percent."""
+    pre_ns = np.cumsum(np.random.default_rng(2).exponential(APART_NS, 20_000)).astype(np.int64)
+    latency_ns = np.full(len(pre_ns), int(WORK_NS) + TRANSFER_NS)
+    device = Seen.of(seen().work, TRANSFER_NS, pre_ns, latency_ns, np.ones(len(pre_ns), bool))
+    low, rate, high = highest(device, Limit(230_000.0, 0.001))
+    # Random packets, constant work: by a simulation of 4,000,000 packets.
+    assert low <= 35_671 <= high
+    assert 0.05 * rate < high - low < 0.5 * rate
+
+
+def test_few_queues_say_less_than_many() -> None:
+    """All queues are drawn as often as they were seen, however many packets are replayed."""
+    rng = np.random.default_rng(3)
+    took_ns, few = rng.uniform(WORK_NS / 2, WORK_NS * 3 / 2, 200_000), 1_000
+    widths = []
+    for count in (few, len(took_ns)):
+        first = np.arange(0, count + 1, 100)
+        work = Work(took_ns[:count], np.ones(count, bool), first, 1)
+        low, _, high = highest(replace(seen(), work=work), Limit(1e6, 0.01))
+        widths.append(high - low)
+    assert widths[0] > 1.5 * widths[1]
 
 
 def test_too_few_packets_or_queues_are_refused() -> None:

@@ -15,7 +15,14 @@ from tailscope.extra.tail.models.bursts import Bursts
 from tailscope.extra.tail.models.causes import schedule_of_largest
 from tailscope.extra.tail.models.excesses import Excesses, select
 from tailscope.extra.tail.models.model import Settings, model
-from tailscope.extra.tail.models.setting import QUANTILES, RunTail, largest, next_quantiles
+from tailscope.extra.tail.models.setting import (
+    QUANTILES,
+    NextQuantile,
+    Region,
+    RunTail,
+    largest,
+    next_quantiles,
+)
 from tailscope.extra.tail.recorded import record_of
 
 if TYPE_CHECKING:
@@ -256,3 +263,10 @@ def test_the_return_level_follows_from_the_regions() -> None:
                 assert is_likely == (found.level_ns > found.regions[at - 1].high_ns)
                 seen.add(is_likely)
     assert seen == {False, True}
+
+
+def test_no_quantile_is_above_the_largest_latency() -> None:
+    quantile = NextQuantile(0.99, (Region(10.0, 20.0, 0.4), Region(30.0, 50.0, 0.6)))
+    assert quantile.at_most(40.0).regions[1] == Region(30.0, 40.0, 0.6)
+    assert quantile.at_most(25.0).regions == (Region(10.0, 20.0, 0.4),)
+    assert (quantile.at_most(5.0).low_ns, quantile.at_most(5.0).high_ns) == (5.0, 5.0)

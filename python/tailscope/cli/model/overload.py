@@ -36,8 +36,7 @@ _HEADER = ("", "median, or mean", "95 % interval")
 _NOTHING = "-"
 _PAIRS = "166.7:10.9us,83.3:13.6us"
 _EXPERIENCE = (
-    "in the paper it predicts three of four scenarios, and the fourth overloads a little above;"
-    " what the forwarder itself needs of its CPU is not in t_CPU, and makes the true rate lower"
+    "in the paper it predicts three of four scenarios, and the fourth overloads a little above"
 )
 _TAIL = (
     "the rate up to which it holds is that of packets that come {}, as in the function's run:"

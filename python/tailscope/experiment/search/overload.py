@@ -72,7 +72,9 @@ _HINT_NO_NOISE = (
 )
 _HINT_NO_QUEUE = (
     "no packets were seen that queued: if the function holds several packets at the same time, its"
-    " highest rate is above R_max by any factor"
+    " highest rate is above R_max by any factor; if it works on one at a time, it is lower by the"
+    " work that the forwarder does for a packet, too, which counts as transfer, and by what is done"
+    " after a packet has left: the distances at which queued packets leave would show both"
 )
 _NOISE_INCLUDED = (
     "the noise of the device's CPU is not known: the time of packets that queued includes it"
@@ -341,7 +343,7 @@ def forecast(
             None if known is None else known.ns_per_s,
             queued,
             is_queued_net=is_net,
-            mean_cpu_ns=_mean_cpu_ns(runs),
+            means_ns=_means_ns(runs),
         )
         if queued is None:
             _refuse_without_queues(runs["function"], runs.get("bursts"))
@@ -416,11 +418,11 @@ def _check_rates(function: Run, other: Run | None) -> None:
         )
 
 
-def _mean_cpu_ns(runs: Mapping[str, Run]) -> float | None:
-    """Return the difference of the means; None without them."""
-    means = [runs[role].summary.get("latency_ns_mean") for role in ("function", "forwarder")]
-    function, forwarder = (each if isinstance(each, int | float) else None for each in means)
-    return None if function is None or forwarder is None else float(function - forwarder)
+def _means_ns(runs: Mapping[str, Run]) -> tuple[float, float] | None:
+    """Return the mean latencies of the forwarder and the function; None without them."""
+    means = (runs[role].summary.get("latency_ns_mean") for role in ("forwarder", "function"))
+    forwarder, function = (each if isinstance(each, int | float) else None for each in means)
+    return None if forwarder is None or function is None else (float(forwarder), float(function))
 
 
 def _refuse_without_queues(function: Run, bursts: Run | None) -> None:

@@ -39,8 +39,9 @@ class Prediction:
     """The highest rate. Without packets that queued it has no interval: the function may hold
     packets in parallel, and a median is no mean."""
     rate_alone_pps: Estimate
-    """The highest rate of a function that works on one packet at a time, whose mean time for a
-    packet lies between the difference of the medians and that of the means."""
+    """The highest rate of a function that works on one packet at a time. Its time for a packet is
+    at least the lesser of the differences of the medians and of the means, and at most the greater
+    of the function's median and mean: the forwarder's own work counts as transfer."""
 
     @property
     def is_bounded(self) -> bool:
@@ -55,21 +56,14 @@ def predict(
     queued: Estimate | None = None,
     *,
     is_queued_net: bool = True,
-    mean_cpu_ns: float | None = None,
+    means_ns: tuple[float, float] | None = None,
 ) -> Prediction:
-    """Predict the highest rate of a function; `mean_cpu_ns` is its time by the means."""
+    """Predict the highest rate of a function.
+
+    `means_ns` are the mean latencies of the forwarder and the function.
+    """
     cpu = cpu_time(forwarder, function)
     by_medians = highest_rate(cpu, noise)
-    alone = by_medians
-    if mean_cpu_ns is not None and mean_cpu_ns > 0:
-        # Means hold the noise already, as far as packets met it.
-        by_means = NS_PER_S / mean_cpu_ns
-        alone = replace(
-            by_medians,
-            ci_low=min(by_medians.ci_low, by_means),
-            ci_high=max(by_medians.ci_high, by_means),
-            method="medians, and means",
-        )
     if queued is None:
         rate = replace(by_medians, ci_low=0.0, ci_high=math.inf, method=_UNKNOWN)
     else:
@@ -80,7 +74,26 @@ def predict(
             ci_low=min(by_medians.ci_low, by_queues.ci_low),
             ci_high=max(by_medians.ci_high, by_queues.ci_high),
         )
+    alone = _one_at_a_time(by_medians, highest_rate(function, noise), means_ns)
     return Prediction(forwarder, function, cpu, queued, noise, rate, alone)
+
+
+def _one_at_a_time(
+    by_medians: Estimate, by_latency: Estimate, means_ns: tuple[float, float] | None
+) -> Estimate:
+    """Widen the rate by medians to what a function may need that works on one packet at a time.
+
+    Work that the forwarder does, too, is not in the difference, but in the whole latency.
+    """
+    ends = [by_medians.ci_low, by_medians.ci_high, by_latency.ci_low]
+    if means_ns is not None:
+        # Means hold the noise already, as far as packets met it.
+        forwarder_ns, function_ns = means_ns
+        times_ns = (function_ns - forwarder_ns, function_ns)
+        ends += [NS_PER_S / time_ns for time_ns in times_ns if time_ns > 0]
+    return replace(
+        by_medians, ci_low=min(ends), ci_high=max(ends), method="medians, means, whole latencies"
+    )
 
 
 def _check_agreement(cpu: Estimate, e2e: Estimate, queued: Estimate) -> None:

@@ -75,9 +75,10 @@ class OverloadFigures(Section, frozen=True, kw_only=True):
     rate_alone_pps: float | None = None
     """The highest rate of a function that works on one packet at a time, by the medians."""
     rate_alone_pps_ci_low: float | None = None
-    """Lower end of its interval: by the medians' intervals, and by the means."""
+    """Lower end of its interval: all of a packet's latency may be work, by the median and the
+    mean."""
     rate_alone_pps_ci_high: float | None = None
-    """Upper end of its interval."""
+    """Upper end of its interval: by the medians' intervals, and by the means."""
     tail_limit: str | None = None
     """Service level of the packets' latency; null if there is none."""
     tail_rate_pps: float | None = None

@@ -502,6 +502,13 @@ GROUPS = (
                 everywhere=False,
             ),
             FigureLine(
+                ("order_doubtful",),
+                "truth",
+                "Whether packets that were seen behind the device alone make it likely that the "
+                "captures are in the wrong order, or that the one before the device missed some.",
+                everywhere=False,
+            ),
+            FigureLine(
                 ("clock_slips",),
                 "count",
                 "How often all latencies changed and returned at once while a capture goes back in "

@@ -12,8 +12,10 @@ replayed, and the interval holds both:
 - by time: the usual work on them, and what lasted longer put beside it, in time. What lasted longer
   than the time between packets alone is taken from all of the run, the rest from queues.
 
-Queues of the bursts and slices of the run's time are drawn with replacement, whole: what was slow
-together stays together.
+Queues of the bursts and slices of the run's time, with the gaps between its packets, are drawn with
+replacement, whole: what was slow together stays together. As many are drawn as were seen, and come
+again where more packets are replayed: what little was seen varies as much as it would if measured
+anew.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ of batches that stands for the largest."""
 _SLICES = 20
 _REPLAYS = 39
 """The smallest and the largest of 39 leave out one in 20."""
-_STEPS = 7
+_STEPS = 11
 """Halvings of the interval below the highest rate."""
 _MOST_PACKETS = 1 << 17
 _FEWEST_BEYOND = 10
@@ -61,6 +63,13 @@ class Limit(NamedTuple):
 
     latency_ns: float
     allowed: float
+
+
+class Held(NamedTuple):
+    """A rate at which one replay met the limits, and the next higher one, at which it did not."""
+
+    up_to_pps: float
+    below_pps: float
 
 
 class Replayed(NamedTuple):
@@ -255,12 +264,16 @@ def highest_rate_within(
             hint=f"measure for longer, or ask for a quantile that {_FEWEST_BEYOND} packets of the"
             f" function's run lie beyond; at most {_MOST_PACKETS:,} packets are replayed",
         )
-    found: tuple[list[float], list[float]] = ([], [])
+    found: tuple[list[Held], list[Held]] = ([], [])
     for _ in range(_REPLAYS):
+        apart_ns = _drawn_gaps(seen.apart_ns, chance)
         for reading, rates in zip(_readings(seen, chance), found, strict=True):
             guess_pps = float(np.median(rates)) if rates else None
-            rates.append(_highest(seen, reading, limits, rate_max_pps, guess_pps))
-    by_packet_pps, by_time_pps = ((min(rates), max(rates)) for rates in found)
+            rates.append(_highest(seen, apart_ns, reading, limits, rate_max_pps, guess_pps))
+    by_packet_pps, by_time_pps = (
+        (min(held.up_to_pps for held in rates), max(held.below_pps for held in rates))
+        for rates in found
+    )
     rate = Estimate(
         estimate=float(np.median([*found[0], *found[1]])),
         ci_low=min(by_packet_pps[0], by_time_pps[0]),
@@ -273,16 +286,17 @@ def highest_rate_within(
 
 def _highest(
     seen: Seen,
+    drawn_ns: Floats,
     reading: Reading,
     limits: Sequence[Limit],
     rate_max_pps: float,
     guess_pps: float | None,
-) -> float:
+) -> Held:
     """Halve the rates up to the highest until they are close, at first about a guess."""
 
     def holds(rate_pps: float) -> bool:
         packets = max(1, min(len(reading.work_ns), int(rate_pps * lasts_ns / 1e9)))
-        apart_ns = np.resize(seen.apart_ns, packets)
+        apart_ns = np.resize(drawn_ns, packets)
         came_ns = np.cumsum(apart_ns) * (1e9 / rate_pps / apart_ns.mean())
         latency_ns = reading.latency_ns(came_ns) + seen.transfer_ns
         return all(np.mean(latency_ns > each.latency_ns) <= each.allowed for each in limits)
@@ -301,8 +315,15 @@ def _highest(
     while high - low > close_pps:
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
-    # What holds nowhere is told as nothing, not as half of the lowest rate that was replayed.
-    return (low + high) / 2 if low > 0 else 0.0
+    # What holds nowhere is told as nothing, not as the lowest rate that was replayed.
+    return Held(low, high) if low > 0 else Held(0.0, 0.0)
+
+
+def _drawn_gaps(apart_ns: Floats, chance: np.random.Generator) -> Floats:
+    """Draw slices of the run with replacement, with the gaps between packets in each."""
+    edges = np.linspace(0, len(apart_ns), _SLICES + 1).astype(np.int64)
+    drawn = chance.integers(0, _SLICES, _SLICES)
+    return apart_ns[_indices(edges[drawn], np.diff(edges)[drawn])]
 
 
 def _readings(seen: Seen, chance: np.random.Generator) -> Iterator[Reading]:
@@ -310,7 +331,8 @@ def _readings(seen: Seen, chance: np.random.Generator) -> Iterator[Reading]:
     work = seen.work
     count = len(work.first) - 1
     draws = -(-_MOST_PACKETS // max(1, int(work.first[-1]) // count)) + 1
-    took_ns, begin = work.drawn(chance.integers(0, count, draws), _MOST_PACKETS)
+    anew = chance.integers(0, count, count)
+    took_ns, begin = work.drawn(anew[chance.integers(0, count, draws)], _MOST_PACKETS)
     late_ns = np.where(took_ns > _HELD_UP * seen.usual_ns, took_ns - seen.usual_ns, 0.0)
     usual_ns = took_ns - late_ns
     # What held up a batch did so once, not with each packet.

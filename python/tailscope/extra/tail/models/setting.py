@@ -195,6 +195,7 @@ class NextQuantile(NamedTuple):
     def at_most(self, most_ns: float) -> NextQuantile:
         """Return it without what lies above a latency."""
         kept = [region for region in self.regions if region.low_ns < most_ns]
+        kept = kept or [self.regions[0]._replace(low_ns=most_ns)]
         kept[-1] = kept[-1]._replace(high_ns=min(kept[-1].high_ns, most_ns))
         return self._replace(regions=tuple(kept))
 

@@ -51,10 +51,17 @@ class Evenness(NamedTuple):
         is_in_step = self.mirrored(MULTIPLES * rate_hz) <= self.tolerances_hz()
         return int(MULTIPLES[np.argmax(is_in_step)]) if is_in_step.any() else None
 
-    def is_in_step(self, rate_hz: float) -> bool:
-        """Return True if the rate is that of every Nth packet, or of bursts, or a multiple."""
+    def is_in_step(self, rate_hz: float, *, is_exact: bool) -> bool:
+        """Return True if the rate is that of every Nth packet, or of bursts, or a multiple.
+
+        An exact one is off by less than a turn in all the time, a peak by half of one.
+        """
+        if not math.isfinite(self.own_hz):
+            return False
         if not self.in_bursts:
-            return self.every(rate_hz) is not None
+            off_hz = self.mirrored(MULTIPLES * rate_hz)
+            told_hz = 1 / self.span_s if is_exact else self.tolerances_hz()
+            return bool(np.any(off_hz <= told_hz))
         multiples_hz = MULTIPLES * rate_hz
         off_hz = np.abs(multiples_hz - np.rint(multiples_hz / self.own_hz) * self.own_hz)
         return bool(np.any(off_hz * self.span_s <= _OF_A_TURN))

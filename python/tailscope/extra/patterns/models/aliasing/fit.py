@@ -71,7 +71,8 @@ def fit(arrival_ns: Times, latency_ns: Times, counted_hz: Sequence[float] = ()) 
     if fitted.sources:
         doubt = mismatch(predict(fitted, arrival_ns, latency_ns))
         if doubt is None:
-            return fitted
+            del alone
+            return _with_flat(fitted, came_ns, latency_ns, counted_hz)
         fitted = _refused(fitted, f"{_rates_text(fitted)} is no explanation: {doubt}")
     del alone
     done, clocks, alike_hz = recurring(came_ns, latency_ns, counted_hz)
@@ -86,6 +87,27 @@ def fit(arrival_ns: Times, latency_ns: Times, counted_hz: Sequence[float] = ()) 
             " (`--pattern poisson`)",
         )
     return fitted
+
+
+def _with_flat(fitted: Fit, came_ns: Times, latency_ns: Times, counted_hz: Sequence[float]) -> Fit:
+    """Add clocks for whose ticks no packet waits, which delay what the others leave alone."""
+    known = [source.periodic for source in fitted.sources]
+    done, clocks, _ = recurring(came_ns, latency_ns, counted_hz, known)
+    nothing = replace(fitted, sources=(), reason=None)
+    beside = _flat(clocks, done, nothing) if clocks else nothing
+    if not beside.sources:
+        return fitted
+    thresholds_ns = [
+        each.threshold_ns for each in (fitted, beside) if each.threshold_ns is not None
+    ]
+    threshold_ns = min(thresholds_ns)
+    late_ns = served(came_ns, latency_ns).late_ns
+    delayed = int(np.count_nonzero(late_ns > threshold_ns - fitted.base_latency_ns))
+    sources = (
+        replace(source, explained=(source.packets or 0) / delayed)
+        for source in (*fitted.sources, *beside.sources)
+    )
+    return replace(fitted, threshold_ns=threshold_ns, delayed=delayed, sources=tuple(sources))
 
 
 def _flat(clocks: Sequence[Recurring], done: Work, nothing: Fit) -> Fit:

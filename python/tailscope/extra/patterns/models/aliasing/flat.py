@@ -9,6 +9,7 @@ sets anew each time: then its phase strays, by whole periods in seconds.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from operator import itemgetter
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 
 _MOST = 4
 _LOUDEST = 4
+_THRESHOLDS = 3
 _SLOWER = (2, 3, 5, 7)
-_ONLY = 0.9
 _FIRST = 4
 _ALIKE = 1e-3
 _APART_HZ = 0.5
@@ -55,6 +56,7 @@ _LONGEST_BLOCK_NS = 5e8
 _LEAST_RATIO = 3.0
 _LEAST_INSIDE = 0.1
 _LEAST_EXPLAINED = 0.1
+_LEAST_TOGETHER = 2 / 3
 _SHORTER = -0.7
 """Correlation of the lateness with the time since a tick below which work waits for its end."""
 _SELECTED = 1e3
@@ -114,9 +116,14 @@ class _Search:
 
 
 def recurring(
-    arrival_ns: Times, latency_ns: Times, counted_hz: Sequence[float] = ()
+    arrival_ns: Times,
+    latency_ns: Times,
+    counted_hz: Sequence[float] = (),
+    known: Sequence[Periodic] = (),
 ) -> tuple[Work, list[Recurring], list[float]]:
     """Find one clock after the other, each in the work that the others do not meet.
+
+    Nor do they meet the work that interruptions of known clocks delay, which is left out.
 
     Bursts that come evenly may show a clock and its images in their rate alike: then a clock is
     found only if something has been counted at its rate, or if it is far more evident than all
@@ -124,6 +131,9 @@ def recurring(
     """
     done = work(arrival_ns, latency_ns)
     found: list[Recurring] = []
+    before = [Recurring(each, False, 0, 0.0, None) for each in known]
+    for clock in before:
+        done = done.only(~clock.meets(done))
     if len(done.end_ns) < LEAST_EVENTS:
         return done, found, []
     span_ns = float(done.end_ns[-1])
@@ -134,14 +144,15 @@ def recurring(
     packets = Evenness.of(arrival_ns)
     left = done
     while len(found) < _MOST:
-        clocks = _evident(left, found, packets, block_ns, blocks)
+        others = [*before, *found]
+        clocks = _evident(left, others, packets, block_ns, blocks)
         if packets.in_bursts:
             alike_hz = [clock.rate_hz for clock in clocks]
             told = [clock for clock in clocks if _is_counted(clock.rate_hz, counted_hz)]
             # What a clock leaves in bursts may show images of it.
-            clocks = told or ([] if found else clocks[: _is_far_ahead(clocks)])
+            clocks = told or ([] if others else clocks[: _is_far_ahead(clocks)])
             if not clocks:
-                return done, found, [] if found else alike_hz
+                return done, found, [] if others else alike_hz
         if not clocks:
             break
         found.append(clocks[0])
@@ -186,14 +197,17 @@ def _evident(
             clock, evident = _fitted(search, rate_hz, in_bursts=packets.in_bursts)
             if clock is not None:
                 fitted.append((evident, clock))
-    known_hz = [clock.rate_hz for clock in found]
+    known = list(found)
     clocks: list[Recurring] = []
     for _, clock in sorted(fitted, key=lambda each: -each[0]):
-        if any(_is_image(clock.rate_hz, each, packets) for each in known_hz):
+        if any(_is_image(clock, each, done, packets) for each in known):
             continue
-        if packets.is_in_step(clock.rate_hz) or _strays_about_packets(clock, packets):
+        is_steady = clock.clock.wander is STEADY
+        if packets.is_in_step(clock.rate_hz, is_exact=is_steady) or _strays_about_packets(
+            clock, packets
+        ):
             # Nor are its multiples more than every so many packets.
-            known_hz.append(clock.rate_hz)
+            known.append(clock)
         elif all(abs(clock.rate_hz - each.rate_hz) > _APART_HZ for each in clocks):
             clocks.append(clock)
     return clocks
@@ -202,22 +216,27 @@ def _evident(
 def _loudest(
     candidates: list[_Candidate], packets: Evenness, told_hz: float
 ) -> dict[int, list[float]]:
-    """Choose the loudest rates, each at the threshold where it is, and what may be behind them.
+    """Choose the loudest rates, each at thresholds where it is loud, and what may be behind them.
 
-    `told_hz` is what the length of a block tells apart; pairs of blocks tell half of that.
+    Where it is loudest, as much may be late by chance: more thresholds are tried, but with bursts,
+    which have many images. `told_hz` is what the length of a block tells apart; pairs of blocks
+    tell half of that.
     """
     chosen: dict[int, list[float]] = {}
     seen: list[float] = []
+    tried: Counter[float] = Counter()
     for candidate in sorted(candidates, reverse=True):
         rate_hz = candidate.rate_hz
         if packets.of_bursts(rate_hz, told_hz / 2):
             continue
-        if all(abs(rate_hz - other) > _ALIKE * rate_hz + _APART_HZ for other in seen):
+        alike = (each for each in seen if abs(rate_hz - each) <= _ALIKE * rate_hz + _APART_HZ)
+        known_hz = next(alike, None)
+        if known_hz is None and len(seen) < _LOUDEST:
+            seen.append(known_hz := rate_hz)
+        if known_hz is not None and tried[known_hz] < (1 if packets.in_bursts else _THRESHOLDS):
+            tried[known_hz] += 1
             behind = [rate_hz, *packets.images(rate_hz, HIGHEST_HZ)]
-            seen.append(rate_hz)
             chosen.setdefault(candidate.threshold_ns, []).extend(behind)
-        if len(seen) == _LOUDEST:
-            break
     return chosen
 
 
@@ -234,12 +253,26 @@ def _strays_about_packets(clock: Recurring, packets: Evenness) -> bool:
     return abs(of_packets_hz - rate_hz) <= _ALIKE * rate_hz + _APART_HZ
 
 
-def _is_image(rate_hz: float, of_hz: float, packets: Evenness) -> bool:
-    """Return True if this is a multiple of a known rate, or its mirror in that of the packets."""
-    images_hz = packets.mirrored(MULTIPLES * of_hz)
+def _is_image(clock: Recurring, of: Recurring, done: Work, packets: Evenness) -> bool:
+    """Return True if this is a multiple of a known clock, or its mirror in the packets' rate.
+
+    An image delays what is near the known clock's ticks. A clock of its own that comes a multiple
+    of times as often delays as much between them.
+    """
+    images_hz = packets.mirrored(MULTIPLES * of.rate_hz)
     tolerances_hz = packets.tolerances_hz()
-    tolerances_hz[:_FIRST] = _ALIKE * rate_hz
-    return bool(np.any(np.abs(images_hz - rate_hz) <= tolerances_hz))
+    tolerances_hz[:_FIRST] = _ALIKE * clock.rate_hz
+    if not np.any(np.abs(images_hz - clock.rate_hz) <= tolerances_hz):
+        return False
+    late = done.only(clock.meets(done) & (done.late_ns > clock.threshold_ns))
+    times = max(2, round(clock.rate_hz / of.rate_hz))
+    turn = np.sort(_turned(of.clock, (late.begin_ns + late.due_ns) // 2) % 1)
+    within = np.searchsorted(np.concatenate([turn, turn + 1]), turn + 1 / times) - np.arange(
+        len(turn)
+    )
+    # Of late work that ticks meet, a third may be late by chance, at any phase.
+    spread = 1 / times
+    return bool(within.max() > (spread + _LEAST_TOGETHER + spread / 3) / 2 * len(turn))
 
 
 def _fitted(search: _Search, rate_hz: float, *, in_bursts: bool) -> tuple[Recurring | None, float]:
@@ -290,16 +323,25 @@ def _narrowed(search: _Search, rate_hz: float) -> Periodic | None:
 def _slowed(
     search: _Search, clock: Periodic, evident: float, reaches_back: bool
 ) -> tuple[Periodic, float]:
-    """Return the slowest clock behind a rate: a multiple of it may be louder than itself."""
-    is_late = search.is_late & (search.block % 2 == 0)
+    """Return the slowest clock behind a rate: a multiple of it may be louder than itself.
+
+    Ticks of a clock are alike. Those of a multiple are not, if they met as much work in vain.
+    """
+    is_fitted = search.block % 2 == 0
+    tick, _ = _lateness(search, clock, reaches_back, search.is_late & is_fitted)
+    met, weight = _met(search, clock, reaches_back, is_fitted)
+    if len(tick) < LEAST_EVENTS:
+        return clock, evident
     for times in _SLOWER:
-        tick, _ = _lateness(search, clock, reaches_back, is_late)
-        if not len(tick):
-            break
-        late = np.bincount(tick.astype(np.int64) % times)
-        phase_ns = clock.phase_ns + int(np.argmax(late)) * clock.period_ns
+        late = np.bincount(tick.astype(np.int64) % times, minlength=times)
+        usual = np.bincount(met.astype(np.int64) % times, weight, minlength=times)
+        first = int(np.argmax(late))
+        alike = late[first] * (usual.sum() / usual[first] - 1)
+        if alike < LEAST_EVENTS:
+            continue
+        phase_ns = clock.phase_ns + first * clock.period_ns
         slower = Periodic(clock.period_ns * times, 0, phase_ns, wander=clock.wander)
-        is_only = late.sum() >= LEAST_EVENTS and late.max() >= _ONLY * late.sum()
+        is_only = alike >= _LEAST_RATIO * (late.sum() - late[first])
         if is_only and clock.wander is STEADY:
             return _slowed(search, slower, evident, reaches_back)
         placed, more = _placed(search, slower, reaches_back)
@@ -332,6 +374,15 @@ def _lateness(
     tick = np.floor(_turned(clock, done.due_ns))
     is_met = tick > np.floor(_turned(clock, begin_ns))
     return tick[is_met], ((begin_ns + done.due_ns) / 2)[is_met]
+
+
+def _met(
+    search: _Search, clock: Periodic, reaches_back: bool, which: Marks
+) -> tuple[Floats, Floats]:
+    """Return the ticks that work of any kind holds, and how much of each would be late anyway."""
+    is_met = which & _holds_tick(search.done, clock, reaches_back=reaches_back)
+    tick = np.floor(_turned(clock, search.done.due_ns[is_met]))
+    return tick, search.expected[is_met]
 
 
 def _slope(tick: Floats, middle_ns: Floats) -> tuple[float, float]:
@@ -402,7 +453,7 @@ def _turned(clock: Periodic, time_ns: Times) -> Floats:
 
 
 def _holds_tick(done: Work, clock: Periodic, *, reaches_back: bool) -> Marks:
-    before = _turned(clock, done.begin_ns - done.idle_ns * reaches_back)
+    before = _turned(clock, done.begin_ns - done.idle_ns * reaches_back - clock.duration_ns)
     return np.floor(_turned(clock, done.due_ns)) > np.floor(before)
 
 
