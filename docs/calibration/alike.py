@@ -80,7 +80,10 @@ def kept(kind: str, after: int, seed: int) -> dict[str, bool]:
     every = [simulated(kind, rng) for _ in range(after + 1)]
     *own, further = (RunTail.of(run, usual_run_length_ns(GAP_NS)) for run in every)
     most = largest(own, [], float(DURATION_NS), LEVEL)
-    found = {"largest": most.low_ns <= further.max_ns <= most.high_ns}
+    found = {
+        "largest": most.low_ns <= further.max_ns <= most.high_ns,
+        "in a region": any(low <= further.max_ns <= high for low, high, _ in most.regions),
+    }
     for each in next_quantiles(own, [], LEVEL):
         came_ns = further.quantiles_ns[QUANTILES.index(each.quantile)] or FLOOR_NS
         found[percentile_name(each.quantile)] = each.low_ns <= came_ns <= each.high_ns

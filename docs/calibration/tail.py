@@ -399,9 +399,10 @@ def section(runs: int, data: Path) -> Section:
         table(LEVELS, list(_levels(settings, priors, level_of_law))),
         "Quantiles of the third repeat, from two:",
         table(("quantile", *SCORED[1:]), list(_quantiles(settings))),
-        f"Simulated runs that are alike: how often the interval held what the next of {runs // 4}"
-        " had, after 1, 2, 4 and 8 runs. No constant was chosen by these laws:",
-        table(("law", "largest", "p99.99"), list(alike.rows(runs // 4))),
+        "Simulated runs that are alike: how often the interval, and its regions, held what the"
+        f" next of {runs // 4} had, after 1, 2, 4 and 8 runs. No constant was chosen by these"
+        " laws:",
+        table(("law", "largest", "in a region", "p99.99"), list(alike.rows(runs // 4))),
     )
     text = TEXT.format(
         **PRIOR._asdict(),

@@ -146,6 +146,29 @@ def test_of_runs_that_are_alike_each_may_have_the_largest(runs: int) -> None:
     assert -0.05 < np.mean(exceeds) - 1 / (runs + 1) < 0.12, "by chance; more if rates may drift"
 
 
+def test_sizes_that_are_apart_by_chance_leave_no_gap() -> None:
+    """Only two classes do: a few sizes are a sample of their law."""
+    in_gap = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        *own, further = (FLOOR_NS * (1 + rng.pareto(2, rng.poisson(40))) for _ in range(3))
+        found = largest([tail(sizes) for sizes in own], [], PART_S * SECOND, LEVEL)
+        in_region = any(low <= further.max() <= high for low, high, _ in found.regions)
+        in_gap += found.low_ns <= further.max() <= found.high_ns and not in_region
+    assert in_gap <= 3
+
+
+def test_a_second_run_makes_no_interval_wider() -> None:
+    widths = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        runs = [tail(FLOOR_NS + rng.exponential(300_000, 40)) for _ in range(2)]
+        found = [largest(runs[:after], [], PART_S * SECOND, LEVEL) for after in (1, 2)]
+        widths.append([each.high_ns / each.low_ns for each in found])
+    after_one, after_two = np.median(widths, axis=0)
+    assert after_two < after_one
+
+
 def test_the_return_level_of_one_run_alone_is_near_its_largest() -> None:
     """One burst is expected beyond it, but how far beyond, one run cannot tell."""
     own = tail(bursts_of(np.random.default_rng(6), PART_S, 0.05))

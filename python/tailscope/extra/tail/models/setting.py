@@ -41,6 +41,7 @@ _UNKNOWN = 1.0
 """Shape of the prior of a rate that is not known at all."""
 
 _STEP = 0.01
+_STARTS = 26
 _JOINED = 1.25
 _DROPPED = 0.01
 """Regions less than a factor apart are one; the gaps between them hold at most a probability."""
@@ -136,8 +137,13 @@ class Law(NamedTuple):
         return float(np.interp(np.log(latency_ns), np.log(self.latency_ns), self.below))
 
     def ends_ns(self, level: float, seen_ns: Sequence[float]) -> tuple[float, float]:
-        """Return a central interval, outside of which nothing that was seen lies."""
-        low_ns, high_ns = (self.quantile_ns((1 + side * level) / 2) for side in (-1, 1))
+        """Return the shortest interval that is no more likely to be exceeded than a central one.
+
+        Nothing that was seen lies outside.
+        """
+        below = np.linspace((1 - level) / 2, 1 - level, _STARTS)
+        ends = np.interp([below, below + level], self.below, np.log(self.latency_ns))
+        low_ns, high_ns = np.exp(ends[:, np.argmin(ends[1] - ends[0])]).tolist()
         return min(low_ns, *seen_ns), max(high_ns, *seen_ns)
 
 
@@ -356,9 +362,10 @@ def _rates(seen: _Seen, prior: Prior, *, reaches_beyond: bool = True) -> _Rates:
     latency = seen.latency
     count_all, time_all = seen.counts.sum(0), seen.times_ns.sum(0)
     time = seen.times_ns[: seen.own].sum(0)
-    expected = _extended(count_all, latency) if reaches_beyond else count_all
-    # Whose the largest of a further run would be is not known.
-    count = seen.counts[: seen.own].sum(0) + (expected - count_all) * time / time_all
+    more = _one_more(count_all, latency) if reaches_beyond else np.zeros_like(latency)
+    expected = count_all + more
+    # Whose event that would be is not known.
+    count = seen.counts[: seen.own].sum(0) + more * time / time_all
     beyond = np.log(latency / _most_ns(seen.runs)) / np.log(prior.new_times)
     reach = np.clip(1 - beyond, 0, 1)
     mean = np.maximum(np.maximum(expected, prior.new_bursts * reach) / time_all, 1e-30)
@@ -371,20 +378,24 @@ def _rates(seen: _Seen, prior: Prior, *, reaches_beyond: bool = True) -> _Rates:
     return _Rates(told**2 / variance, told, _steadiness(seen, prior))
 
 
-def _extended(count: Floats, latency: Floats) -> Floats:
-    """Return the events above each latency, the largest of them spread beyond what was seen.
+def _one_more(count: Floats, latency: Floats) -> Floats:
+    """Return how many events are expected above each latency besides those that were seen.
 
     Of runs that are alike, each is as likely as any other to have the largest, so one event is
     expected where the largest was. Above, it falls off as the largest sizes do: their logs are
-    exponential, with a mean known as well as so few can tell.
+    exponential, with a mean known as well as so few can tell. What is larger may be a class of
+    its own, so the same is expected of each size as if it were the largest: few sizes are a sample
+    of their law, and leave gaps where it has none.
     """
-    telling = min(_TELLING, count[0])
-    if telling < 1:
-        return count
-    base, top = (np.flatnonzero(count >= least)[-1] for least in (telling, 1))
-    excess = _STEP * (telling / 2 + count[base + 1 :].sum())
+    above = np.maximum.accumulate(count[::-1])[::-1]
+    telling = np.clip(above[0] - above, 1, _TELLING)
+    top, base = (
+        len(above) - 1 - np.searchsorted(above[::-1], above + least) for least in (1, telling)
+    )
+    summed = np.append(0, above.cumsum())
+    excess = _STEP * (telling / 2 + summed[top + 1] - summed[base + 1] - above * (top - base))
     beyond = (1 + np.maximum(np.log(latency / latency[top]), 0) / excess) ** -telling
-    return np.where(latency > latency[top], np.maximum(count, beyond), count)
+    return np.where(above[0] - above >= 1, beyond, 0)
 
 
 def _weights(seen: _Seen, mean: Floats) -> Floats:
@@ -403,13 +414,14 @@ def _steadiness(seen: _Seen, prior: Prior) -> Mapping[float, Floats]:
     """Return the probability of each shape of the law of rates of what follows.
 
     Of a further run, it is how repeats have shared the events of their rate above each latency
-    (Dirichlet-multinomial): the less evenly, the less steady.
+    (Dirichlet-multinomial): the less evenly, the less steady. Before repeats tell, each shape is
+    twice as likely as the one before: a further run is about as steady as the rest of one.
     """
     from scipy.special import gammaln
 
     if seen.own < 2:
         return {prior.drift_shape: np.ones_like(seen.latency)}
-    logs = np.zeros((len(_SHAPES), len(seen.latency)))
+    logs = np.log(_SHAPES) / 2 + np.zeros_like(seen.latency)
     for group in _at_one_rate(seen.runs, seen.own):
         counts = seen.counts[group]
         runs = np.maximum((seen.times_ns[group] > 0).sum(0), 1)
