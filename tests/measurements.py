@@ -114,7 +114,7 @@ def measuring(
         assert is_busy or done.returncode == expected, done.stdout + done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
         # A busy machine keeps the generator from sending: the run says so, and is one all the same.
-        assert not is_busy or found["unsent_generator"] > found["sent"] / 10
+        assert not is_busy or found["unsent_generator"] > found["sent"]
         return {**found, "out": out}
 
     return measure
