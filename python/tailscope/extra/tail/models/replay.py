@@ -12,10 +12,10 @@ replayed, and the interval holds both:
 - by time: the usual work on them, and what lasted longer put beside it, in time. What lasted longer
   than the time between packets alone is taken from all of the run, the rest from queues.
 
-Queues of the bursts and slices of the run's time, with the gaps between its packets, are drawn with
-replacement, whole: what was slow together stays together. As many are drawn as were seen, and come
-again where more packets are replayed: what little was seen varies as much as it would if measured
-anew.
+Queues of the bursts and slices of the run's time are drawn with replacement, whole: what was slow
+together stays together. So are stretches of the gaps between packets. As many are drawn as were
+seen, and come again where more packets are replayed: what little was seen varies as much as it
+would if measured anew.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ _LONGEST_GAPS, _LARGEST_BATCH = 0.01, 0.95
 """Share of the gaps between departures that may be due to a held-up device; quantile of the sizes
 of batches that stands for the largest."""
 _SLICES = 20
+_STRETCHES = 200
 _REPLAYS = 39
 """The smallest and the largest of 39 leave out one in 20."""
 _STEPS = 11
@@ -320,9 +321,15 @@ def _highest(
 
 
 def _drawn_gaps(apart_ns: Floats, chance: np.random.Generator) -> Floats:
-    """Draw slices of the run with replacement, with the gaps between packets in each."""
-    edges = np.linspace(0, len(apart_ns), _SLICES + 1).astype(np.int64)
-    drawn = chance.integers(0, _SLICES, _SLICES)
+    """Draw stretches of the gaps between packets with replacement; none begins within a burst.
+
+    They are short, so that queues grow from gaps that never were together.
+    """
+    begins = np.flatnonzero(apart_ns > apart_ns.mean() / 2)
+    even = np.linspace(0, len(apart_ns), _STRETCHES + 1)[1:-1]
+    inner = begins[np.minimum(np.searchsorted(begins, even), len(begins) - 1)]
+    edges = np.unique(np.concatenate([[0], inner, [len(apart_ns)]]))
+    drawn = chance.integers(0, len(edges) - 1, len(edges) - 1)
     return apart_ns[_indices(edges[drawn], np.diff(edges)[drawn])]
 
 
