@@ -95,6 +95,7 @@ def passages(
         intended_ns=times - 100,
         sent_ns=times,
         stamped=np.ones(sent, bool),
+        in_queue_ns=np.full(sent, 300),
         flow_of=np.arange(sent, dtype=np.int64) % flows,
         seq=seq,
         answer_seq=np.array([answer for _, answer in answered], np.int64),
@@ -352,6 +353,9 @@ def test_one_way_between_two_cards_of_a_machine_has_the_error_of_both() -> None:
     for told, error_ns in ((here, 121), (replace(here, card_error_ns=500), 621)):
         one_way = record(found, replace(ENDS, card=card, reflector=told)).one_way
         assert one_way.error_ns == error_ns
+    older = record(found, replace(ENDS, card=card, reflector=replace(here, older=True)))
+    assert older.one_way.error_ns is None
+    assert any("older version" in warning for warning in warnings_of(older))
 
 
 def test_runs_from_before_sizes_of_frames_were_told_are_read() -> None:

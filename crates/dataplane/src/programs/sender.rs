@@ -18,7 +18,7 @@ use crate::wall::Wall;
 use clap::Args;
 use messages::{HostClock, Message, Recorded, SentQueries, ToldByReflector};
 use probe::schedule::Pattern;
-use probe::stamp::{ClockError, Extensions, Form};
+use probe::stamp::{ClockError, Extensions, Form, WatchForm};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use units::{Nanos, Pps};
@@ -117,7 +117,7 @@ impl Ask {
         let form = Form::new(self.key_file.as_deref().map(keys::read).transpose()?);
         let extensions = Extensions {
             follow_up: !self.plain,
-            watch: !self.plain,
+            watch: (!self.plain).then_some(WatchForm::LATEST),
             dscp: self.dscp.filter(|_| !self.plain),
         };
         let headers = self.headers();
@@ -182,7 +182,8 @@ fn told(sender: &Sender, headers: usize, stopped: bool) -> Recorded {
         run_delay_us: last.run_delay_us.wrapping_sub(first.run_delay_us).into(),
         throttled_us: last.throttled_us.wrapping_sub(first.throttled_us).into(),
         handling_ns: (last.handling_ns > 0).then(|| last.handling_ns.into()),
-        card_error_ns: (last.card_error_ns > 0).then(|| last.card_error_ns.into()),
+        card_error_ns: last.card_error_ns.filter(|ns| *ns > 0).map(Into::into),
+        older: last.card_error_ns.is_none(),
     });
     let reflector_steps =
         counts.watched.map_or(0, |[first, last]| last.clock_steps.wrapping_sub(first.clock_steps));

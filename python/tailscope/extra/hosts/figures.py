@@ -47,6 +47,7 @@ def hosts_record(to: str, address: str, passages: Passages, ends: SentQueries) -
         to=to,
         address=address,
         late=times((passages.sent_ns - passages.intended_ns)[passages.stamped]),
+        in_queue=times(passages.in_queue_ns),
         loss=_losses(passages, ends, numbering),
         order=_order(numbering),
         median=_median(passages, ends),
@@ -168,6 +169,8 @@ def _one_way(passages: Passages, ends: SentQueries) -> OneWayRecord:
         return withheld("a clock was set meanwhile")
     card, told = ends.card, ends.reflector
     if told is not None and told.same_clock:
+        if told.older:
+            return withheld("the reflector is of an older version: its card's error is not known")
         # Of two ends on one machine only clocks of cards may be off.
         error_ns = 0 if card is None else card.residual_ns + (card.width_ns + 1) // 2
         error_ns += told.card_error_ns or 0
