@@ -322,6 +322,16 @@ def test_a_level_that_shifts_widens_the_interval_of_the_median() -> None:
     assert record(passages(ALL)).median is None
 
 
+def test_a_phase_of_an_eighth_of_a_run_is_in_the_interval_of_the_median() -> None:
+    """Another run may have more of what this one had for so long: tenths of it would miss it."""
+    found = passages([(number, number) for number in range(600)], sent=600)
+    found.arrived_ns[525:] += 100_000
+    median = record(found, replace(ENDS, handling_ns=300)).median
+    assert median is not None
+    way_ns = FORTH_NS + BACK_NS
+    assert (median.ns_low, median.ns_high) == (way_ns - 300, way_ns + 100_000)
+
+
 def test_order_and_repetition_have_a_direction() -> None:
     overtaken = record(passages([(0, 0), (2, 1), (1, 2), *ALL[3:]])).order
     assert (overtaken.reordered_forth, overtaken.duplicated_forth) == (1, 0)

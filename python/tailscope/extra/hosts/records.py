@@ -144,7 +144,7 @@ class HostsRecord(Record, frozen=True, kw_only=True):
     """Order and repetition."""
     median: MedianRecord | None = None
     """The interval of the median latency, of parts of the run and with the error of stamps; null of
-    fewer than 96 answers."""
+    fewer than 98 answers."""
     round_trip: TimesRecord | None
     """From a query's departure to its answer's arrival, with the time in the reflector: what `ping`
     would say."""
