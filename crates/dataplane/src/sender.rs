@@ -87,6 +87,8 @@ pub struct Asked {
     pub poll: Poll,
     pub txtime: Txtime,
     pub extensions: Extensions,
+    /// Of so many queries, the kernel takes for one the time at which it comes to the queue of its interface.
+    pub queue_each: u32,
     /// Bytes of successive queries, until they repeat.
     pub sizes: Vec<usize>,
     pub drain: Nanos,
@@ -195,9 +197,6 @@ impl Sender {
             let socket = stamps.of(Udp::connect(asked.to, port, asked.dscp)?)?;
             if departed_by == DepartedBy::Queue {
                 socket.allow_times();
-            }
-            if stamps.card().is_none() {
-                socket.stamp_at_queue()?;
             }
             Ok(Flow { socket, empty_ns: stamps.wall.now(), dropped: 0, untold: 0 })
         });
@@ -381,6 +380,9 @@ impl Sender {
                 ssid: self.ssid,
             };
             query.write(self.batch.write(at, size(seq)), self.asked.extensions, &self.asked.form);
+            if self.stamps.card().is_none() && is_queue_timed(seq, self.asked.queue_each) {
+                self.batch.packet(at).stamp_at_queue();
+            }
             if self.departed_by == DepartedBy::Queue {
                 self.batch.packet(at).leave_at(self.stamps.wall.monotonic(*intended_ns));
             }
@@ -761,6 +763,11 @@ fn greet(asked: &Asked, stamps: &Stamps) -> Result<Greeted, Error> {
     Err(Error::NoAnswer { to: asked.to, waited, said })
 }
 
+/// Whether a query is the one of so many; multiples of the golden ratio keep no step with bursts.
+fn is_queue_timed(seq: u64, each: u32) -> bool {
+    (seq as u32).wrapping_mul(0x9e37_79b1) <= u32::MAX / each
+}
+
 /// What an error means for who wants an answer.
 fn what_it_means(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
@@ -807,6 +814,15 @@ mod tests {
             heard.add(seq);
         }
         assert_eq!(heard.count, 4);
+    }
+
+    #[test]
+    fn of_so_many_queries_one_is_timed_in_each_place_of_a_burst() {
+        assert!((0..1000).all(|seq| is_queue_timed(seq, 1)));
+        for place in 0..8 {
+            let timed = (0..1000).filter(|burst| is_queue_timed(8 * burst + place, 8)).count();
+            assert!((115..135).contains(&timed), "{place}: {timed}");
+        }
     }
 
     #[test]

@@ -137,6 +137,12 @@ impl Packet {
         self.put(libc::SOL_SOCKET, TXTIME, &monotonic_ns);
     }
 
+    /// Has the kernel take the time, too, at which it comes to the queue of its interface.
+    pub fn stamp_at_queue(&mut self) {
+        let stamps = libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_TX_SCHED;
+        self.put(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &stamps);
+    }
+
     fn put<T: Copy>(&mut self, level: c_int, kind: c_int, value: &T) {
         // SAFETY: the macros only compute; there is room for the few that are put, which are aligned to words.
         unsafe {
@@ -246,13 +252,6 @@ impl Udp {
     pub fn stamp_by_card(&self) -> Result<(), Error> {
         set(&self.socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, CARD_STAMPS)
             .map_err(|source| self.failed("take times of a card", source))
-    }
-
-    /// Has the kernel take the time, too, at which packets come to the queue of their interface.
-    pub fn stamp_at_queue(&self) -> Result<(), Error> {
-        let stamps = STAMPS | libc::SOF_TIMESTAMPING_TX_SCHED;
-        set(&self.socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, stamps)
-            .map_err(|source| self.failed("take times of a queue", source))
     }
 
     /// Lets packets say when they are to leave; false if the kernel knows no such thing.

@@ -33,6 +33,9 @@ pub const SPEC: Spec = Spec {
 /// Bytes of a frame beside the IP packet: addresses, type and check sequence of Ethernet.
 const ETHERNET: usize = 18;
 const UDP_HEADER: usize = 8;
+/// Queries a second of which the kernel takes the time at which they come to the queue of their interface: a
+/// further stamp of each would take a quarter of the time of one who sends many.
+const QUEUE_TIMED_PPS: u64 = 10_000;
 
 #[derive(Args, Debug)]
 struct Ask {
@@ -132,6 +135,8 @@ impl Ask {
             poll: self.poll,
             txtime: self.txtime,
             extensions,
+            queue_each: u32::try_from(self.rate.div_ceil(QUEUE_TIMED_PPS).max(1))
+                .unwrap_or(u32::MAX),
             sizes: sizes.map(|frame| frame.saturating_sub(headers).max(least)).collect(),
             drain: self.drain,
         })
