@@ -24,7 +24,7 @@ LABELLED = frozenset({"frame", "l3", "payload", "inner"})
 def outer(kind: str) -> Layers:
     """The headers around a packet; where they are of UDP, without a checksum."""
     from scapy.contrib.geneve import GENEVE
-    from scapy.contrib.gtp import GTP_U_Header
+    from scapy.contrib.gtp import GTP_U_Header, GTPPDUSessionContainer
     from scapy.contrib.mpls import MPLS
     from scapy.layers.inet import IP, UDP
     from scapy.layers.l2 import GRE, Ether
@@ -35,6 +35,8 @@ def outer(kind: str) -> Layers:
     carrying = {"IP in IP": 4, "6in4": 41}
     if kind in carrying:
         return link / IP(src="172.16.0.1", dst="172.16.0.2", proto=carrying[kind])
+    gtp = host / UDP(sport=2152, dport=2152, chksum=0)
+    session = gtp / GTP_U_Header(teid=7, gtp_type=255, E=1, next_ex=0x85)
     layers: dict[str, Callable[[], Layers]] = {
         "VXLAN": lambda: host / UDP(sport=50_123, dport=4789, chksum=0) / VXLAN(vni=42),
         "VXLAN of another network": lambda: (
@@ -43,9 +45,9 @@ def outer(kind: str) -> Layers:
         "GENEVE": lambda: (
             host / UDP(sport=50_123, dport=6081, chksum=0) / GENEVE(vni=42, proto=0x6558)
         ),
-        "GTP-U": lambda: (
-            host / UDP(sport=2152, dport=2152, chksum=0) / GTP_U_Header(teid=7, gtp_type=255)
-        ),
+        "GTP-U": lambda: gtp / GTP_U_Header(teid=7, gtp_type=255),
+        "GTP-U of 5G, up": lambda: session / GTPPDUSessionContainer(type=1, QFI=9),
+        "GTP-U of 5G, down": lambda: session / GTPPDUSessionContainer(type=0, QFI=9, P=1, PPI=3),
         "GRE": lambda: host / GRE(proto=0x0800),
         "GRE of frames": lambda: host / GRE(proto=0x6558),
         "MPLS": lambda: link / MPLS(label=1000, s=0, ttl=63) / MPLS(label=17, s=1, ttl=63),
@@ -101,6 +103,8 @@ tunnel("GENEVE passed on", tunnelled("GENEVE", bare), tunnelled("GENEVE", bare),
 tunnel("GENEVE put on", bare, tunnelled("GENEVE", bare))
 tunnel("GTP-U put on", bare, tunnelled("GTP-U", bare))
 tunnel("GTP-U taken off, TCP", tunnelled("GTP-U", tcp_frame), tcp_frame)
+tunnel("GTP-U of 5G taken off", tunnelled("GTP-U of 5G, up", bare), udp_frame)
+tunnel("GTP-U of 5G put on", bare, tunnelled("GTP-U of 5G, down", bare))
 tunnel("GRE put on", bare, tunnelled("GRE", bare))
 tunnel("GRE of frames taken off", tunnelled("GRE of frames", bare), udp_frame)
 tunnel("IP in IP put on", bare, tunnelled("IP in IP", bare))

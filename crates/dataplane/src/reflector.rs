@@ -264,7 +264,7 @@ impl Reflector {
             throttled_us: (counters.throttled_ns / 1_000) as u32,
             unsent: denied.unsent,
             handling_ns: self.handling_ns,
-            card_error_ns: self.stamps.card_error_ns().min(u32::MAX.into()) as u32,
+            card_error_ns: Some(self.stamps.card_error_ns().min(u32::MAX.into()) as u32),
         }
     }
 

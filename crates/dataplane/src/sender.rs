@@ -10,7 +10,7 @@ use crate::vitals::{EndStall, Vitals};
 use crate::wall;
 use messages::DepartedBy;
 use probe::returned::datagrams;
-use probe::stamp::{Answer, Cause, ClockError, Extensions, Form, Query, Unread, Watch};
+use probe::stamp::{Answer, Cause, ClockError, Extensions, Form, Query, Unread, Watch, WatchForm};
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -51,7 +51,7 @@ const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
 
 const DEPARTURES: &str = "[('intended_ns','<u8'),('sent_ns','<u8'),('handed_ns','<u8'),('size_bytes','<u4'),('flow','<u4')]";
-const STAMPS: &str = "[('seq','<u8'),('sent_ns','<u8')]";
+const STAMPS: &str = "[('seq','<u8'),('sent_ns','<u8'),('queued_ns','<u8')]";
 const ARRIVALS: &str = "[('seq','<u4'),('answer_seq','<u4'),('received_ns','<u8'),('answered_ns','<u8'),('arrived_ns','<u8'),('taken_ns','<u8'),('follow_seq','<u4'),('ttl','u1'),('dscp','u1'),('stamped','u1'),('followed','u1'),('follow_ns','<u8'),('by','u1')]";
 const FOLLOW_UPS: &str = "[('flow','<u4'),('seq','<u4'),('left_ns','<u8')]";
 const STALLED: &str = "[('end','<u4'),('cause','<u4'),('start_ns','<u8'),('lasted_ns','<u8')]";
@@ -87,6 +87,8 @@ pub struct Asked {
     pub poll: Poll,
     pub txtime: Txtime,
     pub extensions: Extensions,
+    /// Of so many queries, the kernel takes for one the time at which it comes to the queue of its interface.
+    pub queue_each: u32,
     /// Bytes of successive queries, until they repeat.
     pub sizes: Vec<usize>,
     pub drain: Nanos,
@@ -143,6 +145,8 @@ pub struct Sender {
     files: Files,
     /// When each query was handed on, by this program's clock: what the kernel says lies behind it.
     sent_ns: Vec<u64>,
+    /// When each came to the queue of the interface, as the kernel says; 0 if that is not known.
+    queued_ns: Vec<u64>,
     /// When those leave that may still wait in a queue.
     waiting_ns: VecDeque<u64>,
     /// Which queries were answered, and when one last was.
@@ -180,8 +184,14 @@ impl Heard {
 
 impl Sender {
     /// Asks until there is an answer, and opens a socket for each flow.
-    pub fn new(asked: Asked, stamps: Stamps, folder: &Path, queries: usize) -> Result<Self, Error> {
-        let (departed_by, watch) = greet(&asked, &stamps)?;
+    pub fn new(
+        mut asked: Asked,
+        stamps: Stamps,
+        folder: &Path,
+        queries: usize,
+    ) -> Result<Self, Error> {
+        let Greeted { departed_by, watch_form, watch } = greet(&asked, &stamps)?;
+        asked.extensions.watch = watch_form;
         let flows = (0..asked.flows).map(|at| {
             let port = if asked.source_port == 0 { 0 } else { asked.source_port + at as u16 };
             let socket = stamps.of(Udp::connect(asked.to, port, asked.dscp)?)?;
@@ -215,6 +225,7 @@ impl Sender {
             },
             files,
             sent_ns: Vec::with_capacity(queries),
+            queued_ns: Vec::with_capacity(queries),
             waiting_ns: VecDeque::new(),
             heard: Heard::default(),
             heard_ns: 0,
@@ -369,6 +380,9 @@ impl Sender {
                 ssid: self.ssid,
             };
             query.write(self.batch.write(at, size(seq)), self.asked.extensions, &self.asked.form);
+            if self.stamps.card().is_none() && is_queue_timed(seq, self.asked.queue_each) {
+                self.batch.packet(at).stamp_at_queue();
+            }
             if self.departed_by == DepartedBy::Queue {
                 self.batch.packet(at).leave_at(self.stamps.wall.monotonic(*intended_ns));
             }
@@ -381,6 +395,7 @@ impl Sender {
         for (at, intended) in intended.iter().enumerate().take(sent) {
             let seq = first + at as u64;
             self.sent_ns.push(sent_ns);
+            self.queued_ns.push(0);
             if self.departed_by == DepartedBy::Queue {
                 self.waiting_ns.push_back(*intended);
             }
@@ -573,12 +588,18 @@ impl Sender {
                 .find_map(|sent| Query::read(sent.payload, &self.asked.form).ok().filter(is_own))
                 .filter(|_| packet.beside.is_returned);
             let Some(query) = query else { continue };
-            let between = (self.sent_ns[query.seq as usize], now_ns);
-            let Some(sent_ns) = self.stamps.place(&packet.beside, between) else { continue };
+            let at = query.seq as usize;
+            let between = (self.sent_ns[at], now_ns);
+            let Some(stamp_ns) = self.stamps.place(&packet.beside, between) else { continue };
+            if packet.beside.is_at_queue {
+                self.queued_ns[at] = stamp_ns;
+                continue;
+            }
             self.counts.stamped += 1;
-            let mut row = [0; 16];
+            let mut row = [0; 24];
             row[..8].copy_from_slice(&u64::from(query.seq).to_le_bytes());
-            row[8..].copy_from_slice(&sent_ns.to_le_bytes());
+            row[8..16].copy_from_slice(&stamp_ns.to_le_bytes());
+            row[16..].copy_from_slice(&self.queued_ns[at].to_le_bytes());
             self.files.write(|files| files.stamps.add(&row))?;
         }
         Ok(taken)
@@ -644,9 +665,18 @@ fn worse(so_far: Option<ClockError>, now: ClockError) -> ClockError {
     })
 }
 
-/// Waits for a first answer, on a socket of its own: the session begins afterwards. Says who lets queries
-/// wait, as the time tells at which the first one left, and what the reflector says of itself until then.
-fn greet(asked: &Asked, stamps: &Stamps) -> Result<(DepartedBy, Option<Watch>), Error> {
+/// What a first answer tells.
+struct Greeted {
+    /// Who lets queries wait, as the time tells at which the first one left.
+    departed_by: DepartedBy,
+    /// The form in which the reflector is asked of itself: one that it knows, if there is any.
+    watch_form: Option<WatchForm>,
+    /// What it says of itself until then.
+    watch: Option<Watch>,
+}
+
+/// Waits for a first answer, on a socket of its own: the session begins afterwards.
+fn greet(asked: &Asked, stamps: &Stamps) -> Result<Greeted, Error> {
     let wall = &stamps.wall;
     let socket = stamps.of(Udp::connect(asked.to, 0, asked.dscp)?)?;
     // The kernel takes the time at which a packet is to leave for a stamp of its own, and hides the card's.
@@ -654,11 +684,14 @@ fn greet(asked: &Asked, stamps: &Stamps) -> Result<(DepartedBy, Option<Watch>), 
     let mut batch = Batch::new();
     let (began_ns, mut refused, mut wrong_key) = (wall.now(), None, 0_u32);
     let (mut waits, mut is_stamped) = (None, false);
+    let (mut extensions, mut older_forms) = (asked.extensions, WatchForm::ALL.into_iter().skip(1));
+    let mut asked_forms = Vec::new();
     for seq in 0..TRIES {
         let now_ns = wall.now();
         let query =
             Query { seq, sent_ns: wall.of_day(now_ns), error: stamps.clock_error(), ssid: 0 };
-        query.write(batch.write(0, asked.sizes[0]), asked.extensions, &asked.form);
+        query.write(batch.write(0, asked.sizes[0]), extensions, &asked.form);
+        asked_forms.push(extensions.watch);
         let at_ns = now_ns + ASKED_AHEAD_NS;
         if may_wait {
             batch.packet(0).leave_at(wall.monotonic(at_ns));
@@ -700,7 +733,21 @@ fn greet(asked: &Asked, stamps: &Stamps) -> Result<(DepartedBy, Option<Watch>), 
             match Answer::read(batch.packet(at).bytes(), &asked.form) {
                 Ok(_) if seq < OPEN_TRIES && (may_be_told || is_silent) => {}
                 Ok(answer) => {
-                    return Ok((departed_by(asked, stamps, waits, by_card)?, answer.watch));
+                    let asked_form = asked_forms.get(answer.query_seq as usize).copied().flatten();
+                    if answer.watch.is_none() && asked_form.is_some() {
+                        // It does not know this form. Once it knows none of them, it is of others.
+                        if asked_form == extensions.watch {
+                            extensions.watch = older_forms.next();
+                        }
+                        if extensions.watch.is_some() {
+                            continue;
+                        }
+                    }
+                    return Ok(Greeted {
+                        departed_by: departed_by(asked, stamps, waits, by_card)?,
+                        watch_form: asked_form.filter(|_| answer.watch.is_some()),
+                        watch: answer.watch,
+                    });
                 }
                 Err(Unread::WrongKey) => wrong_key += 1,
                 Err(Unread::Short) => {}
@@ -714,6 +761,11 @@ fn greet(asked: &Asked, stamps: &Stamps) -> Result<(DepartedBy, Option<Watch>), 
     };
     let waited = Nanos((wall.now() - began_ns) / NS_PER_MS * NS_PER_MS);
     Err(Error::NoAnswer { to: asked.to, waited, said })
+}
+
+/// Whether a query is the one of so many; multiples of the golden ratio keep no step with bursts.
+fn is_queue_timed(seq: u64, each: u32) -> bool {
+    (seq as u32).wrapping_mul(0x9e37_79b1) <= u32::MAX / each
 }
 
 /// What an error means for who wants an answer.
@@ -762,6 +814,15 @@ mod tests {
             heard.add(seq);
         }
         assert_eq!(heard.count, 4);
+    }
+
+    #[test]
+    fn of_so_many_queries_one_is_timed_in_each_place_of_a_burst() {
+        assert!((0..1000).all(|seq| is_queue_timed(seq, 1)));
+        for place in 0..8 {
+            let timed = (0..1000).filter(|burst| is_queue_timed(8 * burst + place, 8)).count();
+            assert!((115..135).contains(&timed), "{place}: {timed}");
+        }
     }
 
     #[test]

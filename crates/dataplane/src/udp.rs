@@ -28,6 +28,8 @@ const CARD_STAMPS: u32 = libc::SOF_TIMESTAMPING_RAW_HARDWARE
     | libc::SOF_TIMESTAMPING_RX_HARDWARE
     | libc::SOF_TIMESTAMPING_TX_HARDWARE
     | libc::SOF_TIMESTAMPING_OPT_CMSG;
+/// `SCM_TSTAMP_SCHED`: the stamp is of the moment at which a packet came to the queue of its interface.
+const AT_QUEUE: u32 = 1;
 /// `SO_TXTIME` and `SCM_TXTIME`: a packet comes with the time at which a queue is to let it leave.
 const TXTIME: c_int = 61;
 /// `SO_EE_ORIGIN_TIMESTAMPING`: what comes by the queue of errors is a stamp.
@@ -52,8 +54,10 @@ pub struct Beside {
     pub tos: u8,
     /// Packets for which the socket had no room until then; the kernel says it once there are some.
     pub dropped: Option<u32>,
-    /// It is one that was sent, and comes back with the time at which it left.
+    /// It is one that was sent, and comes back with the time at which it left,
     pub is_returned: bool,
+    /// or at which it came to the queue of its interface.
+    pub is_at_queue: bool,
     /// A queue dropped it, as its time is of another clock than the queue's.
     pub is_untimely: bool,
     /// It did not come through: the number of the error that somebody reported.
@@ -131,6 +135,12 @@ impl Packet {
     /// Lets it wait in a queue of the system until a time of the monotonic clock.
     pub fn leave_at(&mut self, monotonic_ns: u64) {
         self.put(libc::SOL_SOCKET, TXTIME, &monotonic_ns);
+    }
+
+    /// Has the kernel take the time, too, at which it comes to the queue of its interface.
+    pub fn stamp_at_queue(&mut self) {
+        let stamps = libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_TX_SCHED;
+        self.put(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &stamps);
     }
 
     fn put<T: Copy>(&mut self, level: c_int, kind: c_int, value: &T) {
@@ -479,6 +489,7 @@ fn beside(header: &msghdr) -> Beside {
                 (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
                     let error = data.cast::<libc::sock_extended_err>().read_unaligned();
                     beside.is_returned = error.ee_origin == OF_STAMP;
+                    beside.is_at_queue = beside.is_returned && error.ee_info == AT_QUEUE;
                     beside.is_untimely = (error.ee_origin, error.ee_code) == OF_TIME;
                     beside.refused =
                         OF_OTHERS.contains(&error.ee_origin).then_some(error.ee_errno as i32);

@@ -132,9 +132,12 @@ pub struct ToldByReflector {
     /// How long its kernel keeps an answer that has left, as it says; absent if that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handling_ns: Option<Count>,
-    /// How far times of its card may be off its clock; absent if its kernel took them.
+    /// How far times of its card may be off its clock; absent if its kernel took them, or if it is older.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub card_error_ns: Option<Count>,
+    /// True if it is of an older version, which does not tell how far times of its card may be off.
+    #[schemars(extend("default" = false))]
+    pub older: bool,
 }
 
 /// What became of the queries to another host.

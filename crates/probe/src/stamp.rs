@@ -80,8 +80,8 @@ const BY_CARD: u8 = 1;
 const BY_KERNEL: u8 = 2;
 /// One of the types that RFC 8972 leaves to private use.
 const WATCH: u8 = 252;
-const WATCH_LEN: usize = 60;
-const WATCH_MAGIC: [u8; 4] = *b"tsw1";
+/// What it begins with; behind that is the version of who wrote it, as a digit.
+const WATCH_MAGIC: [u8; 3] = *b"tsw";
 
 /// How packets look: open, or sealed by a key.
 #[derive(Clone, Debug)]
@@ -248,16 +248,46 @@ pub struct Extensions {
     /// When earlier answers really left.
     pub follow_up: bool,
     /// What the reflector knows of itself.
-    pub watch: bool,
+    pub watch: Option<WatchForm>,
     /// The class of service that answers shall have.
     pub dscp: Option<u8>,
+}
+
+/// A form of what a reflector of tailscope says of itself. A later one says more behind what earlier ones say, so
+/// that an end reads what it knows of the other's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchForm {
+    version: u8,
+    bytes: usize,
+}
+
+impl WatchForm {
+    /// That of this version.
+    pub const LATEST: Self = Self { version: b'2', bytes: 60 };
+    /// Every one that a reflector may know, the latest first: of version 1, none knew another's length.
+    pub const ALL: [Self; 3] =
+        [Self::LATEST, Self { version: b'1', bytes: 60 }, Self { version: b'1', bytes: 56 }];
+    const LEAST_BYTES: usize = 56;
+
+    /// The form of a value, if it is one; of what a later version has more, nothing is known.
+    fn of(value: &[u8]) -> Option<Self> {
+        let version = *value.strip_prefix(&WATCH_MAGIC)?.first()?;
+        let bytes = value.len().min(Self::LATEST.bytes);
+        (bytes >= Self::LEAST_BYTES)
+            .then_some(Self { version: version.min(Self::LATEST.version), bytes })
+    }
+
+    fn write(self, value: &mut [u8]) {
+        put(value, 0, &WATCH_MAGIC);
+        value[WATCH_MAGIC.len()] = self.version;
+    }
 }
 
 impl Extensions {
     /// Kind and length of each.
     fn values(self) -> impl Iterator<Item = (u8, usize)> {
         let follow_up = self.follow_up.then_some((FOLLOW_UP, FOLLOW_UP_LEN));
-        let watch = self.watch.then_some((WATCH, WATCH_LEN));
+        let watch = self.watch.map(|form| (WATCH, form.bytes));
         let dscp = self.dscp.map(|_| (CLASS, CLASS_LEN));
         [follow_up, watch, dscp].into_iter().flatten()
     }
@@ -279,7 +309,7 @@ impl Query {
         for (kind, len) in extensions.values() {
             let value = begin(bytes, &mut end, kind, len);
             match kind {
-                WATCH => put(bytes, value, &WATCH_MAGIC),
+                WATCH => extensions.watch.unwrap_or(WatchForm::LATEST).write(&mut bytes[value..]),
                 CLASS => bytes[value] = extensions.dscp.unwrap_or(0) << 2,
                 _ => {}
             }
@@ -395,13 +425,17 @@ pub struct Watch {
     pub unsent: u32,
     /// How long its kernel keeps an answer that has left, as it says; 0 if that is not known.
     pub handling_ns: u32,
-    /// How far times of its card may be off its clock; 0 of times that its kernel takes.
-    pub card_error_ns: u32,
+    /// How far times of its card may be off its clock; 0 of times that its kernel takes, and `None` if it is of a
+    /// version that does not tell.
+    pub card_error_ns: Option<u32>,
 }
 
 impl Watch {
-    fn write(&self, value: &mut [u8]) {
-        put(value, 0, &WATCH_MAGIC);
+    /// Writes as much as there is room for in a form.
+    fn write(&self, form: WatchForm, room: &mut [u8]) {
+        let mut whole = [0; WatchForm::LATEST.bytes];
+        let value = &mut whole;
+        form.write(value);
         put(value, 4, &self.boot.to_be_bytes());
         put(value, 8, &self.dropped.to_be_bytes());
         put(value, 12, &self.refused.to_be_bytes());
@@ -414,11 +448,13 @@ impl Watch {
         put(value, 44, &self.throttled_us.to_be_bytes());
         put(value, 48, &self.unsent.to_be_bytes());
         put(value, 52, &self.handling_ns.to_be_bytes());
-        put(value, 56, &self.card_error_ns.to_be_bytes());
+        put(value, 56, &self.card_error_ns.unwrap_or(0).to_be_bytes());
+        room[..form.bytes].copy_from_slice(&whole[..form.bytes]);
     }
 
-    fn read(value: &[u8]) -> Self {
-        Self {
+    fn read(value: &[u8]) -> Option<Self> {
+        let form = WatchForm::of(value)?;
+        Some(Self {
             boot: u32_at(value, 4),
             dropped: u32_at(value, 8),
             refused: u32_at(value, 12),
@@ -432,8 +468,8 @@ impl Watch {
             throttled_us: u32_at(value, 44),
             unsent: u32_at(value, 48),
             handling_ns: u32_at(value, 52),
-            card_error_ns: u32_at(value, 56),
-        }
+            card_error_ns: (form.bytes >= 60).then(|| u32_at(value, 56)),
+        })
     }
 }
 
@@ -539,9 +575,8 @@ impl Reply {
                     }
                     true
                 }
-                (WATCH, WATCH_LEN) if value.starts_with(&WATCH_MAGIC) => {
-                    self.watch.write(value);
-                    true
+                (WATCH, _) => {
+                    WatchForm::of(value).map(|form| self.watch.write(form, value)).is_some()
                 }
                 (CLASS | FOLLOW_UP, _) => {
                     header[0] = MALFORMED;
@@ -614,9 +649,7 @@ impl Answer {
                 let sent_ns = from_ntp(u64_at(value, 4));
                 self.follow_up = Some(FollowUp { seq: u32_at(value, 0), sent_ns });
             }
-            (WATCH, WATCH_LEN) if value.starts_with(&WATCH_MAGIC) => {
-                self.watch = Some(Watch::read(value));
-            }
+            (WATCH, _) => self.watch = Watch::read(value),
             (CLASS, CLASS_LEN) => self.dscp = Some(((value[0] & 3) << 4) | (value[1] >> 4)),
             _ => {}
         }
@@ -675,7 +708,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    const ALL: Extensions = Extensions { follow_up: true, watch: true, dscp: Some(46) };
+    const ALL: Extensions =
+        Extensions { follow_up: true, watch: Some(WatchForm::LATEST), dscp: Some(46) };
 
     fn query() -> Query {
         let error = ClockError { synchronised: true, most_ns: 12_345 };
@@ -707,7 +741,7 @@ mod tests {
                 throttled_us: 8,
                 unsent: 9,
                 handling_ns: 10,
-                card_error_ns: 11,
+                card_error_ns: Some(11),
             },
         }
     }
@@ -744,6 +778,27 @@ mod tests {
             );
             assert!(!answer.error.synchronised && answer.error.most_ns >= 16_000_000_000);
         }
+    }
+
+    #[test]
+    fn ends_of_different_versions_read_what_both_know() {
+        let (form, value) = (open(), OPEN.base + HEADER);
+        let told = |watch: WatchForm| {
+            let mut bytes = [0; 250];
+            let asked = Extensions { watch: Some(watch), ..Extensions::default() };
+            query().write(&mut bytes, asked, &form);
+            reply().write(&mut bytes, &form);
+            // Each version names itself, and asks no earlier one in a form that it does not know.
+            assert_eq!(bytes[value..value + 4], [b't', b's', b'w', watch.version.min(b'2')]);
+            assert!(bytes[value + watch.bytes + HEADER..].iter().all(|byte| *byte == 0));
+            Answer::read(&bytes, &form).expect("an answer").watch
+        };
+        let all = reply().watch;
+        let [latest, long, short] = WatchForm::ALL.map(told);
+        assert_eq!((latest, long), (Some(all), Some(all)));
+        assert_eq!(short, Some(Watch { card_error_ns: None, ..all }));
+        assert_eq!(told(WatchForm { version: b'3', bytes: 68 }), Some(all));
+        assert_eq!(told(WatchForm { version: b'1', bytes: 52 }), None);
     }
 
     #[test]

@@ -95,6 +95,7 @@ def passages(
         intended_ns=times - 100,
         sent_ns=times,
         stamped=np.ones(sent, bool),
+        in_queue_ns=np.full(sent, 300),
         flow_of=np.arange(sent, dtype=np.int64) % flows,
         seq=seq,
         answer_seq=np.array([answer for _, answer in answered], np.int64),
@@ -321,6 +322,16 @@ def test_a_level_that_shifts_widens_the_interval_of_the_median() -> None:
     assert record(passages(ALL)).median is None
 
 
+def test_a_phase_of_an_eighth_of_a_run_is_in_the_interval_of_the_median() -> None:
+    """Another run may have more of what this one had for so long: tenths of it would miss it."""
+    found = passages([(number, number) for number in range(600)], sent=600)
+    found.arrived_ns[525:] += 100_000
+    median = record(found, replace(ENDS, handling_ns=300)).median
+    assert median is not None
+    way_ns = FORTH_NS + BACK_NS
+    assert (median.ns_low, median.ns_high) == (way_ns - 300, way_ns + 100_000)
+
+
 def test_order_and_repetition_have_a_direction() -> None:
     overtaken = record(passages([(0, 0), (2, 1), (1, 2), *ALL[3:]])).order
     assert (overtaken.reordered_forth, overtaken.duplicated_forth) == (1, 0)
@@ -352,6 +363,9 @@ def test_one_way_between_two_cards_of_a_machine_has_the_error_of_both() -> None:
     for told, error_ns in ((here, 121), (replace(here, card_error_ns=500), 621)):
         one_way = record(found, replace(ENDS, card=card, reflector=told)).one_way
         assert one_way.error_ns == error_ns
+    older = record(found, replace(ENDS, card=card, reflector=replace(here, older=True)))
+    assert older.one_way.error_ns is None
+    assert any("older version" in warning for warning in warnings_of(older))
 
 
 def test_runs_from_before_sizes_of_frames_were_told_are_read() -> None:

@@ -18,7 +18,7 @@ use crate::wall::Wall;
 use clap::Args;
 use messages::{HostClock, Message, Recorded, SentQueries, ToldByReflector};
 use probe::schedule::Pattern;
-use probe::stamp::{ClockError, Extensions, Form};
+use probe::stamp::{ClockError, Extensions, Form, WatchForm};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use units::{Nanos, Pps};
@@ -33,6 +33,9 @@ pub const SPEC: Spec = Spec {
 /// Bytes of a frame beside the IP packet: addresses, type and check sequence of Ethernet.
 const ETHERNET: usize = 18;
 const UDP_HEADER: usize = 8;
+/// Queries a second of which the kernel takes the time at which they come to the queue of their interface: a
+/// further stamp of each would take a quarter of the time of one who sends many.
+const QUEUE_TIMED_PPS: u64 = 10_000;
 
 #[derive(Args, Debug)]
 struct Ask {
@@ -117,7 +120,7 @@ impl Ask {
         let form = Form::new(self.key_file.as_deref().map(keys::read).transpose()?);
         let extensions = Extensions {
             follow_up: !self.plain,
-            watch: !self.plain,
+            watch: (!self.plain).then_some(WatchForm::LATEST),
             dscp: self.dscp.filter(|_| !self.plain),
         };
         let headers = self.headers();
@@ -132,6 +135,8 @@ impl Ask {
             poll: self.poll,
             txtime: self.txtime,
             extensions,
+            queue_each: u32::try_from(self.rate.div_ceil(QUEUE_TIMED_PPS).max(1))
+                .unwrap_or(u32::MAX),
             sizes: sizes.map(|frame| frame.saturating_sub(headers).max(least)).collect(),
             drain: self.drain,
         })
@@ -182,7 +187,8 @@ fn told(sender: &Sender, headers: usize, stopped: bool) -> Recorded {
         run_delay_us: last.run_delay_us.wrapping_sub(first.run_delay_us).into(),
         throttled_us: last.throttled_us.wrapping_sub(first.throttled_us).into(),
         handling_ns: (last.handling_ns > 0).then(|| last.handling_ns.into()),
-        card_error_ns: (last.card_error_ns > 0).then(|| last.card_error_ns.into()),
+        card_error_ns: last.card_error_ns.filter(|ns| *ns > 0).map(Into::into),
+        older: last.card_error_ns.is_none(),
     });
     let reflector_steps =
         counts.watched.map_or(0, |[first, last]| last.clock_steps.wrapping_sub(first.clock_steps));

@@ -316,10 +316,10 @@ SEC("tp_btf/consume_skb")
 int BPF_PROG(flow_consumed, struct sk_buff *skb) { return note(skb, CONSUMED, 0); }
 
 SEC("fentry/nf_hook_slow")
-int BPF_PROG(flow_filters, struct sk_buff *skb) { return COUNTED(filters((__u64)skb)); }
+int BPF_PROG(flow_filters, struct sk_buff *skb) { return COUNTED(filters(buffer_of(skb))); }
 
 SEC("fexit/nf_hook_slow")
-int BPF_PROG(flow_filtered, struct sk_buff *skb) { return COUNTED(filtered((__u64)skb)); }
+int BPF_PROG(flow_filtered, struct sk_buff *skb) { return COUNTED(filtered(buffer_of(skb))); }
 
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(flow_at_tcp, struct sock *sk, struct sk_buff *skb) { return COUNTED(at_tcp(sk, skb)); }

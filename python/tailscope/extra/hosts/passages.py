@@ -66,6 +66,9 @@ class Passages:
     """When each query was meant to leave, and when it left, by number."""
     stamped: NDArray[np.bool_]
     """Of which queries the kernel, or the card, says when they left."""
+    in_queue_ns: Integers
+    """How long queries waited in the queue of the sender's interface, of those of which the kernel
+    says so; until they were to leave, they waited as they should."""
     flow_of: Integers
     """The flow of each query."""
     seq: Integers
@@ -199,6 +202,8 @@ def read_passages(folder: Path) -> Passages:
     stamped = np.zeros(len(departures), bool)
     at = _signed(stamps["seq"])
     sent[at], stamped[at] = _signed(stamps["sent_ns"]), True
+    intended, queued = _signed(departures["intended_ns"]), _signed(stamps["queued_ns"])
+    in_queue = (sent[at] - np.maximum(queued, intended[at]))[queued > 0]
     seq, answer_seq = _signed(arrivals["seq"]), _signed(arrivals["answer_seq"])
     received, arrived = _signed(arrivals["received_ns"]), _signed(arrivals["arrived_ns"])
     flow_of = _signed(departures["flow"])
@@ -226,9 +231,10 @@ def read_passages(folder: Path) -> Passages:
     late = is_ours & ~followed & ~unknown
     inexact = np.where(late, np.maximum(inexact, latency - fastest_ns), inexact)
     return Passages(
-        intended_ns=_signed(departures["intended_ns"]),
+        intended_ns=intended,
         sent_ns=sent,
         stamped=stamped,
+        in_queue_ns=np.maximum(in_queue, 0),
         flow_of=flow_of,
         seq=seq,
         answer_seq=answer_seq,

@@ -133,13 +133,18 @@ class HostsRecord(Record, frozen=True, kw_only=True):
     late: TimesRecord | None = None
     """How much later than they were to queries left, of those of which the kernel or the card says
     when; null without any."""
+    in_queue: TimesRecord | None = None
+    """Time in the queue of the sender's interface (qdisc), of queries of which the kernel says so:
+    from their coming to it, or from the time at which they were to leave if that is later, until
+    the driver took them. It is before the latency, and no part of it. Null without any, as with a
+    card."""
     loss: LossRecord
     """Where queries and answers were lost."""
     order: OrderRecord
     """Order and repetition."""
     median: MedianRecord | None = None
     """The interval of the median latency, of parts of the run and with the error of stamps; null of
-    fewer than 100 answers."""
+    fewer than 98 answers."""
     round_trip: TimesRecord | None
     """From a query's departure to its answer's arrival, with the time in the reflector: what `ping`
     would say."""

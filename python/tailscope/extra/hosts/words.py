@@ -36,6 +36,7 @@ def times_rows(record: HostsRecord) -> list[tuple[str, ...]]:
     rows = [
         ("round trip with the reflector", record.round_trip),
         ("in the reflector", record.in_reflector),
+        ("in the sender's queue", record.in_queue),
         ("one way there", one_way.forth),
         ("one way back", one_way.back),
     ]
@@ -215,6 +216,11 @@ def warnings_of(record: HostsRecord) -> Iterator[str]:
                 f"of {share:.1%} of the answers a program took a time, not a kernel: their latency"
                 " is an upper bound, and figures that may rest on it are marked ~"
             )
+    if ends.reflector is not None and ends.reflector.older:
+        yield (
+            "the reflector is of an older version: if a card takes its times, nobody knows how far"
+            " they may be off"
+        )
     if ends.reflector is None:
         yield (
             "the reflector is none of tailscope: a time between its own stamp and the departure of"

@@ -827,7 +827,11 @@ class ToldByReflector(Section, frozen=True, kw_only=True, omit_defaults=True):
     """How long its kernel keeps an answer that has left, as it says; absent if that is not known.
     """
     card_error_ns: Count | None = None
-    """How far times of its card may be off its clock; absent if its kernel took them."""
+    """How far times of its card may be off its clock; absent if its kernel took them, or if it is
+    older."""
+    older: bool = False
+    """True if it is of an older version, which does not tell how far times of its card may be off.
+    """
 
 
 class Recorded(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
