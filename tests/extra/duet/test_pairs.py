@@ -5,13 +5,17 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import subprocess
+import sys
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from errors import raises
+from msgspec.structs import replace
+from runs import AS_ROOT, needed
 
 from tailscope.exceptions import TestbedError
 from tailscope.extra.duet.command import _side
@@ -52,9 +56,9 @@ def test_each_side_has_its_own_packets_whatever_the_order(folders: Path) -> None
     assert {pair.b_was_first for pair in found} == {False, True}
     for pair in found:
         for block, delay_ms in ((pair.a, 5), (pair.b, 400)):
-            assert block.sent > 0 and block.lost_share == 0
-            assert block.latency_ns[0] >= delay_ms * 1_000_000
-        assert pair.a.latency_ns[0] < 400_000_000
+            assert len(block.latency_ns) and block.lost_share == 0
+            assert block.latency_ns.min() >= delay_ms * 1_000_000
+        assert pair.a.latency_ns.min() < 400_000_000
     assert children() == before
     assert not list(folders.glob("tailscope-*"))
 
@@ -131,3 +135,45 @@ def test_what_waits_for_its_turn_ends_with_the_duet(folders: Path) -> None:
         assert len(children() - before) == 8
     assert children() == before
     assert not list(folders.glob("tailscope-*"))
+
+
+@AS_ROOT
+def test_a_program_on_the_cpu_of_a_device_is_named(folders: Path) -> None:
+    plan, cores = side("1ms")
+    [cpus] = plan.device.instance_cpus(cores)
+    confined = f"import os; os.sched_setaffinity(0, {[*cpus.dut]})"
+    spin = f"open('/proc/self/comm', 'w').write('busy'); {confined}\nwhile True: pass"
+    other = subprocess.Popen([sys.executable, "-c", spin])
+    try:
+        with closing(pairs((plan, cores), (plan, cores), seed=1)) as measuring:
+            pair = next(measuring)
+    finally:
+        other.kill()
+        other.wait()
+    for block in pair[:2]:
+        assert block.others.programs_ns["busy"] > block.others.watched_ns / 10
+        is_left = block.left_free(1)
+        assert is_left.any() and not is_left.all()
+
+
+def test_a_co_runner_that_ends_is_named(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block without it would be compared with one beside it."""
+    needed("stress-ng")
+    run = KeptSetUp._run_co_runners
+
+    def killed(set_up: KeptSetUp, stack: ExitStack) -> object:
+        running: Any = run(set_up, stack)
+        [load] = running._running
+        load.running._process.signal(signal.SIGKILL)
+        load.running._process.wait_end(5)
+        return running
+
+    monkeypatch.setattr(KeptSetUp, "_run_co_runners", killed)
+    plan, cores = side("1ms")
+    plan = replace(plan, co_runners={"cpu": 1})
+    before = children()
+    with closing(pairs((plan, cores), (plan, cores), seed=1)) as measuring:
+        with raises(TestbedError, "co-runner-ended") as error:
+            next(measuring)
+        assert str(error.value).startswith("co-runner stress-ng: was ended by SIGKILL")
+    assert children() == before
