@@ -184,6 +184,15 @@ def test_what_another_program_held_up_is_held_until_it_is_back() -> None:
     assert (nothing == NEVER).all()
 
 
+def test_a_burst_that_a_generator_makes_up_for_is_not_compared() -> None:
+    """What it did not send while another program had its CPU leaves at once when it is back."""
+    meant_ns = np.array([5, 12, 15, 22, 35])
+    left_ns = np.array([5, 21, 22, 23, 35])
+    back_ns = np.array([8, 24, 27, 29, 38])
+    held = np.array([10, 50]), np.array([20, 60])
+    assert free_ns(meant_ns, left_ns, back_ns, *held).tolist() == [5, 0, 0, 0, 15]
+
+
 def busy(limit: str, count: int, stalled_share: float) -> Judge:
     rng, judge = np.random.default_rng(1), Judge([parse_limit(limit)])
     for number in range(count):
@@ -194,12 +203,12 @@ def busy(limit: str, count: int, stalled_share: float) -> Judge:
 
 def test_a_busy_machine_that_cannot_decide_is_given_up(capsys: pytest.CaptureFixture[str]) -> None:
     limit = "p50>+0.1%"
-    assert busy(limit, 13, 0.3).is_hopeless(pairs_left=5)
-    assert not busy(limit, 10, 0.3).is_hopeless(pairs_left=5), "so early, little is known"
-    assert not busy(limit, 13, 0.01).is_hopeless(pairs_left=5), "it is not the machine"
-    assert not busy(limit, 13, 0.3).is_hopeless(pairs_left=1e6), "there is time"
-    assert not busy("p50>+40%", 13, 0.3).is_hopeless(pairs_left=0), "it is decided"
-    assert _tell(busy(limit, 13, 0.3), 15.0, None, None) == 3
+    assert busy(limit, 25, 0.3).is_hopeless(pairs_left=5)
+    assert not busy(limit, 24, 0.3).is_hopeless(pairs_left=5), "so early, little is known"
+    assert not busy(limit, 25, 0.01).is_hopeless(pairs_left=5), "it is not the machine"
+    assert not busy(limit, 25, 0.3).is_hopeless(pairs_left=1e6), "there is time"
+    assert not busy("p50>+40%", 25, 0.3).is_hopeless(pairs_left=0), "it is decided"
+    assert _tell(busy(limit, 25, 0.3), 15.0, None, None) == 3
     said = capsys.readouterr().out
     assert "the generator stood still for 30% of the time" in said
     assert "--cpus" in said and "root" in said

@@ -26,7 +26,7 @@ _MOST_PROGRAMS, _NOTED = 3, 0.01
 """Programs that are named, and the share of a CPU from which one is."""
 _BUSY = 0.1
 """Share of the time that a generator stands still, from which a machine is busy."""
-_LOOKS, _TIMES_LEFT = 3, 2
+_LOOKS, _TIMES_LEFT = 6, 2
 """Looks before a duet is given up, and how many times the pairs that are left it would need."""
 
 

@@ -329,21 +329,29 @@ def block_of(plan: RunPlan, recording: Recording, held: OthersHeld) -> Block:
     taken: list[Sequence[NDArray[np.int64]]] = []
 
     def sink(*columns: ArrayLike) -> None:
-        taken.append([np.asarray(columns[at], np.int64) for at in (0, 1, 2, 5)])
+        taken.append([np.asarray(columns[at], np.int64) for at in (0, 1, 2, 3, 5)])
 
     analysis = analyze_recording(
         recording, trim=plan.trim_ns, window=plan.window_ns, worst=0, series=False, sink=sink
     )
-    columns = (np.concatenate([each[at] for each in taken] or [_NONE]) for at in range(4))
-    seq, left_ns, latency_ns, stall_ns = columns
+    columns = (np.concatenate([each[at] for each in taken] or [_NONE]) for at in range(5))
+    seq, left_ns, latency_ns, meant_ns, stall_ns = columns
     # What left later than the warm-up, and never came.
     is_lost = np.ones(len(recording.departure_tsc), bool)
     is_lost[seq] = False
     lost = int(analysis.summary["sent"] or 0) - len(seq)
-    last = np.count_nonzero(is_lost) - lost
-    lost_ns = recording.clock.all_at_ns(recording.departure_tsc[np.flatnonzero(is_lost)[last:]])
-    sent_ns = np.append(left_ns, lost_ns)
-    free = free_ns(sent_ns, left_ns, left_ns + latency_ns, held.start_ns, held.end_ns)
+    which = np.flatnonzero(is_lost)[np.count_nonzero(is_lost) - lost :]
+    lost_left_ns, lost_meant_ns = (
+        recording.clock.all_at_ns(tsc[which])
+        for tsc in (recording.departure_tsc, recording.intended_tsc)
+    )
+    free = free_ns(
+        np.append(meant_ns, lost_meant_ns),
+        np.append(left_ns, lost_left_ns),
+        np.append(left_ns + latency_ns, np.zeros(lost, np.int64)),
+        held.start_ns,
+        held.end_ns,
+    )
     missing = np.full(lost, plan.window_ns)
     return Block(
         np.append(latency_ns, missing),

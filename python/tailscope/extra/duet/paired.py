@@ -106,21 +106,26 @@ class Pair(NamedTuple):
 
 
 def free_ns(
-    sent_ns: Integers, left_ns: Integers, back_ns: Integers, start_ns: Integers, end_ns: Integers
+    meant_ns: Integers, left_ns: Integers, back_ns: Integers, start_ns: Integers, end_ns: Integers
 ) -> Integers:
-    """Return from when packets were sent the time until a CPU is held; 0 where it is, or just was.
+    """Return the time from each packet's departure until a CPU is held; 0 where it is, or just was.
 
-    It counts as held, for as long again at most, until all that was on its way when it became free
-    is back: packets that left and came back at these times, in order of leaving.
+    Packets were meant to leave, left and came back at these times; one that was meant to leave
+    while the generator's CPU was held leaves in a burst. A CPU counts as held, for as long again at
+    most, until all packets are back that were meant to leave before it was free. Those that never
+    came back have a time of 0.
     """
     if not len(start_ns):
-        return np.full(len(sent_ns), NEVER)
-    last = np.concatenate([[0], np.maximum.accumulate(back_ns)])[np.searchsorted(left_ns, end_ns)]
-    start_ns, end_ns = union(start_ns, np.clip(last, end_ns, 2 * end_ns - start_ns))
-    at = np.searchsorted(start_ns, sent_ns, "right")
-    is_held = np.concatenate([[0], end_ns])[at] > sent_ns
+        return np.full(len(left_ns), NEVER)
+    order = np.argsort(meant_ns, kind="stable")
+    last = np.concatenate([[0], np.maximum.accumulate(back_ns[order])])
+    last_ns = last[np.searchsorted(meant_ns[order], end_ns)]
+    start_ns, end_ns = union(start_ns, np.clip(last_ns, end_ns, 2 * end_ns - start_ns))
+    is_held = np.concatenate([[0], end_ns])[np.searchsorted(start_ns, meant_ns, "right")] > meant_ns
+    at = np.searchsorted(start_ns, left_ns, "right")
+    is_held |= np.concatenate([[0], end_ns])[at] > left_ns
     until_ns = np.append(start_ns, NEVER)[at]
-    return np.where(is_held, 0, np.where(until_ns == NEVER, NEVER, until_ns - sent_ns))
+    return np.where(is_held, 0, np.where(until_ns == NEVER, NEVER, until_ns - left_ns))
 
 
 def pairs_of_look(look: int) -> int:
