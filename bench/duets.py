@@ -60,11 +60,14 @@ def measure(kind: str, load: int, number: int, most_s: float) -> dict[str, Any]:
     judge, began_s = Judge([parse_limit(LIMIT)]), time.monotonic()
     load_before = os.getloadavg()[0]
     sides = _set_up(KINDS["equal"]), _set_up(KINDS[kind])
-    error = None
+    error, medians_ns = None, []
     with loaded(load), closing(pairs(*sides, seed=number)) as measuring:
         try:
-            while time.monotonic() - began_s < most_s and not judge.is_decided:
-                judge.add(next(measuring))
+            while (left_s := began_s + most_s - time.monotonic()) > 0 and not judge.is_decided:
+                if judge.is_hopeless(left_s * judge.pairs / (most_s - left_s)):
+                    break
+                judge.add(pair := next(measuring))
+                medians_ns.append([block.quantile(0.5, least=False) for block in pair[:2]])
         except TailscopeError as failure:
             error = str(failure)
     [finding] = judge.findings or [None]
@@ -74,8 +77,8 @@ def measure(kind: str, load: int, number: int, most_s: float) -> dict[str, Any]:
         "number": number,
         "lasted_s": time.monotonic() - began_s,
         "load_before": load_before,
-        "a": [pair.a.quantile(0.5, least=False) for pair in judge.pairs],
-        "b": [pair.b.quantile(0.5, least=False) for pair in judge.pairs],
+        "a": [a for a, _ in medians_ns],
+        "b": [b for _, b in medians_ns],
         "error": error,
         "finding": None if finding is None else finding.record(),
     }

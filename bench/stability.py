@@ -121,7 +121,7 @@ def _loss(set_up: KeptSetUp, offered: float) -> float:
         say(f"a trial failed: {error}")
         set_up.close()
         return 1.0
-    return max(0.0, 1 - len(block.latency_ns) / offered)
+    return max(0.0, 1 - (len(block.latency_ns) - block.lost) / offered)
 
 
 def is_stable_by_trials(losses: Losses) -> bool:

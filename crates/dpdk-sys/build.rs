@@ -100,6 +100,7 @@ fn main() {
         // Only ever seen through a pointer; their bit fields and markers differ from version to version.
         .opaque_type("rte_(mbuf|mempool|arp_.*|l2tpv2_.*|gtp_.*|flow_.*|ipv6_.*)")
         .blocklist_function("rte_eth_dev_(callback|iterator).*");
+    bindings = bindings.allowlist_type("rte_pktmbuf_pool_private");
     for name in NAMES {
         bindings = bindings.allowlist_function(name).allowlist_var(name);
     }

@@ -28,7 +28,7 @@ use units::Clock;
 /// Packets in a ring, where the driver lets us choose.
 const RING: u16 = 1024;
 /// Room for a packet: a frame of 1518 bytes with tags.
-pub const ROOM_BYTES: u16 = 2048;
+const ROOM_BYTES: u16 = 2048;
 
 /// A port that was started.
 #[derive(Debug)]
@@ -143,7 +143,7 @@ impl Session {
             });
         }
         let lcores = eal.lcores();
-        let ports = open_ports(&found, &lcores, wanted)?;
+        let ports = open_ports(&found, &lcores, wanted, eal.has_hugepages())?;
         let names = ports.iter().map(|open| (open.port, open.info.name.as_str()));
         let mut links = Links::new(names, &args);
         links.start()?;
@@ -169,6 +169,13 @@ impl Session {
             housekeeping,
             eal,
         })
+    }
+
+    /// Makes a pool of packets that are sent.
+    pub fn pool(&self, name: &str, packets: u32) -> Result<Mempool, Error> {
+        let is_copied =
+            !self.eal.has_hugepages() && self.ports.iter().all(|open| copies(&open.info.driver));
+        make_pool(name, packets, self.lcores[0].socket(), is_copied)
     }
 
     /// Gives back what root lent to open the ports, but for what closing them takes; `captures` are
@@ -390,17 +397,35 @@ fn ready_lcore(lcore: Lcore) -> ReadyLcore {
     ReadyLcore { lcore: lcore.0.into(), cpu: lcore.cpu().map(Into::into) }
 }
 
-fn open_ports(found: &[Port], lcores: &[Lcore], wanted: Wanted) -> Result<Vec<Open>, Error> {
+/// Makes a pool in memory that suits drivers.
+fn make_pool(name: &str, packets: u32, socket: i32, is_copied: bool) -> Result<Mempool, Error> {
+    let make = if is_copied { Mempool::copied } else { Mempool::new };
+    Ok(make(name, packets, ROOM_BYTES, socket)?)
+}
+
+/// Whether drivers copy packets, so that these may lie in any memory.
+fn copies(driver: &str) -> bool {
+    matches!(driver, "net_memif" | "net_af_packet")
+}
+
+fn open_ports(
+    found: &[Port],
+    lcores: &[Lcore],
+    wanted: Wanted,
+    has_hugepages: bool,
+) -> Result<Vec<Open>, Error> {
     if found.is_empty() {
         return Ok(Vec::new());
     }
     let socket = lcores[0].socket();
     let queues = u32::from(wanted.rx_queues + wanted.tx_queues) * found.len() as u32;
+    let infos = found.iter().map(|port| port.info()).collect::<Result<Vec<_>, _>>()?;
+    let is_copied = !has_hugepages && infos.iter().all(|info| copies(&info.driver));
     // What rings and their users can hold at the same time.
     let packets = queues * u32::from(RING) + lcores.len() as u32 * 2048 + wanted.held;
-    let pool = Mempool::new("rx", packets, ROOM_BYTES, socket)?;
-    let open = |port: &Port| {
-        let rx_timestamps = wanted.rx_timestamps && port.info()?.rx_timestamps;
+    let pool = make_pool("rx", packets, socket, is_copied)?;
+    let open = |(port, info): (&Port, Info)| {
+        let rx_timestamps = wanted.rx_timestamps && info.rx_timestamps;
         let config = PortConfig {
             rx_queues: wanted.rx_queues,
             tx_queues: wanted.tx_queues,
@@ -409,9 +434,8 @@ fn open_ports(found: &[Port], lcores: &[Lcore], wanted: Wanted) -> Result<Vec<Op
             pool,
             rx_timestamps,
         };
-        let info = port.info()?;
         let (rx, tx) = port.configure(&config)?;
         Ok(Open { port: *port, info, rx, tx })
     };
-    found.iter().map(open).collect()
+    found.iter().zip(infos).map(open).collect()
 }

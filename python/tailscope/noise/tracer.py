@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.testbed.folder import Folder
+    from tailscope.testbed.steady import ClockPair
 
 EVENTS = (
     "irq_vectors/*_entry",
@@ -52,6 +53,8 @@ _SENDING = ("ipi/ipi_send_cpu", "ipi/ipi_send_cpumask")
 _TSC, _MONO = "x86-tsc", "mono"
 _BUFFER_KB = 4096
 _SENDERS_KB = 512
+_SWITCHES_KB = 1024
+_SWITCHES = ("sched/sched_switch",)
 _FULL_PERCENT = 50
 """Fill level from which buffers are read: reading keeps a CPU from other work."""
 _READ_AFTER_S = 30.0
@@ -91,6 +94,17 @@ class RecordedTrace:
     """Names of tasks by number."""
     started_unix_ns: int = 0
     ended_unix_ns: int = 0
+
+    def tie(self, before: ClockPair) -> None:
+        """Tie the trace's clock to Unix time, which was read before it began, and is again."""
+        if self.clock == _TSC:
+            return
+        pairs = [before, clock_pair()]
+        offsets = [pair.offset_ns for pair in pairs]
+        # Events carry the kernel's own clock, whatever namespace this process is in.
+        self.mono_unix_ns = (min(offsets) + max(offsets)) // 2 + ahead_of_kernel_ns()
+        spread = (max(offsets) - min(offsets) + 1) // 2
+        self.clock_error_ns = spread + max(pair.error_ns for pair in pairs)
 
 
 class Tracer:
@@ -144,13 +158,7 @@ class Tracer:
 
     def _open(self) -> None:
         root = self._stack.enter_context(tracefs())
-        clocks = (root / "trace_clock").read_text().replace("[", "").replace("]", "").split()
-        clock = self._wanted_clock or (_TSC if _TSC in clocks else _MONO)
-        if clock not in clocks:
-            raise TestbedError(
-                f"kernel events: no clock {clock!r}: the kernel has {', '.join(clocks)}",
-                code="trace-clock",
-            )
+        clock = _clock_of(root, self._wanted_clock)
         every = sorted(read_topology().online)
         is_whole = self._stack.enter_context(osnoise(root, self._folder.name, self._cpus))
         watched = (*EVENTS, _WHOLE_NMI if is_whole else _NMI)
@@ -240,14 +248,68 @@ class Tracer:
         recorded.lost = self._instances[0].lost()
         recorded.senders_lost = sum(self._instances[1].lost().values())
         recorded.comms = self._instances[0].comms()
-        if recorded.clock != _TSC:
-            pairs = [self._before, clock_pair()]
-            offsets = [pair.offset_ns for pair in pairs]
-            # Events carry the kernel's own clock, whatever namespace this process is in.
-            recorded.mono_unix_ns = (min(offsets) + max(offsets)) // 2 + ahead_of_kernel_ns()
-            spread = (max(offsets) - min(offsets) + 1) // 2
-            recorded.clock_error_ns = spread + max(pair.error_ns for pair in pairs)
+        recorded.tie(self._before)
         return recorded
+
+
+class SwitchTracer:
+    """A recorder of what CPUs run, and of nothing else, for a while at a time within a block."""
+
+    def __init__(self, folder: Folder, cpus: Sequence[int]) -> None:
+        self._folder, self._cpus = folder, cpus
+        self._stack = ExitStack()
+        self._clock, self._before = SteadyClock(), clock_pair()
+        self._trace_clock, self._started_ns = _MONO, 0
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            root = stack.enter_context(tracefs())
+            self._trace_clock = _clock_of(root)
+            self._instance = _Instance(root, self._folder.name, self._folder.path, self._cpus)
+            with uninterrupted():
+                stack.enter_context(self._instance)
+            self._instance.set_up(self._trace_clock, _SWITCHES_KB, _SWITCHES)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
+
+    def start(self) -> None:
+        """Begin anew."""
+        self._instance.forget()
+        self._before, self._started_ns = clock_pair(), self._clock.now_ns()
+        self._instance.switch(on=True)
+
+    def stop(self) -> RecordedTrace:
+        """Stop, and return what was recorded since the start."""
+        instance = self._instance
+        instance.switch(on=False)
+        instance.drain()
+        recorded = RecordedTrace(
+            instance.files,
+            {},
+            instance.formats(),
+            instance.page_bytes,
+            self._trace_clock,
+            lost=instance.lost(),
+            started_unix_ns=self._started_ns,
+            ended_unix_ns=self._clock.now_ns(),
+        )
+        recorded.tie(self._before)
+        return recorded
+
+
+def _clock_of(root: Path, wanted: str | None = None) -> str:
+    """Choose the clock of a trace: the counter of the packets where the kernel has it."""
+    clocks = (root / "trace_clock").read_text().replace("[", "").replace("]", "").split()
+    clock = wanted or (_TSC if _TSC in clocks else _MONO)
+    if clock not in clocks:
+        raise TestbedError(
+            f"kernel events: no clock {clock!r}: the kernel has {', '.join(clocks)}",
+            code="trace-clock",
+        )
+    return clock
 
 
 class _Instance:
@@ -321,6 +383,12 @@ class _Instance:
                 while page := os.read(reader, self.page_bytes):
                     writer.write(page.ljust(self.page_bytes, b"\0"))
             writer.flush()
+
+    def forget(self) -> None:
+        """Remove what was written."""
+        for _, writer in self._pipes:
+            writer.seek(0)
+            writer.truncate()
 
     def formats(self) -> list[tuple[str, str]]:
         return [

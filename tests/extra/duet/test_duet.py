@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +16,9 @@ from errors import code_of
 from tailscope.compare.limits import parse_limit
 from tailscope.extra.duet.command import _tell
 from tailscope.extra.duet.judge import Judge
-from tailscope.extra.duet.paired import Block, Pair
+from tailscope.extra.duet.others import OthersHeld
+from tailscope.extra.duet.paired import NEVER, Block, Pair, free_ns
+from tailscope.noise.intervals import union
 from tailscope.verdict.verdict import Outcome
 
 if TYPE_CHECKING:
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
 
     from conftest import Tailscope
     from measurements import Place
+    from numpy.typing import NDArray
+
+    Integers = NDArray[np.int64]
 
 WINDOW_NS = 5_000_000_000
 
@@ -31,8 +38,16 @@ def block(
 ) -> Block:
     """A thousand packets around 10 µs, in a block that the machine makes 20 % slower or faster."""
     took = 10_000 * factor * np.exp(0.1 * rng.normal() + 0.2 * rng.normal(size=1000 - lost))
-    latency_ns = np.sort(took).astype(np.int64)
-    return Block(latency_ns, (latency_ns * (1 - stalled)).astype(np.int64), 1000, WINDOW_NS)
+    latency_ns = took.astype(np.int64)
+    return quiet(latency_ns, (latency_ns * (1 - stalled)).astype(np.int64), lost)
+
+
+def quiet(latency_ns: Integers, least_ns: Integers, lost: int = 0) -> Block:
+    """A block that met no other program."""
+    missing = np.full(lost, WINDOW_NS)
+    columns = (np.append(each, missing) for each in (latency_ns, least_ns))
+    never = np.full(len(latency_ns) + lost, NEVER)
+    return Block(*columns, never, lost, 0.0, OthersHeld.unknown())
 
 
 def judged(limit: str, count: int, seed: int = 1, **b: float) -> Judge:
@@ -94,12 +109,109 @@ def test_what_depends_on_the_instrument_is_not_decided() -> None:
 
 
 def test_both_ends_are_of_all_packets_that_were_sent() -> None:
-    found = Block(np.arange(1, 91), np.arange(0, 90), 100, WINDOW_NS)
+    found = quiet(np.arange(1, 91), np.arange(0, 90), 10)
     assert found.quantile(0.5, least=False) == 50
     assert found.quantile(0.9, least=False) == 90
     assert found.quantile(0.91, least=False) == WINDOW_NS
     assert found.quantile(0.001, least=True) == 1
     assert math.isclose(found.lost_share, 0.1)
+
+
+def beside(rng: np.random.Generator, *, took_ns: int, held_ms: float = 8) -> Block:
+    """A block of 250 ms whose packets wait for a program that has a CPU half of the time."""
+    start_ns = np.cumsum(rng.exponential(2 * held_ms * 1e6, size=60)).astype(np.int64)
+    end_ns = start_ns + int(held_ms * 1e6)
+    start_ns, end_ns = union(start_ns, end_ns)
+    left_ns = np.arange(0, 250_000_000, 100_000)
+    back_ns = left_ns + took_ns + rng.integers(0, 1000, len(left_ns))
+    at = np.searchsorted(start_ns, back_ns, "right") - 1
+    waits = (at >= 0) & (back_ns < end_ns[at])
+    back_ns = np.where(waits, end_ns[at], back_ns)
+    latency_ns = back_ns - left_ns
+    held = OthersHeld(start_ns, end_ns, Counter({"python3": 125_000_000}), 250_000_000)
+    free = free_ns(left_ns, left_ns, back_ns, start_ns, end_ns)
+    return Block(latency_ns, latency_ns, free, 0, 0.25, held)
+
+
+@pytest.mark.parametrize(("b_ns", "outcome"), [(200_000, Outcome.PASS), (210_000, Outcome.FAIL)])
+def test_a_program_on_the_same_cpus_hides_no_difference(b_ns: int, outcome: Outcome) -> None:
+    """Of all packets, the median of a block depends on when the other program ran."""
+    rng, judge, medians_ns = np.random.default_rng(1), Judge([parse_limit("p50>+2.5%")]), []
+    for number in range(8):
+        pair = Pair(*(beside(rng, took_ns=ns) for ns in (200_000, b_ns)), bool(number % 2))
+        medians_ns += [block.quantile(0.5, least=False) for block in pair[:2]]
+        judge.add(pair)
+    assert max(medians_ns) > 1.3 * min(medians_ns)
+    [finding] = judge.findings
+    assert (finding.outcome, finding.set_aside) == (outcome, 0)
+    assert finding.difference.value == pytest.approx(b_ns / 200_000 - 1, abs=0.001)
+    assert 0.4 < finding.compared_share < 0.8
+    assert judge.others == {"python3": 0.5}
+
+
+def test_a_packet_is_chosen_whatever_it_takes() -> None:
+    """Who leaves out packets that met a program keeps the fast ones, which are gone before it."""
+    rng = np.random.default_rng(1)
+    held = [np.array(each) for each in ([10_000_000], [18_000_000])]
+    left_ns = np.arange(0, 10_000_000, 1000)
+    latency_ns = rng.choice([1_000, 4_000_000], len(left_ns))
+    free = free_ns(left_ns, left_ns, left_ns + latency_ns, *held)
+    others = OthersHeld(*held, Counter(), 18_000_000)
+    one = Block(latency_ns, latency_ns, free, 0, 0.0, others)
+    assert Pair(one, one, b_was_first=False).within_ns(0.9) == pytest.approx(4_000_000, rel=0.2)
+    chosen = one.latency_ns[one.left_free(4_000_000)]
+    assert np.mean(chosen > 1_000) == pytest.approx(np.mean(latency_ns > 1_000), abs=0.02)
+    assert one.quantile(0.9, least=False, within_ns=4_000_000) == 4_000_000
+
+
+def test_all_packets_are_compared_where_none_is_free_for_long_enough() -> None:
+    held = np.arange(0, 10_000_000, 100_000), np.arange(50_000, 10_000_000, 100_000)
+    left_ns = np.arange(0, 10_000_000, 1000)
+    latency_ns = np.full(len(left_ns), 3_000_000)
+    free = free_ns(left_ns, left_ns, left_ns + latency_ns, *held)
+    one = Block(latency_ns, latency_ns, free, 0, 0.0, OthersHeld(*held, Counter(), 10_000_000))
+    assert Pair(one, one, b_was_first=False).within_ns(0.5) == 0
+    assert one.left_free(0).all()
+
+
+def test_what_another_program_held_up_is_held_until_it_is_back() -> None:
+    """It may have to wait for what came while the CPU was taken, for as long again at most."""
+    sent_ns = np.array([5, 15, 22, 26, 35, 60, 95])
+    held = np.array([10, 50]), np.array([20, 90])
+    back_ns = np.array([6, 25, 27, 28, 36, 1000, 1001])
+    assert free_ns(sent_ns, sent_ns, back_ns, *held).tolist() == [5, 0, 0, 24, 15, 0, 0]
+    nothing = free_ns(sent_ns, sent_ns, back_ns, held[0][:0], held[1][:0])
+    assert (nothing == NEVER).all()
+
+
+def test_a_burst_that_a_generator_makes_up_for_is_not_compared() -> None:
+    """What it did not send while another program had its CPU leaves at once when it is back."""
+    meant_ns = np.array([5, 12, 15, 22, 35])
+    left_ns = np.array([5, 21, 22, 23, 35])
+    back_ns = np.array([8, 24, 27, 29, 38])
+    held = np.array([10, 50]), np.array([20, 60])
+    assert free_ns(meant_ns, left_ns, back_ns, *held).tolist() == [5, 0, 0, 0, 15]
+
+
+def busy(limit: str, count: int, stalled_share: float) -> Judge:
+    rng, judge = np.random.default_rng(1), Judge([parse_limit(limit)])
+    for number in range(count):
+        both = (replace(block(rng), stalled_share=stalled_share) for _ in "ab")
+        judge.add(Pair(*both, bool(number % 2)))
+    return judge
+
+
+def test_a_busy_machine_that_cannot_decide_is_given_up(capsys: pytest.CaptureFixture[str]) -> None:
+    limit = "p50>+0.1%"
+    assert busy(limit, 25, 0.3).is_hopeless(pairs_left=5)
+    assert not busy(limit, 24, 0.3).is_hopeless(pairs_left=5), "so early, little is known"
+    assert not busy(limit, 25, 0.01).is_hopeless(pairs_left=5), "it is not the machine"
+    assert not busy(limit, 25, 0.3).is_hopeless(pairs_left=1e6), "there is time"
+    assert not busy("p50>+40%", 25, 0.3).is_hopeless(pairs_left=0), "it is decided"
+    assert _tell(busy(limit, 25, 0.3), 15.0, None, None) == 3
+    said = capsys.readouterr().out
+    assert "the generator stood still for 30% of the time" in said
+    assert "--cpus" in said and "root" in said
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ use crate::options::{self, Common};
 use crate::program::{Program, Spec};
 use crate::replay::Replay;
 use crate::schedule::Times;
-use crate::session::{ROOM_BYTES, Session, Wanted};
+use crate::session::{Session, Wanted};
 use crate::template::Template;
 use crate::ticks::Ticks;
 use crate::values::{mac, time};
@@ -374,7 +374,7 @@ impl Generator {
 }
 
 fn pool(session: &Session, port: usize) -> Result<Mempool, Error> {
-    Ok(Mempool::new(&format!("tx{port}"), TX_PACKETS, ROOM_BYTES, session.lcores[0].socket())?)
+    session.pool(&format!("tx{port}"), TX_PACKETS)
 }
 
 impl Program for Generator {

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 EXAMPLE = "tailscope compare duet old.yaml new.yaml --fail-on 'p99>+5%'"
 
 _LIMITS = ("p50>+3%", "p99>+3%")
+_ALL = 0.995
+"""Share of the packets from which they count as all."""
 _WORDS = {False: ("is slower", "is faster"), True: ("loses more", "loses fewer")}
 
 
@@ -129,14 +131,17 @@ def _measure(
         try:
             while time.monotonic() - began_s < most_s and not judge.is_decided:
                 judge.add(next(measuring))
-                left = most_s - time.monotonic() + began_s
+                lasted_s = time.monotonic() - began_s
+                left_s = max(0.0, most_s - lasted_s)
+                if judge.is_hopeless(left_s * judge.pairs / lasted_s):
+                    break
                 progress = (
                     " ".join(map(_short, judge.findings)) or f"{judge.left} to the first look"
                 )
                 line.show(
                     {
-                        "what": f"pair {len(judge.pairs)}: {progress}",
-                        "left": f"{long_text(max(0.0, left))} left",
+                        "what": f"pair {judge.pairs}: {progress}",
+                        "left": f"{long_text(left_s)} left",
                     }
                 )
         except KeyboardInterrupt:
@@ -144,11 +149,11 @@ def _measure(
                 raise
     lasted_s = time.monotonic() - began_s
     if not judge.findings:
-        pair_s = lasted_s / max(1, len(judge.pairs))
-        enough_s = math.ceil(pair_s * (len(judge.pairs) + judge.left)) + 1
+        pair_s = lasted_s / max(1, judge.pairs)
+        enough_s = math.ceil(pair_s * (judge.pairs + judge.left)) + 1
         raise EvidenceError(
-            f"--for: {counted(len(judge.pairs), 'pair')} of blocks in {long_text(lasted_s)},"
-            f" expected {len(judge.pairs) + judge.left} or more",
+            f"--for: {counted(judge.pairs, 'pair')} of blocks in {long_text(lasted_s)},"
+            f" expected {judge.pairs + judge.left} or more",
             code="duet-too-short",
             hint=f"`--for {enough_s}s` allows for them, or a shorter --block",
         )
@@ -157,16 +162,18 @@ def _measure(
 
 def _tell(judge: Judge, lasted_s: float, json_file: str | None, junit_file: Path | None) -> int:
     from tailscope.models.estimate import LEVEL
-    from tailscope.verdict.verdict import worst
+    from tailscope.verdict.verdict import Outcome, worst
 
     outcome = worst(finding.outcome for finding in judge.findings)
-    pair_s = lasted_s / len(judge.pairs)
+    pair_s = lasted_s / judge.pairs
     if json_file is not None:
         content: dict[str, object] = {
             "verdict": str(outcome),
             "level": LEVEL,
-            "pairs": len(judge.pairs),
+            "pairs": judge.pairs,
             "lasted_s": lasted_s,
+            "stalled_share": judge.stalled_share,
+            "others_cpu_share": judge.others,
             "limits": [finding.record() for finding in judge.findings],
         }
         write_json(json_file, content)
@@ -176,9 +183,11 @@ def _tell(judge: Judge, lasted_s: float, json_file: str | None, junit_file: Path
         for finding in judge.findings:
             say(f"{finding.limit.text}: {finding.outcome}: {_sentence(finding, pair_s)}")
         say(
-            f"{counted(len(judge.pairs), 'pair')} of blocks in {long_text(lasted_s)}; all of this"
+            f"{counted(judge.pairs, 'pair')} of blocks in {long_text(lasted_s)}; all of this"
             f" holds together with {LEVEL:.0%}, however often it was looked at"
         )
+        if outcome is Outcome.INCONCLUSIVE and judge.is_busy:
+            say(_why_busy(judge))
     return OF_VERDICTS[outcome]
 
 
@@ -203,6 +212,10 @@ def _sentence(finding: Finding, pair_s: float) -> str:
         word, ends = (words[0], (low, high)) if low > 0 else (words[1], (-high, -low))
         least, most_text = (_text(finding, end).removeprefix("+") for end in ends)
         sentence = f"B {word}, by {least} to {most_text}"
+    if finding.pairs and finding.compared_share < _ALL:
+        sentence += (
+            f", in the {finding.compared_share:.0%} of the packets that met no other program"
+        )
     if finding.set_aside:
         blocks = counted(finding.set_aside, "pair")
         sentence += f"; {blocks} set aside, in which the instrument stalled"
@@ -210,6 +223,18 @@ def _sentence(finding: Finding, pair_s: float) -> str:
         more = max(1, finding.pairs_to_settle - finding.pairs)
         sentence += f"; about {long_text(more * pair_s)} more would settle it, if it stays so"
     return sentence
+
+
+def _why_busy(judge: Judge) -> str:
+    stood = f"this machine is too busy: the generator stood still for {judge.stalled_share:.0%}"
+    if judge.others is None:
+        cause = "; root can leave out the packets that met other programs"
+    else:
+        shares = (f"{name} {share:.0%}" for name, share in judge.others.items())
+        cause = f", and others had its CPUs and the device's: {', '.join(shares) or 'none'}"
+    return (
+        f"{stood} of the time{cause}; end other programs, or give the duet CPUs of its own (--cpus)"
+    )
 
 
 def _text(finding: Finding, value: float) -> str:

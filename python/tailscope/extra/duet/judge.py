@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 
 _OWN_SHARE = 0.5
 """A block is set aside if so much of a figure is the instrument's own."""
+_MOST_PROGRAMS, _NOTED = 3, 0.01
+"""Programs that are named, and the share of a CPU from which one is."""
+_BUSY = 0.1
+"""Share of the time that a generator stands still, from which a machine is busy."""
+_LOOKS, _TIMES_LEFT = 6, 2
+"""Looks before a duet is given up, and how many times the pairs that are left it would need."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +47,26 @@ class Finding:
     """Number of pairs that would decide the limit if nothing changes; None if it is decided, or no
     number would.
     """
+    compared_share: float = 0.0
+    """Share of the packets that were compared; other programs held a CPU soon after the rest."""
 
     @property
     def is_real(self) -> bool:
         """True if there is a difference at all."""
         return self.difference.low > 0 or self.difference.high < 0
+
+    @property
+    def pairs_at_best(self) -> float:
+        """Number of pairs that would decide the limit if the difference were none, or twice it.
+
+        If what was found is farther from the limit than these, it is that.
+        """
+        at = self.limit.share or self.limit.added
+        away = max(abs(at), abs(self.difference.value - at))
+        reach = (self.difference.high - self.difference.low) / 2
+        if not self.pairs or not away or not math.isfinite(reach):
+            return math.inf
+        return self.pairs * (reach / away) ** 2
 
     def record(self) -> dict[str, object]:
         """Return the result as JSON has it."""
@@ -59,29 +81,51 @@ class Finding:
             "pairs": self.pairs,
             "set_aside": self.set_aside,
             "pairs_to_settle": self.pairs_to_settle,
+            "compared_share": self.compared_share,
         }
+
+
+class _Compared(NamedTuple):
+    """What a pair says of a limit: the difference of B from A, its logarithm if it is relative."""
+
+    difference: float
+    least: float
+    """As measured, and without the instrument's stalls."""
+    share: float
+    """Share of the packets that were compared."""
 
 
 class Judge:
     """Looks at pairs as they come, more and more rarely, and judges limits."""
 
     def __init__(self, limits: Sequence[Limit]) -> None:
-        self._limits, self._looks = limits, 0
-        self.pairs: list[Pair] = []
+        self._compared: list[tuple[Limit, list[_Compared]]] = [(limit, []) for limit in limits]
+        self._looks = 0
+        self._programs_ns: Counter[str] = Counter()
+        self._watched_ns = 0
+        self._stalled: list[float] = []
+        self.pairs = 0
         self.findings: list[Finding] = []
 
     def add(self, pair: Pair) -> None:
         """Take a pair, and look if it is time to."""
-        self.pairs.append(pair)
+        self.pairs += 1
+        for block in (pair.a, pair.b):
+            self._programs_ns += block.others.programs_ns
+            self._watched_ns += block.others.watched_ns
+            self._stalled.append(block.stalled_share)
+        for limit, compared in self._compared:
+            if (of_pair := _compare(pair, limit)) is not None:
+                compared.append(of_pair)
         if not self.left:
             self._looks += 1
-            error = error_of_look(self._looks, 1 - LEVEL) / len(self._limits)
-            self.findings = [self._find(limit, error) for limit in self._limits]
+            error = error_of_look(self._looks, 1 - LEVEL) / len(self._compared)
+            self.findings = [self._find(*each, error) for each in self._compared]
 
     @property
     def left(self) -> int:
         """Number of pairs until the next look."""
-        return max(0, pairs_of_look(self._looks + 1) - len(self.pairs))
+        return max(0, pairs_of_look(self._looks + 1) - self.pairs)
 
     @property
     def is_decided(self) -> bool:
@@ -89,47 +133,76 @@ class Judge:
         outcomes = {finding.outcome for finding in self.findings}
         return Outcome.FAIL in outcomes or outcomes == {Outcome.PASS}
 
-    def _find(self, limit: Limit, error: float) -> Finding:
-        counted = [pair for pair in self.pairs if not _is_spoilt(pair, limit)]
-        set_aside = len(self.pairs) - len(counted)
-        if not counted:
+    @property
+    def others(self) -> dict[str, float] | None:
+        """Shares of a CPU of the programs that held the blocks' CPUs most; None if unknown."""
+        if not self._watched_ns:
+            return None
+        most = self._programs_ns.most_common(_MOST_PROGRAMS)
+        shares = {name: ns / self._watched_ns for name, ns in most}
+        return {name: share for name, share in shares.items() if share >= _NOTED}
+
+    @property
+    def stalled_share(self) -> float:
+        """Share of the time that the generators stood still."""
+        return float(np.mean(self._stalled))
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether other programs take so much that the machine may be why."""
+        return self.stalled_share >= _BUSY
+
+    def is_hopeless(self, pairs_left: float) -> bool:
+        """Return whether the machine is too busy for so many more pairs to decide anything."""
+        if self._looks < _LOOKS or self.is_decided or not self.is_busy:
+            return False
+        most = self.pairs + _TIMES_LEFT * pairs_left
+        undecided = (each for each in self.findings if each.outcome is Outcome.INCONCLUSIVE)
+        return all(finding.pairs_at_best > most for finding in undecided)
+
+    def _find(self, limit: Limit, compared: Sequence[_Compared], error: float) -> Finding:
+        set_aside = self.pairs - len(compared)
+        if not compared:
             nothing = Bounds(math.nan, -math.inf, math.inf)
             return Finding(limit, Outcome.INCONCLUSIVE, nothing, 0, set_aside, None)
-        ends = [
-            shift(np.array([_difference(pair, limit, least=least) for pair in counted]), error)
-            for least in (False, True)
-        ]
+        *differences, shares = np.array(compared).T
+        ends = [shift(of_end, error) for of_end in differences]
         most = math.log1p(limit.share) if limit.share else limit.added
         outcomes = {_outcome(each, most) for each in ends}
         outcome = outcomes.pop() if len(outcomes) == 1 else Outcome.INCONCLUSIVE
         wanted = None
         if outcome is Outcome.INCONCLUSIVE:
-            wants = [pairs_to_settle(each, most, len(counted)) for each in ends]
+            wants = [pairs_to_settle(each, most, len(compared)) for each in ends]
             numbers = [want for want in wants if want is not None]
             wanted = max(numbers) if len(numbers) == len(wants) else None
         low, high = min(each.low for each in ends), max(each.high for each in ends)
         whole = Bounds(ends[0].value, low, high)
         if limit.share:
             whole = Bounds(*(math.expm1(end) if math.isfinite(end) else end for end in whole))
-        return Finding(limit, outcome, whole, len(counted), set_aside, wanted)
+        share = float(np.mean(shares))
+        return Finding(limit, outcome, whole, len(compared), set_aside, wanted, share)
 
 
-def _difference(pair: Pair, limit: Limit, *, least: bool) -> float:
-    """Return the difference of B from A: the logarithm of their ratio for a relative limit."""
+def _compare(pair: Pair, limit: Limit) -> _Compared | None:
+    """Compare the blocks of a pair; None if most of a figure is due to the instrument's stalls."""
     q = limit.figure.quantile
     if q is None:
-        return pair.b.lost_share - pair.a.lost_share
-    a, b = (block.quantile(q, least=least) for block in (pair.a, pair.b))
-    return math.log(b / a) if limit.share else float(b - a)
-
-
-def _is_spoilt(pair: Pair, limit: Limit) -> bool:
-    """Return whether most of a block's figure is due to the instrument's stalls."""
-    q = limit.figure.quantile
-    return q is not None and any(
-        block.quantile(q, least=True) < (1 - _OWN_SHARE) * block.quantile(q, least=False)
-        for block in (pair.a, pair.b)
+        lost_more = pair.b.lost_share - pair.a.lost_share
+        return _Compared(lost_more, lost_more, 1.0)
+    within_ns = pair.within_ns(q)
+    found, least = (
+        [block.quantile(q, least=is_least, within_ns=within_ns) for block in (pair.a, pair.b)]
+        for is_least in (False, True)
     )
+    if any(low < (1 - _OWN_SHARE) * high for low, high in zip(least, found, strict=True)):
+        return None
+    share = np.mean([block.left_free(within_ns).mean() for block in (pair.a, pair.b)])
+    return _Compared(_difference(found, limit), _difference(least, limit), float(share))
+
+
+def _difference(figures: Sequence[int], limit: Limit) -> float:
+    a, b = figures
+    return math.log(b / a) if limit.share else float(b - a)
 
 
 def _outcome(difference: Bounds, most: float) -> Outcome:

@@ -26,10 +26,12 @@ from msgspec.structs import asdict
 from tailscope.duts.dataplane import Forwarder
 from tailscope.duts.dut import DutContext
 from tailscope.engine.analysis import Clock, Recording, analyze_recording
-from tailscope.exceptions import DataplaneError
+from tailscope.exceptions import DataplaneError, TestbedError
 from tailscope.experiment.run.instance import PLATFORM_PART
 from tailscope.experiment.run.room import RECORDED_BYTES
-from tailscope.extra.duet.paired import Block
+from tailscope.extra.duet.others import Others, OthersHeld
+from tailscope.extra.duet.paired import Block, free_ns
+from tailscope.noise.tracer import SwitchTracer
 from tailscope.platforms.bare import Bare
 from tailscope.testbed.cores import confined
 from tailscope.testbed.folder import RunFolder
@@ -46,7 +48,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tailscope.duts.dut import Dut
-    from tailscope.exceptions import TestbedError
+    from tailscope.experiment.co_runners import CoRunning
+    from tailscope.experiment.device import InstanceCpus
     from tailscope.experiment.plan import RunPlan
     from tailscope.platforms.platform import OpenPlatform
     from tailscope.store.records.messages import GeneratorProgress, GeneratorResult, LoopProgress
@@ -120,6 +123,8 @@ class KeptSetUp:
     """The generator's ports."""
     dut: Dut
     platform: OpenPlatform
+    others: Others | None
+    """What tells when other programs hold its CPUs; None where nothing can."""
     numbers: Iterator[int] = field(default_factory=count)
     held: Held | None = None
     """The next device and its generator, started ahead; None where they cannot wait."""
@@ -171,21 +176,29 @@ class KeptSetUp:
             if self.held is None:
                 _remove_sockets(self.folder.path)
                 device: _Device = stack.enter_context(self.dut.open(self._context()))
-                self._run_co_runners(stack)
+                co_runners = self._run_co_runners(stack)
                 self.platform.hand_over()
+                self._watch_others()
                 record = self.records.make(f"block-{next(self.numbers)}")
                 generator = stack.enter_context(self._generator(record))
             else:
                 self.done, self.held = self.held, None
                 device, generator, record = self.done.device, self.done.generator, self.done.record
                 stack.callback(self.done.signal, signal.SIGSTOP)
-                self._run_co_runners(stack)
+                co_runners = self._run_co_runners(stack)
+                self._watch_others()
                 self.done.let_go()
-            result = _end_of(generator, device)
-        return partial(_block_of, self.plan, result, record)
+            result = _end_of(generator, device, co_runners)
+            clock = Clock(**asdict(result.clock))
+            held = OthersHeld.unknown() if self.others is None else self.others.held(clock)
+        return partial(_block_of, self.plan, Recording.load(record, clock), record, held)
 
-    def _run_co_runners(self, stack: ExitStack) -> None:
-        stack.enter_context(self.plan.co_runners_beside(self.folder, self.cores))
+    def _run_co_runners(self, stack: ExitStack) -> CoRunning | None:
+        return stack.enter_context(self.plan.co_runners_beside(self.folder, self.cores))
+
+    def _watch_others(self) -> None:
+        if self.others is not None:
+            self.others.start()
 
     def _context(self) -> DutContext:
         [cpus] = self.plan.device.instance_cpus(self.cores)
@@ -233,7 +246,8 @@ def kept(plan: RunPlan, cores: Cores) -> Iterator[KeptSetUp]:
         opened = stack.enter_context(platform)
         recorded_bytes = RECORDED_BYTES * plan.volume().packets
         records = stack.enter_context(RunFolder(memory_bytes=_RECORDINGS * recorded_bytes))
-        set_up = KeptSetUp(plan, cores, folder, records, ends.generator, dut, opened)
+        others = None if cpus.dut_anywhere else _others(stack, folder, cpus)
+        set_up = KeptSetUp(plan, cores, folder, records, ends.generator, dut, opened, others)
         stack.callback(set_up.close)
         yield set_up
 
@@ -265,16 +279,18 @@ def _remove_sockets(folder: Path) -> None:
             path.unlink()
 
 
-def _end_of(generator: Generator, device: _Device) -> GeneratorResult:
-    """Wait for the result of a generator as long as it works, and its device runs."""
+def _end_of(generator: Generator, device: _Device, co_runners: CoRunning | None) -> GeneratorResult:
+    """Wait for the result of a generator as long as it works, and all beside it runs."""
     while generator.result is None:
         try:
             if generator.next_event(LOOK_S) is None:
                 raise (generator if device.is_running else device).failure()
         except queue.Empty:
             generator.check_progress()
+            _check_co_runners(co_runners)
     if not device.is_running:
         raise device.failure()
+    _check_co_runners(co_runners)
     if generator.result.partial or not generator.result.gen.sent:
         raise DataplaneError(
             f"generator: a partial block: {'; '.join(generator.result.partial) or 'nothing sent'}",
@@ -283,30 +299,77 @@ def _end_of(generator: Generator, device: _Device) -> GeneratorResult:
     return generator.result
 
 
-def _block_of(plan: RunPlan, result: GeneratorResult, record: Path) -> Block:
-    recording = Recording.load(record, Clock(**asdict(result.clock)))
-    block = block_of(plan, recording)
+def _check_co_runners(co_runners: CoRunning | None) -> None:
+    ended = None if co_runners is None else co_runners.failure()
+    if ended is not None:
+        raise TestbedError(ended, code="co-runner-ended")
+
+
+def _others(stack: ExitStack, folder: RunFolder, cpus: InstanceCpus) -> Others | None:
+    """Return what tells when other programs hold CPUs, within a block; None without the right."""
+    assert cpus.generator is not None, "there is traffic"
+    polled = sorted({cpus.generator, *cpus.dut})
+    try:
+        tracer = stack.enter_context(SwitchTracer(folder.part("switches"), polled))
+    except (TestbedError, OSError):
+        return None
+    return Others(tracer, folder.name, polled)
+
+
+def _block_of(plan: RunPlan, recording: Recording, record: Path, held: OthersHeld) -> Block:
+    block = block_of(plan, recording, held)
     for path in record.iterdir():
         path.unlink()
     record.rmdir()
     return block
 
 
-def block_of(plan: RunPlan, recording: Recording) -> Block:
+def block_of(plan: RunPlan, recording: Recording, held: OthersHeld) -> Block:
     """Return the latencies of a recording, with and without the instrument's stalls."""
     taken: list[Sequence[NDArray[np.int64]]] = []
 
     def sink(*columns: ArrayLike) -> None:
-        latency_ns = np.asarray(columns[2], np.int64)
-        taken.append((latency_ns, latency_ns - np.asarray(columns[5], np.int64)))
+        taken.append([np.asarray(columns[at], np.int64) for at in (0, 1, 2, 3, 5)])
 
     analysis = analyze_recording(
         recording, trim=plan.trim_ns, window=plan.window_ns, worst=0, series=False, sink=sink
     )
-    sent = int(analysis.summary["sent"] or 0)
-    columns = (np.concatenate([each[at] for each in taken] or [_NONE]) for at in (0, 1))
-    latency_ns, least_ns = map(np.sort, columns)
-    return Block(latency_ns, least_ns, sent, plan.window_ns)
+    columns = (np.concatenate([each[at] for each in taken] or [_NONE]) for at in range(5))
+    seq, left_ns, latency_ns, meant_ns, stall_ns = columns
+    # What left later than the warm-up, and never came.
+    is_lost = np.ones(len(recording.departure_tsc), bool)
+    is_lost[seq] = False
+    lost = int(analysis.summary["sent"] or 0) - len(seq)
+    which = np.flatnonzero(is_lost)[np.count_nonzero(is_lost) - lost :]
+    lost_left_ns, lost_meant_ns = (
+        recording.clock.all_at_ns(tsc[which])
+        for tsc in (recording.departure_tsc, recording.intended_tsc)
+    )
+    free = free_ns(
+        np.append(meant_ns, lost_meant_ns),
+        np.append(left_ns, lost_left_ns),
+        np.append(left_ns + latency_ns, np.zeros(lost, np.int64)),
+        held.start_ns,
+        held.end_ns,
+    )
+    missing = np.full(lost, plan.window_ns)
+    return Block(
+        np.append(latency_ns, missing),
+        np.append(latency_ns - stall_ns, missing),
+        free,
+        lost,
+        _stalled_share(recording),
+        held,
+    )
+
+
+def _stalled_share(recording: Recording) -> float:
+    """Return the share of the time from the first packet to the last that a generator stalled."""
+    began, ended = recording.departure_tsc[0], recording.departure_tsc[-1]
+    start = recording.stall_start_tsc
+    end = np.clip(start + recording.stall_duration_tsc, began, ended)
+    stalled = int((end - np.clip(start, began, ended)).sum())
+    return stalled / max(1, int(ended - began))
 
 
 _NONE = np.zeros(0, np.int64)

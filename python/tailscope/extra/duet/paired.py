@@ -23,15 +23,24 @@ import numpy as np
 
 from tailscope.models.differences import Bounds
 from tailscope.models.samples import rank_of
+from tailscope.noise.intervals import union
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from tailscope.extra.duet.others import OthersHeld
 
     Integers = NDArray[np.int64]
 
 _FIRST = 8
 """Pairs at the first look: the fewest that can reject at all with its part of 5 %."""
 _GROWTH = 1.25
+_FEWEST = 10
+"""Packets whose quantile is taken, at least one of them beyond it."""
+NEVER = np.iinfo(np.int64).max
+"""Time until another program holds a CPU, where none does."""
+_WITHIN_NS = [round(1000 * 2 ** (step / 4)) for step in range(96)]
+"""Times from 1 µs to 14 s, each a fifth longer than the one before."""
 
 
 @dataclass(frozen=True)
@@ -40,20 +49,41 @@ class Block:
 
     latency_ns: Integers
     least_ns: Integers
-    """Latencies, ascending: as measured, and without the instrument's stalls."""
-    sent: int
-    """Number of packets sent; those that never came count as `window_ns`."""
-    window_ns: int
+    """Latencies of all packets that were sent, as measured, and without the instrument's stalls;
+    of those that never came, the window in which they were awaited.
+    """
+    free_ns: Integers
+    """Time from when each packet left until another program held a CPU of the block; 0 where one
+    did, or had just done, and the largest number where none would.
+    """
+    lost: int
+    """Number of packets that never came."""
+    stalled_share: float
+    """Share of the time that the generator stood still."""
+    others: OthersHeld
+    """When other programs held the CPUs."""
 
     @property
     def lost_share(self) -> float:
         """Return the share of the sent packets that never came."""
-        return 1 - len(self.latency_ns) / self.sent
+        return self.lost / len(self.latency_ns)
 
-    def quantile(self, q: float, *, least: bool) -> int:
-        """Return a quantile of all sent packets, in ns; at least 1, as a ratio requires."""
-        values, rank = self.least_ns if least else self.latency_ns, rank_of(q, self.sent)
-        return max(1, int(values[rank - 1])) if rank <= len(values) else self.window_ns
+    def left_free(self, within_ns: int) -> NDArray[np.bool_]:
+        """Mark the packets that left so long before another program held a CPU."""
+        return self.free_ns >= within_ns
+
+    def quantile(self, q: float, *, least: bool, within_ns: int = 0) -> int:
+        """Return a quantile of packets that left free, in ns; at least 1, as a ratio requires."""
+        values = (self.least_ns if least else self.latency_ns)[self.left_free(within_ns)]
+        rank = rank_of(q, len(values))
+        return max(1, int(np.partition(values, rank - 1)[rank - 1]))
+
+    def tells(self, q: float, within_ns: int) -> bool:
+        """Return whether a quantile of packets that left free is known: no higher than that."""
+        values = self.latency_ns[self.left_free(within_ns)]
+        if len(values) < _FEWEST or len(values) * (1 - q) < 1:
+            return False
+        return int(np.count_nonzero(values <= within_ns)) >= rank_of(q, len(values))
 
 
 class Pair(NamedTuple):
@@ -62,6 +92,40 @@ class Pair(NamedTuple):
     a: Block
     b: Block
     b_was_first: bool
+
+    def within_ns(self, q: float) -> int:
+        """Return for how long packets must have left free, so that both blocks tell a quantile.
+
+        It is the shortest such time, for both alike, so that neither is favoured. 0, which is all
+        packets, where no program held a CPU, or the blocks tell the quantile at no time.
+        """
+        if all((block.free_ns == NEVER).all() for block in (self.a, self.b)):
+            return 0
+        times = (ns for ns in _WITHIN_NS if self.a.tells(q, ns) and self.b.tells(q, ns))
+        return next(times, 0)
+
+
+def free_ns(
+    meant_ns: Integers, left_ns: Integers, back_ns: Integers, start_ns: Integers, end_ns: Integers
+) -> Integers:
+    """Return the time from each packet's departure until a CPU is held; 0 where it is, or just was.
+
+    Packets were meant to leave, left and came back at these times; one that was meant to leave
+    while the generator's CPU was held leaves in a burst. A CPU counts as held, for as long again at
+    most, until all packets are back that were meant to leave before it was free. Those that never
+    came back have a time of 0.
+    """
+    if not len(start_ns):
+        return np.full(len(left_ns), NEVER)
+    order = np.argsort(meant_ns, kind="stable")
+    last = np.concatenate([[0], np.maximum.accumulate(back_ns[order])])
+    last_ns = last[np.searchsorted(meant_ns[order], end_ns)]
+    start_ns, end_ns = union(start_ns, np.clip(last_ns, end_ns, 2 * end_ns - start_ns))
+    is_held = np.concatenate([[0], end_ns])[np.searchsorted(start_ns, meant_ns, "right")] > meant_ns
+    at = np.searchsorted(start_ns, left_ns, "right")
+    is_held |= np.concatenate([[0], end_ns])[at] > left_ns
+    until_ns = np.append(start_ns, NEVER)[at]
+    return np.where(is_held, 0, np.where(until_ns == NEVER, NEVER, until_ns - left_ns))
 
 
 def pairs_of_look(look: int) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.experiment.run.execute import execute_whole
 from tailscope.extra.duet.kept import block_of, can_be_kept, kept
+from tailscope.extra.duet.others import OthersHeld
 from tailscope.extra.duet.paired import Block, Pair
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class _WholeRuns:
 
         def inspect(measured: Measured) -> None:
             assert measured.recording is not None, "a generator has recorded it"
-            found.append(block_of(self._plan, measured.recording))
+            found.append(block_of(self._plan, measured.recording, OthersHeld.unknown()))
 
         execute_whole(self._plan, self._cores, inspect=inspect)
         return found.pop
