@@ -135,14 +135,9 @@ test: $(ENGINE) dataplane
 		echo "make test: $$part took $$SECONDS s"; \
 	done; [[ $${#failed[@]} -eq 0 ]] || { echo "make test: failed: $${failed[*]}" >&2; exit 1; }
 
-# The engine and the instrument apart, each with the features that set-up has built their dependencies with.
-# The binding crate has no Rust tests, as pytest tests it from Python; it is chosen for its features.
+# Engine and data plane at once: what both depend on is built with the same features (crates/features).
 test-rust: $(TOOLS)
-	@failed=; $(CARGO) test --profile quick --no-fail-fast --workspace \
-		$(addprefix --exclude ,tailscope-messages $(INSTRUMENT)) || failed=yes; \
-	$(CARGO) test --profile quick --no-fail-fast -p tailscope-messages \
-		$(if $(WITHOUT_DPDK),,$(addprefix -p ,$(INSTRUMENT))) $(WITH_STAGES) || failed=yes; \
-	[[ -z "$$failed" ]]
+	$(CARGO) test --profile quick --no-fail-fast --workspace $(WITHOUT_DPDK) $(WITH_STAGES)
 
 # Tests that judge times have the machine for themselves; all others run side by side, more than there
 # are CPUs, as a third of their time is waiting. In the order of their folders: those that take long, of
