@@ -128,28 +128,24 @@ demo: $(ENGINE) dataplane
 	@echo "The report: $(CURDIR)/demo/report.html"
 
 ## make test     every test, Rust and Python, but those of make test-long
-# Those that run alone come first: what they compile, the four that run together need not compile each.
+# Those that run alone come first: what they compile, those that run together need not compile each.
 test: $(ENGINE) dataplane
 	@failed=(); for part in test-rust test-alone test-together; do \
 		SECONDS=0; $(MAKE) $$part || failed+=("$$part"); \
 		echo "make test: $$part took $$SECONDS s"; \
 	done; [[ $${#failed[@]} -eq 0 ]] || { echo "make test: failed: $${failed[*]}" >&2; exit 1; }
 
-# The engine and the instrument apart, each with the features that set-up has built their dependencies with.
-# The binding crate has no Rust tests, as pytest tests it from Python; it is chosen for its features.
+# Engine and data plane at once: what both depend on is built with the same features (crates/features).
 test-rust: $(TOOLS)
-	@failed=; $(CARGO) test --profile quick --no-fail-fast --workspace \
-		$(addprefix --exclude ,tailscope-messages $(INSTRUMENT)) || failed=yes; \
-	$(CARGO) test --profile quick --no-fail-fast -p tailscope-messages \
-		$(if $(WITHOUT_DPDK),,$(addprefix -p ,$(INSTRUMENT))) $(WITH_STAGES) || failed=yes; \
-	[[ -z "$$failed" ]]
+	$(CARGO) test --profile quick --no-fail-fast --workspace $(WITHOUT_DPDK) $(WITH_STAGES)
 
 # Tests that judge times have the machine for themselves; all others run side by side, more than there
-# are CPUs, as a third of their time is waiting. In the order of their folders: those that take long, of
+# are CPUs, as most of their time is waiting. In the order of their folders: those that take long, of
 # few tests each, would come last otherwise.
 test-together: SELECTED := -m 'not alone and not long'
+test-together: export OPENBLAS_NUM_THREADS := 1
 test-together: $(ENGINE) dataplane
-	pytest $(SELECTED) --numprocesses 4 --dist loadfile --no-loadscope-reorder || $(AGAIN)
+	pytest $(SELECTED) --numprocesses 6 --dist loadfile --no-loadscope-reorder || $(AGAIN)
 
 test-alone: SELECTED := -m 'alone and not long'
 test-alone: $(ENGINE) dataplane

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -21,6 +22,9 @@ from tailscope.testbed.process import find_binary
 if TYPE_CHECKING:
     import subprocess
 
+# Until all tests are collected, nothing becomes garbage.
+gc.disable()
+
 # What is started in the background ignores Ctrl-C, or the end of its terminal, and hands that on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -39,6 +43,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "alone" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.alone)
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from here on."""
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

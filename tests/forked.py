@@ -125,9 +125,18 @@ def import_everything() -> None:
             importlib.import_module(found.name)
     for name in LIBRARIES:
         importlib.import_module(name)
+    compile_templates()
     gc.freeze()
     threads = [*Path("/proc/self/task").iterdir()]
     assert len(threads) == 1, "a process with threads must not be forked"
+
+
+def compile_templates() -> None:
+    """Compile what pages are made from, which takes longer than to fill it in."""
+    from tailscope.report.page import environment
+
+    for name in environment().list_templates(extensions=["j2"]):
+        environment().get_template(name)
 
 
 def become(

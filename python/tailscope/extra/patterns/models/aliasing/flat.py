@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import cached_property
 from operator import itemgetter
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
@@ -113,6 +114,19 @@ class _Search:
         place = np.minimum((middle_ns / block_ns * bins).astype(np.int32), blocks * bins - 1)
         excess = np.bincount(place, self.is_late - self.expected, blocks * bins).astype(np.float64)
         self.turning = Turning(excess.reshape(blocks, bins), block_ns / 1e9)
+        self.is_fitted = self.block % 2 == 0
+
+    @cached_property
+    def fitted_late(self) -> Work:
+        """The late work in blocks that are there to fit."""
+        return self.done.only(self.is_fitted & self.is_late)
+
+    @cached_property
+    def fitted_usual(self) -> tuple[Work, Floats]:
+        """Some of the work in these blocks, and how much of it is expected to be late."""
+        some = np.flatnonzero(self.is_fitted)
+        some = some[:: 1 + len(some) // _ENOUGH]
+        return self.done.only(some), self.expected[some]
 
 
 def recurring(
@@ -315,8 +329,8 @@ def _fitted(search: _Search, rate_hz: float, *, in_bursts: bool) -> tuple[Recurr
 
 def _narrowed(search: _Search, rate_hz: float) -> Periodic | None:
     """Return the clock whose ticks lie in most of the late work, by all blocks that are fitted."""
-    which = search.is_late & (search.block % 2 == 0)
-    line = narrowed(rate_hz, ((search.done.begin_ns + search.done.due_ns) / 2)[which])
+    late = search.fitted_late
+    line = narrowed(rate_hz, (late.begin_ns + late.due_ns) / 2)
     return None if line is None else Periodic(line.period_ns, 0, line.phase_ns)
 
 
@@ -327,9 +341,8 @@ def _slowed(
 
     Ticks of a clock are alike. Those of a multiple are not, if they met as much work in vain.
     """
-    is_fitted = search.block % 2 == 0
-    tick, _ = _lateness(search, clock, reaches_back, search.is_late & is_fitted)
-    met, weight = _met(search, clock, reaches_back, is_fitted)
+    tick, _ = _lateness(search.fitted_late, clock, reaches_back)
+    met, weight = _met(search, clock, reaches_back)
     if len(tick) < LEAST_EVENTS:
         return clock, evident
     for times in _SLOWER:
@@ -355,7 +368,7 @@ def _rate_ci_hz(search: _Search, found: Recurring) -> Interval:
 
     Which packets a tick meets drifts with the packets, so that errors of neighbours are alike.
     """
-    ticks = _lateness(search, found.clock, found.reaches_back, search.is_late)
+    ticks = _lateness(search.done.only(search.is_late), found.clock, found.reaches_back)
     middle_s, turns = search.turning.turns(found.rate_hz, 1)
     ends_ns = [
         period_ns + sign * reach_ns
@@ -365,22 +378,17 @@ def _rate_ci_hz(search: _Search, found: Recurring) -> Interval:
     return Interval(1e9 / max(ends_ns), 1e9 / min(ends_ns))
 
 
-def _lateness(
-    search: _Search, clock: Periodic, reaches_back: bool, which: Marks
-) -> tuple[Floats, Floats]:
+def _lateness(done: Work, clock: Periodic, reaches_back: bool) -> tuple[Floats, Floats]:
     """Return the ticks that some work holds, and the middle of the time in which each fell."""
-    done = search.done.only(which)
     begin_ns = done.begin_ns - done.idle_ns * reaches_back
     tick = np.floor(_turned(clock, done.due_ns))
     is_met = tick > np.floor(_turned(clock, begin_ns))
     return tick[is_met], ((begin_ns + done.due_ns) / 2)[is_met]
 
 
-def _met(
-    search: _Search, clock: Periodic, reaches_back: bool, which: Marks
-) -> tuple[Floats, Floats]:
+def _met(search: _Search, clock: Periodic, reaches_back: bool) -> tuple[Floats, Floats]:
     """Return the ticks that work of any kind holds, and how much of each would be late anyway."""
-    is_met = which & _holds_tick(search.done, clock, reaches_back=reaches_back)
+    is_met = search.is_fitted & _holds_tick(search.done, clock, reaches_back=reaches_back)
     tick = np.floor(_turned(clock, search.done.due_ns[is_met]))
     return tick, search.expected[is_met]
 
@@ -398,8 +406,7 @@ def _slope(tick: Floats, middle_ns: Floats) -> tuple[float, float]:
 
 def _refined(search: _Search, clock: Periodic, reaches_back: bool) -> tuple[Periodic | None, float]:
     """Fit the period to the work that ticks meet: phases of blocks are coarse."""
-    which = search.is_late & (search.block % 2 == 0)
-    tick, middle_ns = _lateness(search, clock, reaches_back, which)
+    tick, middle_ns = _lateness(search.fitted_late, clock, reaches_back)
     if len(tick) < LEAST_EVENTS or np.ptp(tick) == 0:
         return None, 0.0
     period_ns, _ = _slope(tick, middle_ns)
@@ -424,14 +431,9 @@ def _straying(middle_s: Floats, turns: Floats) -> Periodic | None:
 
 def _placed(search: _Search, clock: Periodic, reaches_back: bool) -> tuple[Periodic | None, float]:
     """Find the phase at which most of the late work holds a tick, and its evidence."""
-    is_fitted = search.block % 2 == 0
-    is_late = is_fitted & search.is_late
-    late, all_late = _covered(
-        search.done.only(is_late), np.ones(np.count_nonzero(is_late)), clock, reaches_back
-    )
-    some = np.flatnonzero(is_fitted)
-    some = some[:: 1 + len(some) // _ENOUGH]
-    usual, all_usual = _covered(search.done.only(some), search.expected[some], clock, reaches_back)
+    done = search.fitted_late
+    late, all_late = _covered(done, np.ones(len(done.end_ns)), clock, reaches_back)
+    usual, all_usual = _covered(*search.fitted_usual, clock, reaches_back)
     if not all_late or not all_usual:
         return None, 0.0
     evident = _evidence(late, usual * (all_late / all_usual), all_late)
@@ -468,7 +470,7 @@ def _covered(
     after = _turned(clock, done.due_ns)
     short = after - before < 1
     before, after, weight = before[short], after[short], weight[short]
-    begin = np.floor(before % 1 * _PHASES).astype(np.int64)
+    begin = ((before - np.floor(before)) * _PHASES).astype(np.int64)
     end = begin + np.maximum(1, np.rint((after - before) * _PHASES).astype(np.int64))
     steps = np.bincount(begin, weight, 2 * _PHASES + 1) - np.bincount(end, weight, 2 * _PHASES + 1)
     two_turns = np.cumsum(steps)[: 2 * _PHASES]

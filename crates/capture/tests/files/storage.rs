@@ -1,13 +1,11 @@
 //! How captures are stored: compression in every shape, files, pipes and memory.
 
-mod common;
-
 use std::fs::{self, File};
 use std::io::Write;
 use std::thread;
 
+use crate::common::{COMPRESSED, Owned, compress, drain, stored, written};
 use capture::{Compression, Error, Format, InterfaceChoice, Reader, Writer};
-use common::{COMPRESSED, Owned, compress, drain, stored, written};
 use units::Nanos;
 
 fn packets(count: u64) -> Vec<Owned> {

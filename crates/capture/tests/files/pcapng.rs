@@ -1,9 +1,7 @@
 //! pcapng captures that other programs write, and what is refused.
 
-mod common;
-
+use crate::common::{Bytes, drain};
 use capture::{ByteOrder, Error, Format, LinkType, Resolution};
-use common::{Bytes, drain};
 use units::Nanos;
 
 const TSRESOL: u16 = 9;

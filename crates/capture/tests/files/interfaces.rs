@@ -1,13 +1,11 @@
 //! Captures of several interfaces: whose packets are read, and what was dropped.
 
-mod common;
-
 use std::fs;
 use std::io::Write;
 
+use crate::common::{Bytes, COMPRESSED, NANOS, Owned, compress, drain};
 use capture::{ByteOrder, ChosenInterface, Compression, Error, Interface, InterfaceChoice};
 use capture::{LinkType, Mark, Reader, Resolution, interfaces};
-use common::{Bytes, COMPRESSED, NANOS, Owned, compress, drain};
 use proptest::prelude::*;
 
 const IF_RECV: u16 = 4;

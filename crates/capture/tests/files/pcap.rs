@@ -1,9 +1,7 @@
 //! pcap captures that other programs write, and what is refused.
 
-mod common;
-
+use crate::common::{Bytes, NANOS, ORDERS, drain};
 use capture::{ByteOrder, Error, Format, LinkType, Reader, Resolution, Trailer, TrailerKind};
-use common::{Bytes, NANOS, ORDERS, drain};
 use units::Nanos;
 
 const MICROS: u32 = 0xa1b2_c3d4;

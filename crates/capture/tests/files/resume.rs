@@ -1,11 +1,9 @@
 //! Reading that goes on where another reader has stopped.
 
-mod common;
-
 use std::fs;
 
+use crate::common::{Bytes, Owned, drain, written};
 use capture::{ByteOrder, Compression, Error, Format, Mark, Reader};
-use common::{Bytes, Owned, drain, written};
 use units::Nanos;
 
 /// Packets, so that the file is longer than what of it is mapped at a time.

@@ -1,9 +1,7 @@
 //! What holds for every capture: it is read as it was written, and no damage makes a reader panic.
 
-mod common;
-
+use crate::common::{Bytes, Owned, drain, stored, written};
 use capture::{ByteOrder, Compression, Format, Reader};
-use common::{Bytes, Owned, drain, stored, written};
 use proptest::prelude::*;
 use units::Nanos;
 

@@ -1,11 +1,9 @@
 //! Several files are one capture: their packets, merged by time.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 
+use crate::common::{Owned, drain, written};
 use capture::{Compression, Format, InterfaceChoice, Reader};
-use common::{Owned, drain, written};
 use proptest::prelude::*;
 use units::Nanos;
 

@@ -1,6 +1,4 @@
-//! What the black-box tests share; no single one uses all of it.
-
-#![allow(dead_code, reason = "each test is a crate of its own")]
+//! What the black-box tests share.
 
 use std::io::Write;
 

@@ -1,9 +1,7 @@
 //! Link types: the same packet is the same, whichever header its capture has put before it.
 
-mod common;
-
+use crate::common::{Bytes, NANOS, ORDERS, Owned, drain};
 use capture::{ByteOrder, Device, Error, InterfaceChoice, LinkType};
-use common::{Bytes, NANOS, ORDERS, Owned, drain};
 use proptest::prelude::*;
 use units::Nanos;
 

@@ -1,12 +1,10 @@
 //! The real captures of the field: the same packets, however they are stored.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::common::{drain, written};
 use capture::{Compression, Format, Reader, Resolution, Writer};
-use common::{drain, written};
 
 const PACKETS: usize = 300_000;
 
