@@ -283,6 +283,17 @@ def test_a_timer_of_a_multiple_of_the_ticks_rate_is_a_clock_of_its_own(tick_ns: 
     assert sum(source.explained for source in found) < 1
 
 
+def test_a_multiple_of_which_every_other_tick_delays_little_is_not_named() -> None:
+    """Halfway between the timer's ticks lie those of 250 Hz: 2000 Hz would hold both."""
+    rng = np.random.default_rng(46)
+    arrival = np.rint(np.arange(100_000) * (1e9 / 10_007.6)).astype(int)
+    clocks = [Periodic(3_999_715, 10_000, 3_794_000), Periodic(999_929, 4_000, 312_000)]
+    waited = simulate(arrival, clocks, base_ns=0, service_ns=20_000)
+    latency = waited + 23_000 + np.rint(rng.gamma(4, 500, len(arrival))).astype(int)
+    found = sorted(source.periodic.rate_hz for source in fit(arrival, latency).sources)
+    assert found == pytest.approx([clock.rate_hz for clock in clocks], rel=1e-4)
+
+
 @pytest.mark.long
 def test_work_on_single_packets_of_even_bursts_shows_a_clock() -> None:
     """It lies at one phase of the clock, and at many of its images in the rate of the bursts."""
