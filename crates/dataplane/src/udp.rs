@@ -623,7 +623,16 @@ mod tests {
     #[test]
     fn packets_come_with_their_times_and_answers_go_back() {
         for host in ["127.0.0.1", "::1"] {
-            let listener = Udp::listen(None, 0).unwrap();
+            let listener = match Udp::listen(None, 0) {
+                // QEMU's emulation of programs has no timestamps of sockets.
+                Err(Error::Udp { source, .. })
+                    if cfg!(target_arch = "aarch64")
+                        && source.raw_os_error() == Some(libc::ENOPROTOOPT) =>
+                {
+                    return;
+                }
+                listener => listener.unwrap(),
+            };
             let to = SocketAddr::new(host.parse().unwrap(), listener.port());
             let Ok(sender) = Udp::connect(to, 0, 46) else { continue };
             begin(&listener, to);
