@@ -425,12 +425,13 @@ impl Sender {
         let mut most = vec![UNTOLD_ANSWERS; self.flows.len()];
         for _ in 0..CLOSING_ROUNDS {
             let all = self.closed + self.ask_again(&mut most);
-            let end_ns = self.stamps.wall.now() + self.asked.drain.0;
+            // Who has gone is waited for no longer than anybody.
+            let end_ns = self.stamps.wall.now() + self.asked.drain.0 / CLOSING_ROUNDS as u64;
             while self.closed < all && self.stamps.wall.now() < end_ns && !stop.asked() {
                 udp::wait(self.flows.iter().map(|flow| &flow.socket), CLOSE);
                 self.receive()?;
             }
-            if self.closed >= all {
+            if self.closed >= all || stop.asked() {
                 break;
             }
         }
