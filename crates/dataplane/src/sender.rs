@@ -11,7 +11,7 @@ use crate::wall;
 use messages::DepartedBy;
 use probe::returned::datagrams;
 use probe::stamp::{Answer, Cause, ClockError, Extensions, Form, Query, Unread, Watch, WatchForm};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -145,8 +145,8 @@ pub struct Sender {
     files: Files,
     /// When each query was handed on, by this program's clock: what the kernel says lies behind it.
     sent_ns: Vec<u64>,
-    /// When each came to the queue of the interface, as the kernel says; 0 if that is not known.
-    queued_ns: Vec<u64>,
+    /// When those came to the queue of the interface that the kernel has told of, and have not left yet.
+    queued_ns: BTreeMap<u32, u64>,
     /// When those leave that may still wait in a queue.
     waiting_ns: VecDeque<u64>,
     /// Which queries were answered, and when one last was.
@@ -225,7 +225,7 @@ impl Sender {
             },
             files,
             sent_ns: Vec::with_capacity(queries),
-            queued_ns: Vec::with_capacity(queries),
+            queued_ns: BTreeMap::new(),
             waiting_ns: VecDeque::new(),
             heard: Heard::default(),
             heard_ns: 0,
@@ -395,7 +395,6 @@ impl Sender {
         for (at, intended) in intended.iter().enumerate().take(sent) {
             let seq = first + at as u64;
             self.sent_ns.push(sent_ns);
-            self.queued_ns.push(0);
             if self.departed_by == DepartedBy::Queue {
                 self.waiting_ns.push_back(*intended);
             }
@@ -425,12 +424,13 @@ impl Sender {
         let mut most = vec![UNTOLD_ANSWERS; self.flows.len()];
         for _ in 0..CLOSING_ROUNDS {
             let all = self.closed + self.ask_again(&mut most);
-            let end_ns = self.stamps.wall.now() + self.asked.drain.0;
+            // Who has gone is waited for no longer than anybody.
+            let end_ns = self.stamps.wall.now() + self.asked.drain.0 / CLOSING_ROUNDS as u64;
             while self.closed < all && self.stamps.wall.now() < end_ns && !stop.asked() {
                 udp::wait(self.flows.iter().map(|flow| &flow.socket), CLOSE);
                 self.receive()?;
             }
-            if self.closed >= all {
+            if self.closed >= all || stop.asked() {
                 break;
             }
         }
@@ -588,18 +588,18 @@ impl Sender {
                 .find_map(|sent| Query::read(sent.payload, &self.asked.form).ok().filter(is_own))
                 .filter(|_| packet.beside.is_returned);
             let Some(query) = query else { continue };
-            let at = query.seq as usize;
-            let between = (self.sent_ns[at], now_ns);
+            let between = (self.sent_ns[query.seq as usize], now_ns);
             let Some(stamp_ns) = self.stamps.place(&packet.beside, between) else { continue };
             if packet.beside.is_at_queue {
-                self.queued_ns[at] = stamp_ns;
+                self.queued_ns.insert(query.seq, stamp_ns);
                 continue;
             }
             self.counts.stamped += 1;
             let mut row = [0; 24];
             row[..8].copy_from_slice(&u64::from(query.seq).to_le_bytes());
             row[8..16].copy_from_slice(&stamp_ns.to_le_bytes());
-            row[16..].copy_from_slice(&self.queued_ns[at].to_le_bytes());
+            let queued_ns = self.queued_ns.remove(&query.seq).unwrap_or(0);
+            row[16..].copy_from_slice(&queued_ns.to_le_bytes());
             self.files.write(|files| files.stamps.add(&row))?;
         }
         Ok(taken)

@@ -337,6 +337,29 @@ def test_an_older_reflector_is_asked_in_its_own_form(tmp_path: Path) -> None:
     assert any("older version" in warning for warning in warnings_of(hosts))
 
 
+def test_a_reflector_that_has_gone_is_asked_for_the_rest_no_longer_than_for_an_answer(
+    tmp_path: Path,
+) -> None:
+    """It says of itself that it is one of tailscope, but of no answer when it left."""
+    drain_s, closing_s = 3, []
+
+    def answer(query: bytes) -> bytes:
+        number = struct.unpack_from("!I", query)[0]
+        if number >= 30:
+            closing_s.append(time.monotonic())
+            return b"gone"
+        came = _ntp(time.time_ns())
+        base = [query[:4], struct.pack("!QHxxQ", came, 1, came), query[:14], bytes(6)]
+        return b"".join([*base, query[44:64], b"\0", query[65:]])
+
+    with _Other(answer) as other:
+        _, hosts, _ = other.ask(tmp_path / "path", f"--drain={drain_s}s")
+    assert hosts.ends.sent == 30
+    # In three rounds: twice all of them, then what is left of the 64 that a reflector keeps.
+    assert len(closing_s) == 64
+    assert closing_s[-1] - closing_s[0] < drain_s
+
+
 KEY = bytes(range(32))
 
 
