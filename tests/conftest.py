@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,6 @@ from tailscope.testbed.process import find_binary
 
 if TYPE_CHECKING:
     import subprocess
-
-# Until all tests are collected, nothing becomes garbage.
-gc.disable()
 
 # What is started in the background ignores Ctrl-C, or the end of its terminal, and hands that on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -45,9 +42,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.alone)
 
 
-def pytest_collection_finish() -> None:
-    """Look for garbage from here on."""
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without looking for garbage: until all are collected, nothing becomes any."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

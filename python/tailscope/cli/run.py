@@ -81,7 +81,7 @@ def command(
     exact: Exact = False,
     verbose: Verbose = False,
 ) -> int:
-    """Exit status 3: over half of the packets of a run could not be sent."""
+    """Exit status 3: over half of the packets could not be sent (without FILE)."""
     from tailscope.cli.view import View
 
     if experiment is None:
@@ -184,7 +184,8 @@ def _offered_far_less(measured: Measured) -> bool:
     if unsent <= _FAR_LESS * (sent + unsent):
         return False
     offered = share_text(sent / (sent + unsent))
-    tell("warning", f"{offered} of the packets were sent: the rate that was asked for is not known")
+    says = "the run says little of the rate that was asked for"
+    tell("warning", f"only {offered} of the packets could be sent: {says}")
     return True
 
 

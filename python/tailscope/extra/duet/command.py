@@ -213,9 +213,12 @@ def _sentence(finding: Finding, pair_s: float) -> str:
         least, most_text = (_text(finding, end).removeprefix("+") for end in ends)
         sentence = f"B {word}, by {least} to {most_text}"
     if finding.pairs and finding.compared_share < _ALL:
-        sentence += (
-            f", in the {finding.compared_share:.0%} of the packets that met no other program"
-        )
+        share = f"{finding.compared_share:.0%} of the packets"
+        is_theirs = not finding.undiscounted
+        sentence += f", in the {share} that met no other program" if is_theirs else f", in {share}"
+    if finding.undiscounted:
+        blocks = counted(finding.undiscounted, "pair")
+        sentence += f"; all packets of {blocks} count, as too few met no other program"
     if finding.set_aside:
         blocks = counted(finding.set_aside, "pair")
         sentence += f"; {blocks} set aside, in which the instrument stalled"

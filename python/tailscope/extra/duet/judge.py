@@ -49,6 +49,8 @@ class Finding:
     """
     compared_share: float = 0.0
     """Share of the packets that were compared; other programs held a CPU soon after the rest."""
+    undiscounted: int = 0
+    """Number of pairs of which all packets were compared, as too few met no other program."""
 
     @property
     def is_real(self) -> bool:
@@ -82,6 +84,7 @@ class Finding:
             "set_aside": self.set_aside,
             "pairs_to_settle": self.pairs_to_settle,
             "compared_share": self.compared_share,
+            "undiscounted": self.undiscounted,
         }
 
 
@@ -93,6 +96,8 @@ class _Compared(NamedTuple):
     """As measured, and without the instrument's stalls."""
     share: float
     """Share of the packets that were compared."""
+    is_undiscounted: bool
+    """True if all were, though some met another program."""
 
 
 class Judge:
@@ -165,7 +170,7 @@ class Judge:
         if not compared:
             nothing = Bounds(math.nan, -math.inf, math.inf)
             return Finding(limit, Outcome.INCONCLUSIVE, nothing, 0, set_aside, None)
-        *differences, shares = np.array(compared).T
+        *differences, shares, undiscounted = np.array(compared).T
         ends = [shift(of_end, error) for of_end in differences]
         most = math.log1p(limit.share) if limit.share else limit.added
         outcomes = {_outcome(each, most) for each in ends}
@@ -179,8 +184,16 @@ class Judge:
         whole = Bounds(ends[0].value, low, high)
         if limit.share:
             whole = Bounds(*(math.expm1(end) if math.isfinite(end) else end for end in whole))
-        share = float(np.mean(shares))
-        return Finding(limit, outcome, whole, len(compared), set_aside, wanted, share)
+        return Finding(
+            limit,
+            outcome,
+            whole,
+            len(compared),
+            set_aside,
+            wanted,
+            float(np.mean(shares)),
+            int(undiscounted.sum()),
+        )
 
 
 def _compare(pair: Pair, limit: Limit) -> _Compared | None:
@@ -188,7 +201,7 @@ def _compare(pair: Pair, limit: Limit) -> _Compared | None:
     q = limit.figure.quantile
     if q is None:
         lost_more = pair.b.lost_share - pair.a.lost_share
-        return _Compared(lost_more, lost_more, 1.0)
+        return _Compared(lost_more, lost_more, 1.0, is_undiscounted=False)
     within_ns = pair.within_ns(q)
     found, least = (
         [block.quantile(q, least=is_least, within_ns=within_ns) for block in (pair.a, pair.b)]
@@ -197,7 +210,12 @@ def _compare(pair: Pair, limit: Limit) -> _Compared | None:
     if any(low < (1 - _OWN_SHARE) * high for low, high in zip(least, found, strict=True)):
         return None
     share = np.mean([block.left_free(within_ns).mean() for block in (pair.a, pair.b)])
-    return _Compared(_difference(found, limit), _difference(least, limit), float(share))
+    return _Compared(
+        _difference(found, limit),
+        _difference(least, limit),
+        float(share),
+        is_undiscounted=not within_ns and pair.met_others,
+    )
 
 
 def _difference(figures: Sequence[int], limit: Limit) -> float:

@@ -37,6 +37,8 @@ _FIRST = 8
 _GROWTH = 1.25
 _FEWEST = 10
 """Packets whose quantile is taken, at least one of them beyond it."""
+_LESS = 0.9
+"""Share of the time before, up to which what a device holds gets less."""
 NEVER = np.iinfo(np.int64).max
 """Time until another program holds a CPU, where none does."""
 _WITHIN_NS = [round(1000 * 2 ** (step / 4)) for step in range(96)]
@@ -93,13 +95,18 @@ class Pair(NamedTuple):
     b: Block
     b_was_first: bool
 
+    @property
+    def met_others(self) -> bool:
+        """Return True if another program held a CPU, as far as that is known."""
+        return any((block.free_ns != NEVER).any() for block in (self.a, self.b))
+
     def within_ns(self, q: float) -> int:
         """Return for how long packets must have left free, so that both blocks tell a quantile.
 
         It is the shortest such time, for both alike, so that neither is favoured. 0, which is all
         packets, where no program held a CPU, or the blocks tell the quantile at no time.
         """
-        if all((block.free_ns == NEVER).all() for block in (self.a, self.b)):
+        if not self.met_others:
             return 0
         times = (ns for ns in _WITHIN_NS if self.a.tells(q, ns) and self.b.tells(q, ns))
         return next(times, 0)
@@ -111,21 +118,36 @@ def free_ns(
     """Return the time from each packet's departure until a CPU is held; 0 where it is, or just was.
 
     Packets were meant to leave, left and came back at these times; one that was meant to leave
-    while the generator's CPU was held leaves in a burst. A CPU counts as held, for as long again at
-    most, until all packets are back that were meant to leave before it was free. Those that never
-    came back have a time of 0.
+    while the generator's CPU was held leaves in a burst. A CPU counts as held until the device has
+    caught up. Of packets that never came back, that time is 0.
     """
     if not len(start_ns):
         return np.full(len(left_ns), NEVER)
-    order = np.argsort(meant_ns, kind="stable")
-    last = np.concatenate([[0], np.maximum.accumulate(back_ns[order])])
-    last_ns = last[np.searchsorted(meant_ns[order], end_ns)]
-    start_ns, end_ns = union(start_ns, np.clip(last_ns, end_ns, 2 * end_ns - start_ns))
+    start_ns, end_ns = union(start_ns, _caught_up_ns(meant_ns, back_ns, end_ns))
     is_held = np.concatenate([[0], end_ns])[np.searchsorted(start_ns, meant_ns, "right")] > meant_ns
     at = np.searchsorted(start_ns, left_ns, "right")
     is_held |= np.concatenate([[0], end_ns])[at] > left_ns
     until_ns = np.append(start_ns, NEVER)[at]
     return np.where(is_held, 0, np.where(until_ns == NEVER, NEVER, until_ns - left_ns))
+
+
+def _caught_up_ns(meant_ns: Integers, back_ns: Integers, end_ns: Integers) -> Integers:
+    """Return when a device has caught up with what waited until each of these times.
+
+    All that were meant to leave by then have waited; what left until they were back has waited
+    behind them, and so on. A backlog takes less long each time. What does not is no backlog, but
+    what the device always holds.
+    """
+    order = np.argsort(meant_ns, kind="stable")
+    meant_ns, last_ns = meant_ns[order], np.append(0, np.maximum.accumulate(back_ns[order]))
+    took_ns = np.full(len(end_ns), NEVER)
+    while True:
+        until_ns = last_ns[np.searchsorted(meant_ns, end_ns)] - end_ns
+        is_backlog = (until_ns > 0) & (until_ns < _LESS * took_ns)
+        if not is_backlog.any():
+            return end_ns
+        took_ns = np.where(is_backlog, until_ns, 0)
+        end_ns = end_ns + took_ns
 
 
 def pairs_of_look(look: int) -> int:
