@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import subprocess
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,9 +18,11 @@ from errors import code_of
 from tailscope.compare.limits import parse_limit
 from tailscope.extra.duet.command import _tell
 from tailscope.extra.duet.judge import Judge
-from tailscope.extra.duet.others import OthersHeld
+from tailscope.extra.duet.others import Others, OthersHeld
 from tailscope.extra.duet.paired import NEVER, Block, Pair, free_ns
 from tailscope.noise.intervals import union
+from tailscope.noise.tracer import SwitchTracer
+from tailscope.testbed.folder import Folder
 from tailscope.verdict.verdict import Outcome
 
 if TYPE_CHECKING:
@@ -147,6 +151,17 @@ def test_a_program_on_the_same_cpus_hides_no_difference(b_ns: int, outcome: Outc
     assert finding.difference.value == pytest.approx(b_ns / 200_000 - 1, abs=0.001)
     assert 0.4 < finding.compared_share < 0.8
     assert judge.others == {"python3": 0.5}
+
+
+def test_a_program_that_is_gone_may_be_of_a_command(tmp_path: Path) -> None:
+    """A device that got slower by what it starts is not told from one beside other programs."""
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    tracer = SwitchTracer(Folder("none", tmp_path), [0])
+    for has_children in (False, True):
+        others = Others(tracer, "folder", [0], has_children)
+        assert others.is_own(gone.pid) == has_children
+        assert not others.is_own(os.getpid())
 
 
 def test_a_packet_is_chosen_whatever_it_takes() -> None:

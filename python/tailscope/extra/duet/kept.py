@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from msgspec.structs import asdict
 
+from tailscope.duts.command import Command
 from tailscope.duts.dataplane import Forwarder
 from tailscope.duts.dut import DutContext
 from tailscope.engine.analysis import Clock, Recording, analyze_recording
@@ -246,7 +247,7 @@ def kept(plan: RunPlan, cores: Cores) -> Iterator[KeptSetUp]:
         opened = stack.enter_context(platform)
         recorded_bytes = RECORDED_BYTES * plan.volume().packets
         records = stack.enter_context(RunFolder(memory_bytes=_RECORDINGS * recorded_bytes))
-        others = None if cpus.dut_anywhere else _others(stack, folder, cpus)
+        others = None if cpus.dut_anywhere else _others(stack, dut, folder, cpus)
         set_up = KeptSetUp(plan, cores, folder, records, ends.generator, dut, opened, others)
         stack.callback(set_up.close)
         yield set_up
@@ -305,7 +306,7 @@ def _check_co_runners(co_runners: CoRunning | None) -> None:
         raise TestbedError(ended, code="co-runner-ended")
 
 
-def _others(stack: ExitStack, folder: RunFolder, cpus: InstanceCpus) -> Others | None:
+def _others(stack: ExitStack, dut: Dut, folder: RunFolder, cpus: InstanceCpus) -> Others | None:
     """Return what tells when other programs hold CPUs, within a block; None without the right."""
     assert cpus.generator is not None, "there is traffic"
     polled = sorted({cpus.generator, *cpus.dut})
@@ -313,7 +314,7 @@ def _others(stack: ExitStack, folder: RunFolder, cpus: InstanceCpus) -> Others |
         tracer = stack.enter_context(SwitchTracer(folder.part("switches"), polled))
     except (TestbedError, OSError):
         return None
-    return Others(tracer, folder.name, polled)
+    return Others(tracer, folder.name, polled, has_children=isinstance(dut, Command))
 
 
 def _block_of(plan: RunPlan, recording: Recording, record: Path, held: OthersHeld) -> Block:

@@ -57,6 +57,8 @@ class Others:
     name: str
     """Name of the folder, by which the block's own programs are known."""
     cpus: Sequence[int]
+    has_children: bool
+    """Whether the device may start programs: then one that is gone may have been its own."""
     _own: dict[int, bool] = field(default_factory=dict)
 
     def start(self) -> None:
@@ -72,7 +74,7 @@ class Others:
             task = events.detail[events.piece_event]
             start_ns, end_ns = events.piece_start_ns, events.piece_end_ns
             for at, tid in enumerate(tids):
-                if self._is_own(tid):
+                if self.is_own(tid):
                     continue
                 start, end = start_ns[task == at], end_ns[task == at]
                 if events.detail[-1] == at:
@@ -88,11 +90,14 @@ class Others:
         start, end = union(np.concatenate(starts), np.concatenate(ends))
         return OthersHeld(start, end, programs, watched_ns)
 
-    def _is_own(self, tid: int) -> bool:
-        """Return whether a thread is the kernel's or the block's; one that is gone is not."""
+    def is_own(self, tid: int) -> bool:
+        """Return whether a thread is the kernel's or the block's, or may have been."""
         if tid not in self._own:
             times = times_of(tid, tid)
-            self._own[tid] = times is not None and (times.is_kernel or self._is_marked(tid))
+            if times is None:
+                self._own[tid] = self.has_children
+            else:
+                self._own[tid] = times.is_kernel or self._is_marked(tid)
         return self._own[tid]
 
     def _is_marked(self, pid: int) -> bool:
