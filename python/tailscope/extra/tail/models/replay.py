@@ -52,7 +52,7 @@ _SLICES = 20
 _STRETCHES = 200
 _REPLAYS = 39
 """The smallest and the largest of 39 leave out one in 20."""
-_STEPS = 11
+_STEPS = 7
 """Halvings of the interval below the highest rate."""
 _MOST_PACKETS = 1 << 17
 _FEWEST_BEYOND = 10
