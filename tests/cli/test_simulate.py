@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 Run = Callable[..., Any]
 
 
-def simulated(tailscope: Run, out: Path, *options: object) -> dict[str, Path]:
-    done = tailscope("simulate", "--packets", 5_000, *options, out)
+def simulated(tailscope: Run, out: Path, *options: object, packets: int = 5_000) -> dict[str, Path]:
+    done = tailscope("simulate", "--packets", packets, *options, out)
     assert done.returncode == 0, done.stderr
     (pre,), (post,) = out.glob("*-pre-*"), out.glob("*-post-*")
     return {"pre": pre, "post": post, "truth": out / "truth.json"}
@@ -100,6 +100,21 @@ def test_losses_tell_the_order_of_captures(
     assert verdict.returncode == UNDECIDED, verdict.stdout
     for term in json.loads(verdict.stdout)["runs"][0]["terms"]:
         assert any("may be swapped" in reason for reason in term["reasons"])
+
+
+def test_losses_that_come_late_tell_the_order_of_captures(
+    tailscope: Run, figures: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """Swapped, they look right: the second clock is early, and the first packets all match."""
+    law = ("--latency", "lognormal:5us,0.5", "--clock-offset", -1_000_000)
+    files = simulated(tailscope, tmp_path, "--seed", 1, *law, packets=40_000)
+    seen = packets(files["post"].read_bytes())
+    late = tmp_path / "late.pcap"
+    late.write_bytes(pcap([packet for at, packet in enumerate(seen) if at < 20_000 or at % 20]))
+    assert figures(files["pre"], late, "--clocks", "estimate")["lost"] == 1_000
+    found = figures(late, files["pre"])
+    assert (found["lost"], found["order_doubtful"], found["latency_relative"]) == (0, True, False)
+    assert not figures(files["post"], files["pre"])["order_doubtful"]
 
 
 def test_a_constant_latency_is_measured(

@@ -12,6 +12,7 @@ use crate::histogram::{EXACT_TO, Histogram};
 use crate::instrument::Instrument;
 use crate::pair::{Analysis, Captured};
 use crate::quantile::{LEVEL, QUANTILES, Quantile};
+use crate::survey::{has_tail, is_more_alone};
 
 /// The value of a figure.
 #[derive(Clone, Debug, PartialEq)]
@@ -324,7 +325,7 @@ impl Analysis {
         }
         if self.is_order_doubtful() {
             warnings.push(
-                "of the first packets, some were seen behind the device alone, and hardly any before it alone: a \
+                "some packets were seen behind the device alone, and hardly any before it alone: a \
                  device loses packets and makes none, so the captures may be swapped, or the one before the device \
                  has missed some"
                     .to_owned(),
@@ -359,7 +360,20 @@ impl Analysis {
     /// or streams tell it.
     fn is_order_doubtful(&self) -> bool {
         let Basis { gains, two_way, routed, .. } = self.basis;
-        gains && !two_way && !routed && self.tcp.is_none()
+        (gains || self.looks_swapped()) && !two_way && !routed && self.tcp.is_none()
+    }
+
+    /// Returns true if hardly any packet was seen before the device alone, many were behind it, and latencies have
+    /// no tail: mirrored, it lies on the other side.
+    fn looks_swapped(&self) -> bool {
+        let (made, lost, seen) = (self.other_forms(), self.counts.lost, self.latency.count());
+        if seen == 0 || !is_more_alone(made, lost) {
+            return false;
+        }
+        let hundredth = seen / 100;
+        let ranks = [hundredth.max(1), seen.div_ceil(2), (seen - hundredth).max(1)];
+        let found = self.latency.values_at(&ranks);
+        !has_tail(found[1] - found[0], found[2] - found[1])
     }
 
     /// Returns when all latencies were others at once and returned at once, while a capture has packets that go

@@ -56,8 +56,8 @@ const COPIED: usize = 20;
 const PARTIAL_COPIES_NS: u64 = 100_000;
 /// Packets that one capture alone has, by which the order of the two is told, and how many times fewer the other one
 /// alone has at most.
-const ALONE: usize = 20;
-const HARDLY: usize = 20;
+const ALONE: u64 = 20;
+const HARDLY: u64 = 20;
 
 /// The results of a survey, and the packets that were read for it.
 pub(crate) struct Survey {
@@ -185,6 +185,16 @@ fn candidates(config: &Config) -> Vec<MatchOn> {
         }
         (decided, _) => vec![decided.clone()],
     }
+}
+
+/// Returns true if one side alone has so many packets that this tells the order, and the other hardly any.
+pub(crate) fn is_more_alone(many: u64, few: u64) -> bool {
+    many >= ALONE && few.saturating_mul(HARDLY) <= many
+}
+
+/// Returns true if latencies reach further above their median than below it.
+pub(crate) fn has_tail(below_ns: u64, above_ns: u64) -> bool {
+    above_ns > below_ns + below_ns / 4
 }
 
 /// Returns what follows from two samples that were joined.
@@ -671,19 +681,19 @@ impl Join {
         // Latencies have a floor and a tail: mirrored, the tail lies on the other side.
         let (below, above) = (at(0.5) - at(0.01), at(0.99) - at(0.5));
         // A device loses packets and makes none.
-        let looks_forward = above > below + below / 4 && !self.is_more_alone(1, ahead);
+        let looks_forward =
+            has_tail(below.unsigned_abs(), above.unsigned_abs()) && !self.is_more_alone(1, ahead);
         let forward = hops > 0 || self.is_more_alone(0, ahead) || looks_forward;
         Relation::Before { least_ns: least, swapped: forward.then_some(false) }
     }
 
     /// Returns true if one side alone has some packets, and the other side alone hardly any.
     fn is_more_alone(&self, side: usize, ahead: &[Vec<Ahead>; 2]) -> bool {
-        let many = self.alone(side, ahead);
-        many >= ALONE && self.alone(1 - side, ahead) * HARDLY <= many
+        is_more_alone(self.alone(side, ahead), self.alone(1 - side, ahead))
     }
 
     /// Counts packets that only one side has, in flows that match, between the first and the last that do.
-    fn alone(&self, side: usize, ahead: &[Vec<Ahead>; 2]) -> usize {
+    fn alone(&self, side: usize, ahead: &[Vec<Ahead>; 2]) -> u64 {
         let places = self.pairs.iter().map(|&(pre, post)| [pre, post][side]);
         let flows: HashSet<Way<'_>> =
             places.clone().filter_map(|at| addresses(&ahead[side][at].data)).collect();
@@ -693,7 +703,7 @@ impl Join {
                 && addresses(&ahead[side][*at].data).is_some_and(|flow| flows.contains(&flow))
         };
         let (first, last) = (places.clone().min(), places.max());
-        first.zip(last).map_or(0, |(first, last)| (first..=last).filter(is_alone).count())
+        first.zip(last).map_or(0, |(first, last)| (first..=last).filter(is_alone).count() as u64)
     }
 
     /// Hops that each packet loses from one capture to the other, by its TTL.

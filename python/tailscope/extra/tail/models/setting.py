@@ -142,6 +142,8 @@ class Law(NamedTuple):
         Nothing that was seen lies outside.
         """
         below = np.linspace((1 - level) / 2, 1 - level, _STARTS)
+        # What lies above all latencies is in no interval.
+        below = below[: max(1, np.count_nonzero(below + level <= self.below[-1]))]
         ends = np.interp([below, below + level], self.below, np.log(self.latency_ns))
         low_ns, high_ns = np.exp(ends[:, np.argmin(ends[1] - ends[0])]).tolist()
         return min(low_ns, *seen_ns), max(high_ns, *seen_ns)
@@ -311,9 +313,17 @@ def next_quantiles(
             few = rates.few(ahead_ns, np.floor(allowed_ns / event_ns))
             # One stall alone may be too long.
             few = np.minimum(few, np.interp(latency + allowed_ns, latency, no_burst))
+            # Events that are longer at some latencies make it no likelier to stay below others.
+            few = np.minimum.accumulate(few[::-1])[::-1]
             law = _law(latency, few, prior)
-            ends = law.ends_ns(level, known)
-            foretold.append(NextQuantile(quantile, _regions(law, ends, known, prior)))
+            low_ns, high_ns = law.ends_ns(level, known)
+            ends = max(low_ns, float(latency[0])), high_ns
+            if len(own) > 1:
+                regions = _regions(law, ends, known, prior)
+            else:
+                # One run does not tell how far a further one's quantile may be from its own.
+                regions = (Region(*ends, law.probability(ends[1]) - law.probability(ends[0])),)
+            foretold.append(NextQuantile(quantile, regions))
     return tuple(foretold)
 
 
