@@ -283,6 +283,25 @@ def test_a_timer_of_a_multiple_of_the_ticks_rate_is_a_clock_of_its_own(tick_ns: 
     assert sum(source.explained for source in found) < 1
 
 
+def test_what_comes_during_a_tick_does_not_hide_how_long_it_takes() -> None:
+    """It waits for the rest of the tick: the median of all waits is less than a tick."""
+    rng = np.random.default_rng(47)
+    arrival = poisson(rng, 10_000, 20)
+    arrival -= arrival[0]
+    clocks = [Periodic(3_999_932, 9_000, 2_300_000), Periodic(1_000_040, 4_500, 700_000)]
+    waited = simulate(arrival, clocks, base_ns=0, service_ns=3_000)
+    latency = waited + 5_000 + np.rint(rng.gamma(2, 40, len(arrival))).astype(int)
+    found = fit(arrival, latency).sources
+    assert found
+    for source in found:
+        [clock] = [
+            each for each in clocks if abs(each.rate_hz / source.periodic.rate_hz - 1) < 1e-3
+        ]
+        assert source.duration_ci_ns is not None
+        assert source.duration_ci_ns.low <= clock.duration_ns <= source.duration_ci_ns.high
+        assert source.duration_ci_ns.high < 1.1 * source.duration_ci_ns.low
+
+
 def test_a_multiple_of_which_every_other_tick_delays_little_is_not_named() -> None:
     """Halfway between the timer's ticks lie those of 250 Hz: 2000 Hz would hold both."""
     rng = np.random.default_rng(46)

@@ -142,7 +142,7 @@ def _flat(clocks: Sequence[Recurring], done: Work, nothing: Fit) -> Fit:
                 len(waits_ns),
                 len(waits_ns) / delayed,
                 clock.rate_ci_hz,
-                _median_ci_ns(waits_ns),
+                _flat_ci_ns(waits_ns),
                 clock.p_value,
                 round(float(window_ns)),
             )
@@ -175,6 +175,18 @@ def _median_ci_ns(in_order_ns: Floats) -> Interval:
     reach = NormalDist().inv_cdf((1 + LEVEL) / 2) * math.sqrt(count) / 2
     low, high = max(0, math.floor(count / 2 - reach)), min(count - 1, math.ceil(count / 2 + reach))
     return Interval(float(in_order_ns[low]), float(in_order_ns[high]))
+
+
+def _flat_ci_ns(in_order_ns: Floats) -> Interval:
+    """Return the interval of what ticks take, by how late the work is that they met.
+
+    A packet that comes during a tick waits for its rest alone, which makes the median low: the
+    interval reaches up to the end of the shortest half, as most of the work meets a whole tick.
+    """
+    low_ns, high_ns = _median_ci_ns(in_order_ns)
+    half = len(in_order_ns) // 2
+    begin = int(np.argmin(in_order_ns[half:] - in_order_ns[: len(in_order_ns) - half]))
+    return Interval(low_ns, max(high_ns, float(in_order_ns[begin + half])))
 
 
 def _searched(done: Served, nothing: Fit) -> Fit:
