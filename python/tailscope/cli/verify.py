@@ -312,8 +312,19 @@ def _answer(verdict: RunVerdict, level: Level) -> str:
     open_terms = [term for term in verdict.terms if term.outcome == outcome]
     names = ", ".join(term.term.name for term in open_terms)
     about = f" about {names}" if names else ""
-    why = next((f": {term.reasons[-1]}" for term in open_terms if term.reasons), "")
-    return f"{name}: inconclusive, not enough evidence{about}{why} (-v says more)."
+    return f"{name}: inconclusive, not enough evidence{about}{_why(open_terms)} (-v says more)."
+
+
+def _why(terms: Sequence[TermVerdict]) -> str:
+    """Say what leaves all terms open, or else the first of them that has a reason."""
+    shared = [
+        reason
+        for reason in (terms[0].reasons if terms else ())
+        if all(reason in term.reasons for term in terms)
+    ]
+    if shared:
+        return f": {shared[-1]}"
+    return next((f"; {term.term.name}: {term.reasons[-1]}" for term in terms if term.reasons), "")
 
 
 def _short_rows(verdict: RunVerdict) -> list[tuple[str, ...]]:
