@@ -140,12 +140,12 @@ test-rust: $(TOOLS)
 	$(CARGO) test --profile quick --no-fail-fast --workspace $(WITHOUT_DPDK) $(WITH_STAGES)
 
 # Tests that judge times have the machine for themselves; all others run side by side, more than there
-# are CPUs, as most of their time is waiting. In the order of their folders: those that take long, of
+# are CPUs, as a fifth of their time is waiting. In the order of their folders: those that take long, of
 # few tests each, would come last otherwise.
 test-together: SELECTED := -m 'not alone and not long'
 test-together: export OPENBLAS_NUM_THREADS := 1
 test-together: $(ENGINE) dataplane
-	pytest $(SELECTED) --numprocesses 6 --dist loadfile --no-loadscope-reorder || $(AGAIN)
+	pytest $(SELECTED) --numprocesses 4 --dist loadfile --no-loadscope-reorder || $(AGAIN)
 
 test-alone: SELECTED := -m 'alone and not long'
 test-alone: $(ENGINE) dataplane

@@ -16,6 +16,7 @@ from errors import code_of
 from measurements import children, quick, started, wait_until
 from runs import sound
 
+from tailscope.cli.status import UNDECIDED
 from tailscope.experiment.run.cut_off import recorded_packets
 from tailscope.store.reader import read_run
 
@@ -182,5 +183,6 @@ def test_nothing_is_kept_of_a_measurement_without_packets(
     process.communicate(timeout=60)
     assert tailscope("runs", "clean", env=place.environment).returncode == 0
     short = ("run", "--dut", "l2fwd", *quick("--out", out))
-    assert tailscope(*short, env=place.environment).returncode == 0
+    # On a busy machine most packets may not be sent.
+    assert tailscope(*short, env=place.environment).returncode in {0, UNDECIDED}
     sound(out)

@@ -136,7 +136,9 @@ def test_what_a_host_refuses_is_counted_there_packet_by_packet(tmp_path: Path) -
     ends, loss = hosts.ends, hosts.loss
     # The last ones may be of those that ask for no more than what is still to be told.
     assert 0 < ends.unsent_refused <= near <= ends.unsent_refused + MOST_CLOSING
-    assert loss.lost == loss.reflector_unsent
+    # Behind the last answer nothing tells on which way a packet was lost; no two in a row are.
+    assert loss.where_unknown <= 1
+    assert loss.lost == loss.reflector_unsent + loss.where_unknown
     assert 0 < loss.reflector_unsent <= far <= loss.reflector_unsent + MOST_CLOSING
 
 
@@ -341,7 +343,7 @@ def test_a_reflector_that_has_gone_is_asked_for_the_rest_no_longer_than_for_an_a
     tmp_path: Path,
 ) -> None:
     """It says of itself that it is one of tailscope, but of no answer when it left."""
-    drain_s, closing_s = 3, []
+    drain_s, closing_s = 3, list[float]()
 
     def answer(query: bytes) -> bytes:
         number = struct.unpack_from("!I", query)[0]
@@ -352,8 +354,13 @@ def test_a_reflector_that_has_gone_is_asked_for_the_rest_no_longer_than_for_an_a
         base = [query[:4], struct.pack("!QHxxQ", came, 1, came), query[:14], bytes(6)]
         return b"".join([*base, query[44:64], b"\0", query[65:]])
 
-    with _Other(answer) as other:
-        _, hosts, _ = other.ask(tmp_path / "path", f"--drain={drain_s}s")
+    for number in range(3):
+        closing_s.clear()
+        with _Other(answer) as other:
+            _, hosts, _ = other.ask(tmp_path / f"path{number}", f"--drain={drain_s}s")
+        # On a busy machine some leave too late to be sent.
+        if hosts.ends.sent == 30:
+            break
     assert hosts.ends.sent == 30
     # In three rounds: twice all of them, then what is left of the 64 that a reflector keeps.
     assert len(closing_s) == 64

@@ -41,8 +41,6 @@ LONGEST_NS = 300_000_000_000
 """Time that is enough: a spectrum takes time and memory by it, however few packets there are."""
 
 _NOT_FOUND = "no periodic interruption found"
-_LISTED = 4
-"""Rates that a refusal names."""
 _MOST_COMBS = 8
 _BLOCKS = 20
 _STUDENT_T_19 = 2.093
@@ -81,9 +79,7 @@ def fit(arrival_ns: Times, latency_ns: Times, counted_hz: Sequence[float] = ()) 
     if clocks:
         return _flat(clocks, done, nothing)
     if alike_hz:
-        listed = " or ".join(f"{each:.2f} Hz" for each in alike_hz[:_LISTED])
-        if len(alike_hz) > _LISTED:
-            listed += f", or {len(alike_hz) - _LISTED} others"
+        listed = " or ".join(f"{each:.2f} Hz" for each in alike_hz)
         fitted = _refused(
             fitted,
             f"work takes longer at {listed}, which evenly sent bursts show alike; counters of the"
