@@ -316,8 +316,7 @@ def next_quantiles(
             # Events that are longer at some latencies make it no likelier to stay below others.
             few = np.minimum.accumulate(few[::-1])[::-1]
             law = _law(latency, few, prior)
-            low_ns, high_ns = law.ends_ns(level, known)
-            ends = max(low_ns, float(latency[0])), high_ns
+            ends = law.ends_ns(level, known)
             if len(own) > 1:
                 regions = _regions(law, ends, known, prior)
             else:
