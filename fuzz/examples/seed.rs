@@ -187,7 +187,7 @@ fn big_endian(words: &[u32]) -> Vec<u8> {
 type Event = (&'static str, &'static str, &'static [&'static str]);
 
 /// One of each meaning; an event's number is its place.
-const EVENTS: [Event; 17] = [
+const EVENTS: [Event; 19] = [
     ("irq_vectors", "local_timer_entry", &["int vector"]),
     ("irq_vectors", "local_timer_exit", &["int vector"]),
     ("irq_vectors", "reschedule_entry", &["int vector"]),
@@ -205,6 +205,8 @@ const EVENTS: [Event; 17] = [
     ("ipi", "ipi_send_cpu", &["unsigned int cpu", "void * callback"]),
     ("ipi", "ipi_send_cpumask", &["__data_loc unsigned long[] cpumask", "void * callback"]),
     ("osnoise", "nmi_noise", &["u64 duration"]),
+    ("workqueue", "workqueue_execute_start", &["void * function"]),
+    ("workqueue", "workqueue_execute_end", &["void * function"]),
 ];
 
 fn formats() -> String {
@@ -217,7 +219,7 @@ fn formats() -> String {
     EVENTS.iter().enumerate().map(format).collect::<Vec<_>>().join("\x0c")
 }
 
-/// Every kind of entry and of event: three pages, before the last of which some were lost.
+/// Every kind of entry and of event: four pages, before the last of which some were lost.
 fn pages() -> Vec<u8> {
     let (padding, extend, stamp) = (29, 30, 31);
     let name = 3 << 16 | 16;
@@ -246,9 +248,20 @@ fn pages() -> Vec<u8> {
         entry(3, 1, &[9, 3, 1]),
         entry(3, 1, &[16, 3, 1]),
     ];
+    let worker = [10, 1, 7, 11 << 16 | 16, 0x726f_776b, 0x2f72_656b, 0x0032_3a31];
+    let works = [
+        entry(7, 1, &worker),
+        entry(3, 1, &[17, 7, 71]),
+        entry(3, 2, &[0, 7, 236]),
+        entry(3, 1, &[17, 7, 72]),
+        entry(3, 1, &[18, 7, 72]),
+        entry(3, 1, &[1, 7, 236]),
+        entry(3, 2, &[18, 7, 71]),
+    ];
     let late = [entry(stamp, 9, &[2]), entry(3, 1, &[1, 3, 236]), entry(1, 1, &[1])];
     let lost = 1 << 31 | 1 << 30;
-    [page(1_000, 0, &nested), page(2_000, 0, &sent), page(3_000, lost, &late)].concat()
+    let first = [page(1_000, 0, &nested), page(2_000, 0, &sent), page(2_500, 0, &works)];
+    [&first[..], &[page(3_000, lost, &late)]].concat().concat()
 }
 
 fn entry(kind: u32, delta: u32, words: &[u32]) -> Vec<u8> {
