@@ -188,7 +188,7 @@ class CpuTrace(TypedDict):
     untold_switches: int
     gap_start: _Array
     gap_end: _Array
-    kinds: list[tuple[tuple[str, int, str], bool, int, int, int]]
+    kinds: list[tuple[tuple[str, int, str], bool, int, int, int, int]]
     kind: NDArray[np.uint32]
     start: _Array
     sent: _Array

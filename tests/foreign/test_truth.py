@@ -105,6 +105,13 @@ def test_figures_where_nothing_follows_are_wrong() -> None:
     assert not judge(nothing, lenient).complaints
 
 
+def test_a_status_that_tells_nothing_goes_with_figures_that_do_not() -> None:
+    alike = {**TRUE, "count": 0, "lost": 0}
+    complaint = "exit status 3, and packets were matched or lost"
+    assert complaint not in judge(said(3, stdout=json.dumps(alike)), TRUTH).complaints
+    assert judge(said(3, stdout=json.dumps(TRUE)), TRUTH).complaints == [complaint]
+
+
 def test_order_is_that_of_times_whatever_the_order_in_a_file() -> None:
     before = [packet(1000 * number, udp_frame(number)) for number in (0, 2, 1, 3)]
     behind = [packet(1000 * number + 500, routed_frame(number)) for number in range(4)]

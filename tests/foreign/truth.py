@@ -120,6 +120,10 @@ def _spoken(bounds: Bounds) -> str:
     return "any" if bounds == ANY_NUMBER else f"{low:g}…{high:g}"
 
 
+NOTHING_TOLD = 3
+"""Exit status of an analysis of packets that are all alike."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What was found of a pair, and what is wrong with it."""
@@ -136,9 +140,12 @@ class Verdict:
 
 def judge(done: subprocess.CompletedProcess[str], truth: Truth | Refused) -> Verdict:
     """Compare what `tailscope analyze ... --json -` said with the truth."""
-    if done.returncode == 0:
+    if done.returncode in (0, NOTHING_TOLD):
         figures = json.loads(done.stdout)
-        return Verdict(figures, complaints(figures, truth))
+        found = complaints(figures, truth)
+        if done.returncode == NOTHING_TOLD and (figures["count"] or figures["lost"]):
+            found.append("exit status 3, and packets were matched or lost")
+        return Verdict(figures, found)
     # A terminal's width breaks the line, with spaces in front of the rest.
     lines = re.sub(r"\n +", " ", done.stderr).splitlines()
     said = next((line for line in lines if line.startswith("error: ")), "")

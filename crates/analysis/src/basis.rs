@@ -64,7 +64,7 @@ pub struct Bounds {
     /// The highest offset, in ns: no packet arrived before it was sent.
     pub offset_high_ns: Option<i64>,
     /// Largest error of the drift either way, in parts per 10¹², if the fastest packets take as
-    /// long at any time; `None` if there are too few of them, or the captures are too short.
+    /// long at any time; 0 if somebody knows the drift, `None` if there are too few packets.
     pub drift_error_ppt: Option<i64>,
 }
 
@@ -74,6 +74,16 @@ impl Clocks {
             Self::Detect | Self::Same => Skew::NONE,
             Self::Apart { skew, .. } => skew,
         }
+    }
+
+    /// True if somebody said how far they are apart, and how they drift.
+    pub(crate) fn drift_is_known(self) -> bool {
+        matches!(self, Self::Apart { bounds, .. } if bounds.drift_error_ppt == Some(0))
+    }
+
+    /// True if their offset is known, and whether they drift is not.
+    pub(crate) fn drift_is_open(self) -> bool {
+        matches!(self, Self::Apart { relative: false, bounds, .. } if bounds.drift_error_ppt.is_none())
     }
 }
 

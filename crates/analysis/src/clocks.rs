@@ -80,19 +80,18 @@ impl Analysis {
         let (Some(fastest), Some(first_ns)) = (hull.least_ns(), hull.first_ns()) else {
             return Err(Error::ClocksUnknown { got: "0 matches".into() });
         };
-        let drift = self.floor.drift(self.basis.grid.step_ns());
-        let proven = drift.is_some_and(|drift| drift.proven);
-        let line = hull.line(first_ns).filter(|_| proven);
+        let drift = self.drift();
+        let told = drift.is_some_and(|drift| drift.is_told());
+        let line = hull.line(first_ns).filter(|_| told);
         let slope = line.map_or(0.0, |(_, slope)| slope);
         // What was not taken out may be there.
         let left_out = |drift: Drift| if line.is_some() { 0.0 } else { drift.ppt.abs() };
-        let error_ppt = drift.map(|drift| drift.error_ppt + left_out(drift));
+        let most = DRIFTS_PPT.end() + slope.abs() * 1e12;
+        let error_ppt = drift.map(|drift| (drift.error_ppt + left_out(drift)).min(most));
         let bounds = bounds(hull, guess_ns, backward, slope, error_ppt);
-        let Some((height, slope)) = line else {
-            return Ok((Skew { offset_ns: guess_ns + fastest, ..Skew::NONE }, bounds));
-        };
         // Below all of them, in spite of what is rounded.
-        let offset_ns = guess_ns + height.floor() as i64 - 1;
+        let lowest = line.map_or(fastest, |(height, _)| height.floor() as i64 - 1);
+        let offset_ns = guess_ns + lowest;
         let since_ns = (first_ns as i64).saturating_add(offset_ns).max(0) as u64;
         // The line rises over the time before the device; the skew does over that behind it.
         let drift_ppt = (slope / (1.0 + slope) * 1e12).round() as i64;

@@ -541,8 +541,8 @@ impl Error {
                 "give the captures in the other order; or, if two clocks stamped them, say --clocks estimate",
             ),
             Self::ClocksApart { .. } => Some(
-                "--clocks estimate gives latencies above the fastest packet, --clocks offset=TIME takes \
-                 a difference that you know, --clocks same trusts the captures",
+                "--clocks estimate gives latencies above the fastest packet, --clocks offset=TIME,drift=PPM \
+                 takes a difference that you know, --clocks same trusts the captures",
             ),
             Self::ClockSteps { .. } => Some(
                 "cut both captures there, for instance with editcap -A and -B, and analyse each part; \

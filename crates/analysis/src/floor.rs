@@ -13,13 +13,15 @@ use std::ops::RangeInclusive;
 const SPANS: usize = 1024;
 /// Spans are this power of two long at first, in ns.
 const FIRST_SPAN_BITS: u32 = 20;
-/// A drift is looked for in at least so many spans, and so much time in ns: in less, a device that
-/// becomes slower looks the same.
+/// A drift is bounded and suspected by at least so many spans, and told in at least so much time in ns: in
+/// less, a device that becomes slower looks the same.
 const LEAST_SPANS: usize = 16;
 const LEAST_NS: u64 = 5_000_000_000;
-/// The drifts that are looked for, in parts per 10¹²: 0.5 ppm, below which a device that slowly warms up
+/// The drifts that prove two clocks, in parts per 10¹²: 0.5 ppm, below which a device that slowly warms up
 /// looks the same, to 1000 ppm, which no clock of a computer reaches.
 pub(crate) const DRIFTS_PPT: RangeInclusive<f64> = 5e5..=1e9;
+/// A drift is clear if it is so many times its error.
+const CLEAR: f64 = 5.0;
 
 /// A step is at least so long, in ns, and so many times what the fastest packets differ on either side
 /// of it: those of a device that becomes slower do so over time.
@@ -101,17 +103,12 @@ impl Floor {
         points.into_iter().for_each(|(ts, ns)| self.push(ts, ns));
     }
 
-    /// Returns a drift that the fastest packets prove, in parts per 10¹².
-    pub fn drift_ppt(&self, step_ns: f64) -> Option<f64> {
-        self.drift(step_ns).filter(|drift| drift.proven).map(|drift| drift.ppt)
-    }
-
     /// Returns the slope of the line below all latencies, and how far the fastest packets lie from
-    /// it; `None` where they are too few, or follow each other too soon.
+    /// it; `None` where they are too few.
     pub fn drift(&self, step_ns: f64) -> Option<Drift> {
         let points: Vec<Point> = self.fastest().iter().map(|point| self.point(*point)).collect();
         let lasts_ns = (self.fastest.len() as u64) << self.span_bits;
-        if points.len() < LEAST_SPANS || lasts_ns < LEAST_NS {
+        if points.len() < LEAST_SPANS {
             return None;
         }
         let mut hull = Hull::default();
@@ -127,9 +124,9 @@ impl Floor {
         let ppt = slope * 1e12;
         let lasts = lasts_ns as f64;
         let strays_ns = (error * lasts).max(2.0 * step_ns);
-        let further = DRIFTS_PPT.contains(&ppt.abs()) && (slope * lasts).abs() > 5.0 * strays_ns;
-        let proven = further && self.is_monotone(slope);
-        Some(Drift { ppt, error_ppt: strays_ns / lasts * 1e12, proven })
+        let error_ppt = strays_ns / lasts * 1e12;
+        let (is_steady, is_long) = (self.is_monotone(slope), lasts_ns >= LEAST_NS);
+        Some(Drift { ppt, error_ppt, change_ns: slope * lasts, is_steady, is_long })
     }
 
     /// Returns a step of one of the clocks: from one time on, in ns, all of the fastest packets
@@ -226,9 +223,34 @@ pub(crate) struct Drift {
     pub ppt: f64,
     /// Largest disagreement of the fastest packets in the two halves of the time.
     pub error_ppt: f64,
-    /// True if the fastest packets follow the line all of the time, and it leads further than they
-    /// lie from it.
-    pub proven: bool,
+    /// What the fastest packets take longer at the end, in ns.
+    pub change_ns: f64,
+    /// True if the fastest packets follow the line all of the time.
+    is_steady: bool,
+    /// True if they do for long enough to be taken for a drift.
+    is_long: bool,
+}
+
+impl Drift {
+    /// True if the fastest packets change steadily by more than they stray, and by no more than clocks may drift.
+    pub fn is_told(&self) -> bool {
+        self.is_long && self.exceeds(1.0)
+    }
+
+    /// True if the fastest packets change far more than they stray, by a clock or by the device.
+    pub fn is_clear(&self) -> bool {
+        self.exceeds(CLEAR)
+    }
+
+    /// True if it proves that there are two clocks.
+    pub fn is_proof(&self) -> bool {
+        self.is_long && self.is_clear() && DRIFTS_PPT.contains(&self.ppt.abs())
+    }
+
+    fn exceeds(&self, errors: f64) -> bool {
+        let ppt = self.ppt.abs();
+        self.is_steady && ppt > errors * self.error_ppt && ppt <= *DRIFTS_PPT.end()
+    }
 }
 
 /// The lower convex hull of latencies over time.
@@ -338,8 +360,17 @@ mod tests {
     #[test]
     fn a_drift_is_found_in_the_fastest_packets() {
         for ppm in [-100.0, -20.0, 3.0, 20.0] {
-            let drift_ppt = floor(40, ppm * 1e-6, jitter).drift_ppt(1.0).expect("a drift");
-            assert!((drift_ppt * 1e-6 - ppm).abs() < 0.1, "{ppm}: {drift_ppt}");
+            let drift = floor(40, ppm * 1e-6, jitter).drift(1.0).expect("a drift");
+            assert!(drift.is_proof() && (drift.ppt * 1e-6 - ppm).abs() < 0.1, "{ppm}: {drift:?}");
+        }
+    }
+
+    #[test]
+    fn a_small_drift_is_clear_but_proves_no_second_clock() {
+        for ppm in [-0.3, 0.2] {
+            let drift = floor(40, ppm * 1e-6, jitter).drift(1.0).expect("spans enough");
+            assert!(drift.is_clear() && drift.is_told() && !drift.is_proof(), "{ppm}: {drift:?}");
+            assert!((drift.change_ns / (40e3 * ppm) - 1.0).abs() < 0.05, "{ppm}: {drift:?}");
         }
     }
 
@@ -352,6 +383,15 @@ mod tests {
                 drift.error_ppt
             });
             assert!(long < short / 2.0, "{ppm}: {short} {long}");
+        }
+    }
+
+    #[test]
+    fn of_a_short_time_a_drift_is_bounded_and_not_told() {
+        for ppm in [-500.0, -20.0, 0.0, 50.0] {
+            let drift = floor(1, ppm * 1e-6, jitter).drift(1.0).expect("spans enough");
+            assert!((drift.ppt - ppm * 1e6).abs() <= drift.error_ppt, "{ppm}: {drift:?}");
+            assert!(drift.error_ppt < 10e6 && !drift.is_told(), "{ppm}: {drift:?}");
         }
     }
 
@@ -369,11 +409,12 @@ mod tests {
 
     #[test]
     fn none_is_where_none_is() {
-        assert_eq!(floor(40, 0.0, jitter).drift_ppt(1.0), None);
-        assert_eq!(floor(1, 0.0, |_, _| 0.0).drift_ppt(1.0), None);
+        let is_told = |floor: &Floor| floor.drift(1.0).is_some_and(|drift| drift.is_told());
+        assert!(!is_told(&floor(40, 0.0, jitter)));
+        assert!(!is_told(&floor(1, 0.0, |_, _| 0.0)));
         // A device that becomes slower once is no clock, but if at once by a tenth of a second.
         let step = |i: u64, dice: u64| if i > 200_000 { 30_000.0 } else { 0.0 } + jitter(i, dice);
-        assert_eq!(floor(40, 0.0, step).drift_ppt(1.0), None);
+        assert!(!is_told(&floor(40, 0.0, step)));
         assert_eq!(floor(40, 0.0, step).step(), None);
     }
 

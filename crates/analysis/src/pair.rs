@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::corrupt::Corruption;
 use crate::counts::{Counts, TcpCounts};
 use crate::error::Error;
-use crate::floor::Floor;
+use crate::floor::{Drift, Floor};
 use crate::histogram::Histogram;
 use crate::ingest::{Ahead, End, Extent, Ingest, Message, Reading, Stamped};
 use crate::instrument::{Instrument, Recorded};
@@ -251,11 +251,20 @@ impl Analysis {
         self
     }
 
+    /// Returns by how much the fastest packets become slower.
+    pub(crate) fn drift(&self) -> Option<Drift> {
+        self.floor.drift(self.basis.grid.step_ns())
+    }
+
     pub(crate) fn check_clocks(&self) -> Result<(), Error> {
-        if self.config.clocks != Clocks::Detect {
-            return Ok(());
-        }
-        if let Some(ppt) = self.floor.drift_ppt(self.basis.grid.step_ns()) {
+        let drift = self.drift();
+        let drift = match self.config.clocks {
+            Clocks::Detect => drift.filter(Drift::is_proof),
+            // Who knows an offset said that there are two clocks, and nothing of how they drift.
+            clocks if clocks.drift_is_open() && self.tcp.is_none() => drift.filter(Drift::is_told),
+            _ => return Ok(()),
+        };
+        if let Some(Drift { ppt, .. }) = drift {
             return Err(Error::ClocksApart { why: format!("they drift by {:.3} ppm", ppt / 1e6) });
         }
         // A few may be strays: packets alike, far apart.

@@ -124,7 +124,7 @@ impl Part {
     /// Returns what [`analyze_pair`](crate::analyze_pair) finds of the pair.
     ///
     /// # Errors
-    /// When a stretch of the pair is missing.
+    /// When a stretch of the pair is missing, or its packets could not be told apart in slices.
     pub fn finish(mut self) -> Result<Analysis, Error> {
         self.check_complete()?;
         if self.found.torn {

@@ -12,7 +12,7 @@ use crate::basis::Grid;
 use crate::config::Config;
 use crate::error::Error;
 use crate::ingest::Stamped;
-use crate::instrument::{Instrument, Recorded, Stall, Stalls};
+use crate::instrument::{Explained, Held, Instrument, Recorded, Stall};
 use crate::matcher::Match;
 use crate::order::BATCH;
 use crate::pair::{Analysis, Captured, Observer, Progress, Run, Source, continue_unless_stopped};
@@ -67,7 +67,8 @@ pub fn analyze_recording(
     let stalls = recording.stalls();
     let mut instrumented = Instrumented {
         recording,
-        stalls: Stalls::new(&stalls),
+        explained: Explained::new(&stalls),
+        next_seq: 0,
         instrument: Instrument::default(),
         batch: Vec::new(),
         observer,
@@ -176,8 +177,7 @@ impl Recording<'_> {
 
     /// Counts how late packets left, and how long the instrument stalled; part of it if `stopped`.
     fn departures(&self, stalls: &[Stall], stopped: &AtomicBool) -> Instrument {
-        let (mut instrument, mut overlaps) = (Instrument::default(), Stalls::new(stalls));
-        let mut held_until = 0;
+        let (mut instrument, mut held) = (Instrument::default(), Held::new(stalls));
         let times = self.intended_tsc.iter().zip(self.departure_tsc).enumerate();
         for (at, (&intended, &departure)) in times {
             if at % LOOK == 0 && stopped.load(Ordering::Relaxed) {
@@ -185,10 +185,7 @@ impl Recording<'_> {
             }
             let (intended, departure) = (self.clock.unix(intended).0, self.clock.unix(departure).0);
             instrument.departure_error.record(departure - intended);
-            // Those behind a packet that was held back wait for it to leave.
-            if intended < held_until || overlaps.overlap_ns(intended, departure) > 0 {
-                held_until = departure;
-            } else {
+            if held.late_ns(intended, departure).is_none() {
                 instrument.untainted_departure_error.record(departure - intended);
             }
         }
@@ -321,7 +318,8 @@ impl Source for Series<'_> {
 /// Adds to each match what the instrument knows, and passes it on.
 struct Instrumented<'a, 'r> {
     recording: &'r Recording<'r>,
-    stalls: Stalls<'r>,
+    explained: Explained<'r>,
+    next_seq: u64,
     instrument: Instrument,
     batch: Vec<Recorded>,
     observer: &'a mut dyn Observer,
@@ -331,10 +329,16 @@ impl Observer for Instrumented<'_, '_> {
     fn matches(&mut self, batch: &[Match]) -> ControlFlow<()> {
         self.batch.clear();
         for found in batch {
-            let intended = self.recording.intended_tsc[found.seq as usize];
+            let Recording { clock, intended_tsc, departure_tsc, .. } = *self.recording;
+            for at in self.next_seq as usize..found.seq as usize {
+                let (intended, departure) = (intended_tsc[at], departure_tsc[at]);
+                self.explained.unmatched(clock.unix(intended).0, clock.unix(departure).0);
+            }
+            self.next_seq = found.seq + 1;
+            let intended_ns = clock.unix(intended_tsc[found.seq as usize]).0;
             let arrival_ns = found.pre_ns + found.latency_ns;
-            let instrument_stall_ns = self.stalls.overlap_ns(found.pre_ns, arrival_ns);
-            let intended_ns = self.recording.clock.unix(intended).0;
+            let instrument_stall_ns =
+                self.explained.of_match(intended_ns, found.pre_ns, arrival_ns);
             let recorded = Recorded { found: *found, intended_ns, instrument_stall_ns };
             self.instrument.push(&recorded);
             self.batch.push(recorded);

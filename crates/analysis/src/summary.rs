@@ -7,7 +7,7 @@ use units::counted;
 
 use crate::basis::{Basis, Bounds, Clocks, Skew, Tried, nearest_whole, whole};
 use crate::counts::{TcpCounts, TcpSide};
-use crate::floor::Slip;
+use crate::floor::{DRIFTS_PPT, Drift, Slip};
 use crate::histogram::{EXACT_TO, Histogram};
 use crate::instrument::Instrument;
 use crate::pair::{Analysis, Captured};
@@ -253,7 +253,14 @@ impl Analysis {
         figures.add("clock_offset_ns_low", bounds.offset_low_ns);
         figures.add("clock_offset_ns_high", bounds.offset_high_ns);
         figures.add("clock_drift_ppm", apart.map(|(skew, ..)| ppm(skew.drift_ppt)));
-        figures.add("clock_drift_ppm_error", bounds.drift_error_ppt.map(ppm));
+        figures.add(
+            "clock_drift_ppm_error",
+            apart.and_then(|_| self.drift_error_ppt(bounds)).map(ppm),
+        );
+        figures.add(
+            "clock_drift_suspected_ns",
+            self.suspected_drift().map(|drift| drift.change_ns as i64),
+        );
         figures.add("clock_slips", self.slips().len() as u64);
         figures.add("latency_relative", apart.is_some_and(|(_, relative, _)| relative));
         figures.add("order_doubtful", self.is_order_doubtful());
@@ -351,6 +358,18 @@ impl Analysis {
                 ns as f64 / 1e9,
             ));
         }
+        if let Some(Drift { ppt, error_ppt, change_ns, .. }) = self.suspected_drift() {
+            let (ppm, error_ppm) = (ppt.abs() / 1e6, error_ppt / 1e6);
+            let decimals = decimals_of_four_digits(ppm.max(error_ppm));
+            warnings.push(format!(
+                "the fastest packets become steadily {} by {ppm:.decimals$} ± {error_ppm:.decimals$} ppm: if two clocks stamped the captures, latencies \
+                 are off by up to {:.0} ns at one end: say --clocks {}; if one did, the device changes, or a queue \
+                 grows: say --clocks same",
+                if ppt > 0.0 { "slower" } else { "faster" },
+                change_ns.abs(),
+                if self.tcp.is_some() { "offset=TIME,drift=PPM" } else { "estimate" },
+            ));
+        }
         if let Clocks::Apart { skew, relative, bounds } = self.config.clocks {
             warnings.push(self.apart_in_words(skew, relative, bounds));
         }
@@ -385,14 +404,38 @@ impl Analysis {
         slips
     }
 
+    /// Returns a drift of captures that is clear, and too small or too short to prove that there are two clocks, or
+    /// that is left by one that somebody knows; recordings have one clock.
+    fn suspected_drift(&self) -> Option<Drift> {
+        let clocks = self.config.clocks;
+        let asked =
+            (clocks == Clocks::Detect || clocks.drift_is_known()) && self.instrument.is_none();
+        self.drift().filter(|drift| asked && drift.is_clear())
+    }
+
+    /// Returns by how much the drift that was taken out may be wrong, in parts per 10¹².
+    fn drift_error_ppt(&self, bounds: Bounds) -> Option<i64> {
+        // None was told, but one that is no larger than what the fastest packets allow may be there.
+        let allowed = || {
+            let error_ppt = |drift: Drift| drift.error_ppt + drift.ppt.abs();
+            self.drift().map(|drift| error_ppt(drift).min(*DRIFTS_PPT.end()).ceil() as i64)
+        };
+        let open = self.config.clocks.drift_is_open();
+        bounds.drift_error_ppt.or_else(|| if open { allowed() } else { None })
+    }
+
     /// Returns what was taken out, and what else it may have been.
     fn apart_in_words(&self, skew: Skew, relative: bool, bounds: Bounds) -> String {
         let named = whole(nearest_whole(skew.offset_ns));
         let by = named.unwrap_or_else(|| format!("{} ns", skew.offset_ns.unsigned_abs()));
         let way = if skew.offset_ns < 0 { "behind" } else { "ahead" };
-        let drift = match (skew.drift_ppt, bounds.drift_error_ppt) {
-            (0, _) => String::new(),
-            (ppt, None) => format!(" and drifts by {:.3} ppm", ppt as f64 / 1e6),
+        let drift = match (skew.drift_ppt, self.drift_error_ppt(bounds)) {
+            (0, Some(0)) => String::new(),
+            (ppt, Some(0)) => format!(" and drifts by {:.3} ppm", ppt as f64 / 1e6),
+            (_, None) => " (whether it drifts is not known: too few packets)".into(),
+            (0, Some(error)) => {
+                format!(" (it may drift by up to {:.3} ppm either way)", error as f64 / 1e6)
+            }
             (ppt, Some(error)) => {
                 format!(" and drifts by {:.3} ± {:.3} ppm", ppt as f64 / 1e6, error as f64 / 1e6)
             }
@@ -427,7 +470,7 @@ impl Analysis {
         let slowest = self.latency.max().map_or(0, |ns| ns as i64);
         let named = nearest_whole(skew.offset_ns) != 0;
         let two_way = self.basis.two_way;
-        let drifts = skew.drift_ppt != 0;
+        let drifts = DRIFTS_PPT.contains(&(skew.drift_ppt.unsigned_abs() as f64));
         !self.basis.routed
             && !two_way
             && !named
@@ -598,6 +641,11 @@ impl Analysis {
             warnings.extend(instrument.warnings(&self.latency));
         }
     }
+}
+
+/// Returns how many decimals show a number with four digits: as all that is printed, it has no more.
+fn decimals_of_four_digits(number: f64) -> usize {
+    (0..3).find(|&decimals| number >= 10_f64.powi(3 - decimals as i32)).unwrap_or(3)
 }
 
 /// Says how many packets were lost for certain, and why not all.

@@ -59,6 +59,12 @@ const PARTIAL_COPIES_NS: u64 = 100_000;
 const ALONE: u64 = 20;
 const HARDLY: u64 = 20;
 
+/// Packets come in bursts if the mean gap is so many times as long as the median one.
+const BURST: u64 = 4;
+
+/// So many of the longest gaps may be pauses of the traffic.
+const PAUSES: usize = 8;
+
 /// The results of a survey, and the packets that were read for it.
 pub(crate) struct Survey {
     pub match_on: MatchOn,
@@ -197,12 +203,26 @@ pub(crate) fn has_tail(below_ns: u64, above_ns: u64) -> bool {
     above_ns > below_ns + below_ns / 4
 }
 
+/// Returns true if most packets come close behind the one before, in far less than the mean time between packets,
+/// a few pauses left out.
+fn comes_in_bursts(ahead: &[Ahead]) -> bool {
+    let mut times_ns: Vec<u64> = ahead.iter().map(|packet| packet.ts().0).collect();
+    times_ns.sort_unstable();
+    let mut gaps_ns: Vec<u64> = times_ns.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    gaps_ns.sort_unstable();
+    gaps_ns.truncate(gaps_ns.len().saturating_sub(PAUSES));
+    let mean_ns = gaps_ns.iter().sum::<u64>() / (gaps_ns.len() as u64).max(1);
+    gaps_ns
+        .get(gaps_ns.len() / 2)
+        .is_some_and(|median_ns| median_ns.saturating_mul(BURST) < mean_ns)
+}
+
 /// Returns what follows from two samples that were joined.
 fn conclude(mut found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Survey {
     let times: Vec<u64> = ahead.iter().flatten().map(|packet| packet.ts().0).collect();
     let apart = found.best.as_ref().map_or_else(Vec::new, |best| best.apart(&ahead));
     let routed = found.best.as_ref().is_some_and(|best| best.is_routed(&ahead));
-    let gains = found.best.as_ref().is_some_and(|best| best.is_more_alone(1, &ahead));
+    let gains = found.best.as_ref().is_some_and(|best| best.gains(&ahead));
     if let Some(best) = &mut found.best {
         let ts = |side: usize, place: usize| ahead[side][place].ts().0;
         best.pairs.retain(|(pre, post)| !config.doubts.concern(ts(0, *pre), ts(1, *post)));
@@ -678,18 +698,20 @@ impl Join {
         if most >= 0 || nearest_whole(least) != 0 || least < -SECOND {
             return Relation::Apart { offset_ns: least };
         }
-        // Latencies have a floor and a tail: mirrored, the tail lies on the other side.
+        // Latencies have a floor and a tail: mirrored, the tail lies on the other side. Not so in bursts: the first
+        // packets of a batch wait longest, and most latencies may lie above those of the last.
         let (below, above) = (at(0.5) - at(0.01), at(0.99) - at(0.5));
-        // A device loses packets and makes none.
-        let looks_forward =
-            has_tail(below.unsigned_abs(), above.unsigned_abs()) && !self.is_more_alone(1, ahead);
-        let forward = hops > 0 || self.is_more_alone(0, ahead) || looks_forward;
+        // A device makes no packets; what it seems to lose, a capture may have dropped, whichever way they were given.
+        let looks_forward = has_tail(below.unsigned_abs(), above.unsigned_abs())
+            && !ahead.iter().any(|side| comes_in_bursts(side))
+            && !self.gains(ahead);
+        let forward = hops > 0 || looks_forward;
         Relation::Before { least_ns: least, swapped: forward.then_some(false) }
     }
 
-    /// Returns true if one side alone has some packets, and the other side alone hardly any.
-    fn is_more_alone(&self, side: usize, ahead: &[Vec<Ahead>; 2]) -> bool {
-        is_more_alone(self.alone(side, ahead), self.alone(1 - side, ahead))
+    /// Returns true if the side behind the device alone has some packets, and the one before it alone hardly any.
+    fn gains(&self, ahead: &[Vec<Ahead>; 2]) -> bool {
+        is_more_alone(self.alone(1, ahead), self.alone(0, ahead))
     }
 
     /// Counts packets that only one side has, in flows that match, between the first and the last that do.

@@ -207,7 +207,8 @@ proptest! {
             let (seq, from) = (recorded.found.seq as usize, recorded.found.pre_ns);
             let to = from + recorded.found.latency_ns;
             let of = |(start, end): &(u64, u64)| (*end).min(to).saturating_sub((*start).max(from));
-            prop_assert_eq!(recorded.instrument_stall_ns, stalls.iter().map(of).sum::<u64>());
+            let meanwhile = stalls.iter().map(of).sum::<u64>();
+            prop_assert!(meanwhile <= recorded.instrument_stall_ns && recorded.instrument_stall_ns <= to - from);
             prop_assert_eq!(recorded.intended_ns, unix(arrays.intended[seq]));
             tainted += u64::from(recorded.tainted());
             least.push(recorded.least_ns());
@@ -250,6 +251,136 @@ proptest! {
             prop_assert!(low.value_ns <= took && took <= high.value_ns);
         }
     }
+}
+
+proptest! {
+    /// A queue works on packets one after the other, and passes them on for some time more; what they
+    /// would have taken had they left as they were meant to is known.
+    #[test]
+    fn the_least_has_no_queue_that_late_departures_built(
+        stalls in prop::collection::vec((0..200_000_u64, 0..400_000_u64), 0..20),
+        packets in prop_oneof![
+            prop::collection::vec((0..20_000_u64, work()), 1..300),
+            prop::collection::vec((0..20_000_u64, work()), 500..1500),
+        ],
+        transfer in prop_oneof![Just(0), 0..50_000_u64],
+        lost in 0..4_usize,
+        queues in 1..4_usize,
+    ) {
+        let (arrays, truth) = queueing(&stalls, &packets, transfer, lost, queues);
+        let mut collected = Collected::default();
+        let recording = Recording { clock: PLAIN, ..arrays.recording() };
+        analyze_recording(&recording, &Config::default(), &mut collected).unwrap();
+        prop_assert_eq!(collected.0.len(), arrays.seq.len());
+        let mut fastest = u64::MAX;
+        for recorded in &collected.0 {
+            let took = truth[recorded.found.seq as usize];
+            fastest = fastest.min(recorded.found.latency_ns);
+            let unseen = fastest - (transfer + 1);
+            prop_assert!(recorded.least_ns() <= took + unseen, "{recorded:?}: {took}");
+        }
+        if stalls.is_empty() {
+            prop_assert!(collected.0.iter().all(|recorded| recorded.instrument_stall_ns == 0));
+        }
+    }
+}
+
+/// Work on a packet, often none.
+fn work() -> impl Strategy<Value = u64> {
+    prop_oneof![1 => Just(0), 3 => 0..30_000_u64]
+}
+
+/// What a stalling instrument records of queues that take packets by turns, and what each packet would
+/// have taken had it not stalled. Of every four packets the first `lost` are lost at a queue's end.
+fn queueing(
+    stalls: &[(u64, u64)],
+    packets: &[(u64, u64)],
+    transfer: u64,
+    lost: usize,
+    queues: usize,
+) -> (Arrays, Vec<u64>) {
+    let gaps: Vec<_> = packets.iter().map(|(gap, _)| (*gap, 1)).collect();
+    let (mut arrays, _) = stalling(stalls, &gaps);
+    let through = |departures: &[u64]| {
+        let mut free = vec![0; queues];
+        let each = departures.iter().zip(packets).enumerate().map(|(seq, (left, (_, work)))| {
+            let free = &mut free[seq % queues];
+            *free = (*free).max(*left) + work;
+            *free + transfer + 1
+        });
+        each.collect::<Vec<u64>>()
+    };
+    let (back, as_intended) = (through(&arrays.departure), through(&arrays.intended));
+    let truth = as_intended.iter().zip(&arrays.intended).map(|(back, left)| back - left).collect();
+    let mut came: Vec<_> = (0..packets.len()).filter(|seq| seq % 4 >= lost).collect();
+    came.sort_by_key(|seq| back[*seq]);
+    arrays.seq = came.iter().map(|seq| *seq as u64).collect();
+    arrays.arrival = came.iter().map(|seq| back[*seq]).collect();
+    (arrays, truth)
+}
+
+/// A device that takes 20 µs of packets each 200 µs, from whom a stall of 10 ms takes its rest.
+#[test]
+fn a_burst_after_a_stall_is_not_the_device_s() {
+    let (gap, stall) = (200_000, (2_000_100, 10_000_000));
+    let of = |work: u64, gap: u64| {
+        let (arrays, _) = queueing(&[stall], &vec![(gap, work); 200], 0, 0, 1);
+        let mut collected = Collected::default();
+        let recording = Recording { clock: PLAIN, ..arrays.recording() };
+        let analysis = analyze_recording(&recording, &Config::default(), &mut collected).unwrap();
+        let least = analysis.instrument.unwrap().least_latency;
+        (analysis.latency.max().unwrap(), least.max().unwrap(), collected.0)
+    };
+    let (most, least, packets) = of(20_000, gap);
+    assert!(most > 900_000 && least == 20_001, "{most} {least}");
+    let tainted = packets.iter().filter(|packet| packet.tainted()).count();
+    assert!((50..60).contains(&tainted), "those that waited: {tainted}");
+    // One that is too slow stays so, and so does a queue that the rate itself builds.
+    assert_eq!(of(600_000, 2_000_000).1, 600_001);
+    let (most, least, _) = of(300_000, gap);
+    assert!(most - least <= stall.1 && least > 199 * 100_000 - stall.1, "{most} {least}");
+}
+
+/// A device that has always packets inside, as it passes them on for longer than they are apart.
+#[test]
+fn a_device_that_is_never_empty_gets_over_a_stall() {
+    let stall = (2_000_100, 10_000_000);
+    let (arrays, truth) = queueing(&[stall], &vec![(100_000, 0); 1500], 200_000, 0, 1);
+    let recording = Recording { clock: PLAIN, ..arrays.recording() };
+    let mut collected = Collected::default();
+    analyze_recording(&recording, &Config::default(), &mut collected).unwrap();
+    assert_eq!(truth[1000], 200_001);
+    let least =
+        |packets: &[Recorded]| packets.iter().filter(|each| each.least_ns() < 200_001).count();
+    assert!((80..500).contains(&least(&collected.0)), "{}", least(&collected.0));
+    assert_eq!(least(&collected.0[700..]), 0);
+}
+
+/// A device that loses packets for a reason of its own is as sure of those that it passes on.
+#[test]
+fn losses_long_after_a_stall_explain_nothing() {
+    let stall = (2_000_100, 1_000_000);
+    let (arrays, truth) = queueing(&[stall], &vec![(10_000, 500); 4000], 0, 1, 1);
+    let recording = Recording { clock: PLAIN, ..arrays.recording() };
+    let mut collected = Collected::default();
+    analyze_recording(&recording, &Config::default(), &mut collected).unwrap();
+    for recorded in &collected.0[1000..] {
+        assert_eq!(recorded.least_ns(), truth[recorded.found.seq as usize]);
+    }
+}
+
+/// Packets that are meant to leave together queue in the device, held back or not.
+#[test]
+fn a_burst_that_is_asked_for_is_the_device_s() {
+    let packets: Vec<_> =
+        (0..100).map(|at| (if at % 10 == 0 { 900_000 } else { 0 }, 20_000)).collect();
+    let (arrays, truth) = queueing(&[(1_700_000, 500_000)], &packets, 0, 0, 1);
+    assert!(arrays.intended != arrays.departure, "a burst is held back");
+    let recording = Recording { clock: PLAIN, ..arrays.recording() };
+    let mut collected = Collected::default();
+    analyze_recording(&recording, &Config::default(), &mut collected).unwrap();
+    let least: Vec<u64> = collected.0.iter().map(Recorded::least_ns).collect();
+    assert_eq!(least, truth);
 }
 
 /// A stall holds the first packet back, which the second waits for; the third leaves as it is meant to.

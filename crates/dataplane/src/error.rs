@@ -273,7 +273,7 @@ impl Error {
             ),
             #[cfg(not(feature = "stages"))]
             Self::NoBpf => Some(
-                "install clang and libbpf-dev (scripts/setup does), then run `make setup` in a folder without a space in its path",
+                "build it again with clang and libbpf-dev, in a folder without a space in its path",
             ),
             #[cfg(feature = "stages")]
             Self::Bpf(_) => Some(

@@ -16,9 +16,13 @@ pub struct Common {
     /// Write what was recorded into this folder, as .npy files.
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
-    /// Once ready, wait for a byte from this named pipe before the first packet.
+    /// Wait for a byte from this named pipe before ports are opened, and for another before the
+    /// first packet.
     #[arg(long, value_name = "PIPE")]
     pub hold: Option<PathBuf>,
+    /// Take Unix time to be so far ahead of the monotonic clock, whatever the machine's clock is set to.
+    #[arg(long, allow_negative_numbers = true, value_name = "NS")]
+    pub unix_ahead_ns: Option<i64>,
 }
 
 /// Parses the options of one program, and `--die-with-parent`, which each of them has.

@@ -416,7 +416,7 @@ impl Sender {
         }
     }
 
-    /// Asks for what a reflector tells of its last answers: when each of them left.
+    /// Asks for what a reflector tells of its last answers, when each of them left; once if this is to stop.
     fn ask_for_the_rest(&mut self, stop: &Stop) -> Result<(), Error> {
         if !self.asked.extensions.follow_up || self.counts.watched.is_none() {
             return Ok(());
@@ -426,7 +426,7 @@ impl Sender {
             let all = self.closed + self.ask_again(&mut most);
             // Who has gone is waited for no longer than anybody.
             let end_ns = self.stamps.wall.now() + self.asked.drain.0 / CLOSING_ROUNDS as u64;
-            while self.closed < all && self.stamps.wall.now() < end_ns && !stop.asked() {
+            while self.closed < all && self.stamps.wall.now() < end_ns {
                 udp::wait(self.flows.iter().map(|flow| &flow.socket), CLOSE);
                 self.receive()?;
             }

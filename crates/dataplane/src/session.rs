@@ -131,8 +131,10 @@ impl Session {
         let count = tsc::Count::begin();
         let eal = Eal::init(&args)?;
         count.end();
+        // Nobody is joined to what may be stopped here.
+        wait_for_turn(common, &stop)?;
         let pair = tsc::pair();
-        let clock = pair.clock;
+        let clock = common.unix_ahead_ns.map_or(pair.clock, tsc::steady);
         let found = eal.ports();
         if found.len() < wanted.ports {
             return Err(Error::Too {
@@ -197,10 +199,7 @@ impl Session {
             lcores: self.lcores.iter().copied().map(ready_lcore).collect(),
             ports: self.ports.iter().map(Open::ready).collect(),
         }));
-        self.common.hold.as_deref().map_or(Ok(()), |pipe| {
-            let failed = |source| Error::File { path: pipe.into(), source };
-            self.stop.wait_for_byte(pipe).map_err(failed)
-        })
+        wait_for_turn(&self.common, &self.stop)
     }
 
     /// Watches links and prints progress from now on, off the lcores where there is another CPU.
@@ -395,6 +394,14 @@ fn capabilities(driver: &str) -> u64 {
 
 fn ready_lcore(lcore: Lcore) -> ReadyLcore {
     ReadyLcore { lcore: lcore.0.into(), cpu: lcore.cpu().map(Into::into) }
+}
+
+/// Waits for a byte from the pipe of `--hold`, where there is one.
+fn wait_for_turn(common: &Common, stop: &Stop) -> Result<(), Error> {
+    common.hold.as_deref().map_or(Ok(()), |pipe| {
+        let failed = |source| Error::File { path: pipe.into(), source };
+        stop.wait_for_byte(pipe).map_err(failed)
+    })
 }
 
 /// Makes a pool in memory that suits drivers.

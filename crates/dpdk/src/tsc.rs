@@ -136,6 +136,13 @@ pub fn monotonic() -> Monotonic {
     Monotonic { tsc, ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), width }
 }
 
+/// Says what the counter is in a Unix time that is so far ahead of the monotonic clock, which nobody sets.
+#[must_use]
+pub fn steady(unix_ahead_ns: i64) -> Clock {
+    let Monotonic { tsc, ns, .. } = monotonic();
+    Clock { tsc_hz: hz(), tsc, unix_ns: ns.saturating_add_signed(unix_ahead_ns) }
+}
+
 /// The counter while another clock was read, and within how many ticks: the tightest of some attempts.
 fn together<T>(read: impl Fn() -> T) -> (u64, u64, T) {
     let attempt = || {

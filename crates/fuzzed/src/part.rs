@@ -39,7 +39,7 @@ fn read_slice(bytes: &[u8]) -> bool {
 fn read<T: Debug>(found: Result<T, Error>) -> Option<T> {
     match found {
         Ok(found) => Some(found),
-        Err(Error::Encoded { .. } | Error::Parts { .. }) => None,
+        Err(Error::Encoded { .. } | Error::Parts { .. } | Error::Torn { .. }) => None,
         Err(error) => panic!("{error}"),
     }
 }

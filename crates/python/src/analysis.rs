@@ -69,7 +69,7 @@ pub(crate) fn open(files: &Chosen) -> Result<Reader, capture::Error> {
 type Doubted = Vec<(u64, u64)>;
 
 /// Returns how a pair of captures is analysed, as Python says it. `clocks`: `None` takes nothing
-/// for granted, an offset of 0 that they are one.
+/// for granted, an offset and a drift of 0 that are known that they are one.
 pub(crate) fn config(
     match_on: &str,
     trim_ns: u64,
@@ -79,7 +79,7 @@ pub(crate) fn config(
 ) -> PyResult<Config> {
     let clocks = match clocks {
         None => Clocks::Detect,
-        Some((0, 0, _, false, ..)) => Clocks::Same,
+        Some((0, 0, _, false, _, _, Some(0))) => Clocks::Same,
         Some((offset_ns, drift_ppt, since_ns, relative, low, high, error)) => Clocks::Apart {
             skew: Skew { offset_ns, drift_ppt, since_ns },
             relative,

@@ -42,7 +42,7 @@ type Alike<'a> = (&'a Kind, bool, u64, i64, i64);
 fn one<'py>(py: Python<'py>, cpu: CpuTrace) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     let mut known: HashMap<Alike<'_>, u32> = HashMap::new();
-    let mut kinds: Vec<(Described<'_>, bool, u64, i64, i64)> = Vec::new();
+    let mut kinds: Vec<(Described<'_>, bool, u64, u64, i64, i64)> = Vec::new();
     let of_span: Vec<u32> = cpu
         .spans
         .iter()
@@ -50,7 +50,8 @@ fn one<'py>(py: Python<'py>, cpu: CpuTrace) -> PyResult<Bound<'py, PyDict>> {
         .map(|(span, sender)| {
             let (pid, on) = sender.map_or((-1, -1), |by: Sender| (by.pid.into(), by.cpu.into()));
             *known.entry((&span.kind, span.flush, span.function, pid, on)).or_insert_with(|| {
-                kinds.push((described(&span.kind), span.flush, span.function, pid, on));
+                let work = if let Kind::Task { work, .. } = span.kind { work } else { 0 };
+                kinds.push((described(&span.kind), span.flush, span.function, work, pid, on));
                 kinds.len() as u32 - 1
             })
         })
@@ -87,8 +88,8 @@ fn described(kind: &Kind) -> Described<'_> {
         Kind::Vector(name) => ("vector", 0, name),
         Kind::Irq { number, name } => ("irq", *number as i64, name),
         Kind::Softirq(number) => ("softirq", *number as i64, ""),
-        Kind::Task { pid, comm, holds: false } => ("task", (*pid).into(), comm),
-        Kind::Task { pid, comm, holds: true } => ("holding task", (*pid).into(), comm),
+        Kind::Task { pid, comm, holds: false, .. } => ("task", (*pid).into(), comm),
+        Kind::Task { pid, comm, holds: true, .. } => ("holding task", (*pid).into(), comm),
         Kind::PageFault => ("page fault", 0, ""),
         Kind::Nmi => ("nmi", 0, ""),
     }

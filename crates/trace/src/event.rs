@@ -25,6 +25,8 @@ pub enum Kind {
         comm: String,
         /// True while a softirq of packets is wanted, and waits for it to end.
         holds: bool,
+        /// The function of a workqueue that it runs, by address; 0 for none.
+        work: u64,
     },
     /// A page that was not there. It has no end that is told.
     PageFault,
@@ -37,8 +39,8 @@ impl Kind {
     #[must_use]
     pub fn changed(&self, to: bool) -> Option<Self> {
         match self {
-            Self::Task { pid, comm, holds } if *holds != to => {
-                Some(Self::Task { pid: *pid, comm: comm.clone(), holds: to })
+            Self::Task { pid, comm, holds, work } if *holds != to => {
+                Some(Self::Task { pid: *pid, comm: comm.clone(), holds: to, work: *work })
             }
             _ => None,
         }
@@ -78,6 +80,10 @@ pub enum What {
     RemoteFlush,
     /// A function, by address, that another CPU wants called, or a timer's.
     Function(u64),
+    /// A worker begins a function of a workqueue, by address.
+    Work(u64),
+    /// A worker has ended one; 0 where the kernel does not tell which.
+    EndWork(u64),
     /// An interrupt is sent to one CPU, or to several as a bitmap of bytes.
     Send {
         /// CPUs that it goes to.
@@ -149,6 +155,8 @@ enum Meaning {
     Switch,
     Flush,
     Function,
+    Work,
+    EndWork,
     SendOne,
     SendMany,
 }
@@ -163,7 +171,11 @@ impl Decoder {
         for (group, text) in formats {
             let format = Format::parse(text)?;
             let Some((meaning, names)) = meaning(group, &format.name) else { continue };
-            let fields = names.iter().map(|name| format.field(name)).collect::<Result<_, _>>()?;
+            let mut fields =
+                names.iter().map(|name| format.field(name)).collect::<Result<Vec<_>, _>>()?;
+            if matches!(meaning, Meaning::EndWork) {
+                fields.extend(format.optional("function"));
+            }
             let id = usize::from(format.id);
             if decoder.known.len() <= id {
                 decoder.known.resize_with(id + 1, || None);
@@ -208,6 +220,8 @@ impl Known {
             Meaning::Flush if self.fields[0].signed(data)? == REMOTE_SHOOTDOWN => What::RemoteFlush,
             Meaning::Flush => return None,
             Meaning::Function => What::Function(number(0)?),
+            Meaning::Work => What::Work(number(0)?),
+            Meaning::EndWork => What::EndWork(if self.fields.is_empty() { 0 } else { number(0)? }),
             Meaning::SendOne => What::Send { to: Targets::One(number(0)?), call: number(1)? != 0 },
             Meaning::SendMany => {
                 let mask = self.fields[0].located(data)?.to_vec();
@@ -237,6 +251,8 @@ fn meaning(group: &str, name: &str) -> Option<(Meaning, &'static [&'static str])
         "tlb_flush" => (Meaning::Flush, &["reason"]),
         "csd_function_entry" => (Meaning::Function, &["func"]),
         "hrtimer_expire_entry" | "timer_expire_entry" => (Meaning::Function, &["function"]),
+        "workqueue_execute_start" => (Meaning::Work, &["function"]),
+        "workqueue_execute_end" => (Meaning::EndWork, &[]),
         "ipi_send_cpu" => (Meaning::SendOne, &["cpu", "callback"]),
         "ipi_send_cpumask" => (Meaning::SendMany, &["cpumask", "callback"]),
         _ => return None,
@@ -256,6 +272,34 @@ format:
 \tfield:u64 start;\toffset:8;\tsize:8;\tsigned:0;
 \tfield:u64 duration;\toffset:16;\tsize:8;\tsigned:0;
 ";
+
+    const WORK: &str = "name: workqueue_execute_start
+ID: 335
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:void * work;\toffset:8;\tsize:8;\tsigned:0;
+\tfield:void * function;\toffset:16;\tsize:8;\tsigned:0;
+";
+
+    #[test]
+    fn a_work_is_told_by_its_function() {
+        let end = WORK.replace("start", "end").replace("335", "334");
+        // As kernels before 5.6 have it.
+        let plain = end.replace("334", "333").replace("function", "other");
+        let formats = [WORK.into(), end, plain].map(|text| ("workqueue".to_owned(), text));
+        let decoder = Decoder::new(&formats).unwrap();
+        let data = |id: u16| -> Vec<u8> {
+            let words = [u64::from(id) | 33 << 32, 0xffff_8881_0000_0000, 0xffff_ffff_8123_4560];
+            words.iter().flat_map(|word| word.to_le_bytes()).collect()
+        };
+        assert_eq!(decoder.decode(&data(335)), Some((33, What::Work(0xffff_ffff_8123_4560))));
+        assert_eq!(decoder.decode(&data(335)[..20]), None);
+        assert_eq!(decoder.decode(&data(334)), Some((33, What::EndWork(0xffff_ffff_8123_4560))));
+        assert_eq!(decoder.decode(&data(334)[..20]), None);
+        assert_eq!(decoder.decode(&data(333)), Some((33, What::EndWork(0))));
+    }
 
     #[test]
     fn osnoise_tells_how_long_an_nmi_took() {

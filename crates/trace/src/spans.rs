@@ -1,7 +1,7 @@
 //! The events of one CPU as spans, and as segments that do not overlap.
 
 use crate::event::{Kind, What};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Something that kept a CPU from the measured task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,8 @@ pub struct Span {
     pub end: u64,
     /// Duration without what interrupted it.
     pub own: u64,
-    /// The function that was called in it last, by address; 0 for none.
+    /// The function that was called in it last, by address; 0 for none. What a worker runs is its
+    /// kind's.
     pub function: u64,
     /// True if it flushed the translation buffer for another CPU.
     pub flush: bool,
@@ -52,6 +53,10 @@ pub struct Follower {
     since: u64,
     /// Softirqs of packets that were wanted and have not begun since.
     pending: BTreeSet<u64>,
+    /// Functions of workqueues that workers have begun here, by the worker's number.
+    works: BTreeMap<i32, u64>,
+    /// Place of the first span of the turn that is told by one function.
+    turn: usize,
     /// Interruptions in the order in which they began, or were told.
     pub spans: Vec<Span>,
     /// Segments in order of time.
@@ -96,12 +101,14 @@ impl Follower {
             What::ExitSoftirq(vec) => self.exit(time, |kind| *kind == Kind::Softirq(vec)),
             What::Instant(kind) => self.spans.push(Span::at(time, kind)),
             What::Past { kind, duration_ns } => self.past(time, kind, duration_ns),
-            What::Switch { pid, comm } => {
+            What::Switch { pid: next, comm } => {
+                let goes_on_here = self.is_bound();
                 self.end(time);
-                self.running = Some(pid);
-                if !self.measured.contains(&pid) {
-                    self.enter(time, Kind::Task { pid, comm, holds: false });
+                if !goes_on_here {
+                    self.works.remove(&pid);
                 }
+                self.running = Some(next);
+                self.begin_task(time, next, comm);
             }
             What::RemoteFlush => {
                 if let Some(span) = self.top() {
@@ -113,6 +120,31 @@ impl Follower {
                     span.function = address;
                 }
             }
+            What::Work(address) => match self.work() {
+                Some(before) => {
+                    self.works.insert(pid, address);
+                    if before == 0 {
+                        self.name_turn(address);
+                    } else {
+                        self.begin_turn(time, address);
+                    }
+                }
+                None => {
+                    if let Some(span) = self.top() {
+                        span.function = address;
+                    }
+                }
+            },
+            What::EndWork(address) => {
+                if let Some(before) = self.work() {
+                    self.works.remove(&pid);
+                    if before == 0 && address == 0 {
+                        self.begin_turn(time, 0);
+                    } else if before == 0 {
+                        self.name_turn(address);
+                    }
+                }
+            }
             What::Send { .. } => {}
         }
     }
@@ -122,6 +154,7 @@ impl Follower {
     pub fn forget(&mut self) {
         self.end(self.since);
         self.pending.clear();
+        self.works.clear();
         self.running = None;
         self.lost_since = self.lost_since.or(Some(self.last));
     }
@@ -141,8 +174,54 @@ impl Follower {
             self.forget();
         }
         self.gaps.extend(self.lost_since.take().map(|from| (from, time)));
-        if self.running.replace(pid).is_none() && !leaves && !self.measured.contains(&pid) {
-            self.enter(time, Kind::Task { pid, comm: String::new(), holds: false });
+        if self.running.replace(pid).is_none() && !leaves {
+            self.begin_task(time, pid, String::new());
+        }
+    }
+
+    fn begin_task(&mut self, time: u64, pid: i32, comm: String) {
+        self.turn = self.spans.len();
+        if !self.measured.contains(&pid) {
+            let work = self.works.get(&pid).copied().unwrap_or(0);
+            self.enter(time, Kind::Task { pid, comm, holds: false, work });
+        }
+    }
+
+    /// Returns true if the task that runs is a worker of this CPU alone: `kworker/CPU:NUMBER`.
+    fn is_bound(&self) -> bool {
+        let Some(Kind::Task { comm, .. }) = self.open.first().map(|at| &self.spans[*at].kind)
+        else {
+            return false;
+        };
+        let place = comm.strip_prefix("kworker/").unwrap_or_default();
+        place.starts_with(|first: char| first.is_ascii_digit())
+    }
+
+    /// Returns the work by which the task that runs is told, 0 for none; `None` if there is no task,
+    /// or something interrupts it.
+    fn work(&self) -> Option<u64> {
+        match self.open.last().map(|at| &self.spans[*at].kind) {
+            Some(Kind::Task { work, .. }) => Some(*work),
+            _ => None,
+        }
+    }
+
+    /// Tells what the task has done since its turn began by a work.
+    fn name_turn(&mut self, address: u64) {
+        for span in &mut self.spans[self.turn..] {
+            if let Kind::Task { work, .. } = &mut span.kind {
+                *work = address;
+            }
+        }
+    }
+
+    /// Tells what the task does from now on by a work.
+    fn begin_turn(&mut self, time: u64, work: u64) {
+        let top = self.top().map(|span| span.kind.clone());
+        if let Some(Kind::Task { pid, comm, .. }) = top {
+            self.close(time);
+            self.turn = self.spans.len();
+            self.enter(time, Kind::Task { pid, comm, holds: false, work });
         }
     }
 
@@ -283,6 +362,87 @@ mod tests {
         assert_eq!(parts, [vec![(10, 20, 9, false), (30, 50, 9, true)], ksoftirqd.into()].concat());
     }
 
+    /// Stretches of tasks, with the function of a workqueue that ran in each.
+    fn works(follower: &Follower) -> Vec<(u64, u64, u64)> {
+        let stretch = |part: &Segment| match follower.spans[part.span].kind {
+            Kind::Task { work, .. } => Some((part.start, part.end, work)),
+            _ => None,
+        };
+        follower.segments.iter().filter_map(stretch).collect()
+    }
+
+    #[test]
+    fn a_worker_is_told_by_its_work_and_its_way_there_and_back_too() {
+        let to = |pid, comm: &str| What::Switch { pid, comm: comm.into() };
+        let mut follower = Follower::new([5], 1);
+        for (time, pid, what) in [
+            (10, 5, to(9, "kworker/1:2")),
+            (12, 9, What::Work(71)),
+            (20, 9, What::Enter(vector("local_timer"))),
+            (21, 9, What::Enter(Kind::Softirq(6))),
+            // A work that runs in a softirq is none of the task below.
+            (22, 9, What::Work(99)),
+            (23, 9, What::EndWork(99)),
+            (24, 9, What::ExitSoftirq(6)),
+            (25, 9, What::ExitVector("local_timer".into())),
+            (30, 9, What::EndWork(71)),
+            (31, 9, What::Work(72)),
+            // It sleeps within, and goes on later.
+            (40, 9, to(5, "own")),
+            (50, 5, to(9, "kworker/1:2")),
+            (60, 9, What::EndWork(72)),
+            (61, 9, to(5, "own")),
+            // It looks for work, and finds none.
+            (70, 5, to(9, "kworker/1:2")),
+            (72, 9, to(5, "own")),
+        ] {
+            follower.take(time, pid, what);
+        }
+        let told = [(10, 20, 71), (25, 31, 71), (31, 40, 72), (50, 61, 72), (70, 72, 0)];
+        assert_eq!(works(&follower), told);
+        let softirq = follower.spans.iter().find(|span| span.kind == Kind::Softirq(6));
+        assert_eq!(softirq.map(|span| span.function), Some(99));
+    }
+
+    #[test]
+    fn a_worker_that_may_go_on_elsewhere_is_told_by_what_it_ends() {
+        let to = |pid, comm: &str| What::Switch { pid, comm: comm.into() };
+        for (comm, then) in [("kworker/u8:1", 0), ("writeback", 0), ("kworker/0:1", 71)] {
+            let mut follower = Follower::new([5], 1);
+            for (time, pid, what) in [
+                (10, 5, to(9, comm)),
+                (10, 9, What::Work(71)),
+                (20, 9, to(5, "own")),
+                (30, 5, to(9, comm)),
+                (40, 9, to(5, "own")),
+                (50, 5, to(9, comm)),
+                (52, 9, What::RaiseSoftirq(3)),
+                (55, 9, What::EndWork(71)),
+                (60, 9, to(5, "own")),
+            ] {
+                follower.take(time, pid, what);
+            }
+            let told = [(10, 20, 71), (30, 40, then), (50, 52, 71), (52, 60, 71)];
+            assert_eq!(works(&follower), told);
+            follower.forget();
+            follower.take(70, 5, to(9, comm));
+            follower.end(80);
+            assert_eq!(works(&follower).last(), Some(&(70, 80, 0)));
+        }
+    }
+
+    #[test]
+    fn a_work_that_began_unseen_is_not_told_by_the_next_one() {
+        let mut follower = Follower::new([5], 1);
+        let worker = What::Switch { pid: 9, comm: "kworker/u8:1".into() };
+        follower.take(5, 5, worker);
+        for (time, what) in [(10, What::EndWork(0)), (12, What::Work(72)), (20, What::EndWork(0))] {
+            follower.take(time, 9, what);
+        }
+        follower.end(21);
+        assert_eq!(works(&follower), [(5, 10, 0), (10, 21, 72)]);
+    }
+
     #[test]
     fn an_end_without_a_beginning_is_nothing() {
         let mut follower = Follower::new([], 1);
@@ -376,7 +536,9 @@ mod tests {
             (0..3_u64).prop_map(|vec| What::Enter(Kind::Softirq(vec))),
             (0..3_u64).prop_map(What::ExitSoftirq),
             (1..4_u64).prop_map(What::RaiseSoftirq),
-            (0..4).prop_map(|pid| What::Switch { pid, comm: "t".into() }),
+            (0..4).prop_map(|pid| What::Switch { pid, comm: format!("kworker/{pid}:0") }),
+            (1..3_u64).prop_map(What::Work),
+            (0..3_u64).prop_map(What::EndWork),
             Just(What::Instant(Kind::PageFault)),
             (0..60_u64).prop_map(|duration_ns| What::Past { kind: Kind::Nmi, duration_ns }),
         ]

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import re
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import tailscope._engine as _engine
 from tailscope.exceptions import (
@@ -198,8 +199,9 @@ class Series(NamedTuple):
         True if the instrument's stalls could change the first four digits of the latency; None for
         captures.
     instrument_stall_ns : ndarray of uint64, shape (n,), or None
-        Time that the instrument stalled while the packet was under way: at most this much of the
-        latency is the instrument's. None for captures.
+        Time that the instrument stalled while the packet was under way, and that it may have waited
+        behind packets that stalls held back: at most this much of the latency is the
+        instrument's. None for captures.
     """
 
     seq: Counts
@@ -272,7 +274,17 @@ class ClockDifference(NamedTuple):
     before it was sent. Without packets that travel the other way there is no least one."""
     drift_error_ppt: int | None = None
     """Largest error of the drift either way, in parts per 10^12, if the fastest packets take as
-    long at any time; None where too few packets tell."""
+    long at any time; 0 if the drift is known, None where too few packets tell. With a known offset
+    None says that the drift is still to be told: packets that show one are refused."""
+
+
+_ONE_CLOCK: Final = ClockDifference(drift_error_ppt=0)
+_ANY_DRIFT_PPT: Final = 10**9
+"""The most that the clock of a computer drifts by, in parts per 10^12."""
+_DRIFT_BEHIND: Final = ",drift="
+_PPM: Final = re.compile(r"([+-]?\d+(?:\.\d+)?) ?ppm", re.ASCII)
+ESTIMATED_DRIFT: Final = f"{_DRIFT_BEHIND}estimate"
+"""What stands behind a known offset whose drift is to be estimated."""
 
 
 class ClockDoubt(NamedTuple):
@@ -709,20 +721,58 @@ def _file_and_interface(text: str) -> tuple[str, str | None]:
 
 
 def clock_difference(text: str) -> ClockDifference | None:
-    """Read ``same`` or ``offset=TIME``; None for ``detect`` and ``estimate``, still unknown."""
+    """Read ``same`` or ``offset=TIME[,drift=PPM]``; None for ``detect`` and ``estimate``.
+
+    Those are still unknown, as is a drift that is to be estimated.
+    """
     if text in ("detect", "estimate"):
         return None
     if text == "same":
-        return ClockDifference()
-    if text.startswith("offset="):
-        time = text.removeprefix("offset=")
+        return _ONE_CLOCK
+    offset, has_drift, drift = text.partition(_DRIFT_BEHIND)
+    if offset.startswith("offset="):
+        time = offset.removeprefix("offset=")
         sign = -1 if time.startswith("-") else 1
-        return ClockDifference(sign * duration_ns(time.removeprefix("-"), "clocks"))
+        known = ClockDifference(sign * duration_ns(time.removeprefix("-"), "clocks"))
+        if not has_drift or text.endswith(ESTIMATED_DRIFT):
+            return known
+        if ppm := _PPM.fullmatch(drift):
+            drift_ppt = round(float(ppm.group(1)) * 1_000_000)
+            if abs(drift_ppt) <= _ANY_DRIFT_PPT:
+                return known._replace(drift_ppt=drift_ppt, drift_error_ppt=0)
+        raise UsageError(
+            f"clocks: drift: expected -1000ppm to 1000ppm, or estimate, got {drift!r}",
+            code="clocks",
+            hint="drift=8ppm says that the clock behind the device runs faster by 8 µs a second",
+        )
     raise UsageError(
-        f"clocks: expected detect, same, estimate or offset=TIME, got {text!r}",
+        "clocks: expected detect, same, estimate, offset=TIME or offset=TIME,drift=PPM, got"
+        f" {text!r}",
         code="clocks",
         hint="offset=37s says that the clock behind the device is 37 s ahead, offset=-3ms that "
         "it is 3 ms behind",
+    )
+
+
+def reads_twice(clocks: str) -> bool:
+    """Return whether the difference of clocks is first to be looked for in the captures.
+
+    A drift holds from the first packet on, so also one that is known.
+    """
+    return clocks == "estimate" or _DRIFT_BEHIND in clocks
+
+
+def _found(estimated: ClockDifference, known: ClockDifference | None) -> ClockDifference:
+    """Return what was estimated of clocks, as far as it is not known."""
+    if known is None:
+        return estimated
+    if known.drift_error_ppt is not None:
+        return known._replace(since_ns=estimated.since_ns)
+    error_ppt = estimated.drift_error_ppt
+    return known._replace(
+        drift_ppt=estimated.drift_ppt,
+        since_ns=estimated.since_ns,
+        drift_error_ppt=_ANY_DRIFT_PPT if error_ppt is None else error_ppt,
     )
 
 
@@ -739,12 +789,14 @@ def clocks_of(
     """Return the known difference of a pair's clocks; interfaces of one file share a clock."""
     files = [{file for file, _ in source_of(capture)} for capture in (pre, post)]
     if clocks == "detect" and files[0] == files[1]:
-        return ClockDifference()
+        return _ONE_CLOCK
     return clock_difference(clocks) if isinstance(clocks, str) else clocks
 
 
 def interfaces(capture: str | os.PathLike[str]) -> list[Interface]:
     """List the interfaces that the beginning of a capture describes."""
+    if os.fspath(capture) != "-":
+        refuse_absent(Path(capture), CaptureError, "capture-io")
     with engine_errors():
         return [Interface(*interface) for interface in _engine.interfaces(os.fspath(capture))]
 
@@ -829,7 +881,9 @@ def analyze(
         Number of worst packets to keep.
     clocks : str or ClockDifference
         ``detect`` refuses clocks that are apart (interfaces of one file share one), ``same`` trusts
-        them, ``estimate`` reads twice and takes the difference out, ``offset=TIME`` this one.
+        them, ``estimate`` reads twice and takes the difference out, ``offset=TIME`` this one and
+        refuses clocks that drift, ``offset=TIME,drift=PPM`` takes out both from the first packet
+        on, and ``offset=TIME,drift=estimate`` reads twice for the drift alone.
     doubts : tuple of sequences of (int, int)
         When the clocks before and behind the device are in doubt, in ns of that clock: packets of
         then are ``untimed``.
@@ -849,10 +903,12 @@ def analyze(
         true: `ClocksApartError`, `SwappedError`, and with a sink `KeyChangesError` among them.
     """
     trim_ns, window_ns = checked_extent(trim, window, worst)
-    if clocks == "estimate":
-        clocks = estimate_clocks(
+    if isinstance(clocks, str) and reads_twice(clocks):
+        known = clock_difference(clocks)
+        estimated = estimate_clocks(
             pre, post, match_on=match_on, window=window_ns, doubts=doubts, progress=progress
         )
+        clocks = _found(estimated, known)
     difference = clocks_of(pre, post, clocks)
     while True:
         try:
