@@ -318,7 +318,7 @@ def test_a_folder_of_runs_stands_for_them(
     for name in ("one", "two"):
         done = tailscope("analyze", *pair, "--out", tmp_path / "runs" / name)
         assert done.returncode == 0, done.stderr
-    done = tailscope(command, tmp_path / "runs", *options, cwd=tmp_path)
+    done = tailscope(command, "runs", *options, cwd=tmp_path)
     assert done.returncode in statuses, done.stderr
     said = done.stdout
     if command == "report":

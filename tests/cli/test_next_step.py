@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import captures
 import pytest
+from errors import unwrapped
+from nobody import as_nobody
+from runs import AS_ROOT
 from synthetic import latencies, write_run
 
 from tailscope.cli import main
@@ -56,6 +59,30 @@ def at_desk(desk: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("at_desk")
+def test_a_single_capture_that_is_not_there_may_be_another(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["analyze", "captures/pr.pcap"]) == 1
+    assert "did you mean captures/pre.pcap" in capsys.readouterr().err
+
+
+@AS_ROOT
+@pytest.mark.parametrize("words", ["verify {} --slo p99<1s", "runs show {}", "compare {0} {0}/b"])
+@pytest.mark.parametrize("closed", ["", "run"])
+def test_a_run_that_may_not_be_read_says_who_may(
+    scratch: Path, capfd: pytest.CaptureFixture[str], words: str, closed: str
+) -> None:
+    scratch.chmod(0o755)
+    run = write_run(scratch / "run", latencies(0))
+    run.chmod(0o755)
+    (scratch / closed).chmod(0o700)
+    as_nobody(lambda: main(words.format(run).split()))
+    said = unwrapped(capfd.readouterr().err)
+    assert f"error: {run}" in said and "permission denied [system]" in said
+    assert f"hint: you may not enter {scratch / closed}: `ls -ld {scratch / closed}`" in said
 
 
 @pytest.mark.usefixtures("at_desk")

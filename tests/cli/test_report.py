@@ -15,10 +15,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import captures
+import numpy as np
 import pytest
 from command import COMMAND
 from errors import code_of
+from synthetic import write_run
 from wording import assert_wording
+
+from tailscope.store.reader import read_run
+from tailscope.words.figures import reading
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +58,12 @@ def check_page(page: str) -> None:
     assert len(identifiers) == len(set(identifiers)), "figures must not borrow from each other"
     assert "prefers-color-scheme" in page
     assert "@media print" in page
+
+
+def test_a_run_without_a_match_has_no_median(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", np.full(40, 1_000), lost=40))
+    said = reading([(run.summary, run.info)])
+    assert "no packet was matched, 40 of 40 packets lost. How far" in said
 
 
 def test_a_run_has_its_report(tailscope: Run, tmp_path: Path) -> None:

@@ -91,6 +91,18 @@ def test_a_baseline_is_shown_as_its_runs_are(
     assert tables[0] == tables[1] != []
 
 
+def test_the_settings_that_differ_are_listed(
+    capsys: pytest.CaptureFixture[str], runs: Path, baseline: Path
+) -> None:
+    """What was measured differs between any two runs, and is no setting."""
+    assert main(["compare", "baseline", str(baseline), str(runs / "elsewhere")]) == 0
+    short = " ".join(capsys.readouterr().out.split())
+    assert "2 settings differ, too (-v lists)" in short
+    assert main(["compare", "baseline", str(baseline), str(runs / "elsewhere"), "-v"]) == 0
+    at_length = capsys.readouterr().out
+    assert "cpu_model" in at_length and "measured rate" in at_length
+
+
 def test_limits_of_other_quantiles_are_judged(
     runs: Path, baseline: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

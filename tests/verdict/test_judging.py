@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from tailscope.models.counting import (
     share_beyond,
     tolerated_design_effect,
 )
-from tailscope.verdict.evidence import Doubt, PacketSample, RunSample
+from tailscope.verdict.evidence import APART, Doubt, Drift, PacketSample, RunSample
 from tailscope.verdict.slo import parse_level
 from tailscope.verdict.taken import Taken
 from tailscope.verdict.verdict import Outcome, TermVerdict, judge, meets, worst
@@ -350,6 +350,56 @@ def test_doubts_keep_it_from_a_verdict() -> None:
     assert verdict("reordered=0", evidence(fast, time_doubts=clocks)).outcome is Outcome.PASS
     coarse = verdict("p99<999ns", evidence(fast, resolution_ns=1_000))
     assert_wording("verdict/coarse", "; ".join(coarse.reasons))
+
+
+def test_relative_latencies_can_fail_and_not_pass() -> None:
+    """An offset only adds to what they exceed, but for what drift may have added already."""
+    apart: dict[str, Any] = {"time_doubts": (APART,), "drift": Drift(1e6, "it drifts")}
+    slow = np.where(np.arange(10_000) % 5 == 0, 2.3e6, 0.0)
+    found = verdict("p90<1ms", evidence(slow, **apart))
+    assert found.outcome is Outcome.FAIL
+    assert_wording("verdict/apart-and-beyond", "; ".join(found.reasons))
+    found = verdict("p90<1ms", evidence(slow, **{**apart, "drift": Drift(1.4e6, "it drifts")}))
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.reasons[0] == APART.reason
+    assert_wording("verdict/drift-decides", found.reasons[1])
+    lossy = np.where(np.arange(10_000) % 5 == 0, np.inf, 0.0)
+    assert verdict("p90<1ms", evidence(lossy, **apart)).outcome is Outcome.FAIL
+    fast = verdict("p90<1ms", evidence(slow * 0.1, **apart))
+    assert fast.outcome is Outcome.INCONCLUSIVE
+    swapped = evidence(slow, doubts=(Doubt("swapped?"),), **apart)
+    assert verdict("p90<1ms", swapped).outcome is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("is_relative", [True, False])
+def test_a_variation_is_judged_whatever_the_offset_and_a_drift_counts(is_relative: bool) -> None:
+    doubts = (APART,) if is_relative else ()
+    slow = np.where(np.arange(10_000) % 5 == 0, 2.3e6, 0.0) + 5e6
+    for limit, outcome in (
+        ("1ms", Outcome.FAIL),
+        ("2ms", Outcome.INCONCLUSIVE),
+        ("3ms", Outcome.INCONCLUSIVE),
+        ("4ms", Outcome.PASS),
+    ):
+        about = evidence(slow, time_doubts=doubts, drift=Drift(1e6, "it drifts"))
+        assert verdict(f"pdv-p90<{limit}", about).outcome is outcome, limit
+    disagree = evidence(slow, time_doubts=(Doubt("the clocks disagree"),))
+    assert verdict("pdv-p90<4ms", disagree).outcome is Outcome.INCONCLUSIVE
+
+
+def test_the_range_of_a_quantile_decides_as_its_share_does() -> None:
+    values = np.random.default_rng(5).exponential(1_000, 3_000)
+    low, high = verdict("p90<3us", evidence(values)).as_is.between or (0.0, 0.0)
+    assert 0 < low < 2_303 < high < 3_000
+    for limit_ns, outcome in (
+        (low - 1, Outcome.FAIL),
+        (low + 1, Outcome.INCONCLUSIVE),
+        (high - 1, Outcome.INCONCLUSIVE),
+        (high + 1, Outcome.PASS),
+    ):
+        assert verdict(f"p90<{limit_ns:.0f}ns", evidence(values)).outcome is outcome
+    few = verdict("p99.9<1us", evidence(values[:50])).as_is.between
+    assert few is not None and math.isinf(few[1])
 
 
 def test_below_the_floor_one_can_pass_and_not_fail() -> None:

@@ -337,7 +337,8 @@ def test_captures_of_equal_packets_are_inconclusive(tailscope: Run, tmp_path: Pa
     for name, packets in (("pre", pre), ("post", post)):
         (tmp_path / name).write_bytes(captures.pcap(packets))
     done = tailscope("analyze", tmp_path / "pre", tmp_path / "post", "--out", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
+    assert_wording("analyze/all-alike", done.stdout.split("\n\n")[0])
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["ambiguous"] == len(pre)
     assert f"{len(pre)} packets" in done.stderr + done.stdout
     terms = judged(tailscope, tmp_path / "run", "p50<100us, max<1s, loss<1%", 3)
@@ -391,6 +392,22 @@ def test_no_packet_at_all_is_inconclusive(tailscope: Run, runs: Path, tmp_path: 
     assert "-" in done.stdout
 
 
+def test_packets_that_were_all_dropped_on_purpose_are_none_to_judge_or_compare(
+    tailscope: Run, runs: Path, tmp_path: Path
+) -> None:
+    """Those that could not be sent are none, either: no further packets would decide."""
+    table = pq.read_table(io.BytesIO((runs / "single" / "latency.parquet").read_bytes()))
+    of_fate = {"count": 0, "lost": 40, "dropped_by_dut": 40, "unsent": 43}
+    packets = {"sent": 40, "pre_packets": 40, "post_packets": 0}
+    run = changed(runs / "single", tmp_path / "run", table.slice(0, 0), **of_fate, **packets)
+    [term] = judged(tailscope, run, "p99<1ms", 3)["runs"][0]["terms"]
+    assert (term["packets"], term["least"]["packets"]) == (43, 0)
+    assert term["reasons"][-1].startswith("no packet is left to judge")
+    done = tailscope("compare", run, runs / "fast")
+    assert (done.returncode, code_of(done)) == (3, "no-comparable-quantile")
+    assert "tailscope runs show" in done.stderr
+
+
 def test_what_cannot_be_judged_is_refused(tailscope: Run, runs: Path, tmp_path: Path) -> None:
     def refused(run: Path, slo: str = "p99<1ms", *options: object, code: str | None = None) -> str:
         done = tailscope("verify", run, "--slo", slo, *options)
@@ -403,6 +420,9 @@ def test_what_cannot_be_judged_is_refused(tailscope: Run, runs: Path, tmp_path: 
     assert str(tmp_path) in refused(tmp_path)
     assert "urllc-itu?" in refused(runs / "fast", "urllc-ito", code="slo-profile")
     assert "got None" in refused(runs / "fast", "dropped=0", code="count-not-recorded")
+    assert "named twice" in refused(
+        runs / "fast", "p99<1ms", runs / "fast" / ".", code="run-named-twice"
+    )
     assert "got 'xml'" in refused(runs / "fast", "p99<1ms", "--format", "xml", code="format")
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()

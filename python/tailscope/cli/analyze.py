@@ -23,6 +23,7 @@ from tailscope.cli.options import (
     option,
     write_json,
 )
+from tailscope.cli.status import UNDECIDED
 from tailscope.cli.terminal import tell
 from tailscope.exceptions import SwappedError, TailscopeError, UsageError, said
 from tailscope.paths import hint_of
@@ -377,6 +378,7 @@ def _run_pair(plan: PairPlan, options: Options) -> int:
     from tailscope.cli.progress import ProgressBar
     from tailscope.experiment.run.pair import analyze_pair
     from tailscope.report.of_run import page_of, prepared_page
+    from tailscope.words.figures import nothing_told
 
     draw = page_of if plan.out is None else prepared_page()
     with ProgressBar("analysing") as bar:
@@ -387,7 +389,7 @@ def _run_pair(plan: PairPlan, options: Options) -> int:
         protocols = figures.groups.get("protocol", ())
         print_table(figures, plan.record(), [plan.csv_folder, plan.out], options.view, protocols)
         print_groups(figures, options.by, options.view)
-    return 0
+    return UNDECIDED if nothing_told(figures.summary) else 0
 
 
 def _run_pairs(plans: Plans, options: Options) -> int:

@@ -109,6 +109,7 @@ def _run(campaign: Campaign, bench: Bench, left: list[Cell], line: LiveLine, vie
     width = max((len(cell.name) for cell in left), default=0)
     state = _State(campaign, left)
     warned: dict[str, None] = {}
+    refused: dict[str, str] = {}
     for cell in left:
         done += 1
         found = MeasuredCell([])
@@ -131,7 +132,11 @@ def _run(campaign: Campaign, bench: Bench, left: list[Cell], line: LiveLine, vie
             state.finished(cell, record.lasted_s or 0.0)
             line.clear()
             head = f"[{done:>{len(str(total))}}/{total}]"
-            view.say("  ".join([f"{head} {cell.name:<{width}}", _outcome(record), *found.doubts]))
+            outcome = _outcome(record)
+            if record.state in ("failed", "waiting"):
+                first = refused.setdefault(outcome, cell.name)
+                outcome = outcome if first == cell.name else f"{record.state}: as {first}"
+            view.say("  ".join([f"{head} {cell.name:<{width}}", outcome, *found.doubts]))
             # What machines lack, they lack in every cell: once is enough.
             for warning in found.warnings:
                 if warning not in warned:

@@ -77,6 +77,8 @@ class Compared:
 
     def _check(self) -> None:
         """See that anything can be said at all."""
+        from tailscope.verdict.taken import NO_PACKETS
+
         comparisons = [comparison for comparison, _ in self.found]
         findings = [finding for each in comparisons for finding in each.findings]
         if not any(
@@ -86,6 +88,8 @@ class Compared:
         ):
             first = findings[0]
             hint = "measure for longer: packets that are delayed together count as few"
+            if NO_PACKETS in (first.lacks or ""):
+                hint = "`tailscope runs show RUN` says what became of its packets"
             if any(sample.is_foreign for each in comparisons for sample in each.sides.samples):
                 hint = (
                     "`tailscope analyze` keeps the order of packets; `tailscope runs show` shows"
@@ -147,17 +151,17 @@ def _print_comparison(comparison: Comparison, judged: Sequence[Judgement], view:
     print()
     notes = [note] if (note := never_came_note(comparison)) else []
     view.print_table(HEADER, [rows(comparison)], ("95 % interval",), notes)
-    unclear = [each.lacks for each in comparison.findings if each.verdict == Verdict.UNCLEAR]
+    unclear = [each for each in comparison.findings if each.verdict == Verdict.UNCLEAR]
     if unclear and not view.verbose:
-        view.say_named("unclear", unclear[0] or "")
+        view.say_named("unclear", f"{unclear[0].figure.name}: {unclear[0].lacks}")
     if view.verbose:
         for text in lacking(comparison):
             view.say(text)
         for other in comparison.others:
             view.say(f"differs: {other.name}: {other.baseline} → {other.candidate}")
-    elif comparison.others:
-        differ = "setting differs" if len(comparison.others) == 1 else "settings differ"
-        view.say_named("note", f"{len(comparison.others)} {differ}, too (-v lists)")
+    elif settings := sum(other.is_setting for other in comparison.others):
+        differ = "setting differs" if settings == 1 else "settings differ"
+        view.say_named("note", f"{settings} {differ}, too (-v lists)")
     for warning in comparison.warnings:
         view.say_named("warning", warning)
     print()

@@ -207,8 +207,12 @@ def _run(request: ExplainRequest) -> None:
     from tailscope.store.reader import open_packets, read_figures
     from tailscope.store.records.plan import MeasurementPlan
     from tailscope.verdict.trust import trust_of
+    from tailscope.words.figures import relative_text
 
     figures = read_figures(request.run)
+    if request.json_file != STANDARD and (relative := relative_text(figures.summary)):
+        request.view.say(relative)
+        request.view.say("")
     is_alone = request.recordings is None and not isinstance(figures.info.plan, MeasurementPlan)
     if is_alone and request.packet is None and _told_by_packets(request, figures.info):
         return
@@ -295,6 +299,7 @@ def _of_captures(
 
 def _print(request: ExplainRequest, tail: Explanation, story: Story | None, info: RunInfo) -> None:
     from tailscope.words.figures import clock_rows, clocks_text
+    from tailscope.words.neighbours import elsewhere_text
 
     view = request.view
     if request.packet is None:
@@ -309,6 +314,10 @@ def _print(request: ExplainRequest, tail: Explanation, story: Story | None, info
     no_stages = None if info.noise is None else info.noise.stages_missing_because
     if no_stages is not None:
         view.say_named("note", f"stages were not recorded: {no_stages}")
+    elsewhere_ns = None if info.noise is None else info.noise.elsewhere_ns
+    own_cpus = "" if info.instrument is None else info.instrument.cpus.get("DuT", "")
+    if elsewhere := elsewhere_text(elsewhere_ns, own_cpus):
+        view.say_named("warning", elsewhere)
     why_not = None if info.noise is None else info.noise.events_missing_because
     if why_not is not None:
         view.say_named("warning", f"causes cannot be named: {why_not}")

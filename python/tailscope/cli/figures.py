@@ -15,6 +15,7 @@ from tailscope.words.figures import (
     heading,
     instrument_rows,
     latency_rows,
+    latency_word,
     of_several,
     provenance,
 )
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 _MOST_GROUPS = 20
 _MOST_RUNS = 3
 _USUAL = View()
-_HEADER = ("latency, packets", "value", "95 % interval", "beyond")
+_HEADER = ("value", "95 % interval", "beyond")
 _ALWAYS = ("sent", "matched", "lost")
 """Counts that are shown even where they are zero."""
 _DETAILS = (
@@ -79,7 +80,8 @@ def print_table(
     notes = [BOUND_NOTE] if has_bounds else []
     if apart := of_several(protocols):
         notes.append(f"quantiles of {', '.join(group.name for group, _ in apart)} together")
-    view.print_table(_HEADER, [latencies, counts, instrument], ("beyond",), notes)
+    header = (f"{latency_word(summary)}, packets", *_HEADER)
+    view.print_table(header, [latencies, counts, instrument], ("beyond",), notes)
     for name, value in provenance(summary, about).items():
         if view.verbose or name not in _ORIGIN_DETAILS:
             view.say_named(name, value)

@@ -41,7 +41,7 @@ def flag(names: str, about: str, panel: str | None = None) -> Any:
 
 def argument(metavar: str, about: str, **more: Any) -> Any:
     """Declare an argument."""
-    return typer.Argument(metavar=metavar, help=about, **more)
+    return typer.Argument(metavar=metavar, help=about, readable=False, **more)
 
 
 RunName: TypeAlias = Annotated[

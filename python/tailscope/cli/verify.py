@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +29,7 @@ from tailscope.exceptions import RunError, UsageError
 from tailscope.units import (
     QUANTILES,
     count_text,
+    counted,
     did_you_mean,
     duration_text,
     printable,
@@ -47,7 +49,7 @@ _FORMATS = ("text", "github")
 _LEAST_USUAL = 0.5
 _COMMANDS = {"pass": "notice", "fail": "error", "inconclusive": "warning"}
 _HEADER = ("term", "found", "beyond", "of", "share beyond", "allowed", "a burst", "verdict")
-_SHORT_HEADER = ("run", "term", "found", "limit", "verdict")
+_SHORT_HEADER = ("run", "term", "found", "95 % interval", "limit", "verdict")
 _OBSERVED_NOTE = "* describes only the packets of this run"
 _USUAL = View()
 _NOTHING = "-"
@@ -216,6 +218,9 @@ def _verdicts(plan: VerifyRequest) -> list[tuple[Path | None, RunVerdict]]:
     named_runs = [named for path in plan.runs for named in _named(path)]
     if not named_runs:
         raise RunError("there is no run to judge: the campaign has no cell", code="no-run")
+    paths = [path.resolve() for _, path, _ in named_runs if path is not None]
+    if len(set(paths)) != len(paths):
+        raise UsageError("the same run is named twice", code="run-named-twice")
     verdicts: list[tuple[Path | None, RunVerdict]] = []
     for name, path, reason in named_runs:
         if path is None:
@@ -266,7 +271,7 @@ def _print(plan: VerifyRequest, verdicts: list[RunVerdict], outcome: Outcome) ->
     view = plan.view
     outcomes = [str(verdict.outcome) for verdict in verdicts]
     if len(verdicts) == 1:
-        view.say(_answer(verdicts[0], plan.level), LEVELS[outcome])
+        view.say(_answer(verdicts[0], plan.level, verbose=view.verbose), LEVELS[outcome])
         is_said = bool(verdicts[0].neighbours) and not view.verbose
         if is_said:
             view.say_named("warning", f"{verdicts[0].neighbours}.")
@@ -287,6 +292,7 @@ def _print(plan: VerifyRequest, verdicts: list[RunVerdict], outcome: Outcome) ->
     elif sections := [_short_rows(verdict) for verdict in verdicts if verdict.reason is None]:
         observed = any(term.is_observed for term in plan.level.terms)
         notes = [_OBSERVED_NOTE] if observed else []
+        notes += _never_came_notes(verdicts)
         start = 1 if len(verdicts) == 1 else 0
         rows = [row[start:] for section in sections for row in section]
         view.print_table(_SHORT_HEADER[start:], [rows], notes=notes, mark_note=_mark_note(verdicts))
@@ -299,7 +305,23 @@ def _mark_note(verdicts: Sequence[RunVerdict]) -> str:
     return f"{MARK} the least and the most that it can be{why}"
 
 
-def _answer(verdict: RunVerdict, level: Level) -> str:
+def _never_came_notes(verdicts: Sequence[RunVerdict]) -> list[str]:
+    """Say that packets without a latency count, where quantiles are judged."""
+    never_came = sum(
+        verdict.never_came
+        for verdict in verdicts
+        if any(term.term.quantile is not None for term in verdict.terms)
+    )
+    if not never_came:
+        return []
+    packets = counted(never_came, "packet")
+    return [
+        f"quantiles count {packets} without a latency (lost, late or not sent) as slower than all"
+        " others; the table of a run has those that came alone"
+    ]
+
+
+def _answer(verdict: RunVerdict, level: Level, *, verbose: bool = False) -> str:
     """Say in a sentence whether a run meets its service level, and where it does not."""
     name, outcome = verdict.name, str(verdict.outcome)
     decisive = [
@@ -308,11 +330,18 @@ def _answer(verdict: RunVerdict, level: Level) -> str:
     if outcome == "pass":
         return f"{name}: pass, it meets {level.text}."
     if outcome == "fail":
-        return f"{name}: fail, {' and '.join(decisive)}."
+        failed = [term for term in verdict.terms if term.outcome == outcome]
+        why = "" if verbose else _why(failed)
+        return f"{name}: fail, {' and '.join(decisive)}{why}."
     open_terms = [term for term in verdict.terms if term.outcome == outcome]
     names = ", ".join(term.term.name for term in open_terms)
     about = f" about {names}" if names else ""
-    return f"{name}: inconclusive, not enough evidence{about}{_why(open_terms)} (-v says more)."
+    if verbose:
+        return f"{name}: inconclusive, not enough evidence{about}."
+    why = _why(open_terms)
+    reasons = {reason for term in open_terms for reason in term.reasons}
+    more = "" if len(reasons) == 1 else " (-v says more)"
+    return f"{name}: inconclusive, not enough evidence{about}{why}{more}."
 
 
 def _why(terms: Sequence[TermVerdict]) -> str:
@@ -333,6 +362,7 @@ def _short_rows(verdict: RunVerdict) -> list[tuple[str, ...]]:
             verdict.name if number == 0 else "",
             term.term.name + (" *" if term.term.is_observed else ""),
             _found(term),
+            _interval(term),
             term.term.text.removeprefix(term.term.name),
             str(term.outcome),
         )
@@ -380,6 +410,7 @@ def _print_details(verdict: RunVerdict, view: View) -> None:
     ]
     if any(each.term.is_observed for each in verdict.terms):
         notes.append(_OBSERVED_NOTE)
+    notes += _never_came_notes([verdict])
     view.print_table(
         _HEADER, [map(_row, verdict.terms)], notes=notes, mark_note=_mark_note([verdict])
     )
@@ -430,6 +461,21 @@ def _found_at(term: Term, finding: Finding) -> str:
     if term.is_time:
         return duration_text(finding.found)
     return f"{finding.found:.3g}" if term.kind == "loss" else count_text(int(finding.found))
+
+
+def _interval(verdict: TermVerdict) -> str:
+    """Return the range that decides: a limit above it is met, and one below it is not."""
+    from tailscope.words.figures import interval_text
+
+    if verdict.term.is_observed or not verdict.term.is_time:
+        return _share(verdict)
+    least, most = (end.between for end in _ends(verdict))
+    if least is None or most is None:
+        return _NOTHING
+    low, high = least[0], most[1]
+    if math.isinf(high):
+        return _NEVER if math.isinf(low) else f"{duration_text(low)} or more"
+    return interval_text(low, high)
 
 
 def _beyond(verdict: TermVerdict) -> str:

@@ -230,6 +230,7 @@ def _run(sample: RunFigures) -> BaselineRun:
         time_doubts=kept_doubts(sample.time_doubts),
         own={name: BaselineLatency(**own._asdict()) for name, own in sample.own.items()},
         fastest_ns=sample.fastest_ns,
+        drift_ns=sample.drift_ns,
         never_came=sample.never_came,
         unsent=sample.unsent,
     )
@@ -306,6 +307,7 @@ def _figures(
             for name, own in run.own.items()
         },
         fastest_ns=run.fastest_ns,
+        drift_ns=run.drift_ns,
         never_came=run.never_came,
         unsent=run.unsent,
     )

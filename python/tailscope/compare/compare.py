@@ -12,6 +12,7 @@ from tailscope.compare.sample import lost_alike, read_samples
 from tailscope.compare.surroundings import surroundings
 from tailscope.models.differences import Bounds, difference, mean
 from tailscope.models.estimate import LEVEL
+from tailscope.units import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,6 +48,10 @@ class FigureChange:
     """Reason why there is no estimate, or why it is unclear."""
     of_those_that_came: tuple[float, float] = (math.nan, math.nan)
     """The same quantile, on both sides, of the packets that came back alone."""
+    never_came: tuple[bool, bool] = (False, False)
+    """True if the figure of a side, or of one of its runs, is a packet that never came."""
+    window_ns: float = math.inf
+    """Latency that such a packet counts as, and no other reaches."""
 
     @property
     def relative(self) -> float | None:
@@ -64,20 +69,35 @@ class FigureChange:
 
     def record(self) -> dict[str, object]:
         """Return the comparison as JSON has it."""
-        bounds = self.difference or Bounds(math.nan, -math.inf, math.inf)
+        baseline, candidate = (
+            self._known(*side)
+            for side in zip((self.baseline, self.candidate), self.never_came, strict=True)
+        )
+        bounds, relative, noticeable = self.difference, self.relative, self.noticeable
+        if bounds is None or any(self.never_came):
+            bounds, relative, noticeable = Bounds(math.nan, -math.inf, math.inf), None, None
+        low = bounds.low if math.isfinite(baseline.high) else -math.inf
+        high = bounds.high if math.isfinite(candidate.high) else math.inf
         return {
             "figure": self.figure.name,
             "unit": self.figure.unit,
             "verdict": str(self.verdict),
-            **_record("baseline", self.baseline),
-            **_record("candidate", self.candidate),
-            **_record("difference", bounds),
-            "relative": self.relative,
-            "noticeable": None if self.noticeable is None else _finite(self.noticeable),
+            **_record("baseline", baseline),
+            **_record("candidate", candidate),
+            **_record("difference", Bounds(bounds.value, low, high)),
+            "relative": relative,
+            "noticeable": None if noticeable is None else _finite(noticeable),
             "baseline_of_those_that_came": _finite(self.of_those_that_came[0]),
             "candidate_of_those_that_came": _finite(self.of_those_that_came[1]),
             "reason": self.lacks,
         }
+
+    def _known(self, side: Bounds, never_came: bool) -> Bounds:
+        """Return a side without what only stands for packets that never came."""
+        if not self.figure.is_time:
+            return side
+        low, high = (end if end < self.window_ns else math.inf for end in side[1:])
+        return Bounds(math.nan if never_came else side.value, low, high)
 
 
 @dataclass(frozen=True)
@@ -109,12 +129,20 @@ class Sides:
                     return why if figure == MAX else f"{sample.name}: {why}"
         return None
 
+    def never_came(self, figure: Figure) -> tuple[bool, bool]:
+        """Return whether the figure of a run of either side is a packet that never came."""
+        baseline, candidate = (
+            figure.is_time and any(measured.value >= self.samples[0].window_ns for measured in side)
+            for side in self.measured(figure)
+        )
+        return baseline, candidate
+
     def differences(self, figure: Figure, error: float, factor: float = 1.0) -> list[Bounds]:
         """Candidate less baseline: as they are, the least it can be, and the most.
 
         It is the least if the instrument's stalls, or neighbours, delayed the candidate's packets
         alone, and the most if they delayed the baseline's alone. Latencies are widened by the
-        resolution of the timestamps.
+        resolution of the timestamps, and by what clocks may drift.
         """
         ends = [(False, False)]
         if any(sample.least is not None for sample in self.samples):
@@ -129,8 +157,10 @@ class Sides:
             for samples, is_least in zip((self.baseline, self.candidate), least, strict=True)
         )
         value, low, high = difference(baseline, candidate, error, factor)
-        coarse = self.resolution_ns if figure.is_time else 0
-        return Bounds(value, low - coarse, high + coarse)
+        off = 0.0
+        if figure.is_time:
+            off = self.resolution_ns + factor * _drift_ns(self.baseline) + _drift_ns(self.candidate)
+        return Bounds(value, low - off, high + off)
 
 
 @dataclass(frozen=True)
@@ -192,18 +222,42 @@ def _find(figure: Figure, sides: Sides, error: float) -> FigureChange:
     baseline, candidate = (
         mean([each.ends[error] for each in measured], error) for measured in sides.measured(figure)
     )
-    lacks = sides.lacks(figure)
-    if lacks is not None:
-        return FigureChange(figure, Verdict.NO_ESTIMATE, baseline, candidate, lacks=lacks)
+    change = FigureChange(
+        figure,
+        Verdict.NO_ESTIMATE,
+        baseline,
+        candidate,
+        lacks=sides.lacks(figure),
+        never_came=sides.never_came(figure),
+        window_ns=sides.samples[0].window_ns,
+    )
+    if change.lacks is not None:
+        return change
     found = sides.differences(figure, error)
     verdicts = list(dict.fromkeys(_verdict(each) for each in found))
     most = Bounds(found[0].value, min(each.low for each in found), max(each.high for each in found))
+    change = replace(change, difference=most)
     if len(verdicts) == 1:
-        return FigureChange(figure, verdicts[0], baseline, candidate, most)
+        [verdict] = verdicts
+        if verdict is not Verdict.NONE or not figure.is_time:
+            return replace(change, verdict=verdict)
+        why = _hidden(change)
+        return replace(change, verdict=Verdict.UNCLEAR if why else verdict, lacks=why)
     spoilt = "; ".join(dict.fromkeys(sample.spoilt for sample in sides.samples if sample.spoilt))
     outcomes = " or ".join(map(str, verdicts))
     why = f"it depends on {spoilt}: {outcomes} within these bounds"
-    return FigureChange(figure, Verdict.UNCLEAR, baseline, candidate, most, why)
+    return replace(change, verdict=Verdict.UNCLEAR, lacks=why)
+
+
+def _hidden(change: FigureChange) -> str | None:
+    """Say why no difference can be told where even a doubling would not have been noticed."""
+    noticeable = change.noticeable
+    assert noticeable is not None
+    if math.isinf(noticeable):
+        return "too few independent packets for both ends of its interval"
+    if noticeable <= abs(change.baseline.value):
+        return None
+    return "even twice the baseline would not have been noticed"
 
 
 def _of_those_that_came(figure: Figure, sides: Sides) -> tuple[float, float]:
@@ -212,6 +266,11 @@ def _of_those_that_came(figure: Figure, sides: Sides) -> tuple[float, float]:
         for measured in sides.measured(figure)
     )
     return baseline, candidate
+
+
+def _drift_ns(samples: Sequence[RunFigures]) -> float:
+    """Return by how much the mean of runs may be off, as their clocks may drift."""
+    return sum(sample.drift_ns for sample in samples) / len(samples)
 
 
 def _verdict(bounds: Bounds) -> Verdict:
@@ -243,6 +302,11 @@ def _warnings(pair: ComparedRuns, sides: Sides) -> Iterator[str]:
     for sample in sides.samples:
         for doubt in (*sample.doubts, *sample.time_doubts):
             yield f"{sample.name}: {doubt.reason}"
+        if sample.drift_ns:
+            yield (
+                f"{sample.name}: its clocks may drift, so that latencies are off by up to"
+                f" {duration_text(sample.drift_ns)}: differences are as uncertain"
+            )
 
 
 def _record(name: str, bounds: Bounds) -> dict[str, float | None]:

@@ -76,6 +76,8 @@ class RunFigures:
     """Latencies as the run's own table has them, by name; empty where there is no such table."""
     fastest_ns: float = 0.0
     """Latency of the fastest packet; 0 where that is not known."""
+    drift_ns: float = 0.0
+    """By how much latencies may be off either way, as clocks may drift, in nanoseconds."""
     never_came: int = 0
     unsent: int = 0
     """Number of packets that never came back in time, and that the generator could not send."""

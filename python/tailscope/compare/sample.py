@@ -18,6 +18,7 @@ from tailscope.models.samples import SUPPORT, packets_for_support, rank_of
 from tailscope.store.info import foreign_text
 from tailscope.store.layout import SUMMARY
 from tailscope.units import QUANTILES, count_text
+from tailscope.verdict.taken import NO_PACKETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -85,6 +86,7 @@ def _sample(
         evidence.time_doubts,
         own=_own_figures(run.summary),
         fastest_ns=float(run.summary["latency_ns_min"] or 0),
+        drift_ns=0.0 if evidence.drift is None else evidence.drift.off_ns,
         never_came=sum(int(run.summary[fate] or 0) for fate in ("lost", "late", "corrupt")),
         unsent=_unsent(run),
     )
@@ -180,7 +182,7 @@ def _no_estimate(value: float, errors: Iterable[float], why: str) -> MeasuredFig
 def _quantile(ranked: _Ranked, q: float, errors: Sequence[float]) -> MeasuredFigure:
     n = len(ranked)
     if not n:
-        return _no_estimate(math.nan, errors, "no packet was sent")
+        return _no_estimate(math.nan, errors, NO_PACKETS)
     rank = rank_of(q, n)
     design = ranked.worth(ranked.quantile(q))
     ends = {error: quantile_ends(ranked, q, design, error) for error in errors}
@@ -201,7 +203,7 @@ def _of_those_that_came(taken: Taken, q: float) -> float:
 
 def _lost(lost: int, n: int, design: float, errors: Iterable[float]) -> MeasuredFigure:
     if not n:
-        return _no_estimate(math.nan, errors, "no packet was sent")
+        return _no_estimate(math.nan, errors, NO_PACKETS)
     ends = {}
     for error in errors:
         share = share_beyond(lost, n, design=design, error=error)

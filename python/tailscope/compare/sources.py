@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.exceptions import RunError
 from tailscope.store.campaign import is_campaign, read_campaign
-from tailscope.store.files import runs_at
+from tailscope.store.files import refuse_closed, runs_at
 from tailscope.store.layout import CAMPAIGN, RUN
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class ComparedRuns:
 
 def read_source(path: Path, label: str | None = None) -> ComparedSide:
     """Find the runs at a path."""
+    refuse_closed(path)
     source = ComparedSide(label or str(path), path)
     if is_campaign(path):
         for run in read_campaign(path):

@@ -23,6 +23,8 @@ _VERSIONS = ("tailscope_version", "python_version")
 _NOTABLE = 0.01
 """A share of tainted samples, or a difference of rates, from which on it is said."""
 _NOT_RECORDED = "-"
+_RATE, _TAINTED = "measured rate", "tainted samples"
+_MEASURED = (_RATE, _TAINTED, "floor: latency_ns_p50", "partial")
 
 
 class Other(NamedTuple):
@@ -32,6 +34,11 @@ class Other(NamedTuple):
     baseline: str
     candidate: str
     """The value of both sides; of runs that differ among themselves, all values."""
+
+    @property
+    def is_setting(self) -> bool:
+        """False of what was measured, which differs between any two runs."""
+        return self.name not in _MEASURED
 
 
 def surroundings(baseline: Sequence[RunFigures], candidate: Sequence[RunFigures]) -> list[Other]:
@@ -45,10 +52,10 @@ def surroundings(baseline: Sequence[RunFigures], candidate: Sequence[RunFigures]
     both = (baseline, candidate)
     rates = [_mean(sample.rate_pps for sample in each) for each in both]
     if max(rates) - min(rates) > _NOTABLE * max(rates):
-        others.append(Other("measured rate", *(f"{rate:,.0f} packets/s" for rate in rates)))
+        others.append(Other(_RATE, *(f"{rate:,.0f} packets/s" for rate in rates)))
     shares = [_mean(sample.tainted_share for sample in each) for each in both]
     if max(shares) - min(shares) > _NOTABLE:
-        others.append(Other("tainted samples", *(f"{share:.1%}" for share in shares)))
+        others.append(Other(_TAINTED, *(f"{share:.1%}" for share in shares)))
     return others
 
 

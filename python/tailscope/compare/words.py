@@ -60,8 +60,8 @@ def headline(comparison: Comparison) -> str:
     unclear = [each.figure.name for each in quantiles if each.verdict == Verdict.UNCLEAR]
     if unclear:
         return (
-            f"Whether {pair.candidate} differs from {pair.baseline} at {_listed(unclear)} is"
-            " unclear: it depends on what disturbed the measurement."
+            f"Whether {pair.candidate} differs from {pair.baseline} at {_listed(unclear)} cannot be"
+            " told."
         )
     return (
         f"No difference between {pair.baseline} and {pair.candidate} can be seen up to"

@@ -41,6 +41,30 @@ class Doubt:
     of_pass: bool = True
     of_fail: bool = True
     """True if a pass is in doubt, and if a fail is."""
+    of_variation: bool = True
+    """True if a variation of latencies is in doubt as they are."""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A drift that two clocks may have, and that was not taken out."""
+
+    off_ns: float
+    """By how much times may be off either way at most, in nanoseconds."""
+    reason: str
+    """What is known of it, as a clause."""
+
+
+APART = Doubt(
+    "the clocks are apart: latencies are only known above that of the fastest packet;"
+    " if you know the offset, give it to `tailscope analyze --clocks offset=TIME`, or else capture"
+    " both sides by one clock",
+    of_variation=False,
+)
+"""The doubt about latencies above that of the fastest packet."""
+
+_MOST_DRIFT_PPM = 1_000
+"""The most that the engine takes for a drift of two clocks."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +95,7 @@ class RunSample:
     as_is: PacketSample
     """The upper end: all of a latency is the device's."""
     least: PacketSample | None = None
-    """The lower end: each latency less what the instrument stalled meanwhile, and for how long
+    """The lower end: each latency less what the instrument's stalls can explain, and for how long
     neighbours may have held the device's CPU; without packets that the instrument lost or could
     not send, or that may be lost because of neighbours, and without lost ones that captures do
     not prove, or that are outside of what both saw; packets alike that are not matched took no
@@ -87,6 +111,8 @@ class RunSample:
     doubts: tuple[Doubt, ...] = ()
     time_doubts: tuple[Doubt, ...] = ()
     """Doubts about all terms, and about terms of times."""
+    drift: Drift | None = None
+    """None where the captures have one clock."""
     neighbours: str = ""
     """Description of what neighbours took of the device's CPU; empty if they took nothing, or it is
     not known.
@@ -98,7 +124,9 @@ class RunSample:
         """Return the doubts about a verdict on a term."""
         doubts = list(self.doubts)
         if term.is_time:
-            doubts += self.time_doubts
+            doubts += (
+                doubt for doubt in self.time_doubts if doubt.of_variation or term.kind != "pdv"
+            )
             if term.limit < self.resolution_ns:
                 doubts.append(Doubt(f"timestamps are as coarse as {self.resolution_ns} ns"))
             doubts += self._below_floor(term)
@@ -163,6 +191,7 @@ def evidence_of(path: Path, run: Run, *, with_neighbours: bool = False) -> RunSa
         floor=_floor(info),
         doubts=_doubts(summary, info),
         time_doubts=_time_doubts(counts, summary, info),
+        drift=_drift(summary),
         neighbours=_neighbours(info, is_judged=with_neighbours),
         trust=trust_of(summary, info).text,
     )
@@ -210,7 +239,9 @@ class _Packets:
     """Latencies, and the least that they can have been without what others can explain."""
     stalled: int
     held_up: int
-    """Packets that overlap a stall of the instrument, and that may have waited for neighbours."""
+    """Packets that the instrument's stalls may have delayed, and that may have waited for
+    neighbours.
+    """
     first_seq: int
 
     def batches(self, *, with_spoilt: bool) -> Iterator[tuple[Unsigned, Unsigned]]:
@@ -281,7 +312,7 @@ def _read(path: Path, info: RunInfo, held: HeldPackets | None) -> _Packets:
 def _least(packets: _Packets, counts: _Counts) -> tuple[PacketSample | None, str]:
     """Return the least that packets took, and what others than the device have spoilt."""
     spoilt = {
-        "samples that overlap its stalls": packets.stalled,
+        "samples that its stalls may have delayed": packets.stalled,
         "packets that it lost": counts.of("lost_in_instrument"),
         "packets that it could not send": counts.of("unsent"),
     }
@@ -404,14 +435,35 @@ def _doubts(summary: Mapping[str, Figure], info: RunInfo) -> tuple[Doubt, ...]:
     return tuple(doubts)
 
 
+def _drift(summary: Mapping[str, Figure]) -> Drift | None:
+    """Return how far clocks can have drifted beyond what was taken out."""
+    if suspected_ns := summary.get("clock_drift_suspected_ns"):
+        return Drift(
+            abs(float(suspected_ns)),
+            "the fastest packets become steadily slower or faster, as if the captures had two"
+            " clocks that drift",
+        )
+    if summary.get("clock_offset_ns") is None:
+        return None
+    error_ppm, span_s = summary.get("clock_drift_ppm_error"), summary.get("span_s")
+    if error_ppm is None:
+        error_ppm = _MOST_DRIFT_PPM
+        reason = (
+            f"too few packets tell whether the clocks drift, so they may by {error_ppm:,} ppm; if"
+            " you know it, say --clocks offset=TIME,drift=PPM"
+        )
+    else:
+        reason = f"the clocks may drift by {error_ppm:g} ppm more or less than was taken out"
+    lasts_s = float(summary["pre_duration_s"] or 0 if span_s is None else span_s)
+    return Drift(1_000 * lasts_s * float(error_ppm), reason)
+
+
 def _time_doubts(
     counts: _Counts, summary: Mapping[str, Figure], info: RunInfo
 ) -> tuple[Doubt, ...]:
     doubts = []
     if summary.get("latency_relative"):
-        doubts.append(
-            Doubt("the clocks are apart: latencies are only known above that of the fastest packet")
-        )
+        doubts.append(APART)
     if counts.of("clock_slips"):
         doubts.append(Doubt("a clock seems to have slipped: all latencies change at once"))
     if negative := counts.of("negative"):

@@ -9,7 +9,8 @@
 #                baseline.json beside the experiment by default
 #   FAIL_ON      how much worse than it runs may be: limits, separated by commas
 #
-# OUT has the runs, report.html, baseline.json (of these runs), verdicts.xml and comparison.xml (JUnit).
+# OUT has the runs, report.html, baseline.json (of these runs), verdicts.xml and comparison.xml (JUnit). What an earlier
+# gate left there is kept beside it, as OUT-TIME. By sudo, OUT is given to the user who called it.
 # Exit status: 0 pass, 1 could not be measured, 2 fail, 3 not enough evidence.
 set -uo pipefail
 
@@ -39,7 +40,29 @@ if ! "$has_level" && [[ ! -f "$baseline" ]]; then
     exit 1
 fi
 
-mkdir -p "$out"
+if [[ "$(realpath -m -- "$baseline")" == "$(realpath -m -- "$out")"/* ]]; then
+    echo "error: $baseline: it lies in $out, which each gate writes anew: runs would be compared with themselves" >&2
+    echo 'hint: keep it beside the experiment, or name another with BASELINE' >&2
+    exit 1
+fi
+if [[ -e "$out/runs" ]]; then
+    earlier=${out%/}-$(date -u -r "$out/runs" +%Y%m%dT%H%M%SZ)
+    mv -T -- "$out" "$earlier" || exit
+    echo "gate: results of an earlier gate are in $earlier now" >&2
+fi
+mkdir -p "$out" || exit
+# hand_over: gives what a gate under sudo made to who called it, as what uploads it is not root.
+# shellcheck disable=SC2317 # The trap calls it.
+hand_over() {
+    local made
+    chown -h -- "$SUDO_UID:$SUDO_GID" "$out"
+    for made in runs report.html baseline.json verdicts.xml comparison.xml; do
+        [[ ! -e "$out/$made" ]] || chown -hR -- "$SUDO_UID:$SUDO_GID" "$out/$made"
+    done
+}
+if [[ $EUID == 0 && -n ${SUDO_UID:-} && -n ${SUDO_GID:-} ]]; then
+    trap hand_over EXIT
+fi
 tailscope run "$experiment" --out "$out/runs" || exit
 judge tailscope report "$out/runs" --out "$out/report.html"
 judge tailscope compare save "$out/runs" --out "$out/baseline.json"

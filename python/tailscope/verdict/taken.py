@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     Unsigned = NDArray[np.uint64]
     Batches = Callable[[], Iterator[tuple[Unsigned, Unsigned]]]
 
+NO_PACKETS = (
+    "no packet is left to judge: what the device dropped on purpose, or the instrument lost, does"
+    " not count"
+)
+"""The reason why a run with none says nothing of what packets take."""
 _MOST_NS = 2**64 - 1
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypedDict
 
@@ -16,7 +17,9 @@ from tailscope.models.counting import (
 )
 from tailscope.models.estimate import LEVEL
 from tailscope.store.records.verdict import JudgedReading, JudgedRun, JudgedTerm
-from tailscope.units import count_text, long_text
+from tailscope.units import count_text, duration_text, long_text
+from tailscope.verdict.evidence import APART
+from tailscope.verdict.taken import NO_PACKETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,6 +69,9 @@ class Finding:
     to_settle: int | None = None
     """Packets in all that would decide, if the share stays what it is; None where it is decided, or
     never would be."""
+    between: tuple[float, float] | None = None
+    """What the quantile is at least and at most, by the bounds that decide; infinite where packets
+    never came, or too few tell; None without such bounds."""
 
     def record(self) -> JudgedReading:
         """Return the result as JSON has it."""
@@ -154,6 +160,8 @@ class RunVerdict:
     """Trust in the instrument, in a line; empty if nothing is known of it."""
     spoilt: str = ""
     """Description of what leaves a range open between the least and the most that can be."""
+    never_came: int = 0
+    """Packets that quantiles count as slower than all others."""
 
     def record(self) -> JudgedRun:
         """Return the verdict as JSON has it."""
@@ -193,6 +201,7 @@ def judge(level: Level, evidence: RunSample, *, runs: int = 1) -> RunVerdict:
         neighbours=evidence.neighbours,
         trust=evidence.trust,
         spoilt=evidence.spoilt,
+        never_came=evidence.as_is.taken.failed,
     )
 
 
@@ -250,18 +259,40 @@ def _judge_term(term: Term, evidence: RunSample, error: float) -> TermVerdict:
             f" {as_is.outcome} with them"
         )
     if not as_is.packets:
-        reasons.append("no packet was sent")
+        reasons.append(NO_PACKETS)
     elif outcome is Outcome.INCONCLUSIVE and (
         undecided := [finding for finding in findings if finding.outcome is Outcome.INCONCLUSIVE]
     ):
         more, why = _to_settle(undecided, findings, term, evidence)
         reasons.append(why)
     doubts = [doubt.reason for doubt in evidence.doubts_of(term) if _is_against(doubt, outcome)]
+    drift = _drift_decides(term, evidence, error, outcome)
     if outcome is Outcome.INCONCLUSIVE:
         doubts = [doubt.reason for doubt in evidence.doubts]
-    elif doubts:
+    elif drift:
+        doubts.append(drift)
+    elif outcome is Outcome.FAIL and APART.reason in doubts:
+        doubts.remove(APART.reason)
+        reasons.append(
+            "the clocks are apart, but latencies above that of the fastest packet, and packets that"
+            " never came, exceed the limit already: an offset can only add to them"
+        )
+    if doubts and outcome is not Outcome.INCONCLUSIVE:
         outcome, more = Outcome.INCONCLUSIVE, None
     return TermVerdict(term, outcome, as_is, least, (*doubts, *reasons), more)
+
+
+def _drift_decides(term: Term, evidence: RunSample, error: float, outcome: Outcome) -> str:
+    """Say why an outcome does not hold if the clocks drift, as they may; nothing where it does."""
+    drift = evidence.drift
+    if drift is None or not term.is_time or outcome is Outcome.INCONCLUSIVE:
+        return ""
+    off_ns = drift.off_ns if outcome is Outcome.FAIL else -drift.off_ns
+    shifted = replace(term, limit=max(0.0, term.limit + off_ns))
+    readings = [evidence.as_is, evidence.least or evidence.as_is]
+    if _within(*(_find(shifted, reading, error) for reading in readings)) is outcome:
+        return ""
+    return f"{drift.reason}: times may be off by {duration_text(drift.off_ns)}, which decides"
 
 
 def _within(as_is: Finding, least: Finding | None) -> Outcome:
@@ -291,6 +322,8 @@ def _to_settle(
     sent = len(evidence.as_is.taken)
     totals = []
     for finding in undecided:
+        if not finding.packets:
+            return None, NO_PACKETS
         if finding.to_settle is None:
             return None, "the share beyond equals what is allowed: no number of packets decides"
         # Of all packets sent, only some count where those that could not be sent are left out.
@@ -322,7 +355,27 @@ def _find(term: Term, reading: PacketSample, error: float) -> Finding:
     else:
         outcome = Outcome.INCONCLUSIVE
         total = packets_to_settle(beyond, n, term.allowed, design=design, error=error)
-    return Finding(outcome, shown, beyond, n, share, design, tolerated, total)
+    between = _between(term, reading, design, error) if term.is_time else None
+    return Finding(outcome, shown, beyond, n, share, design, tolerated, total, between)
+
+
+def _between(term: Term, reading: PacketSample, design: float, error: float) -> tuple[float, float]:
+    """Return the limits between which a term neither passes nor fails, as its share decides."""
+    taken, allowed = reading.taken, term.allowed
+    assert allowed is not None
+    n, base_ns = len(taken), _base_ns(term, reading)
+
+    def fails(beyond: int) -> bool:
+        return share_beyond(beyond, n, design=design, error=error).ci_low > allowed
+
+    def passes_not(beyond: int) -> bool:
+        return share_beyond(beyond, n, design=design, error=error).ci_high >= allowed
+
+    fewest_failing = bisect_left(range(n + 1), True, key=fails)
+    fewest_open = bisect_left(range(n + 1), True, key=passes_not)
+    low = taken.at_rank(n - fewest_failing + 1) - base_ns if fewest_failing <= n else 0.0
+    high = taken.at_rank(n - fewest_open + 1) - base_ns if fewest_open else math.inf
+    return max(low, 0.0), max(high, 0.0)
 
 
 def _sample(term: Term, reading: PacketSample) -> tuple[float, int | None]:

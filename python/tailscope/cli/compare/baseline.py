@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from tailscope.cli.options import FailOn, JsonFile, JunitFile, Single, argument
+from tailscope.cli.options import Exact, FailOn, JsonFile, JunitFile, Single, Verbose, argument
+from tailscope.cli.view import View
 from tailscope.exceptions import UsageError
 
 EXAMPLE = "tailscope compare baseline baseline.json runs/3"
@@ -20,6 +21,8 @@ def command(
     single: Single = False,
     json_file: JsonFile = None,
     junit_file: JunitFile = None,
+    exact: Exact = False,
+    verbose: Verbose = False,
 ) -> int:
     """Exit status 2: a limit of --fail-on is exceeded; 3: there is not enough evidence.
 
@@ -38,4 +41,4 @@ def command(
     comparison, error = compare_with(record, baseline, repeated(runs), named(runs), limits)
     judged = [judge(limit, comparison, error, single=single) for limit in limits]
     compared = Compared([(comparison, judged)], (), limits, len(comparison.findings))
-    return compared.tell("compare baseline", json_file, junit_file)
+    return compared.tell("compare baseline", json_file, junit_file, View(exact, verbose))
