@@ -181,6 +181,21 @@ def test_work_that_comes_with_every_32nd_packet_is_no_clock() -> None:
     assert all(text in str(fitted.reason) for text in ("1 packet in 32", "312.5"))
 
 
+def test_clocks_in_step_with_even_packets_cannot_be_told_from_batches() -> None:
+    """Each hits every 10th or 40th packet at one phase: no packet says what else it would do."""
+    rng = np.random.default_rng(8)
+    clocks = [Periodic(4_000_000, 4_000, 2_399_000), Periodic(1_000_000, 4_000, 698_000)]
+    even = np.arange(200_000) * 100_000
+    fitted = fit(even, measured(rng, even, clocks, 120))
+    assert not fitted.sources
+    assert "these packets cannot tell why: clocks of" in str(fitted.reason)
+    assert "`--pattern poisson`" in str(fitted.reason)
+    at_random = poisson(rng, 10_000, 20)
+    told = fit(at_random, measured(rng, at_random, clocks, 120))
+    rates_hz = sorted(source.periodic.rate_hz for source in told.sources)
+    assert rates_hz == pytest.approx([250, 1_000], rel=1e-5)
+
+
 def next_packets_late(
     rng: np.random.Generator, arrival_ns: np.ndarray, clocks: list[Periodic]
 ) -> np.ndarray:

@@ -22,17 +22,21 @@ from tailscope.extra.patterns.explain import explain_packets, patterns_of
 from tailscope.extra.patterns.models.answer import Finding, Refusal
 from tailscope.extra.patterns.models.bucket import policer
 from tailscope.extra.patterns.models.detect import detect
+from tailscope.extra.patterns.models.distances import distances
 from tailscope.extra.patterns.models.levels import divided
 from tailscope.extra.patterns.models.paths import ecmp
 from tailscope.extra.patterns.models.retransmissions import Segments, retransmissions
 from tailscope.extra.patterns.models.series import Losses, Series
 from tailscope.extra.patterns.models.timer import timer
 from tailscope.extra.patterns.source import Searched
+from tailscope.extra.patterns.words import evidence_text, stalls_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pattern_grid import Case
+
+    from tailscope.extra.patterns.records import PatternsRecord
 
 Run = Callable[..., Any]
 
@@ -136,6 +140,98 @@ def test_irregular_stalls_are_told_though_nothing_names_them(stalls: int) -> Non
     assert 1_500_000 < told.duration_ns_p50 <= told.duration_ns_max < 2_050_000
     assert told.observed_s == pytest.approx(20, rel=0.01)
     assert told.slow_share > 0.7
+
+
+def waits_ns(came_ns: np.ndarray, begin_ns: np.ndarray, held_ns: int) -> np.ndarray:
+    """How long packets wait for the end of stalls, which begin in order of time."""
+    last = np.searchsorted(begin_ns, came_ns, "right") - 1
+    return np.where(last < 0, 0, np.maximum(begin_ns[last] + held_ns - came_ns, 0))
+
+
+def every(period_ns: float, first: float = 0.3) -> np.ndarray:
+    """Moments within 10 s."""
+    return np.arange(first * period_ns, 10e9, period_ns)
+
+
+def jittering(rng: np.random.Generator, *stalls: tuple[np.ndarray, int], jitter_ns: int) -> Series:
+    """A FIFO device of 5 µs that stalls at some moments of 10 s, each time for so long."""
+    came_ns = np.cumsum(rng.exponential(25_000, 400_000))
+    took_ns = 5_000 + np.abs(rng.normal(0, 200, len(came_ns)))
+    took_ns += rng.exponential(jitter_ns, len(came_ns))
+    took_ns += np.max([waits_ns(came_ns, *each) for each in stalls], axis=0)
+    left_ns = came_ns + took_ns
+    if jitter_ns:
+        in_turn_ns = 1_000 * np.arange(len(came_ns))
+        left_ns = np.maximum.accumulate(left_ns - in_turn_ns) + in_turn_ns
+    came_ns, left_ns = came_ns.astype(np.int64), left_ns.astype(np.int64)
+    return Series(came_ns - came_ns[0], left_ns - came_ns)
+
+
+def searched(series: Series) -> PatternsRecord:
+    count = len(series.arrival_ns)
+    return patterns_of(Searched(series, count, 0, count - 1), None)
+
+
+@pytest.mark.parametrize(("jitter_ns", "missing"), [(0, []), (5_000, []), (5_000, [4, 9])])
+def test_stalls_slower_than_any_rate_searched_tell_their_period(
+    jitter_ns: int, missing: list[int]
+) -> None:
+    begin_ns = np.delete(every(0.7e9, 0.5), missing)
+    series = jittering(np.random.default_rng(7), (begin_ns, 3_000_000), jitter_ns=jitter_ns)
+    found = searched(series)
+    told = found.unnamed_stalls
+    assert told is not None
+    assert told.distances is not None
+    assert (told.stalls, told.distances.on_time) == (len(begin_ns), len(begin_ns) - 1)
+    assert told.duration_ns_min > 2_500_000
+    assert told.distances.period_ns == pytest.approx(0.7e9, rel=1e-3)
+    assert told.distances.distance_ns_mean == pytest.approx(np.diff(begin_ns).mean(), rel=1e-3)
+    assert f"every 0.700 s (all {len(begin_ns) - 1} distances" in stalls_text(told)
+    [refused] = [each.reason for each in found.refused if each.pattern == "periodic stall"]
+    assert "follow no rate from 1.5 to 2,000 Hz" in refused
+
+
+def test_stalls_at_random_have_no_period() -> None:
+    rng = np.random.default_rng(8)
+    series = jittering(rng, (np.sort(rng.uniform(0, 10e9, 14)), 3_000_000), jitter_ns=5_000)
+    told = searched(series).unnamed_stalls
+    assert told is not None
+    assert "at no fixed distance" in stalls_text(told)
+
+
+def test_random_moments_are_hardly_ever_taken_for_a_period() -> None:
+    rng = np.random.default_rng(3)
+    came_ns = np.arange(0, 10**10, 10**6)
+    moments = (np.sort(rng.uniform(0, 1e10, 5 + number % 46)) for number in range(200))
+    told = [distances(each.astype(np.int64), came_ns) for each in moments]
+    assert sum(each is not None and each.period_ns is not None for each in told) <= 1
+
+
+@pytest.mark.parametrize("is_burst", [False, True])
+def test_packets_that_come_in_a_rhythm_tell_no_period(is_burst: bool) -> None:
+    moments_ns = np.arange(1, 12) * 700_000_000
+    bursts_ns = (moments_ns[:, None] + np.arange(20) * 1_000).ravel()
+    told = distances(moments_ns, bursts_ns if is_burst else np.arange(0, 8 * 10**9, 10**6))
+    assert told is not None
+    assert told.period_ns == (None if is_burst else 700_000_000)
+
+
+def test_the_clock_that_makes_the_tail_comes_first() -> None:
+    rng = np.random.default_rng(4)
+    clocks = ((every(1e9 / 250), 6_000), (every(1e9 / 97, 0.6), 12_000))
+    [stall] = searched(jittering(rng, *clocks, jitter_ns=0)).named
+    assert stall.pattern == "periodic stall"
+    assert stall.figures["rate_hz"] == pytest.approx(97, rel=1e-4)
+    assert stall.figures["other_rates_hz"] == pytest.approx((250,), rel=1e-4)
+    text = evidence_text(stall)
+    assert text.index("(97 Hz)") < text.index("others by 250 Hz (up to 6.")
+
+
+def test_rare_stalls_are_told_beside_a_clock() -> None:
+    clocks = ((every(1e9 / 250), 6_000), (every(0.7e9, 0.5), 3_000_000))
+    told = searched(jittering(np.random.default_rng(5), *clocks, jitter_ns=0)).unnamed_stalls
+    assert told is not None
+    assert "every 0.700 s" in stalls_text(told)
 
 
 def test_a_device_that_queues_has_no_stalls() -> None:

@@ -12,7 +12,7 @@ import pytest
 from synthetic import info_of
 
 from tailscope.extra.patterns import explain
-from tailscope.extra.patterns.explain import unnamed_stalls
+from tailscope.extra.patterns.explain import patterns_of, stalls_beyond, unnamed_stalls
 from tailscope.extra.patterns.models.series import Series
 from tailscope.extra.patterns.source import Searched
 from tailscope.extra.patterns.words import stalls_text
@@ -83,6 +83,21 @@ def test_stalls_of_which_less_than_half_has_a_cause_are_told(
         assert found.packets == found.stalls * HELD
         assert found.duration_ns_p50 == pytest.approx(STALL_NS, rel=0.01)
         assert found.observed_s == pytest.approx(LASTED_S, rel=0.01)
+
+
+@pytest.mark.parametrize("rate_pps", [500, 10_000])
+def test_batches_of_the_device_are_no_stalls_of_their_own(rate_pps: int) -> None:
+    """`model aliasing` tells those stalls alone that `explain` tells: no group of a batch."""
+    gaps_ns = np.random.default_rng(11).exponential(1e9 / rate_pps, 30_000)
+    arrival_ns = np.cumsum(gaps_ns).astype(np.int64)
+    arrival_ns -= arrival_ns[0]
+    released_ns = arrival_ns.reshape(-1, 4)[:, -1:] + 5_000 + 200 * np.arange(4)
+    batches = Series(arrival_ns, released_ns.ravel() - arrival_ns)
+    found = patterns_of(Searched(batches, len(arrival_ns), 0, len(arrival_ns) - 1), None)
+    assert [named.pattern for named in found.named] == ["batching"]
+    assert found.unnamed_stalls is stalls_beyond(batches, 0) is None
+    held = Series(np.arange(len(stalling())) * GAP_NS, stalling())
+    assert stalls_beyond(held, 0) is not None
 
 
 def test_counters_alone_do_not_say_that_a_stall_has_no_cause(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -111,6 +112,18 @@ def test_a_run_says_what_to_expect(run: Path, tailscope: Run, tmp_path: Path) ->
     assert ahead["rest_max_ns_ci_low"] <= record["latency_ns_max"] <= ahead["rest_max_ns_ci_high"]
     assert record["xi_ci_low"] < 0 < record["xi_ci_high"]
     assert "mean excess" in figure.read_text()
+
+
+def test_a_folder_of_repeats_is_its_runs(run: Path, tailscope: Run, tmp_path: Path) -> None:
+    repeats = [tmp_path / "repeats" / name for name in ("1", "2")]
+    for each in repeats:
+        shutil.copytree(run, each)
+    folder = tailscope("model", "tail", tmp_path / "repeats")
+    assert folder.returncode == 0, folder.stderr
+    assert "2 runs were taken together" in folder.stdout
+    assert folder.stdout == tailscope("model", "tail", *repeats).stdout
+    like = tailscope("model", "tail", repeats[0], "--like", tmp_path / "repeats")
+    assert "1 other run of the setting" in like.stdout, like.stderr
 
 
 def test_what_drifts_is_refused_with_the_reason(tailscope: Run, tmp_path: Path) -> None:

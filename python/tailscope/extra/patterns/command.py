@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tailscope.extra.patterns.models.aliasing.prediction import Prediction
     from tailscope.extra.patterns.models.aliasing.simulation import Periodic, Times
     from tailscope.extra.patterns.models.aliasing.sources import Fit, FittedSource
+    from tailscope.extra.patterns.records import UnnamedStalls
     from tailscope.store.records.run import RunInfo
 
 EXAMPLE = "tailscope model aliasing runs/first"
@@ -219,8 +220,11 @@ def _rate_hz(text: str) -> float:
 
 
 def _run(plan: AliasingRequest) -> None:
+    from msgspec import to_builtins
+
     from tailscope.extra.patterns.models.aliasing.fit import LONGEST_NS, MOST_PACKETS
     from tailscope.extra.patterns.models.aliasing.prediction import predict
+    from tailscope.extra.patterns.words import stalls_text
     from tailscope.store.reader import read_run
     from tailscope.units import counted
 
@@ -234,12 +238,16 @@ def _run(plan: AliasingRequest) -> None:
     names = _names(fitted, counters)
     record = _record(fitted, prediction, arrival_ns, latency_ns, tainted)
     record["beyond"] = beyond
+    stalls = None if plan.asked else _stalls(fitted, arrival_ns, latency_ns)
+    record["stalls"] = None if stalls is None else to_builtins(stalls)
     for source, named in zip(record["sources"], names, strict=True):
         source["interrupts"] = named
     _draw(plan, run.label, arrival_ns, latency_ns, prediction)
 
     def show() -> None:
         _print(fitted, prediction)
+        if stalls is not None:
+            say(stalls_text(stalls))
         if fitted.in_batches:
             say("no latency is predicted: most packets leave in batches, and wait for each other")
         _print_left_out(tainted)
@@ -255,6 +263,18 @@ def _run(plan: AliasingRequest) -> None:
                 say(f"{source.periodic.rate_hz:.4f} Hz is counted by: {named_text}")
 
     conclude(plan.json_file, record, [plan.run], show)
+
+
+def _stalls(fitted: Fit, arrival_ns: Times, latency_ns: Times) -> UnnamedStalls | None:
+    """Sum up the stalls that make the tail, if clocks that were found do not hold for as long."""
+    from tailscope.extra.patterns.explain import stalls_beyond
+    from tailscope.extra.patterns.models.holds import BEYOND_A_CLOCK
+    from tailscope.extra.patterns.models.series import Series
+
+    longest_ns = max((source.periodic.duration_ns for source in fitted.sources), default=0)
+    return stalls_beyond(
+        Series(arrival_ns - arrival_ns[0], latency_ns), BEYOND_A_CLOCK * longest_ns
+    )
 
 
 def _rates(interrupts: Mapping[str, Path]) -> dict[str, Mapping[str, Sequence[float]]]:
@@ -292,11 +312,12 @@ def _run_recorded(plan: AliasingRequest) -> None:
     start_ns = blocked.start_ns[blocked.is_dut]
     recorded = RecordedInterruptions(start_ns, blocked.end_ns[blocked.is_dut] - start_ns)
     prediction = predict_recorded(recorded, arrival_ns, latency_ns)
-    record = {
+    record: dict[str, Any] = {
         "packets": len(arrival_ns),
         "tainted": tainted,
         "first_packet_ns": int(arrival_ns[0]),
         "interruptions": len(start_ns),
+        "stalls": None,
         "sources": [],
         "measured": prediction.measured,
         "predicted": prediction.predicted,
@@ -431,7 +452,8 @@ def _print(fitted: Fit, prediction: Prediction | None) -> None:
     if not fitted.sources:
         say(fitted.reason or "")
         say(
-            f"median {duration_text(fitted.base_latency_ns)} of {counted(fitted.packets, 'packet')}"
+            f"latency without delays: {duration_text(fitted.base_latency_ns)}, the median of those"
+            f" that found nothing ahead of them; {counted(fitted.packets, 'packet')} in all"
         )
         return
     largest_first = sorted(fitted.sources, key=lambda source: -(source.packets or 0))

@@ -8,7 +8,7 @@ import numpy as np
 
 from tailscope.cli.terminal import say_named
 from tailscope.extra.patterns.models.answer import Finding, Refusal
-from tailscope.extra.patterns.models.detect import detect
+from tailscope.extra.patterns.models.detect import detect, explained
 from tailscope.extra.patterns.models.holds import find_holds, long_gaps
 from tailscope.extra.patterns.models.queue import find_pace, paced_ns
 from tailscope.extra.patterns.models.system import find_system, undelayed_ns
@@ -16,6 +16,7 @@ from tailscope.extra.patterns.records import (
     NamedPattern,
     PatternsRecord,
     RefusedPattern,
+    StallDistances,
     UnnamedStalls,
 )
 from tailscope.extra.patterns.source import read_directions, read_series
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.cli.view import View
+    from tailscope.extra.patterns.models.holds import Holds
     from tailscope.extra.patterns.models.series import Series
     from tailscope.extra.patterns.source import Searched
     from tailscope.noise.attribution import Blocked
@@ -106,8 +108,29 @@ def patterns_of(searched: Searched, quantile: float | None) -> PatternsRecord:
             for answer in answers
             if isinstance(answer, Refusal)
         ),
-        unnamed_stalls=None if holds is None else UnnamedStalls(**holds._asdict()),
+        unnamed_stalls=None if holds is None else _record(holds),
     )
+
+
+def _record(holds: Holds) -> UnnamedStalls:
+    apart = holds.distances
+    figures = {
+        **holds._asdict(),
+        "distances": None if apart is None else StallDistances(**apart._asdict()),
+    }
+    return UnnamedStalls(**figures)
+
+
+def stalls_beyond(series: Series, duration_ns: int) -> UnnamedStalls | None:
+    """Sum up the stalls that make the tail of a series, of those that last for longer.
+
+    Those that a pattern explains, such as batches of the device, are left out.
+    """
+    known = explained(series)
+    stalls = known.stalls & (known.system.longest_gap_ns > duration_ns)
+    _, threshold_ns = _slow_from(series, None)
+    holds = find_holds(series, known.system, stalls, series.latency_ns >= threshold_ns)
+    return None if holds is None else _record(holds)
 
 
 def unnamed_stalls(run: Path, info: RunInfo, tail: Explanation, blocked: Blocked) -> str | None:
@@ -117,7 +140,7 @@ def unnamed_stalls(run: Path, info: RunInfo, tail: Explanation, blocked: Blocked
     if not len(series.arrival_ns):
         return None
     base_ns = undelayed_ns(series)
-    system = find_system(series, np.full(len(series.latency_ns), base_ns))
+    system = find_system(series, np.broadcast_to(base_ns, len(series.latency_ns)))
     start_ns, end_ns = system.start_ns + searched.start_ns, system.end_ns + searched.start_ns
     known_ns = covered(start_ns, end_ns, blocked.start_ns, blocked.end_ns)
     stalls = long_gaps(system, paced_ns(series, find_pace(series, system)))

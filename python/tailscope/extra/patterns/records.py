@@ -14,7 +14,7 @@ class NamedPattern(Section, frozen=True, kw_only=True):
     `reordering` or `retransmissions`."""
     slow_share: Share | None
     """Share of the slow packets that it explains; null if it delays none, or that is unknown."""
-    figures: dict[str, float | int | str | tuple[int, ...] | None]
+    figures: dict[str, float | int | str | tuple[float, ...] | None]
     """Its evidence, by names that end in their unit."""
 
 
@@ -27,11 +27,26 @@ class RefusedPattern(Section, frozen=True, kw_only=True):
     """Why it is not named, and what would be needed."""
 
 
+class StallDistances(Section, frozen=True, kw_only=True):
+    """Times from the end of one stall to the end of the next."""
+
+    distance_ns_mean: Count
+    distance_ns_p25: Count
+    distance_ns_p50: Count
+    distance_ns_p75: Count
+    period_ns: Count | None
+    """The fixed period at which they come; null for none."""
+    on_time: Count
+    """Number of distances that are a period, or a multiple, to 2 %; 0 without one."""
+    off_share: Share | None
+    """The most by which one of these differs, as a share of the period; null without one."""
+
+
 class UnnamedStalls(Section, frozen=True, kw_only=True):
     """Stalls of the device that no pattern explains: packets were held, and nothing left."""
 
     stalls: Count
-    """Their number; more than one: they recur."""
+    """Number of those that make the tail; more than one: they recur."""
     packets: Count
     """Packets that were held."""
     slow_share: Share
@@ -42,6 +57,8 @@ class UnnamedStalls(Section, frozen=True, kw_only=True):
     """How long nothing left."""
     observed_s: float
     """Time in which they were seen."""
+    distances: StallDistances | None = None
+    """How far apart they are; null for one."""
 
 
 class PatternsRecord(Section, frozen=True, kw_only=True):

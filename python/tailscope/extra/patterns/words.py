@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
+from tailscope.extra.patterns.models.distances import FEWEST
 from tailscope.units import count_text, counted, duration_text, percentile_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tailscope.extra.patterns.models.distances import Distances
     from tailscope.extra.patterns.models.holds import Holds
-    from tailscope.extra.patterns.records import NamedPattern, PatternsRecord, UnnamedStalls
+    from tailscope.extra.patterns.records import (
+        NamedPattern,
+        PatternsRecord,
+        StallDistances,
+        UnnamedStalls,
+    )
 
     Figures = Mapping[str, Any]
 
 _BITS = 8
+_LONG_NS = 100_000_000
 
 
 def opening_text(found: PatternsRecord) -> str:
@@ -49,11 +58,11 @@ def stalls_text(found: Holds | UnnamedStalls) -> str:
         duration_text, (found.duration_ns_min, found.duration_ns_p50, found.duration_ns_max)
     )
     lasted = usual if found.stalls == 1 else f"{usual} (median; {least} to {most})"
+    apart = found.distances
     recur = (
         f"once in {found.observed_s:.3g} s"
-        if found.stalls == 1
-        else f"{count_text(found.stalls)} times, once in {found.observed_s / found.stalls:.3g} s on"
-        " average"
+        if apart is None
+        else f"{count_text(found.stalls)} times, {_apart_text(found.stalls, apart)}"
     )
     return (
         f"Unexplained stalls: nothing left the device for {lasted}, {recur}, and nothing recorded"
@@ -62,6 +71,37 @@ def stalls_text(found: Holds | UnnamedStalls) -> str:
         " where packets waited; below the kernel there are firmware, a hypervisor, and the device's"
         " own pauses."
     )
+
+
+def _apart_text(stalls: int, apart: Distances | StallDistances) -> str:
+    """Say at which period stalls come, or how far apart they are otherwise."""
+    low, middle, high, mean = map(
+        _seconds_text,
+        (
+            apart.distance_ns_p25,
+            apart.distance_ns_p50,
+            apart.distance_ns_p75,
+            apart.distance_ns_mean,
+        ),
+    )
+    if stalls < FEWEST:
+        return f"{mean} apart on average, too few to tell a period"
+    if apart.period_ns is None or apart.off_share is None:
+        return (
+            f"at no fixed distance: {mean} apart on average, {middle} in the median (quartiles:"
+            f" {low} and {high})"
+        )
+    within = max(math.ceil(apart.off_share * 1_000) / 10, 0.1)
+    which = "all" if apart.on_time == stalls - 1 else f"{apart.on_time} of the"
+    return (
+        f"every {_seconds_text(apart.period_ns)} ({which} {stalls - 1} distances are this or a"
+        f" multiple of it, within {within:g}%)"
+    )
+
+
+def _seconds_text(ns: int) -> str:
+    """Write a time between stalls in seconds, or a short one to its fourth digit in ms."""
+    return f"{ns / 1e9:.3f} s" if ns >= _LONG_NS else f"{ns / 1e6:.4g} ms"
 
 
 def evidence_text(named: NamedPattern) -> str:
@@ -115,9 +155,18 @@ def _stall(figures: Figures) -> str:
     text = (
         f"packets are held for up to {duration_text(figures['duration_ns'])} every"
         f" {duration_text(figures['period_ns'])} ({figures['rate_hz']:.4g} Hz):"
-        f" {figures['explained_share']:.0%} of {count_text(figures['delayed_packets'])} delayed"
+        f" {figures['own_share']:.0%} of {count_text(figures['delayed_packets'])} delayed"
         " packets are released by that clock"
     )
+    others = [
+        f"{rate_hz:.4g} Hz (up to {duration_text(held_ns)}, {share:.0%})"
+        for rate_hz, held_ns, share in zip(
+            *(figures.get(f"other_{name}", ()) for name in ("rates_hz", "durations_ns", "shares")),
+            strict=True,
+        )
+    ]
+    if others:
+        text += f", and others by {_listed(others) if len(others) > 1 else others[0]}"
     if figures.get("p_value") is not None:
         text += f"; by chance with a probability of {figures['p_value']:.2g} at most"
     return text

@@ -50,6 +50,10 @@ _NS_PER_S, _NS_PER_MS = 1e9, 1e6
 _SPANS_S = {"h": 3600, "min": 60}
 _SEED = 1
 _SPLIT = 0.2
+_MORE = 1.1
+"""Ratio from which on an end is another one."""
+_SURE = 0.9
+"""Probability from which on the contrary is not told."""
 _OTHER_RATE = 1.2
 """Ratio of rates from which on runs are not of one rate."""
 _LAWS = ("tailscope", "equation-1")
@@ -61,8 +65,8 @@ _Runs = Annotated[
     list[Path] | None,
     argument(
         "RUN...",
-        "A run directory; several of one setting, modelled together; or a campaign or a"
-        " folder of the authors' tables, for a table of all its runs.",
+        "A run directory; several of one setting or a folder of them, modelled together; or a"
+        " campaign or a folder of the authors' tables, for a table of all its runs.",
         show_default=False,
     ),
 ]
@@ -89,8 +93,8 @@ _Split = Annotated[
     option(
         "--split",
         "SHARE",
-        "Share of the run to fit; the rest checks the fit.  [default: 0.2; of several"
-        " runs 1, and a further run is predicted]",
+        "Share of the run to fit; the rest checks the fit. --horizon looks ahead from all of it."
+        "  [default: 0.2; of several runs 1, and a further run is predicted]",
         show_default=False,
     ),
 ]
@@ -150,7 +154,7 @@ def command(
         split = _SPLIT if is_table or len(sources) == 1 else 1.0
     plan = TailRequest(
         sources,
-        like or [],
+        [source.path for path in like or [] for source in _found(path)],
         _settings(threshold, split, run_length, horizon, interval, resamples),
         is_table,
         seed,
@@ -208,8 +212,18 @@ def _sources(
     if any(packets < 1 for packets in count):
         raise UsageError(f"--count: expected at least 1, got {min(count)}", code="count")
     if runs:
-        return [LatencySource(path, None) for path in runs]
+        return [source for path in runs for source in _found(path)]
     return [LatencySource(path, packets) for path, packets in zip(worst, count, strict=True)]
+
+
+def _found(path: Path) -> list[LatencySource]:
+    """Return a run, what a table is made of, or the runs right below a folder of repeats."""
+    from tailscope.store.files import runs_at
+
+    named = LatencySource(path, None)
+    if named.is_folder:
+        return [named]
+    return [LatencySource(run, None) for run in runs_at(path)] or [named]
 
 
 def _settings(
@@ -364,8 +378,19 @@ def _exceeded(check: Check) -> str:
 
 def _predicted(ahead: Forecast) -> str:
     out = ahead.largest
-    low, high, known = map(duration_text, (out.low_ns, out.high_ns, out.known_high_ns))
-    return f"{low} to {high}" if known == high else f"{low} to {high} ({known} if nothing new)"
+    return f"{duration_text(out.low_ns)} to {duration_text(out.high_ns)}"
+
+
+def _causes(ahead: Forecast) -> Iterator[str]:
+    """Return what bursts of known classes give, and what an unseen one may."""
+    out = ahead.largest
+    low, median, high = map(duration_text, out.known_ns)
+    yield f"bursts of the kinds that were seen give a largest of {low} to {high}, median {median}"
+    if out.high_ns > _MORE * out.known_ns[2]:
+        yield (
+            f"with {out.exceeds_known:.0%} it is larger than these {high}, up to"
+            f" {duration_text(out.high_ns)}: mostly bursts of a kind that was not seen"
+        )
 
 
 def _recurring(ahead: Forecast) -> Iterator[str]:
@@ -373,15 +398,13 @@ def _recurring(ahead: Forecast) -> Iterator[str]:
     out = ahead.largest
     for at in range(len(out.regions) - 1, 0, -1):
         below, region = out.regions[at - 1 : at + 1]
-        low = duration_text(region.low_ns)
-        what = (
-            f"something larger than all that was seen, of {low} to"
-            f" {duration_text(region.high_ns)}, comes"
-            if region.low_ns > out.seen_ns
-            else f"the class of {low} to {duration_text(min(region.high_ns, out.known_high_ns))}"
-            " recurs"
+        if out.recurs(at) >= _SURE:
+            continue
+        low, high = map(duration_text, (region.low_ns, out.high_ns))
+        yield (
+            f"with {out.recurs(at):.0%} the largest is {low} or more, up to {high}; otherwise it is"
+            f" up to {duration_text(below.high_ns)}"
         )
-        yield f"{what} with {out.recurs(at):.0%}; without it at most {duration_text(below.high_ns)}"
 
 
 def _next(fitted: TailModel) -> Iterator[str]:
@@ -406,6 +429,11 @@ def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
             f"{count_text(tainted)} packets were under way while the instrument itself stalled:"
             " they count with the least that they can have taken"
         )
+    if fitted.check is not None:
+        yield (
+            f"the table is of the first {fitted.settings.split:.0%} of the run, and the rest checks"
+            " it; --horizon, such as 1h, looks ahead from the whole run"
+        )
     if len(fitted.runs) > 1:
         yield f"{len(fitted.runs)} runs were taken together; intervals hold for a further one"
         rates_pps = sorted(_NS_PER_S / run.gap_ns for run in fitted.runs if run.duration_ns)
@@ -428,6 +456,7 @@ def _notes(fitted: TailModel, tainted: int) -> Iterator[str]:
             f"not part of the law, but of what is foretold: {counted(len(aside), 'run')}"
             f" ({', '.join(map(str, aside))}), whose slowest packets are far slower"
         )
+    yield from _causes(ahead)
     yield from _recurring(ahead)
     yield from _next(fitted)
     for run, start in enumerate(ahead.starts):
@@ -453,10 +482,11 @@ def _until(horizon: Horizon, *, is_refused: bool) -> Iterator[str]:
     if not is_refused:
         yield (
             f"in {span} at this rate, packets exceed {duration_text(out.level_ns)} with"
-            f" {out.exceeds_level:.0%}"
+            f" {out.exceeds_level:.0%}, counting kinds of bursts that were not seen"
         )
     yield f"the largest in {span}: {_predicted(horizon.forecast)}"
-    yield from (f"in {span}: {text}" for text in _recurring(horizon.forecast))
+    for text in (*_causes(horizon.forecast), *_recurring(horizon.forecast)):
+        yield f"in {span}: {text}"
 
 
 def _beside(ahead: Forecast) -> Iterator[str]:

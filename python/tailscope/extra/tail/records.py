@@ -14,7 +14,8 @@ class TailIntervals(Section, frozen=True, kw_only=True):
     sigma_ns: tuple[float, float]
     """Interval of its scale."""
     level_ns: tuple[float, float]
-    """Interval of the return level."""
+    """Interval of the level of the fitted law alone (as `return_level_ns_most_likely`), by this
+    method, without a horizon; it is not that of the answer, which is `rest_max_ns_*`."""
 
 
 class TestedStationarity(Section, frozen=True, kw_only=True):
@@ -98,9 +99,9 @@ class TailHorizon(Section, frozen=True, kw_only=True):
     return_level_ns: float
     """The return level of that time."""
     return_level_ns_ci_low: float
-    """Lower end of its interval."""
+    """Lower end of the interval of the largest latency of that time; no interval of its median."""
     return_level_ns_ci_high: float
-    """Upper end of its interval."""
+    """Upper end of the interval of the largest latency of that time."""
     bounded: bool
     """True if the tail ends."""
     limit_ns: float | None
@@ -113,8 +114,12 @@ class TailHorizon(Section, frozen=True, kw_only=True):
     """Upper end of it."""
     rest_max_ns_regions: tuple[LatencyRegion, ...] = ()
     """The parts of that interval in which it may lie; the gaps between hold less than 1 %."""
+    known_max_ns_ci_low: float | None = None
+    """Lower end of the interval of the largest if bursts are of classes that were seen."""
+    known_max_ns_median: float | None = None
+    """Median of the largest if bursts are of classes that were seen."""
     known_max_ns_ci_high: float | None = None
-    """The same if only causes act that were seen."""
+    """Upper end of the interval of the largest if bursts are of classes that were seen."""
     fit_p_value: float | None = None
     """How often a sample of the law is at least as far from it as the bursts (Anderson-Darling)."""
     promise: str | None = None
@@ -193,9 +198,9 @@ class LevelAhead(Section, frozen=True, kw_only=True):
     return_level_ns: float
     """The return level of so many packets."""
     return_level_ns_ci_low: float
-    """Lower end of its interval."""
+    """Lower end of the interval of the largest latency of that time; no interval of its median."""
     return_level_ns_ci_high: float
-    """Upper end of its interval."""
+    """Upper end of the interval of the largest latency of that time."""
 
 
 class QuantilePair(Section, frozen=True, kw_only=True):
@@ -254,9 +259,9 @@ class TailRecord(KeptRecord, frozen=True, kw_only=True):
     return_level_ns: float
     """The return level."""
     return_level_ns_ci_low: float
-    """Lower end of its interval."""
+    """Lower end of the interval of the largest latency of that time; no interval of its median."""
     return_level_ns_ci_high: float
-    """Upper end of its interval."""
+    """Upper end of the interval of the largest latency of that time."""
     return_level_ns_most_likely: float
     """The return level of the most likely law."""
     level: float
@@ -303,8 +308,12 @@ class TailRecord(KeptRecord, frozen=True, kw_only=True):
     """Upper end of it."""
     rest_max_ns_regions: tuple[LatencyRegion, ...] = ()
     """The parts of that interval in which it may lie; the gaps between hold less than 1 %."""
+    known_max_ns_ci_low: float | None = None
+    """Lower end of the interval of the largest if bursts are of classes that were seen."""
+    known_max_ns_median: float | None = None
+    """Median of the largest if bursts are of classes that were seen."""
     known_max_ns_ci_high: float | None = None
-    """The same if only causes act that were seen."""
+    """Upper end of the interval of the largest if bursts are of classes that were seen."""
     fit_p_value: float | None = None
     """How often a sample of the law is at least as far from it as the bursts (Anderson-Darling)."""
     promise: str | None = None

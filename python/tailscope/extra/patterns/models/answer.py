@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Marks: TypeAlias = NDArray[np.bool_]
     Floats: TypeAlias = NDArray[np.float64]
     Numbers: TypeAlias = NDArray[np.int64]
-    Figure: TypeAlias = float | int | str | tuple[int, ...] | None
+    Figure: TypeAlias = float | int | str | tuple[float, ...] | None
 
 
 @dataclass(frozen=True)

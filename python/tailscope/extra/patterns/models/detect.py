@@ -10,7 +10,7 @@ import numpy as np
 from tailscope.extra.patterns.models.answer import Finding, Refusal
 from tailscope.extra.patterns.models.batches import batching
 from tailscope.extra.patterns.models.bucket import policer, shaper
-from tailscope.extra.patterns.models.holds import long_gaps
+from tailscope.extra.patterns.models.holds import BEYOND_A_CLOCK, long_gaps
 from tailscope.extra.patterns.models.paths import ecmp, reordering
 from tailscope.extra.patterns.models.queue import find_limit, find_pace, paced_ns, queue
 from tailscope.extra.patterns.models.stalls import stalls
@@ -33,13 +33,39 @@ class Detected(NamedTuple):
     """Busy periods in which the device stalled, and no pattern says why."""
 
 
+class Explained(NamedTuple):
+    """What the patterns say that need no clock."""
+
+    undelayed_ns: int
+    answers: tuple[Answer, ...]
+    system: System
+    accounted: Marks
+    """Packets whose delay one of them explains."""
+    stalls: Marks
+    """Busy periods in which the device stalled, and none of them says why."""
+
+
 def detect(series: Series) -> Detected:
     """Look for each pattern in a series of at least one packet."""
+    known = explained(series)
+    clock = stalls(series, known.system, known.accounted)
+    unnamed = known.stalls
+    if isinstance(clock, Finding):
+        # A clock holds no packet for much longer than it was found to.
+        held_ns = clock.figures["duration_ns"]
+        assert isinstance(held_ns, int), "a clock has a duration"
+        unnamed = unnamed & (known.system.longest_gap_ns > BEYOND_A_CLOCK * held_ns)
+    known_ns = known.undelayed_ns if is_idle_at_times(series) else None
+    return Detected(known_ns, (*known.answers, clock), known.system, unnamed)
+
+
+def explained(series: Series) -> Explained:
+    """Look for the patterns that need no clock, and for stalls that none of them explains."""
     by_flow = ecmp(series)
     base_ns = undelayed_ns(series)
     each_ns = by_flow.base_ns
     if each_ns is None:
-        each_ns = np.full(len(series.latency_ns), base_ns)
+        each_ns = np.broadcast_to(base_ns, len(series.latency_ns))
     system = find_system(series, each_ns)
     pace = find_pace(series, system)
     backlog = queue(series, system, pace, find_limit(series, pace))
@@ -62,12 +88,8 @@ def detect(series: Series) -> Detected:
     for answer in answers:
         if isinstance(answer, Finding) and answer.delayed is not None:
             accounted |= answer.delayed
-    clock = stalls(series, system, accounted)
     unnamed = stalled & ~system.holding(series, accounted)
-    if isinstance(clock, Finding):
-        unnamed[:] = False
-    known_ns = base_ns if is_idle_at_times(series) else None
-    return Detected(known_ns, (*answers, clock), system, unnamed)
+    return Explained(base_ns, tuple(answers), system, accounted, unnamed)
 
 
 def _without(answer: Answer, packets: Marks) -> Answer:

@@ -6,17 +6,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tailscope.extra.patterns.models.distances import distances
+
 if TYPE_CHECKING:
     from tailscope.extra.patterns.models.answer import Marks
+    from tailscope.extra.patterns.models.distances import Distances
     from tailscope.extra.patterns.models.series import Series
     from tailscope.extra.patterns.models.system import System
 
+BEYOND_A_CLOCK = 2
+"""Stalls that last more than so many times as long as those of a clock are not its own."""
 _LONG = 10
 """A device stalls if nothing leaves for so many times as long as a packet usually takes."""
 _PART = 0.2
 """Part of a busy period that a stall makes up, or the others waited for more than it."""
 _LEAST_SHARE = 0.2
 """Share of the slow packets that stalls must have held to be worth telling."""
+_ALIKE = 0.2
+"""Stalls make the tail if they last so much of the one that held the median slow packet."""
 
 
 class Holds(NamedTuple):
@@ -32,6 +39,8 @@ class Holds(NamedTuple):
     duration_ns_max: int
     observed_s: float
     """Time in which they were seen."""
+    distances: Distances | None
+    """How far apart they are; None for one."""
 
 
 def long_gaps(system: System, paced_ns: float) -> Marks:
@@ -46,7 +55,8 @@ def long_gaps(system: System, paced_ns: float) -> Marks:
 
 
 def find_holds(series: Series, system: System, stalls: Marks, slow: Marks) -> Holds | None:
-    """Sum up stalls; None if hardly a slow packet was held by one."""
+    """Sum up the stalls that make the tail; None if hardly a slow packet was held by one."""
+    stalls = _of_the_tail(series, system, stalls, slow)
     held = system.within(series, stalls)
     share = float(held[slow].mean()) if slow.any() else 0.0
     if not stalls.any() or share < _LEAST_SHARE:
@@ -60,4 +70,15 @@ def find_holds(series: Series, system: System, stalls: Marks, slow: Marks) -> Ho
         int(np.median(lasted_ns)),
         int(lasted_ns.max()),
         float(series.arrival_ns[-1] - series.arrival_ns[0]) / 1e9,
+        distances(system.end_ns[stalls], series.arrival_ns),
     )
+
+
+def _of_the_tail(series: Series, system: System, stalls: Marks, slow: Marks) -> Marks:
+    """Mark the stalls about as long, or longer, as the one that held the median slow packet."""
+    number = system.period_of[slow[series.order]]
+    number = number[number >= 0]
+    holding = number[stalls[number]]
+    if not len(holding):
+        return np.zeros(len(stalls), bool)
+    return stalls & (system.longest_gap_ns >= _ALIKE * np.median(system.longest_gap_ns[holding]))

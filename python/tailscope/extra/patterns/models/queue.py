@@ -84,8 +84,8 @@ def find_pace(series: Series, system: System) -> Pace | str:
             break
     if best is None:
         return (
-            f"no busy period lasts for {_WINDOWS[0]} packets often enough: expected"
-            f" {_LEAST_WINDOWS} times so many"
+            f"busy periods without a stall are too short: expected {_LEAST_WINDOWS} stretches of"
+            f" {_WINDOWS[0]} packets in them"
         )
     if best.steady < _STEADY:
         return (
@@ -108,11 +108,15 @@ def _pace(
     series: Series, unit: str, sizes: Floats, starts: Numbers, window: int, periods: Marks
 ) -> Pace:
     """Compare the rates of all windows: of their departures, and of the arrivals of the same."""
-    total = np.cumsum(sizes[series.order])
-    came_ns = np.maximum.accumulate(series.arrival_ns[series.order])
+    total = sizes[series.order]
+    np.cumsum(total, out=total)
     size = total[starts + window] - total[starts]
+    del total
     took_ns = np.maximum(series.left_ns[starts + window] - series.left_ns[starts], 1)
+    came_ns = series.arrival_ns[series.order]
+    np.maximum.accumulate(came_ns, out=came_ns)
     arrived_ns = np.maximum(came_ns[starts + window] - came_ns[starts], 1)
+    del came_ns
     usual = _weighted_median(size / took_ns, took_ns)
     most = min(_NEAR, _RANDOM / math.sqrt(window))
     near = np.abs(size / took_ns / usual - 1) <= most

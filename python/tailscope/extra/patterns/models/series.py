@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tailscope.extra.patterns.models.answer import Floats, Marks, Numbers
 
 
@@ -42,9 +44,9 @@ class Series:
         return self.arrival_ns + self.latency_ns
 
     @cached_property
-    def order(self) -> Numbers:
+    def order(self) -> NDArray[np.int32]:
         """The packets in the order in which they left."""
-        return np.argsort(self.depart_ns, kind="stable")
+        return np.argsort(self.depart_ns, kind="stable").astype(np.int32)
 
     @cached_property
     def left_ns(self) -> Numbers:
@@ -78,7 +80,7 @@ class Series:
     @cached_property
     def sizes(self) -> dict[str, Floats]:
         """The size of each packet, by unit: packets, and bytes where they are known."""
-        ones = {"packets": np.ones(len(self.arrival_ns))}
+        ones = {"packets": np.broadcast_to(1.0, len(self.arrival_ns))}
         if self.size_bytes is None:
             return ones
         return {"bytes": self.size_bytes.astype(float), **ones}
@@ -95,7 +97,11 @@ class Series:
         """The share of packets that left before an earlier packet of the same flow."""
         if len(self.arrival_ns) < 2:
             return 0.0
-        flow = np.zeros(len(self.arrival_ns), np.int64) if self.flow is None else self.flow
+        if self.flow is None:
+            front_ns = np.maximum.accumulate(self.depart_ns)
+            behind = np.count_nonzero(self.depart_ns[1:] < front_ns[:-1])
+            return float(behind / len(front_ns))
+        flow = self.flow
         by_flow = np.argsort(flow, kind="stable")
         depart_ns, same = self.depart_ns[by_flow], np.diff(flow[by_flow]) == 0
         # Flows are laid one behind the other, so that one pass serves all.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tailscope.extra.patterns.models.aliasing.fit import LONGEST_NS, fit
 from tailscope.extra.patterns.models.answer import Finding, Refusal
+from tailscope.extra.patterns.models.chance import on_time_by_chance
 from tailscope.extra.patterns.models.timer import scatter_ns, timer
 
 if TYPE_CHECKING:
@@ -58,12 +58,15 @@ def stalls(series: Series, system: System, accounted: Marks) -> Answer:
         searched_s = (series.arrival_ns[end - 1] - series.arrival_ns[0]) / 1e9
         part = f" (searched: the first {searched_s:.0f} s)" if end < len(series.arrival_ns) else ""
         return Refusal(name, reason + part)
-    first = found.sources[0]
+    # The clock that reaches farthest makes the tail.
+    first, *others = sorted(
+        found.sources, key=lambda source: (source.window_ns is not None, -source.latency_ns)
+    )
     if first.window_ns is not None:
         return Refusal(
             name,
-            f"delays recur at {first.periodic.rate_hz:.2f} Hz, but their packets are not released"
-            " together",
+            f"delays recur at {found.sources[0].periodic.rate_hz:.2f} Hz, but their packets are not"
+            " released together",
         )
     explained = found.explained
     if explained is None or explained < _LEAST_EXPLAINED:
@@ -80,7 +83,11 @@ def stalls(series: Series, system: System, accounted: Marks) -> Answer:
         "sources": len(found.sources),
         "delayed_packets": found.delayed,
         "explained_share": explained,
+        "own_share": first.explained,
         "p_value": first.p_value,
+        "other_rates_hz": tuple(each.periodic.rate_hz for each in others),
+        "other_durations_ns": tuple(each.periodic.duration_ns for each in others),
+        "other_shares": tuple(each.explained or 0.0 for each in others),
     }
     return Finding(name, figures, None)
 
@@ -112,16 +119,8 @@ def _seen(series: Series, system: System, delayed: Marks) -> Finding | None:
             "sources": 1,
             "delayed_packets": int(np.count_nonzero(delayed)),
             "explained_share": share,
-            "p_value": _by_chance(int(np.count_nonzero(large)) - 1, on_time),
+            "own_share": share,
+            "p_value": on_time_by_chance(int(np.count_nonzero(large)) - 1, on_time, _BY_CHANCE),
         },
         explained,
     )
-
-
-def _by_chance(count: int, share: float) -> float:
-    """Bound the probability that so many of unrelated releases are on time (Chernoff)."""
-    late = 1 - share
-    divergence = share * math.log(share / _BY_CHANCE)
-    if late:
-        divergence += late * math.log(late / (1 - _BY_CHANCE))
-    return math.exp(-count * divergence)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tailscope.extra.patterns.models.answer import Floats, Marks, Numbers
     from tailscope.extra.patterns.models.series import Series
 
@@ -41,7 +43,7 @@ class System:
     """Number of departures within each period."""
     longest_gap_ns: Numbers
     """Longest time without a departure in each period, its beginning included."""
-    period_of: Numbers
+    period_of: NDArray[np.int32]
     """The period in which each packet left, -1 for none; in the order of departure."""
 
     @property
@@ -86,13 +88,18 @@ def find_system(series: Series, base_ns: Numbers) -> System:
     excess_ns = series.latency_ns - base_ns
     noise_ns = _noise_ns(excess_ns)
     late = excess_ns > noise_ns
-    came_ns = np.sort((series.arrival_ns + base_ns)[late])
-    left_ns = np.sort(series.depart_ns[late])
+    del excess_ns
+    came_ns = series.arrival_ns[late]
+    came_ns += base_ns[late]
+    came_ns.sort()
+    left_ns = series.depart_ns[late]
+    left_ns.sort()
     ends = np.flatnonzero(
         np.searchsorted(came_ns, left_ns, "right") == np.arange(1, len(left_ns) + 1)
     )
     begins = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
     start_ns, end_ns = came_ns[begins], left_ns[ends]
+    del came_ns, left_ns, ends, begins, late
     first = np.searchsorted(series.left_ns, start_ns, "left")
     last = np.searchsorted(series.left_ns, end_ns, "right")
     period_of = _numbered(first, last, len(series.left_ns))
@@ -115,29 +122,33 @@ def _noise_ns(excess_ns: Numbers) -> float:
     """
     if len(excess_ns) < 2:
         return 0.0
-    steps_ns = np.abs(np.diff(excess_ns))
+    steps_ns = np.diff(excess_ns)
+    step_ns = np.median(np.abs(steps_ns, out=steps_ns), overwrite_input=True)
+    del steps_ns
     low_ns = excess_ns[excess_ns <= np.quantile(excess_ns, 0.5)]
-    return _NOISE * float(min(np.median(steps_ns), max(np.ptp(low_ns), 1)))
+    return _NOISE * float(min(step_ns, max(np.ptp(low_ns), 1)))
 
 
-def _numbered(first: Numbers, last: Numbers, packets: int) -> Numbers:
+def _numbered(first: Numbers, last: Numbers, packets: int) -> NDArray[np.int32]:
     """Give each departure the number of the period that it lies in; periods do not overlap."""
-    number: Numbers = np.full(packets, -1)
-    where = np.repeat(np.arange(len(first)), last - first)
-    offset = np.repeat(first - np.cumsum(last - first) + (last - first), last - first)
-    number[np.arange(len(where)) + offset] = where
+    edges = np.zeros(packets + 1, np.int8)
+    np.add.at(edges, first, 1)
+    np.add.at(edges, last, -1)
+    inside = np.cumsum(edges[:-1], dtype=np.int8) > 0
+    number = np.full(packets, -1, np.int32)
+    number[inside] = np.repeat(np.arange(len(first), dtype=np.int32), last - first)
     return number
 
 
 def _longest_gaps(left_ns: Numbers, start_ns: Numbers, first: Numbers, last: Numbers) -> Numbers:
-    gaps_ns = np.diff(left_ns, prepend=left_ns[:1])
-    gaps_ns = gaps_ns.copy()
-    gaps_ns[first] = left_ns[first] - start_ns
     bounds = np.column_stack([first, last]).ravel()
     if not len(bounds):
         return np.zeros(0, np.int64)
-    padded = np.append(gaps_ns, 0)
-    longest: Numbers = np.maximum.reduceat(padded, bounds)[::2]
+    # One more, because the last period may end with the last departure.
+    gaps_ns = np.zeros(len(left_ns) + 1, np.int64)
+    np.subtract(left_ns[1:], left_ns[:-1], out=gaps_ns[1:-1])
+    gaps_ns[first] = left_ns[first] - start_ns
+    longest: Numbers = np.maximum.reduceat(gaps_ns, bounds)[::2]
     return longest
 
 

@@ -37,9 +37,6 @@ _TELLING = 10
 _SLICES = 50
 """Slices of a run whose packets tell how many are delayed together."""
 
-_UNKNOWN = 1.0
-"""Shape of the prior of a rate that is not known at all."""
-
 _STEP = 0.01
 _STARTS = 26
 _JOINED = 1.25
@@ -109,8 +106,12 @@ class Prior(NamedTuple):
     """How much larger than all that was seen they may be; the logs of their sizes are uniform."""
     size_spread: float = 0.1
     """Change of sizes from what was seen to what follows, in logs (standard deviation)."""
+    unknown_shape: float = 0.5
+    """How sure the mean of a rate is of which other runs tell nothing: the shape of a gamma law."""
     drift_shape: float = 3.0
     """How steady rates are from what was seen to what follows: the shape of a gamma law."""
+    long_shape: float = 1.0
+    """How steady their mean over many further runs is at most."""
 
 
 class Region(NamedTuple):
@@ -153,8 +154,8 @@ class Largest(NamedTuple):
     """The largest latency of what follows."""
 
     regions: tuple[Region, ...]
-    known_high_ns: float
-    """Upper end of the interval if no unseen class of bursts acts."""
+    known_ns: tuple[float, float, float]
+    """Interval and median, if no unseen class of bursts acts: low, median, high."""
     seen_ns: float
     """Largest latency of all runs of the setting."""
     level_ns: float
@@ -177,6 +178,11 @@ class Largest(NamedTuple):
     def exceeds_level(self) -> float:
         """Return the probability that it exceeds the return level."""
         return 1 - self.law.probability(self.level_ns)
+
+    @property
+    def exceeds_known(self) -> float:
+        """Return the probability that it exceeds what the known classes give."""
+        return 1 - self.law.probability(self.known_ns[2])
 
     def recurs(self, at: int = -1) -> float:
         """Return the probability that bursts of a region come, or larger ones."""
@@ -241,19 +247,26 @@ class _Rates(NamedTuple):
     shape: Floats
     mean: Floats
     steadiness: Mapping[float, Floats]
-    """Shapes of the gamma law by which rates drift, and the probability of each."""
+    """Shapes of the gamma law by which rates drift to a further run, and their probabilities."""
+    run_ns: float
+    """Duration of a run."""
+    long_shape: float
+    """Largest shape of that law for the mean of many runs."""
 
     def few(self, ahead_ns: float, allowed: Floats | None = None) -> Floats:
         """Return the probability that so long a time has no events above them, or few enough.
 
         The product of two gamma laws, of rates and of their drift, is replaced by the one of the
-        same mean and variance. Events of such a rate have a negative binomial law.
+        same mean and variance. Events of such a rate have a negative binomial law. A time as long
+        as many runs has the mean of their rates, which is steadier, up to a bound.
         """
         from scipy.special import betainc
 
         few = np.zeros_like(self.mean)
+        runs = max(1.0, ahead_ns / self.run_ns)
         for steady, weight in self.steadiness.items():
-            shape = 1 / ((1 + 1 / self.shape) * (1 + 1 / steady) - 1)
+            steadier = max(steady, min(runs * steady, self.long_shape))
+            shape = 1 / ((1 + 1 / self.shape) * (1 + 1 / steadier) - 1)
             none = shape / (shape + self.mean * ahead_ns)
             few += weight * (none**shape if allowed is None else betainc(shape, allowed + 1, none))
         # Rates fall with latency, which estimates at each for itself need not.
@@ -272,21 +285,29 @@ def largest(
     seen_ns, latency = _most_ns(every), _latencies(own, every, prior)
     bursts_seen = _Seen.bursts(every, len(own), latency)
     law = _law(latency, _rates(bursts_seen, prior).few(ahead_ns), prior)
-    known = law.probability(seen_ns * np.exp(2 * prior.size_spread))
-    # What was seen is never outside.
+    known_rates = _rates(bursts_seen, prior._replace(new_bursts=0))
+    known = _law(latency, known_rates.few(ahead_ns), prior)
+    # What was seen is never outside: of each run, or of all, if what follows is as long as they.
     maxima = [max(1, run.max_ns) for run in own]
+    is_longer = ahead_ns >= sum(run.duration_ns for run in own)
+    if is_longer:
+        maxima = [max(maxima)]
     low_ns, high_ns = law.ends_ns(level, maxima)
-    known_high_ns = max(law.quantile_ns(known * (1 + level) / 2), *maxima)
+    known_low_ns, known_high_ns = known.ends_ns(level, maxima)
     level_ns = law.quantile_ns(0.5)
     if len(every) == 1:
-        # How far bursts reach beyond a run, it cannot tell alone.
-        recurring = _rates(bursts_seen, prior, reaches_beyond=False).few(ahead_ns)
+        # How far bursts reach beyond a run, it cannot tell alone. That its rate may be far lower
+        # is for the interval, not for the middle.
+        surer = prior._replace(unknown_shape=1.0)
+        recurring = _rates(bursts_seen, surer, reaches_beyond=False).few(ahead_ns)
         level_ns = _law(latency, recurring, prior).quantile_ns(0.5)
-    if ahead_ns >= sum(run.duration_ns for run in own):
+    if is_longer:
         level_ns = max(level_ns, *maxima)
     regions = _regions(law, (low_ns, high_ns), maxima, prior)
-    known_high_ns = min(known_high_ns, regions[-1].high_ns)
-    return Largest(regions, known_high_ns, seen_ns, min(level_ns, high_ns), law)
+    median_ns = float(np.clip(known.quantile_ns(0.5), known_low_ns, known_high_ns))
+    most_ns = regions[-1].high_ns
+    known_ns = min(known_low_ns, most_ns), min(median_ns, most_ns), min(known_high_ns, most_ns)
+    return Largest(regions, known_ns, seen_ns, min(level_ns, high_ns), law)
 
 
 def next_quantiles(
@@ -300,9 +321,6 @@ def next_quantiles(
     every = [*own, *like]
     latency = _latencies(own, every, prior)
     delayed = [run.delayed_ns(latency) for run in every]
-    event_ns = _event_ns(own, delayed)
-    events = np.array([part.sum(0) for part in delayed]) / event_ns
-    rates = _rates(_Seen.of(every, len(own), latency, events), prior)
     ahead_ns = sum(run.duration_ns for run in own) / len(own)
     no_burst = _rates(_Seen.bursts(every, len(own), latency), prior).few(ahead_ns)
     foretold = []
@@ -310,6 +328,13 @@ def next_quantiles(
         known = [value for run in own if (value := run.quantiles_ns[at]) is not None]
         if len(known) == len(own):
             allowed_ns = (1 - quantile) * ahead_ns
+            # A slice that is too long alone counts no more if it is longer: few long stalls would
+            # hide how evenly the short ones come.
+            enough_ns = allowed_ns + min(1e9 / run.rate_pps for run in own)
+            counted = [np.minimum(part, enough_ns) for part in delayed]
+            event_ns = _event_ns(own, counted)
+            events = np.array([part.sum(0) for part in counted]) / event_ns
+            rates = _rates(_Seen.of(every, len(own), latency, events), prior)
             few = rates.few(ahead_ns, np.floor(allowed_ns / event_ns))
             # One stall alone may be too long.
             few = np.minimum(few, np.interp(latency + allowed_ns, latency, no_burst))
@@ -379,12 +404,13 @@ def _rates(seen: _Seen, prior: Prior, *, reaches_beyond: bool = True) -> _Rates:
     reach = np.clip(1 - beyond, 0, 1)
     mean = np.maximum(np.maximum(expected, prior.new_bursts * reach) / time_all, 1e-30)
     # The mean is known no better than the events of the other runs tell.
-    shapes = 1 / (1 / _SHAPES + 1 / (expected - count + _UNKNOWN))
+    shapes = 1 / (1 / _SHAPES + 1 / (expected - count + prior.unknown_shape))
     weight = _weights(seen, mean)
     rate = (shapes + count) / (shapes / mean + time)
     told = (weight * rate).sum(0)
     variance = (weight * rate * (rate + 1 / (shapes / mean + time))).sum(0) - told**2
-    return _Rates(told**2 / variance, told, _steadiness(seen, prior))
+    run_ns = sum(run.duration_ns for run in seen.runs[: seen.own]) / seen.own
+    return _Rates(told**2 / variance, told, _steadiness(seen, prior), run_ns, prior.long_shape)
 
 
 def _one_more(count: Floats, latency: Floats) -> Floats:

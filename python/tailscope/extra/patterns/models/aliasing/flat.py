@@ -55,6 +55,8 @@ _LEAST_BLOCKS = 16
 _MOST_BLOCKS = 400
 _LONGEST_BLOCK_NS = 5e8
 _LEAST_RATIO = 3.0
+_HOPELESS = 0.5
+"""A slower clock is not tried whose ticks, as they are, have less than so much of the evidence."""
 _LEAST_INSIDE = 0.1
 _LEAST_EXPLAINED = 0.1
 _LEAST_TOGETHER = 2 / 3
@@ -205,12 +207,19 @@ def _evident(
                 if peak.chance * len(tried) <= FALSE_ALARMS:
                     candidates.append(_Candidate(peak.power, peak.rate_hz, threshold_ns))
     fitted: list[tuple[float, Recurring]] = []
+    of_packets_hz: list[float] = []
     for threshold_ns, rates_hz in _loudest(candidates, packets, 1e9 / block_ns).items():
-        search = _Search(done, threshold_ns, block_ns, blocks)
+        built: _Search | None = None
         for rate_hz in rates_hz:
-            clock, evident = _fitted(search, rate_hz, in_bursts=packets.in_bursts)
+            # A multiple of the rate of every Nth packet is no clock, either.
+            if any(_is_multiple(rate_hz, each) for each in of_packets_hz):
+                continue
+            built = built or _Search(done, threshold_ns, block_ns, blocks)
+            clock, evident = _fitted(built, rate_hz, in_bursts=packets.in_bursts)
             if clock is not None:
                 fitted.append((evident, clock))
+                if packets.is_in_step(clock.rate_hz, is_exact=True):
+                    of_packets_hz.append(clock.rate_hz)
     known = list(found)
     clocks: list[Recurring] = []
     for _, clock in sorted(fitted, key=lambda each: -each[0]):
@@ -225,6 +234,10 @@ def _evident(
         elif all(abs(clock.rate_hz - each.rate_hz) > _APART_HZ for each in clocks):
             clocks.append(clock)
     return clocks
+
+
+def _is_multiple(rate_hz: float, of_hz: float) -> bool:
+    return abs(rate_hz - round(rate_hz / of_hz) * of_hz) <= _APART_HZ
 
 
 def _loudest(
@@ -342,12 +355,14 @@ def _slowed(
     Ticks of a clock are alike. Those of a multiple are not, if they met as much work in vain.
     """
     tick, _ = _lateness(search.fitted_late, clock, reaches_back)
-    met, weight = _met(search, clock, reaches_back)
     if len(tick) < LEAST_EVENTS:
         return clock, evident
+    done, weight = search.fitted_usual
+    met, is_met = _ticks(done, clock, reaches_back=reaches_back)
+    met, met_weight, all_weight = met[is_met], weight[is_met], float(weight.sum())
     for times in _SLOWER:
         late = np.bincount(tick.astype(np.int64) % times, minlength=times)
-        usual = np.bincount(met.astype(np.int64) % times, weight, minlength=times)
+        usual = np.bincount(met.astype(np.int64) % times, met_weight, minlength=times)
         first = int(np.argmax(late))
         alike = late[first] * (usual.sum() / usual[first] - 1)
         if alike < LEAST_EVENTS:
@@ -357,6 +372,10 @@ def _slowed(
         is_only = alike >= _LEAST_RATIO * (late.sum() - late[first])
         if is_only and clock.wander is STEADY:
             return _slowed(search, slower, evident, reaches_back)
+        chance = float(usual[first]) / all_weight
+        likely = evidence(int(late[first]), len(search.fitted_late.end_ns), chance)
+        if likely < _HOPELESS * evident:
+            continue
         placed, more = _placed(search, slower, reaches_back)
         if placed is not None and more > evident:
             return _slowed(search, placed, more, reaches_back)
@@ -380,17 +399,9 @@ def _rate_ci_hz(search: _Search, found: Recurring) -> Interval:
 
 def _lateness(done: Work, clock: Periodic, reaches_back: bool) -> tuple[Floats, Floats]:
     """Return the ticks that some work holds, and the middle of the time in which each fell."""
-    begin_ns = done.begin_ns - done.idle_ns * reaches_back
-    tick = np.floor(_turned(clock, done.due_ns))
-    is_met = tick > np.floor(_turned(clock, begin_ns))
-    return tick[is_met], ((begin_ns + done.due_ns) / 2)[is_met]
-
-
-def _met(search: _Search, clock: Periodic, reaches_back: bool) -> tuple[Floats, Floats]:
-    """Return the ticks that work of any kind holds, and how much of each would be late anyway."""
-    is_met = search.is_fitted & _holds_tick(search.done, clock, reaches_back=reaches_back)
-    tick = np.floor(_turned(clock, search.done.due_ns[is_met]))
-    return tick, search.expected[is_met]
+    tick, is_met = _ticks(done, clock, reaches_back=reaches_back)
+    met = done.only(is_met)
+    return tick[is_met], (met.begin_ns - met.idle_ns * reaches_back + met.due_ns) / 2
 
 
 def _slope(tick: Floats, middle_ns: Floats) -> tuple[float, float]:
@@ -455,8 +466,14 @@ def _turned(clock: Periodic, time_ns: Times) -> Floats:
 
 
 def _holds_tick(done: Work, clock: Periodic, *, reaches_back: bool) -> Marks:
+    return _ticks(done, clock, reaches_back=reaches_back)[1]
+
+
+def _ticks(done: Work, clock: Periodic, *, reaches_back: bool) -> tuple[Floats, Marks]:
+    """Return the last tick before each piece of work is due, and whether it falls into it."""
     before = _turned(clock, done.begin_ns - done.idle_ns * reaches_back - clock.duration_ns)
-    return np.floor(_turned(clock, done.due_ns)) > np.floor(before)
+    tick = np.floor(_turned(clock, done.due_ns))
+    return tick, tick > np.floor(before)
 
 
 def _covered(

@@ -79,17 +79,13 @@ def _densest(period_ns: float, leave_ns: Floats) -> Line:
     """
     span_ns = float(np.ptp(leave_ns))
     leave_ns = leave_ns[:: max(1, len(leave_ns) // _ENOUGH)]
-    best, line = 0, Line(period_ns, 0.0, period_ns / _PHASES)
-    for turns in np.linspace(-0.5, 0.5, _RATES):
-        tried_ns = 1 / (1 / period_ns + turns / span_ns)
-        place = (leave_ns * (_PHASES / tried_ns)).astype(np.int64) % _PHASES
-        count = np.bincount(place, minlength=_PHASES)
-        pair = count + count[_NEXT]
-        if (most := int(pair.max())) > best:
-            best = most
-            phase_ns = (int(np.argmax(pair)) + 1) / _PHASES * tried_ns
-            line = Line(tried_ns, phase_ns, 2 * tried_ns / _PHASES)
-    return line
+    tried_ns = 1 / (1 / period_ns + np.linspace(-0.5, 0.5, _RATES) / span_ns)
+    place = np.outer(_PHASES / tried_ns, leave_ns).astype(np.int64) % _PHASES
+    place += _PHASES * np.arange(_RATES)[:, None]
+    count = np.bincount(place.ravel(), minlength=_RATES * _PHASES).reshape(_RATES, _PHASES)
+    rate, phase = divmod(int(np.argmax(count + count[:, _NEXT])), _PHASES)
+    best_ns = float(tried_ns[rate])
+    return Line(best_ns, (phase + 1) / _PHASES * best_ns, 2 * best_ns / _PHASES)
 
 
 def narrowed(rate_hz: float, leave_ns: Floats) -> Line | None:

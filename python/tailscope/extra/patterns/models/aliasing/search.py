@@ -10,7 +10,13 @@ import numpy as np
 from tailscope.extra.patterns.models.aliasing.comb import Comb, lock
 from tailscope.extra.patterns.models.aliasing.evenness import Evenness
 from tailscope.extra.patterns.models.aliasing.line import LEAST_EVENTS, Line, narrowed
-from tailscope.extra.patterns.models.aliasing.spectrum import HIGHEST_HZ, Arrivals, Peak, peaks
+from tailscope.extra.patterns.models.aliasing.spectrum import (
+    HIGHEST_HZ,
+    LEAST_PERIODS,
+    Arrivals,
+    Peak,
+    peaks,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,15 +198,18 @@ def _refusal(loudest: list[Peak], tried: int, packets: Evenness) -> str:
     chance = min(1.0, chance * tried)
     if chance > FALSE_ALARMS:
         return (
-            "delayed packets follow no rate: the most prominent one,"
+            f"delayed packets follow no rate from {LEAST_PERIODS / packets.span_s:.2g} to"
+            f" {HIGHEST_HZ:,.0f} Hz: the most prominent one,"
             f" {rate_hz:.2f} Hz, could occur by chance with a probability of {chance:.2g}"
         )
     if packets.every(rate_hz) is not None:
         every = max(packets.every(peak.rate_hz) or 1 for peak in loudest)
+        of_packets = f"{packets.packets_hz / every:.2f} Hz"
         return (
-            f"delays come with 1 packet in {every}, at {packets.packets_hz / every:.2f} Hz of"
-            f" {packets.packets_hz:,.0f} packets/s: a batch of the sender or of the device. A clock"
-            " in step with packets would look alike: send them at random (`--pattern poisson`)"
+            f"delays come with 1 packet in {every}, at {of_packets} of {packets.packets_hz:,.0f}"
+            f" packets/s, and these packets cannot tell why: clocks of {of_packets} and its"
+            " multiples are in step with them, and so is a batch of the sender or of the device."
+            " Packets that are sent at random at the same rate (`--pattern poisson`) can tell"
         )
     recur = f"delayed packets recur at {rate_hz:.2f} Hz, but do not leave together, as they would"
     if packets.own_hz < 2 * HIGHEST_HZ:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,7 +19,8 @@ HIGHEST_HZ = 2_000.0
 
 _NS_PER_S = 1e9
 _BINS_PER_S = 4 * HIGHEST_HZ
-_LEAST_PERIODS = 10
+LEAST_PERIODS = 10
+"""Periods of the lowest rate searched that fit into the time of the packets."""
 _PADDING = 2
 _BLOCK = 512
 _ALMOST = 0.5
@@ -80,7 +82,7 @@ def _spectrum(
     came: Arrivals, events: NDArray[np.intp]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     length = _quick_length(_PADDING * len(came.counts))
-    first = math.ceil(_LEAST_PERIODS / max(came.span_s, 1 / _BINS_PER_S) * length / _BINS_PER_S)
+    first = math.ceil(LEAST_PERIODS / max(came.span_s, 1 / _BINS_PER_S) * length / _BINS_PER_S)
     looked_at = slice(first, int(HIGHEST_HZ / _BINS_PER_S * length) + 1)
     spectrum = np.fft.rfft(came.excess(events), length)[looked_at]
     power = (spectrum.real**2 + spectrum.imag**2) / np.float64(len(events))
@@ -114,18 +116,27 @@ class Turning:
     """
 
     def __init__(self, excess: NDArray[np.float64], block_s: float) -> None:
-        blocks, bins = excess.shape
-        length = _quick_length(_FINE * bins)
-        rates_hz = np.arange(length // 2 + 1) * (bins / block_s / length)
-        wanted = rates_hz <= HIGHEST_HZ * (1 + 1 / _FINE)
-        self.block_s, self.rates_hz = block_s, rates_hz[wanted]
-        self.energy = np.einsum("ij,ij->i", excess, excess)
-        self.spectra = np.empty((blocks, len(self.rates_hz)), np.complex64)
-        # Phases are those in the middle of a block.
-        middle_s = (block_s - block_s / bins) / 2
+        self._excess = excess.astype(np.float32)
+        bins = excess.shape[1]
+        self._length = _quick_length(_FINE * bins)
+        rates_hz = np.arange(self._length // 2 + 1) * (bins / block_s / self._length)
+        self.block_s = block_s
+        self.rates_hz = rates_hz[rates_hz <= HIGHEST_HZ * (1 + 1 / _FINE)]
+
+    def _spectrum(self, row: NDArray[np.float32]) -> NDArray[np.complex64]:
+        spectrum = np.fft.rfft(row, self._length)[: len(self.rates_hz)]
+        return np.asarray(spectrum, np.complex64)
+
+    @cached_property
+    def spectra(self) -> NDArray[np.complex64]:
+        """The spectrum of each block, with phases of its middle."""
+        blocks, bins = self._excess.shape
+        middle_s = (self.block_s - self.block_s / bins) / 2
         to_middle = np.exp(2j * np.pi * middle_s * self.rates_hz).astype(np.complex64)
-        for row, spectrum in zip(excess.astype(np.float32), self.spectra, strict=True):
-            spectrum[:] = np.fft.rfft(row, length)[wanted] * to_middle
+        spectra = np.empty((blocks, len(self.rates_hz)), np.complex64)
+        for row, spectrum in zip(self._excess, spectra, strict=True):
+            spectrum[:] = self._spectrum(row) * to_middle
+        return spectra
 
     def peaks(self) -> list[Peak]:
         """Find rates at which events recur within pairs of blocks, whatever their phase in each.
@@ -133,14 +144,14 @@ class Turning:
         The mean of the power of n pairs without a rate exceeds z times its own with a probability
         of at most exp(-n (z - 1 - ln z)), by Chernoff's bound.
         """
-        turned = np.exp(-2j * np.pi * self.block_s * self.rates_hz).astype(np.complex64)
-        power, used = np.zeros(len(self.rates_hz)), 0
-        for at in range(0, len(self.spectra) - 1, 2):
-            energy = float(self.energy[at] + self.energy[at + 1])
-            if energy > 0:
-                power += np.abs(self.spectra[at] + turned * self.spectra[at + 1]) ** 2 / energy
-                used += 1
-        looked_at = (self.rates_hz * self.block_s >= _LEAST_PERIODS / 2) & (
+        blocks, bins = self._excess.shape
+        pairs = self._excess[: blocks // 2 * 2].reshape(-1, 2 * bins)
+        pairs = pairs[pairs.any(axis=1)]
+        power, used = np.zeros(len(self.rates_hz)), len(pairs)
+        for pair in pairs:
+            spectrum = self._spectrum(pair)
+            power += (spectrum.real**2 + spectrum.imag**2) / (pair @ pair)
+        looked_at = (self.rates_hz * self.block_s >= LEAST_PERIODS / 2) & (
             self.rates_hz <= HIGHEST_HZ
         )
         power, rates_hz = power[looked_at] / max(used, 1), self.rates_hz[looked_at]

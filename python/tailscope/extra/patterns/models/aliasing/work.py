@@ -87,5 +87,6 @@ def _pieces(arrival_ns: Times, latency_ns: Times) -> tuple[Times, Times, Times, 
 
 def expected(is_late: NDArray[np.bool_], kind: Numbers) -> Floats:
     """Return for each piece the share of its kind that is late."""
-    share = np.bincount(kind, is_late) / np.maximum(np.bincount(kind), 1)
+    count = np.bincount(kind)
+    share = np.bincount(kind[is_late], minlength=len(count)) / np.maximum(count, 1)
     return np.asarray(share[kind], np.float64)
