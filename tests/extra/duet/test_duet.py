@@ -159,7 +159,7 @@ def test_a_program_that_is_gone_may_be_of_a_command(tmp_path: Path) -> None:
         gone.wait()
     tracer = SwitchTracer(Folder("none", tmp_path), [0])
     for has_children in (False, True):
-        others = Others(tracer, "folder", [0], has_children)
+        others = Others(tracer, tmp_path.name, [0], has_children)
         assert others.is_own(gone.pid) == has_children
         assert not others.is_own(os.getpid())
 
@@ -289,6 +289,7 @@ def test_a_busy_machine_that_cannot_decide_is_given_up(capsys: pytest.CaptureFix
             3,
             r"nothing can be said of a difference; 8 pairs set aside",
         ),
+        ("lost>+1%", 8, {}, 0, r"pass: no difference larger than 0\.00%$"),
         ("lost>+1%", 8, {"lost": 20}, 2, r"fail: B loses more, by 2\.00% to 2\.00%$"),
     ],
 )

@@ -8,23 +8,32 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from errors import raises
 from msgspec.structs import replace
 from runs import AS_ROOT, needed
 
+from tailscope.engine.analysis import Clock, Recording
 from tailscope.exceptions import TestbedError
 from tailscope.extra.duet.command import _side
-from tailscope.extra.duet.kept import _BEGUN_NS, Held, KeptSetUp, _ran_ns
+from tailscope.extra.duet.kept import _BEGUN_NS, Held, KeptSetUp, _ran_ns, _stalled_ns
+from tailscope.extra.duet.others import Others
 from tailscope.extra.duet.paired import NEVER
 from tailscope.extra.duet.pairs import pairs
+from tailscope.noise.tracer import SwitchTracer
+from tailscope.testbed.folder import RunFolder
+from tailscope.testbed.namespaces import inside, namespace
+from tailscope.testbed.tasks import status_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
 
     from tailscope.extra.duet.command import Side
 
@@ -119,7 +128,9 @@ def test_no_packet_leaves_before_the_device_polls(
         before = [_ran_ns(each.ready.pid) for each in (held.device, held.generator)]
         os.write(held.pipes[0], bytes(1))
         time.sleep(0.1)
-        assert _ran_ns(held.generator.ready.pid) == before[1], "it waits for its own turn"
+        # What waits has yet to fall asleep, and wakes now and then to see if it is to stop.
+        waited_ns = _ran_ns(held.generator.ready.pid) - before[1]
+        assert waited_ns < _BEGUN_NS, "it waits for its own turn"
         let_go(held)
         polled_ns.append(_ran_ns(held.device.ready.pid) - before[0])
 
@@ -154,10 +165,29 @@ def test_what_waits_for_its_turn_ends_with_the_duet(folders: Path) -> None:
     before = children()
     with closing(pairs(side("1ms"), side("1ms"), seed=1)) as measuring:
         next(measuring)
-        # As many as wait had their turn, and end meanwhile.
-        assert len(children() - before) == 8
+        # As many as wait had their turn, and end meanwhile; as many are started for the pair after.
+        assert len(children() - before) == 12
     assert children() == before
     assert not list(folders.glob("tailscope-*"))
+
+
+def test_what_starts_for_the_next_pair_stands_still_while_packets_fly(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_go, before, stopped_ns = Held.let_go, children(), []
+
+    def watched(held: Held) -> None:
+        # By then, those that were asleep when they were to stop have done so.
+        let_go(held)
+        stopped = [pid for pid in children() - before if status_of(pid)["State"].startswith("T")]
+        stopped_ns.append({pid: _ran_ns(pid) for pid in stopped})
+
+    monkeypatch.setattr(Held, "let_go", watched)
+    with closing(pairs(side("1ms"), side("1ms"), seed=1)) as measuring:
+        next(measuring)
+    ahead, later = stopped_ns
+    assert len(ahead) == 4, "two devices and two generators"
+    assert ahead.items() <= later.items()
 
 
 @AS_ROOT
@@ -176,6 +206,77 @@ def test_a_program_on_the_cpu_of_a_device_is_named(folders: Path) -> None:
     for block in pair[:2]:
         assert block.others.programs_ns["busy"] > 1_000_000
         assert not block.left_free(1).all()
+
+
+@contextmanager
+def daemons_child(*words: str) -> Iterator[int]:
+    """Start a process as a daemon does: nothing of its environment says for whom."""
+    sleeping = [sys.executable, "-c", "import time; time.sleep(60)", *words]
+    with subprocess.Popen(sleeping, env={}) as child:
+        try:
+            yield child.pid
+        finally:
+            child.kill()
+
+
+def others_of(folder: RunFolder) -> Others:
+    return Others(SwitchTracer(folder, []), folder.name, [], has_children=False)
+
+
+def test_what_a_daemon_starts_for_the_device_is_known_by_its_command(folders: Path) -> None:
+    with (
+        RunFolder() as folder,
+        daemons_child(f"--vdev=net_memif0,socket={folder.path}/wire.sock") as device,
+        daemons_child("--vdev=net_memif0,socket=/elsewhere/wire.sock") as other,
+    ):
+        others = others_of(folder)
+        assert others.is_own(device) and not others.is_own(other)
+
+
+@AS_ROOT
+def test_what_a_daemon_starts_for_the_device_is_known_by_its_network(folders: Path) -> None:
+    with (
+        RunFolder() as folder,
+        namespace(f"{folder.name}-dut", quiet=True) as network,
+        inside(network),
+        daemons_child() as device,
+    ):
+        assert others_of(folder).is_own(device)
+
+
+@AS_ROOT
+def test_what_a_daemon_starts_for_the_device_is_known_by_its_mounts(folders: Path) -> None:
+    """A container has the folder mounted that its command mounts into it."""
+    with RunFolder() as folder, RunFolder() as another, process_of_a_container(folder.path) as pid:
+        assert others_of(folder).is_own(pid) and not others_of(another).is_own(pid)
+
+
+@contextmanager
+def process_of_a_container(folder: Path) -> Iterator[int]:
+    """Start a process with a folder mounted at another place, which nothing else tells."""
+    words = f"mount --bind {folder} /mnt && cd / && exec env --ignore-environment cat"
+    command = ["unshare", "--mount", "sh", "-c", words]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1) as child:
+        assert child.stdin and child.stdout
+        child.stdin.write("mounted\n")
+        # It is `cat` that answers: the shell with the folder in its words is gone.
+        assert child.stdout.readline() == "mounted\n"
+        yield child.pid
+        child.stdin.close()
+
+
+def test_the_generators_own_stalls_are_those_within_a_latency() -> None:
+    def ns(*values: int) -> NDArray[np.int64]:
+        return np.array(values, np.int64)
+
+    clock = Clock(tsc=0, tsc_hz=1_000_000_000, unix_ns=1 << 60)
+    none = ns()
+    of_none = Recording(clock, none, none, none, none, none, none, none)
+    recording = of_none._replace(stall_start_tsc=ns(100, 300), stall_duration_tsc=ns(50, 100))
+    from_ns, to_ns = (each + (1 << 60) for each in (ns(0, 120, 90, 500), ns(90, 130, 350, 600)))
+    assert _stalled_ns(recording, from_ns, to_ns).tolist() == [0, 10, 100, 0]
+    assert _stalled_ns(of_none, from_ns, to_ns).tolist() == [0, 0, 0, 0]
 
 
 def test_without_the_right_all_packets_are_compared(

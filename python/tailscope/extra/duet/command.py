@@ -201,7 +201,7 @@ def _short(finding: Finding) -> str:
 def _sentence(finding: Finding, pair_s: float) -> str:
     _, low, high = finding.difference
     if not finding.is_real:
-        most = max(-low, high)
+        most = max(0.0, -low, high)
         sentence = (
             f"no difference larger than {_text(finding, most).removeprefix('+')}"
             if math.isfinite(most)

@@ -3,9 +3,10 @@
 The device is started anew for each block, and so is the generator: where the memory of a process
 happens to lie can be worth percents for as long as it lives, so that luck has to be in the
 differences. Where the device is one of ours, the processes of both blocks of a pair are started at
-once, and sleep until it is their turn: most of a start is the wait until the rate of a counter is
-known. What a run finds out beside its packets, such as its neighbours and the settings of the host,
-no pair asks for.
+once, and sleep until it is their turn. Most of a start is the wait until the rate of a counter is
+known; so they are started a pair ahead, over a wire of their own, and stopped in that wait. What a
+run finds out beside its packets, such as its neighbours and the settings of the host, no pair asks
+for.
 """
 
 from __future__ import annotations
@@ -32,14 +33,16 @@ from tailscope.experiment.run.instance import PLATFORM_PART
 from tailscope.experiment.run.room import RECORDED_BYTES
 from tailscope.extra.duet.others import Others, OthersHeld
 from tailscope.extra.duet.paired import Block, free_ns
+from tailscope.noise.intervals import union
 from tailscope.noise.tracer import SwitchTracer
 from tailscope.platforms.bare import Bare
 from tailscope.testbed.cores import confined
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.messages import GENERATOR
-from tailscope.testbed.places import Here
+from tailscope.testbed.places import Child, Here
 from tailscope.testbed.process import Dataplane
-from tailscope.testbed.waiting import LOOK_S
+from tailscope.testbed.tasks import is_asleep
+from tailscope.testbed.waiting import LOOK_S, Countdown
 from tailscope.testbed.wires import Pci
 
 if TYPE_CHECKING:
@@ -100,6 +103,27 @@ class Held:
             time.sleep(_LOOK_S)
         os.write(of_generator, bytes(1))
 
+    def go_on(self) -> None:
+        """Let both open their ports."""
+        self.signal(signal.SIGCONT)
+        for pipe in self.pipes:
+            os.write(pipe, bytes(1))
+
+    def rest(self) -> None:
+        """Stop both once they sleep; neither has opened a port."""
+        for each in (self.device, self.generator):
+            assert isinstance(each.process, Child), "it is on this machine"
+            countdown, ran_ns = Countdown(_SLEEP_S), -1
+            while each.is_running and not countdown.is_over():
+                before_ns, ran_ns = ran_ns, _ran_ns(each.process.pid)
+                if ran_ns == before_ns and is_asleep(each.process.pid):
+                    break
+                time.sleep(_NAP_S)
+            each.process.signal(signal.SIGSTOP)
+            if each.is_running:
+                # To stop, it has to run once more.
+                os.waitid(os.P_PID, each.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
     def signal(self, number: signal.Signals) -> None:
         """Send both a signal."""
         for each in (self.generator, self.device):
@@ -132,17 +156,23 @@ class KeptSetUp:
     done: Held | None = None
     """Those that had their turn. They are stopped: to end takes CPU time, which others need."""
 
+    @property
+    def can_wait(self) -> bool:
+        """Return whether the next device and its generator can wait for their turn."""
+        if not isinstance(self.dut, Forwarder) or self.plan.platform != Bare.name:
+            return False
+        # Both sides may have the same cards, which one program at a time can open, and hugepages
+        # may be enough for one side. What disturbs a device begins with it: in the other's block.
+        has_hugepages = "--in-memory" in self.side.eal
+        return not (self.plan.wire == Pci.name or has_hugepages or "disturb" in self.dut.given)
+
     def prepare(self) -> None:
         """Start the next device and its generator, which wait for their turn, if they can."""
         if self.done is not None:
             self.done.signal(signal.SIGKILL)
-        if not isinstance(self.dut, Forwarder) or self.plan.platform != Bare.name:
+        if not self.can_wait:
             return
-        # Both sides may have the same cards, which one program at a time can open, and hugepages
-        # may be enough for one side. What disturbs a device begins with it: in the other's block.
-        has_hugepages = "--in-memory" in self.side.eal
-        if self.plan.wire == Pci.name or has_hugepages or "disturb" in self.dut.given:
-            return
+        assert isinstance(self.dut, Forwarder), "it can wait"
         number = next(self.numbers)
         _remove_sockets(self.folder.path)
         with ExitStack() as stack:
@@ -156,12 +186,18 @@ class KeptSetUp:
             pipes = of_device, of_generator
             self.held = Held(device, generator, record, pipes, stack.pop_all())
 
-    def wait_ready(self) -> None:
-        """Wait until what was started ahead, or has ended, uses no CPU any more."""
+    def rest(self) -> None:
+        """Wait until what has ended is gone, and stop what was started ahead."""
         if self.done is not None:
             self.done.end()
             self.done = None
         if self.held is not None:
+            self.held.rest()
+
+    def wait_ready(self) -> None:
+        """Let what was started ahead go on until it waits for its turn."""
+        if self.held is not None:
+            self.held.go_on()
             self.held.device.wait_ready()
             self.held.generator.wait_ready()
 
@@ -330,13 +366,14 @@ def block_of(plan: RunPlan, recording: Recording, held: OthersHeld) -> Block:
     taken: list[Sequence[NDArray[np.int64]]] = []
 
     def sink(*columns: ArrayLike) -> None:
-        taken.append([np.asarray(columns[at], np.int64) for at in (0, 1, 2, 3, 5)])
+        taken.append([np.asarray(columns[at], np.int64) for at in range(4)])
 
     analysis = analyze_recording(
         recording, trim=plan.trim_ns, window=plan.window_ns, worst=0, series=False, sink=sink
     )
-    columns = (np.concatenate([each[at] for each in taken] or [_NONE]) for at in range(5))
-    seq, left_ns, latency_ns, meant_ns, stall_ns = columns
+    columns = (np.concatenate([each[at] for each in taken] or [_NONE]) for at in range(4))
+    seq, left_ns, latency_ns, meant_ns = columns
+    stall_ns = _stalled_ns(recording, left_ns, left_ns + latency_ns)
     # What left later than the warm-up, and never came.
     is_lost = np.ones(len(recording.departure_tsc), bool)
     is_lost[seq] = False
@@ -364,6 +401,31 @@ def block_of(plan: RunPlan, recording: Recording, held: OthersHeld) -> Block:
     )
 
 
+def _stalled_ns(
+    recording: Recording, from_ns: NDArray[np.int64], to_ns: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return for how long the generator stalled within intervals of Unix time.
+
+    What queued behind packets that a stall held back is not in it: a device that always holds some
+    packets may have that queue for ever, as far as a recording tells. What met another program is
+    left out with its queue in any case.
+    """
+    began = recording.stall_start_tsc
+    start_ns, end_ns = union(
+        *(recording.clock.all_at_ns(tsc) for tsc in (began, began + recording.stall_duration_tsc))
+    )
+    edges_ns = np.column_stack([start_ns, end_ns]).ravel()
+    if not len(edges_ns):
+        return np.zeros(len(from_ns), np.int64)
+    lasted_ns = np.column_stack([end_ns - start_ns, np.zeros_like(start_ns)]).ravel()
+    before_ns = np.append(0, np.cumsum(lasted_ns)[:-1])
+    first, last = (
+        np.interp(at_ns - edges_ns[0], edges_ns - edges_ns[0], before_ns)
+        for at_ns in (from_ns, to_ns)
+    )
+    return np.asarray(last - first).astype(np.int64)
+
+
 def _stalled_share(recording: Recording) -> float:
     """Return the share of the time from the first packet to the last that a generator stalled."""
     began, ended = recording.departure_tsc[0], recording.departure_tsc[-1]
@@ -379,5 +441,9 @@ _RECORDINGS = 4
 _CPU_CLOCK = 2
 """`CPUCLOCK_SCHED` of a process, in the numbers of clocks: what `clock_getcpuclockid` returns."""
 _LOOK_S = 0.0005
+_NAP_S = 0.002
+"""Time that a process sleeps at least where it waits for long."""
+_SLEEP_S = 1.0
+"""Time after which a process is stopped wherever it is."""
 _BEGUN_NS = 2_000_000
 """Run time that a device which was let go needs for nothing but polling."""

@@ -8,7 +8,9 @@ included.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,7 +19,14 @@ from tailscope.noise.events import read_events
 from tailscope.noise.intervals import union
 from tailscope.testbed.folder import owner_of
 from tailscope.testbed.places import MARK
-from tailscope.testbed.tasks import comm_of, environment_of, parent_of, times_of
+from tailscope.testbed.tasks import (
+    comm_of,
+    command_of,
+    environment_of,
+    mounted_by,
+    parent_of,
+    times_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +64,7 @@ class Others:
 
     tracer: SwitchTracer
     name: str
-    """Name of the folder, by which the block's own programs are known."""
+    """Name of the folder, by which the block's own programs and namespaces are known."""
     cpus: Sequence[int]
     has_children: bool
     """Whether the device may start programs: then one that is gone may have been its own."""
@@ -97,13 +106,31 @@ class Others:
             if times is None:
                 self._own[tid] = self.has_children
             else:
-                self._own[tid] = times.is_kernel or self._is_marked(tid)
+                self._own[tid] = times.is_kernel or self._belongs(tid)
         return self._own[tid]
 
-    def _is_marked(self, pid: int) -> bool:
-        """Return whether a process, or one that it descends from, has the folder's mark."""
+    def _belongs(self, pid: int) -> bool:
+        """Return whether a process, or one that it descends from, belongs to the folder.
+
+        It has the mark of the folder, was told of it, has it mounted, or is in a namespace of it.
+        """
         while pid > 1:
             if mark := environment_of(pid).get(MARK):
                 return owner_of(mark) == self.name
+            # A daemon hands on no environment to what it starts for the device.
+            if self.name in command_of(pid) or self._is_in_a_namespace(pid):
+                return True
+            if any(self.name in Path(path).parts for path in mounted_by(pid)):
+                return True
             pid = parent_of(pid)
+        return False
+
+    def _is_in_a_namespace(self, pid: int) -> bool:
+        """Return whether a process is in a network namespace that was made for the folder."""
+        from pyroute2.netns import NETNS_RUN_DIR
+
+        network = Path(f"/proc/{pid}/ns/net")
+        with suppress(OSError):
+            names = Path(NETNS_RUN_DIR).iterdir()
+            return any(network.samefile(name) for name in names if owner_of(name.name) == self.name)
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import ExitStack
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from tailscope.experiment.run.execute import execute_whole
@@ -28,19 +29,24 @@ def pairs(a: tuple[RunPlan, Cores], b: tuple[RunPlan, Cores], seed: int) -> Gene
     """
     order = random.Random(seed)  # noqa: S311
     with ExitStack() as stack:
-        side_a, side_b = sides = [_side(stack, *each) for each in (a, b)]
-        _prepare(sides)
-        while True:
-            for side in sides:
-                side.wait_ready()
+        first = [_side(stack, *each) for each in (a, b)]
+        # What starts meanwhile must not meet what waits for its turn: it has a wire of its own.
+        second = [
+            stack.enter_context(kept(*each)) if side.can_wait else side
+            for side, each in zip(first, (a, b), strict=True)
+        ]
+        _prepare(first)
+        _prepare(second)
+        for sides, ahead in cycle([(first, second), (second, first)]):
             b_was_first = order.random() < 0.5
-            if b_was_first:
-                of_b = side_b.block()
-                of_a = side_a.block()
-            else:
-                of_a = side_a.block()
-                of_b = side_b.block()
-            # The next ones start while these are analysed.
+            turns = sides[::-1] if b_was_first else sides
+            for side in turns:
+                side.wait_ready()
+            for side in ahead:
+                side.rest()
+            of_first, of_second = [side.block() for side in turns]
+            of_a, of_b = (of_second, of_first) if b_was_first else (of_first, of_second)
+            # Those for the pair after the next start while these are analysed.
             _prepare(sides)
             yield Pair(of_a(), of_b(), b_was_first)
 
@@ -50,8 +56,12 @@ class _WholeRuns:
 
     def __init__(self, plan: RunPlan, cores: Cores) -> None:
         self._plan, self._cores = plan, cores
+        self.can_wait = False
 
     def prepare(self) -> None:
+        """Do nothing."""
+
+    def rest(self) -> None:
         """Do nothing."""
 
     def wait_ready(self) -> None:
