@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -217,18 +218,18 @@ def test_the_best_evidence_is_taken() -> None:
 
 
 def timeline(unnamed_ns: int = 0) -> Timeline:
-    """A browser ran twice, a kernel thread, a co-runner and a timer once each."""
+    """A browser ran twice, kernel threads, a co-runner and a timer once each."""
     causes = ["task browser", "task kswapd0", "task stress-ng-cpu", "local timer", UNNAMED]
-    causes.append("task kworker/1:2")
-    details = ["pid 7", "pid 8", "pid 9", "", "pid 10"]
-    start = np.array([10, 30, 50, 70, 90, 110, 130], np.int64)
+    causes += ["task kworker/1:2", "task kworker: vmstat_update"]
+    details = ["pid 7", "pid 8", "pid 9", "", "pid 10", "pid 11 kworker/1:3"]
+    start = np.array([10, 30, 50, 70, 90, 110, 130, 140], np.int64)
     return Timeline(
         1,
         start,
-        start + np.array([10, 5, 5, 5, 20, unnamed_ns, 9]),
-        np.arange(7),
-        np.array([0, 1, 2, 3, 0, 4, 5]),
-        np.array([0, 1, 2, 3, 0, 3, 4]),
+        start + np.array([10, 5, 5, 5, 20, unnamed_ns, 9, 5]),
+        np.arange(8),
+        np.array([0, 1, 2, 3, 0, 4, 5, 6]),
+        np.array([0, 1, 2, 3, 0, 3, 4, 5]),
         causes,
         details,
     )
@@ -263,6 +264,26 @@ def test_programs_that_are_not_ours_are_seen() -> None:
     assert f"CPU {cpu}," in text
 
 
+@pytest.mark.parametrize(
+    ("ran_ms", "elsewhere_ms"),
+    [
+        ({1: 900, 0: 20}, {}),
+        ({1: 20, 0: 500, 3: 400}, {0: 500, 3: 400}),
+        ({0: 900}, {0: 900}),
+        # As a program that leaves packets to the kernel.
+        ({0: 9}, {}),
+        ({}, {}),
+    ],
+)
+def test_a_device_that_runs_on_other_cpus_is_noticed(
+    ran_ms: dict[int, int], elsewhere_ms: dict[int, int]
+) -> None:
+    own_ns = {(MARK, cpu): ms * 1_000_000 for cpu, ms in ran_ms.items()}
+    found = replace(recorded(), own_ns={("generator", 0): 10**9, **own_ns})
+    expected = {cpu: ms * 1_000_000 for cpu, ms in elsewhere_ms.items()}
+    assert found.elsewhere_ns(MARK, (1,)) == expected
+
+
 def test_what_this_process_takes_is_not_the_devices() -> None:
     times = ProgramTimes()
     times.look()
@@ -294,7 +315,7 @@ def test_ticks_of_the_device_hide_no_short_wait(monkeypatch: pytest.MonkeyPatch)
             lambda _pid, _tid, ticks=ticks: ThreadTimes(False, ticks * TICK_NS, 1),
         )
         times.look()
-    assert not times.own_ns[1]
+    assert not sum(times.own_ns.values())
 
 
 def test_a_program_that_was_just_begun_is_known_by_its_mark(

@@ -150,6 +150,87 @@ def test_a_flush_within_a_call_is_a_shootdown() -> None:
     assert pieces([call[0], other, call[1]]) == [("function call", 100, 190)]
 
 
+def work(time_ns: int, function: str) -> TraceEvent:
+    fields = f"work struct 0xffff888100000000: function {function}"
+    return event(time_ns, "workqueue_execute_start", fields)
+
+
+def ended(time_ns: int, function: str) -> TraceEvent:
+    return work(time_ns, function)._replace(name="workqueue_execute_end")
+
+
+def test_a_worker_is_told_by_the_function_that_it_runs() -> None:
+    assert pieces(
+        [
+            switch(100, 33, "kworker/1:2"),
+            work(110, "vmstat_update"),
+            event(120, "local_timer_entry", "vector=236"),
+            event(130, "local_timer_exit", "vector=236"),
+            ended(150, "vmstat_update"),
+            work(155, "nf_ct_gc [nf_conntrack]"),
+            # It sleeps within, and goes on later.
+            switch(170, 7, "l2fwd"),
+            switch(200, 33, "kworker/1:2"),
+            event(210, "workqueue_execute_end", "{ work = 0xFFFF888100000000 }"),
+            switch(220, 0, "swapper/1"),
+            # It looks for work, and finds none.
+            switch(230, 33, "kworker/1:2"),
+            switch(235, 0, "swapper/1"),
+        ]
+    ) == [
+        ("task kworker: vmstat_update", 100, 120),
+        ("local timer", 120, 130),
+        ("task kworker: vmstat_update", 130, 155),
+        ("task kworker: nf_ct_gc", 155, 170),
+        ("task l2fwd", 170, 200),
+        ("task kworker: nf_ct_gc", 200, 220),
+        ("task kworker/1:2", 230, 235),
+    ]
+
+
+@pytest.mark.parametrize(
+    "function", ["0xffffffff8123abc0", "ffffffff8123abc0", "(____ptrval____)", "0x0"]
+)
+def test_an_address_of_a_function_says_nothing(function: str) -> None:
+    told = pieces(
+        [
+            switch(0, 33, "kworker/1:2"),
+            work(10, function),
+            ended(20, function),
+            work(25, "vmstat_update"),
+            work(27, function),
+            switch(30, 0, "swapper/1"),
+        ]
+    )
+    unnamed = "task kworker/1:2"
+    assert told == [(unnamed, 0, 20), ("task kworker: vmstat_update", 20, 27), (unnamed, 27, 30)]
+
+
+@pytest.mark.parametrize(
+    ("comm", "then"),
+    [("kworker/1:2", "kworker: flush_to_ldisc"), ("kworker/u8:2", "kworker/u8:2"), ("wb", "wb")],
+)
+def test_a_worker_that_may_go_on_elsewhere_is_told_by_what_it_ends(comm: str, then: str) -> None:
+    told = pieces(
+        [
+            switch(0, 33, comm),
+            work(0, "flush_to_ldisc"),
+            switch(20, 7, "l2fwd"),
+            switch(30, 33, comm),
+            switch(40, 0, "swapper/1"),
+            switch(50, 33, comm),
+            ended(60, "flush_to_ldisc"),
+            switch(70, 0, "swapper/1"),
+        ]
+    )
+    assert told == [
+        ("task kworker: flush_to_ldisc", 0, 20),
+        ("task l2fwd", 20, 30),
+        (f"task {then}", 30, 40),
+        ("task kworker: flush_to_ldisc", 50, 70),
+    ]
+
+
 def test_a_span_without_a_beginning_or_an_end_says_nothing() -> None:
     timer = [event(500, "local_timer_entry"), event(600, "local_timer_exit")]
     whole = [("local timer", 500, 600)]
@@ -169,7 +250,7 @@ def test_a_span_without_a_beginning_or_an_end_says_nothing() -> None:
     st.lists(
         st.tuples(
             st.integers(0, 5),
-            st.sampled_from(["local_timer", "softirq", "irq_handler", "switch", "lost"]),
+            st.sampled_from(["local_timer", "softirq", "irq_handler", "switch", "work", "lost"]),
             st.booleans(),
             st.integers(0, 2),
         ),
@@ -186,7 +267,10 @@ def test_pieces_are_disjoint_whatever_is_missing(
         if what == "lost":
             taken.append(Lost(None, 1))
         elif what == "switch":
-            taken.append(switch(now_ns, number, f"task{number}"))
+            taken.append(switch(now_ns, number, f"kworker/{number}:1"))
+        elif what == "work":
+            function = f"work{number}" if number else "0xffff"
+            taken.append((work if begins else ended)(now_ns, function))
         else:
             edge = "entry" if begins else "exit"
             taken.append(event(now_ns, f"{what}_{edge}", f"irq={number} vec={number} name=x"))

@@ -78,17 +78,14 @@ def read_steal_ns(proc: Path = _PROC) -> dict[int, int]:
 class CounterSampler:
     """A sampler of all counters at both ends of a block, and at an interval within it."""
 
-    def __init__(self, interval_s: float | None = None) -> None:
+    def __init__(
+        self, interval_s: float | None = None, *, clock: SteadyClock | None = None
+    ) -> None:
         self._interval_s = interval_s
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
-        self._clock = SteadyClock()
+        self._clock = clock or SteadyClock()
         self.samples: list[CounterSample] = []
-
-    @property
-    def clock_set_by_ns(self) -> int:
-        """Return the adjustment of the machine's clock since this was made."""
-        return self._clock.set_by_ns()
 
     def __enter__(self) -> Self:
         self._take()

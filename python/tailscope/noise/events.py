@@ -28,6 +28,8 @@ OWN = "tailscope's "
 """Prefix of causes that are tailscope's own tasks; the task's purpose follows."""
 TASK = "task "
 """Prefix of causes that are tasks of others; the task's name follows."""
+WORKER = f"{TASK}kworker"
+"""Prefix of the kernel's threads that run the functions of workqueues."""
 HOLDING = "while softirqs of packets waited"
 """Detail of the parts of tasks that they wait for."""
 _KIND_TASK = "task"
@@ -119,8 +121,9 @@ def read_events(
     cpus: Sequence[int],
     measured: Sequence[int],
     own: Mapping[int, str] | None = None,
+    symbols: Symbols | None = None,
 ) -> list[Events]:
-    """Read the recorded events of some CPUs."""
+    """Read the recorded events of some CPUs; `symbols` are shared with those of others."""
     is_tsc = recorded.clock == "x86-tsc"
     ticks_per_s = clock.tsc_hz if is_tsc else 1_000_000_000
 
@@ -139,7 +142,7 @@ def read_events(
             measured=list(measured),
             ticks_per_s=ticks_per_s,
         )
-    symbols = _Symbols()
+    symbols = symbols or Symbols()
     return [_named(trace, recorded, at_ns, symbols, own or {}) for trace in traces]
 
 
@@ -147,20 +150,20 @@ def _named(
     trace: CpuTrace,
     recorded: RecordedTrace,
     at_ns: Callable[[Ticks], Integers],
-    symbols: _Symbols,
+    symbols: Symbols,
     own: Mapping[int, str],
 ) -> Events:
     """Name the events of a CPU; events that are alike share a name."""
     causes: dict[str, int] = {}
     details: dict[str, int] = {}
     cause, detail = [], []
-    for what, is_flush, function, *sender in trace["kinds"]:
-        called = symbols.name(function)
+    for what, is_flush, function, work, *sender in trace["kinds"]:
+        called, worked = symbols.name(function), symbols.name(work)
         flush = is_flush or called.startswith(_FLUSH)
-        name = name_of(what, recorded.comms, flush=flush)
+        name = name_of(what, recorded.comms, flush=flush, work=worked)
         if what[0].endswith(_KIND_TASK) and what[1] in own:
             name = OWN + own[what[1]]
-        note = _note(what, called, sender, recorded.comms)
+        note = _note(what, called, worked, sender, recorded.comms)
         cause.append(causes.setdefault(name, len(causes)))
         detail.append(details.setdefault(note, len(details)))
     cpu = int(trace["cpu"])
@@ -184,8 +187,10 @@ def _named(
     )
 
 
-def name_of(kind: tuple[str, int, str], comms: Mapping[int, str], *, flush: bool) -> str:
-    """Return the readable name of a span."""
+def name_of(
+    kind: tuple[str, int, str], comms: Mapping[int, str], *, flush: bool, work: str = ""
+) -> str:
+    """Return the readable name of a span; of a task that runs a workqueue's function, that one."""
     what, number, text = kind
     if what == "vector":
         name = VECTORS.get(text, text.replace("_", " "))
@@ -195,16 +200,24 @@ def name_of(kind: tuple[str, int, str], comms: Mapping[int, str], *, flush: bool
     if what == "softirq":
         return f"softirq {_SOFTIRQS[number] if number < len(_SOFTIRQS) else number}"
     if what.endswith(_KIND_TASK):
-        return f"{TASK}{text or comms.get(number, number)}"
+        return f"{WORKER}: {work}" if work else f"{TASK}{text or comms.get(number, number)}"
     return NMI if what == "nmi" else PAGE_FAULT
 
 
 def _note(
-    kind: tuple[str, int, str], function: str, sender: Sequence[int], comms: Mapping[int, str]
+    kind: tuple[str, int, str],
+    function: str,
+    work: str,
+    sender: Sequence[int],
+    comms: Mapping[int, str],
 ) -> str:
-    """Return the details: a task's number, the function called, and the CPU that requested it."""
+    """Return the details: a task's number, the function called, and the CPU that requested it.
+
+    Of a worker that is told by what it runs, also its name.
+    """
     what, number, _ = kind
     parts = [f"pid {number}"] if what.endswith(_KIND_TASK) else []
+    parts += [name_of(kind, comms, flush=False).removeprefix(TASK)] if work else []
     parts += [HOLDING] if what == f"holding {_KIND_TASK}" else []
     parts += [function] if function else []
     pid, cpu = sender
@@ -213,7 +226,7 @@ def _note(
     return " ".join(parts)
 
 
-class _Symbols:
+class Symbols:
     """The kernel's functions by address, if the kernel shows them."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from tailscope.testbed.tasks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 NEIGHBOUR_THREAD = "tailscope-neigh"
 """Name of the sampling thread; the kernel keeps 15 bytes of it."""
@@ -38,6 +38,8 @@ _DELAY_S, _PROGRAMS_S = 0.25, 1.0
 """Shortest intervals between readings of run delays, and between scans of all programs."""
 _MOST_SHARE = 1 / 400
 """Largest share of a CPU for each of these."""
+_HARDLY = 0.01
+"""Share of a CPU up to which a device's programs do something beside its packets."""
 _STAT = Path("/proc/stat")
 
 
@@ -59,9 +61,9 @@ class RecordedNeighbours:
     delays: Mapping[str, list[RunDelay]]
     """Run delays of each device, by the mark of its programs."""
     busy_ns: Mapping[int, int]
-    own_ns: Mapping[int, int]
-    """For each CPU, the most that it was busy, and the least that the measurement's programs ran
-    on it."""
+    """For each CPU, the most that it was busy."""
+    own_ns: Mapping[tuple[str, int], int]
+    """The least that the measurement's programs of each mark ran on each CPU."""
     programs_ns: Mapping[tuple[str, int], int]
     """Running time of each neighbour on each CPU, by its name."""
     platform: frozenset[int]
@@ -80,7 +82,21 @@ class RecordedNeighbours:
 
     def most_ns(self, cpus: Iterable[int]) -> int:
         """Return the longest time that other programs may have run on some CPUs."""
-        return sum(max(0, self.busy_ns.get(cpu, 0) - self.own_ns.get(cpu, 0)) for cpu in set(cpus))
+        own_ns = Counter[int]()
+        for (_, cpu), ns in self.own_ns.items():
+            own_ns[cpu] += ns
+        return sum(max(0, self.busy_ns.get(cpu, 0) - own_ns[cpu]) for cpu in set(cpus))
+
+    def elsewhere_ns(self, mark: str, cpus: Collection[int]) -> dict[int, int]:
+        """Return for how long a device's programs ran on each CPU that is not one of its own.
+
+        Nothing if they ran for longer on their own, or hardly at all.
+        """
+        ran_ns = {cpu: ns for (of, cpu), ns in self.own_ns.items() if of == mark and ns}
+        elsewhere_ns = {cpu: ns for cpu, ns in sorted(ran_ns.items()) if cpu not in cpus}
+        total_ns = sum(elsewhere_ns.values())
+        is_most = 2 * total_ns > sum(ran_ns.values())
+        return elsewhere_ns if is_most and total_ns > _HARDLY * self.watched_ns else {}
 
 
 class ProgramTimes:
@@ -93,7 +109,7 @@ class ProgramTimes:
         self._kernel: set[int] = set()
         self._has_looked = False
         self.programs_ns: Counter[tuple[str, int]] = Counter()
-        self.own_ns: Counter[int] = Counter()
+        self.own_ns: Counter[tuple[str, int]] = Counter()
         self.platform: set[int] = set()
 
     def look(self) -> None:
@@ -119,7 +135,8 @@ class ProgramTimes:
                 self._kernel.add(pid)
                 self.platform.add(tid)
                 return
-            is_own = self._mark_of(pid) is not None
+            mark = self._mark_of(pid)
+            is_own = mark is not None
             is_started = is_own and pid != os.getpid()
             if is_started:
                 self.platform.add(tid)
@@ -128,8 +145,8 @@ class ProgramTimes:
             before_ns = self._before_ns.get(tid, 0 if self._has_looked else times.run_ns)
             if not (ran_ns := times.run_ns - before_ns):
                 continue
-            if is_started:
-                self.own_ns[times.cpu] += ran_ns - TICK_NS
+            if mark is not None and is_started:
+                self.own_ns[mark, times.cpu] += ran_ns - TICK_NS
             elif not is_own:
                 name = name or comm_of(pid)
                 self.programs_ns[name, times.cpu] += ran_ns
@@ -153,10 +170,16 @@ class ProgramTimes:
 class NeighbourSampler:
     """A sampler that runs in a thread of its own within a block."""
 
-    def __init__(self, name: str, devices: Mapping[str, frozenset[int]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        devices: Mapping[str, frozenset[int]],
+        *,
+        clock: SteadyClock | None = None,
+    ) -> None:
         self._devices = {mark: _DeviceDelay(cpus, []) for mark, cpus in devices.items() if mark}
         self._programs = ProgramTimes(name)
-        self._clock = SteadyClock()
+        self._clock = clock or SteadyClock()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._sample, name=NEIGHBOUR_THREAD, daemon=True)
         self._idle_ns: dict[int, int] = {}

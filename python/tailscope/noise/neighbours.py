@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.noise.events import TASK
+from tailscope.noise.events import TASK, WORKER
 from tailscope.noise.held import HeldIntervals, longest_within
 from tailscope.noise.intervals import union
 from tailscope.noise.timeline import UNNAMED
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 
-_WORKER = f"{TASK}kworker/"
-"""Prefix of kernel threads that come and go."""
+_WORKERS = (f"{WORKER}/", f"{WORKER}: ")
+"""Prefixes of kernel threads that come and go."""
 _PID = re.compile(r"\bpid (\d+)")
 _MOST_PROGRAMS = 5
 
@@ -125,7 +125,7 @@ def held_by_tasks(
 
 
 def _is_neighbour(cause: str, detail: str, platform: Collection[int]) -> bool:
-    if not cause.startswith(TASK) or cause.startswith(_WORKER):
+    if not cause.startswith(TASK) or cause.startswith(_WORKERS):
         return False
     pid = _PID.search(detail)
     return pid is None or int(pid[1]) not in platform

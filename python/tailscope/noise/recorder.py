@@ -24,6 +24,7 @@ from tailscope.testbed.folder import owner_of
 from tailscope.testbed.places import MARK
 from tailscope.testbed.power import POWER_THREAD
 from tailscope.testbed.stage_recorder import STAGES_PART
+from tailscope.testbed.steady import SteadyClock
 from tailscope.testbed.tasks import (
     comm_of,
     environment_of,
@@ -164,8 +165,8 @@ class RecordedNoise:
             warnings.append(
                 f"the clock of this machine was set {way} by"
                 f" {abs(self.clock_set_by_ns) / 1e9:.3f} s during the measurement:"
-                " interrupt counters and readings of power may be as far from the packets of their"
-                " time; latencies are not affected"
+                " what was recorded goes on by the clock as it was before; latencies are not"
+                " affected"
             )
         if len(self.samples) > len(("before", "after")):
             warnings.append(SAMPLING_WARNING)
@@ -184,12 +185,14 @@ class NoiseRecorder:
         counter_interval_s: float | None = None,
         trace_clock: str | None = None,
         devices: Mapping[str, frozenset[int]] | None = None,
+        clock: SteadyClock | None = None,
     ) -> None:
-        self._neighbours = NeighbourSampler(folder.name, devices or {})
+        self._clock = clock or SteadyClock()
+        self._neighbours = NeighbourSampler(folder.name, devices or {}, clock=self._clock)
         self._trace_clock = trace_clock
         self._folder, self._cpus, self._what = folder, tuple(sorted(set(cpus))), what
         self._stack = ExitStack()
-        self._counters = CounterSampler(counter_interval_s)
+        self._counters = CounterSampler(counter_interval_s, clock=self._clock)
         self._tracer: Tracer | None = None
         self._why_not: str | None = None
         self._steal_ns: dict[int, int] = {}
@@ -212,7 +215,12 @@ class NoiseRecorder:
     def _trace(self, stack: ExitStack) -> Tracer | None:
         try:
             return stack.enter_context(
-                Tracer(self._folder.part("trace"), self._cpus, clock=self._trace_clock)
+                Tracer(
+                    self._folder.part("trace"),
+                    self._cpus,
+                    clock=self._trace_clock,
+                    steady=self._clock,
+                )
             )
         except TestbedError as error:
             if self._what == "events":
@@ -241,7 +249,7 @@ class NoiseRecorder:
             self._cpus,
             threads,
             supervisor,
-            self._counters.clock_set_by_ns,
+            self._clock.set_by_ns(),
             neighbours,
         )
 

@@ -35,10 +35,14 @@ _NUMBER = {"irq": re.compile(r"\birq ?= ?(\d+)"), "softirq": re.compile(r"\bvec 
 _IRQ_NAME = re.compile(r'\bname ?= ?"?([^",]*?)"?(?:,.*)?$')
 _NEXT = re.compile(r'\bnext_comm ?= ?"?(?P<comm>.*?)"?,? next_[pt]id ?= ?(?P<pid>\d+)')
 _NEXT_SHORT = re.compile(r"==> (?P<comm>.*):(?P<pid>\d+) \[-?\d+\]$")
+# By name: an address says nothing.
+_WORK = re.compile(r"\bfunction[ =]+(?![0-9a-f]{8,16}\b)(?P<name>[A-Za-z_][\w.]*)")
 _REMOTE = re.compile(r"remote shootdown|\breason ?[:=] ?(?:\"?TLB_REMOTE_SHOOTDOWN|1\b)")
 _FLUSH_CALL = re.compile(r"\bfunc ?= ?flush_tlb")
 _CALLS = ("call_function", "call_function_single")
 _IDLE = 0
+_BOUND = re.compile(r"kworker/\d")
+"""Beginning of the name of a worker that runs on one CPU only."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,10 @@ class _Cpu:
     stack: list[_Open] = field(default_factory=list)
     task: int | None = None
     since_ns: int = 0
+    works: dict[int, str] = field(default_factory=dict)
+    """Functions of workqueues that workers have begun here, by the worker's number."""
+    worked: dict[int, str] = field(default_factory=dict)
+    """The same by the number of the span, of each that was one."""
 
     def take(self, event: TraceEvent) -> bool:
         """Process an event; return False if it concerns no span."""
@@ -141,6 +149,8 @@ class _Cpu:
             return self._switch(event)
         if name in ("tlb_flush", "csd_function_entry"):
             return self._flush(event)
+        if name in ("workqueue_execute_start", "workqueue_execute_end"):
+            return self._work(event)
         what, _, edge = name.rpartition("_")
         if edge not in ("entry", "exit"):
             return False
@@ -158,6 +168,7 @@ class _Cpu:
         self.dropped.update(span.number for span in self.stack)
         self.task = None
         self.stack.clear()
+        self.works.clear()
 
     def _enter(self, kind: Kind, now_ns: int) -> None:
         if any(_key(kind) == span.key for span in self.stack):
@@ -188,11 +199,45 @@ class _Cpu:
         # Nothing switches tasks within an interrupt: the end of what is open is missing.
         self._drop_above(None, event.time_ns)
         self._piece(event.time_ns)
-        pid, comm = int(match["pid"]), match["comm"]
+        if self.task is not None and not _BOUND.match(self.kinds[self.task][2]):
+            # It may go on elsewhere, and end there what it has begun.
+            self.works.pop(self.kinds[self.task][1], None)
+        self._run(int(match["pid"]), match["comm"], event.time_ns)
+        return True
+
+    def _run(self, pid: int, comm: str, now_ns: int) -> None:
+        """Begin a span of a task."""
         self.task = None
         if pid != _IDLE:
-            self.task = self._new(("task", pid, comm), f"pid {pid}", event.time_ns)
+            self.task = self._new(("task", pid, comm), f"pid {pid}", now_ns)
+            self._tell(self.works.get(pid, ""))
+
+    def _work(self, event: TraceEvent) -> bool:
+        """Handle the begin or the end of a workqueue's function, in the task that runs.
+
+        It tells what the task has done since its turn began, or the function before was begun.
+        """
+        if self.stack or self.task is None:
+            return False
+        _, pid, comm = self.kinds[self.task]
+        match = _WORK.search(event.fields)
+        work, is_end = match["name"] if match else "", event.name.endswith("_end")
+        self.works.pop(pid, None)
+        if is_end and self.task in self.worked:
+            return True
+        if self.task in self.worked or (is_end and not work):
+            self._piece(event.time_ns)
+            self._run(pid, comm, event.time_ns)
+        self._tell(work)
+        if work and not is_end:
+            self.works[pid] = work
         return True
+
+    def _tell(self, work: str) -> None:
+        """Tell the task by a function, if it has a name."""
+        if work and self.task is not None:
+            _, pid, comm = self.kinds[self.task]
+            self.worked[self.task], self.details[self.task] = work, f"pid {pid} {comm}"
 
     def _flush(self, event: TraceEvent) -> bool:
         """Handle a TLB flush for another CPU, within a function call."""
@@ -223,7 +268,10 @@ class _Cpu:
         bad = self.dropped | open_still
         pieces = np.array([piece for piece in self.pieces if piece[2] not in bad], np.int64)
         start, end, number = pieces.reshape(-1, 3).T
-        names = [name_of(kind, {}, flush=at in self.flushed) for at, kind in enumerate(self.kinds)]
+        names = [
+            name_of(kind, {}, flush=at in self.flushed, work=self.worked.get(at, ""))
+            for at, kind in enumerate(self.kinds)
+        ]
         causes = {name: code for code, name in enumerate(dict.fromkeys(names))}
         details = {text: code for code, text in enumerate(dict.fromkeys(["", *self.details]))}
         return Events(

@@ -79,7 +79,11 @@ def tell(
 ) -> Story:
     """Tell the story of a packet."""
     if not latencies.distribution.count:
-        raise UsageError("no packet came back: there is nothing to explain", code="nothing-matched")
+        raise UsageError(
+            "no packet came back: there is nothing to explain",
+            code="nothing-matched",
+            hint="`tailscope runs show RUN` says how many were lost, and what is known of them",
+        )
     usual = usual_of(packets)
     seq = latencies.worst_seq if seq is None else seq
     packet = _found(packets, latencies, seq, usual)

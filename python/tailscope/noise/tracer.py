@@ -15,7 +15,7 @@ from tailscope.host import remedies
 from tailscope.host.cpus import cpu_mask
 from tailscope.signals import uninterrupted
 from tailscope.testbed.cores import read_topology
-from tailscope.testbed.steady import SteadyClock, ahead_of_kernel_ns, clock_pair
+from tailscope.testbed.steady import SteadyClock, ahead_of_kernel_ns
 from tailscope.testbed.tasks import comm_of, processes, threads_of
 from tailscope.testbed.tracefs import osnoise, remove_instance, tracefs
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.testbed.folder import Folder
-    from tailscope.testbed.steady import ClockPair
 
 EVENTS = (
     "irq_vectors/*_entry",
@@ -41,6 +40,8 @@ EVENTS = (
     "csd/csd_function_entry",
     "timer/hrtimer_expire_entry",
     "timer/timer_expire_entry",
+    "workqueue/workqueue_execute_start",
+    "workqueue/workqueue_execute_end",
 )
 """Events that are recorded on the watched CPUs, as ``GROUP/NAME`` of the kernel."""
 
@@ -95,16 +96,13 @@ class RecordedTrace:
     started_unix_ns: int = 0
     ended_unix_ns: int = 0
 
-    def tie(self, before: ClockPair) -> None:
-        """Tie the trace's clock to Unix time, which was read before it began, and is again."""
+    def tie(self, steady: SteadyClock) -> None:
+        """Tie the trace's clock to the clock of everything else that is recorded."""
         if self.clock == _TSC:
             return
-        pairs = [before, clock_pair()]
-        offsets = [pair.offset_ns for pair in pairs]
         # Events carry the kernel's own clock, whatever namespace this process is in.
-        self.mono_unix_ns = (min(offsets) + max(offsets)) // 2 + ahead_of_kernel_ns()
-        spread = (max(offsets) - min(offsets) + 1) // 2
-        self.clock_error_ns = spread + max(pair.error_ns for pair in pairs)
+        self.mono_unix_ns = steady.ahead_ns + ahead_of_kernel_ns()
+        self.clock_error_ns = steady.error_ns
 
 
 class Tracer:
@@ -116,6 +114,7 @@ class Tracer:
         cpus: Sequence[int],
         *,
         clock: str | None = None,
+        steady: SteadyClock | None = None,
         buffer_kb: int = _BUFFER_KB,
     ) -> None:
         self._folder, self._cpus = folder, cpus
@@ -125,8 +124,7 @@ class Tracer:
         self._end = threading.Event()
         self._wakeup: int | None = None
         self._thread: threading.Thread | None = None
-        self._clock = SteadyClock()
-        self._before = clock_pair()
+        self._clock = steady or SteadyClock()
         self._recorded: RecordedTrace | None = None
 
     def __enter__(self) -> Self:
@@ -182,7 +180,6 @@ class Tracer:
             missing=[*events.missing, *senders.missing, *(() if is_whole else (_WHOLE_NMI,))],
             started_unix_ns=self._clock.now_ns(),
         )
-        self._before = clock_pair()
         for instance in self._instances:
             instance.switch(on=True)
         self._wakeup = os.eventfd(0, os.EFD_CLOEXEC)
@@ -248,7 +245,7 @@ class Tracer:
         recorded.lost = self._instances[0].lost()
         recorded.senders_lost = sum(self._instances[1].lost().values())
         recorded.comms = self._instances[0].comms()
-        recorded.tie(self._before)
+        recorded.tie(self._clock)
         return recorded
 
 
@@ -258,7 +255,7 @@ class SwitchTracer:
     def __init__(self, folder: Folder, cpus: Sequence[int]) -> None:
         self._folder, self._cpus = folder, cpus
         self._stack = ExitStack()
-        self._clock, self._before = SteadyClock(), clock_pair()
+        self._clock = SteadyClock()
         self._trace_clock, self._started_ns = _MONO, 0
 
     def __enter__(self) -> Self:
@@ -278,7 +275,8 @@ class SwitchTracer:
     def start(self) -> None:
         """Begin anew."""
         self._instance.forget()
-        self._before, self._started_ns = clock_pair(), self._clock.now_ns()
+        self._clock = SteadyClock()
+        self._started_ns = self._clock.now_ns()
         self._instance.switch(on=True)
 
     def stop(self) -> RecordedTrace:
@@ -296,7 +294,7 @@ class SwitchTracer:
             started_unix_ns=self._started_ns,
             ended_unix_ns=self._clock.now_ns(),
         )
-        recorded.tie(self._before)
+        recorded.tie(self._clock)
         return recorded
 
 
